@@ -1,0 +1,1 @@
+"""What is true and what is best: pure data, formulas and rules; no clock, network or printing."""

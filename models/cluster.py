@@ -1,0 +1,146 @@
+"""The cluster: levels, domains and nodes, as an immutable tree with dense indices.
+
+Promises: built once by a reader, never changed; a domain is identified by its whole path.
+Called by everything that plans, prices or checks through an ``Instance``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from fractions import Fraction
+
+from models.hardware import Nic, ServerModel
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """A topology level. ``oversubscription`` >= 1 divides the bandwidth that crosses its domains.
+
+    ``nvlink``: servers of one domain (of models with nvlink_domain_nodes > 1) share one NVLink fabric.
+    """
+
+    name: str
+    label: str | None = None
+    oversubscription: Fraction = Fraction(1)
+    nvlink: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Taint:
+    key: str
+    value: str
+    effect: str
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One server of the cluster.
+
+    ``domains[l]`` is the short name of the node's domain at level l, None where the node has no
+    value there; shape: one entry a level, widest first. ``nics`` None means those of the model.
+    ``allocatable``: cpu in millicores, every other resource in whole units (memory: bytes),
+    sorted by resource; a resource that is absent does not limit.
+    ``unhealthy``: bit mask of sick GPUs; ``unknown_unhealthy``: so many more are sick, nobody knows which.
+    """
+
+    name: str
+    model: ServerModel | None
+    domains: tuple[str | None, ...]
+    allocatable: tuple[tuple[str, int], ...] = ()
+    labels: tuple[tuple[str, str], ...] = ()
+    taints: tuple[Taint, ...] = ()
+    nics: tuple[Nic, ...] | None = None
+    unschedulable: bool = False
+    ready: bool = True
+    unhealthy: int = 0
+    unknown_unhealthy: int = 0
+
+    @property
+    def gpus(self) -> int:
+        """Installed GPUs."""
+        return self.model.gpus if self.model else 0
+
+    @property
+    def healthy(self) -> int:
+        """Bit mask of the GPUs not known to be sick."""
+        return (self.model.all_gpus if self.model else 0) & ~self.unhealthy
+
+    @property
+    def effective_nics(self) -> tuple[Nic, ...]:
+        """The node's own NICs, or those of its model."""
+        if self.nics is not None:
+            return self.nics
+        return self.model.nics if self.model else ()
+
+
+@dataclass(frozen=True, slots=True)
+class Domain:
+    """One domain of one level: its whole path and its nodes (indices, ascending)."""
+
+    level: int
+    path: tuple[str, ...]
+    nodes: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """Levels widest first; nodes sorted by name. ``node_level`` = len(levels) is the innermost level.
+
+    Derived: ``domains[l]`` lists the domains of level l (l == node_level: one a node), and
+    ``domain_of[l][n]`` is the dense index of node n's domain at level l. A node without a value
+    at a level is a domain of its own there and at every narrower level.
+    """
+
+    name: str
+    levels: tuple[Level, ...]
+    nodes: tuple[Node, ...]
+    uid: str | None = None
+    domains: tuple[tuple[Domain, ...], ...] = field(init=False, repr=False, compare=False)
+    domain_of: tuple[tuple[int, ...], ...] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        domains, domain_of = _domains(self.levels, self.nodes)
+        object.__setattr__(self, "domains", domains)
+        object.__setattr__(self, "domain_of", domain_of)
+
+    @property
+    def node_level(self) -> int:
+        return len(self.levels)
+
+    def level_name(self, level: int) -> str:
+        """Name of a level index; ``node`` for the innermost."""
+        return "node" if level == len(self.levels) else self.levels[level].name
+
+
+def _domains(
+    levels: tuple[Level, ...], nodes: tuple[Node, ...]
+) -> tuple[tuple[tuple[Domain, ...], ...], tuple[tuple[int, ...], ...]]:
+    """Group nodes by whole path at every level, the node level last; order: by path, then node."""
+    all_domains: list[tuple[Domain, ...]] = []
+    all_of: list[tuple[int, ...]] = []
+    for level in range(len(levels) + 1):
+        members: dict[tuple[tuple[int, str], ...], list[int]] = {}
+        for index, node in enumerate(nodes):
+            members.setdefault(_path(node, level, len(levels)), []).append(index)
+        ordered = sorted(members)
+        position = {path: i for i, path in enumerate(ordered)}
+        all_domains.append(
+            tuple(
+                Domain(level, tuple(name for _, name in path), tuple(members[path]))
+                for path in ordered
+            )
+        )
+        all_of.append(tuple(position[_path(node, level, len(levels))] for node in nodes))
+    return tuple(all_domains), tuple(all_of)
+
+
+def _path(node: Node, level: int, node_level: int) -> tuple[tuple[int, str], ...]:
+    """Whole path of the node's domain: (0, short name) a level, (1, node name) where it stands alone."""
+    path: list[tuple[int, str]] = []
+    for value in node.domains[: level + 1]:
+        if value is None:
+            return (*path, (1, node.name))
+        path.append((0, value))
+    if level == node_level:
+        path.append((1, node.name))
+    return tuple(path)

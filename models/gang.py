@@ -1,0 +1,153 @@
+"""Gangs: roles, pods, topology rules, slices, elastic range, and the pods that already exist.
+
+Promises: frozen data and simple arithmetic on it; levels are dense indices into Cluster.levels,
+``len(levels)`` meaning ``node``; nodes are indices into Cluster.nodes.
+Called by everything that plans or checks through an ``Instance``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+
+
+@dataclass(frozen=True, slots=True)
+class Toleration:
+    """A Kubernetes toleration; empty key with operator Exists tolerates everything."""
+
+    key: str = ""
+    operator: str = "Equal"
+    value: str = ""
+    effect: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Role:
+    """Pods of one kind within a gang.
+
+    ``min`` == ``max`` for a fixed size; otherwise allowed counts are min, min+step, ... <= max.
+    ``gpus``: whole GPUs a pod. ``requests``: cpu in millicores, others in whole units, a pod, sorted.
+    ``slice_size``/``slice_level``: pods with equal index // slice_size share one domain of that level.
+    """
+
+    name: str
+    min: int
+    max: int
+    step: int
+    gpus: int
+    elastic: bool = False
+    requests: tuple[tuple[str, int], ...] = ()
+    required: int | None = None
+    preferred: int | None = None
+    slice_size: int | None = None
+    slice_level: int | None = None
+    node_selector: tuple[tuple[str, str], ...] = ()
+    tolerations: tuple[Toleration, ...] = ()
+    model: str | None = None
+    mix_models: bool = False
+
+    def allowed_counts(self) -> range:
+        """Every pod count the role may run with, ascending."""
+        return range(self.min, self.max + 1, self.step)
+
+
+@dataclass(frozen=True, slots=True)
+class StandingPod:
+    """A pod that exists. ``node`` is an index or None (waits); ``gpus`` a bit mask, None if unknown.
+
+    ``role`` is an index into Gang.roles. ``mode``: "gate" or "binding", how it can be started.
+    """
+
+    name: str
+    role: int
+    index: int
+    uid: str | None = None
+    node: int | None = None
+    gpus: int | None = None
+    mode: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Gang:
+    """All pods start together or none does.
+
+    ``submitted_at``: whole seconds since the epoch, None if unknown. ``weight``: of its bandwidth.
+    ``pattern``: communication pattern, "none" counts no bandwidth. Larger ``priority`` goes first.
+    """
+
+    namespace: str
+    name: str
+    roles: tuple[Role, ...]
+    priority: int = 0
+    queue: str | None = None
+    submitted_at: int | None = None
+    expected_duration_s: int | None = None
+    preemptible: bool = False
+    movable: bool = False
+    required: int | None = None
+    preferred: int | None = None
+    min_bandwidth_share: Fraction | None = None
+    pattern: str = "all-reduce"
+    weight: int = 1
+    pods: tuple[StandingPod, ...] = ()
+
+    @property
+    def key(self) -> tuple[str, str]:
+        return (self.namespace, self.name)
+
+    @property
+    def standing(self) -> tuple[StandingPod, ...]:
+        """Pods that run, by (role, index)."""
+        return tuple(
+            sorted((p for p in self.pods if p.node is not None), key=lambda p: (p.role, p.index))
+        )
+
+    @property
+    def running(self) -> bool:
+        return any(pod.node is not None for pod in self.pods)
+
+    @property
+    def elastic(self) -> bool:
+        return any(role.elastic for role in self.roles)
+
+    @property
+    def weight_gpus(self) -> int:
+        """w(gang): its GPUs at ``min``, or 1 if it asks for none (contract, section 4)."""
+        return sum(role.min * role.gpus for role in self.roles) or 1
+
+    def target_counts(self) -> tuple[int, ...]:
+        """Pods a role this planner aims at, one entry a role.
+
+        Waiting: ``min``. Running: the standing count where it is whole and allowed; otherwise the
+        smallest allowed count above the highest index that stands.
+        """
+        counts = []
+        for number, role in enumerate(self.roles):
+            indices = {p.index for p in self.pods if p.role == number and p.node is not None}
+            above = max(indices, default=-1) + 1
+            allowed = (count for count in role.allowed_counts() if count >= above)
+            counts.append(next(allowed, role.max))
+        return tuple(counts)
+
+    def missing(self) -> tuple[tuple[int, int], ...]:
+        """(role, index) of the pods to place so that the gang is whole, sorted."""
+        stand = {(p.role, p.index) for p in self.pods if p.node is not None}
+        return tuple(
+            (number, index)
+            for number, count in enumerate(self.target_counts())
+            for index in range(count)
+            if (number, index) not in stand
+        )
+
+    def pod_name(self, role: int, index: int) -> str:
+        """The existing pod's name, else ``<gang>-<role>-<index>``."""
+        for pod in self.pods:
+            if pod.role == role and pod.index == index:
+                return pod.name
+        return f"{self.name}-{self.roles[role].name}-{index}"
+
+    def pod_uid(self, role: int, index: int) -> str | None:
+        for pod in self.pods:
+            if pod.role == role and pod.index == index:
+                return pod.uid
+        return None

@@ -1,0 +1,78 @@
+"""Server models: GPUs, the link matrix between them, PCIe and NUMA groups, NICs.
+
+Promises: frozen data only, no files, no solver. Bandwidth is computed from it in ``models.bandwidth``.
+Called by the catalogue, the readers and everything that prices a placement.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Literal
+
+Fabric = Literal["nvswitch", "direct", "bridges", "pcie"]
+
+MAX_MESH_GPUS = 16
+"""A matrix without a switch may have at most this many GPUs (contract, section 3)."""
+
+
+def slug(name: str) -> str:
+    """Lower case, every run of characters other than a-z and 0-9 becomes one ``-``."""
+    return re.sub(r"[^a-z0-9]+", "-", name.lower())
+
+
+@dataclass(frozen=True, slots=True)
+class Nic:
+    """One network interface.
+
+    ``megabits`` is the line rate in Mbit/s (gbps x 1000), None when the speed is not known.
+    ``gpus`` are the indices of the near GPUs, ascending; None means near all of them.
+    """
+
+    name: str
+    megabits: int | None
+    gpus: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ServerModel:
+    """One kind of server. All rates are MB/s (10^6 bytes a second), one direction.
+
+    ``matrix[a][b]`` is the nvidia-smi name of the path between GPUs a and b (``X`` on the
+    diagonal, ``NVn`` = n links); None is allowed only for ``fabric == "nvswitch"``.
+    ``link_MBps`` is the planning rate of one NVLink; None when it is not known.
+    ``nvlink_domain_nodes`` > 1: so many such servers share one NVLink fabric (NVL72: 18).
+    """
+
+    name: str
+    gpu: str
+    gpus: int
+    fabric: Fabric
+    aliases: tuple[str, ...] = ()
+    vendor: str = ""
+    matrix: tuple[tuple[str, ...], ...] | None = None
+    link_MBps: int | None = None
+    links_per_gpu: int | None = None
+    pcie_MBps: int = 20000
+    sys_MBps: int = 10000
+    numa: tuple[int | None, ...] | None = None
+    pcie_switch: tuple[int | None, ...] | None = None
+    nics: tuple[Nic, ...] = ()
+    nvlink_domain_nodes: int = 1
+    sources: tuple[str, ...] = ()
+    confidence: str = ""
+
+    @property
+    def slugs(self) -> tuple[str, ...]:
+        """Slugs of the name and of every alias, each once, in order."""
+        return tuple(dict.fromkeys(slug(name) for name in (self.name, *self.aliases)))
+
+    @property
+    def switched(self) -> bool:
+        """Whether any subset of the GPUs reaches the full NVLink rate."""
+        return self.fabric == "nvswitch"
+
+    @property
+    def all_gpus(self) -> int:
+        """Bit mask of every GPU of the server."""
+        return (1 << self.gpus) - 1

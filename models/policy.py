@@ -1,0 +1,52 @@
+"""Policy: the order of the objective tiers, the mix of future requests, the search budget.
+
+Promises: frozen data; defaults are those of the contract, written out.
+Called by the readers (which build it) and by solving and evaluating.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+
+DEFAULT_OBJECTIVES = (
+    "admission",
+    "waiting",
+    "disruption",
+    "preference",
+    "bandwidth",
+    "growth",
+    "span",
+    "stranded",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Objective:
+    """One tier, by name; ``tolerance``: how much of it later tiers may give away (exact)."""
+
+    name: str
+    tolerance: Fraction = Fraction(0)
+
+
+@dataclass(frozen=True, slots=True)
+class SolveLimits:
+    """``budget``: deterministic effort (1 is about a second of one core). ``time_limit_s``: the clock."""
+
+    budget: int = 60
+    time_limit_s: int = 120
+    workers: int = 2
+    seed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """``mix``: (GPUs, permille) of future requests, ascending by GPUs, as used (default filled in)."""
+
+    name: str = "default"
+    objectives: tuple[Objective, ...] = tuple(Objective(name) for name in DEFAULT_OBJECTIVES)
+    mix: tuple[tuple[int, int], ...] = ()
+    min_bandwidth_share: Fraction = Fraction(0)
+    gpu_binding: str = "exact"
+    node_selector: tuple[tuple[str, str], ...] = ()
+    solve: SolveLimits = SolveLimits()
