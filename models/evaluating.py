@@ -1,0 +1,298 @@
+"""Values of a plan: bandwidth, share and domains a gang, and every tier of the contract's section 4.
+
+Promises: exact integers, no solver; what it returns is what the plan states and the verifier re-derives.
+Called by composing, by the search (to score any plan) and by tests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+from models.gang import Gang
+from models.instance import Instance
+from models.occupancy import free_after
+from models.pricing import ServerSet, gang_MBps, ideal_MBps, share_permille
+from models.solution import GangDecision, PodPlacement, Sense
+
+ADMITTED = ("place", "complete", "keep", "move", "resize")
+
+
+@dataclass(frozen=True, slots=True)
+class Tier:
+    """One objective: family (``admission``), priority where it has one, sense, tolerance."""
+
+    family: str
+    priority: int | None
+    sense: Sense
+    tolerance: Fraction
+
+    @property
+    def name(self) -> str:
+        return self.family if self.priority is None else f"{self.family}/{self.priority}"
+
+
+@dataclass(frozen=True, slots=True)
+class GangValue:
+    """What the plan states of one gang. ``domains``: used a level, widest first, the node level last."""
+
+    bandwidth: Fraction | None
+    share: int | None
+    meets_min_share: bool
+    domains: tuple[int, ...]
+
+
+def tiers_of(instance: Instance) -> tuple[Tier, ...]:
+    """The tiers a plan of this instance states, in order (contract, sections 4 and 7)."""
+    listed = {objective.name: objective.tolerance for objective in instance.policy.objectives}
+    priorities = sorted({gang.priority for gang in instance.gangs}, reverse=True)
+    tiers: list[Tier] = []
+    for objective in instance.policy.objectives:
+        name, tolerance = objective.name, objective.tolerance
+        if name == "admission":
+            for priority in priorities:
+                if _may_lose_gpus(instance, priority):
+                    tiers.append(Tier("kept", priority, "max", tolerance))
+                tiers.append(Tier("admission", priority, "max", tolerance))
+                if "waiting" in listed:
+                    tiers.append(Tier("waiting", priority, "max", listed["waiting"]))
+        elif name == "waiting":
+            if "admission" not in listed:
+                tiers += [Tier("waiting", priority, "max", tolerance) for priority in priorities]
+        elif name == "growth":
+            elastic = sorted({g.priority for g in instance.gangs if g.elastic}, reverse=True)
+            tiers += [Tier("growth", priority, "max", tolerance) for priority in elastic]
+        else:
+            sense: Sense = "max" if name in ("preference", "bandwidth") else "min"
+            tiers.append(Tier(name, None, sense, tolerance))
+    return tuple(tiers)
+
+
+def _may_lose_gpus(instance: Instance, priority: int) -> bool:
+    """Whether a running gang of this priority could be stopped or shrunk."""
+    return any(
+        gang.running and (gang.preemptible or (gang.movable and _above_min(gang)))
+        for gang in instance.gangs
+        if gang.priority == priority
+    )
+
+
+def _above_min(gang: Gang) -> bool:
+    counts = [sum(1 for p in gang.standing if p.role == i) for i in range(len(gang.roles))]
+    return any(r.elastic and n > r.min for r, n in zip(gang.roles, counts, strict=True))
+
+
+def admitted(gang: Gang, decision: GangDecision) -> bool:
+    """Whether the gang runs whole after the plan; a kept gang with pods missing does not."""
+    if decision.decision == "keep":
+        return not gang.missing()
+    return decision.decision in ADMITTED
+
+
+def own_sets(
+    instance: Instance, gang: Gang, pods: Sequence[PodPlacement], known: Sequence[int]
+) -> dict[int, ServerSet]:
+    """The gang's GPUs a node. ``known``: mask of the GPUs known to be held, a node, after the plan."""
+    masks: dict[int, int] = {}
+    blind: dict[int, int] = {}
+    for pod in pods:
+        gpus = gang.roles[pod.role].gpus
+        if not gpus:
+            continue
+        masks.setdefault(pod.node, 0)
+        if pod.gpus is None:
+            blind[pod.node] = blind.get(pod.node, 0) + gpus
+        else:
+            masks[pod.node] |= pod.gpus
+    nodes = instance.cluster.nodes
+    return {
+        n: ServerSet(mask, blind.get(n, 0), nodes[n].healthy & ~known[n]) for n, mask in masks.items()
+    }
+
+
+def known_masks(
+    instance: Instance, decisions: Sequence[GangDecision]
+) -> list[int]:
+    """Mask of GPUs known to be held after the plan, a node."""
+    known = [0] * len(instance.cluster.nodes)
+    for decision in decisions:
+        for pod in decision.pods:
+            known[pod.node] |= pod.gpus or 0
+    return known
+
+
+def gang_value(
+    instance: Instance, gang: Gang, pods: Sequence[PodPlacement], known: Sequence[int]
+) -> GangValue:
+    """Bandwidth, share and domains of one gang's pods."""
+    cluster = instance.cluster
+    sets = own_sets(instance, gang, pods, known)
+    bandwidth = gang_MBps(cluster, sets)
+    share, meets = None, True
+    if bandwidth is not None:
+        models = tuple(dict.fromkeys(m for n in sets if (m := cluster.nodes[n].model) is not None))
+        ideal = ideal_MBps(models, sum(chosen.count for chosen in sets.values()))
+        share = share_permille(bandwidth, ideal)
+        meets = bandwidth >= instance.min_share(gang) * ideal
+    nodes = {pod.node for pod in pods}
+    domains = tuple(len({of[n] for n in nodes}) for of in cluster.domain_of)
+    return GangValue(bandwidth, share, meets, domains)
+
+
+class Evaluation:
+    """Every value of one plan; built once, read by tier."""
+
+    def __init__(self, instance: Instance, decisions: Sequence[GangDecision]) -> None:
+        self.instance = instance
+        self.decisions = decisions
+        known = known_masks(instance, decisions)
+        self.values = tuple(
+            gang_value(instance, gang, decision.pods, known) if decision.pods else None
+            for gang, decision in zip(instance.gangs, decisions, strict=True)
+        )
+
+    def tier(self, tier: Tier) -> int:
+        """Value of one tier."""
+        if tier.priority is not None:
+            return int(getattr(self, f"_{tier.family}")(tier.priority))
+        return int(getattr(self, f"_{tier.family}")())
+
+    def vector(self) -> tuple[int, ...]:
+        """Values of all tiers, in order."""
+        return tuple(self.tier(tier) for tier in tiers_of(self.instance))
+
+    def _admitted(self) -> Iterator[tuple[Gang, GangDecision, GangValue]]:
+        for gang, decision, value in zip(
+            self.instance.gangs, self.decisions, self.values, strict=True
+        ):
+            if value is not None and admitted(gang, decision):
+                yield gang, decision, value
+
+    def _kept(self, priority: int) -> int:
+        total = 0
+        for gang, decision in zip(self.instance.gangs, self.decisions, strict=True):
+            if gang.priority == priority and gang.running:
+                after = {(pod.role, pod.index) for pod in decision.pods}
+                total += sum(
+                    gang.roles[p.role].gpus for p in gang.standing if (p.role, p.index) in after
+                )
+        return total
+
+    def _admission(self, priority: int) -> int:
+        return sum(g.weight_gpus for g, _, _ in self._admitted() if g.priority == priority)
+
+    def _waiting(self, priority: int) -> int:
+        return sum(
+            g.weight_gpus * self.instance.age(g)
+            for g, _, _ in self._admitted()
+            if g.priority == priority and not g.running
+        )
+
+    def _disruption(self) -> int:
+        total = 0
+        for gang, decision in zip(self.instance.gangs, self.decisions, strict=True):
+            if not gang.running:
+                continue
+            after = {(p.role, p.index): (p.node, p.gpus) for p in decision.pods}
+            before = {(p.role, p.index): (p.node, p.gpus) for p in gang.standing}
+            gpus = {key: gang.roles[key[0]].gpus for key in before}
+            moved = any(
+                gpus[key] and key in after and after[key] != place for key, place in before.items()
+            )
+            if not decision.pods or moved:
+                total += sum(gpus.values())
+            else:
+                total += sum(gpus[key] for key in before if key not in after)
+        return total
+
+    def _preference(self) -> int:
+        total = 0
+        for gang, decision, value in self._admitted():
+            if gang.preferred is not None and value.domains[gang.preferred] == 1:
+                total += gang.weight_gpus
+            for number, role in enumerate(gang.roles):
+                if role.preferred is None:
+                    continue
+                of = self.instance.cluster.domain_of[role.preferred]
+                if len({of[pod.node] for pod in decision.pods if pod.role == number}) == 1:
+                    total += role.min * role.gpus or 1
+        return total
+
+    def _bandwidth(self) -> int:
+        return sum(
+            gang.weight * gang.weight_gpus * (value.share or 0)
+            for gang, _, value in self._admitted()
+            if value.share is not None and gang.pattern != "none"
+        )
+
+    def _growth(self, priority: int) -> int:
+        total = 0
+        for gang, decision, _ in self._admitted():
+            if gang.priority == priority and gang.elastic:
+                gpus = sum(gang.roles[pod.role].gpus for pod in decision.pods)
+                total += gpus - sum(role.min * role.gpus for role in gang.roles)
+        return total
+
+    def _span(self) -> int:
+        node_level = self.instance.cluster.node_level
+        return sum(
+            gang.weight_gpus * (used - 1) * 4 ** (node_level - level)
+            for gang, _, value in self._admitted()
+            for level, used in enumerate(value.domains)
+        )
+
+    def _stranded(self) -> int:
+        pods = [
+            (gang.roles[pod.role].gpus, pod)
+            for gang, decision in zip(self.instance.gangs, self.decisions, strict=True)
+            for pod in decision.pods
+        ]
+        return stranded(self.instance, free_after(self.instance, pods))
+
+
+def stranded(instance: Instance, free: Sequence[int]) -> int:
+    """permille-GPU left that the next request of the mix cannot use. ``free``: GPUs a node."""
+    total = 0
+    for nodes in gpu_models(instance).values():
+        left = sum(free[n] for n in nodes)
+        for size, permille in instance.policy.mix:
+            total += permille * (left - size * placeable(instance, nodes, free, size))
+    return total
+
+
+def gpu_models(instance: Instance) -> dict[str, tuple[int, ...]]:
+    """Nodes of every GPU model, by its name."""
+    found: dict[str, list[int]] = {}
+    for index, node in enumerate(instance.cluster.nodes):
+        if node.model is not None:
+            found.setdefault(node.model.gpu, []).append(index)
+    return {name: tuple(found[name]) for name in sorted(found)}
+
+
+def placeable(
+    instance: Instance, nodes: Sequence[int], free: Sequence[int], size: int
+) -> int:
+    """How many requests of ``size`` GPUs fit what is left on the nodes of one GPU model."""
+    largest = max(instance.cluster.nodes[n].gpus for n in nodes)
+    if size <= largest:
+        return sum(free[n] // size for n in nodes)
+    servers = -(-size // largest)
+    return sum(
+        sum(1 for n in members if free[n] == largest) // servers
+        for members in request_domains(instance, nodes, size)
+    )
+
+
+def request_domains(
+    instance: Instance, nodes: Sequence[int], size: int
+) -> tuple[tuple[int, ...], ...]:
+    """The nodes of one GPU model by domain of the innermost level with room for ``size`` installed GPUs."""
+    cluster = instance.cluster
+    for level in range(len(cluster.levels) - 1, -1, -1):
+        members: dict[int, list[int]] = {}
+        for n in nodes:
+            members.setdefault(cluster.domain_of[level][n], []).append(n)
+        if any(sum(cluster.nodes[n].gpus for n in m) >= size for m in members.values()):
+            return tuple(tuple(members[d]) for d in sorted(members))
+    return (tuple(nodes),)
