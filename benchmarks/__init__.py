@@ -1,0 +1,1 @@
+"""Seeded instances of named sizes and the program that measures the planner on them."""

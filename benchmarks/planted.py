@@ -1,0 +1,142 @@
+"""Instances whose best plan is known because it was made first and then forgotten.
+
+Promises: the same arguments give the same instance; the stated values are optimal by construction.
+Called through ``benchmarks.instances`` and by tests.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, replace
+
+from benchmarks.building import DGX_H100, EPOCH, Room, assemble, levels, ragged
+from models.cluster import Cluster, Node
+from models.gang import Gang, Role, StandingPod
+from models.instance import Instance
+
+BLOCK, RACK, NODE = 0, 1, 2
+TILINGS = ((5, 3), (4, 4), (4, 2, 2), (6, 2), (3, 3, 2), (7, 1), (8,))
+"""Ways to fill a server of 8 with pods."""
+
+
+@dataclass(frozen=True)
+class Planted:
+    """``optimum``: tier name to value, for the tiers that the construction fixes."""
+
+    instance: Instance
+    optimum: tuple[tuple[str, int], ...]
+
+
+def planted(nodes: int, seed: int) -> Planted:
+    """A queue that fills every free GPU of ``nodes`` DGX H100 exactly, among decoys.
+
+    Hidden plan: every server is tiled by one-pod gangs of 1 to 8 GPUs or belongs, whole, to a gang of
+    several servers of one rack. So admission = the free GPUs (nothing admits more), preference =
+    the weight of all gangs that prefer something (the hidden plan grants all of them), bandwidth =
+    1000 x the GPUs of gangs with two or more (every share is 1000). Decoys have the same weights
+    and priority but no preference and no bandwidth (pattern none), and shapes that break the
+    tiling: using one loses GPUs, preference or bandwidth.
+    Some gangs are pinned to their host, some to their rack. One GPU in some servers is held.
+    """
+    rng = random.Random(seed)
+    cluster = _cluster(nodes, rng)
+    hidden, held = _hidden(cluster, rng)
+    decoys = [
+        _gang(f"decoy-{number:03d}", *_decoy_shape(gang, rng), rng, pattern="none")
+        for number, gang in enumerate(hidden)
+    ]
+    gangs = [*hidden, *decoys]
+    rng.shuffle(gangs)  # names must not tell which is which
+    named = [_renamed(gang, f"job-{number:04d}") for number, gang in enumerate(gangs)]
+    instance = assemble(cluster, (*named, *held))
+    return Planted(instance, _optimum(hidden, held))
+
+
+def _optimum(hidden: list[Gang], held: list[Gang]) -> tuple[tuple[str, int], ...]:
+    free = sum(gang.weight_gpus for gang in hidden)
+    return (
+        ("admission/0", free + len(held)),
+        ("waiting/0", 0),
+        ("preference", sum(g.weight_gpus for g in hidden if g.preferred is not None)),
+        ("bandwidth", sum(1000 * g.weight_gpus for g in hidden if g.weight_gpus > 1)),
+    )
+
+
+def _cluster(count: int, rng: random.Random) -> Cluster:
+    rack_of = ragged(count, (4, 8), rng)
+    return Cluster(
+        "planted",
+        levels(),
+        tuple(
+            Node(f"gpu-{number:04d}", DGX_H100, (f"b{rack // 4}", f"r{rack:03d}"))
+            for number, rack in enumerate(rack_of)
+        ),
+    )
+
+
+def _hidden(cluster: Cluster, rng: random.Random) -> tuple[list[Gang], list[Gang]]:
+    """The gangs of the hidden plan, and one-GPU gangs that stand already."""
+    room = Room(cluster.nodes)
+    gangs: list[Gang] = []
+    held: list[Gang] = []
+    for rack in cluster.domains[RACK]:
+        nodes = list(rack.nodes)
+        rng.shuffle(nodes)
+        while nodes:
+            if len(nodes) > 2 and rng.random() < 0.3:
+                span = rng.randint(2, min(4, len(nodes)))
+                gangs.append(_wide(span, rng))
+                nodes = nodes[span:]
+                continue
+            node = nodes.pop()
+            sizes = list(rng.choice(TILINGS))
+            if 1 in sizes:  # an odd server: one GPU is held by a gang that runs
+                sizes.remove(1)
+                held.append(_held(node, room, rng))
+            gangs.extend(_narrow(size, cluster.nodes[node], rng) for size in sizes)
+    return gangs, held
+
+
+def _held(node: int, room: Room, rng: random.Random) -> Gang:
+    mask = room.take(node, 1, (), rng)
+    name = f"run-{node:04d}"
+    pod = StandingPod(f"{name}-worker-0", 0, 0, node=node, gpus=mask)
+    return replace(_gang(name, 1, 1, rng), pods=(pod,))
+
+
+def _wide(span: int, rng: random.Random) -> Gang:
+    gang = _gang("", span, 8, rng)
+    return replace(gang, required=RACK) if rng.random() < 0.5 else replace(gang, preferred=RACK)
+
+
+def _narrow(size: int, node: Node, rng: random.Random) -> Gang:
+    """One pod of ``size`` GPUs, or ``size`` pods of one on one server; sometimes pinned."""
+    spread = size > 1 and rng.random() < 0.3
+    gang = _gang("", size if spread else 1, 1 if spread else size, rng)
+    gang = replace(gang, preferred=NODE) if spread else gang
+    draw = rng.random()
+    if draw < 0.15:
+        return _selecting(gang, ("kubernetes.io/hostname", node.name))
+    if draw < 0.35:
+        return _selecting(gang, ("example.com/rack", node.domains[RACK] or ""))
+    return gang
+
+
+def _selecting(gang: Gang, label: tuple[str, str]) -> Gang:
+    return replace(gang, roles=tuple(replace(r, node_selector=(label,)) for r in gang.roles))
+
+
+def _decoy_shape(gang: Gang, rng: random.Random) -> tuple[int, int]:
+    """(pods, GPUs a pod) of the same weight as ``gang`` in other pods."""
+    weight = gang.weight_gpus
+    gpus = rng.choice([size for size in range(1, min(8, weight) + 1) if weight % size == 0])
+    return weight // gpus, gpus
+
+
+def _gang(name: str, pods: int, gpus: int, rng: random.Random, pattern: str = "all-reduce") -> Gang:
+    role = Role("worker", pods, pods, 1, gpus)
+    return Gang("default", name, (role,), submitted_at=EPOCH, pattern=pattern)
+
+
+def _renamed(gang: Gang, name: str) -> Gang:
+    return replace(gang, name=name)
