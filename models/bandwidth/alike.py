@@ -1,0 +1,104 @@
+"""Which sets of GPUs are interchangeable: counts alone, or permutations of the indices.
+
+Promises: what is said to be alike has the same bandwidth inside and out; exact, deterministic.
+Called through ``models.bandwidth`` by the formulation, to shrink it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+from functools import lru_cache
+from itertools import combinations, islice
+
+from models.bandwidth.inside import link_count, pair_MBps
+from models.bandwidth.outside import nics_MBps
+from models.bandwidth.sets import mask_of
+from models.bandwidth.symmetry import colours, mappings
+from models.hardware import Nic, ServerModel
+
+MOST_AUTOMORPHISMS = 1152
+"""Largest group listed whole: two sockets of four like GPUs have (4!)^2 x 2 = 1,152."""
+
+
+def count_only(model: ServerModel, nics: Sequence[Nic]) -> bool:
+    """Whether bandwidth inside and out depends on the number of GPUs alone."""
+    return _inside_by_count(model) and _nics_by_count(model, tuple(nics))
+
+
+@lru_cache(maxsize=1024)
+def _inside_by_count(model: ServerModel) -> bool:
+    if model.switched or model.gpus <= 2:
+        return True
+    paths = {_path(model, a, b) for a, b in combinations(range(model.gpus), 2)}
+    if len(paths) == 1:
+        return True
+    # Pairs are sets of two: where they differ, count alone does not decide. Links and PCIe
+    # paths of one rate would be a coincidence that no larger set shares.
+    return False
+
+
+def _path(model: ServerModel, a: int, b: int) -> tuple[int, Fraction]:
+    """What decides bandwidth over a pair: its links, or without one the rate of its path."""
+    links = link_count(model.matrix[a][b]) if model.matrix else 0
+    return (links, Fraction(0)) if links else (0, pair_MBps(model, a, b))
+
+
+@lru_cache(maxsize=4096)
+def _nics_by_count(model: ServerModel, nics: tuple[Nic, ...]) -> bool:
+    for count in range(1, model.gpus + 1):
+        values = {
+            nics_MBps(model, nics, mask_of(s)) for s in combinations(range(model.gpus), count)
+        }
+        if len(values) > 1:
+            return False
+    return True
+
+
+def automorphisms(model: ServerModel, nics: Sequence[Nic]) -> tuple[tuple[int, ...], ...]:
+    """Permutations p of GPU indices (GPU g goes to p[g]) that change no bandwidth, inside or out.
+
+    A group, in lexicographic order, the identity first. Of a group larger than
+    ``MOST_AUTOMORPHISMS`` the permutations that leave the first few GPUs in place.
+    """
+    return _automorphisms(model, tuple(nics))
+
+
+@lru_cache(maxsize=1024)
+def _automorphisms(model: ServerModel, nics: tuple[Nic, ...]) -> tuple[tuple[int, ...], ...]:
+    gpus = range(model.gpus)
+    cells = [[_cell(model, nics, a, b) for b in gpus] for a in gpus]
+    reached = sorted((_near(nic), nic.megabits or -1) for nic in nics)
+    for fixed in range(model.gpus + 1):
+        # A GPU that stays in place has a colour of its own; the others share one (and their NICs).
+        start = [(min(g, fixed), cells[g][g]) for g in gpus]
+        colour = colours(cells, start)
+        tried = list(islice(mappings(cells, cells, colour, colour), _MOST_TRIED + 1))
+        kept = [p for p in tried if sorted(_moved(nic, p) for nic in nics) == reached]
+        if len(tried) <= _MOST_TRIED and len(kept) <= MOST_AUTOMORPHISMS:
+            return tuple(kept)
+    raise AssertionError("with every GPU in place only the identity is left")
+
+
+_MOST_TRIED = 5040
+"""Mappings that respect paths and NICs pair by pair, before more GPUs are held in place."""
+
+
+def _cell(model: ServerModel, nics: tuple[Nic, ...], a: int, b: int) -> tuple[object, ...]:
+    """Path between two GPUs (none where a switch makes it irrelevant) and the NICs near both."""
+    shared = tuple(
+        sorted(
+            (len(n.gpus), n.megabits or -1) for n in nics if n.gpus and a in n.gpus and b in n.gpus
+        )
+    )
+    return (shared,) if model.switched or a == b else (*_path(model, a, b), shared)
+
+
+def _near(nic: Nic) -> tuple[int, ...]:
+    """The near GPUs of a NIC, ascending; -1 for one that is near all."""
+    return (-1,) if nic.gpus is None else tuple(sorted(nic.gpus))
+
+
+def _moved(nic: Nic, image: tuple[int, ...]) -> tuple[tuple[int, ...], int]:
+    near = (-1,) if nic.gpus is None else tuple(sorted(image[g] for g in nic.gpus))
+    return near, nic.megabits or -1

@@ -1,0 +1,193 @@
+"""All-reduce bandwidth among GPUs of one server: switched NVLink, rings and chains of a mesh, or PCIe.
+
+Promises: exact ``Fraction`` MB/s, computed when first asked for and kept per distinct matrix and rates.
+Called through ``models.bandwidth``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from fractions import Fraction
+from itertools import combinations
+
+from models.bandwidth.packing import Packing, packing
+from models.bandwidth.sets import UnknownRate, check_choice, mask_of, members
+from models.hardware import ServerModel
+
+CHAIN_EFFICIENCY = Fraction(92, 100)
+"""What NCCL's protocol leaves of a chain's bandwidth."""
+
+_SWITCH_SHARE = {
+    "PIX": Fraction(1),
+    "PXB": Fraction(1),
+    "PHB": Fraction(9, 10),
+    "NODE": Fraction(8, 10),
+}
+"""Share of ``pcie_MBps`` by the nvidia-smi name of a path inside one socket."""
+
+_KEPT = 4096
+"""Models remembered by identity before that shortcut is dropped and rebuilt."""
+
+
+@dataclass(slots=True)
+class _Known:
+    """What has been computed for one distinct inside: link matrix and rates."""
+
+    model: ServerModel
+    links: tuple[tuple[int, ...], ...]
+    values: dict[int, Fraction | None] = field(default_factory=dict)
+    worst: dict[tuple[int, int], Fraction] = field(default_factory=dict)
+    best: dict[int, Fraction] = field(default_factory=dict)
+
+
+def inside_MBps(model: ServerModel, mask: int) -> Fraction | None:
+    """All-reduce bandwidth among the GPUs of ``mask`` in one server; None = unlimited (one GPU).
+
+    Raises UnknownRate if a rate or matrix it needs is not known, ValueError on an empty mask.
+    """
+    known = _inside(model)
+    try:
+        return known.values[mask]
+    except KeyError:
+        value = known.values[mask] = _inside_value(known, mask)
+        return value
+
+
+_INSIDE_BY_ID: dict[int, tuple[ServerModel, _Known]] = {}
+_INSIDE: dict[tuple[object, ...], _Known] = {}
+
+
+def _inside(model: ServerModel) -> _Known:
+    # Keyed by identity first: hashing a matrix at each of millions of calls would cost more than the rest.
+    kept = _INSIDE_BY_ID.get(id(model))
+    if kept is not None:
+        return kept[1]
+    key = (
+        model.gpus,
+        model.switched,
+        model.link_MBps,
+        *(
+            (model.links_per_gpu,)
+            if model.switched
+            else (model.matrix, model.pcie_MBps, model.sys_MBps)
+        ),
+    )
+    found = _INSIDE.setdefault(key, _Known(model, _links(model)))
+    if len(_INSIDE_BY_ID) >= _KEPT:
+        _INSIDE_BY_ID.clear()
+    _INSIDE_BY_ID[id(model)] = (
+        model,
+        found,
+    )  # the model is kept too, so that its id is not given away
+    return found
+
+
+def _links(model: ServerModel) -> tuple[tuple[int, ...], ...]:
+    """Direct NVLinks between every two GPUs; empty where a switch makes them irrelevant."""
+    if model.switched or model.matrix is None:
+        return ()
+    return tuple(tuple(link_count(cell) for cell in row) for row in model.matrix)
+
+
+def link_count(cell: str) -> int:
+    """Links named by a cell of the matrix: ``NV2`` is 2, every other path 0."""
+    return int(cell[2:]) if cell.startswith("NV") and cell[2:].isdigit() else 0
+
+
+def _inside_value(known: _Known, mask: int) -> Fraction | None:
+    model = known.model
+    if mask <= 0 or mask >> model.gpus:
+        raise ValueError(
+            f"GPU set {mask:#x} is empty or outside the {model.gpus} GPUs of {model.name}"
+        )
+    count = mask.bit_count()
+    if count == 1:
+        return None
+    if model.switched:
+        return switched_MBps(model)
+    gpus = members(mask)
+    packed = _packing(known, gpus)
+    if packed.rings or packed.chains:
+        return packed_MBps(packed, count, _link_rate(model))
+    return min(pair_MBps(model, a, b) for a, b in combinations(gpus, 2))
+
+
+def _packing(known: _Known, gpus: tuple[int, ...]) -> Packing:
+    if not known.links:
+        raise UnknownRate(f"the link matrix of server model {known.model.name} is not known")
+    return packing(tuple(tuple(known.links[a][b] for b in gpus) for a in gpus))
+
+
+def packed_MBps(packed: Packing, count: int, link_MBps: int) -> Fraction:
+    """The better of rings and chains through ``count`` GPUs."""
+    rings = Fraction(packed.rings * link_MBps)
+    chains = packed.chains * link_MBps * CHAIN_EFFICIENCY * Fraction(2 * (count - 1), count)
+    return max(rings, chains)
+
+
+def pair_MBps(model: ServerModel, a: int, b: int) -> Fraction:
+    """p(a, b): what one path between two GPUs carries, by its nvidia-smi name."""
+    if model.matrix is None:
+        raise UnknownRate(f"the link matrix of server model {model.name} is not known")
+    cell = model.matrix[a][b]
+    links = link_count(cell)
+    if links:
+        return Fraction(links * _link_rate(model))
+    if cell == "SYS":
+        return min(Fraction(model.sys_MBps), _SWITCH_SHARE["NODE"] * model.pcie_MBps)
+    if cell not in _SWITCH_SHARE:
+        raise ValueError(f"{cell!r} between GPUs {a} and {b} of {model.name} names no path")
+    return _SWITCH_SHARE[cell] * model.pcie_MBps
+
+
+def _link_rate(model: ServerModel) -> int:
+    if model.link_MBps is None:
+        raise UnknownRate(f"the rate of one link of server model {model.name} is not known")
+    return model.link_MBps
+
+
+def switched_MBps(model: ServerModel) -> Fraction:
+    """What every GPU of a switched server, or of an NVLink domain of servers, reaches."""
+    return Fraction(_links_per_gpu(model) * _link_rate(model))
+
+
+def packing_of(model: ServerModel, mask: int) -> Packing:
+    """Rings and chains through two or more GPUs of a server with a link matrix."""
+    return _packing(_inside(model), members(mask))
+
+
+def _links_per_gpu(model: ServerModel) -> int:
+    if model.links_per_gpu is None:
+        raise UnknownRate(f"the number of links a GPU of server model {model.name} is not known")
+    return model.links_per_gpu
+
+
+def worst_inside_MBps(model: ServerModel, candidates: int, count: int) -> Fraction | None:
+    """The smallest ``inside_MBps`` over sets of ``count`` GPUs within the mask ``candidates``."""
+    check_choice(candidates, count)
+    known = _inside(model)
+    if count == 1 or model.switched:
+        return inside_MBps(model, mask_of(members(candidates)[:count]))
+    key = (candidates, count)
+    if key not in known.worst:
+        known.worst[key] = min(_each_value(known, candidates, count))
+    return known.worst[key]
+
+
+def best_inside_MBps(model: ServerModel, count: int) -> Fraction | None:
+    """The largest ``inside_MBps`` over sets of ``count`` GPUs of the server; None = unlimited."""
+    check_choice(model.all_gpus, count)
+    known = _inside(model)
+    if count == 1 or model.switched:
+        return inside_MBps(model, (1 << count) - 1)
+    if count not in known.best:
+        known.best[count] = max(_each_value(known, model.all_gpus, count))
+    return known.best[count]
+
+
+def _each_value(known: _Known, candidates: int, count: int) -> Iterator[Fraction]:
+    for gpus in combinations(members(candidates), count):
+        value = inside_MBps(known.model, mask_of(gpus))
+        assert value is not None, "two or more GPUs have a bandwidth"
+        yield value
