@@ -1,0 +1,248 @@
+"""The strict base of every document and the field types they share.
+
+Promises: frozen, closed (unknown fields refused), no silent conversion, every size bounded;
+what a type refuses comes with a hint. Called by the document modules only.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from decimal import Decimal
+from fractions import Fraction
+from typing import Annotated, Literal, TypeVar
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainValidator,
+    WithJsonSchema,
+)
+from pydantic.alias_generators import to_camel
+from pydantic.fields import FieldInfo
+
+from models.quantities import (
+    MAX_AMOUNT,
+    MAX_DIGITS,
+    Refused,
+    epoch_seconds,
+    exact,
+    quantity,
+    seconds,
+    shown,
+    significant_digits,
+)
+
+API_VERSION = "gangplan.dev/v1alpha1"
+ApiVersion = Literal["gangplan.dev/v1alpha1"]
+
+MAX_ITEMS = 1_000_000
+"""Most entries of one list: checked before any entry is looked at."""
+
+MAX_FIELDS = 10_000
+"""Most fields of one object, for the same reason."""
+
+Path = tuple[str | int, ...]
+"""Where something stands inside a document: field names and list positions."""
+
+
+@dataclass(frozen=True, slots=True)
+class Complaint:
+    """A contradiction inside one document.
+
+    ``at_key``: its place is the field's name, not its value.
+    """
+
+    path: Path
+    what: str
+    hint: str | None = None
+    at_key: bool = False
+
+
+class Document(BaseModel):
+    """Base of every object: strict, frozen, closed; fields are written in camelCase."""
+
+    model_config = ConfigDict(
+        strict=True,
+        frozen=True,
+        extra="forbid",
+        alias_generator=to_camel,
+        allow_inf_nan=False,
+        # pydantic's own text for an input it refuses is never shown
+        hide_input_in_errors=True,
+    )
+
+
+def _bounded_list(value: object) -> object:
+    if isinstance(value, list) and len(value) > MAX_ITEMS:
+        raise Refused(f"a list of {len(value):,} entries", f"the most is {MAX_ITEMS:,}")
+    return value
+
+
+def _bounded_map(value: object) -> object:
+    if isinstance(value, dict) and len(value) > MAX_FIELDS:
+        raise Refused(f"an object of {len(value):,} fields", f"the most is {MAX_FIELDS:,}")
+    return value
+
+
+T = TypeVar("T")
+K = TypeVar("K")
+
+Many = Annotated[tuple[T, ...], Field(strict=False), BeforeValidator(_bounded_list)]
+"""A list. Only its own check is lax (a list may fill a tuple); its entries stay strict."""
+
+Mapped = Annotated[dict[K, T], BeforeValidator(_bounded_map)]
+"""An object with free field names."""
+
+
+def _matching(
+    pattern: str, longest: int, what: str, hint: str
+) -> tuple[AfterValidator, WithJsonSchema]:
+    """Validator and schema of a text of one form."""
+    compiled = re.compile(pattern)
+
+    def check(text: str) -> str:
+        if len(text) > longest:
+            raise Refused(f"{what} {shown(text)} is too long", f"the most is {longest} characters")
+        if not compiled.fullmatch(text):
+            raise Refused(f"{shown(text)} cannot be {what}", hint)
+        return text
+
+    schema = {"type": "string", "pattern": f"^{pattern}$", "maxLength": longest}
+    return AfterValidator(check), WithJsonSchema(schema)
+
+
+_NAME_HINT = "letters, digits, '-', '_' and '.', with a letter or digit at both ends"
+_NAME_FORM = r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?"
+
+_name = _matching(_NAME_FORM, 253, "a name", _NAME_HINT)
+Name = Annotated[str, _name[0], _name[1]]
+
+_short = _matching(_NAME_FORM, 63, "a short name", _NAME_HINT)
+ShortName = Annotated[str, _short[0], _short[1]]
+
+_range = _matching(
+    r"[A-Za-z0-9\[]([A-Za-z0-9._,\[\]-]*[A-Za-z0-9\]])?",
+    1000,
+    "a node name or host range",
+    "write a name like gpu-07 or a range like gpu-[01-16,20]",
+)
+HostRange = Annotated[str, _range[0], _range[1]]
+
+_label_key = _matching(
+    r"([a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?",
+    317,
+    "a label or resource name",
+    "write it like example.com/rack: a prefix of lower case and a name of at most 63 characters",
+)
+LabelKey = Annotated[str, _label_key[0], _label_key[1]]
+
+_label_value = _matching(
+    rf"({_NAME_FORM})?", 63, "a label value", f"{_NAME_HINT}; or nothing at all"
+)
+LabelValue = Annotated[str, _label_value[0], _label_value[1]]
+
+
+def _title(text: str) -> str:
+    if not text or text != text.strip() or not text.isprintable():
+        raise Refused(
+            f"{shown(text)} cannot be a name",
+            "printable characters, no blanks at the ends, at least one",
+        )
+    if len(text) > 253:
+        raise Refused(f"the name {shown(text)} is too long", "the most is 253 characters")
+    return text
+
+
+def _prose(text: str) -> str:
+    if len(text) > 2000 or not text.isprintable():
+        raise Refused(f"{shown(text)} cannot stand here", "at most 2,000 printable characters")
+    return text
+
+
+Title = Annotated[str, AfterValidator(_title), Field(min_length=1, max_length=253)]
+"""A product's name: blanks and brackets allowed, control characters not."""
+
+Prose = Annotated[str, AfterValidator(_prose)]
+
+
+def whole(least: int, most: int) -> FieldInfo:
+    """Annotation of an integer between two bounds."""
+    bounds: FieldInfo = Field(ge=least, le=most)
+    return bounds
+
+
+def _quantity(value: object) -> Fraction:
+    if isinstance(value, str):
+        return quantity(value)
+    if isinstance(value, int | float | Decimal) and not isinstance(value, bool):
+        amount = exact(value)
+        if amount < 0:
+            raise Refused("a quantity cannot be negative", "a quantity is zero or more")
+        if amount > MAX_AMOUNT:
+            raise Refused("this quantity is too large", f"the most is {MAX_AMOUNT:,}")
+        return amount
+    raise Refused("expected a quantity", "write it like 500m, 96, 1.5Gi or 2Ti")
+
+
+Quantity = Annotated[
+    Fraction,
+    PlainValidator(_quantity),
+    WithJsonSchema(
+        {
+            "anyOf": [{"type": "string"}, {"type": "number", "minimum": 0, "maximum": MAX_AMOUNT}],
+            "description": "A Kubernetes quantity such as 500m, 96, 1.5Gi or 2Ti",
+        }
+    ),
+]
+"""A Kubernetes quantity, exact; ``models.quantities`` turns it into units, by resource."""
+
+
+def decimal_check(least: int, most: int) -> Callable[[object], Fraction]:
+    """Reader of an exact decimal between two bounds, of at most MAX_DIGITS digits."""
+
+    def check(value: object) -> Fraction:
+        if not isinstance(value, int | float | Decimal) or isinstance(value, bool):
+            raise Refused("expected a number", f"write a number from {least} to {most}, unquoted")
+        amount = exact(value)
+        if not least <= amount <= most:
+            raise Refused("this number is out of range", f"it must be from {least} to {most}")
+        digits = significant_digits(amount)
+        if digits is None or digits > MAX_DIGITS or amount.denominator > 10**MAX_DIGITS:
+            raise Refused("this number has too many digits", f"the most is {MAX_DIGITS}")
+        return amount
+
+    return check
+
+
+def decimal_schema(least: int, most: int) -> WithJsonSchema:
+    """JSON schema of a decimal between two bounds."""
+    return WithJsonSchema({"type": "number", "minimum": least, "maximum": most})
+
+
+def _parsed(parse: Callable[[str], int], expected: str, hint: str) -> PlainValidator:
+    def check(value: object) -> int:
+        if not isinstance(value, str):
+            raise Refused(f"expected {expected}", hint)
+        return parse(value)
+
+    return PlainValidator(check)
+
+
+Duration = Annotated[
+    int,
+    _parsed(seconds, "a duration", "write it like 90m, 6h, 1h30m or 21600s"),
+    WithJsonSchema({"type": "string", "description": "A duration such as 90m, 6h, 1h30m"}),
+]
+"""Whole seconds."""
+
+Time = Annotated[
+    int,
+    _parsed(epoch_seconds, "an RFC 3339 time", "write it like 2026-11-20T08:00:00Z"),
+    WithJsonSchema({"type": "string", "format": "date-time"}),
+]
+"""Seconds since 1970, UTC."""

@@ -1,0 +1,251 @@
+"""The server-model document: one kind of server, in the shipped catalogue or inline in a Cluster.
+
+Promises: types by pydantic, contradictions (matrix, link sums, lengths) by ``complaints``.
+Called by the catalogue, the Cluster document and the readers.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Annotated
+
+from pydantic import Field, PlainValidator, WithJsonSchema
+
+from models.documents.base import Complaint, Document, Many, Prose, Title, decimal_check, whole
+from models.hardware import MAX_MESH_GPUS, Fabric, Nic, ServerModel, slug
+from models.quantities import Refused, shown
+
+MAX_GPUS = 1024
+"""Most GPUs of one server."""
+
+MAX_GBPS = 1_000_000
+
+_LINK = re.compile(r"X|NV([1-9][0-9]{0,2})|PIX|PXB|PHB|NODE|SYS")
+_LINK_HINT = "nvidia-smi's names: X, NV1, NV2, ..., PIX, PXB, PHB, NODE, SYS"
+
+GpuIndex = Annotated[int, whole(0, MAX_GPUS - 1)]
+GroupIndex = Annotated[int, whole(0, 10_000)]
+Rate = Annotated[int, whole(1, 10**9)]
+
+
+_gbps = decimal_check(0, MAX_GBPS)
+
+
+def _megabits(value: object) -> int:
+    megabits = _gbps(value) * 1000
+    if megabits == 0:
+        raise Refused("a speed must be above zero", "leave the NIC out, or its gbps where unknown")
+    if megabits.denominator != 1:
+        raise Refused("a speed finer than 0.001 Gb/s", "write it like 400, 25 or 2.5")
+    return megabits.numerator
+
+
+Megabits = Annotated[
+    int,
+    PlainValidator(_megabits),
+    WithJsonSchema({"type": "number", "exclusiveMinimum": 0, "maximum": MAX_GBPS}),
+]
+
+
+class NicDocument(Document):
+    """One network interface."""
+
+    name: Title = Field(description="Interface name, unique in its server")
+    megabits: Megabits | None = Field(
+        default=None, alias="gbps", description="Line rate in Gb/s, whole or decimal; null: unknown"
+    )
+    gpus: Many[GpuIndex] | None = Field(
+        default=None, description="Indices of the near GPUs; absent: near all of them"
+    )
+
+    def to_nic(self) -> Nic:
+        """The NIC as the planner keeps it, near GPUs ascending."""
+        return Nic(
+            self.name, self.megabits, None if self.gpus is None else tuple(sorted(self.gpus))
+        )
+
+
+def nic_complaints(nics: tuple[NicDocument, ...], gpus: int) -> Iterator[Complaint]:
+    """Contradictions of a list of NICs of a server with so many GPUs; paths start in the list."""
+    seen: set[str] = set()
+    for i, nic in enumerate(nics):
+        if nic.name in seen:
+            yield Complaint((i, "name"), f"two NICs are named {shown(nic.name)}", "rename one")
+        seen.add(nic.name)
+        near = nic.gpus or ()
+        for j, gpu in enumerate(near):
+            if gpu >= gpus:
+                yield out_of_range((i, "gpus", j), gpu, gpus)
+            elif gpu in near[:j]:
+                yield Complaint((i, "gpus", j), f"GPU {gpu} is listed twice", "list it once")
+
+
+def out_of_range(path: tuple[str | int, ...], gpu: int, gpus: int) -> Complaint:
+    """GPU indices count from 0."""
+    hint = f"its GPUs are 0 to {gpus - 1}" if gpus else "this server has no GPUs"
+    return Complaint(path, f"there is no GPU {gpu}", hint)
+
+
+class ServerModelDocument(Document):
+    """One kind of server: its GPUs, their links, its NICs. Rates are MB/s, one direction."""
+
+    name: Title = Field(description="Name; found by slug (lower case, other characters one '-')")
+    aliases: Many[Title] = ()
+    vendor: Prose = ""
+    gpu: Title = Field(description="GPU model, such as H100")
+    gpus: Annotated[int, whole(1, MAX_GPUS)] = Field(description="GPUs in one server")
+    fabric: Fabric = Field(description="How its GPUs are linked")
+    matrix: Many[Many[str]] | None = Field(
+        default=None,
+        description="nvidia-smi link names, gpus x gpus; may be absent for nvswitch alone",
+    )
+    link_mbps: Rate | None = Field(
+        default=None,
+        alias="linkMBps",
+        description="Planning rate of one NVLink in MB/s; null: unknown",
+    )
+    links_per_gpu: Annotated[int, whole(1, 1000)] | None = Field(
+        default=None, description="NVLinks of one GPU"
+    )
+    pcie_mbps: Rate = Field(
+        default=20000, alias="pcieMBps", description="Two GPUs under one PCIe switch, MB/s"
+    )
+    sys_mbps: Rate = Field(
+        default=10000, alias="sysMBps", description="Two GPUs on different sockets, MB/s"
+    )
+    numa: Many[GroupIndex | None] | None = Field(default=None, description="NUMA node of each GPU")
+    pcie_switch: Many[GroupIndex | None] | None = Field(
+        default=None, description="PCIe switch of each GPU"
+    )
+    nics: Many[NicDocument] = ()
+    nvlink_domain_nodes: Annotated[int, whole(1, 10_000)] = Field(
+        default=1, description="So many such servers share one NVLink fabric"
+    )
+    sources: Many[Prose] = ()
+    confidence: Prose = ""
+
+    def complaints(self) -> tuple[Complaint, ...]:
+        """Contradictions inside the model, in document order; paths start at the model."""
+        return (*self._naming(), *self._shape(), *self._links(), *self._nics())
+
+    def to_server_model(self) -> ServerModel:
+        """The model as the planner keeps it. Raises Refused with the first contradiction."""
+        if faults := self.complaints():
+            raise Refused(f"{self.name}: {faults[0].what}", faults[0].hint)
+        return ServerModel(
+            name=self.name,
+            gpu=self.gpu,
+            gpus=self.gpus,
+            fabric=self.fabric,
+            aliases=self.aliases,
+            vendor=self.vendor,
+            matrix=self.matrix,
+            link_MBps=self.link_mbps,
+            links_per_gpu=self.links_per_gpu,
+            pcie_MBps=self.pcie_mbps,
+            sys_MBps=self.sys_mbps,
+            numa=self.numa,
+            pcie_switch=self.pcie_switch,
+            nics=tuple(nic.to_nic() for nic in self.nics),
+            nvlink_domain_nodes=self.nvlink_domain_nodes,
+            sources=self.sources,
+            confidence=self.confidence,
+        )
+
+    def _naming(self) -> Iterator[Complaint]:
+        for path, name in (
+            (("name",), self.name),
+            *((("aliases", i), a) for i, a in enumerate(self.aliases)),
+        ):
+            if not slug(name).strip("-"):
+                yield Complaint(
+                    path, f"{shown(name)} has no letter or digit", "a model is found by those"
+                )
+
+    def _shape(self) -> Iterator[Complaint]:
+        for field, groups in (("numa", self.numa), ("pcieSwitch", self.pcie_switch)):
+            if groups is not None and len(groups) != self.gpus:
+                yield Complaint(
+                    (field,), f"{len(groups)} entries for {self.gpus} GPUs", "write one a GPU"
+                )
+        if self.matrix is None and self.fabric != "nvswitch":
+            yield Complaint(
+                ("fabric",), f"a {self.fabric} server needs its link matrix", "add `matrix`"
+            )
+        if self.gpus > MAX_MESH_GPUS and self.fabric != "nvswitch":
+            yield Complaint(
+                ("gpus",),
+                f"{self.gpus} GPUs without a switch",
+                f"a server without NVSwitch may have at most {MAX_MESH_GPUS}",
+            )
+        if self.links_per_gpu is None and self.fabric == "nvswitch":
+            yield Complaint(
+                ("fabric",), "an nvswitch server needs its links a GPU", "add `linksPerGpu`"
+            )
+        if self.nvlink_domain_nodes > 1 and self.fabric != "nvswitch":
+            yield Complaint(
+                ("nvlinkDomainNodes",),
+                f"a {self.fabric} server cannot share one NVLink fabric with others",
+                "remove `nvlinkDomainNodes`, or set fabric: nvswitch",
+            )
+
+    def _links(self) -> Iterator[Complaint]:
+        if self.matrix is None:
+            return
+        if len(self.matrix) != self.gpus:
+            yield Complaint(
+                ("matrix",), f"{len(self.matrix)} rows for {self.gpus} GPUs", "write one row a GPU"
+            )
+            return
+        for i, row in enumerate(self.matrix):
+            if len(row) != self.gpus:
+                yield Complaint(
+                    ("matrix", i), f"row {i} has {len(row)} entries for {self.gpus} GPUs",
+                    "the matrix is square",
+                )  # fmt: skip
+                return
+        for i, row in enumerate(self.matrix):
+            yield from self._row(i, row)
+
+    def _row(self, i: int, row: tuple[str, ...]) -> Iterator[Complaint]:
+        assert self.matrix is not None
+        links = 0
+        for j, name in enumerate(row):
+            found = _LINK.fullmatch(name)
+            if found is None:
+                yield Complaint(("matrix", i, j), f"unknown link {shown(name)}", _LINK_HINT)
+            elif (name == "X") != (i == j):
+                yield Complaint(
+                    ("matrix", i, j),
+                    f"{shown(name)} between GPU {i} and GPU {j}",
+                    "X stands on the diagonal and nowhere else",
+                )
+            elif j > i and self.matrix[j][i] != name:
+                yield Complaint(
+                    ("matrix", j, i),
+                    f"the matrix is not symmetric: {i} to {j} is {shown(name)},"
+                    f" {j} to {i} is {shown(self.matrix[j][i])}",
+                    "both directions of a link have one name",
+                )
+            elif found.group(1):
+                links = self._count(links, int(found.group(1)))
+        if self.fabric == "pcie" and links:
+            yield Complaint(
+                ("matrix", i), f"row {i} has NVLinks in a pcie server",
+                "set fabric to direct or bridges",
+            )  # fmt: skip
+        elif self.links_per_gpu is not None and links > self.links_per_gpu:
+            yield Complaint(
+                ("matrix", i),
+                f"row {i} uses {links} NVLinks, but a GPU has {self.links_per_gpu}",
+                "check the row, or `linksPerGpu`",
+            )
+
+    def _count(self, links: int, more: int) -> int:
+        """Links are shared out among neighbours, but behind a switch each pair can use them all."""
+        return max(links, more) if self.fabric == "nvswitch" else links + more
+
+    def _nics(self) -> Iterator[Complaint]:
+        for fault in nic_complaints(self.nics, self.gpus):
+            yield Complaint(("nics", *fault.path), fault.what, fault.hint, fault.at_key)

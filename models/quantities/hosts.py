@@ -1,0 +1,82 @@
+"""Host ranges such as ``gpu-[01-16,20]``: counted first, then expanded.
+
+Promises: a range that explodes is refused before any name is made.
+Called by ``models.documents`` and the readers.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from collections.abc import Iterator
+from functools import lru_cache
+
+from models.quantities.refusal import Refused, shown
+
+MAX_NAMES = 200_000
+"""Most names one host range (and one cluster) may hold."""
+
+
+_ITEM = re.compile(r"([0-9]{1,18})(?:-([0-9]{1,18}))?")
+
+
+def host_count(pattern: str) -> int:
+    """How many names a host range stands for, counted without building one. Raises Refused."""
+    return math.prod(
+        sum(last - first + 1 for first, last, _ in part)
+        for part in _parts(pattern)
+        if not isinstance(part, str)
+    )
+
+
+def hosts(pattern: str) -> Iterator[str]:
+    """Names of ``gpu-[01-16,20]``: all combinations of its brackets, in written order.
+
+    Zero padding is kept (``[08-10]`` gives 08, 09, 10). Raises Refused for malformed brackets and,
+    before any name is made, for more than MAX_NAMES of them.
+    """
+    if (count := host_count(pattern)) > MAX_NAMES:
+        raise Refused(
+            f"{shown(pattern)} stands for {count:,} names; the most is {MAX_NAMES:,}",
+            "narrow the range",
+        )
+    choices = [[part] if isinstance(part, str) else _numbers(part) for part in _parts(pattern)]
+    return ("".join(combination) for combination in itertools.product(*choices))
+
+
+def _numbers(items: list[tuple[int, int, int]]) -> list[str]:
+    return [f"{n:0{width}d}" for first, last, width in items for n in range(first, last + 1)]
+
+
+@lru_cache(maxsize=1024)
+def _parts(pattern: str) -> tuple[str | list[tuple[int, int, int]], ...]:
+    """Literal texts and brackets in turn; a bracket is a list of (first, last, width)."""
+    parts: list[str | list[tuple[int, int, int]]] = []
+    for number_, piece in enumerate(re.split(r"\[([^\[\]]*)\]", pattern)):
+        if number_ % 2 == 0:
+            if "[" in piece or "]" in piece:
+                raise Refused(f"{shown(pattern)} has a bracket without its partner", _RANGE_HINT)
+            parts.append(piece)
+        else:
+            parts.append([_item(pattern, item) for item in piece.split(",")])
+    return tuple(parts)
+
+
+_RANGE_HINT = "write a host range like gpu-[01-16,20]"
+
+
+def _item(pattern: str, item: str) -> tuple[int, int, int]:
+    """(first, last, width) of ``01-16`` or ``20``; width 0 where nothing is padded."""
+    found = _ITEM.fullmatch(item)
+    if found is None:
+        raise Refused(f"{shown(item)} in {shown(pattern)} is no number or range", _RANGE_HINT)
+    low, high = found.group(1), found.group(2) or found.group(1)
+    padded = len(low) if low.startswith("0") else 0
+    if int(low) > int(high):
+        raise Refused(f"the range {shown(item)} in {shown(pattern)} runs backwards", _RANGE_HINT)
+    if len(high) < len(low) or (high.startswith("0") and len(high) != len(low)):
+        raise Refused(
+            f"the ends of {shown(item)} in {shown(pattern)} are padded differently", _RANGE_HINT
+        )
+    return int(low), int(high), padded
