@@ -30,17 +30,15 @@ def count_only(model: ServerModel, nics: Sequence[Nic]) -> bool:
 def _inside_by_count(model: ServerModel) -> bool:
     if model.switched or model.gpus <= 2:
         return True
-    paths = {_path(model, a, b) for a, b in combinations(range(model.gpus), 2)}
-    if len(paths) == 1:
-        return True
-    # Pairs are sets of two: where they differ, count alone does not decide. Links and PCIe
-    # paths of one rate would be a coincidence that no larger set shares.
-    return False
+    # Where pairs differ, sets of two do. (A link and a PCIe path of one rate are not alike.)
+    return len({_path(model, a, b) for a, b in combinations(range(model.gpus), 2)}) == 1
 
 
 def _path(model: ServerModel, a: int, b: int) -> tuple[int, Fraction]:
     """What decides bandwidth over a pair: its links, or without one the rate of its path."""
-    links = link_count(model.matrix[a][b]) if model.matrix else 0
+    if model.matrix is None:
+        return (0, Fraction(0))  # Nothing known tells the GPUs apart; pricing two of them raises.
+    links = link_count(model.matrix[a][b])
     return (links, Fraction(0)) if links else (0, pair_MBps(model, a, b))
 
 

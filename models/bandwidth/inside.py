@@ -1,6 +1,6 @@
-"""All-reduce bandwidth among GPUs of one server: switched NVLink, rings and chains of a mesh, or PCIe.
+"""All-reduce bandwidth among GPUs of one server: a switch, rings and chains of a mesh, or PCIe.
 
-Promises: exact ``Fraction`` MB/s, computed when first asked for and kept per distinct matrix and rates.
+Promises: exact ``Fraction`` MB/s, computed when first asked for, kept per matrix and rates.
 Called through ``models.bandwidth``.
 """
 
@@ -34,7 +34,6 @@ _KEPT = 4096
 class _Known:
     """What has been computed for one distinct inside: link matrix and rates."""
 
-    model: ServerModel
     links: tuple[tuple[int, ...], ...]
     values: dict[int, Fraction | None] = field(default_factory=dict)
     worst: dict[tuple[int, int], Fraction] = field(default_factory=dict)
@@ -50,7 +49,7 @@ def inside_MBps(model: ServerModel, mask: int) -> Fraction | None:
     try:
         return known.values[mask]
     except KeyError:
-        value = known.values[mask] = _inside_value(known, mask)
+        value = known.values[mask] = _inside_value(model, mask)
         return value
 
 
@@ -59,32 +58,23 @@ _INSIDE: dict[tuple[object, ...], _Known] = {}
 
 
 def _inside(model: ServerModel) -> _Known:
-    # Keyed by identity first: hashing a matrix at each of millions of calls would cost more than the rest.
+    # Identity first: hashing a matrix at each of millions of calls would cost more than the rest.
     kept = _INSIDE_BY_ID.get(id(model))
     if kept is not None:
         return kept[1]
-    key = (
-        model.gpus,
-        model.switched,
-        model.link_MBps,
-        *(
-            (model.links_per_gpu,)
-            if model.switched
-            else (model.matrix, model.pcie_MBps, model.sys_MBps)
-        ),
-    )
-    found = _INSIDE.setdefault(key, _Known(model, _links(model)))
+    rates = (model.link_MBps, model.pcie_MBps, model.sys_MBps)
+    # A switch makes the matrix irrelevant, a matrix the number of links.
+    decisive = model.links_per_gpu if model.switched else model.matrix
+    found = _INSIDE.setdefault((model.gpus, model.switched, decisive, rates), _Known(_links(model)))
     if len(_INSIDE_BY_ID) >= _KEPT:
         _INSIDE_BY_ID.clear()
-    _INSIDE_BY_ID[id(model)] = (
-        model,
-        found,
-    )  # the model is kept too, so that its id is not given away
+    # The model is kept too, so that its id is not given to another.
+    _INSIDE_BY_ID[id(model)] = (model, found)
     return found
 
 
 def _links(model: ServerModel) -> tuple[tuple[int, ...], ...]:
-    """Direct NVLinks between every two GPUs; empty where a switch makes them irrelevant."""
+    """Direct NVLinks between every two GPUs; empty where they are not known or irrelevant."""
     if model.switched or model.matrix is None:
         return ()
     return tuple(tuple(link_count(cell) for cell in row) for row in model.matrix)
@@ -95,8 +85,7 @@ def link_count(cell: str) -> int:
     return int(cell[2:]) if cell.startswith("NV") and cell[2:].isdigit() else 0
 
 
-def _inside_value(known: _Known, mask: int) -> Fraction | None:
-    model = known.model
+def _inside_value(model: ServerModel, mask: int) -> Fraction | None:
     if mask <= 0 or mask >> model.gpus:
         raise ValueError(
             f"GPU set {mask:#x} is empty or outside the {model.gpus} GPUs of {model.name}"
@@ -106,17 +95,19 @@ def _inside_value(known: _Known, mask: int) -> Fraction | None:
         return None
     if model.switched:
         return switched_MBps(model)
-    gpus = members(mask)
-    packed = _packing(known, gpus)
+    packed = packing_of(model, mask)
     if packed.rings or packed.chains:
         return packed_MBps(packed, count, _link_rate(model))
-    return min(pair_MBps(model, a, b) for a, b in combinations(gpus, 2))
+    return min(pair_MBps(model, a, b) for a, b in combinations(members(mask), 2))
 
 
-def _packing(known: _Known, gpus: tuple[int, ...]) -> Packing:
-    if not known.links:
-        raise UnknownRate(f"the link matrix of server model {known.model.name} is not known")
-    return packing(tuple(tuple(known.links[a][b] for b in gpus) for a in gpus))
+def packing_of(model: ServerModel, mask: int) -> Packing:
+    """Rings and chains through two or more GPUs of a server with a link matrix."""
+    links = _inside(model).links
+    if not links:
+        raise UnknownRate(f"the link matrix of server model {model.name} is not known")
+    gpus = members(mask)
+    return packing(tuple(tuple(links[a][b] for b in gpus) for a in gpus))
 
 
 def packed_MBps(packed: Packing, count: int, link_MBps: int) -> Fraction:
@@ -152,11 +143,6 @@ def switched_MBps(model: ServerModel) -> Fraction:
     return Fraction(_links_per_gpu(model) * _link_rate(model))
 
 
-def packing_of(model: ServerModel, mask: int) -> Packing:
-    """Rings and chains through two or more GPUs of a server with a link matrix."""
-    return _packing(_inside(model), members(mask))
-
-
 def _links_per_gpu(model: ServerModel) -> int:
     if model.links_per_gpu is None:
         raise UnknownRate(f"the number of links a GPU of server model {model.name} is not known")
@@ -171,7 +157,7 @@ def worst_inside_MBps(model: ServerModel, candidates: int, count: int) -> Fracti
         return inside_MBps(model, mask_of(members(candidates)[:count]))
     key = (candidates, count)
     if key not in known.worst:
-        known.worst[key] = min(_each_value(known, candidates, count))
+        known.worst[key] = min(_each_value(model, candidates, count))
     return known.worst[key]
 
 
@@ -182,12 +168,12 @@ def best_inside_MBps(model: ServerModel, count: int) -> Fraction | None:
     if count == 1 or model.switched:
         return inside_MBps(model, (1 << count) - 1)
     if count not in known.best:
-        known.best[count] = max(_each_value(known, model.all_gpus, count))
+        known.best[count] = max(_each_value(model, model.all_gpus, count))
     return known.best[count]
 
 
-def _each_value(known: _Known, candidates: int, count: int) -> Iterator[Fraction]:
+def _each_value(model: ServerModel, candidates: int, count: int) -> Iterator[Fraction]:
     for gpus in combinations(members(candidates), count):
-        value = inside_MBps(known.model, mask_of(gpus))
+        value = inside_MBps(model, mask_of(gpus))
         assert value is not None, "two or more GPUs have a bandwidth"
         yield value

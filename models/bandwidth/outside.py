@@ -1,4 +1,4 @@
-"""Bandwidth out of one server for a set of its GPUs: the NICs near them, or else the fastest far ones.
+"""Bandwidth out of one server for a set of its GPUs: near NICs, or else the fastest far ones.
 
 Promises: exact ``Fraction`` MB/s before division by oversubscription; kept per distinct NICs.
 Called through ``models.bandwidth``.

@@ -1,6 +1,6 @@
 """How many NVLink rings and chains fit side by side through a set of GPUs, exactly.
 
-Input: a symmetric matrix of link counts. Promises: no solver, no rounding; equal shapes are solved once.
+Takes a symmetric matrix of link counts. Promises: exact, no solver; a shape is solved once.
 Called by ``models.bandwidth.inside`` alone.
 """
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise
 
 from models.bandwidth.symmetry import isomorphic
 
@@ -119,7 +120,7 @@ class _RingSearch:
         state = (wanted, tuple(cell for row in self.left for cell in row))
         if state in self.dead:
             return False
-        a, b = self._tightest(wanted)
+        a, b = self._tightest()
         for ring in self._through(a, b):
             self._take(ring, 1)
             found = self.fits(wanted - 1)
@@ -134,7 +135,7 @@ class _RingSearch:
             self.dead.add(state)
         return found
 
-    def _tightest(self, wanted: int) -> tuple[int, int]:
+    def _tightest(self) -> tuple[int, int]:
         """The edge with least slack: at its ends, then in itself."""
         left, out, into = self.left, self.out, self.into
         return min(
@@ -254,7 +255,7 @@ class _ChainSearch:
         self.degree[b] -= count
 
     def _take(self, chain: tuple[int, ...], count: int) -> None:
-        for a, b in zip(chain, chain[1:], strict=False):
+        for a, b in pairwise(chain):
             self._spend(a, b, count)
 
     def _through(self, first: int, second: int) -> Iterator[tuple[int, ...]]:

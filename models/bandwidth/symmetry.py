@@ -1,6 +1,6 @@
 """Permutations of GPUs that leave a link matrix as it is, and matrices that are equal up to one.
 
-Promises: exact and deterministic; matrices are square tuples of hashable cells, at most a few dozen wide.
+Promises: exact and deterministic; matrices are square, their cells hashable.
 Called by ``packing`` (to solve each shape once) and ``alike`` (automorphisms).
 """
 
@@ -15,7 +15,7 @@ Colours = tuple[int, ...]
 
 
 def colours(matrix: Matrix[Cell], start: Sequence[Hashable] | None = None) -> Colours:
-    """Stable colouring: two vertices share a colour only if no neighbourhood count tells them apart.
+    """Stable colouring: vertices of one colour have alike neighbourhoods, colour by colour.
 
     ``start`` gives vertices that must not be mixed different values. Colours are numbered by
     their (structural) signature, so equal matrices up to a permutation get equal colour counts.
