@@ -1,0 +1,56 @@
+# Each target does all its own set-up: one .venv, made once and shared. The stamps make repeated calls instant.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+RUNTIME := $(VENV)/.runtime
+DEV := $(VENV)/.dev
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check bench format clean
+
+help:
+	@echo "make demo    plan the quickstart input and show the plan"
+	@echo "make test    run the tests"
+	@echo "make check   lint and type check"
+	@echo "make bench   print the figures of benchmarks/"
+	@echo "make clean   remove .venv and caches"
+
+demo: $(RUNTIME)
+	@$(BIN)/gangplan plan inputs/quickstart
+
+test: $(DEV)
+	@$(BIN)/python -m pytest
+
+check: $(DEV)
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+
+bench: $(DEV)
+	@$(BIN)/python -m benchmarks
+
+format: $(DEV)
+	@$(BIN)/ruff check --fix .
+	@$(BIN)/ruff format .
+
+clean:
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist *.egg-info
+
+# Debian keeps ensurepip in another package; where it is missing, the outer pip fills the environment.
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "error: $(PYTHON) is older than Python 3.11" >&2; echo "hint: make PYTHON=python3.11 ..." >&2; exit 1; }
+	@echo "making $(VENV) (once)" >&2
+	@$(PYTHON) -m venv $(VENV) >/dev/null 2>&1 || \
+	  { rm -rf $(VENV) && $(PYTHON) -m venv --without-pip $(VENV) && \
+	    $(PYTHON) -m pip --python $(BIN)/python install --quiet pip; } || { rm -rf $(VENV); exit 1; }
+
+$(RUNTIME): $(BIN)/python pyproject.toml
+	@echo "installing gangplan into $(VENV) (once)" >&2
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e .
+	@touch $@
+
+$(DEV): $(BIN)/python pyproject.toml
+	@echo "installing gangplan and its tools into $(VENV) (once)" >&2
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	@touch $(RUNTIME) $@

@@ -1,0 +1,134 @@
+"""The command line: registers the verbs, turns every outcome into an exit code of the contract.
+
+Promises: the clock, signals, streams and environment of the process enter through here; no solver is
+imported until a verb needs it. Entry point of ``gangplan`` and ``kubectl-gangplan``.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, NoReturn
+
+import typer
+
+from planner import __version__
+from planner.console import Console, LogFormat
+from planner.errors import Fault, GangplanError, UsageError
+from planner.signals import Interrupted, interruptible
+from planner.verbs.plan import plan
+from planner.verbs.show import show
+from planner.verbs.topo import topo
+from planner.verbs.validate import validate
+from planner.verbs.verify import verify
+
+BUG = 1
+USAGE = UsageError.exit_code
+
+app = typer.Typer(
+    name="gangplan",
+    rich_markup_mode=None,  # plain help: the same text on a terminal, in a pipe and in the docs
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+@app.callback(invoke_without_command=True)
+def gangplan(
+    context: typer.Context,
+    *,
+    version: Annotated[
+        bool, typer.Option("--version", help="Show the version and exit.")
+    ] = False,
+) -> None:
+    """Plan a queue of gangs onto a GPU cluster: optimal, proven, checked."""
+    if version:
+        context.obj.data(f"gangplan {__version__}\n")
+        raise typer.Exit
+    if context.invoked_subcommand is None:
+        context.obj.say(context.get_help())
+        raise typer.Exit(USAGE)
+
+
+for verb in (validate, plan, show, verify, topo):
+    app.command()(verb)
+
+
+def main() -> NoReturn:
+    """Run the command line of this process and exit."""
+    called = Path(sys.argv[0]).stem
+    program = "kubectl gangplan" if called.replace("_", "-") == "kubectl-gangplan" else "gangplan"
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            # A name that the terminal's encoding lacks is shown escaped, not answered with a crash.
+            stream.reconfigure(errors="backslashreplace")
+    sys.exit(run(sys.argv[1:], Console(program)))
+
+
+def run(arguments: Sequence[str], console: Console) -> int:
+    """The exit code of one run; everything it had to say has been said."""
+    if _asks_for_json(arguments):
+        console.log_in(LogFormat.json)
+    try:
+        with interruptible():
+            code = app(
+                args=list(arguments), prog_name=console.program, standalone_mode=False, obj=console
+            )
+    except GangplanError as error:
+        return _failed(console, error.exit_code, *error.faults)
+    except typer.TyperException as error:
+        return _failed(console, USAGE, _usage_fault(error, console.program))
+    except typer.Abort:
+        return _failed(console, BUG, Fault("aborted"))
+    except Interrupted as interrupted:
+        return _failed(console, interrupted.exit_code, Fault("interrupted; nothing was saved"))
+    except MemoryError:
+        return _failed(console, BUG, Fault("out of memory", "plan a part of the cluster at a time"))
+    except Exception as error:  # noqa: BLE001  # the last resort: a bug becomes one line and a 1
+        return _bug(console, error)
+    return code if isinstance(code, int) else 0
+
+
+def _failed(console: Console, code: int, *faults: Fault) -> int:
+    for fault in faults:
+        console.error(fault)
+    console.event("summary", status="failed", exit_code=code)
+    return code
+
+
+def _bug(console: Console, error: Exception) -> int:
+    if console.debug:
+        import traceback
+
+        console.say("".join(traceback.format_exception(error)).rstrip())
+    said = f"unexpected {type(error).__name__}: {str(error)[:500] or 'no message'}"
+    hint = "this is a bug; please report it with the input and the output of the same command with --debug"
+    return _failed(console, BUG, Fault(said, None if console.debug else hint))
+
+
+def _usage_fault(error: typer.TyperException, program: str) -> Fault:
+    """Typer's message in our form: lower case, no full stop, and what to type instead."""
+    message = error.format_message().strip()
+    unknown = re.match(r"No such command (?P<verb>.*?)\.(?: Did you mean (?P<close>.*)\?)?$", message)
+    if unknown:
+        verbs = ", ".join(sorted(command.name or _name(command) for command in app.registered_commands))
+        hint = f"did you mean {unknown['close']}? " if unknown["close"] else ""
+        return Fault(f"unknown verb {unknown['verb']}", f"{hint}verbs: {verbs}")
+    context = getattr(error, "ctx", None)
+    path = getattr(context, "command_path", program)
+    lowered = message[:1].lower() + message[1:]
+    return Fault(" ".join(lowered.rstrip(".").split()), f"see {path} --help")
+
+
+def _name(command: object) -> str:
+    callback = getattr(command, "callback", None)
+    return getattr(callback, "__name__", "")
+
+
+def _asks_for_json(arguments: Sequence[str]) -> bool:
+    """Usage errors come before any option is parsed; they too should speak as asked."""
+    pairs = zip(arguments, arguments[1:], strict=False)
+    return "--log-format=json" in arguments or ("--log-format", "json") in pairs

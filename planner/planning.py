@@ -1,0 +1,218 @@
+"""The pipeline of ``plan``: read, solve, compose, check, save.
+
+Promises: nothing is saved that the checker refuses; a signal keeps the best checked plan.
+The clock and signals enter here, as arguments of what is called. Called by ``planner.verbs.plan``.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+from planner import __version__
+from planner.errors import Fault, RefusedPlanError, UsageError
+from planner.requiring import Required, unmet
+from planner.saving import check_target, save
+from planner.showing.progress import SearchProgress
+from planner.signals import stop_on_signal
+
+if TYPE_CHECKING:
+    from models.checking import Violation
+    from models.instance import Instance
+    from models.solution import Solution
+    from planner.console import Console
+
+MAX_SHOWN = 20
+"""Violations shown of a refused plan."""
+
+_TICK_S = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What ``plan`` was asked for; None keeps what the policy says."""
+
+    paths: tuple[str, ...]
+    out: Path | None = None
+    policy: str | None = None
+    require: tuple[str, ...] = ()
+    budget: int | None = None
+    time_limit_s: int | None = None
+    seed: int | None = None
+    workers: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A checked plan. ``signal_exit``: 130 or 143 where a signal stopped the search."""
+
+    document: dict[str, Any]
+    unmet: tuple[Required, ...]
+    signal_exit: int | None
+    seconds: dict[str, float] = field(default_factory=dict)
+
+
+class Phases:
+    """Seconds of each phase, rounded to milliseconds, in order."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self.seconds: dict[str, float] = {}
+
+    @contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        start = self._clock()
+        try:
+            yield
+        finally:
+            self.seconds[name] = round(self._clock() - start, 3)
+
+
+def plan(
+    wish: Wish,
+    console: Console,
+    *,
+    created_at: str,
+    stdin: BinaryIO | None = None,
+    clock: Callable[[], float] = time.monotonic,
+) -> Planned:
+    """A plan, checked and (if asked) saved.
+
+    Raises InputError, MissingPathError, UsageError before the search; NoPlanError, RefusedPlanError,
+    CannotWriteError after it.
+    """
+    from models.checking import check
+    from models.plan import compose, dumps
+    from planner.reading import read
+
+    phases = Phases(clock)
+    if wish.out is not None:
+        _check_out(wish.out, wish.paths)
+    with phases.phase("read"):
+        instance = _limited(read(wish.paths, policy=wish.policy, stdin=stdin), wish)
+    required = _resolve(wish.require, instance)
+    console.event("read", nodes=len(instance.cluster.nodes), gangs=len(instance.gangs))
+
+    with stop_on_signal() as stop:
+        with phases.phase("solve"):
+            solution = _solve(instance, console, stop.event, clock)
+        name = f"{instance.cluster.name}-{created_at.translate(_NAME).lower()}"
+        document = compose(
+            instance,
+            solution,
+            name=name,
+            created_at=created_at,
+            generator=f"gangplan {__version__}",
+        )
+        console.event(
+            "solve_done", outcome=document["status"]["outcome"], stopped_by=solution.stopped_by
+        )
+        with phases.phase("check"):
+            violations = check(document)
+        console.event("verify_done", violations=len(violations))
+        if violations:
+            raise RefusedPlanError(*refusals(violations))
+        if wish.out is not None:
+            with phases.phase("save"):
+                save(wish.out, dumps(document))
+        left_out = unmet(required, instance, solution)
+    return Planned(document, left_out, stop.exit_code, phases.seconds)
+
+
+_NAME = str.maketrans("", "", "-:")
+
+
+def refusals(violations: list[Violation], path: str | None = None) -> list[Fault]:
+    """The verifier's findings as errors, at most MAX_SHOWN of them and a count of the rest."""
+    faults = [
+        Fault(f"{v.rule}: {f'{v.gang}: ' if v.gang else ''}{v.message}", file=path)
+        for v in violations[:MAX_SHOWN]
+    ]
+    rest = len(violations) - len(faults)
+    hint = (
+        "this is a bug of gangplan: nothing was saved; please report it with the input"
+        if path is None
+        else "do not use this plan: it was changed after it was made, or made by another program"
+    )
+    said = f"the verifier refuses the plan ({len(violations)} violation{'s' * (len(violations) != 1)})"
+    if rest:
+        said += f", the first {MAX_SHOWN} are shown"
+    return [*faults, Fault(said, hint)]
+
+
+def now(environ: dict[str, str] | Any, clock: Callable[[], float] = time.time) -> str:
+    """Creation time of a plan, RFC 3339 UTC: SOURCE_DATE_EPOCH if set, so that files repeat."""
+    epoch = environ.get("SOURCE_DATE_EPOCH")
+    try:
+        seconds = int(clock()) if not epoch else int(epoch)
+        return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    except (ValueError, OverflowError, OSError):
+        raise UsageError(
+            Fault(f"SOURCE_DATE_EPOCH is not a time: {epoch!r}", "give seconds since 1970, or unset it")
+        ) from None
+
+
+def _check_out(out: Path, paths: tuple[str, ...]) -> None:
+    if str(out) == "-":
+        raise UsageError(Fault("--out takes a file", "for the plan on stdout use -o json"))
+    for path in paths:
+        if path != "-" and out.exists() and Path(path).is_file() and out.samefile(path):
+            raise UsageError(Fault(f"--out would overwrite the input {path}", "name another file"))
+    check_target(out)
+
+
+def _limited(instance: Instance, wish: Wish) -> Instance:
+    """The instance with the limits of the command line in its policy, so that the plan states them."""
+    given = {
+        name: value
+        for name, value in (
+            ("budget", wish.budget),
+            ("time_limit_s", wish.time_limit_s),
+            ("seed", wish.seed),
+            ("workers", wish.workers),
+        )
+        if value is not None
+    }
+    if not given:
+        return instance
+    policy = replace(instance.policy, solve=replace(instance.policy.solve, **given))
+    return replace(instance, policy=policy)
+
+
+def _resolve(names: tuple[str, ...], instance: Instance) -> tuple[int, ...]:
+    from planner.requiring import resolve
+
+    return tuple(resolve(name, instance) for name in names)
+
+
+def _solve(
+    instance: Instance, console: Console, stop: threading.Event, clock: Callable[[], float]
+) -> Solution:
+    """Search in a thread of its own: signal handlers run in this one, however deep the solver is."""
+    from planner.solving import solve
+
+    progress = SearchProgress(console, clock)
+    found: list[Solution] = []
+    failed: list[BaseException] = []
+
+    def search() -> None:
+        try:
+            found.append(solve(instance, progress=progress, stop=stop))
+        except BaseException as error:  # noqa: BLE001  # raised again below, in the caller's thread
+            failed.append(error)
+
+    thread = threading.Thread(target=search, name="search", daemon=True)
+    thread.start()
+    while thread.is_alive():
+        thread.join(_TICK_S)
+        progress.tick()
+    progress.done()
+    if failed:
+        raise failed[0]
+    return found[0]

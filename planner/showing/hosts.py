@@ -1,0 +1,59 @@
+"""Node names and GPU indices, short: ``gpu-[01-16,20]``, ``v100-1:0-3``.
+
+Promises: pure; what ``compress`` returns names exactly the nodes given, in order.
+Used by the tables of a plan.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+
+_NUMBERED = re.compile(r"^(.*?)(\d+)([^\d]*)$", re.DOTALL)
+
+
+def compress(names: Iterable[str]) -> str:
+    """The names with their last number folded into ranges; equal widths only, so none is invented."""
+    groups: dict[tuple[str, str, int], list[int]] = {}
+    for name in sorted(set(names)):
+        match = _NUMBERED.match(name)
+        if match is None or len(match[2]) > 18:
+            groups[name, "", 0] = []
+            continue
+        groups.setdefault((match[1], match[3], len(match[2])), []).append(int(match[2]))
+    return ",".join(_group(*key, values) for key, values in groups.items())
+
+
+def _group(prefix: str, suffix: str, digits: int, values: list[int]) -> str:
+    if not values:
+        return prefix
+    if len(values) == 1:
+        return f"{prefix}{values[0]:0{digits}d}{suffix}"
+    return f"{prefix}[{ranges(values, digits)}]{suffix}"
+
+
+def ranges(values: Iterable[int], digits: int = 1) -> str:
+    """``0-3,6`` from 0, 1, 2, 3, 6; padded with zeros to ``digits``."""
+    parts: list[list[int]] = []
+    for value in sorted(set(values)):
+        if parts and value == parts[-1][1] + 1:
+            parts[-1][1] = value
+        else:
+            parts.append([value, value])
+    return ",".join(
+        f"{first:0{digits}d}" if first == last else f"{first:0{digits}d}-{last:0{digits}d}"
+        for first, last in parts
+    )
+
+
+def nodes_and_gpus(used: Mapping[str, str]) -> str:
+    """Nodes by what is used of each: whole nodes bare, others as ``node:0-3``; groups apart by a blank.
+
+    ``used`` maps a node to the text of its GPUs, empty where the whole node is meant.
+    """
+    groups: dict[str, list[str]] = {}
+    for node in sorted(used):
+        groups.setdefault(used[node], []).append(node)
+    return " ".join(
+        compress(nodes) + (f":{gpus}" if gpus else "") for gpus, nodes in groups.items()
+    )

@@ -1,0 +1,231 @@
+"""The tables of a plan: what was read, the gangs, the tiers, how it ended.
+
+Promises: pure, from a PlanView alone; the same plan gives the same tables.
+Called by ``planner.showing.formats``.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+from planner.showing.hosts import compress, nodes_and_gpus, ranges
+from planner.showing.planview import ADMITTED, AskView, GangView, PlanView
+from planner.showing.table import Cell, Column, Table
+from planner.showing.text import gigabytes, number, percent, permille, plural
+
+MANY_KEPT = 10
+"""More running gangs that stay as they are become one line, unless ``wide``."""
+
+_ORDER = ("place", "complete", "move", "resize", "keep", "preempt", "wait")
+_STYLE = {
+    "place": "good",
+    "complete": "good",
+    "move": "busy",
+    "resize": "busy",
+    "keep": "dim",
+    "preempt": "bad",
+    "wait": "warn",
+}
+_VERB = {
+    "place": "start",
+    "complete": "are completed",
+    "move": "move",
+    "resize": "are resized",
+    "keep": "stay as they are",
+    "preempt": "are stopped",
+    "wait": "wait",
+}
+
+
+def facts(plan: PlanView) -> Table:
+    """What was read, a line a subject: cluster, nodes, levels, gangs."""
+    cluster = plan.instance.cluster
+    nodes = cluster.spec.nodes
+    gpus_of = {model.name: model.gpus for model in cluster.spec.models}
+    gpus = sum(gpus_of.get(node.model or "", 0) for node in nodes)
+    models = Counter(node.model for node in nodes if node.model is not None)
+    made = ", ".join(f"{count} x {name}" for name, count in sorted(models.items()))
+    out = [node for node in nodes if node.unschedulable or not node.ready]
+    sick = sum(len(node.unhealthy) + node.unknown_unhealthy for node in nodes)
+    apart = [
+        *([f"{plural(len(out), 'node')} cordoned or not ready"] if out else []),
+        *([f"{plural(sick, 'GPU')} unhealthy"] if sick else []),
+    ]
+    levels = [level.name for level in cluster.spec.levels]
+    rows = [
+        ("cluster", cluster.metadata.name),
+        ("nodes", f"{plural(len(nodes), 'node')}, {plural(gpus, 'GPU')}" + (f": {made}" * bool(made))),
+        *([("not in use", ", ".join(apart))] if apart else []),
+        ("levels", " > ".join([*levels, "node"])),
+        ("gangs", _gangs_read(plan.instance.gangs)),
+    ]
+    return Table(
+        (Column("READ"), Column("")),
+        tuple((Cell(name, "dim"), Cell(text)) for name, text in rows),
+    )
+
+
+def _gangs_read(gangs: Iterable[AskView]) -> str:
+    asked = list(gangs)
+    running = sum(gang.running for gang in asked)
+    return f"{plural(len(asked), 'gang')}: {running:,} running, {len(asked) - running:,} waiting"
+
+
+def gangs(plan: PlanView, *, wide: bool) -> Table:
+    """One row a gang: placed first, then running, then waiting; by priority within each."""
+    asks = {ask.key: ask for ask in plan.instance.gangs}
+    decided = sorted(plan.spec.gangs, key=lambda gang: _rank(gang, asks))
+    kept = [gang for gang in decided if gang.decision == "keep" and not gang.incomplete]
+    hidden = not wide and len(kept) > MANY_KEPT
+    folded = {gang.key for gang in kept} if hidden else set()
+    shown = [gang for gang in decided if gang.key not in folded]
+    whole = {model.name: model.gpus for model in plan.instance.cluster.spec.models}
+    model_of = {node.name: node.model for node in plan.instance.cluster.spec.nodes}
+    gpus_of = {name: whole.get(model or "", 0) for name, model in model_of.items()}
+    domains_of = {node.name: node.domains for node in plan.instance.cluster.spec.nodes}
+    columns = [
+        Column("GANG"),
+        Column("PRIORITY", right=True),
+        Column("DECISION"),
+        *([Column("PODS", right=True)] if wide else []),
+        Column("GPUS", right=True),
+        Column("GB/S", right=True),
+        Column("OF BEST", right=True),
+        Column("DOMAINS"),
+        *([Column("WHERE")] if wide else []),
+        Column("NODES"),
+        Column("WHY"),
+    ]
+    rows = []
+    for gang in shown:
+        ask = asks.get(gang.key)
+        cells = [
+            Cell(f"{gang.namespace}/{gang.name}"),
+            Cell("-" if ask is None else str(ask.spec.priority)),
+            Cell(gang.decision, _STYLE[gang.decision]),
+            *([Cell(number(len(gang.pods)))] if wide else []),
+            Cell(_gpu_count(gang, gpus_of)),
+            Cell(gigabytes(gang.bandwidth)),
+            Cell(permille(gang.share), _share_style(gang.share)),
+            Cell(_domains(gang)),
+            *([Cell(_where(gang, domains_of))] if wide else []),
+            Cell(_nodes(gang, gpus_of)),
+            Cell(f"{gang.reason.code}: {gang.reason.message}" if gang.reason else ""),
+        ]
+        rows.append(tuple(cells))
+    notes = []
+    if hidden:
+        on = plural(sum(_known_gpus(gang) for gang in kept), "GPU")
+        notes.append(f"and {len(kept):,} running gangs that stay as they are, on {on} (-o wide lists them)")
+    return Table(tuple(columns), tuple(rows), tuple(notes)).without_empty_columns()
+
+
+def pods(plan: PlanView) -> Table:
+    """One row a pod after the plan, gangs and pods in the plan's order."""
+    rows = [
+        (
+            Cell(f"{gang.namespace}/{pod.name}"),
+            Cell(pod.node),
+            Cell("any" if pod.gpus is None else ranges(pod.gpus) or "-"),
+        )
+        for gang in plan.spec.gangs
+        for pod in gang.pods
+    ]
+    return Table((Column("POD"), Column("NODE"), Column("GPUS")), tuple(rows))
+
+
+def ending(plan: PlanView) -> list[str]:
+    """How it came out, line by line, with what the plan assumes."""
+    counts = Counter(gang.decision for gang in plan.spec.gangs)
+    parts = [
+        f"{counts[decision]:,} {_verb(decision, counts[decision])}"
+        for decision in _ORDER
+        if counts[decision]
+    ]
+    status = plan.status
+    return [
+        ", ".join(parts) or "no gangs",
+        f"{_proven(plan)} (stopped by {status.search.stopped_by})",
+        *(f"note: {note}" for note in status.notes),
+    ]
+
+
+def _proven(plan: PlanView) -> str:
+    tiers = plan.status.objectives
+    if plan.status.outcome == "optimal":
+        numerical = sum(tier.proof != "exact" for tier in tiers)
+        word = f", {plural(numerical, 'tier')} on a floating-point solver's word" if numerical else ""
+        return f"optimal: every tier is proven best{word}"
+    with_gap = [tier for tier in tiers if tier.gap != 0]
+    worst = max(with_gap, key=lambda tier: tier.gap or 0.0, default=None)
+    if worst is None:
+        return "feasible: not proven optimal"
+    return (
+        f"feasible: {plural(len(with_gap), 'tier')} not proven best, "
+        f"the largest gap {percent(worst.gap)} at {worst.name}"
+    )
+
+
+def _verb(decision: str, count: int) -> str:
+    if count != 1:
+        return _VERB[decision]
+    singular = {"start": "starts", "wait": "waits", "move": "moves", "stay as they are": "stays as it is"}
+    verb = _VERB[decision]
+    return singular.get(verb, verb.replace("are ", "is "))
+
+
+def _rank(gang: GangView, asks: dict[tuple[str, str], AskView]) -> tuple[int, int, str, str]:
+    ask = asks.get(gang.key)
+    return (
+        _ORDER.index(gang.decision),
+        -(ask.spec.priority if ask else 0),
+        gang.namespace,
+        gang.name,
+    )
+
+
+def _share_style(share: int | None) -> str | None:
+    return None if share is None or share == 1000 else "warn"
+
+
+def _known_gpus(gang: GangView) -> int:
+    return sum(len(pod.gpus or ()) for pod in gang.pods)
+
+
+def _gpu_count(gang: GangView, gpus_of: dict[str, int]) -> str:
+    """GPUs of the gang after the plan; ``>= n`` cannot be told apart from n where indices are unknown."""
+    if gang.decision not in ADMITTED:
+        return "-"
+    unknown = sum(pod.gpus is None for pod in gang.pods)
+    return f"{_known_gpus(gang):,}" + (f"+{unknown:,} pods" if unknown else "")
+
+
+def _domains(gang: GangView) -> str:
+    """``block 1, rack 2, node 16``: how many domains the gang uses at every level."""
+    return ", ".join(f"{count} {level}" for level, count in (gang.domains or {}).items())
+
+
+def _where(gang: GangView, domains_of: dict[str, dict[str, str]]) -> str:
+    """Names of the domains used, by whole path."""
+    paths = {"/".join(domains_of.get(pod.node, {}).values()) for pod in gang.pods}
+    return compress(path for path in paths if path)
+
+
+def _nodes(gang: GangView, gpus_of: dict[str, int]) -> str:
+    """Nodes of the gang; the GPUs where it does not take the whole node."""
+    taken: dict[str, list[int]] = {}
+    unknown: Counter[str] = Counter()
+    for pod in gang.pods:
+        taken.setdefault(pod.node, []).extend(pod.gpus or ())
+        unknown[pod.node] += pod.gpus is None
+    some = any(taken.values()) or any(unknown.values())
+    used = {}
+    for node, gpus in taken.items():
+        if unknown[node]:
+            used[node] = f"{ranges(gpus)}{'+' * bool(gpus)}any"
+        elif len(gpus) == gpus_of.get(node) or not some:
+            used[node] = ""
+        else:
+            used[node] = ranges(gpus) or "no GPU"
+    return nodes_and_gpus(used)

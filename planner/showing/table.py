@@ -1,0 +1,90 @@
+"""A table as data: columns, rows, notes; and its plain form, aligned, never wrapped or cut.
+
+Promises: pure; cells are made harmless on the way in. ``planner.showing.drawing`` draws the same
+tables on a terminal.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from planner.showing.text import safe, width
+
+STYLES = {
+    "good": "32",
+    "busy": "36",
+    "warn": "33",
+    "bad": "31",
+    "dim": "2",
+    "head": "1",
+}
+"""Style name to SGR code; colour only repeats what the words say."""
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """``right``: numbers. ``style``: of every cell that has none of its own."""
+
+    title: str
+    right: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One cell; ``text`` is made harmless here, whoever made it."""
+
+    text: str
+    style: str | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "text", safe(self.text))
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """``rows[r][c]``: as many cells as columns. ``notes``: lines below, about rows left out."""
+
+    columns: tuple[Column, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+    notes: tuple[str, ...] = ()
+
+    def without_empty_columns(self) -> Table:
+        """The same table less the columns whose every cell is empty or ``-``."""
+        keep = [
+            c
+            for c in range(len(self.columns))
+            if any(row[c].text not in ("", "-") for row in self.rows)
+        ]
+        return Table(
+            tuple(self.columns[c] for c in keep),
+            tuple(tuple(row[c] for c in keep) for row in self.rows),
+            self.notes,
+        )
+
+    def plain(self, *, color: bool = False) -> str:
+        """Columns two spaces apart, no trailing blanks, one line a row whatever its length."""
+        widths = [
+            max([width(column.title), *(width(row[c].text) for row in self.rows)])
+            for c, column in enumerate(self.columns)
+        ]
+        head = tuple(Cell(column.title, "head") for column in self.columns)
+        lines = [self._line(cells, widths, color=color) for cells in (head, *self.rows)]
+        return "\n".join([*lines, *(safe(note) for note in self.notes), ""])
+
+    def _line(self, cells: tuple[Cell, ...], widths: list[int], *, color: bool) -> str:
+        parts = []
+        last = len(cells) - 1
+        for c, cell in enumerate(cells):
+            blank = " " * (widths[c] - width(cell.text))
+            text = _styled(cell, color=color)
+            if self.columns[c].right:
+                parts.append(blank + text)
+            else:
+                parts.append(text if c == last else text + blank)
+        return "  ".join(parts).rstrip()
+
+
+def _styled(cell: Cell, *, color: bool) -> str:
+    if not color or cell.style is None or not cell.text:
+        return cell.text
+    return f"\x1b[{STYLES[cell.style]}m{cell.text}\x1b[0m"

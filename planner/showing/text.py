@@ -1,0 +1,71 @@
+"""Text from untrusted names and numbers: made harmless, made readable.
+
+Promises: pure functions; what ``safe`` returns moves no cursor, changes no colour and reorders nothing.
+Used by everything that prints.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+
+_UNSAFE = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
+"""Unicode categories that can drive a terminal (controls, bidi, line separators) or cannot be shown."""
+
+_SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t", "\x1b": "\\e"}
+
+
+def safe(text: str) -> str:
+    """The text with every control, bidirectional and unassigned character written as an escape."""
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(
+        _escape(char) if unicodedata.category(char) in _UNSAFE else char for char in text
+    )
+
+
+def _escape(char: str) -> str:
+    code = ord(char)
+    if char in _SHORT:
+        return _SHORT[char]
+    if code < 0x100:
+        return f"\\x{code:02x}"
+    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+def width(text: str) -> int:
+    """Columns a terminal gives the text: two for wide characters, none for combining marks."""
+    if text.isascii():
+        return len(text)
+    return sum(
+        0 if unicodedata.combining(char) else 1 + (unicodedata.east_asian_width(char) in "WF")
+        for char in text
+    )
+
+
+def number(value: int | None) -> str:
+    """``1204`` as ``1,204``; ``-`` for None."""
+    return "-" if value is None else f"{value:,}"
+
+
+def plural(count: int, word: str) -> str:
+    """``1 node``, ``1,204 nodes``."""
+    return f"{count:,} {word}" if count == 1 else f"{count:,} {word}s"
+
+
+def gigabytes(mbps: int | None) -> str:
+    """MB/s as GB/s with one decimal, rounded down: a plan never promises more than it keeps."""
+    return "-" if mbps is None else f"{mbps // 100 / 10:,.1f}"
+
+
+def permille(share: int | None) -> str:
+    """Permille as percent with one decimal: 1000 is ``100.0 %``."""
+    return "-" if share is None else f"{share // 10}.{share % 10} %"
+
+
+def percent(gap: float | None) -> str:
+    """A gap as percent; anything above zero never looks like zero."""
+    if gap is None:
+        return "-"
+    if gap == 0:
+        return "0 %"
+    return "<0.01 %" if gap < 0.0001 else f"{gap:.2%}".replace("%", " %")

@@ -1,0 +1,156 @@
+"""``gangplan plan PATH...``: read, solve, verify, show; with ``--out`` also save.
+
+Promises: touches nothing but the file of ``--out``. The work is done in ``planner.planning``.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from planner.console import Color, LogFormat
+from planner.errors import Fault, UsageError
+from planner.showing.formats import Format
+from planner.verbs.options import (
+    ColorOption,
+    DebugOption,
+    LogOption,
+    OutputOption,
+    PathsArgument,
+    console_of,
+)
+
+if TYPE_CHECKING:
+    from planner.console import Console
+    from planner.planning import Planned, Wish
+    from planner.showing.planview import PlanView
+
+NOT_ADMITTED = 3
+
+
+def plan(
+    context: typer.Context,
+    paths: PathsArgument,
+    *,
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="FILE", help="Save the plan here (JSON).")
+    ] = None,
+    policy: Annotated[
+        str | None,
+        typer.Option("--policy", metavar="FILE", help="Use this Policy instead of the input's."),
+    ] = None,
+    require: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--require",
+            metavar="[NAMESPACE/]NAME",
+            help="Exit 3 if this gang provably cannot be admitted; repeatable.",
+        ),
+    ] = None,
+    budget: Annotated[
+        int | None,
+        typer.Option("--budget", min=1, metavar="N", help="Search effort; keeps plans equal."),
+    ] = None,
+    time_limit: Annotated[
+        str | None,
+        typer.Option("--time-limit", metavar="DURATION", help="Guard on the clock, such as 90s."),
+    ] = None,
+    seed: Annotated[
+        int | None, typer.Option("--seed", min=0, max=2**31 - 1, metavar="N", help="Search seed.")
+    ] = None,
+    workers: Annotated[
+        int | None, typer.Option("--workers", min=1, max=256, metavar="N", help="Search threads.")
+    ] = None,
+    output: OutputOption = Format.table,
+    color: ColorOption = Color.auto,
+    log_format: LogOption = LogFormat.text,
+    debug: DebugOption = False,
+) -> None:
+    """Plan the queue: which gangs start now, on which nodes and GPUs, with proof."""
+    console = console_of(context, color=color, log_format=log_format, debug=debug)
+    from planner import planning
+    from planner.showing.formats import show
+    from planner.showing.planview import view_of
+
+    wish = planning.Wish(
+        paths=tuple(paths),
+        out=out,
+        policy=policy,
+        require=tuple(require or ()),
+        budget=budget,
+        time_limit_s=None if time_limit is None else _seconds(time_limit),
+        seed=seed,
+        workers=workers,
+    )
+    planned = planning.plan(
+        wish, console, created_at=planning.now(os.environ), stdin=sys.stdin.buffer
+    )
+    view = view_of(planned.document)
+    show(console, output, view, lambda: planned.document)
+    code = _exit_code(planned)
+    _report(console, wish, planned, view)
+    _summary(console, planned, view, code)
+    if code:
+        raise typer.Exit(code)
+
+
+def _exit_code(planned: Planned) -> int:
+    if planned.signal_exit is not None:
+        return planned.signal_exit
+    return NOT_ADMITTED if any(gang.proven for gang in planned.unmet) else 0
+
+
+def _report(console: Console, wish: Wish, planned: Planned, view: PlanView) -> None:
+    """What the plan did not do, where it is, what to do next."""
+    for gang in planned.unmet:
+        if gang.proven:
+            console.error(Fault(f"required gang {gang.name} cannot be admitted: {gang.why}"))
+        else:
+            console.say(f"warning: required gang {gang.name} is not admitted, but this is not proven")
+    if planned.signal_exit is not None:
+        console.say("interrupted: this is the best plan found until then, checked")
+    again = f"{console.program} plan {shlex.join(wish.paths)}"
+    saved = None if wish.out is None else shlex.quote(str(wish.out))
+    if saved is not None:
+        console.say(f"saved {saved}")
+    if view.status.search.stopped_by == "budget" and view.status.outcome != "optimal":
+        spent = planned.document["instance"]["policy"]["spec"]["solve"]["budget"]
+        console.next(f"{again} --budget {4 * spent}   (to close the gap)")
+    elif saved is None:
+        console.next(f"{again} --out plan.json   (to keep this plan)")
+    else:
+        console.next(f"{console.program} verify {saved}")
+
+
+def _summary(console: Console, planned: Planned, view: PlanView, code: int) -> None:
+    gangs = view.spec.gangs
+    gaps = [tier.gap for tier in view.status.objectives if tier.gap is not None]
+    console.event(
+        "summary",
+        verb="plan",
+        status=view.status.outcome,
+        exit_code=code,
+        gap=max(gaps, default=0.0),
+        placed=sum(gang.decision in ("place", "complete") for gang in gangs),
+        kept=sum(gang.decision == "keep" for gang in gangs),
+        waiting=sum(gang.decision == "wait" for gang in gangs),
+        seconds=planned.seconds,
+        digests=view.status.digests,
+    )
+
+
+def _seconds(text: str) -> int:
+    from models.quantities import Refused, seconds
+
+    try:
+        limit = seconds(text)
+    except Refused as refused:
+        raise UsageError(Fault(f"--time-limit: {refused.what}", refused.hint)) from None
+    if limit < 1:
+        raise UsageError(Fault("--time-limit is below one second", "give it like 90s or 5m"))
+    return limit

@@ -1,0 +1,42 @@
+"""``gangplan show PLAN``: a saved plan as tables, names or the document itself.
+
+Promises: reads that one file, loads no solver.
+"""
+
+from __future__ import annotations
+
+import shlex
+import sys
+
+import typer
+
+from planner.console import Color, LogFormat
+from planner.showing.formats import Format
+from planner.verbs.options import (
+    ColorOption,
+    DebugOption,
+    LogOption,
+    OutputOption,
+    PlanArgument,
+    console_of,
+)
+
+
+def show(
+    context: typer.Context,
+    path: PlanArgument,
+    *,
+    output: OutputOption = Format.table,
+    color: ColorOption = Color.auto,
+    log_format: LogOption = LogFormat.text,
+    debug: DebugOption = False,
+) -> None:
+    """Show a saved plan."""
+    console = console_of(context, color=color, log_format=log_format, debug=debug)
+    from planner.showing import formats, planview
+
+    content = planview.read_bytes(path, sys.stdin.buffer)
+    view = planview.view(content, path)
+    formats.show(console, output, view, lambda: planview.parse(content, path))
+    if path != "-":
+        console.next(f"{console.program} verify {shlex.quote(path)}")

@@ -1,0 +1,61 @@
+"""``gangplan topo NAME|FILE``: a server model's link matrix and its bandwidth table.
+
+Promises: no solver is loaded. A name is looked up in the catalogue, a path is read as a server model.
+"""
+
+from __future__ import annotations
+
+import difflib
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from planner.console import Color, LogFormat
+from planner.errors import Fault, MissingPathError
+from planner.verbs.options import ColorOption, DebugOption, LogOption, console_of
+
+if TYPE_CHECKING:
+    from models.hardware import ServerModel
+
+_FILES = (".yaml", ".yml", ".json")
+
+
+def topo(
+    context: typer.Context,
+    model: Annotated[
+        str,
+        typer.Argument(
+            metavar="NAME|FILE.yaml", help="A model of the catalogue, an alias, or a file."
+        ),
+    ],
+    *,
+    color: ColorOption = Color.auto,
+    log_format: LogOption = LogFormat.text,
+    debug: DebugOption = False,
+) -> None:
+    """Show a server model: its GPUs, links and NICs, and what every set of GPUs reaches."""
+    console = console_of(context, color=color, log_format=log_format, debug=debug)
+    from planner.showing.topology import topology_text
+
+    console.data(topology_text(_find(model)))
+
+
+def _find(name: str) -> ServerModel:
+    """The model of that name or alias, or in that file. Raises MissingPathError, InputError."""
+    from models import catalogue
+
+    looks_like_a_file = name.lower().endswith(_FILES) or "/" in name
+    if not looks_like_a_file:
+        found = catalogue.find(name)
+        if found is not None:
+            return found
+    if looks_like_a_file or Path(name).is_file():
+        from planner.reading import read_server_model
+
+        return read_server_model(name)
+    names = [model.name for model in catalogue.server_models()]
+    lower = {known.lower(): known for known in names}
+    close = difflib.get_close_matches(name.lower(), lower, n=1, cutoff=0.5)
+    hint = f"did you mean {lower[close[0]]}?" if close else f"known: {', '.join(sorted(names))}"
+    raise MissingPathError(Fault(f"no server model and no file is named {name}", hint))

@@ -1,0 +1,42 @@
+"""``gangplan verify PLAN``: re-derive everything the plan claims, from its document alone.
+
+Promises: no solver, no other file; any difference is exit 5.
+"""
+
+from __future__ import annotations
+
+import shlex
+import sys
+
+import typer
+
+from planner.console import Color, LogFormat
+from planner.errors import RefusedPlanError
+from planner.verbs.options import ColorOption, DebugOption, LogOption, PlanArgument, console_of
+
+
+def verify(
+    context: typer.Context,
+    path: PlanArgument,
+    *,
+    color: ColorOption = Color.auto,
+    log_format: LogOption = LogFormat.text,
+    debug: DebugOption = False,
+) -> None:
+    """Check a saved plan against every rule and formula, without a solver."""
+    console = console_of(context, color=color, log_format=log_format, debug=debug)
+    from models.checking import check
+    from planner.planning import refusals
+    from planner.showing import planview
+    from planner.showing.text import plural
+
+    document = planview.parse(planview.read_bytes(path, sys.stdin.buffer), path)
+    violations = check(document)
+    console.event("verify_done", violations=len(violations))
+    if violations:
+        raise RefusedPlanError(*refusals(violations, path))
+    gangs = plural(len(document["spec"]["gangs"]), "gang")
+    tiers = plural(len(document["status"]["objectives"]), "tier")
+    console.data(f"verified: {gangs} and {tiers} hold\n")
+    if path != "-":
+        console.next(f"{console.program} show {shlex.quote(path)}")
