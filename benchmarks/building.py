@@ -154,8 +154,10 @@ class Room:
         return mask
 
     def stand(self, gang: Gang, order: Iterable[int], rng: random.Random) -> Gang | None:
-        """The gang with all its pods standing, first fit over ``order``; None (nothing taken) if
-        they do not all fit."""
+        """The gang with all its pods standing, first fit over ``order``.
+
+        None, and nothing taken, if they do not all fit.
+        """
         order = tuple(order)
         before = (list(self.free), [dict(left) for left in self.left])
         pods: list[StandingPod] = []

@@ -42,12 +42,12 @@ def planted(nodes: int, seed: int) -> Planted:
     cluster = _cluster(nodes, rng)
     hidden, held = _hidden(cluster, rng)
     decoys = [
-        _gang(f"decoy-{number:03d}", *_decoy_shape(gang, rng), rng, pattern="none")
+        _gang(f"decoy-{number:03d}", *_decoy_shape(gang, rng), pattern="none")
         for number, gang in enumerate(hidden)
     ]
     gangs = [*hidden, *decoys]
     rng.shuffle(gangs)  # names must not tell which is which
-    named = [_renamed(gang, f"job-{number:04d}") for number, gang in enumerate(gangs)]
+    named = [replace(gang, name=f"job-{number:04d}") for number, gang in enumerate(gangs)]
     instance = assemble(cluster, (*named, *held))
     return Planted(instance, _optimum(hidden, held))
 
@@ -101,18 +101,18 @@ def _held(node: int, room: Room, rng: random.Random) -> Gang:
     mask = room.take(node, 1, (), rng)
     name = f"run-{node:04d}"
     pod = StandingPod(f"{name}-worker-0", 0, 0, node=node, gpus=mask)
-    return replace(_gang(name, 1, 1, rng), pods=(pod,))
+    return replace(_gang(name, 1, 1), pods=(pod,))
 
 
 def _wide(span: int, rng: random.Random) -> Gang:
-    gang = _gang("", span, 8, rng)
+    gang = _gang("", span, 8)
     return replace(gang, required=RACK) if rng.random() < 0.5 else replace(gang, preferred=RACK)
 
 
 def _narrow(size: int, node: Node, rng: random.Random) -> Gang:
     """One pod of ``size`` GPUs, or ``size`` pods of one on one server; sometimes pinned."""
     spread = size > 1 and rng.random() < 0.3
-    gang = _gang("", size if spread else 1, 1 if spread else size, rng)
+    gang = _gang("", size if spread else 1, 1 if spread else size)
     gang = replace(gang, preferred=NODE) if spread else gang
     draw = rng.random()
     if draw < 0.15:
@@ -133,10 +133,6 @@ def _decoy_shape(gang: Gang, rng: random.Random) -> tuple[int, int]:
     return weight // gpus, gpus
 
 
-def _gang(name: str, pods: int, gpus: int, rng: random.Random, pattern: str = "all-reduce") -> Gang:
+def _gang(name: str, pods: int, gpus: int, pattern: str = "all-reduce") -> Gang:
     role = Role("worker", pods, pods, 1, gpus)
     return Gang("default", name, (role,), submitted_at=EPOCH, pattern=pattern)
-
-
-def _renamed(gang: Gang, name: str) -> Gang:
-    return replace(gang, name=name)

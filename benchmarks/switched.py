@@ -58,14 +58,14 @@ def switched(
     many running gangs lack their last pod.
     """
     rng = random.Random(seed)
-    cluster = _cluster(nodes, rack_sizes, block_sizes, rack_oversubscription, tight, rng)
+    cluster = _cluster(nodes, rack_sizes, block_sizes, rack_oversubscription, rng, tight=tight)
     small = SMALL_SHAPES + (ODD_SHAPES if odd_sizes else ())
     large = tuple(shape for shape in LARGE_SHAPES if shape[0] <= max_pods)
     mean = demand * (1 - occupied) * nodes * 8 / gangs
     taste = _Taste(priorities, small, large, _large_share(mean, small, large), tight)
     queue = _queue(gangs, cluster, taste, rng)
     free = min(nodes * 8, round(sum(map(total_gpus, queue)) / demand))
-    running = _running(cluster, free, taste, carried, incomplete, rng)
+    running = _running(cluster, free, taste, incomplete, rng, carried=carried)
     return assemble(cluster, (*running, *queue))
 
 
@@ -97,8 +97,9 @@ def _cluster(
     rack_sizes: tuple[int, int],
     block_sizes: tuple[int, int],
     rack_oversubscription: str,
-    tight: bool,
     rng: random.Random,
+    *,
+    tight: bool,
 ) -> Cluster:
     rack_of = ragged(count, rack_sizes, rng)
     block_of = ragged(rack_of[-1] + 1, block_sizes, rng)
@@ -118,7 +119,7 @@ def _cluster(
     return Cluster("switched", levels("2", rack_oversubscription), nodes)
 
 
-def _requests(gpus: int, tight: bool, rng: random.Random) -> tuple[tuple[str, int], ...]:
+def _requests(gpus: int, rng: random.Random, *, tight: bool) -> tuple[tuple[str, int], ...]:
     """cpu (millicores) and memory (bytes) of a pod; tight: up to 24 cores a GPU of the 16 there are."""
     cores = gpus * (rng.choice((8, 12, 16, 20, 24)) if tight else 12) or 2
     gib = gpus * (rng.choice((64, 128, 200, 256)) if tight else 96) or 8
@@ -128,11 +129,14 @@ def _requests(gpus: int, tight: bool, rng: random.Random) -> tuple[tuple[str, in
 def _gang(name: str, taste: _Taste, rng: random.Random) -> Gang:
     """A gang of a drawn shape, without topology: workers, sometimes a master, sometimes a launcher."""
     pods, gpus = rng.choice(taste.large if rng.random() < taste.large_share else taste.small)
-    worker = Role("worker", pods, pods, 1, gpus, requests=_requests(gpus, taste.tight, rng))
+    worker = Role("worker", pods, pods, 1, gpus, requests=_requests(gpus, rng, tight=taste.tight))
     roles: tuple[Role, ...] = (worker,)
     draw = rng.random()
     if draw < 0.12:
-        roles = (Role("launcher", 1, 1, 1, 0, requests=_requests(0, taste.tight, rng)), worker)
+        roles = (
+            Role("launcher", 1, 1, 1, 0, requests=_requests(0, rng, tight=taste.tight)),
+            worker,
+        )
     elif draw < 0.20 and pods > 1:
         roles = (
             replace(worker, name="master", min=1, max=1),
@@ -151,26 +155,31 @@ def _gang(name: str, taste: _Taste, rng: random.Random) -> Gang:
 
 def _with_topology(gang: Gang, rack_gpus: int, rng: random.Random) -> Gang:
     """The gang with a required or preferred level, or slices, that an empty cluster could meet."""
-    gpus = total_gpus(gang)
-    worker = gang.roles[-1]
     draw = rng.random()
-    if gpus <= 8:
-        if sum(role.min for role in gang.roles) == 1 or draw < 0.4:
+    if total_gpus(gang) <= 8:
+        alone = sum(role.min for role in gang.roles) == 1
+        if alone or draw < 0.4:
             return gang
         return replace(gang, required=NODE) if draw < 0.7 else replace(gang, preferred=NODE)
+    return _wide_topology(gang, total_gpus(gang), rack_gpus, draw, rng)
+
+
+def _wide_topology(gang: Gang, gpus: int, rack_gpus: int, draw: float, rng: random.Random) -> Gang:
+    """The same for a gang of several servers. ``draw``: which rule, between 0 and 1."""
+    worker = gang.roles[-1]
+    wished = gang
     if worker.min >= 4 and worker.gpus == 8 and draw < 0.2:
-        size = rng.choice((2, 4))
-        sliced = replace(worker, slice_size=size, slice_level=RACK)
-        return replace(gang, roles=(*gang.roles[:-1], sliced), preferred=BLOCK)
-    if draw < 0.4:
-        return replace(gang, required=RACK if gpus <= rack_gpus else BLOCK)
-    if draw < 0.5:
-        return replace(gang, required=BLOCK, preferred=RACK)
-    if draw < 0.75:
-        return replace(gang, preferred=RACK if gpus <= 2 * rack_gpus else BLOCK)
-    if draw < 0.82 and gpus <= rack_gpus:
-        return replace(gang, roles=(*gang.roles[:-1], replace(worker, required=RACK)))
-    return gang
+        sliced = replace(worker, slice_size=rng.choice((2, 4)), slice_level=RACK)
+        wished = replace(gang, roles=(*gang.roles[:-1], sliced), preferred=BLOCK)
+    elif draw < 0.4:
+        wished = replace(gang, required=RACK if gpus <= rack_gpus else BLOCK)
+    elif draw < 0.5:
+        wished = replace(gang, required=BLOCK, preferred=RACK)
+    elif draw < 0.75:
+        wished = replace(gang, preferred=RACK if gpus <= 2 * rack_gpus else BLOCK)
+    elif draw < 0.82 and gpus <= rack_gpus:
+        wished = replace(gang, roles=(*gang.roles[:-1], replace(worker, required=RACK)))
+    return wished
 
 
 def _queue(count: int, cluster: Cluster, taste: _Taste, rng: random.Random) -> list[Gang]:
@@ -192,7 +201,13 @@ def _queue(count: int, cluster: Cluster, taste: _Taste, rng: random.Random) -> l
 
 
 def _running(
-    cluster: Cluster, free: int, taste: _Taste, carried: bool, incomplete: int, rng: random.Random
+    cluster: Cluster,
+    free: int,
+    taste: _Taste,
+    incomplete: int,
+    rng: random.Random,
+    *,
+    carried: bool,
 ) -> list[Gang]:
     """Gangs that stand, until about ``free`` GPUs are left: most kept together, some scattered."""
     room = Room(cluster.nodes)

@@ -252,7 +252,9 @@ def main() -> None:
     parser.add_argument("hosts", type=Path, help="CSV: host, dsw, psw, asw")
     parser.add_argument("jobs", type=Path, help="CSV: job_id, user, submit_s, duration_s, num_gpus")
     parser.add_argument("--at", type=int, required=True, help="second of the job list to stop at")
-    parser.add_argument("--pause", type=int, default=0, help="seconds before it in which none starts")
+    parser.add_argument(
+        "--pause", type=int, default=0, help="seconds before it in which none starts"
+    )
     parser.add_argument("--stretch", type=int, default=1, help="durations are multiplied by this")
     parser.add_argument("--out", type=Path, required=True, help="folder to write the input to")
     options = parser.parse_args()
