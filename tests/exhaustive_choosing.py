@@ -1,0 +1,94 @@
+"""Every choice of GPU sets for one spread of one gang on a tiny cluster, and the share it earns.
+
+Promises: complete up to sets that price the same and leave the same room; rule 10 holds in each.
+Called by the exhaustive planner alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from fractions import Fraction
+from itertools import product
+
+from exhaustive_ground import Ground
+from exhaustive_prices import Hold, Prices, permille, subsets
+from exhaustive_sameness import Sameness, State
+from exhaustive_spreads import Spread
+
+from models.gang import Gang
+
+
+class Choosing:
+    """Chooses GPUs; what a blind node gives is a number, what another gives a mask."""
+
+    def __init__(self, ground: Ground, sameness: Sameness) -> None:
+        self.ground = ground
+        self.sameness = sameness
+        self.policy = ground.instance.policy
+        self.prices = Prices(ground.instance, ground.known)
+        self._choices: dict[tuple[int, int, int, int, bool, bool], list[int]] = {}
+
+    def takings(
+        self, g: int, spread: Spread, state: State
+    ) -> Iterator[tuple[tuple[int, ...], int]]:
+        """(GPUs taken a node, share of the whole gang), rule 10 holding."""
+        gang = self.ground.instance.gangs[g]
+        base = self.ground.standing[g]
+        used = sorted({n for n, gpus in enumerate(spread.gpus) if gpus} | set(base))
+        total = sum(mask.bit_count() + blind for mask, blind in base.values()) + sum(spread.gpus)
+        priced = total >= 2 and (gang.pattern != "none" or self._least(gang) > 0)
+        several = len({self.prices.units[n] for n in used}) > 1
+        asked = [n for n in used if spread.gpus[n]]
+        options = [
+            self._sets(
+                n,
+                state[n][0],
+                spread.gpus[n],
+                base.get(n, (0, 0))[0],
+                priced and not self.prices.fabric(n),
+                priced and several,
+            )
+            for n in asked
+        ]
+        for chosen in product(*options):
+            taken = [0] * len(self.ground.nodes)
+            holds = dict(base)
+            for n, gpus in zip(asked, chosen, strict=True):
+                taken[n] = gpus
+                mask, blind = base.get(n, (0, 0))
+                holds[n] = (mask, blind + gpus) if self.ground.blind[n] else (mask | gpus, blind)
+            share = self._share(gang, holds) if priced else 0
+            if share is not None:
+                yield tuple(taken), share
+
+    def _share(self, gang: Gang, holds: Mapping[int, Hold]) -> int | None:
+        """share(gang), None where rule 10 forbids it."""
+        rate, ideal = self.prices.bandwidth(holds), self.prices.ideal(holds)
+        assert rate is not None
+        return None if rate < self._least(gang) * ideal else permille(rate, ideal)
+
+    def _least(self, gang: Gang) -> Fraction:
+        own = gang.min_bandwidth_share
+        return self.policy.min_bandwidth_share if own is None else own
+
+    def _sets(
+        self, n: int, free: int, count: int, own: int, inside: bool, network: bool
+    ) -> list[int]:
+        """GPU sets to try on a node: one of each (inside, N, room left up to symmetry)."""
+        if self.ground.blind[n]:
+            return [count]
+        key = (n, free, count, own, inside, network)
+        if key not in self._choices:
+            found: dict[tuple[object, ...], int] = {}
+            for chosen in subsets(free, count):
+                rates = self.prices.rates(n, (own | chosen, 0))
+                found.setdefault(
+                    (
+                        rates[0] if inside else None,
+                        rates[1] if network else None,
+                        self.sameness.left(n, free & ~chosen),
+                    ),
+                    chosen,
+                )
+            self._choices[key] = list(found.values())
+        return self._choices[key]

@@ -1,0 +1,74 @@
+"""Draws by seed and topic, with features that can be switched off.
+
+Promises: what is drawn for one topic never depends on the draws, or on the switches, of another.
+Called by the parts of the generator of tiny instances.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from fractions import Fraction
+from random import Random
+
+FEATURES = (
+    "levels",  # topology levels beside node
+    "oversubscription",
+    "gaps",  # nodes without a value at a level
+    "nics",  # anything but one fast NIC near all GPUs
+    "own_nics",
+    "mixed",  # two server models
+    "cpu_nodes",  # a node without GPUs
+    "launchers",  # a role without GPUs
+    "roles",  # two roles with GPUs
+    "slices",
+    "required",
+    "preferred",
+    "role_topology",  # required and preferred of one role
+    "priorities",
+    "submitted",
+    "weights",
+    "pattern_none",
+    "resources",  # cpu, memory and pods limits that bind
+    "selectors",
+    "taints",
+    "cordons",
+    "not_ready",
+    "ours",  # the policy's nodeSelector
+    "unhealthy",
+    "unknown_unhealthy",
+    "running",
+    "unknown_gpus",  # running pods whose GPUs nobody knows
+    "sick_holders",  # running pods on sick GPUs
+    "incomplete",
+    "elastic",
+    "movable",  # movable and preemptible gangs
+    "mix_models",
+    "role_model",
+    "min_share",
+    "binding_none",
+    "objectives",
+)
+
+
+class Draws:
+    """Random numbers of one seed; ``without``: features that never occur."""
+
+    def __init__(self, seed: int, without: Collection[str]) -> None:
+        unknown = sorted(set(without) - set(FEATURES))
+        if unknown:
+            raise ValueError(f"no such feature: {', '.join(unknown)}")
+        self.seed = seed
+        self.without = frozenset(without)
+
+    def random(self, topic: str) -> Random:
+        """A fresh source for one topic."""
+        return Random(f"{self.seed}/{topic}")
+
+    def on(self, feature: str, r: Random, chance: float) -> bool:
+        """Whether a feature occurs here; always draws, so that switching it off moves nothing else."""
+        assert feature in FEATURES, feature
+        return (r.random() < chance) and feature not in self.without
+
+    def share(self, r: Random) -> Fraction:
+        """A minBandwidthShare."""
+        return Fraction(r.choice((100, 250, 500, 500, 800, 1000)), 1000)

@@ -1,0 +1,164 @@
+"""Random gangs for a tiny cluster: some that run, whole or not, and a queue that asks for too much.
+
+Promises: deterministic by the draws; standing pods hold GPUs that no other pod holds; at most 6 pods a gang.
+Called by the generator of tiny instances.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from random import Random
+
+from tiny_draws import Draws
+
+from models.cluster import Cluster, Node
+from models.gang import Gang, Role, StandingPod, Toleration
+
+MAX_PODS = 6
+NEWEST = 1_795_000_000
+"""Seconds since the epoch; the queue was submitted in the hours before."""
+
+
+def draw_gangs(draws: Draws, cluster: Cluster) -> tuple[tuple[Gang, ...], Cluster]:
+    """Gangs asking for one to two times the GPUs there are; and the cluster with unknown sick GPUs."""
+    r = draws.random("gangs")
+    capacity = sum(node.gpus for node in cluster.nodes)
+    most, demand = r.randint(3, 5), r.choice((1.2, 1.5, 2.0)) * capacity
+    gangs: list[Gang] = []
+    free = [(1 << node.gpus) - 1 for node in cluster.nodes]
+    asked = 0
+    while len(gangs) < most and (len(gangs) < 3 or asked < demand):
+        gang = _gang(draws, len(gangs), cluster)
+        runs = draws.on("running", r, 0.25)
+        gang = _started(draws, gang, cluster, free) if runs else gang
+        asked += gang.weight_gpus
+        gangs.append(gang)
+    nodes = tuple(_sickened(draws, i, node, free[i]) for i, node in enumerate(cluster.nodes))
+    return tuple(sorted(gangs, key=lambda g: g.key)), replace(cluster, nodes=nodes)
+
+
+def _gang(draws: Draws, i: int, cluster: Cluster) -> Gang:
+    r = draws.random(f"gang/{i}")
+    roles = [_role(draws, r, "worker", cluster, MAX_PODS)]
+    pods = roles[0].max
+    if draws.on("roles", r, 0.15) and pods < MAX_PODS:
+        roles.append(_role(draws, r, "server", cluster, min(2, MAX_PODS - pods)))
+    elif draws.on("launchers", r, 0.2) and pods < MAX_PODS:
+        roles.insert(r.randint(0, 1), _launcher(draws, r, cluster))
+    levels = range(len(cluster.levels) + 1)
+    required, preferred = min(r.choice(levels), r.choice(levels)), r.choice(levels)
+    share, weight = draws.share(r), r.randint(2, 3)
+    submitted = NEWEST - 600 * r.randint(0, 60)
+    return Gang(
+        namespace=r.choice(("default", "research")),
+        name=f"g{i + 1}",
+        roles=tuple(roles),
+        priority=r.choice((0, 10, 100)) if draws.on("priorities", r, 0.6) else 0,
+        submitted_at=submitted if draws.on("submitted", r, 0.8) else None,
+        preemptible=draws.on("movable", r, 0.15),
+        movable=draws.on("movable", r, 0.15),
+        required=required if draws.on("required", r, 0.25) else None,
+        preferred=preferred if draws.on("preferred", r, 0.3) else None,
+        min_bandwidth_share=share if draws.on("min_share", r, 0.15) else None,
+        pattern="none" if draws.on("pattern_none", r, 0.1) else "all-reduce",
+        weight=weight if draws.on("weights", r, 0.2) else 1,
+    )
+
+
+def _role(draws: Draws, r: Random, name: str, cluster: Cluster, most: int) -> Role:
+    """Pods of 1 to 8 GPUs; together at most half of the cluster, but one pod at least."""
+    servers = [node for node in cluster.nodes if node.model]
+    chosen = r.choice(servers)
+    gpus = r.choice([size for size in (1, 1, 2, 2, 3, 4, 8) if size <= chosen.gpus])
+    capacity = sum(node.gpus for node in servers)
+    pods = r.randint(1, max(1, min(most, capacity // (2 * gpus))))
+    step = r.choice((1, 1, 2))
+    grows = draws.on("elastic", r, 0.12)
+    top = min(MAX_PODS, pods + step * r.randint(1, 2))
+    role = _constrained(draws, r, Role(name, pods, pods, 1, gpus), cluster)
+    wanted = r.choice([node.model.gpu for node in servers if node.model])
+    if r.random() < 0.3 and chosen.model:
+        wanted = chosen.model.name
+    return replace(
+        role,
+        max=top if grows else pods,
+        step=step if grows else 1,
+        elastic=grows,
+        model=wanted if draws.on("role_model", r, 0.12) else None,
+        mix_models=draws.on("mix_models", r, 0.3),
+    )
+
+
+def _launcher(draws: Draws, r: Random, cluster: Cluster) -> Role:
+    return _constrained(draws, r, Role("launcher", 1, 1, 1, 0), cluster)
+
+
+def _constrained(draws: Draws, r: Random, role: Role, cluster: Cluster) -> Role:
+    """Requests, topology, slices, selectors and tolerations."""
+    levels = range(len(cluster.levels) + 1)
+    units = max(role.gpus, 1)
+    requests = {
+        "cpu": r.choice((0, 4000, 8000)) * units,
+        "memory": r.choice((32, 64)) * 2**30 * units,
+    }
+    required, preferred, slice_level = (r.choice(levels) for _ in range(3))
+    size = r.randint(1, 3)
+    sliced = draws.on("slices", r, 0.2) and role.max >= 2
+    return replace(
+        role,
+        requests=tuple(item for item in sorted(requests.items()) if draws.on("resources", r, 0.4)),
+        required=required if draws.on("role_topology", r, 0.12) else None,
+        preferred=preferred if draws.on("role_topology", r, 0.15) else None,
+        slice_size=size if sliced else None,
+        slice_level=slice_level if sliced else None,
+        node_selector=(("pool", r.choice("ab")),) if draws.on("selectors", r, 0.08) else (),
+        tolerations=(Toleration("dedicated", "Exists"),) if draws.on("taints", r, 0.4) else (),
+    )
+
+
+def _started(draws: Draws, gang: Gang, cluster: Cluster, free: list[int]) -> Gang:
+    """The gang with pods standing where there is room (as it is if there is none); takes from ``free``."""
+    r = draws.random(f"running/{gang.name}")
+    pods: list[StandingPod] = []
+    for number, role in enumerate(gang.roles):
+        for index in range(r.choice(role.allowed_counts())):
+            gone = draws.on("incomplete", r, 0.2)
+            pod = None if gone else _stand(draws, r, gang, (number, index), cluster, free)
+            pods += [pod] if pod else []
+    return replace(gang, pods=tuple(pods))
+
+
+def _stand(
+    draws: Draws,
+    r: Random,
+    gang: Gang,
+    place: tuple[int, int],
+    cluster: Cluster,
+    free: list[int],
+) -> StandingPod | None:
+    """One pod on a random node with so many GPUs free, whatever its labels; None if there is none."""
+    role = gang.roles[place[0]]
+    sick_too = draws.on("sick_holders", r, 0.1)
+    hidden = draws.on("unknown_gpus", r, 0.15) and not sick_too
+    room = [
+        mask & (node.model.all_gpus if sick_too and node.model else node.healthy)
+        for mask, node in zip(free, cluster.nodes, strict=True)
+    ]
+    fitting = [n for n, mask in enumerate(room) if mask.bit_count() >= role.gpus]
+    if role.gpus:
+        fitting = [n for n in fitting if cluster.nodes[n].model]
+    if not fitting:
+        return None
+    n = r.choice(fitting)
+    own = sum(1 << i for i in r.sample([i for i in range(8) if room[n] >> i & 1], role.gpus))
+    free[n] &= ~own
+    name = f"{gang.name}-{role.name}-{place[1]}"
+    return StandingPod(name, *place, node=n, gpus=None if hidden and role.gpus else own)
+
+
+def _sickened(draws: Draws, i: int, node: Node, free: int) -> Node:
+    """The node with GPUs sick that nobody can name, never more than stand free and healthy."""
+    r = draws.random(f"sickened/{i}")
+    left = (free & node.healthy).bit_count()
+    count = min(left, r.randint(1, 2))
+    return replace(node, unknown_unhealthy=count if draws.on("unknown_unhealthy", r, 0.08) else 0)
