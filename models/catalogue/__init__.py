@@ -1,0 +1,81 @@
+"""The shipped server models: one YAML file each, found by name or alias.
+
+Promises: reads its own package data and nothing else; a file is parsed when it is asked for, once.
+Called by the readers (nodes name their model) and by ``topo``.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from functools import cache
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+
+import yaml
+
+from models.hardware import ServerModel, slug
+
+_HEAD = re.compile(r"^name: .*\naliases: .*$", re.MULTILINE)
+"""Name and aliases stand first in every file, so that looking one up parses two lines a file."""
+
+try:
+    from yaml import CSafeLoader as _Loader
+except ImportError:  # PyYAML without libyaml: the same documents, read more slowly
+    from yaml import SafeLoader as _Loader  # type: ignore[assignment]
+
+
+@cache
+def server_models() -> tuple[ServerModel, ...]:
+    """Every model of the catalogue, by file name."""
+    return tuple(_load(stem) for stem in sorted(_texts()))
+
+
+def find(name: str) -> ServerModel | None:
+    """The model of this name or alias, compared as slugs; None if there is none."""
+    wanted = slug(name).strip("-")
+    # A model's file is its slug: most lookups open one file.
+    stem = wanted if _file(wanted).is_file() else _stems().get(wanted)
+    return None if stem is None else _load(stem)
+
+
+@cache
+def _load(stem: str) -> ServerModel:
+    from models.documents.server import ServerModelDocument  # pydantic is slow to load
+
+    text = _file(stem).read_text(encoding="utf-8")
+    document = ServerModelDocument.model_validate(yaml.load(text, _Loader))
+    if document.matrix is not None or document.fabric == "nvswitch":
+        return document.to_server_model()
+    # A mesh whose matrix nobody has published is listed, but whoever uses it must bring the matrix:
+    # a node of such a model is refused, and bandwidth raises UnknownRate.
+    as_switched = document.model_copy(update={"fabric": "nvswitch"})
+    return replace(as_switched.to_server_model(), fabric=document.fabric)
+
+
+def _file(stem: str) -> Traversable:
+    return files(__name__).joinpath(f"{stem}.yaml")
+
+
+@cache
+def _texts() -> dict[str, str]:
+    """Text of every file by its stem."""
+    return {
+        file.name.removesuffix(".yaml"): file.read_text(encoding="utf-8")
+        for file in files(__name__).iterdir()
+        if file.name.endswith(".yaml")
+    }
+
+
+@cache
+def _stems() -> dict[str, str]:
+    """File stem by slug of name and alias."""
+    stems: dict[str, str] = {}
+    for stem, text in sorted(_texts().items()):
+        head = _HEAD.search(text)
+        if head is None:
+            raise ValueError(f"{stem}.yaml does not begin with name and aliases")
+        named = yaml.load(head.group(), _Loader)
+        for name in (named["name"], *named["aliases"]):
+            stems[slug(name).strip("-")] = stem
+    return stems
