@@ -1,0 +1,99 @@
+"""What the plan does to every gang: which pods stay, move, come and go, and what that makes of the gang.
+
+Promises: derived from standing and planned pods alone; the stated decision is not trusted.
+Built once a check; read by every rule and every tier.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from models.checking.facts import Gang, Pod, PodKey
+
+
+@dataclass(frozen=True)
+class Change:
+    """One gang before (``gang.standing``) and after (``pods``) the plan. ``label``: namespace/name."""
+
+    gang: Gang
+    label: str
+    pods: Mapping[PodKey, Pod]
+
+    @cached_property
+    def binding(self) -> tuple[Pod, ...]:
+        """Pods placed or moved (another node, other GPUs): those the rules of placing bind."""
+        standing = self.gang.standing
+        return tuple(pod for key, pod in self.pods.items() if standing.get(key) != pod)
+
+    @cached_property
+    def moved(self) -> tuple[PodKey, ...]:
+        """Pods that stand and change node or GPUs."""
+        standing = self.gang.standing
+        return tuple(
+            key for key, pod in self.pods.items() if key in standing and standing[key] != pod
+        )
+
+    @cached_property
+    def added(self) -> tuple[PodKey, ...]:
+        return tuple(key for key in self.pods if key not in self.gang.standing)
+
+    @cached_property
+    def dropped(self) -> tuple[PodKey, ...]:
+        return tuple(key for key in self.gang.standing if key not in self.pods)
+
+    @cached_property
+    def whole_before(self) -> bool:
+        """Whether every role that stands is 0, 1, ... up to an allowed count."""
+        return is_whole(self.gang, self.gang.standing)
+
+    @cached_property
+    def whole_after(self) -> bool:
+        return is_whole(self.gang, self.pods)
+
+    @property
+    def incomplete(self) -> bool:
+        """A running gang with pods missing before the plan."""
+        return self.gang.running and not self.whole_before
+
+    @cached_property
+    def kind(self) -> str:
+        """The decision that describes the change."""
+        if not self.gang.running:
+            return "place" if self.pods else "wait"
+        if not self.pods:
+            return "preempt"
+        if not (self.moved or self.added or self.dropped):
+            return "keep"
+        if self.moved:
+            return "move"
+        return "complete" if self.incomplete and not self.dropped else "resize"
+
+    @property
+    def admitted(self) -> bool:
+        """It has pods after the plan, and is not left with pods missing."""
+        return bool(self.pods) and not (self.incomplete and self.kind == "keep")
+
+    @cached_property
+    def gpus(self) -> int:
+        """GPUs of the gang after the plan."""
+        return sum(self.gang.held(pod) for pod in self.pods.values())
+
+    @cached_property
+    def gpus_standing(self) -> int:
+        """GPUs of the gang before the plan."""
+        return sum(self.gang.held(pod) for pod in self.gang.standing.values())
+
+
+def is_whole(gang: Gang, pods: Mapping[PodKey, Pod]) -> bool:
+    """Every role has an allowed count and no hole."""
+    counts = [0] * len(gang.roles)
+    highest = [-1] * len(gang.roles)
+    for role, index in pods:
+        counts[role] += 1
+        highest[role] = max(highest[role], index)
+    return all(
+        role.allows(count) and top == count - 1
+        for role, count, top in zip(gang.roles, counts, highest, strict=True)
+    )

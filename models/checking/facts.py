@@ -1,0 +1,183 @@
+"""The facts of the instance as the judge reads them, and one pod's place.
+
+Promises: plain data in dense indices, ``len(levels)`` meaning the level ``node``; GPU sets are masks.
+Built by ``clusters``, ``groups`` and ``policies``; read by the rules, the bandwidth and the tiers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+
+from models.hardware import Nic, ServerModel
+
+
+@dataclass(frozen=True, slots=True)
+class Pod:
+    """One pod on one node, by indices. ``gpus``: a mask, None where unknown, 0 for a pod without."""
+
+    role: int
+    index: int
+    node: int
+    gpus: int | None
+
+
+PodKey = tuple[int, int]
+"""(role, index): which pod of its gang."""
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """``oversubscription`` >= 1 divides what crosses its domains."""
+
+    name: str
+    label: str | None
+    oversubscription: Fraction
+    nvlink: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Toleration:
+    key: str
+    operator: str
+    value: str
+    effect: str
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """``domain[l]``: dense index of its domain at level l, the node level last.
+
+    ``allocatable``: resource to exact amount. ``labels`` include the implied ones. ``taints``: (key, value,
+    effect), those that keep pods out. ``usable``: ready, not cordoned, ours. ``unhealthy``: mask.
+    """
+
+    name: str
+    model: ServerModel | None
+    domain: tuple[int, ...]
+    allocatable: Mapping[str, Fraction]
+    labels: Mapping[str, str]
+    taints: tuple[tuple[str, str, str], ...]
+    nics: tuple[Nic, ...]
+    usable: bool
+    unhealthy: int
+    unknown_unhealthy: int
+
+    @property
+    def gpus(self) -> int:
+        return self.model.gpus if self.model else 0
+
+    @property
+    def all_gpus(self) -> int:
+        return (1 << self.gpus) - 1
+
+    @property
+    def healthy(self) -> int:
+        """Mask of the GPUs not known to be sick."""
+        return self.all_gpus & ~self.unhealthy
+
+
+@dataclass(frozen=True, slots=True)
+class Role:
+    """``requests``: resource to exact amount a pod; ``model``: slug of a GPU or server model."""
+
+    name: str
+    min: int
+    max: int
+    step: int
+    elastic: bool
+    gpus: int
+    requests: Mapping[str, Fraction]
+    required: int | None
+    preferred: int | None
+    slice_size: int | None
+    slice_level: int | None
+    selector: tuple[tuple[str, str], ...]
+    tolerations: tuple[Toleration, ...]
+    model: str | None
+    mix_models: bool
+
+    def allows(self, count: int) -> bool:
+        """Whether the role may run with so many pods."""
+        return self.min <= count <= self.max and (count - self.min) % self.step == 0
+
+
+@dataclass(frozen=True)
+class Gang:
+    """``existing``: (name, uid) of every pod that exists; ``standing``: those that run."""
+
+    namespace: str
+    name: str
+    priority: int
+    submitted: int | None
+    preemptible: bool
+    movable: bool
+    required: int | None
+    preferred: int | None
+    min_share: Fraction
+    pattern: str
+    weight: int
+    roles: tuple[Role, ...]
+    existing: Mapping[PodKey, tuple[str, str | None]]
+    standing: Mapping[PodKey, Pod]
+
+    @property
+    def key(self) -> tuple[str, str]:
+        return (self.namespace, self.name)
+
+    @property
+    def running(self) -> bool:
+        return bool(self.standing)
+
+    @property
+    def elastic(self) -> bool:
+        return any(role.elastic for role in self.roles)
+
+    @cached_property
+    def gpus_at_min(self) -> int:
+        return sum(role.min * role.gpus for role in self.roles)
+
+    @property
+    def w(self) -> int:
+        """Its GPUs, or 1 if it asks for none; elastic: at ``min``."""
+        return self.gpus_at_min or 1
+
+    def held(self, pod: Pod) -> int:
+        """GPUs the pod holds: as many as are named, as its role asks for where they are unknown."""
+        return self.roles[pod.role].gpus if pod.gpus is None else pod.gpus.bit_count()
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """``objectives``: (name, tolerance) in order; ``mix``: (GPUs, permille)."""
+
+    objectives: tuple[tuple[str, Fraction], ...]
+    mix: tuple[tuple[int, int], ...]
+    min_share: Fraction
+    binds_exactly: bool
+    selector: tuple[tuple[str, str], ...]
+    seed: int
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """Nodes sorted by name, gangs by (namespace, name)."""
+
+    levels: tuple[Level, ...]
+    nodes: tuple[Node, ...]
+    gangs: tuple[Gang, ...]
+    policy: Policy
+
+    @property
+    def node_level(self) -> int:
+        return len(self.levels)
+
+    def level_name(self, level: int) -> str:
+        return "node" if level == len(self.levels) else self.levels[level].name
+
+    @property
+    def latest_submission(self) -> int:
+        """T: the latest submittedAt of the input, 0 if none is given."""
+        return max((g.submitted for g in self.gangs if g.submitted is not None), default=0)

@@ -1,0 +1,281 @@
+"""The Gangs of a plan document: roles, rules, and the pods that exist.
+
+Promises: gangs sorted by (namespace, name); pods that run point at nodes and GPUs that exist, once.
+Called by ``documents``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from fractions import Fraction
+
+from models.checking.clusters import amounts
+from models.checking.facts import Gang, Node, Pod, PodKey, Role, Toleration
+from models.checking.form import MAX_INTEGER, Form, Object, shown
+from models.checking.hardware import gpu_indices
+from models.checking.policies import kind, labels
+from models.checking.quantities import seconds_of
+from models.hardware import slug
+
+MAX_ROLE_GPUS = 10**9
+"""No pod asks for more GPUs than this."""
+
+_METADATA = frozenset(["name", "namespace", "uid", "labels", "annotations"])
+_GANG = frozenset(
+    [
+        "queue",
+        "priority",
+        "submittedAt",
+        "expectedDuration",
+        "preemptible",
+        "movable",
+        "topology",
+        "roles",
+        "communication",
+    ]
+)
+_TOPOLOGY = frozenset(("required", "preferred", "minBandwidthShare"))
+_ROLE = frozenset(
+    [
+        "name",
+        "replicas",
+        "gpus",
+        "requests",
+        "topology",
+        "slice",
+        "nodeSelector",
+        "tolerations",
+        "model",
+        "mixModels",
+    ]
+)
+_POD = frozenset(["name", "uid", "role", "index", "node", "gpus", "mode"])
+_TOLERATION = frozenset(["key", "operator", "value", "effect", "tolerationSeconds"])
+
+
+class GangReader:
+    """Reads gangs one after another against the levels and nodes of the cluster."""
+
+    def __init__(
+        self,
+        form: Form,
+        level_names: tuple[str, ...],
+        nodes: tuple[Node, ...],
+        default_share: Fraction,
+    ) -> None:
+        self.form = form
+        self.levels = {name: i for i, name in enumerate((*level_names, "node"))}
+        self.nodes = nodes
+        self.node_index = {node.name: i for i, node in enumerate(nodes)}
+        self.default_share = default_share
+
+    def read_all(self, value: object, where: str) -> tuple[Gang, ...]:
+        gangs = tuple(
+            self.read(item, f"{where}[{i}]") for i, item in enumerate(self.form.items(value, where))
+        )
+        for before, after in zip(gangs, gangs[1:], strict=False):
+            name = shown("/".join(after.key))
+            if before.key == after.key:
+                self.form.fault(where, f"gang {name} is listed twice", rule="reference")
+            elif before.key > after.key:
+                self.form.fault(where, f"gang {name} is out of order", rule="order")
+        return gangs
+
+    def read(self, value: object, where: str) -> Gang:
+        form = self.form
+        doc = kind(form, value, where, "Gang")
+        metadata = form.mapping(
+            doc.get("metadata", {}), f"{where}.metadata", _METADATA, required=("name",)
+        )
+        spec = form.mapping(doc.get("spec", {}), f"{where}.spec", _GANG, required=("roles",))
+        topology = form.mapping(spec.get("topology") or {}, f"{where}.spec.topology", _TOPOLOGY)
+        talk = form.mapping(
+            spec.get("communication") or {},
+            f"{where}.spec.communication",
+            frozenset(("pattern", "weight")),
+        )
+        share = topology.get("minBandwidthShare")
+        roles = self._roles(spec.get("roles"), f"{where}.spec.roles")
+        existing, standing = self._pods(doc, f"{where}.status", roles)
+        weight = talk.get("weight")
+        return Gang(
+            namespace=form.text(
+                metadata.get("namespace", "default"), f"{where}.metadata.namespace"
+            ),
+            name=form.text(metadata.get("name"), f"{where}.metadata.name"),
+            priority=form.optional_integer(spec.get("priority"), f"{where}.spec.priority") or 0,
+            submitted=self._time(spec.get("submittedAt"), f"{where}.spec.submittedAt"),
+            preemptible=form.flag(spec.get("preemptible"), f"{where}.spec.preemptible"),
+            movable=form.flag(spec.get("movable"), f"{where}.spec.movable"),
+            required=self._level(topology, "required", f"{where}.spec.topology"),
+            preferred=self._level(topology, "preferred", f"{where}.spec.topology"),
+            min_share=self.default_share
+            if share is None
+            else form.number(share, f"{where}.spec.topology.minBandwidthShare", 0, 1),
+            pattern=form.optional_text(talk.get("pattern"), f"{where}.spec.communication.pattern")
+            or "all-reduce",
+            weight=1
+            if weight is None
+            else form.integer(weight, f"{where}.spec.communication.weight", 0),
+            roles=roles,
+            existing=existing,
+            standing=standing,
+        )
+
+    def _time(self, value: object, where: str) -> int | None:
+        if value is None:
+            return None
+        seconds = seconds_of(value) if isinstance(value, str) else None
+        if seconds is None:
+            self.form.fault(where, f"must be an RFC 3339 time, not {shown(value)}")
+        return seconds
+
+    def _level(self, doc: Object, key: str, where: str) -> int | None:
+        name = self.form.optional_text(doc.get(key), f"{where}.{key}")
+        if name is not None and name not in self.levels:
+            self.form.fault(f"{where}.{key}", f"no level {shown(name)}", rule="reference")
+        return self.levels.get(name) if name else None
+
+    def _roles(self, value: object, where: str) -> tuple[Role, ...]:
+        roles = tuple(
+            self._role(item, f"{where}[{i}]")
+            for i, item in enumerate(self.form.items(value, where))
+        )
+        names = [role.name for role in roles]
+        if len(set(names)) < len(names):
+            self.form.fault(where, "two roles have one name", rule="reference")
+        if not roles:
+            self.form.fault(where, "a gang needs a role")
+        return roles
+
+    def _role(self, value: object, where: str) -> Role:
+        form = self.form
+        doc = form.mapping(value, where, _ROLE, required=("name", "replicas"))
+        low, high, step, elastic = self._replicas(doc.get("replicas"), f"{where}.replicas")
+        gpus = doc.get("gpus")
+        topology = form.mapping(
+            doc.get("topology") or {}, f"{where}.topology", frozenset(("required", "preferred"))
+        )
+        slice_: Object = {}
+        if doc.get("slice") is not None:
+            slice_ = form.mapping(
+                doc["slice"],
+                f"{where}.slice",
+                frozenset(("size", "required")),
+                ("size", "required"),
+            )
+        wanted = form.optional_text(doc.get("model"), f"{where}.model")
+        return Role(
+            name=form.text(doc.get("name"), f"{where}.name"),
+            min=low,
+            max=high,
+            step=step,
+            elastic=elastic,
+            gpus=0 if gpus is None else form.integer(gpus, f"{where}.gpus", 0, MAX_ROLE_GPUS),
+            requests=amounts(form, doc.get("requests"), f"{where}.requests"),
+            required=self._level(topology, "required", f"{where}.topology"),
+            preferred=self._level(topology, "preferred", f"{where}.topology"),
+            slice_size=form.integer(slice_.get("size"), f"{where}.slice.size", 1)
+            if slice_
+            else None,
+            slice_level=self._level(slice_, "required", f"{where}.slice"),
+            selector=labels(form, doc.get("nodeSelector"), f"{where}.nodeSelector"),
+            tolerations=tuple(
+                self._toleration(item, f"{where}.tolerations[{i}]")
+                for i, item in enumerate(
+                    form.optional_items(doc.get("tolerations"), f"{where}.tolerations")
+                )
+            ),
+            model=None if wanted is None else slug(wanted),
+            mix_models=form.flag(doc.get("mixModels"), f"{where}.mixModels"),
+        )
+
+    def _replicas(self, value: object, where: str) -> tuple[int, int, int, bool]:
+        """(min, max, step, elastic)."""
+        form = self.form
+        if not isinstance(value, dict):
+            count = form.integer(value, where, 1)
+            return count, count, 1, False
+        doc = form.mapping(value, where, frozenset(("min", "max", "step")), required=("min", "max"))
+        low = form.integer(doc.get("min"), f"{where}.min", 1)
+        high = form.integer(doc.get("max"), f"{where}.max", 1)
+        if high < low:
+            form.fault(where, "max is below min")
+        step = doc.get("step")
+        return (
+            low,
+            max(low, high),
+            1 if step is None else form.integer(step, f"{where}.step", 1),
+            True,
+        )
+
+    def _toleration(self, value: object, where: str) -> Toleration:
+        form = self.form
+        doc = form.mapping(value, where, _TOLERATION)
+        operator = doc.get("operator")
+        return Toleration(
+            key=form.string(doc.get("key"), f"{where}.key"),
+            operator="Equal"
+            if operator is None
+            else form.choice(operator, f"{where}.operator", ("Equal", "Exists")),
+            value=form.string(doc.get("value"), f"{where}.value"),
+            effect=form.string(doc.get("effect"), f"{where}.effect"),
+        )
+
+    def _pods(
+        self, doc: Object, where: str, roles: tuple[Role, ...]
+    ) -> tuple[Mapping[PodKey, tuple[str, str | None]], Mapping[PodKey, Pod]]:
+        """Names and uids of the pods that exist, and the places of those that run."""
+        form = self.form
+        status = form.mapping(doc.get("status") or {}, where, frozenset(("pods",)))
+        existing: dict[PodKey, tuple[str, str | None]] = {}
+        standing: dict[PodKey, Pod] = {}
+        for i, item in enumerate(form.optional_items(status.get("pods"), f"{where}.pods")):
+            place = f"{where}.pods[{i}]"
+            pod = form.mapping(item, place, _POD, required=("name", "role", "index"))
+            number = self.role_index(pod.get("role"), roles, f"{place}.role")
+            index = form.integer(pod.get("index"), f"{place}.index", 0, MAX_INTEGER)
+            if number is None:
+                continue
+            if (number, index) in existing:
+                form.fault(place, "the pod is listed twice", rule="reference")
+            uid = form.optional_text(pod.get("uid"), f"{place}.uid")
+            existing[number, index] = (form.text(pod.get("name"), f"{place}.name"), uid)
+            if pod.get("node") is not None:
+                found = self.placed(pod, place, number, index, roles[number])
+                if found is not None:
+                    standing[number, index] = found
+        return existing, standing
+
+    def role_index(self, value: object, roles: tuple[Role, ...], where: str) -> int | None:
+        """Which role a pod names."""
+        name = self.form.text(value, where)
+        for number, role in enumerate(roles):
+            if role.name == name:
+                return number
+        if name:
+            self.form.fault(where, f"the gang has no role {shown(name)}", rule="reference")
+        return None
+
+    def placed(self, pod: Object, where: str, number: int, index: int, role: Role) -> Pod | None:
+        """The place of a pod that names a node; ``gpus`` null: it holds as many as its role asks for."""
+        name = self.form.text(pod.get("node"), f"{where}.node")
+        node = self.node_index.get(name)
+        if node is None:
+            if name:
+                self.form.fault(f"{where}.node", f"no node {shown(name)}", rule="reference")
+            return None
+        gpus = pod.get("gpus")
+        if gpus is None:
+            if role.gpus > self.nodes[node].gpus:
+                self.form.fault(
+                    f"{where}.gpus",
+                    f"the node has {self.nodes[node].gpus} GPUs, the pod holds {role.gpus}",
+                    rule="reference",
+                )
+                return None
+            return Pod(number, index, node, None if role.gpus else 0)
+        mask = 0
+        for gpu in gpu_indices(self.form, gpus, f"{where}.gpus", self.nodes[node].gpus):
+            mask |= 1 << gpu
+        return Pod(number, index, node, mask)

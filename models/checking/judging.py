@@ -1,0 +1,57 @@
+"""The judge: a plan document in, every violation out.
+
+Promises: uses no solver and no code of the formulation; no exception on any document, however hostile.
+Called by ``verify`` and by ``plan`` before anything is saved.
+"""
+
+from __future__ import annotations
+
+from models.checking import gangs, status
+from models.checking.documents import check_digests, read_case
+from models.checking.outlook import Figures, Outlook
+from models.checking.rules import gangs as gang_rules
+from models.checking.rules import gpus, nodes, topology
+from models.checking.tiers import tiers
+from models.checking.violation import Violation, ordered
+
+
+def check(plan: dict[str, object]) -> list[Violation]:
+    """Every difference between what the plan says and what follows from its instance; [] = fine.
+
+    A document whose form is broken is judged by its form alone.
+    """
+    case, faults = read_case(plan)
+    if case is None:
+        return ordered(faults)
+    outlook = Outlook(case)
+    found = [
+        *faults,
+        *check_digests(plan, case.status),
+        *gpus.check(outlook.facts, outlook.changes, outlook.usage),
+        *nodes.check(outlook.facts, outlook.changes, outlook.usage),
+        *topology.check(outlook.facts, outlook.changes),
+        *gang_rules.check(outlook.changes),
+        *gangs.check(outlook),
+        *status.check(outlook),
+    ]
+    return ordered(found)
+
+
+def derive(plan: dict[str, object]) -> dict[str, int]:
+    """Value of every tier the policy asks for, by name, in order. Raises ValueError on a broken form."""
+    return {tier.name: tier.value for tier in tiers(_outlook(plan))}
+
+
+def figures(plan: dict[str, object]) -> dict[tuple[str, str], Figures]:
+    """bandwidthMBps, share and domains of every gang, by (namespace, name). Raises ValueError likewise."""
+    outlook = _outlook(plan)
+    return {
+        gang.key: found for gang, found in zip(outlook.facts.gangs, outlook.figures, strict=True)
+    }
+
+
+def _outlook(plan: dict[str, object]) -> Outlook:
+    case, faults = read_case(plan)
+    if case is None:
+        raise ValueError("; ".join(fault.message for fault in faults[:3]))
+    return Outlook(case)

@@ -1,0 +1,101 @@
+"""The Policy of a plan document: tiers in order, tolerances, mix, shares, binding.
+
+Promises: everything that decides a tier must be written out, the mix included. Called by ``documents``.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+from models.checking.facts import Policy
+from models.checking.form import Form, Object
+
+KIND_FIELDS = frozenset(("apiVersion", "kind", "metadata", "spec", "status"))
+API_VERSION = "gangplan.dev/v1alpha1"
+
+OBJECTIVES = (
+    "admission",
+    "waiting",
+    "disruption",
+    "preference",
+    "bandwidth",
+    "growth",
+    "span",
+    "stranded",
+)
+
+_FIELDS = frozenset(
+    ["objectives", "mix", "minBandwidthShare", "gpuBinding", "nodeSelector", "solve"]
+)
+_SOLVE = frozenset(["budget", "timeLimit", "workers", "seed"])
+
+
+def kind(form: Form, value: object, where: str, name: str) -> Object:
+    """A document of one kind, its apiVersion and kind checked."""
+    doc = form.mapping(value, where, KIND_FIELDS, required=("apiVersion", "kind", "spec"))
+    if doc and doc.get("apiVersion") != API_VERSION:
+        form.fault(f"{where}.apiVersion", f"must be {API_VERSION}")
+    if doc and doc.get("kind") != name:
+        form.fault(f"{where}.kind", f"must be {name}")
+    return doc
+
+
+def policy(form: Form, value: object, where: str) -> Policy:
+    """The Policy in force."""
+    doc = kind(form, value, where, "Policy")
+    where = f"{where}.spec"
+    spec = form.mapping(doc.get("spec", {}), where, _FIELDS, required=("objectives", "mix"))
+    solve = form.mapping(spec.get("solve", {}), f"{where}.solve", _SOLVE)
+    seed = solve.get("seed")
+    return Policy(
+        objectives=_objectives(form, spec.get("objectives"), f"{where}.objectives"),
+        mix=_mix(form, spec.get("mix"), f"{where}.mix"),
+        min_share=form.number(spec.get("minBandwidthShare", 0), f"{where}.minBandwidthShare", 0, 1),
+        binds_exactly=form.choice(
+            spec.get("gpuBinding", "exact"), f"{where}.gpuBinding", ("exact", "none")
+        )
+        == "exact",
+        selector=labels(form, spec.get("nodeSelector"), f"{where}.nodeSelector"),
+        seed=0 if seed is None else form.integer(seed, f"{where}.solve.seed"),
+    )
+
+
+def labels(form: Form, value: object, where: str) -> tuple[tuple[str, str], ...]:
+    """A map of strings, sorted."""
+    return tuple(
+        sorted(
+            (key, form.string(item, f"{where}[{key!r:.80}]"))
+            for key, item in form.table(value, where).items()
+        )
+    )
+
+
+def _objectives(form: Form, value: object, where: str) -> tuple[tuple[str, Fraction], ...]:
+    found: dict[str, Fraction] = {}
+    for i, item in enumerate(form.items(value, where)):
+        place = f"{where}[{i}]"
+        doc = form.mapping(item, place, frozenset(("name", "tolerance")), required=("name",))
+        name = form.choice(doc.get("name"), f"{place}.name", OBJECTIVES)
+        if name in found:
+            form.fault(place, f"{name} is listed twice")
+        found[name] = form.number(doc.get("tolerance", 0), f"{place}.tolerance")
+    return tuple(found.items())
+
+
+def _mix(form: Form, value: object, where: str) -> tuple[tuple[int, int], ...]:
+    sizes: dict[int, int] = {}
+    if not isinstance(value, dict):
+        form.fault(where, "must be an object: permille of future requests by GPUs")
+        return ()
+    for key, permille in form.table(value, where).items():
+        if not (
+            key.isascii()
+            and key.isdigit()
+            and len(key) <= 9
+            and str(int(key)) == key
+            and key != "0"
+        ):
+            form.fault(where, "every name must be a number of GPUs, at least 1")
+            continue
+        sizes[int(key)] = form.integer(permille, f"{where}[{key}]", 0)
+    return tuple(sorted(sizes.items()))

@@ -1,0 +1,140 @@
+"""Gangs: whole or not at all; what runs stays, unless something allows it to move, shrink or stop.
+
+Waiting: role r gets indices 0 .. c_r - 1 with c_r an allowed count, or no pod. Running: see ``_running``.
+Pods missing: the standing pods stay, and all of the missing ones come or none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from models.checking.changes import Change
+from models.checking.facts import Gang, PodKey
+from models.checking.form import printable
+from models.checking.violation import Violation
+
+
+def check(changes: Sequence[Change]) -> Iterator[Violation]:
+    arrivals = _arrivals(changes)
+    for change in changes:
+        if not change.gang.running:
+            if change.pods:
+                yield from _whole(change, "all-or-nothing")
+        elif change.incomplete:
+            yield from _with_pods_missing(change, arrivals)
+        else:
+            yield from _running(change, arrivals)
+
+
+def _arrivals(changes: Sequence[Change]) -> dict[int, int]:
+    """Highest priority of a gang that puts a pod on a node where that pod does not stand now."""
+    highest: dict[int, int] = {}
+    for change in changes:
+        standing = change.gang.standing
+        for key, pod in change.pods.items():
+            if key in standing and standing[key].node == pod.node:
+                continue
+            highest[pod.node] = max(
+                highest.get(pod.node, change.gang.priority), change.gang.priority
+            )
+    return highest
+
+
+def _whole(change: Change, rule: str) -> Iterator[Violation]:
+    """Every role at an allowed count, without holes."""
+    for number, role in enumerate(change.gang.roles):
+        indices = sorted(index for key, index in change.pods if key == number)
+        if not role.allows(len(indices)):
+            yield Violation(
+                rule,
+                change.label,
+                f"role {printable(role.name)}: {len(indices)} pods are not an allowed count "
+                f"({_counts(role.min, role.max, role.step)})",
+            )
+        elif indices[-1] != len(indices) - 1:
+            yield Violation(
+                rule,
+                change.label,
+                f"role {printable(role.name)}: {len(indices)} pods must be 0 to {len(indices) - 1}",
+            )
+
+
+def _counts(low: int, high: int, step: int) -> str:
+    return str(low) if low == high else f"{low} to {high} by {step}"
+
+
+def _running(change: Change, arrivals: dict[int, int]) -> Iterator[Violation]:
+    """A whole running gang.
+
+    Stop: preemptible, for a higher gang. Move: movable. Shrink: elastic and movable, or elastic and
+    preemptible for a higher gang; highest indices first. Grow: elastic, any allowed count.
+    """
+    gang = change.gang
+    if not change.pods:
+        yield from _stopped(change, arrivals)
+        return
+    if change.moved and not gang.movable:
+        yield Violation("standing", change.label, f"{_pods(gang, change.moved)} may not move")
+    if change.dropped and not gang.movable:
+        if not gang.preemptible:
+            yield Violation(
+                "standing", change.label, f"{_pods(gang, change.dropped)} may not be stopped"
+            )
+        else:
+            yield from _gives_room(change, change.dropped, arrivals)
+    if change.dropped or change.added or change.moved:
+        yield from _whole(change, "shrinking" if _has_holes(change) else "all-or-nothing")
+
+
+def _has_holes(change: Change) -> bool:
+    """It shrinks to allowed counts, but not from the top."""
+    counts = [0] * len(change.gang.roles)
+    for role, _ in change.pods:
+        counts[role] += 1
+    return bool(change.dropped) and all(
+        role.allows(count) for role, count in zip(change.gang.roles, counts, strict=True)
+    )
+
+
+def _with_pods_missing(change: Change, arrivals: dict[int, int]) -> Iterator[Violation]:
+    gang = change.gang
+    if not change.pods:
+        yield from _stopped(change, arrivals)
+        return
+    if change.kind == "keep":
+        return
+    gone = (*change.moved, *change.dropped)
+    if gone:
+        yield Violation(
+            "standing", change.label, f"{_pods(gang, gone)} must stay until the gang is complete"
+        )
+    if change.added:
+        yield from _whole(change, "completion")
+
+
+def _stopped(change: Change, arrivals: dict[int, int]) -> Iterator[Violation]:
+    if not change.gang.preemptible:
+        yield Violation(
+            "standing", change.label, "runs, is not preemptible, and may not be stopped"
+        )
+    else:
+        yield from _gives_room(change, change.gang.standing, arrivals)
+
+
+def _gives_room(
+    change: Change, leaving: Iterable[PodKey], arrivals: dict[int, int]
+) -> Iterator[Violation]:
+    gang = change.gang
+    nodes = {gang.standing[key].node for key in leaving}
+    if not any(arrivals.get(node, gang.priority) > gang.priority for node in nodes):
+        yield Violation(
+            "preemption",
+            change.label,
+            "gives way, but no gang of higher priority comes to its nodes",
+        )
+
+
+def _pods(gang: Gang, keys: Sequence[PodKey]) -> str:
+    names = [f"{printable(gang.roles[role].name)}/{index}" for role, index in keys[:3]]
+    more = f" and {len(keys) - 3} more" if len(keys) > 3 else ""
+    return f"pods {', '.join(names)}{more}"

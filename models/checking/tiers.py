@@ -1,0 +1,178 @@
+"""The tiers of a plan: which are to be stated, in which order, and their values.
+
+Values are of the plan as it stands; only admitted gangs count, except in kept and disruption.
+Promises: exact integers. Called by ``status`` and by ``models.checking.derive``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+
+from models.checking.changes import Change
+from models.checking.facts import Facts, Gang
+from models.checking.outlook import Outlook
+from models.checking.rules.topology import domains_used
+from models.checking.stranding import stranded
+
+
+@dataclass(frozen=True, slots=True)
+class Tier:
+    """A tier that must be stated. ``tolerance``: what later tiers may give away of it."""
+
+    name: str
+    sense: str
+    tolerance: Fraction
+    value: int
+
+
+def tiers(outlook: Outlook) -> Iterator[Tier]:
+    """Every tier the policy asks for, in order."""
+    facts = outlook.facts
+    values = _Values(outlook)
+    tolerances = dict(facts.policy.objectives)
+    for name, tolerance in facts.policy.objectives:
+        if name == "admission":
+            yield from _admission(facts, values, tolerance, tolerances.get("waiting"))
+        elif name == "waiting":
+            if "admission" not in tolerances:
+                for priority in values.priorities:
+                    yield _waiting(values, tolerance, priority)
+        elif name == "growth":
+            for priority in values.priorities:
+                if any(gang.elastic for gang in _of(facts, priority)):
+                    yield Tier(f"growth/{priority}", "max", tolerance, values.growth(priority))
+        else:
+            sense, value = values.single[name]
+            yield Tier(name, sense, tolerance, value())
+
+
+def _admission(
+    facts: Facts, values: _Values, tolerance: Fraction, waits: Fraction | None
+) -> Iterator[Tier]:
+    """Priorities highest first; of each kept, admission, and waiting if that is listed too."""
+    for priority in values.priorities:
+        if any(_could_shrink_or_stop(gang) for gang in _of(facts, priority)):
+            yield Tier(f"kept/{priority}", "max", tolerance, values.kept(priority))
+        yield Tier(f"admission/{priority}", "max", tolerance, values.admission(priority))
+        if waits is not None:
+            yield _waiting(values, waits, priority)
+
+
+def _waiting(values: _Values, tolerance: Fraction, priority: int) -> Tier:
+    return Tier(f"waiting/{priority}", "max", tolerance, values.waiting(priority))
+
+
+def _of(facts: Facts, priority: int) -> Iterator[Gang]:
+    return (gang for gang in facts.gangs if gang.priority == priority)
+
+
+def _could_shrink_or_stop(gang: Gang) -> bool:
+    """It runs, and is preemptible, or movable and elastic above ``min``."""
+    if not gang.running:
+        return False
+    if gang.preemptible:
+        return True
+    counts = [0] * len(gang.roles)
+    for role, _ in gang.standing:
+        counts[role] += 1
+    above = any(
+        role.elastic and count > role.min for role, count in zip(gang.roles, counts, strict=True)
+    )
+    return gang.movable and above
+
+
+class _Values:
+    """The formulas, each in a method."""
+
+    def __init__(self, outlook: Outlook) -> None:
+        self.outlook = outlook
+        self.facts: Facts = outlook.facts
+        self.latest = outlook.facts.latest_submission
+        self.by_priority: dict[int, list[Change]] = {}
+        for change in outlook.changes:
+            self.by_priority.setdefault(change.gang.priority, []).append(change)
+        self.priorities = sorted(self.by_priority, reverse=True)
+        self.single: dict[str, tuple[str, Callable[[], int]]] = {
+            "disruption": ("min", self.disruption),
+            "preference": ("max", self.preference),
+            "bandwidth": ("max", self.bandwidth),
+            "span": ("min", self.span),
+            "stranded": ("min", lambda: stranded(self.facts, outlook.usage)),
+        }
+
+    def kept(self, priority: int) -> int:
+        """GPUs of pods that stood before and are there after, wherever."""
+        return sum(
+            change.gang.held(pod)
+            for change in self.by_priority[priority]
+            for key, pod in change.gang.standing.items()
+            if key in change.pods
+        )
+
+    def admission(self, priority: int) -> int:
+        return sum(c.gang.w for c in self.by_priority[priority] if c.admitted)
+
+    def waiting(self, priority: int) -> int:
+        """w x seconds since submission, of gangs that start; an absent time counts 0."""
+        return sum(
+            c.gang.w * (self.latest - c.gang.submitted)
+            for c in self.by_priority[priority]
+            if c.admitted and not c.gang.running and c.gang.submitted is not None
+        )
+
+    def disruption(self) -> int:
+        """All GPUs of a running gang that is stopped or moves; of one that only shrinks, those dropped."""
+        total = 0
+        for change in self.outlook.changes:
+            gang = change.gang
+            if not gang.running:
+                continue
+            if not change.pods or any(gang.held(gang.standing[key]) for key in change.moved):
+                total += change.gpus_standing
+            else:
+                total += sum(gang.held(gang.standing[key]) for key in change.dropped)
+        return total
+
+    def preference(self) -> int:
+        total = 0
+        for change in self.outlook.changes:
+            if not change.admitted:
+                continue
+            gang = change.gang
+            pods = tuple(change.pods.values())
+            if gang.preferred is not None and domains_used(self.facts, pods, gang.preferred) == 1:
+                total += gang.w
+            for number, role in enumerate(gang.roles):
+                if role.preferred is None:
+                    continue
+                own = [pod for pod in pods if pod.role == number]
+                if domains_used(self.facts, own, role.preferred) == 1:
+                    total += role.min * role.gpus or 1
+        return total
+
+    def bandwidth(self) -> int:
+        total = 0
+        for change, speed in zip(self.outlook.changes, self.outlook.speeds, strict=True):
+            gang = change.gang
+            if change.admitted and gang.pattern != "none" and speed.share is not None:
+                total += gang.weight * gang.w * speed.share
+        return total
+
+    def growth(self, priority: int) -> int:
+        return sum(
+            c.gpus - c.gang.gpus_at_min
+            for c in self.by_priority[priority]
+            if c.admitted and c.gang.elastic
+        )
+
+    def span(self) -> int:
+        """w x (domains - 1) x 4^k; k = 0 for node, 1 for the next wider level, ..."""
+        total = 0
+        for change, used in zip(self.outlook.changes, self.outlook.domains, strict=True):
+            if change.admitted:
+                total += change.gang.w * sum(
+                    (count - 1) * 4**k for k, count in enumerate(reversed(used))
+                )
+        return total
