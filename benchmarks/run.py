@@ -1,0 +1,143 @@
+"""Run the benchmark cases, each in a process of its own, and print what came out.
+
+Promises: prints tables, writes one JSON file if asked; exit code 1 if a figure misses expected.yaml.
+Called as ``python -m benchmarks [CASE ...]`` (`make bench`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import subprocess
+import sys
+from collections.abc import Iterator
+from os import cpu_count
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from benchmarks.startup import startup_seconds
+
+EXPECTED = Path(__file__).with_name("expected.yaml")
+DEFAULT_CASES = (
+    "small", "small-tight", "small-odd", "large", "mesh-pod", "mesh-node", "mesh-free",
+    "priorities-3", "priorities-300", "nvl72", "planted",
+)  # fmt: skip
+TIMEOUT_S = 900
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Measure the planner on seeded instances")
+    parser.add_argument("cases", nargs="*", help=f"default: {' '.join(DEFAULT_CASES)}")
+    parser.add_argument("--budget", type=int, help="deterministic effort instead of the policy's")
+    parser.add_argument("--time-limit", type=int, help="seconds instead of the policy's")
+    parser.add_argument("--no-startup", action="store_true", help="leave the start-up times out")
+    parser.add_argument("--json", type=Path, help="write all figures to this file")
+    options = parser.parse_args()
+
+    limits = [
+        *(("--budget", str(options.budget)) if options.budget is not None else ()),
+        *(("--time-limit", str(options.time_limit)) if options.time_limit is not None else ()),
+    ]
+    expected = yaml.safe_load(EXPECTED.read_text(encoding="utf-8"))
+    figures: dict[str, dict[str, Any]] = {}
+    for case in options.cases or DEFAULT_CASES:
+        figures[case] = _case(case, limits)
+        print("\n".join(_table(figures[case])), end="\n\n", flush=True)
+    startup = {} if options.no_startup else startup_seconds()
+    for name, seconds in startup.items():
+        print(f"gangplan {name}: {seconds:.3f} s")
+    missed = list(misses(figures, startup, expected))
+    print("\n".join(f"missed: {text}" for text in missed) or "every figure is within expected.yaml")
+    if options.json:
+        document = {"machine": _machine(), "cases": figures, "startup_s": startup, "missed": missed}
+        options.json.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+    sys.exit(1 if missed else 0)
+
+
+def _case(case: str, limits: list[str]) -> dict[str, Any]:
+    """Figures of a case, or its failure."""
+    command = (sys.executable, "-m", "benchmarks.measure", case, *limits)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+    if done.returncode:
+        return {"case": case, "failed": done.stderr.strip().splitlines()[-1:] or ["no message"]}
+    figures: dict[str, Any] = json.loads(done.stdout)
+    return figures
+
+
+def _table(figures: dict[str, Any]) -> Iterator[str]:
+    """The figures of one case as lines of text."""
+    if "failed" in figures:
+        yield f"{figures['case']}: failed: {figures['failed'][0]}"
+        return
+    yield f"{figures['case']}: {figures['instance']}"
+    yield (
+        f"  {figures['outcome']}, stopped by {figures['stopped_by']}, {figures['solve_s']:.1f} s,"
+        f" {figures['peak_mib']} MiB, {len(figures['violations'])} violations"
+    )
+    rows = [("tier", "value", "best", "bound", "gap", "proof", "s")]
+    for tier in _shown(figures["tiers"]):
+        seconds = "-" if tier["s"] is None else f"{tier['s']:.2f}"
+        numbers = (f"{tier[key]:,}" for key in ("value", "best", "bound"))
+        rows.append((tier["name"], *numbers, f"{tier['gap']:.2%}", tier["proof"] or "-", seconds))
+    widths = [max(len(row[column]) for row in rows) for column in range(7)]
+    for row in rows:
+        cells = [row[0].ljust(widths[0])]
+        cells += [cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True)]
+        yield "  " + "  ".join(cells)
+
+
+def _shown(tiers: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """All tiers, or those that are not proven where there are hundreds."""
+    if len(tiers) <= 20:
+        return tiers
+    family = ("admission/", "waiting/")
+    return [tier for tier in tiers if tier["gap"] or not tier["name"].startswith(family)]
+
+
+def misses(
+    figures: dict[str, dict[str, Any]], startup: dict[str, float], expected: dict[str, Any]
+) -> Iterator[str]:
+    """Every figure that is worse than expected.yaml allows."""
+    for case, found in figures.items():
+        if "failed" in found:
+            yield f"{case}: failed"
+            continue
+        if found["violations"]:
+            yield f"{case}: {len(found['violations'])} violations, first: {found['violations'][0]}"
+        yield from _misses_of_case(case, found, expected["cases"].get(case, {}))
+    for ratio in expected["ratios"]:
+        above, below = (figures.get(ratio[key], {}).get("solve_s") for key in ("of", "to"))
+        if above and below and above > ratio["at_most"] * below:
+            yield f"{ratio['of']}: {above / below:.1f} x the time of {ratio['to']}"
+    for name, limit in expected["startup_seconds"].items():
+        if startup.get(name, 0) > limit:
+            yield f"gangplan {name}: {startup[name]} s, limit {limit} s"
+
+
+def _misses_of_case(case: str, found: dict[str, Any], limits: dict[str, Any]) -> Iterator[str]:
+    for figure, key in (("solve_s", "seconds"), ("peak_mib", "peak_mib")):
+        if key in limits and found[figure] > limits[key]:
+            yield f"{case}: {figure} {found[figure]}, limit {limits[key]}"
+    for tier in found["tiers"]:
+        family = tier["name"].split("/")[0]
+        gap = limits.get("gaps", {}).get(family)
+        if gap is not None and tier["gap"] > gap:
+            yield f"{case}: gap of {tier['name']} {tier['gap']:.2%}, limit {gap:.0%}"
+        seconds = limits.get("tier_seconds", {}).get(family)
+        if seconds is not None and (tier["s"] or 0) > seconds:
+            yield f"{case}: {tier['name']} took {tier['s']} s, limit {seconds} s"
+
+
+def _machine() -> dict[str, Any]:
+    return {
+        "machine": platform.machine(),
+        "cores": cpu_count(),
+        "python": platform.python_version(),
+    }
+
+
+if __name__ == "__main__":
+    main()
