@@ -92,13 +92,16 @@ class _Search:
         self.spreading = Spreading(instance, ground.moving)
         self.sameness = Sameness(ground, self.spreading.limits)
         self.choosing = Choosing(ground, self.sameness)
+        self._found: dict[int, list[tuple[Spread, Mapping[str, int]]]] = {}
+        self.usable = tuple(usable(instance, node) for node in ground.nodes)
         self.start: State = tuple(zip(ground.free, self.spreading.room, strict=True))
 
     def best(self) -> Best:
         order = sorted(self.ground.moving, key=lambda g: (-self.instance.gangs[g].priority, g))
         entries = [Entry((0,) * len(self.names), self.start, None)]
         for position, g in enumerate(order):
-            entries = self._leaders(self._extend(g, entries), order[position + 1 :])
+            rest = order[position + 1 :]
+            entries = self._leaders(self._extend(g, entries, last=not rest), rest)
         winner = max(entries, key=self._final)
         decisions = self._decisions(winner.step)
         tiers = tier_values(self.instance, decisions)
@@ -112,36 +115,50 @@ class _Search:
         stay = dict(tier_values(self.instance, self._decisions(None)))
         return self._vector({**stay, "stranded": 0})
 
-    def _extend(self, g: int, entries: Sequence[Entry]) -> list[Entry]:
-        """Every entry with gang g left as it is, and with it started in every way; best per room."""
+    def _extend(self, g: int, entries: Sequence[Entry], *, last: bool) -> list[Entry]:
+        """Every entry with gang g left as it is, and with it started in every way; best per room.
+
+        After the ``last`` gang a room is worth what it leaves stranded: the numbers of free GPUs.
+        """
         found: dict[tuple[object, ...], Entry] = {}
         spreads = self._spreads(g)
         for entry in entries:
-            for after in (entry, *self._started(g, spreads, entry)):
-                key = self.sameness.key(after.state)
+            for after in (entry, *self._started(g, spreads, entry, last=last)):
+                key = self._counts(after.state) if last else self.sameness.key(after.state)
                 if key not in found or after.value > found[key].value:
                     found[key] = after
         return list(found.values())
 
     def _leaders(self, entries: list[Entry], rest: Sequence[int]) -> list[Entry]:
-        """Drops entries behind in a leading tier that no gang of ``rest`` can change any more."""
-        later = {self.instance.gangs[g].priority for g in rest}
-        settled = 0
-        for name in self.names:
-            priority = name.partition("/")[2]
-            if not priority or int(priority) in later:
-                break
-            settled += 1
-        front = max(entry.value[:settled] for entry in entries)
-        return [entry for entry in entries if entry.value[:settled] == front]
+        """Drops entries that stay behind the best one even if ``rest`` adds all it ever could.
+
+        Leaving ``rest`` as it is adds nothing; what it adds at most is the sum of the best that each
+        gang could add on the untouched cluster. Compared up to ``stranded``, which is not a sum.
+        """
+        end = self.names.index("stranded") if "stranded" in self.names else len(self.names)
+        front = max(entry.value[:end] for entry in entries)
+        most = [self._most(g) for g in rest]
+        return [
+            entry
+            for entry in entries
+            if tuple(map(sum, zip(entry.value, *most, strict=True)))[:end] >= front
+        ]
+
+    def _most(self, g: int) -> Vector:
+        """No way to start gang g adds more than this, tiers in order; bandwidth at its ideal."""
+        gang = self.instance.gangs[g]
+        ideal = 0 if gang.pattern == "none" else gang.weight * weight(gang) * 1000
+        gains = [self._vector({**earned, "bandwidth": ideal}) for _, earned in self._spreads(g)]
+        return max([(0,) * len(self.names), *gains])
+
+    def _counts(self, state: State) -> tuple[int, ...]:
+        """Number of GPUs free on every node."""
+        return tuple(self.ground.count(n, left) for n, (left, _) in enumerate(state))
 
     def _final(self, entry: Entry) -> Vector:
         """The entry's vector with what its room leaves stranded."""
-        free = [
-            self.ground.count(n, left) if usable(self.instance, self.ground.nodes[n]) else 0
-            for n, (left, _) in enumerate(entry.state)
-        ]
-        lost = -stranded(self.instance, free)
+        counts = zip(self._counts(entry.state), self.usable, strict=True)
+        lost = -stranded(self.instance, [count if ours else 0 for count, ours in counts])
         return tuple(
             lost if name == "stranded" else value
             for name, value in zip(self.names, entry.value, strict=True)
@@ -149,6 +166,11 @@ class _Search:
 
     def _spreads(self, g: int) -> list[tuple[Spread, Mapping[str, int]]]:
         """Spreads with what they earn beside bandwidth; of those that ask the same, the best."""
+        if g not in self._found:
+            self._found[g] = self._find_spreads(g)
+        return self._found[g]
+
+    def _find_spreads(self, g: int) -> list[tuple[Spread, Mapping[str, int]]]:
         gang = self.instance.gangs[g]
         free = [self.ground.count(n, left) for n, left in enumerate(self.ground.free)]
         stand = [(p.role, p.node) for p in standing(gang)]
@@ -169,14 +191,19 @@ class _Search:
         )
 
     def _started(
-        self, g: int, spreads: Sequence[tuple[Spread, Mapping[str, int]]], entry: Entry
+        self,
+        g: int,
+        spreads: Sequence[tuple[Spread, Mapping[str, int]]],
+        entry: Entry,
+        *,
+        last: bool,
     ) -> Iterator[Entry]:
         counts = [
             (self.ground.count(n, left), amounts) for n, (left, amounts) in enumerate(entry.state)
         ]
         for spread, earned in spreads:
             if self.spreading.fits(counts, spread):
-                for taken, share in self.choosing.takings(g, spread, entry.state):
+                for taken, share in self.choosing.takings(g, spread, entry.state, last=last):
                     gang = self.instance.gangs[g]
                     bandwidth = gang.weight * weight(gang) * share if gang.pattern != "none" else 0
                     gain = self._vector({**earned, "bandwidth": bandwidth})

@@ -26,12 +26,15 @@ class Choosing:
         self.sameness = sameness
         self.policy = ground.instance.policy
         self.prices = Prices(ground.instance, ground.known)
-        self._choices: dict[tuple[int, int, int, int, bool, bool], list[int]] = {}
+        self._choices: dict[tuple[object, ...], list[int]] = {}
 
     def takings(
-        self, g: int, spread: Spread, state: State
+        self, g: int, spread: Spread, state: State, *, last: bool
     ) -> Iterator[tuple[tuple[int, ...], int]]:
-        """(GPUs taken a node, share of the whole gang), rule 10 holding."""
+        """(GPUs taken a node, share of the whole gang), rule 10 holding.
+
+        After the ``last`` gang it does not matter which GPUs are left, only how many.
+        """
         gang = self.ground.instance.gangs[g]
         base = self.ground.standing[g]
         used = sorted({n for n, gpus in enumerate(spread.gpus) if gpus} | set(base))
@@ -45,8 +48,7 @@ class Choosing:
                 state[n][0],
                 spread.gpus[n],
                 base.get(n, (0, 0))[0],
-                priced and not self.prices.fabric(n),
-                priced and several,
+                (priced and not self.prices.fabric(n), priced and several, not last),
             )
             for n in asked
         ]
@@ -72,23 +74,18 @@ class Choosing:
         return self.policy.min_bandwidth_share if own is None else own
 
     def _sets(
-        self, n: int, free: int, count: int, own: int, inside: bool, network: bool
+        self, n: int, free: int, count: int, own: int, matters: tuple[bool, bool, bool]
     ) -> list[int]:
-        """GPU sets to try on a node: one of each (inside, N, room left up to symmetry)."""
+        """GPU sets to try on a node: one of each (inside, N, room left up to symmetry) that matters."""
         if self.ground.blind[n]:
             return [count]
-        key = (n, free, count, own, inside, network)
+        key = (n, free, count, own, matters)
         if key not in self._choices:
             found: dict[tuple[object, ...], int] = {}
             for chosen in subsets(free, count):
                 rates = self.prices.rates(n, (own | chosen, 0))
-                found.setdefault(
-                    (
-                        rates[0] if inside else None,
-                        rates[1] if network else None,
-                        self.sameness.left(n, free & ~chosen),
-                    ),
-                    chosen,
-                )
+                worth = (*rates, self.sameness.left(n, free & ~chosen))
+                telling = tuple(v for v, counts in zip(worth, matters, strict=True) if counts)
+                found.setdefault(telling, chosen)
             self._choices[key] = list(found.values())
         return self._choices[key]
