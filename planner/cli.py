@@ -40,9 +40,7 @@ app = typer.Typer(
 def gangplan(
     context: typer.Context,
     *,
-    version: Annotated[
-        bool, typer.Option("--version", help="Show the version and exit.")
-    ] = False,
+    version: Annotated[bool, typer.Option("--version", help="Show the version and exit.")] = False,
 ) -> None:
     """Plan a queue of gangs onto a GPU cluster: optimal, proven, checked."""
     if version:
@@ -77,19 +75,25 @@ def run(arguments: Sequence[str], console: Console) -> int:
             code = app(
                 args=list(arguments), prog_name=console.program, standalone_mode=False, obj=console
             )
-    except GangplanError as error:
-        return _failed(console, error.exit_code, *error.faults)
-    except typer.TyperException as error:
-        return _failed(console, USAGE, _usage_fault(error, console.program))
-    except typer.Abort:
-        return _failed(console, BUG, Fault("aborted"))
-    except Interrupted as interrupted:
-        return _failed(console, interrupted.exit_code, Fault("interrupted; nothing was saved"))
-    except MemoryError:
-        return _failed(console, BUG, Fault("out of memory", "plan a part of the cluster at a time"))
-    except Exception as error:  # noqa: BLE001  # the last resort: a bug becomes one line and a 1
-        return _bug(console, error)
+    except (Exception, Interrupted) as error:  # noqa: BLE001  # the last resort: a bug is a 1
+        return _ended(console, error)
     return code if isinstance(code, int) else 0
+
+
+def _ended(console: Console, error: BaseException) -> int:
+    """Say what went wrong; the exit code that goes with it."""
+    match error:
+        case GangplanError():
+            return _failed(console, error.exit_code, *error.faults)
+        case typer.TyperException():
+            return _failed(console, USAGE, _usage_fault(error, console.program))
+        case Interrupted():
+            return _failed(console, error.exit_code, Fault("interrupted; nothing was saved"))
+        case MemoryError():
+            hint = "plan a part of the cluster at a time"
+            return _failed(console, BUG, Fault("out of memory", hint))
+        case _:
+            return _bug(console, error)
 
 
 def _failed(console: Console, code: int, *faults: Fault) -> int:
@@ -99,7 +103,7 @@ def _failed(console: Console, code: int, *faults: Fault) -> int:
     return code
 
 
-def _bug(console: Console, error: Exception) -> int:
+def _bug(console: Console, error: BaseException) -> int:
     if console.debug:
         import traceback
 
@@ -112,13 +116,18 @@ def _bug(console: Console, error: Exception) -> int:
 def _usage_fault(error: typer.TyperException, program: str) -> Fault:
     """Typer's message in our form: lower case, no full stop, and what to type instead."""
     message = error.format_message().strip()
-    unknown = re.match(r"No such command (?P<verb>.*?)\.(?: Did you mean (?P<close>.*)\?)?$", message)
+    unknown = re.match(
+        r"No such command (?P<verb>.*?)\.(?: Did you mean (?P<close>.*)\?)?$", message
+    )
     if unknown:
-        verbs = ", ".join(sorted(command.name or _name(command) for command in app.registered_commands))
+        verbs = ", ".join(
+            sorted(command.name or _name(command) for command in app.registered_commands)
+        )
         hint = f"did you mean {unknown['close']}? " if unknown["close"] else ""
         return Fault(f"unknown verb {unknown['verb']}", f"{hint}verbs: {verbs}")
     context = getattr(error, "ctx", None)
     path = getattr(context, "command_path", program)
+    message = message.replace("Value error, ", "").replace("Input should be", "it should be")
     lowered = message[:1].lower() + message[1:]
     return Fault(" ".join(lowered.rstrip(".").split()), f"see {path} --help")
 

@@ -12,7 +12,7 @@ import shutil
 import sys
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, BinaryIO, TextIO
 
 from planner.errors import CannotWriteError, Fault
 from planner.showing.text import safe
@@ -48,12 +48,14 @@ class Console:
         *,
         stdout: TextIO | None = None,
         stderr: TextIO | None = None,
+        stdin: BinaryIO | None = None,
         environ: Mapping[str, str] | None = None,
     ) -> None:
         self.program = program
         self.debug = False
         self._stdout = stdout
         self._stderr = stderr
+        self._stdin = stdin
         self._environ = os.environ if environ is None else environ
         self._color = Color.auto
         self._log_format = LogFormat.text
@@ -77,6 +79,11 @@ class Console:
     @property
     def stderr(self) -> TextIO | None:
         return self._stderr or sys.stderr
+
+    @property
+    def stdin(self) -> BinaryIO | None:
+        """What ``-`` reads; None when the caller closed it."""
+        return self._stdin or (None if sys.stdin is None else sys.stdin.buffer)
 
     @property
     def json_log(self) -> bool:

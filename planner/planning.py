@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -140,13 +140,15 @@ def refusals(violations: list[Violation], path: str | None = None) -> list[Fault
         if path is None
         else "do not use this plan: it was changed after it was made, or made by another program"
     )
-    said = f"the verifier refuses the plan ({len(violations)} violation{'s' * (len(violations) != 1)})"
+    said = (
+        f"the verifier refuses the plan ({len(violations)} violation{'s' * (len(violations) != 1)})"
+    )
     if rest:
         said += f", the first {MAX_SHOWN} are shown"
     return [*faults, Fault(said, hint)]
 
 
-def now(environ: dict[str, str] | Any, clock: Callable[[], float] = time.time) -> str:
+def now(environ: Mapping[str, str], clock: Callable[[], float] = time.time) -> str:
     """Creation time of a plan, RFC 3339 UTC: SOURCE_DATE_EPOCH if set, so that files repeat."""
     epoch = environ.get("SOURCE_DATE_EPOCH")
     try:
@@ -154,7 +156,10 @@ def now(environ: dict[str, str] | Any, clock: Callable[[], float] = time.time) -
         return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     except (ValueError, OverflowError, OSError):
         raise UsageError(
-            Fault(f"SOURCE_DATE_EPOCH is not a time: {epoch!r}", "give seconds since 1970, or unset it")
+            Fault(
+                f"SOURCE_DATE_EPOCH is not a time: {epoch!r}",
+                "give seconds since 1970, or unset it",
+            )
         ) from None
 
 

@@ -52,7 +52,9 @@ def resolve(name: str, instance: Instance) -> int:
     raise UsageError(Fault(f"--require {name}: no such gang", hint))
 
 
-def unmet(required: tuple[int, ...], instance: Instance, solution: Solution) -> tuple[Required, ...]:
+def unmet(
+    required: tuple[int, ...], instance: Instance, solution: Solution
+) -> tuple[Required, ...]:
     """The required gangs that the plan does not admit, in the order asked."""
     left_out = []
     for index in dict.fromkeys(required):

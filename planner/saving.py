@@ -60,7 +60,9 @@ def save(path: Path, text: str) -> None:
 
 
 def _replace(target: Path, content: bytes) -> None:
-    handle, name = tempfile.mkstemp(prefix=f".{target.name[:32]}.", suffix=".tmp", dir=target.parent)
+    handle, name = tempfile.mkstemp(
+        prefix=f".{target.name[:32]}.", suffix=".tmp", dir=target.parent
+    )
     aside = Path(name)
     try:
         with os.fdopen(handle, "wb") as stream:

@@ -27,7 +27,13 @@ _RICH_STYLES = {
 
 def draw(table: Table, *, width: int, color: bool) -> str:
     """The table as text for a terminal of ``width`` columns, with colour codes if ``color``."""
-    drawn = RichTable(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    drawn = RichTable(
+        box=None,
+        pad_edge=False,
+        padding=(0, 2, 0, 0),
+        header_style="bold",
+        show_header=not table.headless,
+    )
     for column in table.columns:
         drawn.add_column(
             Text(column.title),

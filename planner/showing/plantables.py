@@ -55,14 +55,18 @@ def facts(plan: PlanView) -> Table:
     levels = [level.name for level in cluster.spec.levels]
     rows = [
         ("cluster", cluster.metadata.name),
-        ("nodes", f"{plural(len(nodes), 'node')}, {plural(gpus, 'GPU')}" + (f": {made}" * bool(made))),
+        (
+            "nodes",
+            f"{plural(len(nodes), 'node')}, {plural(gpus, 'GPU')}" + (f": {made}" * bool(made)),
+        ),
         *([("not in use", ", ".join(apart))] if apart else []),
         ("levels", " > ".join([*levels, "node"])),
         ("gangs", _gangs_read(plan.instance.gangs)),
     ]
     return Table(
-        (Column("READ"), Column("")),
+        (Column("what"), Column("how many")),
         tuple((Cell(name, "dim"), Cell(text)) for name, text in rows),
+        headless=True,
     )
 
 
@@ -105,7 +109,7 @@ def gangs(plan: PlanView, *, wide: bool) -> Table:
             Cell("-" if ask is None else str(ask.spec.priority)),
             Cell(gang.decision, _STYLE[gang.decision]),
             *([Cell(number(len(gang.pods)))] if wide else []),
-            Cell(_gpu_count(gang, gpus_of)),
+            Cell(_gpu_count(gang, ask)),
             Cell(gigabytes(gang.bandwidth)),
             Cell(permille(gang.share), _share_style(gang.share)),
             Cell(_domains(gang)),
@@ -117,7 +121,9 @@ def gangs(plan: PlanView, *, wide: bool) -> Table:
     notes = []
     if hidden:
         on = plural(sum(_known_gpus(gang) for gang in kept), "GPU")
-        notes.append(f"and {len(kept):,} running gangs that stay as they are, on {on} (-o wide lists them)")
+        notes.append(
+            f"and {len(kept):,} running gangs that stay as they are, on {on} (-o wide lists them)"
+        )
     return Table(tuple(columns), tuple(rows), tuple(notes)).without_empty_columns()
 
 
@@ -137,7 +143,7 @@ def pods(plan: PlanView) -> Table:
 
 def ending(plan: PlanView) -> list[str]:
     """How it came out, line by line, with what the plan assumes."""
-    counts = Counter(gang.decision for gang in plan.spec.gangs)
+    counts: Counter[str] = Counter(gang.decision for gang in plan.spec.gangs)
     parts = [
         f"{counts[decision]:,} {_verb(decision, counts[decision])}"
         for decision in _ORDER
@@ -155,7 +161,9 @@ def _proven(plan: PlanView) -> str:
     tiers = plan.status.objectives
     if plan.status.outcome == "optimal":
         numerical = sum(tier.proof != "exact" for tier in tiers)
-        word = f", {plural(numerical, 'tier')} on a floating-point solver's word" if numerical else ""
+        word = (
+            f", {plural(numerical, 'tier')} on a floating-point solver's word" if numerical else ""
+        )
         return f"optimal: every tier is proven best{word}"
     with_gap = [tier for tier in tiers if tier.gap != 0]
     worst = max(with_gap, key=lambda tier: tier.gap or 0.0, default=None)
@@ -170,7 +178,12 @@ def _proven(plan: PlanView) -> str:
 def _verb(decision: str, count: int) -> str:
     if count != 1:
         return _VERB[decision]
-    singular = {"start": "starts", "wait": "waits", "move": "moves", "stay as they are": "stays as it is"}
+    singular = {
+        "start": "starts",
+        "wait": "waits",
+        "move": "moves",
+        "stay as they are": "stays as it is",
+    }
     verb = _VERB[decision]
     return singular.get(verb, verb.replace("are ", "is "))
 
@@ -193,17 +206,20 @@ def _known_gpus(gang: GangView) -> int:
     return sum(len(pod.gpus or ()) for pod in gang.pods)
 
 
-def _gpu_count(gang: GangView, gpus_of: dict[str, int]) -> str:
-    """GPUs of the gang after the plan; ``>= n`` cannot be told apart from n where indices are unknown."""
+def _gpu_count(gang: GangView, ask: AskView | None) -> str:
+    """GPUs of the gang after the plan; pods whose GPUs the node decides are counted as pods.
+
+    Of a gang that gets none: what it asks for.
+    """
     if gang.decision not in ADMITTED:
-        return "-"
+        return "-" if ask is None else number(sum(role.asked for role in ask.spec.roles))
     unknown = sum(pod.gpus is None for pod in gang.pods)
     return f"{_known_gpus(gang):,}" + (f"+{unknown:,} pods" if unknown else "")
 
 
 def _domains(gang: GangView) -> str:
     """``block 1, rack 2, node 16``: how many domains the gang uses at every level."""
-    return ", ".join(f"{count} {level}" for level, count in (gang.domains or {}).items())
+    return ", ".join(f"{level} {count}" for level, count in (gang.domains or {}).items())
 
 
 def _where(gang: GangView, domains_of: dict[str, dict[str, str]]) -> str:

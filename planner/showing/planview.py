@@ -1,13 +1,13 @@
 """A saved plan as the tables need it: the shape is checked, everything else is left unread.
 
 Promises: a file that is not a plan, or a broken one, is an InputError with the place; never a traceback.
-Plans of hundreds of megabytes pass: the parser builds only what is shown. Used by ``show``, ``verify``, ``plan``.
+Plans of hundreds of megabytes pass: the parser builds only what is shown. Used by ``show``, ``verify``
+and ``plan``.
 """
 
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import IO, Annotated, Any, Literal
 
@@ -120,11 +120,21 @@ class _ClusterView(_View):
     spec: _ClusterSpec
 
 
+class RangeView(_View):
+    min: Count
+
+
 class RoleView(_View):
-    """``replicas`` is a count, or an object with ``min``."""
+    """``replicas`` is a count, or an elastic range."""
 
     name: str
     gpus: Count = 0
+    replicas: Count | RangeView = 1
+
+    @property
+    def asked(self) -> int:
+        """GPUs at the smallest allowed count."""
+        return self.gpus * (self.replicas if isinstance(self.replicas, int) else self.replicas.min)
 
 
 class _AskSpec(_View):
@@ -203,7 +213,7 @@ def read_bytes(path: str, stdin: IO[bytes] | None = None) -> bytes:
     """The bytes of a plan file; ``-`` reads ``stdin``. At most MAX_PLAN_BYTES are ever held."""
     try:
         if path == "-":
-            content = (stdin or sys.stdin.buffer).read(MAX_PLAN_BYTES + 1)
+            content = b"" if stdin is None else stdin.read(MAX_PLAN_BYTES + 1)
         else:
             with Path(path).open("rb") as stream:
                 content = stream.read(MAX_PLAN_BYTES + 1)
@@ -223,8 +233,8 @@ def view(content: bytes, path: str) -> PlanView:
         _check_header(_Header.model_validate_json(content), path)
         return PlanView.model_validate_json(content)
     except ValidationError as error:
-        if any(fault["type"] in ("json_invalid", "json_type") for fault in error.errors(include_input=False)):
-            parse(content, path)  # says where, if Python's parser refuses it as well
+        if any(not fault["loc"] for fault in error.errors(include_input=False)):
+            parse(content, path)  # not JSON, or no object: Python's parser says where
         raise InputError(*_faults(error, path)) from None
 
 
@@ -246,9 +256,7 @@ def parse(content: bytes, path: str) -> dict[str, Any]:
             Fault(f"not JSON: {_lower(error.msg)}", hint, path, error.lineno, error.colno)
         ) from None
     except UnicodeDecodeError as error:
-        raise InputError(
-            Fault(f"not a plan: byte {error.start} is not UTF-8", file=path)
-        ) from None
+        raise InputError(Fault(f"not a plan: byte {error.start} is not UTF-8", file=path)) from None
     except RecursionError:
         raise InputError(Fault("not a plan: nested too deeply", file=path)) from None
     except ValueError as error:

@@ -66,7 +66,12 @@ class SearchProgress:
         if value is not None and bound is not None:
             gap = abs(bound - value) / max(1, abs(value))
         self._console.event(
-            "solve_progress", seconds=round(seconds, 1), tier=tier, value=value, bound=bound, gap=gap
+            "solve_progress",
+            seconds=round(seconds, 1),
+            tier=tier,
+            value=value,
+            bound=bound,
+            gap=gap,
         )
         line = (
             f"{seconds:5.1f}s  {safe(tier)}  value {number(value)}"

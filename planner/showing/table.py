@@ -42,11 +42,15 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """``rows[r][c]``: as many cells as columns. ``notes``: lines below, about rows left out."""
+    """``rows[r][c]``: as many cells as columns. ``notes``: lines below, about rows left out.
+
+    ``headless``: the titles are not printed.
+    """
 
     columns: tuple[Column, ...]
     rows: tuple[tuple[Cell, ...], ...]
     notes: tuple[str, ...] = ()
+    headless: bool = False
 
     def without_empty_columns(self) -> Table:
         """The same table less the columns whose every cell is empty or ``-``."""
@@ -59,16 +63,17 @@ class Table:
             tuple(self.columns[c] for c in keep),
             tuple(tuple(row[c] for c in keep) for row in self.rows),
             self.notes,
+            self.headless,
         )
 
     def plain(self, *, color: bool = False) -> str:
         """Columns two spaces apart, no trailing blanks, one line a row whatever its length."""
+        head = () if self.headless else (tuple(Cell(c.title, "head") for c in self.columns),)
+        body = (*head, *self.rows)
         widths = [
-            max([width(column.title), *(width(row[c].text) for row in self.rows)])
-            for c, column in enumerate(self.columns)
+            max((width(row[c].text) for row in body), default=0) for c in range(len(self.columns))
         ]
-        head = tuple(Cell(column.title, "head") for column in self.columns)
-        lines = [self._line(cells, widths, color=color) for cells in (head, *self.rows)]
+        lines = [self._line(cells, widths, color=color) for cells in body]
         return "\n".join([*lines, *(safe(note) for note in self.notes), ""])
 
     def _line(self, cells: tuple[Cell, ...], widths: list[int], *, color: bool) -> str:

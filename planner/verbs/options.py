@@ -25,7 +25,9 @@ DebugOption = Annotated[
 ]
 OutputOption = Annotated[
     Format,
-    typer.Option("-o", "--output", help="Format on stdout: wide adds pods, name lists what starts."),
+    typer.Option(
+        "-o", "--output", help="Format on stdout: wide adds pods, name lists what starts."
+    ),
 ]
 PlanArgument = Annotated[
     str, typer.Argument(metavar="PLAN", help="A plan saved by `plan --out`; - reads stdin.")

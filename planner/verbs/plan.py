@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import shlex
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -87,9 +86,7 @@ def plan(
         seed=seed,
         workers=workers,
     )
-    planned = planning.plan(
-        wish, console, created_at=planning.now(os.environ), stdin=sys.stdin.buffer
-    )
+    planned = planning.plan(wish, console, created_at=planning.now(os.environ), stdin=console.stdin)
     view = view_of(planned.document)
     show(console, output, view, lambda: planned.document)
     code = _exit_code(planned)
@@ -111,7 +108,9 @@ def _report(console: Console, wish: Wish, planned: Planned, view: PlanView) -> N
         if gang.proven:
             console.error(Fault(f"required gang {gang.name} cannot be admitted: {gang.why}"))
         else:
-            console.say(f"warning: required gang {gang.name} is not admitted, but this is not proven")
+            console.say(
+                f"warning: required gang {gang.name} is not admitted, but this is not proven"
+            )
     if planned.signal_exit is not None:
         console.say("interrupted: this is the best plan found until then, checked")
     again = f"{console.program} plan {shlex.join(wish.paths)}"

@@ -6,7 +6,6 @@ Promises: reads that one file, loads no solver.
 from __future__ import annotations
 
 import shlex
-import sys
 
 import typer
 
@@ -35,7 +34,7 @@ def show(
     console = console_of(context, color=color, log_format=log_format, debug=debug)
     from planner.showing import formats, planview
 
-    content = planview.read_bytes(path, sys.stdin.buffer)
+    content = planview.read_bytes(path, console.stdin)
     view = planview.view(content, path)
     formats.show(console, output, view, lambda: planview.parse(content, path))
     if path != "-":

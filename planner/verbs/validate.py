@@ -6,7 +6,6 @@ Promises: no solver is loaded, nothing is written.
 from __future__ import annotations
 
 import shlex
-import sys
 
 import typer
 
@@ -33,7 +32,7 @@ def validate(
     console = console_of(context, color=color, log_format=log_format, debug=debug)
     from planner.reading import read
 
-    instance = read(paths, stdin=sys.stdin.buffer)
+    instance = read(paths, stdin=console.stdin)
     nodes = instance.cluster.nodes
     running = sum(gang.running for gang in instance.gangs)
     waiting = len(instance.gangs) - running

@@ -6,7 +6,6 @@ Promises: no solver, no other file; any difference is exit 5.
 from __future__ import annotations
 
 import shlex
-import sys
 
 import typer
 
@@ -30,7 +29,7 @@ def verify(
     from planner.showing import planview
     from planner.showing.text import plural
 
-    document = planview.parse(planview.read_bytes(path, sys.stdin.buffer), path)
+    document = planview.parse(planview.read_bytes(path, console.stdin), path)
     violations = check(document)
     console.event("verify_done", violations=len(violations))
     if violations:

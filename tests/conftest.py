@@ -1,0 +1,75 @@
+"""Fixtures shared by the tests: running the command line in-process, and golden files."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import pytest
+
+from planner.cli import run
+from planner.console import Console
+
+GOLDEN = Path(__file__).parent / "golden"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--refresh-golden", action="store_true", help="Write tests/golden anew; review the diff."
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What one run of the command line did."""
+
+    code: int
+    out: str
+    err: str
+
+
+class RunCli(Protocol):
+    """Run ``gangplan ARGUMENTS`` in this process, off a terminal."""
+
+    def __call__(
+        self,
+        *arguments: str,
+        stdin: bytes = b"",
+        environ: dict[str, str] | None = None,
+        program: str = "gangplan",
+    ) -> Result: ...
+
+
+@pytest.fixture
+def cli() -> RunCli:
+    def call(
+        *arguments: str,
+        stdin: bytes = b"",
+        environ: dict[str, str] | None = None,
+        program: str = "gangplan",
+    ) -> Result:
+        out, err = io.StringIO(), io.StringIO()
+        console = Console(
+            program, stdout=out, stderr=err, stdin=io.BytesIO(stdin), environ=environ or {}
+        )
+        code = run(arguments, console)
+        return Result(code, out.getvalue(), err.getvalue())
+
+    return call
+
+
+@pytest.fixture
+def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
+    """Compare text with ``tests/golden/NAME``; ``--refresh-golden`` writes it instead."""
+
+    def compare(name: str, text: str) -> None:
+        path = GOLDEN / name
+        if request.config.getoption("--refresh-golden"):
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+        assert text == path.read_text(encoding="utf-8"), f"{name}: see --refresh-golden"
+
+    return compare

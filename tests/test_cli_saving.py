@@ -1,0 +1,99 @@
+"""Saving: whole or not at all, with an error that names the reason."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from planner import saving
+from planner.errors import CannotWriteError
+from planner.saving import check_target, save
+
+
+def left_in(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_a_new_file_has_ordinary_permissions(tmp_path: Path) -> None:
+    target = tmp_path / "plan.json"
+    before = os.umask(0o027)
+    try:
+        save(target, "content\n")
+    finally:
+        os.umask(before)
+    assert target.read_text(encoding="utf-8") == "content\n"
+    # 0666 less the mask 0027
+    assert stat.S_IMODE(target.stat().st_mode) == 0o640
+    assert left_in(tmp_path) == ["plan.json"]
+
+
+def test_an_existing_file_keeps_its_permissions_and_a_link_stays_a_link(tmp_path: Path) -> None:
+    target, link = tmp_path / "plan.json", tmp_path / "latest.json"
+    target.write_text("old", encoding="utf-8")
+    target.chmod(0o604)
+    link.symlink_to("plan.json")
+    save(link, "new")
+    assert link.is_symlink()
+    assert target.read_text(encoding="utf-8") == "new"
+    assert stat.S_IMODE(target.stat().st_mode) == 0o604
+
+
+def test_what_cannot_be_written_is_73_with_a_reason(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x", encoding="utf-8")
+    for target, why in (
+        (tmp_path / "missing" / "plan.json", "No such file or directory"),
+        (tmp_path / "file" / "plan.json", "Not a directory"),
+        (tmp_path, "it is a folder"),
+        (tmp_path / ("n" * 300), "File name too long"),
+        (Path("/proc/plan.json"), "No such file or directory"),
+    ):
+        for act in (check_target, lambda path: save(path, "x")):
+            with pytest.raises(CannotWriteError, match=why) as raised:
+                act(target)
+            assert raised.value.exit_code == 73
+            assert raised.value.faults[0].hint
+    assert left_in(tmp_path) == ["file"]
+
+
+def test_a_full_disk_leaves_the_old_plan_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = tmp_path / "plan.json"
+    target.write_text("old", encoding="utf-8")
+
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(saving.os, "fsync", full)
+    with pytest.raises(CannotWriteError, match="No space left") as raised:
+        save(target, "new")
+    assert "full" in (raised.value.faults[0].hint or "")
+    assert target.read_text(encoding="utf-8") == "old"
+    assert left_in(tmp_path) == ["plan.json"]
+
+
+def test_an_interruption_leaves_nothing_half_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(_: int) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(saving.os, "fsync", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        save(tmp_path / "plan.json", "new")
+    assert left_in(tmp_path) == []
+
+
+def test_a_device_is_written_to_and_not_replaced() -> None:
+    check_target(Path("/dev/null"))
+    save(Path("/dev/null"), "x")
+    assert Path("/dev/null").is_char_device()
+
+
+def test_checking_a_target_leaves_no_trace(tmp_path: Path) -> None:
+    check_target(tmp_path / "plan.json")
+    assert left_in(tmp_path) == []

@@ -1,0 +1,210 @@
+"""``gangplan show``: every format of a plan, and every way a file can fail to be one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import handmade
+import pytest
+import yaml
+from conftest import RunCli
+
+
+@pytest.fixture
+def plan_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.chdir(tmp_path)
+    Path("plan.json").write_text(handmade.plan_text(), encoding="utf-8")
+    return "plan.json"
+
+
+@pytest.mark.parametrize("output", ["table", "wide", "name"])
+def test_formats_are_as_agreed(
+    output: str, plan_file: str, cli: RunCli, golden: Callable[[str, str], None]
+) -> None:
+    result = cli("show", plan_file, "-o", output)
+    assert (result.code, result.err) == (0, "next: gangplan verify plan.json\n")
+    golden(f"show-{output}.txt", result.out)
+
+
+def test_json_and_yaml_are_the_whole_document(plan_file: str, cli: RunCli) -> None:
+    assert json.loads(cli("show", plan_file, "-o", "json").out) == handmade.plan()
+    assert yaml.safe_load(cli("show", plan_file, "-o", "yaml").out) == handmade.plan()
+
+
+def test_a_plan_is_read_from_stdin(cli: RunCli) -> None:
+    result = cli("show", "-", "-o", "name", stdin=handmade.plan_text().encode())
+    assert (result.code, result.err) == (0, "")
+    assert result.out == "gang/research/pair\ngang/research/whole\n"
+
+
+def test_colour_is_off_in_a_pipe_and_on_when_asked(plan_file: str, cli: RunCli) -> None:
+    plain = cli("show", plan_file).out
+    assert "\x1b" not in plain
+    for coloured in (
+        cli("show", plan_file, "--color", "always").out,
+        cli("show", plan_file, environ={"FORCE_COLOR": "1"}).out,
+    ):
+        assert "\x1b[32mplace\x1b[0m" in coloured
+    assert cli("show", plan_file, environ={"FORCE_COLOR": "1", "NO_COLOR": "1"}).out == plain
+    assert cli("show", plan_file, "--color", "never", environ={"FORCE_COLOR": "1"}).out == plain
+
+
+@pytest.mark.parametrize(
+    ("content", "said", "place"),
+    [
+        (b"", "not JSON", "plan.json:1:1"),
+        (b"\x00\x01\x02", "not JSON", "plan.json:1:1"),
+        (b"hello", "not JSON", "plan.json:1:1"),
+        (b'{"kind": "Plan",\n "spec": [1, 2', "not JSON", "plan.json:2:15"),
+        (b'{"kind": "Plan", "x": "\xff"}', "byte 23 is not UTF-8", "plan.json"),
+        (b"[]", "an object is expected", "plan.json"),
+        (b'"Plan"', "an object is expected", "plan.json"),
+        (b"{}", "it has no kind", "plan.json"),
+        (b'{"kind": "Cluster"}', "kind is 'Cluster'", "plan.json"),
+        (b'{"kind": ["Plan"]}', "kind is ['Plan']", "plan.json"),
+        (b'{"kind": "Plan"}', "unknown version of a plan: apiVersion is None", "plan.json"),
+        (
+            b'{"kind": "Plan", "apiVersion": "gangplan.dev/v2"}',
+            "unknown version of a plan: apiVersion is 'gangplan.dev/v2'",
+            "plan.json",
+        ),
+        (b'{"a":' * 100_000, "not a plan: nested too deeply", "plan.json"),
+        (b'{"kind": "Plan", "n": ' + b"9" * 5000 + b"}", "not a plan", "plan.json"),
+    ],
+)
+def test_what_is_no_plan_is_65_with_its_place(
+    content: bytes, said: str, place: str, cli: RunCli, plan_file: str
+) -> None:
+    Path(plan_file).write_bytes(content)
+    for verb in ("show", "verify"):
+        result = cli(verb, plan_file)
+        assert (result.code, result.out) == (65, "")
+        first, where = result.err.splitlines()[:2]
+        assert first.startswith("error: ")
+        assert said in first
+        assert where == f"  --> {place}"
+
+
+def broken(change: Callable[[dict[str, Any]], object]) -> bytes:
+    plan = handmade.plan()
+    change(plan)
+    return json.dumps(plan).encode()
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (broken(lambda p: p.pop("spec")), "spec: field required"),
+        (broken(lambda p: p["spec"].update(gangs={})), "spec.gangs: input should be a valid array"),
+        (
+            broken(lambda p: p["spec"]["gangs"][1]["pods"][0].update(gpus=["0"])),
+            "spec.gangs[1].pods[0].gpus[0]: input should be a valid integer",
+        ),
+        (
+            broken(lambda p: p["spec"]["gangs"][0].update(decision="maybe")),
+            "spec.gangs[0].decision: input should be",
+        ),
+        (
+            broken(lambda p: p["status"]["objectives"][0].update(gap=float("nan"))),
+            "status.objectives[0].gap: input should be a finite number",
+        ),
+        (
+            broken(lambda p: p["status"]["objectives"][0].update(value=float("nan"))),
+            "status.objectives[0].value: input should be",
+        ),
+        (
+            broken(lambda p: p["instance"]["cluster"]["spec"].update(nodes="all")),
+            "instance.cluster.spec.nodes: input should be a valid array",
+        ),
+    ],
+)
+def test_a_plan_of_the_wrong_shape_is_65_and_names_the_field(
+    content: bytes, said: str, cli: RunCli, plan_file: str
+) -> None:
+    Path(plan_file).write_bytes(content)
+    result = cli("show", plan_file)
+    assert (result.code, result.out) == (65, "")
+    assert f"error: not a plan: {said}" in result.err
+
+
+def test_at_most_twenty_faults_are_told(cli: RunCli, plan_file: str) -> None:
+    Path(plan_file).write_bytes(
+        broken(lambda p: p["spec"]["gangs"][0].update(pods=[{} for _ in range(100)]))
+    )
+    assert cli("show", plan_file).err.count("error: ") == 20
+
+
+def test_a_missing_file_is_66_and_a_folder_65(cli: RunCli, tmp_path: Path) -> None:
+    missing = cli("show", str(tmp_path / "nope.json"))
+    assert missing.code == 66
+    assert "No such file" in missing.err
+    assert cli("show", str(tmp_path)).code == 65
+    assert cli("show", "a\0b").code == 66
+
+
+def test_an_endless_file_is_not_read_for_ever(cli: RunCli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("planner.showing.planview.MAX_PLAN_BYTES", 1 << 20)
+    result = cli("show", "/dev/zero")
+    assert result.code == 65
+    assert "larger than 1 MiB" in result.err
+
+
+def test_hostile_names_drive_no_terminal(cli: RunCli, plan_file: str) -> None:
+    plan = handmade.plan()
+    evil = "\x1b[31mred\x07\n\r\t\u202egnp.\u2028[bold]x[/bold]\ue000"
+    plan["spec"]["gangs"][2]["name"] = evil
+    plan["spec"]["gangs"][0]["reason"]["message"] = evil
+    plan["instance"]["cluster"]["metadata"]["name"] = evil
+    Path(plan_file).write_text(json.dumps(plan), encoding="utf-8")
+    shown = "\\e[31mred\\x07\\n\\r\\t\\u202egnp.\\u2028[bold]x[/bold]\\ue000"
+    for output in ("table", "wide", "name"):
+        out = cli("show", plan_file, "-o", output).out
+        assert f"research/{shown}" in out
+        assert not {c for c in out if not c.isprintable()} - {"\n"}
+
+
+def test_many_priorities_become_one_row_a_family(
+    cli: RunCli, plan_file: str, golden: Callable[[str, str], None]
+) -> None:
+    plan = handmade.plan()
+    tiers = []
+    for priority in range(300, 0, -1):
+        tiers += [
+            handmade.tier(f"admission/{priority}", "max", 8, 9 if priority == 7 else 8),
+            handmade.tier(f"waiting/{priority}", "max", 3600),
+        ]
+    plan["status"]["objectives"] = [*tiers, handmade.tier("span", "min", 16)]
+    Path(plan_file).write_text(json.dumps(plan), encoding="utf-8")
+    out = cli("show", plan_file).out
+    golden("show-many-tiers.txt", out)
+    # 300 tiers of 8 GPUs and 300 of an hour; the one with a gap is told by itself.
+    assert "admission (300 tiers)" in out
+    assert "2,400" in out
+    assert "admission/7 " in out
+    wide = cli("show", plan_file, "-o", "wide").out
+    assert wide.count("waiting/") == 300
+
+
+def test_many_kept_gangs_become_one_line(cli: RunCli, plan_file: str) -> None:
+    plan = handmade.plan()
+    kept = plan["spec"]["gangs"][1]
+    plan["spec"]["gangs"] += [{**kept, "name": f"old-{i}"} for i in range(10)]
+    Path(plan_file).write_text(json.dumps(plan), encoding="utf-8")
+    # 11 kept gangs of 2 GPUs each.
+    out = cli("show", plan_file).out
+    assert "and 11 running gangs that stay as they are, on 22 GPUs" in out
+    assert "research/old-3" not in out
+    assert "research/old-3" in cli("show", plan_file, "-o", "wide").out
+
+
+def test_a_kept_gang_with_missing_pods_is_always_listed(cli: RunCli, plan_file: str) -> None:
+    plan = handmade.plan()
+    kept = plan["spec"]["gangs"][1]
+    plan["spec"]["gangs"] += [{**kept, "name": f"old-{i}"} for i in range(20)]
+    reason = {"code": "Incomplete", "message": "1 of 2 pods runs"}
+    plan["spec"]["gangs"].append({**kept, "name": "halved", "reason": reason})
+    Path(plan_file).write_text(json.dumps(plan), encoding="utf-8")
+    assert "Incomplete: 1 of 2 pods runs" in cli("show", plan_file).out

@@ -1,0 +1,189 @@
+"""The small parts of showing: host ranges, numbers, harmless text, tables, progress."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from models.quantities import hosts
+from planner.console import Console
+from planner.showing.drawing import draw
+from planner.showing.hosts import compress, nodes_and_gpus, ranges
+from planner.showing.progress import SearchProgress
+from planner.showing.table import Cell, Column, Table
+from planner.showing.text import gigabytes, number, percent, permille, safe, width
+
+
+def test_consecutive_hosts_fold_into_a_range() -> None:
+    assert compress(["gpu-03", "gpu-01", "gpu-02", "gpu-07"]) == "gpu-[01-03,07]"
+    assert compress(["gpu-8", "gpu-9", "gpu-10"]) == "gpu-10,gpu-[8-9]"
+    assert compress(["a", "b1", "b2x"]) == "a,b1,b2x"
+    assert compress([]) == ""
+
+
+@given(
+    st.lists(
+        st.builds(
+            lambda prefix, number, digits, suffix: f"{prefix}{number:0{digits}d}{suffix}",
+            st.sampled_from(["gpu-", "r1-n", ""]),
+            st.integers(0, 120),
+            st.integers(1, 3),
+            st.sampled_from(["", "-x"]),
+        ),
+        unique=True,
+    )
+)
+def test_folded_hosts_expand_to_the_same_hosts(names: list[str]) -> None:
+    folded = compress(names)
+    parts = [part for part in _split(folded) if part]
+    assert sorted(name for part in parts for name in hosts(part)) == sorted(names)
+
+
+def _split(folded: str) -> list[str]:
+    """Split at the commas outside brackets."""
+    parts, depth = [""], 0
+    for char in folded:
+        depth += (char == "[") - (char == "]")
+        if char == "," and depth == 0:
+            parts.append("")
+        else:
+            parts[-1] += char
+    return parts
+
+
+def test_gpus_are_named_where_a_node_is_shared() -> None:
+    assert ranges([0, 1, 2, 3, 6]) == "0-3,6"
+    used = {"a1": "", "a2": "", "b1": "0-3", "b2": "0-3", "b3": "4"}
+    assert nodes_and_gpus(used) == "a[1-2] b[1-2]:0-3 b3:4"
+
+
+def test_numbers_are_rounded_against_the_plan() -> None:
+    assert number(1234567) == "1,234,567"
+    assert number(None) == "-"
+    assert gigabytes(370899) == "370.8"
+    assert permille(999) == "99.9 %"
+    assert permille(1000) == "100.0 %"
+    assert percent(0.0) == "0 %"
+    assert percent(1e-9) == "<0.01 %"
+    assert percent(0.0213) == "2.13 %"
+
+
+@given(st.text())
+def test_safe_text_drives_no_terminal(text: str) -> None:
+    assert not any(ord(c) < 32 or 127 <= ord(c) < 160 for c in safe(text))
+    assert not set(safe(text)) & set("\u202a\u202b\u202d\u202e\u2066\u2067\u2028\u2029\u200f\ufeff")
+    safe(text).encode()
+
+
+def test_safe_text_leaves_names_alone() -> None:
+    for name in ("gpu-01", "Zürich", "東京", "[red]x[/red]"):
+        assert safe(name) == name
+
+
+TABLE = Table(
+    (Column("NAME"), Column("GPUS", right=True), Column("WHY")),
+    (
+        (Cell("a", "good"), Cell("8"), Cell("")),
+        (Cell("東京"), Cell("1,024"), Cell("long " * 40)),
+    ),
+    ("one note",),
+)
+
+
+def test_plain_columns_align_and_are_never_cut() -> None:
+    lines = TABLE.plain().splitlines()
+    assert lines[0] == "NAME   GPUS  WHY"
+    assert lines[1] == "a         8"
+    # 東京 fills four columns of a terminal with two characters.
+    assert lines[2] == "東京  1,024  " + ("long " * 40).rstrip()
+    assert lines[3] == "one note"
+
+
+def test_a_drawn_table_folds_inside_the_terminal() -> None:
+    drawn = draw(TABLE, width=40, color=False)
+    assert all(width(line) <= 40 for line in drawn.splitlines())
+    assert drawn.count("long") == 40
+    assert "\x1b" not in drawn
+    assert "\x1b[32m" in draw(TABLE, width=40, color=True)
+
+
+def test_columns_without_content_are_left_out() -> None:
+    table = Table((Column("A"), Column("B")), ((Cell("1"), Cell("-")), (Cell("2"), Cell(""))))
+    assert table.without_empty_columns().plain() == "A\n1\n2\n"
+
+
+class Clock:
+    """Seconds that pass when told."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_progress_off_a_terminal_is_a_line_at_most_every_five_seconds() -> None:
+    err, clock = io.StringIO(), Clock()
+    progress = SearchProgress(Console(stderr=err, environ={}), clock)
+    progress.tick()
+    assert err.getvalue() == ""
+    for second in range(12):
+        clock.now = 100.0 + second
+        progress.update("bandwidth", 1000 + second, 2000)
+        progress.tick()
+    assert err.getvalue().splitlines() == [
+        # gaps: 1000/1000, 995/1005, 990/1010
+        "  0.0s  bandwidth  value 1,000  bound 2,000  gap 100.00 %",
+        "  5.0s  bandwidth  value 1,005  bound 2,000  gap 99.00 %",
+        " 10.0s  bandwidth  value 1,010  bound 2,000  gap 98.02 %",
+    ]
+
+
+def test_progress_says_nothing_twice_and_loses_no_news() -> None:
+    err, clock = io.StringIO(), Clock()
+    progress = SearchProgress(Console(stderr=err, environ={}), clock)
+    progress.update("span", None, 5)
+    progress.tick()
+    progress.update("span", 7, 5)
+    clock.now += 1
+    progress.tick()
+    clock.now += 5
+    progress.tick()
+    clock.now += 50
+    progress.tick()
+    assert err.getvalue().splitlines() == [
+        "  0.0s  span  value -  bound 5  gap -",
+        "  6.0s  span  value 7  bound 5  gap 28.57 %",
+    ]
+
+
+def test_progress_on_a_terminal_is_one_live_line_that_goes_away() -> None:
+    err, clock = Terminal(), Clock()
+    console = Console(stderr=err, environ={"TERM": "xterm"})
+    progress = SearchProgress(console, clock)
+    for _ in range(3):
+        progress.update("admission/1", 5, 5)
+        progress.tick()
+        clock.now += 1
+    progress.done()
+    text = err.getvalue()
+    assert "\n" not in text
+    assert text.count("\r\x1b[2K  ") == 3
+    assert text.endswith("\r\x1b[2K")
+
+
+@pytest.mark.parametrize("term", ["dumb"])
+def test_a_dumb_terminal_gets_lines(term: str) -> None:
+    err, clock = Terminal(), Clock()
+    progress = SearchProgress(Console(stderr=err, environ={"TERM": term}), clock)
+    progress.update("span", 7, 5)
+    progress.tick()
+    assert err.getvalue() == "  0.0s  span  value 7  bound 5  gap 28.57 %\n"
