@@ -124,7 +124,7 @@ class _Search:
         spreads = self._spreads(g)
         for entry in entries:
             for after in (entry, *self._started(g, spreads, entry, last=last)):
-                key = self._counts(after.state) if last else self.sameness.key(after.state)
+                key = self._last_key(after.state) if last else self.sameness.key(after.state)
                 if key not in found or after.value > found[key].value:
                     found[key] = after
         return list(found.values())
@@ -150,6 +150,9 @@ class _Search:
         ideal = 0 if gang.pattern == "none" else gang.weight * weight(gang) * 1000
         gains = [self._vector({**earned, "bandwidth": ideal}) for _, earned in self._spreads(g)]
         return max([(0,) * len(self.names), *gains])
+
+    def _last_key(self, state: State) -> tuple[object, ...]:
+        return self._counts(state)
 
     def _counts(self, state: State) -> tuple[int, ...]:
         """Number of GPUs free on every node."""
