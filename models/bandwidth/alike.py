@@ -12,8 +12,7 @@ from functools import lru_cache
 from itertools import combinations, islice
 
 from models.bandwidth.inside import link_count, pair_MBps
-from models.bandwidth.outside import nics_MBps
-from models.bandwidth.sets import mask_of
+from models.bandwidth.outside import extreme_nics_MBps
 from models.bandwidth.symmetry import colours, mappings
 from models.hardware import Nic, ServerModel
 
@@ -22,7 +21,10 @@ MOST_AUTOMORPHISMS = 1152
 
 
 def count_only(model: ServerModel, nics: Sequence[Nic]) -> bool:
-    """Whether bandwidth inside and out depends on the number of GPUs alone."""
+    """Whether bandwidth inside and out depends on the number of GPUs alone.
+
+    Raises UnknownRate if the speed of a NIC it needs is not known.
+    """
     return _inside_by_count(model) and _nics_by_count(model, tuple(nics))
 
 
@@ -42,13 +44,10 @@ def _path(model: ServerModel, a: int, b: int) -> tuple[int, Fraction]:
     return (links, Fraction(0)) if links else (0, pair_MBps(model, a, b))
 
 
-@lru_cache(maxsize=4096)
 def _nics_by_count(model: ServerModel, nics: tuple[Nic, ...]) -> bool:
     for count in range(1, model.gpus + 1):
-        values = {
-            nics_MBps(model, nics, mask_of(s)) for s in combinations(range(model.gpus), count)
-        }
-        if len(values) > 1:
+        least, most = extreme_nics_MBps(model, nics, model.all_gpus, count)
+        if least != most:
             return False
     return True
 

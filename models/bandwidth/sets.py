@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 
-class UnknownRate(ValueError):
+class UnknownRate(ValueError):  # noqa: N818 - it names what is wrong, as StopIteration does
     """A link rate, link matrix or NIC speed that is needed is not known."""
 
 
