@@ -1,0 +1,1 @@
+"""The rules of feasibility, one a file, each with its mathematics in the docstring."""

@@ -1,0 +1,209 @@
+"""From an assignment of the variables to nodes, GPU indices and pod indices.
+
+Promises: every piece gets a server and a set of its type, a gang's pieces different servers where that
+can be, pods of a slice one domain; same values, same plan. Called by ``formulation.decode``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from models.instance import Instance
+from models.occupancy import Room
+from models.placement.demands import Demand, RoleDemand
+from models.placement.packing import SetType
+from models.placement.pieces import Piece
+from models.placement.regions import Pools
+from models.placement.variables import GangVariables, RegionFlow, Variables
+from models.pricing import bits
+from models.solution import GangDecision, PodPlacement
+
+
+@dataclass
+class Slot:
+    """A set of GPUs carved out of a node: ``mask`` None where the node decides."""
+
+    node: int
+    kind: SetType
+    mask: int | None
+
+
+@dataclass
+class Share:
+    """What one gang got: (slot, pods of each GPU role), and nodes for its pods without GPUs."""
+
+    slots: list[tuple[Slot, tuple[int, ...]]] = field(default_factory=list)
+    zeros: dict[int, list[int]] = field(default_factory=dict)
+
+
+def decode(
+    instance: Instance, pools: Pools, rooms: Sequence[Room], variables: Variables,
+    values: Sequence[int], base: Sequence[GangDecision],
+) -> tuple[GangDecision, ...]:
+    """One decision a gang. Shape of ``values``: one integer a variable of the program."""
+    free = [
+        _slots(region.nodes, rooms, pools, number, variables.flows[number], values)
+        for number, region in enumerate(pools.regions)
+    ]
+    shares: dict[int, tuple[Demand, Share]] = {}
+    wanting: list[tuple[int, int, GangVariables, list[Piece]]] = []
+    for gang in variables.gangs:
+        if values[gang.admit]:
+            shares[gang.demand.gang] = (gang.demand, Share())
+            pieces = [p for p in gang.pieces for _ in range(values[p.variable])]
+            wanting.append((-len(pieces), gang.demand.gang, gang, pieces))
+    for _, index, _, pieces in sorted(wanting, key=lambda want: want[:2]):
+        _serve(free, pieces, shares[index][1])
+    for gang in variables.gangs:
+        if values[gang.admit]:
+            _zeros(pools, gang, values, shares[gang.demand.gang][1])
+    for group in variables.groups:
+        given = [p for p in group.pieces for _ in range(values[p.variable])]
+        lucky = [d for d, a in zip(group.demands, group.admits, strict=True) if values[a]]
+        for demand, piece in zip(lucky, given, strict=True):
+            shares[demand.gang] = (demand, Share())
+            _serve(free, [piece], shares[demand.gang][1])
+    decisions = list(base)
+    for index, (demand, share) in shares.items():
+        pods = _pods(instance, rooms, demand, share)
+        kind = "complete" if instance.gangs[index].running else "place"
+        decisions[index] = GangDecision(
+            kind, tuple(sorted((*base[index].pods, *pods), key=lambda p: (p.role, p.index)))
+        )
+    return tuple(decisions)
+
+
+def _slots(
+    nodes: Sequence[int], rooms: Sequence[Room], pools: Pools, number: int, flow: RegionFlow,
+    values: Sequence[int],
+) -> dict[SetType, list[Slot]]:
+    """Split the flow into one path a node, in node order, largest state first."""
+    packing = pools.regions[number].packing
+    waiting: dict[int, list[tuple[int, int]]] = {}
+    for n in nodes:
+        state = packing.state(rooms[n].mask, rooms[n].free_gpus)
+        waiting.setdefault(state, []).append((n, rooms[n].mask))
+    leaving: dict[int, list[tuple[int, int]]] = {}
+    for position, (arc, variable) in enumerate(flow.arcs):
+        if values[variable]:
+            leaving.setdefault(arc.source, []).append((position, values[variable]))
+    slots: dict[SetType, list[Slot]] = {}
+    todo = sorted(leaving, key=lambda s: (-packing.size(s), s))
+    for state in todo:
+        here = sorted(waiting.get(state, []))
+        for position, count in leaving[state]:
+            arc = flow.arcs[position][0]
+            for _ in range(count):
+                node, mask = here.pop(0)
+                chosen = packing.choose(mask, arc)
+                slots.setdefault(arc.kind, []).append(Slot(node, arc.kind, chosen))
+                waiting.setdefault(arc.target, []).append((node, mask & ~(chosen or 0)))
+    return slots
+
+
+def _serve(free: list[dict[SetType, list[Slot]]], pieces: Sequence[Piece], share: Share) -> None:
+    """Give every piece a slot of its type, on a node the gang does not use yet where there is one."""
+    for piece in pieces:
+        offers = free[piece.region][piece.kind]
+        used = {slot.node for slot, _ in share.slots}
+        best = next((i for i, slot in enumerate(offers) if slot.node not in used), 0)
+        share.slots.append((offers.pop(best), piece.pods))
+
+
+def _zeros(pools: Pools, gang: GangVariables, values: Sequence[int], share: Share) -> None:
+    """Nodes of the pods without GPUs: beside the gang's GPUs of the same region, else its first node."""
+    used = {slot.node for slot, _ in share.slots} | set(gang.demand.standing_nodes)
+    for (position, number), variable in sorted(gang.zeros.items()):
+        nodes = pools.regions[number].nodes
+        chosen = next((n for n in nodes if n in used), nodes[0])
+        share.zeros.setdefault(position, []).extend([chosen] * values[variable])
+
+
+def _pods(
+    instance: Instance, rooms: Sequence[Room], demand: Demand, share: Share
+) -> list[PodPlacement]:
+    of = instance.cluster.domain_of
+    slots = sorted(
+        share.slots, key=lambda s: (*(level[s[0].node] for level in of), s[0].mask or 0)
+    )
+    pools = [list(bits(slot.mask)) if slot.mask is not None else None for slot, _ in slots]
+    places: dict[int, list[tuple[int, int | None]]] = {}
+    for position, role in enumerate(demand.gpu_roles):
+        places[role.role] = []
+        for (slot, pods), pool in zip(slots, pools, strict=True):
+            for _ in range(pods[position]):
+                places[role.role].append((slot.node, _take(instance, rooms, slot.node, role, pool)))
+    home = slots[0][0].node if slots else None
+    for position, role in enumerate(demand.zero_roles):
+        nodes = share.zeros.get(position)
+        if nodes is None:
+            assert home is not None
+            nodes = [home] * role.count
+        places[role.role] = [(n, 0) for n in sorted(nodes, key=lambda n: [lv[n] for lv in of])]
+    placed = []
+    for role in demand.roles:
+        ordered = _indexed(instance, demand, role, places[role.role])
+        placed += [PodPlacement(role.role, i, n, gpus) for i, (n, gpus) in ordered]
+    return placed
+
+
+def _take(
+    instance: Instance, rooms: Sequence[Room], n: int, role: RoleDemand, pool: list[int] | None
+) -> int | None:
+    """The next GPUs of the slot; where indices are the node's choice, only a whole node has them."""
+    if pool is not None:
+        chosen, pool[: role.gpus] = pool[: role.gpus], []
+        return sum(1 << i for i in chosen)
+    node, room = instance.cluster.nodes[n], rooms[n]
+    whole = not room.unknown and role.gpus == node.gpus
+    return room.mask if whole else None
+
+
+def _indexed(
+    instance: Instance, demand: Demand, role: RoleDemand, places: list[tuple[int, int | None]]
+) -> list[tuple[int, tuple[int, int | None]]]:
+    """Pair pod indices with places so that the pods of a slice share one domain."""
+    spec = instance.gangs[demand.gang].roles[role.role]
+    if spec.slice_size is None or spec.slice_level is None:
+        return list(zip(role.indices, places, strict=True))
+    of = instance.cluster.domain_of[spec.slice_level]
+    by_domain: dict[int, list[tuple[int, int | None]]] = {}
+    for place in places:
+        by_domain.setdefault(of[place[0]], []).append(place)
+    if role.groups:
+        return _match_groups(role, by_domain)
+    short = role.count % spec.slice_size
+    # the domain that holds the short slice goes last, so that whole slices keep aligned indices
+    ordered = sorted(by_domain, key=lambda d: (bool(short) and len(by_domain[d]) % spec.slice_size != 0, d))
+    return list(zip(role.indices, [p for d in ordered for p in by_domain[d]], strict=True))
+
+
+def _match_groups(
+    role: RoleDemand, by_domain: dict[int, list[tuple[int, int | None]]]
+) -> list[tuple[int, tuple[int, int | None]]]:
+    """Give every slice with missing pods a domain; slices held by standing pods first."""
+    left = {domain: len(places) for domain, places in by_domain.items()}
+    groups = sorted(role.groups, key=lambda g: (g[1] is None, -len(g[0]), g[0]))
+    chosen: list[int] = []
+
+    def search(position: int) -> bool:
+        if position == len(groups):
+            return True
+        indices, fixed = groups[position]
+        for domain in sorted(left) if fixed is None else [fixed]:
+            if left.get(domain, 0) >= len(indices):
+                left[domain] -= len(indices)
+                chosen.append(domain)
+                if search(position + 1):
+                    return True
+                chosen.pop()
+                left[domain] += len(indices)
+        return False
+
+    found = search(0)
+    assert found, "the slice rows promise a domain for every slice"
+    result = []
+    for (indices, _), domain in zip(groups, chosen, strict=True):
+        result += [(index, by_domain[domain].pop(0)) for index in indices]
+    return sorted(result)

@@ -1,0 +1,234 @@
+"""How the GPUs of one server may be cut into sets: states, set types, and the arcs between states.
+
+A state is what is free on a server: a count where only the number of GPUs matters, otherwise a mask
+of the link mesh up to its automorphisms. Carving a set of some type leads from state to state, so a
+server's packing is a path and a pool of servers is an integer flow: exact, without node variables.
+Called by ``regions`` (to build the flow) and ``decoding`` (to turn flow back into GPU indices).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import combinations
+from typing import Protocol
+
+from models.bandwidth import (
+    UnknownRate,
+    automorphisms,
+    best_inside_MBps,
+    count_only,
+)
+from models.cluster import Node
+from models.hardware import Nic, ServerModel
+from models.pricing import ServerSet, bits, set_inside_MBps, set_nics_MBps
+
+LARGEST_MESH_STATE = 9
+"""Free masks with more GPUs than this are relaxed to counts: 3^16 subset pairs would never end."""
+
+
+@dataclass(frozen=True, slots=True)
+class SetType:
+    """What a set of GPUs is worth: its size, inside(S) and N(S) in MB/s.
+
+    ``inside`` None: unlimited (one GPU). ``network`` None: a NIC speed is not known.
+    ``beside``: (inside, N) of the set together with the standing GPUs of each incomplete gang there.
+    """
+
+    gpus: int
+    inside: Fraction | None
+    network: Fraction | None
+    beside: tuple[tuple[Fraction | None, Fraction | None], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Arc:
+    """Carving a set of ``kind`` out of a server in state ``source`` leaves it in state ``target``."""
+
+    source: int
+    kind: SetType
+    target: int
+
+
+class Packing(Protocol):
+    """The states one pool of alike servers can be in. ``exact`` False: a relaxation."""
+
+    exact: bool
+
+    def state(self, mask: int, free: int) -> int: ...
+
+    def size(self, state: int) -> int: ...
+
+    def carve(self, state: int, gpus: int) -> tuple[Arc, ...]: ...
+
+    def choose(self, mask: int, arc: Arc) -> int | None: ...
+
+
+def network_MBps(node: Node, chosen: ServerSet) -> Fraction | None:
+    """N(S), None where a speed it needs is not known (the readers refuse that where it matters)."""
+    try:
+        return set_nics_MBps(node, chosen)
+    except UnknownRate:
+        return None
+
+
+class CountPacking:
+    """States are counts: switched servers, servers whose GPUs have no known index, relaxed meshes."""
+
+    def __init__(
+        self, node: Node, candidates: int, *, blind: bool, relaxed: bool,
+        beside: tuple[ServerSet, ...] = (),
+    ) -> None:
+        self._node = node
+        self._candidates = candidates
+        self._blind = blind
+        self._relaxed = relaxed
+        self._beside = beside
+        self._kinds: dict[int, SetType] = {}
+        self.exact = not relaxed
+
+    def state(self, mask: int, free: int) -> int:
+        del mask
+        return free
+
+    def size(self, state: int) -> int:
+        return state
+
+    def carve(self, state: int, gpus: int) -> tuple[Arc, ...]:
+        if gpus > state:
+            return ()
+        return (Arc(state, self._kind(gpus), state - gpus),)
+
+    def choose(self, mask: int, arc: Arc) -> int | None:
+        """The indices given: None if blind, the best set found if relaxed, otherwise the lowest."""
+        if self._blind:
+            return None
+        free = bits(mask)
+        if self._relaxed:
+            return _good_set(self._node, mask, arc.kind.gpus)
+        return sum(1 << i for i in free[: arc.kind.gpus])
+
+    def _kind(self, gpus: int) -> SetType:
+        if gpus not in self._kinds:
+            self._kinds[gpus] = self._make(gpus)
+        return self._kinds[gpus]
+
+    def _make(self, gpus: int) -> SetType:
+        node = self._node
+        if self._relaxed:
+            assert node.model is not None
+            return SetType(gpus, best_inside_MBps(node.model, gpus), _most_network(node, gpus))
+        known = 0 if self._blind else _lowest(self._candidates, gpus)
+        chosen = ServerSet(known, gpus if self._blind else 0, self._candidates)
+        beside = tuple(self._with(base, gpus) for base in self._beside)
+        return SetType(gpus, set_inside_MBps(node, chosen), network_MBps(node, chosen), beside)
+
+    def _with(self, base: ServerSet, gpus: int) -> tuple[Fraction | None, Fraction | None]:
+        if self._blind:
+            both = ServerSet(base.known, base.blind + gpus, self._candidates)
+        else:
+            extra = _lowest(self._candidates & ~base.known, gpus)
+            both = ServerSet(base.known | extra, base.blind, self._candidates)
+        return set_inside_MBps(self._node, both), network_MBps(self._node, both)
+
+
+def _lowest(mask: int, count: int) -> int:
+    return sum(1 << i for i in bits(mask)[:count])
+
+
+def _most_network(node: Node, gpus: int) -> Fraction | None:
+    """An upper bound on N of any set of so many GPUs: every NIC of the node."""
+    assert node.model is not None
+    return network_MBps(node, ServerSet(node.model.all_gpus))
+
+
+def _good_set(node: Node, mask: int, gpus: int) -> int:
+    """A good set by growing from every GPU along the fastest paths; for relaxed meshes only."""
+    best: tuple[Fraction, int] | None = None
+    for first in bits(mask):
+        chosen = 1 << first
+        while chosen.bit_count() < gpus:
+            grown = [chosen | 1 << i for i in bits(mask & ~chosen)]
+            chosen = max(
+                grown, key=lambda m: (set_inside_MBps(node, ServerSet(m)) or Fraction(0), -m)
+            )
+        value = set_inside_MBps(node, ServerSet(chosen)) or Fraction(0)
+        if best is None or (value, -chosen) > (best[0], -best[1]):
+            best = (value, chosen)
+    assert best is not None
+    return best[1]
+
+
+class MaskPacking:
+    """States are free masks up to automorphisms; ``beside`` (standing GPUs) switches those off."""
+
+    exact = True
+
+    def __init__(self, node: Node, beside: tuple[ServerSet, ...] = ()) -> None:
+        assert node.model is not None
+        self._node = node
+        self._beside = beside
+        identity = (tuple(range(node.model.gpus)),)
+        self._maps = identity if beside else automorphisms(node.model, node.effective_nics)
+        self._canonical: dict[int, int] = {}
+        self._kinds: dict[int, SetType] = {}
+        self._carved: dict[tuple[int, int], tuple[Arc, ...]] = {}
+
+    def state(self, mask: int, free: int) -> int:
+        del free
+        return self.canonical(mask)
+
+    def size(self, state: int) -> int:
+        return state.bit_count()
+
+    def canonical(self, mask: int) -> int:
+        """The smallest image of the mask under the automorphisms."""
+        if mask not in self._canonical:
+            self._canonical[mask] = min(_image(mask, permutation) for permutation in self._maps)
+        return self._canonical[mask]
+
+    def carve(self, state: int, gpus: int) -> tuple[Arc, ...]:
+        key = (state, gpus)
+        if key not in self._carved:
+            arcs = {
+                Arc(state, self.kind(chosen), self.canonical(state & ~chosen)): None
+                for chosen in _subsets(state, gpus)
+            }
+            self._carved[key] = tuple(arcs)
+        return self._carved[key]
+
+    def choose(self, mask: int, arc: Arc) -> int | None:
+        """The first set of the mask that is of the arc's type and leaves its target."""
+        for chosen in _subsets(mask, arc.kind.gpus):
+            if self.kind(chosen) == arc.kind and self.canonical(mask & ~chosen) == arc.target:
+                return chosen
+        raise AssertionError("an arc that the free mask does not have")
+
+    def kind(self, chosen: int) -> SetType:
+        if chosen not in self._kinds:
+            node, own = self._node, ServerSet(chosen)
+            beside = tuple(
+                (set_inside_MBps(node, both), network_MBps(node, both))
+                for base in self._beside
+                for both in (ServerSet(base.known | chosen, base.blind, base.candidates),)
+            )
+            self._kinds[chosen] = SetType(
+                chosen.bit_count(), set_inside_MBps(node, own), network_MBps(node, own), beside
+            )
+        return self._kinds[chosen]
+
+
+def _subsets(mask: int, size: int) -> list[int]:
+    return [sum(1 << i for i in chosen) for chosen in combinations(bits(mask), size)]
+
+
+def _image(mask: int, permutation: tuple[int, ...]) -> int:
+    return sum(1 << permutation[i] for i in bits(mask))
+
+
+def by_count(model: ServerModel, nics: tuple[Nic, ...]) -> bool:
+    """Whether only the number of GPUs matters; False also where a NIC speed it needs is not known."""
+    try:
+        return count_only(model, nics)
+    except UnknownRate:
+        return model.switched

@@ -1,0 +1,100 @@
+"""An integer linear program as plain arrays: variables with bounds, rows, linear expressions.
+
+Promises: no solver types, so that one model goes to several engines (CP-SAT, LP) unchanged.
+Built by ``formulation``; handed over by ``engines``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+UNBOUNDED = 1 << 60
+"""Row bound that never binds; below CP-SAT's int64 limits with room to add."""
+
+
+@dataclass(slots=True)
+class Linear:
+    """A linear expression: sum of coefficient x variable, plus a constant."""
+
+    terms: dict[int, int] = field(default_factory=dict)
+    constant: int = 0
+
+    def add(self, variable: int, coefficient: int = 1) -> Linear:
+        if coefficient:
+            self.terms[variable] = self.terms.get(variable, 0) + coefficient
+        return self
+
+    def add_all(self, variables: Iterable[int], coefficient: int = 1) -> Linear:
+        for variable in variables:
+            self.add(variable, coefficient)
+        return self
+
+    def add_linear(self, other: Linear, factor: int = 1) -> Linear:
+        for variable, coefficient in other.terms.items():
+            self.add(variable, coefficient * factor)
+        self.constant += other.constant * factor
+        return self
+
+    def value(self, values: Sequence[int]) -> int:
+        """The value under an assignment of all variables."""
+        return self.constant + sum(c * values[v] for v, c in self.terms.items())
+
+
+@dataclass(slots=True)
+class Row:
+    """low <= sum of coefficients x variables <= high."""
+
+    variables: list[int]
+    coefficients: list[int]
+    low: int
+    high: int
+
+
+class Program:
+    """Variables (integers with bounds) and rows; grows only."""
+
+    def __init__(self) -> None:
+        self.lower: list[int] = []
+        self.upper: list[int] = []
+        self.rows: list[Row] = []
+
+    def integer(self, low: int, high: int) -> int:
+        """A new integer variable; its index."""
+        self.lower.append(low)
+        self.upper.append(high)
+        return len(self.lower) - 1
+
+    def boolean(self) -> int:
+        return self.integer(0, 1)
+
+    def fix(self, variable: int, value: int) -> None:
+        self.lower[variable] = self.upper[variable] = value
+
+    def at_most(self, expression: Linear, bound: int = 0) -> None:
+        """expression <= bound."""
+        self._row(expression, -UNBOUNDED, bound - expression.constant)
+
+    def at_least(self, expression: Linear, bound: int = 0) -> None:
+        """expression >= bound."""
+        self._row(expression, bound - expression.constant, UNBOUNDED)
+
+    def equal(self, expression: Linear, value: int = 0) -> None:
+        """expression == value."""
+        self._row(expression, value - expression.constant, value - expression.constant)
+
+    def _row(self, expression: Linear, low: int, high: int) -> None:
+        terms = [(v, c) for v, c in expression.terms.items() if c]
+        self.rows.append(Row([v for v, _ in terms], [c for _, c in terms], low, high))
+
+    def bound_above(self, expression: Linear) -> int:
+        """The largest value the variables' bounds alone allow."""
+        return expression.constant + sum(
+            c * (self.upper[v] if c > 0 else self.lower[v]) for v, c in expression.terms.items()
+        )
+
+    def bound_below(self, expression: Linear) -> int:
+        """The smallest value the variables' bounds alone allow."""
+        return expression.constant + sum(
+            c * (self.lower[v] if c > 0 else self.upper[v]) for v, c in expression.terms.items()
+        )

@@ -1,0 +1,215 @@
+"""Regions: pools of nodes that no rule can tell apart, so that they need no variables of their own.
+
+Promises: nodes of one region share hardware, eligibility, domains and the way free GPUs may be cut;
+a node where cpu, memory or the pod count may bind, or where an incomplete gang stands, is alone.
+Built once per formulation; every rule works on regions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from models.cluster import Node
+from models.instance import Instance
+from models.occupancy import PODS, Room
+from models.placement.demands import Demand
+from models.placement.packing import LARGEST_MESH_STATE, CountPacking, MaskPacking, Packing, by_count
+from models.pricing import ServerSet
+
+
+@dataclass(frozen=True)
+class Region:
+    """``domains[l]``: the domain of all its nodes at level l (the node level left out), None where
+    levels do not matter. ``tight``: one node whose resources are counted. ``specials``: incomplete
+    gangs (demand index) with GPUs on the node, in the order of ``SetType.beside``.
+    """
+
+    number: int
+    nodes: tuple[int, ...]
+    model: Node
+    packing: Packing
+    domains: tuple[int | None, ...]
+    tight: bool
+    specials: tuple[int, ...] = ()
+
+    @property
+    def gpu_name(self) -> str | None:
+        return self.model.model.gpu if self.model.model else None
+
+
+@dataclass(frozen=True)
+class Pools:
+    """``riding[d]``: the demand's pods without GPUs go along on a node it uses anyway, at no cost."""
+
+    regions: tuple[Region, ...]
+    riding: tuple[bool, ...]
+    exact: bool
+
+
+def pools_of(
+    instance: Instance, demands: Sequence[Demand], rooms: Sequence[Room], *, split: bool
+) -> Pools:
+    """Group the nodes that any demand may use. ``split``: every node on its own (exact on any hardware)."""
+    used = sorted({n for demand in demands for role in demand.roles for n in role.nodes})
+    signatures = _signatures(demands, used)
+    tight, riding = _tight_nodes(instance, demands, rooms, signatures)
+    standing = {n for demand in demands for n in demand.standing_nodes}
+    specials: dict[int, list[int]] = {}
+    for number, demand in enumerate(demands):
+        for node, _ in demand.standing:
+            specials.setdefault(node, []).append(number)
+    by_level = _levels_matter(instance, demands, riding)
+    grouped: dict[tuple[object, ...], list[int]] = {}
+    for n in used:
+        alone = split or n in tight or n in specials or n in standing
+        key = (
+            _hardware_key(instance, rooms, n),
+            signatures[n],
+            _innermost(instance, n) if by_level else None,
+            n if alone else None,
+        )
+        grouped.setdefault(key, []).append(n)
+    regions = tuple(
+        _region(instance, rooms, demands, number, nodes, tight, specials, by_level=by_level)
+        for number, nodes in enumerate(sorted(grouped.values()))
+    )
+    return Pools(regions, riding, all(region.packing.exact for region in regions))
+
+
+def _innermost(instance: Instance, node: int) -> tuple[int, ...]:
+    return tuple(of[node] for of in instance.cluster.domain_of[:-1])
+
+
+def _signatures(demands: Sequence[Demand], used: Sequence[int]) -> dict[int, tuple[int, ...]]:
+    """Which of the distinct node sets of all roles a node belongs to."""
+    sets = list({role.nodes: None for demand in demands for role in demand.roles})
+    return {n: tuple(i for i, nodes in enumerate(sets) if n in nodes) for n in used}
+
+
+def _hardware_key(instance: Instance, rooms: Sequence[Room], n: int) -> tuple[object, ...]:
+    node, room = instance.cluster.nodes[n], rooms[n]
+    if node.model is None:
+        return ("none",)
+    free = room.mask if room.blind and not by_count(node.model, node.effective_nics) else None
+    return (node.model, node.effective_nics, room.blind, free)
+
+
+def _levels_matter(
+    instance: Instance, demands: Sequence[Demand], riding: Sequence[bool]
+) -> bool:
+    """Whether any demand may use several nodes, or requests of the mix count whole nodes by domain."""
+    if any(not local(instance, d, rides=r) for d, r in zip(demands, riding, strict=True)):
+        return True
+    largest = min((n.gpus for n in instance.cluster.nodes if n.gpus), default=0)
+    return any(size > largest for size, _ in instance.policy.mix)
+
+
+def local(instance: Instance, demand: Demand, *, rides: bool) -> bool:
+    """Whether the whole gang is one piece on one node: by its own rule, or one GPU pod with riders."""
+    gang = instance.gangs[demand.gang]
+    if gang.running or not demand.gpu_roles:
+        return False
+    if gang.required == instance.cluster.node_level:
+        return True
+    return rides and sum(role.count for role in demand.gpu_roles) == 1
+
+
+def _region(
+    instance: Instance, rooms: Sequence[Room], demands: Sequence[Demand], number: int,
+    nodes: list[int], tight: frozenset[int], specials: dict[int, list[int]], *, by_level: bool,
+) -> Region:
+    first = instance.cluster.nodes[nodes[0]]
+    special = tuple(specials.get(nodes[0], ()))
+    beside = tuple(
+        chosen for d in special for n, chosen in demands[d].standing if n == nodes[0]
+    )
+    domains: tuple[int | None, ...] = tuple(None for _ in instance.cluster.levels)
+    if by_level:
+        domains = _innermost(instance, nodes[0])
+    return Region(
+        number, tuple(nodes), first, packing_of(first, [rooms[n] for n in nodes], beside),
+        domains, nodes[0] in tight, special,
+    )
+
+
+def packing_of(node: Node, rooms: Sequence[Room], beside: tuple[ServerSet, ...] = ()) -> Packing:
+    """How the free GPUs of such nodes may be cut."""
+    room = rooms[0]
+    if node.model is None:
+        return CountPacking(node, 0, blind=False, relaxed=False)
+    if room.blind or by_count(node.model, node.effective_nics):
+        return CountPacking(node, room.mask, blind=room.blind, relaxed=False, beside=beside)
+    if max(r.mask.bit_count() for r in rooms) > LARGEST_MESH_STATE:
+        return CountPacking(node, room.mask, blind=False, relaxed=True, beside=beside)
+    return MaskPacking(node, beside)
+
+
+def _tight_nodes(
+    instance: Instance, demands: Sequence[Demand], rooms: Sequence[Room],
+    signatures: dict[int, tuple[int, ...]],
+) -> tuple[frozenset[int], tuple[bool, ...]]:
+    """Nodes where some resource may bind, and which demands' pods without GPUs ride along.
+
+    A node is safe when the worst set of GPU pods its free GPUs admit, the riders of the gangs those
+    pods belong to, and every pod that does not ride, fit together. Riders of a gang that may use a
+    tight node stop riding, which may make more nodes tight: repeated until nothing changes.
+    """
+    riding = [_may_ride(instance, demand) for demand in demands]
+    while True:
+        known: dict[object, bool] = {}
+        for n, signature in signatures.items():
+            key = (signature, rooms[n].free_gpus, rooms[n].left)
+            if key not in known:
+                known[key] = _may_bind(demands, rooms[n], riding, n)
+        tight = frozenset(
+            n for n, sign in signatures.items() if known[sign, rooms[n].free_gpus, rooms[n].left]
+        )
+        again = [
+            rides and not any(n in tight for role in demand.gpu_roles for n in role.nodes)
+            for rides, demand in zip(riding, demands, strict=True)
+        ]
+        again = [rides or not demand.zero_roles for rides, demand in zip(again, demands, strict=True)]
+        if again == riding:
+            return tight, tuple(riding)
+        riding = again
+
+
+def _may_ride(instance: Instance, demand: Demand) -> bool:
+    if not demand.zero_roles:
+        return True
+    if not demand.gpu_roles or instance.gangs[demand.gang].running:
+        return False
+    gpu_nodes = frozenset().union(*(role.nodes for role in demand.gpu_roles))
+    return all(gpu_nodes <= role.nodes for role in demand.zero_roles)
+
+
+def _may_bind(demands: Sequence[Demand], room: Room, riding: Sequence[bool], n: int) -> bool:
+    for resource, left in room.left:
+        worst = [0] * (room.free_gpus + 1)
+        riders: list[int] = []
+        loose = 0
+        by_size: dict[int, int] = {}
+        for demand, rides in zip(demands, riding, strict=True):
+            zero = 0
+            for role in demand.roles:
+                if n not in role.nodes:
+                    continue
+                amount = 1 if resource == PODS else dict(role.requests).get(resource, 0)
+                if role.gpus:
+                    by_size[role.gpus] = max(by_size.get(role.gpus, 0), amount)
+                else:
+                    zero += amount * role.count
+            if zero and rides:
+                riders.append(zero)
+            else:
+                loose += zero
+        for gpus in range(1, room.free_gpus + 1):
+            worst[gpus] = max(
+                [worst[gpus - 1]]
+                + [worst[gpus - size] + need for size, need in by_size.items() if size <= gpus]
+            )
+        most = sorted(riders, reverse=True)[: room.free_gpus]
+        if worst[room.free_gpus] + sum(most) + loose > left:
+            return True
+    return False

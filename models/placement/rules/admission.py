@@ -1,0 +1,51 @@
+"""All or nothing (contract 2.3): for each gang and role, pods placed == count x admit.
+
+Identical gangs (equal but for name, priority, submit time) go in the order of priority, age, name:
+admit[i] >= admit[i+1]. Exchanging two of them changes no other tier, so no best plan is lost; where a
+tolerance lets admission or waiting slip, only gangs of one priority are ordered.
+"""
+
+from __future__ import annotations
+
+from models.gang import Gang
+from models.instance import Instance
+from models.placement.program import Linear, Program
+from models.placement.variables import GangVariables, Variables
+
+
+def add(program: Program, instance: Instance, variables: Variables) -> None:
+    for gang in variables.gangs:
+        _whole(program, gang)
+    for group in variables.groups:
+        total = Linear().add_all(piece.variable for piece in group.pieces)
+        program.equal(total.add_all(group.admits, -1))
+        _in_order(program, instance, list(zip(group.gangs, group.admits, strict=True)))
+    for siblings in variables.siblings:
+        members = [(variables.gangs[i].gang, variables.gangs[i].admit) for i in siblings]
+        _in_order(program, instance, members)
+
+
+def _whole(program: Program, gang: GangVariables) -> None:
+    for position, role in enumerate(gang.demand.gpu_roles):
+        placed = gang.gpu_pods(position, gang.gpu_regions)
+        program.equal(placed.add(gang.admit, -role.count))
+    if gang.rides:
+        return
+    for position, role in enumerate(gang.demand.zero_roles):
+        placed = gang.zero_pods(position, gang.regions)
+        program.equal(placed.add(gang.admit, -role.count))
+
+
+def _in_order(program: Program, instance: Instance, members: list[tuple[Gang, int]]) -> None:
+    across = _priorities_exchange(instance)
+    for (first, before), (second, after) in zip(members, members[1:], strict=False):
+        if across or first.priority == second.priority:
+            program.at_least(Linear().add(before).add(after, -1))
+
+
+def _priorities_exchange(instance: Instance) -> bool:
+    """Whether the tiers themselves put a higher priority first, without tolerance."""
+    listed = {objective.name: objective.tolerance for objective in instance.policy.objectives}
+    return listed.get("admission") == 0 and listed.get("waiting", 0) == 0
+
+

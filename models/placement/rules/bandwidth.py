@@ -1,0 +1,326 @@
+"""Bandwidth (contract 2.10 and section 3): which share of its ideal a gang may claim.
+
+A claim t = (mode, share s, ideal I); sum over claims of t == admit. Modes: ``one`` (all GPUs in one
+server or one NVLink domain: B = inside) and, for each oversubscription O a spread gang can meet,
+``spread``: B = min over servers of min(inside, N / O).
+ - a claim of ``one`` needs a piece carrying all GPUs with share(inside) >= s, or a whole NVLink domain;
+ - a server outside NVLink domains may be used under a spread claim only if share(min(inside, N/O)) >= s;
+ - for an NVLink domain G in use, sum of N over its servers >= s x I x O / 1000;
+ - a mode that crosses no level wider than l needs all GPUs in one domain of l;
+ - I is the ideal of a model in use: the smallest one counts (contract 3.6).
+Claims below minBandwidthShare x I do not exist.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from math import lcm
+
+from models.instance import Instance
+from models.placement.packing import network_MBps
+from models.placement.program import Linear, Program
+from models.placement.regions import Pools
+from models.placement.rules.topology import Topology
+from models.placement.variables import GangVariables
+from models.pricing import (
+    FULL_SHARE,
+    fabric_MBps,
+    ideal_MBps,
+    set_inside_MBps,
+    share_permille,
+)
+
+MOST_SUMS = 400
+"""Distinct network rates of an NVLink domain kept apart; real servers stay below 100."""
+
+
+@dataclass(frozen=True, slots=True)
+class Carrier:
+    """A server in use if ``variable`` is not 0: its rates with the gang's GPUs on it.
+
+    ``most``: upper bound of the variable. ``group``: its NVLink domain, None outside any.
+    """
+
+    variable: int
+    most: int
+    inside: Fraction | None
+    network: Fraction
+    ideal: Fraction
+    group: int | None
+    fabric: Fraction | None
+    whole: bool
+    switched: bool
+
+    def spread_MBps(self, over: Fraction) -> Fraction:
+        limit = self.network / over
+        return limit if self.inside is None else min(limit, self.inside)
+
+
+@dataclass(frozen=True, slots=True)
+class Mode:
+    """``over`` None: one server or NVLink domain. ``within``: level that must not be crossed."""
+
+    over: Fraction | None
+    within: int | None
+
+
+Claim = tuple[Mode, int, Fraction]
+
+
+class Claims:
+    """The claims of one gang and the rows that make them honest. ``value``: permille of the ideal."""
+
+    def __init__(
+        self, program: Program, instance: Instance, pools: Pools, gang: GangVariables,
+        topology: Topology,
+    ) -> None:
+        self._program = program
+        self._instance = instance
+        self._pools = pools
+        self._gang = gang
+        self._topology = topology
+        self.exact = True
+        self._counts = gang.gang.pattern != "none" and gang.gang.weight > 0
+        self._min_share = instance.min_share(gang.gang)
+        self._carriers: list[Carrier] = []
+        self._variables: dict[Claim, int] = {}
+        self.value = Linear()
+        if gang.demand.total_gpus >= 2 and (self._counts or self._min_share):
+            self._build()
+
+    def _build(self) -> None:
+        self._carriers = self._all_carriers()
+        self._groups = self._domain_wholes()
+        modes = self._modes()
+        ideals = sorted({carrier.ideal for carrier in self._carriers})
+        claims = [
+            (mode, share, ideal)
+            for ideal in ideals
+            for mode in modes
+            for share in self._shares(mode, ideal)
+        ]
+        if self._all_full(modes, ideals):
+            self.value = self._gang.admitted(FULL_SHARE)
+            return
+        self._variables = {claim: self._program.boolean() for claim in claims}
+        everything = Linear().add_all(self._variables.values()).add(self._gang.admit, -1)
+        self._program.equal(everything)
+        if self._counts:
+            for (_, share, _), variable in self._variables.items():
+                self.value.add(variable, share)
+        self._one_rows(ideals)
+        self._spread_rows()
+        self._domain_rows()
+        self._level_rows()
+        self._ideal_rows(ideals)
+
+    def _all_carriers(self) -> list[Carrier]:
+        demand = self._gang.demand
+        standing = dict(demand.standing)
+        floor = self._standing_ideal()
+        carriers: list[Carrier] = []
+        carried: dict[int, Linear] = {n: Linear() for n in standing}
+        for piece in self._gang.pieces:
+            region = self._pools.regions[piece.region]
+            inside, network, gpus = piece.kind.inside, piece.kind.network, piece.kind.gpus
+            if self._gang.number in region.specials:
+                inside, network = piece.kind.beside[region.specials.index(self._gang.number)]
+                gpus += standing[region.nodes[0]].count
+                carried[region.nodes[0]].add(piece.variable)
+            carriers.append(
+                self._carrier(
+                    piece.variable, region.nodes[0], inside, network, floor,
+                    whole=gpus == demand.total_gpus,
+                )
+            )
+        for n, chosen in standing.items():
+            untouched = self._gang.admit
+            if carried[n].terms:
+                untouched = self._program.boolean()
+                self._program.equal(carried[n].add(untouched).add(self._gang.admit, -1))
+            node = self._instance.cluster.nodes[n]
+            carriers.append(
+                self._carrier(
+                    untouched, n, set_inside_MBps(node, chosen), network_MBps(node, chosen), floor,
+                    whole=chosen.count == demand.total_gpus,
+                )
+            )
+        return carriers
+
+    def _standing_ideal(self) -> Fraction | None:
+        nodes = self._instance.cluster.nodes
+        models = tuple(m for n, _ in self._gang.demand.standing if (m := nodes[n].model))
+        return ideal_MBps(models, self._gang.demand.total_gpus) if models else None
+
+    def _carrier(
+        self, variable: int, n: int, inside: Fraction | None, network: Fraction | None,
+        floor: Fraction | None, *, whole: bool,
+    ) -> Carrier:
+        cluster = self._instance.cluster
+        model = cluster.nodes[n].model
+        assert model is not None
+        ideal = ideal_MBps((model,), self._gang.demand.total_gpus)
+        group = None
+        level = next((i for i, spec in enumerate(cluster.levels) if spec.nvlink), None)
+        if model.nvlink_domain_nodes > 1 and level is not None:
+            group = cluster.domain_of[level][n]
+        return Carrier(
+            variable, self._program.upper[variable], inside, network or Fraction(0),
+            ideal if floor is None else min(ideal, floor), group,
+            fabric_MBps(model) if group is not None else None, whole, model.switched,
+        )
+
+    def _domain_wholes(self) -> dict[int, tuple[int, Fraction]]:
+        """For each NVLink domain: a boolean, 1 only if all GPUs are on its servers, and its rate."""
+        found: dict[int, tuple[int, Fraction]] = {}
+        for group in sorted({c.group for c in self._carriers if c.group is not None}):
+            members = [c for c in self._carriers if c.group == group]
+            outside = [c for c in self._carriers if c.group != group]
+            whole = self._program.boolean()
+            for carrier in outside:
+                row = Linear().add(carrier.variable).add(whole, carrier.most)
+                self._program.at_most(row, carrier.most)
+            self._program.at_most(Linear().add(whole).add(self._gang.admit, -1))
+            fabric = min(c.fabric for c in members if c.fabric is not None)
+            self.exact &= all(c.fabric == fabric and c.switched for c in members)
+            found[group] = (whole, fabric)
+        return found
+
+    def _modes(self) -> list[Mode]:
+        """``one`` and, per distinct oversubscription, the widest crossing that costs no more."""
+        cluster = self._instance.cluster
+        required = self._gang.gang.required
+        first = 0 if required is None else required + 1
+        spread: dict[Fraction, int | None] = {}
+        over = Fraction(1)
+        for level in range(cluster.node_level - 1, first - 1, -1):
+            spread[over] = level
+            over = max(over, cluster.levels[level].oversubscription)
+        spread[over] = None
+        return [Mode(None, None), *(Mode(o, within) for o, within in spread.items())]
+
+    def _shares(self, mode: Mode, ideal: Fraction) -> list[int]:
+        found = {
+            self._share(rate, ideal)
+            for rate in self._rates(mode)
+            if rate >= self._min_share * ideal
+        }
+        return sorted(found)
+
+    def _share(self, rate: Fraction, ideal: Fraction) -> int:
+        return share_permille(rate, ideal) if self._counts else 0
+
+    def _rates(self, mode: Mode) -> set[Fraction]:
+        rates: set[Fraction] = set()
+        if mode.over is None:
+            rates |= {c.inside for c in self._carriers if c.whole and c.inside is not None}
+            rates |= {fabric for _, fabric in self._groups.values()}
+            return rates
+        rates |= {c.spread_MBps(mode.over) for c in self._carriers if c.group is None}
+        for group, (_, fabric) in self._groups.items():
+            for total in self._sums(group, fabric * mode.over):
+                rates.add(min(fabric, total / mode.over))
+        return rates
+
+    def _sums(self, group: int, cap: Fraction) -> set[Fraction]:
+        """Every network rate the servers of one NVLink domain may add up to, cut off at ``cap``."""
+        steps = sorted({c.network for c in self._carriers if c.group == group})
+        most = sum(c.most for c in self._carriers if c.group == group)
+        sums = {Fraction(0)}
+        fresh = {Fraction(0)}
+        for _ in range(most):
+            fresh = {min(cap, total + step) for total in fresh for step in steps} - sums
+            sums |= fresh
+            if not fresh:
+                break
+            if len(sums) > MOST_SUMS:
+                self.exact = False
+                break
+        return sums - {Fraction(0)}
+
+    def _all_full(self, modes: list[Mode], ideals: list[Fraction]) -> bool:
+        """Whether no placement can lose anything, so that no claim is needed."""
+        if self._min_share or not self._counts or self._groups:
+            return False
+        return all(
+            self._share(rate, ideal) == FULL_SHARE
+            for ideal in ideals
+            for mode in modes
+            for rate in self._rates(mode)
+        )
+
+    def _allows(self, rate: Fraction, share: int, ideal: Fraction) -> bool:
+        return rate >= self._min_share * ideal and self._share(rate, ideal) >= share
+
+    def _one_rows(self, ideals: list[Fraction]) -> None:
+        for ideal in ideals:
+            own = [(s, v) for (m, s, i), v in self._variables.items() if m.over is None and i == ideal]
+            for share, _ in own:
+                row = Linear().add_all(v for s, v in own if s >= share)
+                for c in self._carriers:
+                    if c.whole and c.inside is not None and self._allows(c.inside, share, ideal):
+                        row.add(c.variable, -1)
+                for whole, fabric in self._groups.values():
+                    if self._allows(fabric, share, ideal):
+                        row.add(whole, -1)
+                self._program.at_most(row)
+
+    def _spread_rows(self) -> None:
+        for c in self._carriers:
+            allowed = Linear()
+            for (mode, share, ideal), variable in self._variables.items():
+                if mode.over is None:
+                    fine = True
+                elif c.group is None:
+                    fine = self._allows(c.spread_MBps(mode.over), share, ideal)
+                else:
+                    fine = c.fabric is not None and self._allows(c.fabric, share, ideal)
+                if fine:
+                    allowed.add(variable)
+            if len(allowed.terms) < len(self._variables):
+                row = Linear().add(c.variable).add_linear(allowed, -c.most)
+                self._program.at_most(row)
+
+    def _domain_rows(self) -> None:
+        for group in self._groups:
+            members = [c for c in self._carriers if c.group == group]
+            used = self._program.boolean()
+            for c in members:
+                self._program.at_most(Linear().add(c.variable).add(used, -c.most))
+            needs = {
+                variable: self._need(mode, share, ideal)
+                for (mode, share, ideal), variable in self._variables.items()
+                if mode.over is not None
+            }
+            largest = max(needs.values(), default=Fraction(0))
+            scale = lcm(*(r.denominator for r in (*needs.values(), *(c.network for c in members))))
+            row = Linear(constant=int(largest * scale)).add(used, -int(largest * scale))
+            for c in members:
+                row.add(c.variable, int(c.network * scale))
+            for variable, need in needs.items():
+                row.add(variable, -int(need * scale))
+            self._program.at_least(row)
+
+    def _need(self, mode: Mode, share: int, ideal: Fraction) -> Fraction:
+        """MB/s of network a domain in use must have under a spread claim."""
+        assert mode.over is not None
+        return max(Fraction(share, FULL_SHARE), self._min_share) * ideal * mode.over
+
+    def _level_rows(self) -> None:
+        by_level: dict[int, list[int]] = {}
+        for (mode, _, _), variable in self._variables.items():
+            if mode.within is not None:
+                by_level.setdefault(mode.within, []).append(variable)
+        for level, own in by_level.items():
+            row = Linear().add_all(own)
+            row.add_linear(self._topology.whole(level, gpus_only=True), -1)
+            self._program.at_most(row)
+
+    def _ideal_rows(self, ideals: list[Fraction]) -> None:
+        for ideal in ideals[:-1] if len(ideals) > 1 else []:
+            row = Linear().add_all(v for (_, _, i), v in self._variables.items() if i == ideal)
+            for c in self._carriers:
+                if c.ideal <= ideal:
+                    row.add(c.variable, -1)
+            self._program.at_most(row)

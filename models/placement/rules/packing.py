@@ -1,0 +1,38 @@
+"""GPUs: what is carved out of the servers of a region is what the gangs put there (contract 2.1, 2.9).
+
+For every region and packing state s: start[s] + sum of arcs into s = sum of arcs out of s + rest[s].
+For every region and set type t: sum of arcs of type t = sum of pieces of type t over all gangs.
+For every gang and region: sum of its pieces <= servers of the region (one piece a server).
+An integer flow splits into one path a server, so this is exact without a variable a server.
+"""
+
+from __future__ import annotations
+
+from models.placement.packing import SetType
+from models.placement.program import Linear, Program
+from models.placement.regions import Pools
+from models.placement.variables import Variables
+
+
+def add(program: Program, variables: Variables, pools: Pools) -> None:
+    placed: dict[tuple[int, SetType], Linear] = {}
+    for owner in (*variables.gangs, *variables.groups):
+        for piece in owner.pieces:
+            placed.setdefault((piece.region, piece.kind), Linear()).add(piece.variable)
+    for region, flow in zip(pools.regions, variables.flows, strict=True):
+        balance = {state: Linear({rest: -1}) for state, rest in flow.rests.items()}
+        carved: dict[SetType, Linear] = {}
+        for arc, variable in flow.arcs:
+            balance[arc.source].add(variable, -1)
+            balance[arc.target].add(variable, 1)
+            carved.setdefault(arc.kind, Linear()).add(variable)
+        for state, expression in balance.items():
+            program.equal(expression, -flow.starts.get(state, 0))
+        for kind, expression in carved.items():
+            total = placed.get((region.number, kind), Linear())
+            program.equal(expression.add_linear(total, -1))
+    for gang in variables.gangs:
+        for number in gang.gpu_regions:
+            own = [p.variable for p in gang.pieces if p.region == number]
+            if len(own) > 1:
+                program.at_most(Linear().add_all(own), len(pools.regions[number].nodes))

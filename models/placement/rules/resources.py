@@ -1,0 +1,56 @@
+"""cpu, memory, pods and any other resource of a node (contract 2.2, 2.6).
+
+For every tight region (one node) and limiting resource q:
+sum over pods placed of request[q] <= max(0, allocatable[q] - used by standing pods).
+Nodes where no admissible set of pods can reach a limit are not tight and need no row (``regions``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from models.occupancy import PODS, Room
+from models.placement.demands import RoleDemand
+from models.placement.program import Linear, Program
+from models.placement.regions import Pools
+from models.placement.variables import Variables
+
+
+def add(program: Program, variables: Variables, pools: Pools, rooms: Sequence[Room]) -> None:
+    tight = {region.number: region.nodes[0] for region in pools.regions if region.tight}
+    rows: dict[tuple[int, str], Linear] = {
+        (number, resource): Linear()
+        for number, n in tight.items()
+        for resource, _ in rooms[n].left
+    }
+    resources = sorted({resource for _, resource in rows})
+
+    def load(number: int, variable: int, role: RoleDemand, pods: int) -> None:
+        for resource in resources:
+            if (number, resource) in rows:
+                rows[number, resource].add(variable, _request(role, resource) * pods)
+
+    for group in variables.groups:
+        for piece in group.pieces:
+            if piece.region in tight:
+                for role in group.demands[0].roles:
+                    load(piece.region, piece.variable, role, role.count)
+    for gang in variables.gangs:
+        roles = gang.demand.gpu_roles
+        for piece in gang.pieces:
+            if piece.region in tight:
+                for role, pods in zip(roles, piece.pods, strict=True):
+                    load(piece.region, piece.variable, role, pods)
+        for (position, number), variable in gang.zeros.items():
+            if number in tight:
+                load(number, variable, gang.demand.zero_roles[position], 1)
+    for (number, resource), expression in rows.items():
+        left = rooms[tight[number]].left_of(resource)
+        assert left is not None
+        program.at_most(expression, max(0, left))
+
+
+def _request(role: RoleDemand, resource: str) -> int:
+    if resource == PODS:
+        return 1
+    return dict(role.requests).get(resource, 0)

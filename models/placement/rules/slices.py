@@ -1,0 +1,106 @@
+"""Slices (contract 2.4): pods with equal floor(index / size) share one domain.
+
+Pods of a role are interchangeable, so for a waiting gang with count = q x size + r only numbers matter:
+for every domain D of the slice's level, pods in D == size x m[D] + r x b[D], sum over D of b[D] == admit
+(no b where r = 0). For an incomplete gang every slice j with missing pods is told apart:
+pods in D == sum over j of missing[j] x d[j, D], sum over D of d[j, D] == admit, d fixed where pods stand.
+At the node level the pieces of GPU roles carry whole slices already; only the short one is counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from models.gang import Role
+from models.instance import Instance
+from models.placement.demands import RoleDemand
+from models.placement.program import Linear, Program
+from models.placement.rules.topology import Topology
+from models.placement.regions import Pools
+from models.placement.variables import GangVariables
+
+Placed = Callable[[list[int]], Linear]
+
+
+def add(
+    program: Program, instance: Instance, pools: Pools, gang: GangVariables, topology: Topology
+) -> None:
+    node_level = instance.cluster.node_level
+    for position, role in enumerate(gang.demand.gpu_roles):
+        spec = gang.gang.roles[role.role]
+        if spec.slice_size is None or spec.slice_level is None:
+            continue
+        if spec.slice_level == node_level and not role.groups:
+            _short_piece(program, gang, position, role, spec.slice_size)
+        else:
+            placed = _of(gang.gpu_pods, position)
+            _domains(program, instance, pools, gang, topology, role, spec, placed)
+    if gang.rides:
+        return
+    for position, role in enumerate(gang.demand.zero_roles):
+        spec = gang.gang.roles[role.role]
+        if spec.slice_size is not None and spec.slice_level is not None:
+            placed = _of(gang.zero_pods, position)
+            _domains(program, instance, pools, gang, topology, role, spec, placed)
+
+
+def _of(pods: Callable[[int, list[int]], Linear], position: int) -> Placed:
+    return lambda regions: pods(position, regions)
+
+
+def _short_piece(
+    program: Program, gang: GangVariables, position: int, role: RoleDemand, size: int
+) -> None:
+    short = role.count % size
+    if not short:
+        return
+    carrying = Linear().add_all(
+        piece.variable for piece in gang.pieces if piece.pods[position] % size == short
+    )
+    program.equal(carrying.add(gang.admit, -1))
+
+
+def _domains(
+    program: Program, instance: Instance, pools: Pools, gang: GangVariables, topology: Topology,
+    role: RoleDemand, spec: Role, placed: Placed,
+) -> None:
+    level = spec.slice_level
+    assert level is not None and spec.slice_size is not None
+    by_domain = topology.regions_by_domain(level)
+    if role.groups:
+        _told_apart(program, instance, pools, gang, role, level, by_domain, placed)
+        return
+    short = role.count % spec.slice_size
+    ends = Linear()
+    for regions in by_domain.values():
+        here = placed(regions)
+        here.add(program.integer(0, role.count // spec.slice_size), -spec.slice_size)
+        if short:
+            end = program.boolean()
+            here.add(end, -short)
+            ends.add(end)
+        program.equal(here)
+    if short:
+        program.equal(ends.add(gang.admit, -1))
+
+
+def _told_apart(
+    program: Program, instance: Instance, pools: Pools, gang: GangVariables, role: RoleDemand,
+    level: int, by_domain: dict[int, list[int]], placed: Placed,
+) -> None:
+    rows = {domain: placed(regions) for domain, regions in by_domain.items()}
+    of = instance.cluster.domain_of[level]
+    for indices, fixed in role.groups:
+        somewhere = Linear()
+        for domain, regions in by_domain.items():
+            actual = domain
+            if level == instance.cluster.node_level:
+                actual = of[pools.regions[regions[0]].nodes[0]]
+            if fixed is not None and actual != fixed:
+                continue
+            chosen = program.boolean()
+            rows[domain].add(chosen, -len(indices))
+            somewhere.add(chosen)
+        program.equal(somewhere.add(gang.admit, -1))
+    for row in rows.values():
+        program.equal(row)

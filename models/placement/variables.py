@@ -1,0 +1,233 @@
+"""Every variable of the formulation and what it means.
+
+Promises: the only place that creates variables shared between rules; rules read them through the
+records here and may add helpers of their own. Called by ``formulation``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from models.gang import Gang
+from models.instance import Instance
+from models.occupancy import Room
+from models.placement.demands import Demand, RoleDemand, identity
+from models.placement.packing import Arc, SetType
+from models.placement.pieces import Piece, arcs_of, vectors
+from models.placement.program import Linear, Program
+from models.placement.regions import Pools, Region, local
+
+
+@dataclass
+class GangVariables:
+    """One gang placed by itself. ``zeros[(i, r)]``: pods of its i-th role without GPUs in region r."""
+
+    number: int
+    demand: Demand
+    gang: Gang
+    admit: int
+    pieces: list[Piece] = field(default_factory=list)
+    zeros: dict[tuple[int, int], int] = field(default_factory=dict)
+    rides: bool = True
+
+    @property
+    def gpu_regions(self) -> list[int]:
+        return sorted({piece.region for piece in self.pieces})
+
+    @property
+    def regions(self) -> list[int]:
+        return sorted({p.region for p in self.pieces} | {region for _, region in self.zeros})
+
+    def admitted(self, factor: int = 1) -> Linear:
+        return Linear().add(self.admit, factor)
+
+    def gpu_pods(self, role: int, regions: Sequence[int] | set[int]) -> Linear:
+        """Pods of the i-th GPU role in these regions."""
+        expression = Linear()
+        for piece in self.pieces:
+            if piece.region in regions:
+                expression.add(piece.variable, piece.pods[role])
+        return expression
+
+    def zero_pods(self, role: int, regions: Sequence[int] | set[int]) -> Linear:
+        """Pods of the i-th role without GPUs in these regions."""
+        expression = Linear()
+        for (number, region), variable in self.zeros.items():
+            if number == role and region in regions:
+                expression.add(variable)
+        return expression
+
+
+@dataclass
+class GroupVariables:
+    """Identical gangs that each take one piece on one node: counts say it all.
+
+    ``admits``: one boolean a gang, in the order in which they go (priority, age, name).
+    """
+
+    demands: tuple[Demand, ...]
+    gangs: tuple[Gang, ...]
+    admits: tuple[int, ...]
+    pieces: list[Piece] = field(default_factory=list)
+
+
+@dataclass
+class RegionFlow:
+    """Integer flow of a region's servers through packing states."""
+
+    starts: dict[int, int]
+    arcs: list[tuple[Arc, int]] = field(default_factory=list)
+    rests: dict[int, int] = field(default_factory=dict)
+
+
+@dataclass
+class Variables:
+    """All of it. ``siblings``: identical gangs placed one by one, in the order in which they go."""
+
+    gangs: list[GangVariables]
+    groups: list[GroupVariables]
+    flows: list[RegionFlow]
+    siblings: list[tuple[int, ...]]
+
+
+def create(
+    instance: Instance, program: Program, demands: Sequence[Demand], rooms: Sequence[Room],
+    pools: Pools,
+) -> Variables:
+    """Variables of every demand and every region."""
+    gangs: list[GangVariables] = []
+    groups: list[GroupVariables] = []
+    siblings: list[tuple[int, ...]] = []
+    wishes = _Wishes(instance, pools, rooms)
+    for members in _classes(instance, demands, pools):
+        first = members[0]
+        if local(instance, first[1], rides=pools.riding[first[0]]):
+            group = GroupVariables(
+                tuple(d for _, d in members),
+                tuple(instance.gangs[d.gang] for _, d in members),
+                tuple(program.boolean() for _ in members),
+            )
+            groups.append(group)
+            wishes.local(group)
+            continue
+        siblings.append(tuple(range(len(gangs), len(gangs) + len(members))))
+        for number, demand in members:
+            admit = program.boolean()
+            if not demand.possible:
+                program.fix(admit, 0)
+            variables = GangVariables(
+                number, demand, instance.gangs[demand.gang], admit, rides=pools.riding[number]
+            )
+            gangs.append(variables)
+            wishes.alone(program, variables)
+    flows = wishes.flows(program)
+    wishes.pieces(program)
+    return Variables(gangs, groups, flows, siblings)
+
+
+def _classes(
+    instance: Instance, demands: Sequence[Demand], pools: Pools
+) -> list[list[tuple[int, Demand]]]:
+    """Identical gangs together, each class in the order (priority, age, name) in which they go."""
+    classes: dict[object, list[tuple[int, Demand]]] = {}
+    for number, demand in enumerate(demands):
+        key = (identity(instance, demand), pools.riding[number])
+        classes.setdefault(key, []).append((number, demand))
+
+    def order(member: tuple[int, Demand]) -> tuple[int, int, int]:
+        gang = instance.gangs[member[1].gang]
+        return (-gang.priority, -instance.age(gang), member[1].gang)
+
+    return [sorted(members, key=order) for members in classes.values()]
+
+
+class _Wishes:
+    """Collects which vectors each demand may put on each region before the flow tells the set types."""
+
+    def __init__(self, instance: Instance, pools: Pools, rooms: Sequence[Room]) -> None:
+        self._instance = instance
+        self._pools = pools
+        self._most = [max(rooms[n].free_gpus for n in region.nodes) for region in pools.regions]
+        self._starts = [_starts(region, rooms) for region in pools.regions]
+        self._wanted: list[tuple[GangVariables | GroupVariables, Demand, Region, tuple[int, ...]]] = []
+        self._sizes: list[set[int]] = [set() for _ in pools.regions]
+        self._arcs: list[list[Arc]] = []
+
+    def local(self, group: GroupVariables) -> None:
+        self._gpu_pieces(group, group.demands[0], whole=True)
+
+    def alone(self, program: Program, variables: GangVariables) -> None:
+        self._gpu_pieces(variables, variables.demand, whole=False)
+        if variables.rides:
+            return
+        for position, role in enumerate(variables.demand.zero_roles):
+            for region in self._pools.regions:
+                if region.nodes[0] in role.nodes:
+                    variables.zeros[position, region.number] = program.integer(0, role.count)
+
+    def _gpu_pieces(
+        self, owner: GangVariables | GroupVariables, demand: Demand, *, whole: bool
+    ) -> None:
+        if not demand.gpu_roles:
+            return
+        for region in self._pools.regions:
+            most = self._most[region.number]
+            for pods in vectors(self._instance, demand, region, most, whole=whole):
+                self._wanted.append((owner, demand, region, pods))
+                self._sizes[region.number].add(_gpus(demand.gpu_roles, pods))
+
+    def flows(self, program: Program) -> list[RegionFlow]:
+        flows = []
+        for region, starts, sizes in zip(
+            self._pools.regions, self._starts, self._sizes, strict=True
+        ):
+            arcs = arcs_of(region, starts, sizes)
+            self._arcs.append(arcs)
+            servers = len(region.nodes)
+            flow = RegionFlow(dict(starts))
+            flow.arcs = [(arc, program.integer(0, servers)) for arc in arcs]
+            states = dict.fromkeys([*starts, *(arc.target for arc in arcs)])
+            flow.rests = {state: program.integer(0, servers) for state in states}
+            flows.append(flow)
+        return flows
+
+    def pieces(self, program: Program) -> None:
+        kinds: list[dict[int, dict[SetType, None]]] = []
+        for arcs in self._arcs:
+            by_size: dict[int, dict[SetType, None]] = {}
+            for arc in arcs:
+                by_size.setdefault(arc.kind.gpus, {})[arc.kind] = None
+            kinds.append(by_size)
+        for owner, demand, region, pods in self._wanted:
+            size = _gpus(demand.gpu_roles, pods)
+            for kind in kinds[region.number].get(size, {}):
+                most = self._most_of(owner, demand, region, pods)
+                owner.pieces.append(
+                    Piece(region.number, pods, kind, program.integer(0, most))
+                )
+
+    @staticmethod
+    def _most_of(
+        owner: GangVariables | GroupVariables, demand: Demand, region: Region, pods: tuple[int, ...]
+    ) -> int:
+        if isinstance(owner, GroupVariables):
+            return len(owner.demands)
+        by_role = min(
+            role.count // count
+            for role, count in zip(demand.gpu_roles, pods, strict=True)
+            if count
+        )
+        return min(len(region.nodes), by_role)
+
+
+def _gpus(roles: Sequence[RoleDemand], pods: Sequence[int]) -> int:
+    return sum(role.gpus * count for role, count in zip(roles, pods, strict=True))
+
+
+def _starts(region: Region, rooms: Sequence[Room]) -> dict[int, int]:
+    starts: dict[int, int] = {}
+    for n in region.nodes:
+        state = region.packing.state(rooms[n].mask, rooms[n].free_gpus)
+        starts[state] = starts.get(state, 0) + 1
+    return dict(sorted(starts.items()))

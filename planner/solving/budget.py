@@ -1,0 +1,56 @@
+"""How much effort is left: deterministic effort, the clock, and the wish to stop.
+
+Promises: everything ends; the first limit that stops a search is remembered as the plan's stoppedBy.
+One per run; handed to every engine call.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass, field
+
+from models.policy import SolveLimits
+from models.solution import StoppedBy
+
+SMALLEST = 1e-3
+"""Effort below which no engine is started."""
+
+
+@dataclass
+class Budget:
+    """``effort``: deterministic units used so far. ``stop``: set by a signal handler."""
+
+    limits: SolveLimits
+    stop: threading.Event = field(default_factory=threading.Event)
+    effort: float = 0.0
+    stopped_by: StoppedBy = "proof"
+    started: float = field(default_factory=time.monotonic)
+
+    def effort_left(self) -> float:
+        return max(0.0, self.limits.budget - self.effort)
+
+    def seconds_left(self) -> float:
+        return max(0.0, self.limits.time_limit_s - (time.monotonic() - self.started))
+
+    def spend(self, effort: float) -> None:
+        self.effort += effort
+
+    def exhausted(self) -> bool:
+        """Whether nothing more may be started; notes the reason the first time."""
+        if self.stopped_by in ("signal", "time"):
+            return True
+        if self.stop.is_set():
+            self.stopped_by = "signal"
+        elif self.seconds_left() <= 0:
+            self.stopped_by = "time"
+        elif self.effort_left() <= SMALLEST:
+            self.stopped_by = "budget"
+        else:
+            return False
+        return True
+
+    def cut(self) -> None:
+        """An engine ended without a proof: note which limit it was."""
+        if not self.exhausted():
+            self.stopped_by = "budget"

@@ -1,0 +1,100 @@
+"""Consecutive tiers fused into one objective, where that is exact.
+
+With integer tiers v1, v2, ... of ranges r1, r2, ..., maximising v1 x (r2+1)(r3+1)... + v2 x (r3+1)... + ...
+orders plans exactly as comparing the tiers one after another. Admission and waiting of many
+priorities are fused so, as long as the product stays small enough for the solver's arithmetic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import gcd
+
+from models.evaluating import Tier
+from models.placement.program import Linear, Program
+
+FUSED = ("kept", "admission", "waiting")
+LARGEST_PRODUCT = 1 << 44
+"""Largest value of a fused objective: exact in a double (2^53) with room for its bounds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One tier of a chunk: expression = low + unit x scaled, scaled in 0..span, times weight."""
+
+    position: int
+    expression: Linear
+    low: int
+    unit: int
+    span: int
+    weight: int
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """Tiers solved at once. ``objective`` is always maximised for several tiers."""
+
+    members: tuple[Member, ...]
+    objective: Linear
+    maximize: bool
+
+    def bounds(self, total: int, values: Sequence[int]) -> list[int]:
+        """Bound of each member given one of the objective and the members' values in a plan.
+
+        The bound of a later member holds for plans that keep the earlier ones at those values.
+        """
+        if len(self.members) == 1:
+            return [total]
+        left = total
+        bounds = []
+        for member, value in zip(self.members, values, strict=True):
+            scaled = min(member.span, left // member.weight)
+            bounds.append(member.low + member.unit * scaled)
+            left -= (value - member.low) // member.unit * member.weight
+        return bounds
+
+
+def next_chunk(
+    program: Program, tiers: Sequence[Tier], expressions: Sequence[Linear], first: int,
+    tops: Sequence[int],
+) -> Chunk:
+    """The chunk that starts at tier ``first``. ``tops``: the best value each tier can have at all."""
+    if tiers[first].family not in FUSED or tiers[first].tolerance:
+        return _single(tiers[first], first, expressions[first])
+    chosen: list[tuple[int, int, int, int]] = []
+    product = 1
+    for position in range(first, len(tiers)):
+        if tiers[position].family not in FUSED or tiers[position].tolerance:
+            break
+        expression = expressions[position]
+        low = program.bound_below(expression)
+        unit = gcd(*(c for c in expression.terms.values()), expression.constant - low) or 1
+        span = (tops[position] - low) // unit
+        if chosen and product * (span + 1) > LARGEST_PRODUCT:
+            break
+        product *= span + 1
+        chosen.append((position, low, unit, span))
+    if len(chosen) == 1:
+        return _single(tiers[first], first, expressions[first])
+    return _fuse(expressions, chosen)
+
+
+def _single(tier: Tier, position: int, expression: Linear) -> Chunk:
+    member = Member(position, expression, 0, 1, 0, 1)
+    return Chunk((member,), expression, tier.sense == "max")
+
+
+def _fuse(expressions: Sequence[Linear], chosen: Sequence[tuple[int, int, int, int]]) -> Chunk:
+    weights = [1]
+    for _, _, _, span in reversed(chosen[1:]):
+        weights.append(weights[-1] * (span + 1))
+    objective = Linear()
+    members = []
+    for (position, low, unit, span), weight in zip(chosen, reversed(weights), strict=True):
+        expression = expressions[position]
+        for variable, coefficient in expression.terms.items():
+            objective.add(variable, coefficient // unit * weight)
+        objective.constant += (expression.constant - low) // unit * weight
+        members.append(Member(position, expression, low, unit, span, weight))
+    return Chunk(tuple(members), objective, maximize=True)

@@ -1,0 +1,158 @@
+"""The door to OR-Tools: a Program and an objective in, a status, values and a bound out.
+
+Promises: ortools is imported here, when first used; every call has a deterministic and a clock limit;
+same program, seed and effort, same answer. Called by ``search``.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+from models.placement.program import UNBOUNDED, Linear, Program
+from planner.solving.budget import Budget
+
+if TYPE_CHECKING:
+    from ortools.sat.python import cp_model
+
+
+class Status(Enum):
+    OPTIMAL = "optimal"
+    FEASIBLE = "feasible"
+    INFEASIBLE = "infeasible"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """``values``: one integer a variable, empty without a solution. ``bound``: of the objective."""
+
+    status: Status
+    values: tuple[int, ...]
+    bound: int
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """What to optimise, and what earlier tiers require: (expression, at least, at most)."""
+
+    objective: Linear
+    maximize: bool
+    keep: tuple[tuple[Linear, int, int], ...] = ()
+
+
+def solver_name() -> str:
+    from importlib.metadata import version
+
+    return f"OR-Tools CP-SAT {version('ortools')}"
+
+
+def solve_exactly(
+    program: Program, goal: Goal, budget: Budget, effort: float, *,
+    hint: Sequence[int | None] = (), known_bound: int | None = None,
+    improved: Callable[[int, int], None] | None = None,
+) -> Answer:
+    """Solve with CP-SAT for at most ``effort`` units. ``known_bound``: a valid bound, given as a cap."""
+    from ortools.sat.python import cp_model
+
+    model = cp_model.CpModel()
+    _export(model.proto, program, goal, hint, known_bound)
+    solver = cp_model.CpSolver()
+    limits = budget.limits
+    solver.parameters.num_workers = limits.workers
+    solver.parameters.interleave_search = limits.workers > 1
+    solver.parameters.random_seed = limits.seed % (1 << 31)
+    solver.parameters.max_deterministic_time = effort
+    solver.parameters.max_time_in_seconds = max(0.05, budget.seconds_left())
+    status = _run(solver, model, budget, improved)
+    budget.spend(solver.response_proto.deterministic_time)
+    return _answer(cp_model, solver, status, program, goal)
+
+
+def _export(
+    proto: Any, program: Program, goal: Goal, hint: Sequence[int | None], known_bound: int | None
+) -> None:
+    for low, high in zip(program.lower, program.upper, strict=True):
+        proto.variables.add().domain.extend((low, high))
+    for row in program.rows:
+        _row(proto, row.variables, row.coefficients, row.low, row.high)
+    keep = list(goal.keep)
+    if known_bound is not None:
+        limits = (-UNBOUNDED, known_bound) if goal.maximize else (known_bound, UNBOUNDED)
+        keep.append((goal.objective, *limits))
+    for expression, low, high in keep:
+        terms = [(v, c) for v, c in expression.terms.items() if c]
+        low = low if low == -UNBOUNDED else low - expression.constant
+        high = high if high == UNBOUNDED else high - expression.constant
+        _row(proto, [v for v, _ in terms], [c for _, c in terms], low, high)
+    sign = -1 if goal.maximize else 1
+    for variable, coefficient in goal.objective.terms.items():
+        if coefficient:
+            proto.objective.vars.append(variable)
+            proto.objective.coeffs.append(sign * coefficient)
+    for variable, value in enumerate(hint):
+        if value is not None:
+            proto.solution_hint.vars.append(variable)
+            proto.solution_hint.values.append(value)
+
+
+def _row(proto: Any, variables: list[int], coefficients: list[int], low: int, high: int) -> None:
+    linear = proto.constraints.add().linear
+    linear.vars.extend(variables)
+    linear.coeffs.extend(coefficients)
+    linear.domain.extend((low, high))
+
+
+def _run(
+    solver: cp_model.CpSolver, model: cp_model.CpModel, budget: Budget,
+    improved: Callable[[int, int], None] | None,
+) -> Any:
+    """Run the solver with a watcher that ends it when the user wants to stop."""
+    from ortools.sat.python import cp_model
+
+    class Watch(cp_model.CpSolverSolutionCallback):
+        def on_solution_callback(self) -> None:
+            if improved is not None:
+                improved(round(self.objective_value), round(self.best_objective_bound))
+
+    done = threading.Event()
+
+    def watch() -> None:
+        while not done.wait(0.05):
+            if budget.stop.is_set():
+                solver.stop_search()
+                return
+
+    watcher = threading.Thread(target=watch, daemon=True)
+    watcher.start()
+    try:
+        return solver.solve(model, Watch() if improved is not None else None)
+    finally:
+        done.set()
+        watcher.join()
+
+
+def _answer(
+    cp_model: Any, solver: cp_model.CpSolver, status: Any, program: Program, goal: Goal
+) -> Answer:
+    sign = -1 if goal.maximize else 1
+    limit = program.bound_above if goal.maximize else program.bound_below
+    if status == cp_model.INFEASIBLE:
+        return Answer(Status.INFEASIBLE, (), limit(goal.objective))
+    if status == cp_model.MODEL_INVALID:
+        message = "the program handed to CP-SAT is invalid"
+        raise AssertionError(message)
+    response = solver.response_proto
+    bound = limit(goal.objective)
+    if response.inner_objective_lower_bound > -UNBOUNDED:
+        proven = sign * response.inner_objective_lower_bound + goal.objective.constant
+        bound = min(bound, proven) if goal.maximize else max(bound, proven)
+    if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
+        return Answer(Status.UNKNOWN, (), bound)
+    values = tuple(response.solution)
+    if status == cp_model.OPTIMAL:
+        return Answer(Status.OPTIMAL, values, goal.objective.value(values))
+    return Answer(Status.FEASIBLE, values, bound)
