@@ -53,7 +53,9 @@ def plan(
     ] = None,
     budget: Annotated[
         int | None,
-        typer.Option("--budget", min=1, metavar="N", help="Search effort; keeps plans equal."),
+        typer.Option(
+            "--budget", min=1, max=1_000_000, metavar="N", help="Search effort; keeps plans equal."
+        ),
     ] = None,
     time_limit: Annotated[
         str | None,

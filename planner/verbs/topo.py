@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import difflib
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, BinaryIO
 
 import typer
 
@@ -36,26 +36,31 @@ def topo(
 ) -> None:
     """Show a server model: its GPUs, links and NICs, and what every set of GPUs reaches."""
     console = console_of(context, color=color, log_format=log_format, debug=debug)
-    from planner.showing.topology import topology_text
+    from planner.showing import topology
 
-    console.data(topology_text(_find(model)))
+    for number, found in enumerate(_find(model, console.stdin)):
+        tables = [topology.facts(found), topology.links(found), topology.bandwidths(found)]
+        for table in tables:
+            if table is not None:
+                console.data("\n" if number or table is not tables[0] else "")
+                console.table(table)
 
 
-def _find(name: str) -> ServerModel:
-    """The model of that name or alias, or in that file. Raises MissingPathError, InputError."""
+def _find(name: str, stdin: BinaryIO | None) -> tuple[ServerModel, ...]:
+    """The model of that name or alias, or those in that file. Raises MissingPathError, InputError."""
     from models import catalogue
 
-    looks_like_a_file = name.lower().endswith(_FILES) or "/" in name
+    looks_like_a_file = name.lower().endswith(_FILES) or "/" in name or name == "-"
     if not looks_like_a_file:
         found = catalogue.find(name)
         if found is not None:
-            return found
+            return (found,)
     if looks_like_a_file or Path(name).is_file():
-        from planner.reading import read_server_model
+        from planner.model_files import read_models
 
-        return read_server_model(name)
-    names = [model.name for model in catalogue.server_models()]
+        return read_models(name, stdin)
+    names = sorted(model.name for model in catalogue.server_models())
     lower = {known.lower(): known for known in names}
     close = difflib.get_close_matches(name.lower(), lower, n=1, cutoff=0.5)
-    hint = f"did you mean {lower[close[0]]}?" if close else f"known: {', '.join(sorted(names))}"
+    hint = f"did you mean {lower[close[0]]}?" if close else f"the catalogue has {'; '.join(names)}"
     raise MissingPathError(Fault(f"no server model and no file is named {name}", hint))

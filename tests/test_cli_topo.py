@@ -1,0 +1,90 @@
+"""``gangplan topo``: server models by name, by alias and from files."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from conftest import RunCli
+
+from models import catalogue
+
+MESH = """
+name: four in a ring
+gpu: V100
+gpus: 4
+fabric: direct
+linkMBps: 20000
+linksPerGpu: 2
+matrix:
+- [X, NV1, SYS, NV1]
+- [NV1, X, NV1, SYS]
+- [SYS, NV1, X, NV1]
+- [NV1, SYS, NV1, X]
+"""
+
+
+def test_a_model_is_shown_by_name_and_by_alias(
+    cli: RunCli, golden: Callable[[str, str], None]
+) -> None:
+    by_name = cli("topo", "DGX-1 V100")
+    assert (by_name.code, by_name.err) == (0, "")
+    assert cli("topo", "dgx-1v") == by_name
+    golden("topo-dgx-1-v100.txt", by_name.out)
+
+
+def test_every_model_of_the_catalogue_is_shown(cli: RunCli) -> None:
+    for model in catalogue.server_models():
+        result = cli("topo", model.name)
+        assert (result.code, result.err) == (0, "")
+        assert re.match(rf"server model +{re.escape(model.name)}\n", result.out)
+
+
+def test_a_model_is_read_from_a_file_and_from_a_cluster(cli: RunCli, tmp_path: Path) -> None:
+    alone = tmp_path / "mesh.yaml"
+    alone.write_text(MESH, encoding="utf-8")
+    inline = "".join(f"    {line}\n" for line in MESH.strip().splitlines())
+    cluster = tmp_path / "cluster.yaml"
+    cluster.write_text(
+        "apiVersion: gangplan.dev/v1alpha1\nkind: Cluster\nmetadata: {name: c}\nspec:\n"
+        f"  serverModels:\n  -{inline[3:]}",
+        encoding="utf-8",
+    )
+    shown = cli("topo", str(alone))
+    assert (shown.code, shown.err) == (0, "")
+    # A ring of four single links carries one directed ring each way: 2 x 20,000 MB/s.
+    assert re.search(r"^ +4 +40,000 +2 ", shown.out, re.MULTILINE)
+    assert cli("topo", str(cluster)) == shown
+    assert cli("topo", "-", stdin=MESH.encode()) == shown
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("", "error: no server model in this file"),
+        ("- 1\n- 2\n", "error: no server model in this file"),
+        (MESH.replace("gpus: 4", "gpus: four"), ":4:7"),
+        (MESH.replace("X, NV1, SYS, NV1", "X, NV2, SYS, NV1"), "NV2"),
+        (MESH + "colour: red\n", "unknown field 'colour'"),
+        ("name: [", "error: "),
+    ],
+)
+def test_a_bad_file_is_65_with_its_place(
+    content: str, said: str, cli: RunCli, tmp_path: Path
+) -> None:
+    path = tmp_path / "model.yaml"
+    path.write_text(content, encoding="utf-8")
+    result = cli("topo", str(path))
+    assert (result.code, result.out) == (65, "")
+    assert f"  --> {path}" in result.err
+    assert said in result.err
+
+
+def test_a_name_that_finds_nothing_is_66_with_a_guess(cli: RunCli) -> None:
+    result = cli("topo", "dgx h10")
+    assert result.code == 66
+    assert "hint: did you mean DGX H100?" in result.err
+    assert cli("topo", "nope.yaml").code == 66
+    assert "the catalogue has" in cli("topo", "zzzzzz").err
