@@ -1,4 +1,4 @@
-"""Parts that the instance generators share: servers, the default mix, and room that fills up.
+"""Parts that the instance generators share: servers, instances, and room that fills up.
 
 Promises: data and integers only; no files, no solver; the same seed gives the same instance.
 Called by the generators in this folder.
@@ -7,7 +7,6 @@ Called by the generators in this folder.
 from __future__ import annotations
 
 import random
-from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
@@ -17,6 +16,7 @@ from models.gang import Gang, StandingPod
 from models.hardware import Nic, ServerModel
 from models.instance import Instance
 from models.policy import Policy
+from planner.reading.mixing import default_mix
 
 GIB = 1 << 30
 EPOCH = 1_790_000_000
@@ -85,33 +85,11 @@ def total_gpus(gang: Gang) -> int:
     return sum(role.max * role.gpus for role in gang.roles)
 
 
-def default_mix(cluster: Cluster, gangs: Iterable[Gang]) -> tuple[tuple[int, int], ...]:
-    """(GPUs, permille) of future requests: gangs by total GPUs, and one whole node a GPU model.
-
-    Permille by largest remainder, ties to the smaller size; ascending; sizes with 0 are left out.
-    """
-    counts = Counter(size for gang in gangs if (size := total_gpus(gang)) > 0)
-    whole: dict[str, int] = {}
-    for node in cluster.nodes:
-        if node.model is not None and node.gpus:
-            whole[node.model.gpu] = max(node.gpus, whole.get(node.model.gpu, 0))
-    counts.update(whole.values())
-    total = sum(counts.values())
-    if not total:
-        return ()
-    permille = {size: 1000 * counts[size] // total for size in sorted(counts)}
-    short = 1000 - sum(permille.values())
-    by_remainder = sorted(counts, key=lambda size: (-(1000 * counts[size] % total), size))
-    for size in by_remainder[:short]:
-        permille[size] += 1
-    return tuple((size, share) for size, share in permille.items() if share)
-
-
 def assemble(cluster: Cluster, gangs: Iterable[Gang], policy: Policy | None = None) -> Instance:
     """The Instance with gangs in order and the default mix written out."""
     ordered = tuple(sorted(gangs, key=lambda gang: gang.key))
     policy = policy or Policy()
-    return Instance(cluster, ordered, replace(policy, mix=default_mix(cluster, ordered)))
+    return Instance(cluster, ordered, replace(policy, mix=default_mix(ordered, cluster.nodes)))
 
 
 @dataclass

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.building import DGX1_V100, DGX_H100, GB200_TRAY, default_mix, total_gpus
+from benchmarks.building import DGX1_V100, DGX_H100, GB200_TRAY, total_gpus
 from benchmarks.instances import mesh, nvl72, planted, priorities, switched
 from benchmarks.run import misses
 from models.catalogue import find
-from models.cluster import Cluster, Node
-from models.gang import Gang, Role
 from models.hardware import ServerModel
 from models.instance import Instance
 
@@ -91,21 +89,6 @@ def test_only_the_number_of_priorities_differs_between_the_priority_cases() -> N
     # A larger priority among three is never a smaller one among three hundred.
     pairs = sorted((b.priority, a.priority) for a, b in zip(few.gangs, many.gangs, strict=True))
     assert [low for _, low in pairs] == sorted(low for _, low in pairs)
-
-
-def test_the_default_mix_counts_gangs_by_gpus_and_a_whole_node_a_gpu_model() -> None:
-    node = Node("n", DGX_H100, ())
-    gangs = [Gang("default", f"g{i}", (Role("w", n, n, 1, 1),)) for i, n in enumerate((1, 1, 2))]
-    gangs.append(Gang("default", "launcher", (Role("w", 1, 1, 1, 0),)))
-    # Sizes 1, 1, 2 and the whole node's 8: halves and quarters; the gang without GPUs is left out.
-    assert default_mix(Cluster("c", (), (node,)), gangs) == ((1, 500), (2, 250), (8, 250))
-
-
-def test_the_default_mix_gives_the_odd_permille_to_the_smaller_size() -> None:
-    node = Node("n", DGX_H100, ())
-    gangs = [Gang("default", f"g{n}", (Role("w", n, n, 1, 1),)) for n in (1, 2)]
-    # Three sizes of a third each: 333 and one permille left, all remainders equal.
-    assert default_mix(Cluster("c", (), (node,)), gangs) == ((1, 334), (2, 333), (8, 333))
 
 
 def test_figures_worse_than_expected_are_named() -> None:
