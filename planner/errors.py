@@ -19,6 +19,16 @@ class Fault:
     line: int | None = None
     column: int | None = None
 
+    def lines(self) -> list[str]:
+        """The fault as people see it, in at most three lines."""
+        lines = [f"error: {self.what}"]
+        if self.file is not None:
+            place = [self.file, *(str(n) for n in (self.line, self.column) if n is not None)]
+            lines.append(f"  --> {':'.join(place)}")
+        if self.hint is not None:
+            lines.append(f"hint: {self.hint}")
+        return lines
+
 
 class GangplanError(Exception):
     """An expected failure with one or more faults (a reader reports at most 20)."""

@@ -5,6 +5,26 @@ nothing is silently converted. Called by ``planner.reading``, the catalogue and 
 """
 
 from models.documents.base import API_VERSION, Complaint
+from models.documents.cluster import ClusterDocument, LevelDocument, NodeDocument, TaintDocument
+from models.documents.gang import GangDocument, PodDocument, RoleDocument
+from models.documents.plan import PlanDocument
+from models.documents.policy import PolicyDocument
 from models.documents.server import NicDocument, ServerModelDocument
+from models.documents.suggesting import suggestion
 
-__all__ = ["API_VERSION", "Complaint", "NicDocument", "ServerModelDocument"]
+__all__ = [
+    "API_VERSION",
+    "ClusterDocument",
+    "Complaint",
+    "GangDocument",
+    "LevelDocument",
+    "NicDocument",
+    "NodeDocument",
+    "PlanDocument",
+    "PodDocument",
+    "PolicyDocument",
+    "RoleDocument",
+    "ServerModelDocument",
+    "TaintDocument",
+    "suggestion",
+]

@@ -29,6 +29,7 @@ from models.quantities import (
     MAX_AMOUNT,
     MAX_DIGITS,
     Refused,
+    described,
     epoch_seconds,
     exact,
     quantity,
@@ -186,7 +187,9 @@ def _quantity(value: object) -> Fraction:
         if amount > MAX_AMOUNT:
             raise Refused("this quantity is too large", f"the most is {MAX_AMOUNT:,}")
         return amount
-    raise Refused("expected a quantity", "write it like 500m, 96, 1.5Gi or 2Ti")
+    raise Refused(
+        f"expected a quantity, not {described(value)}", "write it like 500m, 96, 1.5Gi or 2Ti"
+    )
 
 
 Quantity = Annotated[
@@ -207,10 +210,15 @@ def decimal_check(least: int, most: int) -> Callable[[object], Fraction]:
 
     def check(value: object) -> Fraction:
         if not isinstance(value, int | float | Decimal) or isinstance(value, bool):
-            raise Refused("expected a number", f"write a number from {least} to {most}, unquoted")
+            raise Refused(
+                f"expected a number, not {described(value)}",
+                f"write a number from {least} to {most}, unquoted",
+            )
         amount = exact(value)
         if not least <= amount <= most:
-            raise Refused("this number is out of range", f"it must be from {least} to {most}")
+            raise Refused(
+                f"{described(value)} is out of range", f"it must be from {least} to {most}"
+            )
         digits = significant_digits(amount)
         if digits is None or digits > MAX_DIGITS or amount.denominator > 10**MAX_DIGITS:
             raise Refused("this number has too many digits", f"the most is {MAX_DIGITS}")
@@ -227,7 +235,7 @@ def decimal_schema(least: int, most: int) -> WithJsonSchema:
 def _parsed(parse: Callable[[str], int], expected: str, hint: str) -> PlainValidator:
     def check(value: object) -> int:
         if not isinstance(value, str):
-            raise Refused(f"expected {expected}", hint)
+            raise Refused(f"expected {expected}, not {described(value)}", hint)
         return parse(value)
 
     return PlainValidator(check)

@@ -6,7 +6,10 @@ Called by everything that parses what people write.
 
 from __future__ import annotations
 
+from decimal import Decimal
+
 _SHOWN = 60
+_MAX_INTEGER_SHOWN = 10**20
 
 
 class Refused(ValueError):  # noqa: N818  # it is raised and read as a verb
@@ -27,3 +30,18 @@ def shown(text: object) -> str:
 
 def _escaped(character: str) -> str:
     return character.encode("unicode_escape").decode("ascii")
+
+
+def described(value: object) -> str:
+    """A value for a message, by its kind."""
+    if value is None:
+        return "nothing"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int):
+        return f"the number {value}" if abs(value) < _MAX_INTEGER_SHOWN else "an enormous number"
+    if isinstance(value, float | Decimal):
+        return f"the number {shown(str(value))[1:-1]}"
+    if isinstance(value, str):
+        return f"the text {shown(value)}"
+    return "a list" if isinstance(value, list | tuple) else "an object"

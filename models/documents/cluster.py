@@ -1,0 +1,246 @@
+"""The Cluster document: levels, inline server models, nodes and ranges of nodes.
+
+Promises: types by pydantic, contradictions inside the document by ``complaints``; what needs the
+catalogue or other documents is left to the reader's builder. Called by the readers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from fractions import Fraction
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, Field, PlainValidator
+
+from models.documents.base import (
+    ApiVersion,
+    Complaint,
+    Document,
+    HostRange,
+    LabelKey,
+    LabelValue,
+    Many,
+    Mapped,
+    Name,
+    Quantity,
+    ShortName,
+    Title,
+    decimal_check,
+    decimal_schema,
+    whole,
+)
+from models.documents.server import MAX_GPUS, GpuIndex, NicDocument, ServerModelDocument
+from models.documents.suggesting import suggestion
+from models.hardware import slug
+from models.quantities import MAX_AMOUNT, hosts, shown
+
+MAX_LEVELS = 10
+MAX_OVERSUBSCRIPTION = 10_000
+NODE_LEVEL = "node"
+HOSTNAME_LABEL = "kubernetes.io/hostname"
+
+Oversubscription = Annotated[
+    Fraction,
+    PlainValidator(decimal_check(1, MAX_OVERSUBSCRIPTION)),
+    decimal_schema(1, MAX_OVERSUBSCRIPTION),
+]
+Effect = Literal["NoSchedule", "PreferNoSchedule", "NoExecute"]
+
+
+def _expandable(pattern: str) -> str:
+    hosts(pattern)  # refuses malformed and exploding ranges; makes no name yet
+    return pattern
+
+
+class LevelDocument(Document):
+    """One topology level."""
+
+    name: ShortName = Field(description="Level name; `node` is reserved")
+    label: LabelKey | None = Field(
+        default=None, description="Node label that names the domain of this level"
+    )
+    oversubscription: Oversubscription = Field(
+        default=Fraction(1), description="Divides the bandwidth that crosses domains; at least 1"
+    )
+    nvlink: bool = Field(default=False, description="Its domains share one NVLink fabric")
+
+
+class TaintDocument(Document):
+    """A Kubernetes taint; PreferNoSchedule is ignored."""
+
+    key: LabelKey
+    value: LabelValue = ""
+    effect: Effect
+
+
+class NodeDocument(Document):
+    """One server, or a range of equal servers."""
+
+    name: Annotated[HostRange, AfterValidator(_expandable)] = Field(
+        description="Name or host range such as gpu-[01-16,20]; several brackets: all combinations"
+    )
+    model: Title | None = Field(
+        default=None, description="Server model by name or alias; absent: a node without GPUs"
+    )
+    domains: Mapped[str, Name] = Field(
+        default={}, description="Short name of its domain at each level"
+    )
+    allocatable: Mapped[LabelKey, Quantity] = Field(
+        default={}, description="What pods may use of each resource; absent: not limiting"
+    )
+    unschedulable: bool = Field(default=False, description="Cordoned")
+    ready: bool = True
+    unhealthy_gpus: Many[GpuIndex] = Field(default=(), description="Indices of its sick GPUs")
+    unknown_unhealthy: Annotated[int, whole(0, MAX_GPUS)] = Field(
+        default=0, description="So many more of its GPUs are sick, nobody knows which"
+    )
+    labels: Mapped[LabelKey, LabelValue] = Field(default={}, description="Kubernetes labels")
+    taints: Many[TaintDocument] = ()
+    nics: Many[NicDocument] | None = Field(
+        default=None, description="Its own NICs, in place of its model's"
+    )
+
+    def complaints(self, levels: Mapping[str, str | None]) -> Iterator[Complaint]:
+        """Contradictions with itself and with the levels (name -> label); paths start at the node."""
+        for level, value in self.domains.items():
+            if level == NODE_LEVEL:
+                yield Complaint(
+                    ("domains", level),
+                    "`node` is no domain to be named: every node is its own",
+                    f"remove it; levels: {', '.join(levels) or 'none'}",
+                    at_key=True,
+                )
+            elif level not in levels:
+                yield Complaint(
+                    ("domains", level),
+                    f"unknown level {shown(level)}",
+                    suggestion(level, levels, "levels"),
+                    at_key=True,
+                )
+            else:
+                yield from self._label(level, levels[level], value)
+        yield from self._unnamed_domains(levels)
+        yield from resource_complaints(self.allocatable, ("allocatable",))
+        for i, gpu in enumerate(self.unhealthy_gpus):
+            if gpu in self.unhealthy_gpus[:i]:
+                yield Complaint(("unhealthyGpus", i), f"GPU {gpu} is listed twice", "list it once")
+
+    def _label(self, level: str, label: str | None, value: str) -> Iterator[Complaint]:
+        own = self.labels.get(label) if label is not None else None
+        if label is not None and own is not None and own != value:
+            yield Complaint(
+                ("labels", label),
+                f"the label says {shown(own)}, domains say {shown(value)} at level {level}",
+                "remove the label: it is implied by the domain",
+            )
+
+    def _unnamed_domains(self, levels: Mapping[str, str | None]) -> Iterator[Complaint]:
+        for level, label in levels.items():
+            if label in self.labels and level not in self.domains:
+                yield Complaint(
+                    ("labels", label),
+                    f"the label of level {level} without a domain at that level",
+                    f"write domains: {{{level}: {self.labels[label]}}}",
+                )
+
+
+def resource_complaints(
+    amounts: Mapping[str, Fraction], path: tuple[str | int, ...]
+) -> Iterator[Complaint]:
+    """GPUs are counted by themselves; cpu is kept in millicores, which must stay within bounds."""
+    for resource, amount in amounts.items():
+        if resource.endswith("/gpu"):
+            yield Complaint(
+                (*path, resource),
+                f"{shown(resource)} among the resources",
+                "GPUs come from the server model, and a role asks for them with `gpus`",
+                at_key=True,
+            )
+        elif resource == "cpu" and amount * 1000 > MAX_AMOUNT:
+            yield Complaint((*path, resource), "this quantity is too large", "check the unit")
+
+
+class ClusterSpec(Document):
+    """Levels widest first, server models beside the shipped catalogue, nodes."""
+
+    levels: Many[LevelDocument] = Field(
+        default=(), description="Topology levels, widest first; `node` is implied", max_length=10
+    )
+    server_models: Many[ServerModelDocument] = Field(
+        default=(), description="Additions to the shipped catalogue"
+    )
+    nodes: Many[NodeDocument] = ()
+
+
+class ClusterMetadata(Document):
+    """Name and identity of a cluster."""
+
+    name: Name
+    uid: Name | None = Field(default=None, description="uid of the namespace kube-system")
+
+
+class ClusterDocument(Document):
+    """A cluster, or a part of one: several Cluster documents are merged."""
+
+    api_version: ApiVersion
+    kind: Literal["Cluster"]
+    metadata: ClusterMetadata
+    spec: ClusterSpec
+
+    def complaints(self) -> Iterator[Complaint]:
+        """Contradictions inside the document; paths start at its top."""
+        yield from self._levels()
+        slugs: dict[str, str] = {}
+        for i, model in enumerate(self.spec.server_models):
+            for fault in model.complaints():
+                path = ("spec", "serverModels", i, *fault.path)
+                yield Complaint(path, fault.what, fault.hint, fault.at_key)
+            for text in dict.fromkeys(slug(name) for name in (model.name, *model.aliases)):
+                if text in slugs:
+                    yield Complaint(
+                        ("spec", "serverModels", i, "name"),
+                        f"server models {shown(slugs[text])} and {shown(model.name)}"
+                        f" are both found as {shown(text)}",
+                        "rename one, or remove an alias",
+                    )
+                slugs.setdefault(text, model.name)
+        levels = {level.name: level.label for level in self.spec.levels}
+        for i, node in enumerate(self.spec.nodes):
+            for fault in node.complaints(levels):
+                yield Complaint(
+                    ("spec", "nodes", i, *fault.path), fault.what, fault.hint, fault.at_key
+                )
+
+    def _levels(self) -> Iterator[Complaint]:
+        names: set[str] = set()
+        labels: set[str] = set()
+        for i, level in enumerate(self.spec.levels):
+            path = ("spec", "levels", i)
+            if level.name == NODE_LEVEL:
+                yield Complaint(
+                    (*path, "name"), "the level `node` is reserved", "it is implied; remove it"
+                )
+            if level.name in names:
+                yield Complaint(
+                    (*path, "name"), f"two levels are named {shown(level.name)}", "rename one"
+                )
+            if level.label is not None and level.label in labels:
+                yield Complaint(
+                    (*path, "label"), f"two levels have the label {shown(level.label)}",
+                    "a label names the domains of one level",
+                )  # fmt: skip
+            if level.label == HOSTNAME_LABEL:
+                yield Complaint(
+                    (*path, "label"), "this label names nodes, not a level above them", "remove it"
+                )
+            names.add(level.name)
+            labels.add(level.label or "")
+
+
+__all__ = [
+    "ClusterDocument",
+    "LevelDocument",
+    "NodeDocument",
+    "TaintDocument",
+    "resource_complaints",
+]

@@ -1,0 +1,290 @@
+"""The Gang document: roles, topology rules, elastic range, and the pods that exist.
+
+Promises: types by pydantic, contradictions inside the gang by ``complaints``; levels, nodes and
+other gangs are the builder's matter. Called by the readers.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from fractions import Fraction
+from typing import Annotated, Literal
+
+from pydantic import Discriminator, Field, PlainValidator, Tag
+
+from models.documents.base import (
+    ApiVersion,
+    Complaint,
+    Document,
+    Duration,
+    LabelKey,
+    LabelValue,
+    Many,
+    Mapped,
+    Name,
+    Path,
+    Quantity,
+    ShortName,
+    Time,
+    Title,
+    decimal_check,
+    decimal_schema,
+    whole,
+)
+from models.documents.cluster import resource_complaints
+from models.documents.server import GpuIndex
+from models.documents.suggesting import suggestion
+from models.quantities import shown
+
+MAX_PODS = 1_000_000
+"""Most pods of one gang."""
+
+MAX_GPUS_A_POD = 100_000
+MAX_PRIORITY = 2_000_000_000
+
+Share = Annotated[Fraction, PlainValidator(decimal_check(0, 1)), decimal_schema(0, 1)]
+LevelName = Annotated[str, Field(description="`node` or a level of the cluster")]
+Count = Annotated[int, whole(1, MAX_PODS)]
+
+
+class ReplicaRange(Document):
+    """Elastic: min, min + step, ... not above max pods."""
+
+    min: Count
+    max: Count
+    step: Count = 1
+
+
+def _form(value: object) -> str:
+    return "range" if isinstance(value, dict | ReplicaRange) else "count"
+
+
+Replicas = Annotated[
+    Annotated[Count, Tag("count")] | Annotated[ReplicaRange, Tag("range")], Discriminator(_form)
+]
+
+
+class RoleTopology(Document):
+    """Where pods go: all in one domain of `required`, rather in one of `preferred`."""
+
+    required: LevelName | None = None
+    preferred: LevelName | None = None
+
+
+class GangTopology(RoleTopology):
+    """The same for all pods of the gang, with the least share of the ideal bandwidth."""
+
+    min_bandwidth_share: Share | None = Field(
+        default=None, description="Wait rather than run below this share of the ideal bandwidth"
+    )
+
+
+class SliceDocument(Document):
+    """Pods with equal floor(index / size) share one domain of `required`."""
+
+    size: Count
+    required: LevelName
+
+
+class TolerationDocument(Document):
+    """A Kubernetes toleration."""
+
+    key: LabelKey | Literal[""] = ""
+    operator: Literal["Equal", "Exists"] = "Equal"
+    value: LabelValue = ""
+    effect: Literal["", "NoSchedule", "PreferNoSchedule", "NoExecute"] = ""
+
+
+class RoleDocument(Document):
+    """Pods of one kind within a gang."""
+
+    name: ShortName
+    replicas: Replicas = Field(description="How many pods, or {min, max, step}")
+    gpus: Annotated[int, whole(0, MAX_GPUS_A_POD)] = Field(
+        description="Whole GPUs a pod; 0 for a launcher"
+    )
+    requests: Mapped[LabelKey, Quantity] = Field(default={}, description="Other resources, a pod")
+    topology: RoleTopology = RoleTopology()
+    slice: SliceDocument | None = None
+    node_selector: Mapped[LabelKey, LabelValue] = Field(
+        default={}, description="Labels its nodes must have"
+    )
+    tolerations: Many[TolerationDocument] = ()
+    model: Title | None = Field(default=None, description="A GPU model or a server model")
+    mix_models: bool = Field(default=False, description="Its pods may run on several GPU models")
+
+    @property
+    def span(self) -> tuple[int, int, int]:
+        """(min, max, step) of its pod count."""
+        if isinstance(self.replicas, int):
+            return self.replicas, self.replicas, 1
+        return self.replicas.min, self.replicas.max, self.replicas.step
+
+    def complaints(self) -> Iterator[Complaint]:
+        """Contradictions inside the role; paths start at the role."""
+        least, most, _ = self.span
+        if least > most:
+            yield Complaint(
+                ("replicas", "min"), f"min {least} is above max {most}", "swap them, or raise max"
+            )
+        yield from resource_complaints(self.requests, ("requests",))
+        if "pods" in self.requests:
+            yield Complaint(
+                ("requests", "pods"), "pods cannot be requested", "every pod takes one; remove it",
+                at_key=True,
+            )  # fmt: skip
+        for i, toleration in enumerate(self.tolerations):
+            path: Path = ("tolerations", i)
+            if toleration.operator == "Exists" and toleration.value:
+                yield Complaint(
+                    (*path, "value"), "Exists takes no value", "remove it, or use operator: Equal"
+                )
+            if toleration.operator == "Equal" and not toleration.key:
+                yield Complaint(
+                    path, "a toleration without a key tolerates everything or nothing",
+                    "add a key, or operator: Exists to tolerate everything",
+                )  # fmt: skip
+
+
+class Communication(Document):
+    """How its GPUs talk; `none`: no bandwidth is counted, other patterns count as all-reduce."""
+
+    pattern: ShortName = "all-reduce"
+    weight: Annotated[int, whole(0, 1000)] = 1
+
+
+class GangSpec(Document):
+    """What the gang asks for."""
+
+    queue: Title | None = None
+    priority: Annotated[int, whole(-MAX_PRIORITY, MAX_PRIORITY)] = Field(
+        default=0, description="Larger goes first"
+    )
+    submitted_at: Time | None = None
+    expected_duration: Duration | None = None
+    preemptible: bool = Field(default=False, description="May be stopped for a higher priority")
+    movable: bool = Field(default=False, description="May be restarted elsewhere")
+    topology: GangTopology = GangTopology()
+    roles: Many[RoleDocument] = Field(min_length=1)
+    communication: Communication = Communication()
+
+
+class PodDocument(Document):
+    """A pod that exists: with a node it runs, without it waits."""
+
+    name: Name | None = Field(default=None, description="Absent: <gang>-<role>-<index>")
+    uid: Name | None = None
+    role: str
+    index: Annotated[int, whole(0, MAX_PODS - 1)]
+    node: Name | None = None
+    gpus: Many[GpuIndex] | None = Field(
+        default=None,
+        description="GPUs it holds; null: as many as its role says, nobody knows which",
+    )
+    mode: Literal["gate", "binding"] | None = Field(
+        default=None, description="How a waiting pod can be started"
+    )
+
+
+class GangStatus(Document):
+    """Pods of the gang that exist."""
+
+    pods: Many[PodDocument] = ()
+
+
+class GangMetadata(Document):
+    """Name of a gang."""
+
+    name: Name
+    namespace: Name = "default"
+
+
+class GangDocument(Document):
+    """A gang: all its pods start together or none does."""
+
+    api_version: ApiVersion
+    kind: Literal["Gang"]
+    metadata: GangMetadata
+    spec: GangSpec
+    status: GangStatus = GangStatus()
+
+    def pod_name(self, pod: PodDocument) -> str:
+        """The name the pod goes by."""
+        return pod.name or f"{self.metadata.name}-{pod.role}-{pod.index}"
+
+    def level_names(self) -> Iterator[tuple[Path, str]]:
+        """Every level the gang names, with its place."""
+        for field in ("required", "preferred"):
+            if (level := getattr(self.spec.topology, field)) is not None:
+                yield ("spec", "topology", field), level
+        for i, role in enumerate(self.spec.roles):
+            path: Path = ("spec", "roles", i)
+            for field in ("required", "preferred"):
+                if (level := getattr(role.topology, field)) is not None:
+                    yield (*path, "topology", field), level
+            if role.slice is not None:
+                yield (*path, "slice", "required"), role.slice.required
+
+    def complaints(self) -> Iterator[Complaint]:
+        """Contradictions inside the gang; paths start at its top."""
+        roles: dict[str, RoleDocument] = {}
+        for i, role in enumerate(self.spec.roles):
+            path: Path = ("spec", "roles", i)
+            if role.name in roles:
+                yield Complaint(
+                    (*path, "name"), f"two roles are named {shown(role.name)}", "rename one"
+                )
+            roles.setdefault(role.name, role)
+            for fault in role.complaints():
+                yield Complaint((*path, *fault.path), fault.what, fault.hint, fault.at_key)
+        if (pods := sum(role.span[1] for role in self.spec.roles)) > MAX_PODS:
+            yield Complaint(
+                ("spec", "roles"), f"{pods:,} pods in one gang", f"the most is {MAX_PODS:,}"
+            )
+        yield from self._pods(roles)
+
+    def _pods(self, roles: dict[str, RoleDocument]) -> Iterator[Complaint]:
+        slots: dict[tuple[str, int], int] = {}
+        for i, pod in enumerate(self.status.pods):
+            path: Path = ("status", "pods", i)
+            role = roles.get(pod.role)
+            if role is None:
+                yield Complaint(
+                    (*path, "role"), f"unknown role {shown(pod.role)}",
+                    suggestion(pod.role, roles, "roles"),
+                )  # fmt: skip
+                continue
+            if (pod.role, pod.index) in slots:
+                yield Complaint(
+                    (*path, "index"),
+                    f"two pods are {pod.role} {pod.index} of gang {shown(self.metadata.name)}",
+                    "give each its own index",
+                )
+            slots.setdefault((pod.role, pod.index), i)
+            yield from self._pod(path, pod, role)
+
+    def _pod(self, path: Path, pod: PodDocument, role: RoleDocument) -> Iterator[Complaint]:
+        if pod.index >= role.span[1]:
+            yield Complaint(
+                (*path, "index"),
+                f"index {pod.index} of role {shown(role.name)}, which has {role.span[1]} pods",
+                f"indices are 0 to {role.span[1] - 1}",
+            )
+        if pod.gpus is None:
+            return
+        if pod.node is None and pod.gpus:
+            yield Complaint((*path, "gpus"), "a waiting pod holds no GPUs", "add its node")
+        elif len(pod.gpus) != role.gpus and pod.node is not None:
+            yield Complaint(
+                (*path, "gpus"),
+                f"{len(pod.gpus)} GPUs held, but role {shown(role.name)} asks for {role.gpus}",
+                f"list {role.gpus} of them, or null where nobody knows which",
+            )
+        for gpu, times in Counter(pod.gpus).items():
+            if times > 1:
+                last = max(i for i, other in enumerate(pod.gpus) if other == gpu)
+                yield Complaint((*path, "gpus", last), f"GPU {gpu} is listed twice", "list it once")
+
+
+__all__ = ["GangDocument", "PodDocument", "RoleDocument"]

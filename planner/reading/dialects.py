@@ -1,0 +1,145 @@
+"""Documents sorted by kind: Lists unwrapped, each compact kind typed, anything else refused.
+
+Promises: every document is either typed or reported. Another family of documents is another entry
+here. Called by ``planner.reading``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from models.documents import (
+    API_VERSION,
+    ClusterDocument,
+    GangDocument,
+    PolicyDocument,
+    suggestion,
+)
+from models.quantities import described, shown
+from planner.errors import Fault
+from planner.reading.composing import Path
+from planner.reading.findings import Finding, Findings
+from planner.reading.parsing import parse
+from planner.reading.sources import Source
+from planner.reading.validating import Entry, validate
+
+KINDS = ("Cluster", "Gang", "Policy")
+MAX_LISTS = 8
+"""Deepest List in a List."""
+
+
+@dataclass(slots=True)
+class Documents:
+    """Every typed document, and whether any could not be used at all."""
+
+    findings: Findings
+    clusters: list[Entry[ClusterDocument]] = field(default_factory=list)
+    gangs: list[Entry[GangDocument]] = field(default_factory=list)
+    policies: list[Entry[PolicyDocument]] = field(default_factory=list)
+    unusable: set[str] = field(default_factory=set)
+
+    def lose_all(self) -> None:
+        """A text could not be read: it may have held anything."""
+        self.unusable.update(KINDS)
+
+    def read(self, source: Source) -> None:
+        """Add every document of a text."""
+        composed = parse(source)
+        for fault in composed.faults:
+            self.findings.malformed(source, fault)
+        if composed.faults:
+            self.lose_all()
+        if not composed.faults and all(tree is None for tree in composed.documents):
+            hint = f"write a {KINDS[0]}, {KINDS[1]} or {KINDS[2]} into it, or remove it"
+            self.findings.fault(Fault("no document in this file", hint, source.name, 1, 1))
+        for number, tree in enumerate(composed.documents):
+            if tree is not None:  # `---` with nothing below it
+                for path, document in self._unwrapped(source, tree, (number,), 0):
+                    self._typed(source, path, document)
+
+    def _unwrapped(
+        self, source: Source, tree: object, path: Path, depth: int
+    ) -> Iterator[tuple[Path, dict[str, object]]]:
+        """The document, or those of the List that it is."""
+        if not isinstance(tree, dict):
+            what = f"expected a document with apiVersion and kind, not {described(tree)}"
+            hint = "put documents in a `kind: List`, or between `---`"
+            self._fault(source, path, what, hint)
+        elif tree.get("kind") != "List":
+            yield path, tree
+        elif self._is_list(source, tree, path, depth):
+            for i, item in enumerate(tree["items"]):
+                yield from self._unwrapped(source, item, (*path, "items", i), depth + 1)
+
+    def _is_list(self, source: Source, tree: dict[str, object], path: Path, depth: int) -> bool:
+        for name in tree:
+            if name not in ("apiVersion", "kind", "metadata", "items"):
+                what = f"unknown field {shown(name)} in a List"
+                hint = suggestion(name, ("apiVersion", "kind", "metadata", "items"), "fields")
+                self._fault(source, (*path, name), what, hint, at_key=True)
+        if tree.get("apiVersion") not in ("v1", API_VERSION):
+            at = (*path, "apiVersion") if "apiVersion" in tree else path
+            self._fault(source, at, "a List needs apiVersion v1", "write apiVersion: v1")
+        if not isinstance(tree.get("items"), list):
+            at = (*path, "items") if "items" in tree else path
+            self._fault(source, at, "a List needs its documents in `items`", "write items: [...]")
+            return False
+        if depth >= MAX_LISTS:
+            self._fault(source, path, f"more than {MAX_LISTS} Lists in one another", "unwrap them")
+            return False
+        return True
+
+    def _typed(self, source: Source, path: Path, tree: dict[str, object]) -> None:
+        kind = tree.get("kind")
+        version = tree.get("apiVersion")
+        if kind not in KINDS:
+            what, hint = _unknown(tree)
+            at = (*path, "kind") if "kind" in tree else path
+            self._fault(source, at, what, hint)
+            if not isinstance(kind, str):
+                self.lose_all()
+            return
+        if version != API_VERSION:
+            at = (*path, "apiVersion") if "apiVersion" in tree else path
+            what = (
+                f"apiVersion: {described(version)} is not read for kind {kind}"
+                if "apiVersion" in tree
+                else f"a {kind} without apiVersion"
+            )
+            self._fault(source, at, what, f"write apiVersion: {API_VERSION}")
+            tree = {**tree, "apiVersion": API_VERSION}
+        self._validated(source, path, tree, str(kind))
+
+    def _validated(self, source: Source, path: Path, tree: dict[str, object], kind: str) -> None:
+        if kind == "Cluster":
+            cluster = validate(ClusterDocument, tree, source, path, self.findings)
+            self.clusters += [cluster] if cluster else []
+            self.unusable.update(() if cluster else (kind,))
+        elif kind == "Gang":
+            gang = validate(GangDocument, tree, source, path, self.findings)
+            self.gangs += [gang] if gang else []
+        else:
+            policy = validate(PolicyDocument, tree, source, path, self.findings)
+            self.policies += [policy] if policy else []
+
+    def _fault(
+        self, source: Source, path: Path, what: str, hint: str | None, *, at_key: bool = False
+    ) -> None:
+        self.findings.add(Finding(source, path, what, hint, at_key))
+
+
+def _unknown(tree: dict[str, object]) -> tuple[str, str]:
+    """(what, hint) for a document of no kind that is read."""
+    kind, version = tree.get("kind"), tree.get("apiVersion")
+    kinds = f"{', '.join(KINDS)} of {API_VERSION}, and List"
+    if "kind" not in tree:
+        return "a document without kind", f"kinds: {kinds}"
+    if kind == "Plan":
+        return "a Plan is no input", "look at it with gangplan show, check it with gangplan verify"
+    if not isinstance(kind, str):
+        return f"kind: expected text, not {described(kind)}", f"kinds: {kinds}"
+    if version is None or version == API_VERSION:
+        return f"unknown kind {shown(kind)}", suggestion(kind, (*KINDS, "List"), "kinds")
+    what = f"kind {shown(kind)} of {shown(str(version))} is not read"
+    return what, f"kinds: {kinds}"

@@ -1,0 +1,223 @@
+"""Gang documents to Gangs: level names to indices, pods to nodes and bit masks.
+
+Promises: every level, node and GPU a gang names exists, or is reported; no GPU is held twice.
+Called by the builder.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from models.cluster import Node
+from models.documents import GangDocument, PodDocument, RoleDocument, suggestion
+from models.documents.cluster import NODE_LEVEL
+from models.documents.server import out_of_range
+from models.gang import Gang, Role, StandingPod, Toleration
+from models.quantities import requested, shown
+from planner.reading.composing import Path
+from planner.reading.nodes import Merged
+from planner.reading.validating import Entry
+
+GangEntry = Entry[GangDocument]
+
+
+@dataclass(slots=True)
+class GangReader:
+    """Turns gangs into dense form against one cluster, and watches what they share."""
+
+    merged: Merged
+    levels: dict[str, int] = field(init=False)
+    positions: dict[str, int] = field(init=False)
+    gangs: dict[tuple[str, str], GangEntry] = field(default_factory=dict)
+    pod_names: dict[tuple[str, str], str] = field(default_factory=dict)
+    pod_uids: dict[str, str] = field(default_factory=dict)
+    prefixes: dict[tuple[str, str], str] = field(default_factory=dict)
+    held: dict[tuple[int, int], str] = field(default_factory=dict)
+    unknown: dict[int, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        cluster = self.merged.cluster
+        self.levels = {level.name: i for i, level in enumerate(cluster.levels)}
+        self.levels[NODE_LEVEL] = cluster.node_level
+        self.positions = {node.name: i for i, node in enumerate(cluster.nodes)}
+
+    def read(self, entries: Sequence[GangEntry]) -> tuple[Gang, ...]:
+        """Every gang, by (namespace, name)."""
+        gangs = [gang for entry in entries if (gang := self._gang(entry)) is not None]
+        return tuple(sorted(gangs, key=lambda gang: gang.key))
+
+    def _gang(self, entry: GangEntry) -> Gang | None:
+        document = entry.document
+        key = (document.metadata.namespace, document.metadata.name)
+        if key in self.gangs:
+            where = self.gangs[key].source.name
+            what = f"two gangs are named {shown('/'.join(key))}; the other is in {where}"
+            entry.fault(("metadata", "name"), what, "rename one, or put it in another namespace")
+            return None
+        self.gangs[key] = entry
+        # What was cut out of the document has been reported; its absence is nobody's fault.
+        sound = not entry.lost
+        if sound:
+            entry.complain(document.complaints())
+            self._planned_names(entry)
+        self._check_levels(entry)
+        roles = {role.name: i for i, role in enumerate(document.spec.roles)}
+        pods = tuple(
+            self._pod(entry, ("status", "pods", i), pod, roles[pod.role])
+            for i, pod in enumerate(document.status.pods)
+            if pod.role in roles
+        )
+        return self._built(document, pods)
+
+    def _check_levels(self, entry: GangEntry) -> None:
+        if not self.merged.levels_known:
+            return
+        for path, level in entry.document.level_names():
+            if level not in self.levels:
+                what = f"unknown level {shown(level)}"
+                entry.fault(path, what, suggestion(level, self.levels, "levels"))
+
+    def _planned_names(self, entry: GangEntry) -> None:
+        """Pods to come are named gang-role-index: two gangs may not arrive at one name."""
+        namespace, name = entry.document.metadata.namespace, entry.document.metadata.name
+        for i, role in enumerate(entry.document.spec.roles):
+            prefix = (namespace, f"{name}-{role.name}")
+            other = self.prefixes.setdefault(prefix, name)
+            if other != name:
+                entry.fault(
+                    ("spec", "roles", i, "name"),
+                    f"its pods and those of gang {shown(other)} would both be named"
+                    f" {shown(prefix[1] + '-0')}",
+                    "rename the gang or the role",
+                )
+
+    def _pod(self, entry: GangEntry, path: Path, pod: PodDocument, role: int) -> StandingPod:
+        name = entry.document.pod_name(pod)
+        owner = f"pod {shown(name)}"
+        namespace = entry.document.metadata.namespace
+        if (namespace, name) in self.pod_names:
+            what = f"two pods are named {shown(name)} in namespace {shown(namespace)}"
+            entry.fault((*path, "name" if pod.name else "index"), what, "rename one")
+        self.pod_names[namespace, name] = owner
+        if pod.uid is not None:
+            if pod.uid in self.pod_uids:
+                what = (
+                    f"two pods have the uid {shown(pod.uid)}: {self.pod_uids[pod.uid]} and {owner}"
+                )
+                entry.fault((*path, "uid"), what, "a uid is one pod's")
+            self.pod_uids[pod.uid] = owner
+        node = self._node(entry, path, pod)
+        document = entry.document.spec.roles[role]
+        mask = None
+        if node is not None:
+            mask = self._gpus(entry, path, pod, document, node)
+        return StandingPod(name, role, pod.index, pod.uid, node, mask, pod.mode)
+
+    def _node(self, entry: GangEntry, path: Path, pod: PodDocument) -> int | None:
+        if pod.node is None:
+            return None
+        position = self.positions.get(pod.node)
+        if position is None and self.merged.whole:
+            what = (
+                f"pod {shown(entry.document.pod_name(pod))} runs on unknown node {shown(pod.node)}"
+            )
+            hint = suggestion(pod.node, self.positions, "nodes")
+            entry.fault((*path, "node"), what, hint)
+        return position
+
+    def _gpus(
+        self, entry: GangEntry, path: Path, pod: PodDocument, role: RoleDocument, position: int
+    ) -> int | None:
+        """Mask of the GPUs a running pod holds; None where nobody knows which."""
+        node = self.merged.cluster.nodes[position]
+        if role.gpus > node.gpus and node.model is not None and not entry.lost:
+            what = f"role {shown(role.name)} asks for {role.gpus} GPUs, but node {shown(node.name)}"
+            hint = f"the pod cannot run there as written: {node.model.name} has {node.gpus}"
+            entry.fault((*path, "node"), f"{what} has {node.gpus}", hint)
+            return None
+        if role.gpus and node.model is None:
+            self._no_model(entry, path, node)
+            return None
+        if pod.gpus is None:
+            if role.gpus:
+                self._count_unknown(entry, path, role.gpus, position)
+            return None if role.gpus else 0
+        for i, gpu in enumerate(pod.gpus):
+            if gpu >= node.gpus:
+                entry.complain(iter((out_of_range((*path, "gpus", i), gpu, node.gpus),)))
+            elif (other := self.held.get((position, gpu))) is not None:
+                what = f"GPU {gpu} of node {shown(node.name)} is also held by {other}"
+                entry.fault((*path, "gpus", i), what, "a GPU belongs to at most one pod")
+        owner = f"pod {shown(entry.document.pod_name(pod))}"
+        for gpu in pod.gpus:
+            self.held[position, gpu] = owner
+        self._count_unknown(entry, path, 0, position)
+        return sum(1 << gpu for gpu in set(pod.gpus))
+
+    def _no_model(self, entry: GangEntry, path: Path, node: Node) -> None:
+        merged_entry, number = self.merged.places[node.name]
+        if merged_entry.document.spec.nodes[number].model is None:
+            what = f"node {shown(node.name)} has no GPUs for this pod"
+            entry.fault((*path, "node"), what, "give the node its `model`")
+
+    def _count_unknown(self, entry: GangEntry, path: Path, more: int, position: int) -> None:
+        """Known and unknown GPUs together are no more than the node has."""
+        self.unknown[position] = self.unknown.get(position, 0) + more
+        node = self.merged.cluster.nodes[position]
+        unknown = self.unknown[position]
+        known = sum((position, gpu) in self.held for gpu in range(node.gpus))
+        if unknown and known + unknown > node.gpus:
+            entry.fault(
+                (*path, "node"),
+                f"pods hold {known + unknown} GPUs of node {shown(node.name)}, which has {node.gpus}",
+                "check the pods of this node",
+            )
+
+    def _built(self, document: GangDocument, pods: tuple[StandingPod, ...]) -> Gang:
+        spec = document.spec
+        return Gang(
+            namespace=document.metadata.namespace,
+            name=document.metadata.name,
+            roles=tuple(self._role(role) for role in spec.roles),
+            priority=spec.priority,
+            queue=spec.queue,
+            submitted_at=spec.submitted_at,
+            expected_duration_s=spec.expected_duration,
+            preemptible=spec.preemptible,
+            movable=spec.movable,
+            required=self._level(spec.topology.required),
+            preferred=self._level(spec.topology.preferred),
+            min_bandwidth_share=spec.topology.min_bandwidth_share,
+            pattern=spec.communication.pattern,
+            weight=spec.communication.weight,
+            pods=tuple(sorted(pods, key=lambda pod: (pod.role, pod.index))),
+        )
+
+    def _level(self, name: str | None) -> int | None:
+        return None if name is None else self.levels.get(name)
+
+    def _role(self, role: RoleDocument) -> Role:
+        least, most, step = role.span
+        return Role(
+            name=role.name,
+            min=least,
+            max=most,
+            step=step,
+            gpus=role.gpus,
+            elastic=not isinstance(role.replicas, int),
+            requests=tuple(
+                (resource, requested(resource, role.requests[resource]))
+                for resource in sorted(role.requests)
+            ),
+            required=self._level(role.topology.required),
+            preferred=self._level(role.topology.preferred),
+            slice_size=role.slice.size if role.slice else None,
+            slice_level=self._level(role.slice.required) if role.slice else None,
+            node_selector=tuple(sorted(role.node_selector.items())),
+            tolerations=tuple(
+                Toleration(t.key, t.operator, t.value, t.effect) for t in role.tolerations
+            ),
+            model=role.model,
+            mix_models=role.mix_models,
+        )

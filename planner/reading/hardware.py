@@ -1,0 +1,73 @@
+"""Server models by name: those written in the input beside those of the shipped catalogue.
+
+Promises: a slug finds one model; the catalogue is opened only when a name is not inline.
+Called by the builder.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from models.documents import ClusterDocument, suggestion
+from models.hardware import ServerModel, slug
+from models.quantities import shown
+from planner.reading.validating import Entry
+
+Find = Callable[[str], ServerModel | None]
+
+
+def shipped(name: str) -> ServerModel | None:
+    """A model of the catalogue."""
+    from models import catalogue  # opened only when something asks for it
+
+    return catalogue.find(name)
+
+
+def nothing(_: str) -> ServerModel | None:
+    """The catalogue of an instance that is complete in itself."""
+    return None
+
+
+@dataclass(slots=True)
+class Hardware:
+    """Models known to one reading. ``find``: the catalogue behind the inline ones."""
+
+    find: Find
+    inline: dict[str, ServerModel] = field(default_factory=dict)
+    incomplete: bool = False
+
+    def add(self, entry: Entry[ClusterDocument]) -> None:
+        """Register the inline models of a Cluster; report those that clash."""
+        if entry.lacks("spec", "serverModels"):
+            self.incomplete = True
+        for i, document in enumerate(entry.document.spec.server_models):
+            if document.complaints():
+                self.incomplete = True
+                continue
+            model = document.to_server_model()
+            for text in model.slugs:
+                other = self.inline.get(text) or self.find(text)
+                if other is not None and other != model:
+                    entry.fault(
+                        ("spec", "serverModels", i, "name"),
+                        f"server model {shown(model.name)} differs from {shown(other.name)},"
+                        f" which is also found as {shown(text)}",
+                        "give it another name",
+                    )
+                    break
+                self.inline.setdefault(text, model)
+
+    def model(self, name: str) -> ServerModel | None:
+        """The model of a name or alias, inline first."""
+        return self.inline.get(slug(name)) or self.find(name)
+
+    def hint(self, name: str) -> str:
+        """What a name that finds nothing may have meant."""
+        names = {model.name for model in self.inline.values()}
+        if self.find is shipped:
+            from models import catalogue  # as in shipped()
+
+            for model in catalogue.server_models():
+                names.update((model.name, *model.aliases))
+        return suggestion(name, names, "server models")

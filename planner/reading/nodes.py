@@ -1,0 +1,193 @@
+"""Cluster documents to one Cluster: levels agreed, ranges expanded, nodes sorted.
+
+Promises: every node of every document once; what clashes is reported at its second place.
+Called by the builder.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from models.cluster import Cluster, Level, Node, Taint
+from models.documents import ClusterDocument, NodeDocument
+from models.documents.server import nic_complaints, out_of_range
+from models.hardware import ServerModel
+from models.quantities import MAX_NAMES, host_count, hosts, offered, shown
+from planner.reading.composing import Path
+from planner.reading.hardware import Hardware
+from planner.reading.validating import Entry
+
+Place = tuple[Entry[ClusterDocument], int]
+
+
+@dataclass(slots=True)
+class Merged:
+    """The one cluster, and where each node was written: entry and position in its nodes.
+
+    ``whole``: no node was lost to a fault; ``levels_known``: the levels are those meant.
+    """
+
+    cluster: Cluster
+    places: dict[str, Place] = field(default_factory=dict)
+    whole: bool = True
+    levels_known: bool = True
+
+
+def merge(entries: Sequence[Entry[ClusterDocument]], hardware: Hardware) -> Merged:
+    """One Cluster of all documents; needs at least one."""
+    for entry in entries:
+        complaints = entry.document.complaints()
+        if entry.lacks("spec", "levels"):
+            complaints = (c for c in complaints if "domains" not in c.path)
+        entry.complain(complaints)
+        hardware.add(entry)
+    levels = _levels(entries)
+    nodes: dict[str, Node] = {}
+    places: dict[str, Place] = {}
+    total = 0
+    whole = True
+    for entry in entries:
+        whole = whole and not entry.lacks("spec", "nodes")
+        for i, document in enumerate(entry.document.spec.nodes):
+            total += host_count(document.name)
+            if total > MAX_NAMES:
+                what, hint = f"more than {MAX_NAMES:,} nodes", "narrow the ranges"
+                entry.fault(("spec", "nodes", i, "name"), what, hint)
+                return Merged(_cluster(entries, levels, {}), {}, whole=False)
+            _expand(document, (entry, i), levels, hardware, nodes, places)
+    known = not any(entry.lacks("spec", "levels") for entry in entries)
+    return Merged(_cluster(entries, levels, nodes), places, whole, known)
+
+
+def _cluster(
+    entries: Sequence[Entry[ClusterDocument]], levels: tuple[Level, ...], nodes: dict[str, Node]
+) -> Cluster:
+    """The first name in sort order; one uid at most."""
+    uid: str | None = None
+    for entry in entries:
+        own = entry.document.metadata.uid
+        if own is not None and uid is not None and own != uid:
+            what = f"this cluster is {shown(own)}, another document's is {shown(uid)}"
+            entry.fault(("metadata", "uid"), what, "plan one cluster at a time")
+        uid = uid or own
+    name = min(entry.document.metadata.name for entry in entries)
+    return Cluster(name, levels, tuple(nodes[key] for key in sorted(nodes)), uid)
+
+
+def _levels(entries: Sequence[Entry[ClusterDocument]]) -> tuple[Level, ...]:
+    """The levels of the first document, which all the others must repeat."""
+    first: tuple[Level, ...] | None = None
+    for entry in entries:
+        own = tuple(
+            Level(level.name, level.label, level.oversubscription, level.nvlink)
+            for level in entry.document.spec.levels
+        )
+        if entry.lacks("spec", "levels"):
+            continue
+        if first is not None and own != first:
+            names = ", ".join(level.name for level in first) or "none"
+            entry.fault(
+                ("spec", "levels"),
+                "these levels differ from those of another Cluster",
+                f"Clusters are merged: repeat its levels ({names}), labels and rates exactly",
+            )
+        first = own if first is None else first
+    return first or ()
+
+
+def _expand(  # one entry of the input, and what it goes into
+    document: NodeDocument,
+    place: Place,
+    levels: tuple[Level, ...],
+    hardware: Hardware,
+    nodes: dict[str, Node],
+    places: dict[str, Place],
+) -> None:
+    """Add every node that one entry stands for."""
+    entry, i = place
+    at: Path = ("spec", "nodes", i)
+    model = _model(document, entry, at, hardware)
+    node = _node(document, model, levels)
+    for name in hosts(document.name):
+        if name in places:
+            other, j = places[name]
+            where = other.document.spec.nodes[j].name
+            entry.fault(
+                (*at, "name"),
+                f"node {shown(name)} stands in the input twice"
+                + (f", also in {shown(where)}" if where != name else ""),
+                "rename it, or narrow the range",
+            )
+            return
+        places[name] = place
+        nodes[name] = _named(node, name)
+
+
+def _named(node: Node, name: str) -> Node:
+    """A copy under another name; ``dataclasses.replace`` takes three times as long."""
+    return Node(
+        name, node.model, node.domains, node.allocatable, node.labels, node.taints, node.nics,
+        node.unschedulable, node.ready, node.unhealthy, node.unknown_unhealthy,
+    )  # fmt: skip
+
+
+def _model(
+    document: NodeDocument, entry: Entry[ClusterDocument], at: Path, hardware: Hardware
+) -> ServerModel | None:
+    """The node's server model; reports a name that finds none, and what the model contradicts."""
+    if document.model is None:
+        if not entry.lacks(*at):
+            _without_gpus(document, entry, at)
+        return None
+    model = hardware.model(document.model)
+    if model is None:
+        if not hardware.incomplete:
+            what = f"unknown server model {shown(document.model)}"
+            entry.fault((*at, "model"), what, hardware.hint(document.model))
+        return None
+    if model.matrix is None and model.fabric != "nvswitch":
+        what = f"the link matrix of {shown(model.name)} is not known"
+        entry.fault((*at, "model"), what, "write a model of your own, with its `matrix`")
+    for j, gpu in enumerate(document.unhealthy_gpus):
+        if gpu >= model.gpus:
+            entry.complain(iter((out_of_range((*at, "unhealthyGpus", j), gpu, model.gpus),)))
+    healthy = model.gpus - len(set(document.unhealthy_gpus))
+    if document.unknown_unhealthy > healthy:
+        entry.fault(
+            (*at, "unknownUnhealthy"),
+            f"{document.unknown_unhealthy} unknown sick GPUs among {healthy}",
+            f"{model.name} has {model.gpus}, less those in unhealthyGpus",
+        )
+    for fault in nic_complaints(document.nics or (), model.gpus):
+        entry.fault((*at, "nics", *fault.path), fault.what, fault.hint)
+    return model
+
+
+def _without_gpus(document: NodeDocument, entry: Entry[ClusterDocument], at: Path) -> None:
+    if document.unhealthy_gpus or document.unknown_unhealthy:
+        field_ = "unhealthyGpus" if document.unhealthy_gpus else "unknownUnhealthy"
+        what = "sick GPUs on a node without a server model"
+        entry.fault((*at, field_), what, "add `model`, or remove this", at_key=True)
+    for fault in nic_complaints(document.nics or (), 0):
+        entry.fault((*at, "nics", *fault.path), fault.what, fault.hint)
+
+
+def _node(document: NodeDocument, model: ServerModel | None, levels: tuple[Level, ...]) -> Node:
+    """The node of an entry, under the entry's own name."""
+    return Node(
+        name=document.name,
+        model=model,
+        domains=tuple(document.domains.get(level.name) for level in levels),
+        allocatable=tuple(
+            (resource, offered(resource, document.allocatable[resource]))
+            for resource in sorted(document.allocatable)
+        ),
+        labels=tuple(sorted(document.labels.items())),
+        taints=tuple(Taint(t.key, t.value, t.effect) for t in document.taints),
+        nics=None if document.nics is None else tuple(nic.to_nic() for nic in document.nics),
+        unschedulable=document.unschedulable,
+        ready=document.ready,
+        unhealthy=sum(1 << gpu for gpu in set(document.unhealthy_gpus)),
+        unknown_unhealthy=document.unknown_unhealthy,
+    )
