@@ -79,7 +79,10 @@ class Pricing:
         if change.gpus < 2 or not change.pods:
             return Speed(None, None)
         parts = self._parts(change)
-        return Speed(_unless_unknown(self._reached, parts), _unless_unknown(self._ideal, parts))
+        return Speed(
+            _unless_unknown(lambda: self._reached(parts)),
+            _unless_unknown(lambda: self._ideal(parts, change.gpus)),
+        )
 
     def _parts(self, change: Change) -> list[_Part]:
         known: dict[int, int] = {}
@@ -172,8 +175,7 @@ class Pricing:
             return nics_MBps(model, part.node.nics, part.known)
         return min(nics_MBps(model, part.node.nics, mask) for mask in _typical_sets(part))
 
-    def _ideal(self, parts: Sequence[_Part]) -> Fraction | None:
-        count = sum(part.count for part in parts)
+    def _ideal(self, parts: Sequence[_Part], count: int) -> Fraction:
         models = {id(part.node.model): _model(part) for part in parts}
         return min(ideal_on(model, count) for model in models.values())
 
@@ -231,11 +233,9 @@ def _typical_sets(part: _Part) -> Iterator[int]:
                 )
 
 
-def _unless_unknown(
-    price: Callable[[Sequence[_Part]], Fraction | None], parts: Sequence[_Part]
-) -> Fraction | None:
+def _unless_unknown(price: Callable[[], Fraction | None]) -> Fraction | None:
     """A rate that is not known is no fault of a gang that stays: it has no bandwidth then."""
     try:
-        return price(parts)
+        return price()
     except UnknownRate:
         return None

@@ -108,7 +108,7 @@ def gpu_indices(form: Form, value: object, where: str, gpus: int) -> tuple[int, 
     """A list of GPU indices, each once, each below ``gpus``, ascending."""
     items = form.items(value, where)
     if len(items) > max(gpus, 0):
-        form.fault(where, f"names {len(items)} GPUs of {gpus}")
+        form.fault(where, f"names {len(items)} GPUs of {gpus}", rule="reference")
         return ()
     indices = [form.integer(item, f"{where}[{i}]", 0) for i, item in enumerate(items)]
     if any(index >= gpus for index in indices):

@@ -1,0 +1,282 @@
+"""Plan documents built by hand for the tests of the judge: plain dicts, no reader, no solver.
+
+Promises: ``busy_plan`` states figures worked out by hand below; ``sealed`` writes digests anew,
+``restated`` also every figure and tier value that follows from the pods. Called by tests/test_checking_*.
+"""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import json
+from typing import Any
+
+from models.checking import derive, figures
+
+Doc = dict[str, Any]
+
+API = "gangplan.dev/v1alpha1"
+
+V100_LINKS = [
+    ["X", "NV1", "NV1", "NV2", "NV2", "SYS", "SYS", "SYS"],
+    ["NV1", "X", "NV2", "NV1", "SYS", "NV2", "SYS", "SYS"],
+    ["NV1", "NV2", "X", "NV2", "SYS", "SYS", "NV1", "SYS"],
+    ["NV2", "NV1", "NV2", "X", "SYS", "SYS", "SYS", "NV1"],
+    ["NV2", "SYS", "SYS", "SYS", "X", "NV1", "NV1", "NV2"],
+    ["SYS", "NV2", "SYS", "SYS", "NV1", "X", "NV2", "NV1"],
+    ["SYS", "SYS", "NV1", "SYS", "NV1", "NV2", "X", "NV2"],
+    ["SYS", "SYS", "SYS", "NV1", "NV2", "NV1", "NV2", "X"],
+]
+"""DGX-1 V100: two quads and eight double links, as nvidia-smi prints it."""
+
+
+def dgx(name: str = "DGX H100", gpus: int = 8, gbps: int = 400, **more: object) -> Doc:
+    """Switched: 18 x 20,600 = 370,800 MB/s; one NIC a GPU of ``gbps``, 8 x 400 Gb/s = 400,000 MB/s."""
+    model = {
+        "name": name,
+        "aliases": [],
+        "vendor": "NVIDIA",
+        "gpu": "H100",
+        "gpus": gpus,
+        "fabric": "nvswitch",
+        "matrix": None,
+        "linkMBps": 20600,
+        "linksPerGpu": 18,
+        "pcieMBps": 40000,
+        "sysMBps": 10000,
+        "nics": [{"name": f"mlx5_{g}", "gbps": gbps, "gpus": [g]} for g in range(gpus)],
+        "nvlinkDomainNodes": 1,
+        "sources": [],
+        "confidence": "sourced",
+    }
+    return model | more
+
+
+def mesh(name: str = "DGX-1 V100") -> Doc:
+    """No switch: 20,000 MB/s a link; two 100 Gb/s NICs, one a socket."""
+    return {
+        "name": name,
+        "aliases": ["DGX-1 Volta"],
+        "vendor": "NVIDIA",
+        "gpu": "V100",
+        "gpus": 8,
+        "fabric": "direct",
+        "matrix": copy.deepcopy(V100_LINKS),
+        "linkMBps": 20000,
+        "linksPerGpu": 6,
+        "pcieMBps": 10000,
+        "sysMBps": 10000,
+        "nics": [
+            {"name": "ib0", "gbps": 100, "gpus": [0, 1, 2, 3]},
+            {"name": "ib1", "gbps": 100, "gpus": [4, 5, 6, 7]},
+        ],
+        "nvlinkDomainNodes": 1,
+    }
+
+
+def level(name: str, oversubscription: float = 1, *, nvlink: bool = False) -> Doc:
+    return {
+        "name": name,
+        "label": f"example.com/{name}",
+        "oversubscription": oversubscription,
+        "nvlink": nvlink,
+    }
+
+
+def node(name: str, model: str | None, place: str = "", **more: object) -> Doc:
+    """``place``: short names of its domains at block and rack, such as ``b1/r1``."""
+    short = [part for part in place.split("/") if part]
+    return {
+        "name": name,
+        "model": model,
+        "domains": dict(zip(("block", "rack"), short, strict=False)),
+        "allocatable": {},
+        "unschedulable": False,
+        "ready": True,
+        "unknownUnhealthy": 0,
+        "unhealthyGpus": [],
+        "labels": {},
+        "taints": [],
+        "nics": None,
+    } | more
+
+
+def cluster(models: list[Doc], nodes: list[Doc], levels: list[Doc] | None = None) -> Doc:
+    return {
+        "apiVersion": API,
+        "kind": "Cluster",
+        "metadata": {"name": "by-hand"},
+        "spec": {
+            "levels": [level("block"), level("rack")] if levels is None else levels,
+            "serverModels": models,
+            "nodes": nodes,
+        },
+    }
+
+
+def role(name: str = "worker", replicas: object = 1, gpus: int = 1, **more: object) -> Doc:
+    return {
+        "name": name,
+        "replicas": replicas,
+        "gpus": gpus,
+        "requests": {},
+        "topology": {"required": None, "preferred": None},
+        "slice": None,
+        "nodeSelector": {},
+        "tolerations": [],
+        "model": None,
+        "mixModels": False,
+    } | more
+
+
+def standing(of: str, node: str, gpus: list[int] | None, index: int = 0, **more: object) -> Doc:
+    """A pod that runs."""
+    pod = {"name": f"{of}-worker-{index}", "role": "worker", "index": index}
+    return pod | {"node": node, "gpus": gpus} | more
+
+
+def gang(name: str, *roles: Doc, pods: tuple[Doc, ...] = (), **spec: object) -> Doc:
+    return {
+        "apiVersion": API,
+        "kind": "Gang",
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {
+            "queue": None,
+            "priority": 0,
+            "submittedAt": None,
+            "expectedDuration": None,
+            "preemptible": False,
+            "movable": False,
+            "topology": {"required": None, "preferred": None, "minBandwidthShare": None},
+            "roles": list(roles) or [role()],
+            "communication": {"pattern": "all-reduce", "weight": 1},
+        }
+        | spec,
+        "status": {"pods": list(pods)},
+    }
+
+
+def policy(**spec: object) -> Doc:
+    names = [
+        "admission",
+        "waiting",
+        "disruption",
+        "preference",
+        "bandwidth",
+        "growth",
+        "span",
+        "stranded",
+    ]
+    return {
+        "apiVersion": API,
+        "kind": "Policy",
+        "metadata": {"name": "default"},
+        "spec": {
+            "objectives": [{"name": name, "tolerance": 0} for name in names],
+            "mix": {"1": 1000},
+            "minBandwidthShare": 0,
+            "gpuBinding": "exact",
+            "nodeSelector": {},
+            "solve": {"budget": 60, "timeLimit": "120s", "workers": 2, "seed": 0},
+        }
+        | spec,
+    }
+
+
+Place = tuple[str, "list[int] | None"]
+
+
+def decided(name: str, decision: str, *places: Place, role: str = "worker", why: str = "") -> Doc:
+    """An entry of ``spec.gangs``: pod i of one role on ``places[i]`` = (node, GPUs)."""
+    pods = [
+        {"name": f"{name}-{role}-{i}", "role": role, "index": i, "node": where, "gpus": gpus}
+        for i, (where, gpus) in enumerate(places)
+    ]
+    return {
+        "namespace": "default",
+        "name": name,
+        "decision": decision,
+        "pods": pods,
+        "bandwidthMBps": None,
+        "share": None,
+        "domains": None,
+        "reason": {"code": why, "message": f"{name}: {why}"} if why else None,
+    }
+
+
+def tier(name: str, value: int, sense: str = "max") -> Doc:
+    """A tier that is solved and proven."""
+    bounds = {"value": value, "best": value, "bound": value}
+    return {"name": name, "sense": sense, **bounds, "gap": 0.0, "proof": "exact"}
+
+
+def document(
+    clusters: Doc, gangs: list[Doc], decisions: list[Doc], rules: Doc | None = None
+) -> Doc:
+    """A whole plan, figures and tiers still unstated: see ``restated``."""
+    return {
+        "apiVersion": API,
+        "kind": "Plan",
+        "metadata": {
+            "name": "by-hand",
+            "createdAt": "2026-11-20T10:00:00Z",
+            "generator": "gangplan 0",
+        },
+        "instance": {"cluster": clusters, "gangs": gangs, "policy": rules or policy()},
+        "spec": {"gangs": decisions},
+        "status": {
+            "outcome": "optimal",
+            "objectives": [],
+            "search": {"solver": "by hand", "seed": 0, "stoppedBy": "proof"},
+            "digests": {"instance": "sha256:", "spec": "sha256:"},
+        },
+    }
+
+
+def sealed(plan: Doc) -> Doc:
+    """The same document with digests that fit; changes it in place."""
+    for part in ("instance", "spec"):
+        text = json.dumps(plan[part], sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+        sum_ = hashlib.sha256(text.encode()).hexdigest()
+        plan["status"]["digests"][part] = f"sha256:{sum_}"
+    return plan
+
+
+def restated(plan: Doc) -> Doc:
+    """The same document with every figure and tier value that follows from its pods."""
+    derived = figures(plan)
+    for entry in plan["spec"]["gangs"]:
+        found = derived[entry["namespace"], entry["name"]]
+        entry["bandwidthMBps"] = found.bandwidth
+        entry["share"] = found.share
+        entry["domains"] = found.domains
+    plan["status"]["objectives"] = [
+        tier(name, value, "min" if name in ("disruption", "span", "stranded") else "max")
+        for name, value in derive(plan).items()
+    ]
+    return sealed(plan)
+
+
+def made(clusters: Doc, gangs: list[Doc], decisions: list[Doc], rules: Doc | None = None) -> Doc:
+    """A whole plan, restated."""
+    return restated(document(clusters, gangs, decisions, rules))
+
+
+def entry(plan: Doc, name: str) -> Doc:
+    """What the plan says of a gang."""
+    return next(e for e in plan["spec"]["gangs"] if e["name"] == name)
+
+
+def wanted(plan: Doc, name: str) -> Doc:
+    """The gang's own document in the instance."""
+    return next(g for g in plan["instance"]["gangs"] if g["metadata"]["name"] == name)
+
+
+def server(plan: Doc, name: str) -> Doc:
+    """A node's document in the instance."""
+    return next(n for n in plan["instance"]["cluster"]["spec"]["nodes"] if n["name"] == name)
+
+
+def objective(plan: Doc, name: str) -> Doc:
+    """What the plan says of a tier."""
+    return next(t for t in plan["status"]["objectives"] if t["name"] == name)

@@ -1,0 +1,312 @@
+"""Hostile plan documents: whatever they hold, the judge answers with violations and never raises."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from plan_busy import busy_plan
+from plan_documents import (
+    Doc,
+    cluster,
+    decided,
+    dgx,
+    entry,
+    gang,
+    made,
+    node,
+    restated,
+    role,
+    sealed,
+    wanted,
+)
+
+from models.checking import RULES, check, derive
+
+
+def nested(depth: int) -> list[Any]:
+    value: list[Any] = []
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+def circular() -> Doc:
+    value: Doc = {}
+    value["self"] = value
+    return value
+
+
+def nasty() -> list[Any]:
+    """Fresh ones each time: a document may be changed inside them."""
+    return [
+        None,
+        True,
+        False,
+        0,
+        1,
+        -1,
+        2**31,
+        2**63,
+        10**5000,
+        -(10**5000),
+        0.5,
+        -0.0,
+        1e308,
+        5e-324,
+        float("nan"),
+        float("inf"),
+        "",
+        "x" * 10000,
+        "\x1b[31mred",
+        "\ud800",
+        "h1",
+        "node",
+        "1e999999999",
+        "1e99",
+        "²",
+        "9999-99-99T99:99:99Z",
+        "0000-01-01T00:00:00Z",
+        [],
+        [[]],
+        [0],
+        list(range(2000)),
+        [None],
+        {},
+        {"": None},
+        {1: 2, "a": 3},
+        {"size": 1, "required": "rack"},
+        {"min": 1, "max": 2**62, "step": 2**62},
+        (1, 2),
+        b"bytes",
+        {1, 2},
+        object(),
+        nested(3),
+        nested(3_000),
+        circular(),
+    ]
+
+
+NASTY = range(len(nasty()))
+
+
+def paths(value: object, prefix: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """Every place in a document."""
+    found = [prefix] if prefix else []
+    items = (
+        value.items()
+        if isinstance(value, dict)
+        else enumerate(value)
+        if isinstance(value, list)
+        else ()
+    )
+    for key, item in items:
+        found += paths(item, (*prefix, key))
+    return found
+
+
+PATHS = paths(busy_plan())
+
+
+def put(plan: Doc, path: tuple[Any, ...], value: object) -> None:
+    holder: Any = plan
+    for step in path[:-1]:
+        holder = holder[step]
+    holder[path[-1]] = value
+
+
+def judged(plan: Doc) -> set[str]:
+    """Rules broken; the judge must not raise, and must use its own names."""
+    found = check(plan)
+    rules = {violation.rule for violation in found}
+    assert rules <= RULES.keys()
+    for violation in found:
+        assert violation.message
+        assert violation.message.isprintable()
+        assert len(violation.message) < 2000
+    return rules
+
+
+@settings(max_examples=400, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.data())
+def test_any_value_anywhere_is_judged(data: st.DataObject) -> None:
+    plan = busy_plan()
+    for _ in range(data.draw(st.integers(1, 3))):
+        path = data.draw(st.sampled_from(PATHS))
+        try:
+            put(plan, path, nasty()[data.draw(st.sampled_from(NASTY))])
+        except (KeyError, IndexError, TypeError):  # an earlier change took the place away
+            continue
+    judged(plan)
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.sampled_from(PATHS), st.sampled_from(PATHS))
+def test_any_part_in_any_other_place_is_judged(
+    source: tuple[Any, ...], target: tuple[Any, ...]
+) -> None:
+    plan, other = busy_plan(), busy_plan()
+    value: Any = other
+    for step in source:
+        value = value[step]
+    put(plan, target, value)
+    judged(plan)
+
+
+@pytest.mark.parametrize("path", [p for p in PATHS if isinstance(p[-1], str)][::3], ids=str)
+def test_a_field_left_out_never_raises(path: tuple[Any, ...]) -> None:
+    plan: Any = busy_plan()
+    holder = plan
+    for step in path[:-1]:
+        holder = holder[step]
+    del holder[path[-1]]
+    judged(plan)
+
+
+@pytest.mark.parametrize("which", NASTY)
+def test_a_document_that_is_no_plan_is_a_fault_of_form(which: int) -> None:
+    assert judged(nasty()[which]) == {"form"}
+
+
+FORM: list[tuple[str, tuple[Any, ...], Any]] = [
+    ("another version", ("apiVersion",), "gangplan.dev/v2"),
+    ("another kind", ("kind",), "Plot"),
+    ("no time", ("metadata", "createdAt"), "yesterday"),
+    ("a field nobody knows in the instance", ("instance", "extra"), {}),
+    ("a field nobody knows in a gang", ("instance", "gangs", 0, "spec", "colour"), "red"),
+    ("a misspelt rule", ("instance", "gangs", 0, "spec", "topology"), {"requird": "rack"}),
+    ("a policy without a mix", ("instance", "policy", "spec", "mix"), None),
+    ("a mix of words", ("instance", "policy", "spec", "mix"), {"one": 1000}),
+    ("a mix with a leading zero", ("instance", "policy", "spec", "mix"), {"08": 1000}),
+    ("an unknown objective", ("instance", "policy", "spec", "objectives", 0, "name"), "beauty"),
+    ("an objective twice", ("instance", "policy", "spec", "objectives", 1, "name"), "admission"),
+    (
+        "a tolerance of nothing",
+        ("instance", "policy", "spec", "objectives", 0, "tolerance"),
+        float("nan"),
+    ),
+    ("a share above one", ("instance", "policy", "spec", "minBandwidthShare"), 1.01),
+    (
+        "oversubscription below one",
+        ("instance", "cluster", "spec", "levels", 0, "oversubscription"),
+        0.99,
+    ),
+    ("a level called node", ("instance", "cluster", "spec", "levels", 0, "name"), "node"),
+    (
+        "a lopsided matrix",
+        ("instance", "cluster", "spec", "serverModels", 1, "matrix", 0, 1),
+        "NV2",
+    ),
+    ("a ragged matrix", ("instance", "cluster", "spec", "serverModels", 1, "matrix", 0), ["X"]),
+    (
+        "a path nobody knows",
+        ("instance", "cluster", "spec", "serverModels", 1, "matrix", 0, 5),
+        "BUS",
+    ),
+    ("a mesh without a matrix", ("instance", "cluster", "spec", "serverModels", 1, "matrix"), None),
+    (
+        "a server of too many GPUs",
+        ("instance", "cluster", "spec", "serverModels", 1, "gpus"),
+        10**9,
+    ),
+    ("true as a number", ("instance", "gangs", 0, "spec", "priority"), True),
+    ("a fraction of a GPU", ("instance", "gangs", 0, "spec", "roles", 0, "gpus"), 0.5),
+    ("no replicas", ("instance", "gangs", 0, "spec", "roles", 0, "replicas"), 0),
+    (
+        "a range upside down",
+        ("instance", "gangs", 0, "spec", "roles", 0, "replicas"),
+        {"min": 3, "max": 2},
+    ),
+    (
+        "a step of nothing",
+        ("instance", "gangs", 0, "spec", "roles", 0, "replicas"),
+        {"min": 1, "max": 2, "step": 0},
+    ),
+    (
+        "a quantity that explodes",
+        ("instance", "gangs", 0, "spec", "roles", 0, "requests", "cpu"),
+        "1e999999999",
+    ),
+    (
+        "a negative quantity",
+        ("instance", "cluster", "spec", "nodes", 1, "allocatable", "cpu"),
+        "-1",
+    ),
+    ("a negative number", ("instance", "cluster", "spec", "nodes", 1, "allocatable", "cpu"), -1),
+    ("a decision nobody knows", ("spec", "gangs", 0, "decision"), "perhaps"),
+    ("a pod without a node", ("spec", "gangs", 0, "pods", 0, "node"), None),
+    ("a negative index", ("spec", "gangs", 0, "pods", 0, "index"), -1),
+    ("a value that is no integer", ("status", "objectives", 0, "value"), 16.0),
+    ("a bound of nothing", ("status", "objectives", 0, "bound"), None),
+    ("a gap below zero", ("status", "objectives", 0, "gap"), -0.5),
+    ("an infinite gap", ("status", "objectives", 0, "gap"), float("inf")),
+    ("a proof by hope", ("status", "objectives", 0, "proof"), "hope"),
+    ("an outcome nobody knows", ("status", "outcome"), "fine"),
+    ("stopped by nobody", ("status", "search", "stoppedBy"), None),
+    ("no digests", ("status", "digests"), {}),
+]
+
+
+@pytest.mark.parametrize(("path", "value"), [f[1:] for f in FORM], ids=[f[0] for f in FORM])
+def test_a_fault_of_form_is_found(path: tuple[Any, ...], value: object) -> None:
+    plan = busy_plan()
+    put(plan, path, value)
+    # What referred to the thing that is now malformed may be noted too.
+    assert "form" in judged(plan) <= {"form", "reference"}
+
+
+@pytest.mark.parametrize("which", range(5))
+def test_a_spec_that_is_no_json_is_found_even_where_any_field_may_be(which: int) -> None:
+    value = [float("nan"), nested(100_000), circular(), 10**5000, "\ud800"][which]
+    plan = busy_plan()
+    entry(plan, "ball")["note"] = value
+    assert judged(plan) == {"form"}
+
+
+def test_a_broken_plan_has_no_values() -> None:
+    plan = busy_plan()
+    plan["spec"] = 1
+    with pytest.raises(ValueError, match="spec: must be an object"):
+        derive(plan)
+
+
+def test_control_characters_in_names_do_not_reach_a_message() -> None:
+    plan = busy_plan()
+    wanted(plan, "idle")["metadata"]["name"] = "idle\x1b[2J"
+    entry(plan, "idle").update(name="idle\x1b[2J", reason=None)
+    assert judged(sealed(plan)) == {"reason"}
+    assert [v.gang for v in check(plan)] == ["default/idle?[2J"]
+
+
+def test_faults_of_form_are_not_listed_without_end() -> None:
+    plan = busy_plan()
+    plan["spec"]["gangs"] = [1] * 100_000
+    assert len(check(plan)) == 50
+
+
+def test_huge_but_harmless_numbers_are_judged_exactly() -> None:
+    plan = busy_plan()
+    wanted(plan, "idle")["spec"]["roles"][0].update(replicas=2**62, gpus=10**9)
+    wanted(plan, "kilo")["spec"]["priority"] = -(2**62)
+    assert check(restated(plan)) == []
+
+
+def test_servers_of_a_thousand_gpus_nobody_knows_are_priced_at_once() -> None:
+    nic = {"name": "eth", "gbps": 400, "gpus": list(range(0, 1024, 2))}
+    model = dgx("huge", 1024, nics=[nic])
+    places = [("h1", None), ("h2", None)]
+    plan = made(
+        cluster([model], [node(n, "huge", unknownUnhealthy=1) for n, _ in places]),
+        [gang("a", role("worker", 2, 500))],
+        [decided("a", "place", *places)],
+    )
+    assert judged(plan) == set()
+    # The 500 may all be odd, far from the NIC: min(25000, 62.5 x 400).
+    assert entry(plan, "a")["bandwidthMBps"] == 25000
+
+
+def test_a_plan_that_went_through_json_is_judged_alike() -> None:
+    assert check(json.loads(json.dumps(busy_plan()))) == []

@@ -1,0 +1,339 @@
+"""Running gangs and the tiers that follow from them: stop, shrink, move, grow, complete."""
+
+from __future__ import annotations
+
+import pytest
+from plan_documents import (
+    Doc,
+    cluster,
+    decided,
+    dgx,
+    entry,
+    gang,
+    made,
+    node,
+    objective,
+    policy,
+    restated,
+    role,
+    sealed,
+    standing,
+)
+
+from models.checking import check, derive
+
+ALL = list(range(8))
+LOW, HIGH = list(range(4)), list(range(4, 8))
+
+
+def servers(count: int) -> Doc:
+    return cluster([dgx()], [node(f"h{i}", "DGX H100", "b1/r1") for i in range(1, count + 1)])
+
+
+def rules_broken(plan: Doc) -> set[str]:
+    return {violation.rule for violation in check(plan)}
+
+
+def preempted(priority: int, *, node: str = "h1", **more: object) -> Doc:
+    """``old`` (priority 5, two pods on h1 and h2) is stopped; ``new`` comes to ``node``."""
+    old = gang(
+        "old",
+        role("worker", 2, 8),
+        priority=5,
+        preemptible=True,
+        pods=(standing("old", "h1", ALL), standing("old", "h2", ALL, 1)),
+        **more,
+    )
+    new = gang("new", role("worker", 1, 8), priority=priority)
+    return made(
+        servers(3),
+        [new, old],
+        [decided("new", "place", (node, ALL)), decided("old", "preempt", why="Outranked")],
+    )
+
+
+def test_a_preemptible_gang_stops_for_a_higher_one_that_takes_one_of_its_nodes() -> None:
+    plan = preempted(6)
+    assert check(plan) == []
+    values = derive(plan)
+    assert (values["kept/5"], values["admission/5"], values["disruption"]) == (0, 0, 16)
+
+
+def test_an_equal_priority_is_not_higher() -> None:
+    assert rules_broken(preempted(5)) == {"preemption"}
+
+
+def test_the_higher_gang_must_come_to_a_node_that_is_given_up() -> None:
+    assert rules_broken(preempted(6, node="h3")) == {"preemption"}
+
+
+def test_a_movable_gang_is_not_dropped_unless_it_is_preemptible() -> None:
+    plan = preempted(6, movable=True)
+    assert check(plan) == []
+    plan["instance"]["gangs"][1]["spec"]["preemptible"] = False
+    assert rules_broken(restated(plan)) == {"standing"}
+
+
+def elastic(**spec: object) -> Doc:
+    """``old`` runs four pods of four GPUs on h1 and h2, at least one, in steps of one."""
+    places = [("h1", LOW), ("h1", HIGH), ("h2", LOW), ("h2", HIGH)]
+    old = gang(
+        "old",
+        role("worker", {"min": 1, "max": 4, "step": 1}, 4),
+        priority=5,
+        pods=tuple(standing("old", n, g, i) for i, (n, g) in enumerate(places)),
+        **spec,
+    )
+    new = gang("new", role("worker", 1, 4), priority=6)
+    return made(
+        servers(3),
+        [new, old],
+        [decided("new", "place", ("h2", HIGH)), decided("old", "resize", *places[:3])],
+    )
+
+
+def test_a_preemptible_gang_shrinks_for_a_higher_one() -> None:
+    plan = elastic(preemptible=True)
+    assert check(plan) == []
+    values = derive(plan)
+    assert (values["kept/5"], values["disruption"], values["growth/5"]) == (12, 4, 8)
+
+
+def test_a_preemptible_gang_does_not_shrink_for_a_gang_elsewhere() -> None:
+    plan = elastic(preemptible=True)
+    entry(plan, "new")["pods"][0].update(node="h3")
+    assert rules_broken(restated(plan)) == {"preemption"}
+
+
+def test_for_a_movable_gang_shrinking_needs_nobody_higher() -> None:
+    plan = elastic(movable=True)
+    entry(plan, "new")["pods"][0].update(node="h3")
+    assert check(restated(plan)) == []
+
+
+def test_a_fixed_gang_does_not_shrink_at_all() -> None:
+    assert rules_broken(elastic()) == {"standing"}
+
+
+def test_a_gang_that_moves_counts_whole_as_disruption_and_keeps_its_gpus() -> None:
+    plan = elastic(movable=True)
+    old = entry(plan, "old")
+    old["pods"][0].update(node="h3")
+    old["decision"] = "move"
+    values = derive(restated(plan))
+    assert check(plan) == []
+    # All 16 it had, though one pod of four moves and one is dropped; three pods are kept.
+    assert (values["disruption"], values["kept/5"]) == (16, 12)
+
+
+def test_a_pod_without_gpus_moves_free_of_disruption() -> None:
+    old = gang(
+        "old",
+        role("worker", 1, 8),
+        role("launcher", 1, 0),
+        movable=True,
+        pods=(
+            standing("old", "h1", ALL),
+            standing("old", "h1", [], name="old-launcher-0", role="launcher"),
+        ),
+    )
+    kept = decided("old", "move", ("h1", ALL))
+    kept["pods"] += decided("old", "move", ("h2", []), role="launcher")["pods"]
+    plan = made(servers(2), [old], [kept])
+    assert check(plan) == []
+    assert derive(plan)["disruption"] == 0
+
+
+def test_a_pod_that_changes_gpus_alone_has_moved() -> None:
+    old = gang("old", role("worker", 1, 4), movable=True, pods=(standing("old", "h1", LOW),))
+    plan = made(servers(1), [old], [decided("old", "move", ("h1", HIGH))])
+    assert check(plan) == []
+    assert derive(plan)["disruption"] == 4
+    entry(plan, "old")["decision"] = "keep"
+    assert rules_broken(sealed(plan)) == {"decision"}
+
+
+def test_a_pod_that_changes_gpus_on_its_node_does_not_come_to_it() -> None:
+    low = gang("low", role("worker", 1, 4), preemptible=True, pods=(standing("low", "h1", HIGH),))
+    top = gang(
+        "top", role("worker", 1, 4), priority=1, movable=True, pods=(standing("top", "h1", LOW),)
+    )
+    plan = made(
+        servers(1),
+        [low, top],
+        [decided("low", "preempt", why="Outranked"), decided("top", "move", ("h1", HIGH))],
+    )
+    assert rules_broken(plan) == {"preemption"}
+
+
+def broken(count: int, *places: tuple[str, list[int]], **spec: object) -> Doc:
+    """``old`` (elastic: 2, 4 or 6 pods) stands with pods 0 and 2; it is completed to ``count``."""
+    old = gang(
+        "old",
+        role("worker", {"min": 2, "max": 6, "step": 2}, 4),
+        pods=(standing("old", "h1", LOW), standing("old", "h2", LOW, 2)),
+        **spec,
+    )
+    where = {0: ("h1", LOW), 2: ("h2", LOW)}
+    new = iter(places)
+    whole = [where[i] if i in where else next(new) for i in range(count)]
+    return made(servers(3), [old], [decided("old", "complete", *whole)])
+
+
+def test_an_elastic_gang_is_completed_above_the_highest_pod_that_stands() -> None:
+    plan = broken(4, ("h1", HIGH), ("h2", HIGH))
+    assert check(plan) == []
+    values = derive(plan)
+    # w is 2 x 4 at min; growth 16 - 8; it runs, so nothing waits.
+    assert (values["admission/0"], values["growth/0"], values["waiting/0"]) == (8, 8, 0)
+
+
+def test_an_elastic_gang_is_completed_to_any_allowed_count() -> None:
+    assert check(broken(6, ("h1", HIGH), ("h2", HIGH), ("h3", LOW), ("h3", HIGH))) == []
+    assert rules_broken(broken(5, ("h1", HIGH), ("h2", HIGH), ("h3", LOW))) == {"completion"}
+
+
+def test_completing_is_bound_by_the_share_and_growing_is_not() -> None:
+    topology = {"minBandwidthShare": 1}
+    nodes = [node(f"h{i}", "DGX H100", "b1/r1", nics=[{"name": "e", "gbps": 1}]) for i in (1, 2, 3)]
+
+    plan = broken(4, ("h1", HIGH), ("h2", HIGH), topology=topology)
+    plan["instance"]["cluster"]["spec"]["nodes"] = nodes
+    assert rules_broken(restated(plan)) == {"min-share"}
+
+    old = gang(
+        "old",
+        role("worker", {"min": 1, "max": 2, "step": 1}, 8),
+        pods=(standing("old", "h1", ALL),),
+        topology=topology,
+    )
+    plan = made(
+        cluster([dgx()], nodes), [old], [decided("old", "resize", ("h1", ALL), ("h2", ALL))]
+    )
+    assert check(plan) == []
+
+
+def test_an_incomplete_gang_is_kept_but_not_admitted() -> None:
+    old = gang(
+        "old",
+        role("worker", 2, 8),
+        preemptible=True,
+        topology={"preferred": "node"},
+        pods=(standing("old", "h1", ALL),),
+    )
+    plan = made(servers(2), [old], [decided("old", "keep", ("h1", ALL), why="Incomplete")])
+    assert check(plan) == []
+    values = derive(plan)
+    assert values.pop("kept/0") == 8
+    assert values.pop("stranded") == 0
+    assert set(values.values()) == {0}
+    # What stands has a bandwidth all the same.
+    assert (entry(plan, "old")["bandwidthMBps"], entry(plan, "old")["share"]) == (370800, 1000)
+
+
+def test_an_incomplete_preemptible_gang_stops_for_a_higher_one() -> None:
+    old = gang("old", role("worker", 2, 8), preemptible=True, pods=(standing("old", "h1", ALL),))
+    new = gang("new", role("worker", 1, 8), priority=1)
+    decisions = [decided("new", "place", ("h1", ALL)), decided("old", "preempt", why="Outranked")]
+    plan = made(servers(1), [new, old], decisions)
+    assert check(plan) == []
+    assert derive(plan)["disruption"] == 8
+
+
+def test_an_elastic_waiting_gang_may_start_above_min() -> None:
+    new = gang(
+        "new",
+        role("worker", {"min": 1, "max": 3, "step": 2}, 8),
+        submittedAt="2026-11-20T10:00:00Z",
+    )
+    plan = made(servers(3), [new], [decided("new", "place", *((f"h{i}", ALL) for i in (1, 2, 3)))])
+    assert check(plan) == []
+    assert (derive(plan)["admission/0"], derive(plan)["growth/0"]) == (8, 16)
+
+
+@pytest.mark.parametrize(
+    ("spec", "count", "stated"),
+    [
+        ({"preemptible": True}, 1, True),
+        ({"movable": True}, 2, True),  # elastic, above min
+        ({"movable": True}, 1, False),  # at min
+        ({}, 2, False),
+    ],
+)
+def test_kept_is_stated_where_a_running_gang_could_be_stopped_or_shrunk(
+    spec: Doc, count: int, stated: bool
+) -> None:
+    where = [("h1", LOW), ("h1", HIGH)][:count]
+    old = gang(
+        "old",
+        role("worker", {"min": 1, "max": 2, "step": 1}, 4),
+        pods=tuple(standing("old", n, g, i) for i, (n, g) in enumerate(where)),
+        **spec,
+    )
+    plan = made(servers(1), [old], [decided("old", "keep", *where)])
+    assert check(plan) == []
+    assert ("kept/0" in derive(plan)) is stated
+
+
+def stated_for(*objectives: str) -> list[str]:
+    gangs = [
+        gang("a", priority=2, preemptible=True, pods=(standing("a", "h1", [0]),)),
+        gang("b", role("worker", {"min": 1, "max": 2, "step": 1}), priority=-1),
+    ]
+    decisions = [decided("a", "keep", ("h1", [0])), decided("b", "wait", why="NoRoom")]
+    plan = made(
+        servers(1),
+        gangs,
+        decisions,
+        policy(objectives=[{"name": n, "tolerance": 0} for n in objectives]),
+    )
+    assert check(plan) == []
+    return list(derive(plan))
+
+
+def test_waiting_listed_with_admission_follows_each_priority_wherever_it_is_listed() -> None:
+    assert stated_for("span", "waiting", "admission", "growth") == [
+        "span",
+        "kept/2",
+        "admission/2",
+        "waiting/2",
+        "admission/-1",
+        "waiting/-1",
+        "growth/-1",
+    ]
+
+
+def test_waiting_alone_stands_at_its_place() -> None:
+    assert stated_for("span", "waiting", "disruption") == [
+        "span",
+        "waiting/2",
+        "waiting/-1",
+        "disruption",
+    ]
+
+
+def test_admission_alone_states_no_waiting() -> None:
+    assert stated_for("admission") == ["kept/2", "admission/2", "admission/-1"]
+
+
+def test_no_objective_states_no_tier() -> None:
+    assert stated_for() == []
+
+
+def test_kept_takes_the_tolerance_of_admission_and_waiting_its_own() -> None:
+    plan = preempted(6)
+    kept = objective(plan, "kept/5")
+    kept.update(best=16, bound=16)  # 0 are kept, 16 could have been
+    assert rules_broken(plan) == {"tier-best"}
+    plan["instance"]["policy"]["spec"]["objectives"][0]["tolerance"] = 1
+    assert check(sealed(plan)) == []
+    objective(plan, "waiting/5").update(best=1, bound=1)
+    assert rules_broken(plan) == {"tier-best"}
+
+
+def test_pattern_none_states_its_bandwidth_and_counts_none() -> None:
+    quiet = gang("a", role("worker", 1, 8), communication={"pattern": "none", "weight": 1})
+    plan = made(servers(1), [quiet], [decided("a", "place", ("h1", ALL))])
+    assert check(plan) == []
+    assert entry(plan, "a")["bandwidthMBps"] == 370800
+    assert derive(plan)["bandwidth"] == 0

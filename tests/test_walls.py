@@ -1,0 +1,143 @@
+"""The walls of the house, read from the imports: who may know whom, and what stays light."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+SOURCES = sorted(
+    p.relative_to(ROOT) for d in ("models", "planner") for p in (ROOT / d).rglob("*.py")
+)
+MOST_LINES = 320
+
+
+def module_name(path: Path) -> str:
+    """Dotted name of a source file."""
+    parts = path.with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def imports(path: Path) -> set[str]:
+    """Every module a file imports, anywhere in it, relative ones resolved."""
+    found: set[str] = set()
+    package = module_name(path).split(".")
+    if path.name != "__init__.py":
+        package = package[:-1]
+    for item in ast.walk(ast.parse((ROOT / path).read_text(encoding="utf-8"))):
+        if isinstance(item, ast.Import):
+            found.update(alias.name for alias in item.names)
+        elif isinstance(item, ast.ImportFrom):
+            base = package[: len(package) - item.level + 1] if item.level else []
+            name = ".".join([*base, *([item.module] if item.module else [])])
+            found.add(name)
+            found.update(f"{name}.{alias.name}" for alias in item.names)
+    return found
+
+
+def below(module: str, *rooms: str) -> bool:
+    """Whether a module is one of the rooms or inside one."""
+    return any(module == room or module.startswith(f"{room}.") for room in rooms)
+
+
+def reached(start: str) -> set[str]:
+    """Our own modules that importing a module may load, directly or not."""
+    files = {module_name(path): path for path in SOURCES}
+    seen: set[str] = set()
+    ahead = [name for name in files if below(name, start)]
+    while ahead:
+        name = ahead.pop()
+        if name in seen or name not in files:
+            continue
+        seen.add(name)
+        for other in imports(files[name]):
+            parts = other.split(".")
+            ahead.extend(".".join(parts[:n]) for n in range(1, len(parts) + 1))
+    return seen
+
+
+def test_there_is_something_to_look_at() -> None:
+    assert len(SOURCES) > 30
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=str)
+def test_a_file_is_short_enough_to_read(path: Path) -> None:
+    lines = (ROOT / path).read_text(encoding="utf-8").count("\n")
+    assert lines <= MOST_LINES, f"{path} has {lines} lines: it is two files"
+
+
+def test_models_knows_nothing_of_the_planner() -> None:
+    guilty = {
+        str(path)
+        for path in SOURCES
+        if path.parts[0] == "models" and any(below(name, "planner") for name in imports(path))
+    }
+    assert guilty == set()
+
+
+def test_only_the_formulation_and_the_search_know_the_solver() -> None:
+    guilty = {
+        str(path)
+        for path in SOURCES
+        if any(below(name, "ortools") for name in imports(path))
+        and not below(module_name(path), "models.placement", "planner.solving")
+    }
+    assert guilty == set()
+
+
+JUDGED = (
+    "models.placement",
+    "models.evaluating",
+    "models.occupancy",
+    "models.pricing",
+    "models.plan",
+    "planner",
+)
+
+
+def test_the_judge_knows_nothing_of_what_it_judges() -> None:
+    guilty = {name for name in reached("models.checking") if below(name, *JUDGED)}
+    assert guilty == set()
+
+
+def test_the_judge_shares_hardware_and_its_bandwidth_and_nothing_else() -> None:
+    used = {
+        name
+        for path in SOURCES
+        if below(module_name(path), "models.checking")
+        for name in imports(path)
+        if below(name, "models", "planner")
+    }
+    allowed = ("models.checking", "models.hardware", "models.bandwidth")
+    assert {name for name in used if not below(name, *allowed)} == set()
+
+
+def test_the_formulation_and_the_search_know_nothing_of_the_judge() -> None:
+    guilty = {
+        str(path)
+        for path in SOURCES
+        if below(module_name(path), "models.placement", "planner.solving")
+        and any(below(name, "models.checking") for name in imports(path))
+    }
+    assert guilty == set()
+
+
+@pytest.mark.parametrize("module", ["models.checking", "planner.reading", "planner.cli"])
+def test_a_light_door_does_not_load_the_solver(module: str) -> None:
+    script = (
+        f"import sys, {module}; "
+        "print(sorted(m for m in sys.modules if m.split('.')[0] in ('ortools', 'pandas', 'numpy')))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.stdout.strip(), done.stderr) == ("[]", "")
