@@ -56,7 +56,7 @@ class Console:
         self._stdout = stdout
         self._stderr = stderr
         self._stdin = stdin
-        self._environ = os.environ if environ is None else environ
+        self.environ = os.environ if environ is None else environ
         self._color = Color.auto
         self._log_format = LogFormat.text
         self._live = False
@@ -91,7 +91,7 @@ class Console:
 
     def is_terminal(self, stream: TextIO | None) -> bool:
         """Whether the stream is a terminal that can move its cursor."""
-        if stream is None or self._environ.get("TERM") == "dumb":
+        if stream is None or self.environ.get("TERM") == "dumb":
             return False
         return stream.isatty()
 
@@ -99,9 +99,9 @@ class Console:
         """``--color`` first, then NO_COLOR, then FORCE_COLOR, then whether it is a terminal."""
         if self._color is not Color.auto:
             return self._color is Color.always
-        if self._environ.get("NO_COLOR"):
+        if self.environ.get("NO_COLOR"):
             return False
-        if self._environ.get("FORCE_COLOR"):
+        if self.environ.get("FORCE_COLOR"):
             return True
         return self.is_terminal(stream)
 

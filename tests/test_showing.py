@@ -58,6 +58,7 @@ def test_gpus_are_named_where_a_node_is_shared() -> None:
     assert ranges([0, 1, 2, 3, 6]) == "0-3,6"
     used = {"a1": "", "a2": "", "b1": "0-3", "b2": "0-3", "b3": "4"}
     assert nodes_and_gpus(used) == "a[1-2] b[1-2]:0-3 b3:4"
+    assert nodes_and_gpus({"a1": "0", "b1": "0"}) == "a1:0 b1:0"
 
 
 def test_numbers_are_rounded_against_the_plan() -> None:
@@ -84,7 +85,7 @@ def test_safe_text_leaves_names_alone() -> None:
 
 
 TABLE = Table(
-    (Column("NAME"), Column("GPUS", right=True), Column("WHY")),
+    (Column("NAME"), Column("GPUS", right=True, optional=True), Column("WHY", fold=True)),
     (
         (Cell("a", "good"), Cell("8"), Cell("")),
         (Cell("東京"), Cell("1,024"), Cell("long " * 40)),
@@ -106,8 +107,19 @@ def test_a_drawn_table_folds_inside_the_terminal() -> None:
     drawn = draw(TABLE, width=40, color=False)
     assert all(width(line) <= 40 for line in drawn.splitlines())
     assert drawn.count("long") == 40
+    assert "1,024" in drawn
     assert "\x1b" not in drawn
     assert "\x1b[32m" in draw(TABLE, width=40, color=True)
+
+
+def test_a_narrow_terminal_loses_optional_columns_but_no_text() -> None:
+    # NAME needs 4, WHY at least 16 and 2 between them: 22; with GPUS 29.
+    assert "GPUS" in draw(TABLE, width=29, color=False)
+    narrow = draw(TABLE, width=28, color=False)
+    assert "GPUS" not in narrow
+    assert narrow.count("long") == 40
+    # Narrower still: nothing fits, so lines run over rather than being cut.
+    assert draw(TABLE, width=21, color=False) == TABLE.plain()
 
 
 def test_columns_without_content_are_left_out() -> None:

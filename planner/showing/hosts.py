@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 _NUMBERED = re.compile(r"^(.*?)(\d+)([^\d]*)$", re.DOTALL)
 
 
-def compress(names: Iterable[str]) -> str:
+def compress(names: Iterable[str], separator: str = ",") -> str:
     """The names with their last number folded into ranges; equal widths only, so none is invented."""
     groups: dict[tuple[str, str, int], list[int]] = {}
     for name in sorted(set(names)):
@@ -21,7 +21,7 @@ def compress(names: Iterable[str]) -> str:
             groups[name, "", 0] = []
             continue
         groups.setdefault((match[1], match[3], len(match[2])), []).append(int(match[2]))
-    return ",".join(_group(*key, values) for key, values in groups.items())
+    return separator.join(_group(*key, values) for key, values in groups.items())
 
 
 def _group(prefix: str, suffix: str, digits: int, values: list[int]) -> str:
@@ -55,5 +55,7 @@ def nodes_and_gpus(used: Mapping[str, str]) -> str:
     for node in sorted(used):
         groups.setdefault(used[node], []).append(node)
     return " ".join(
-        compress(nodes) + (f":{gpus}" if gpus else "") for gpus, nodes in groups.items()
+        part + (f":{gpus}" if gpus else "")
+        for gpus, nodes in groups.items()
+        for part in compress(nodes, " ").split(" ")
     )

@@ -88,18 +88,18 @@ def gangs(plan: PlanView, *, wide: bool) -> Table:
     model_of = {node.name: node.model for node in plan.instance.cluster.spec.nodes}
     gpus_of = {name: whole.get(model or "", 0) for name, model in model_of.items()}
     domains_of = {node.name: node.domains for node in plan.instance.cluster.spec.nodes}
+    levels = [*(level.name for level in plan.instance.cluster.spec.levels), "node"]
     columns = [
         Column("GANG"),
-        Column("PRIORITY", right=True),
+        Column("PRIO", right=True),
         Column("DECISION"),
         *([Column("PODS", right=True)] if wide else []),
         Column("GPUS", right=True),
         Column("GB/S", right=True),
         Column("OF BEST", right=True),
-        Column("DOMAINS"),
-        *([Column("WHERE")] if wide else []),
-        Column("NODES"),
-        Column("WHY"),
+        *(Column(level.upper(), right=True, optional=True) for level in levels),
+        *([Column("DOMAINS", fold=True)] if wide else []),
+        Column("NODES, OR WHY NOT", fold=True),
     ]
     rows = []
     for gang in shown:
@@ -109,18 +109,17 @@ def gangs(plan: PlanView, *, wide: bool) -> Table:
             Cell("-" if ask is None else str(ask.spec.priority)),
             Cell(gang.decision, _STYLE[gang.decision]),
             *([Cell(number(len(gang.pods)))] if wide else []),
-            Cell(_gpu_count(gang, ask)),
+            Cell(number(_gpu_count(gang, ask))),
             Cell(gigabytes(gang.bandwidth)),
             Cell(permille(gang.share), _share_style(gang.share)),
-            Cell(_domains(gang)),
+            *(Cell(number((gang.domains or {}).get(level))) for level in levels),
             *([Cell(_where(gang, domains_of))] if wide else []),
-            Cell(_nodes(gang, gpus_of)),
-            Cell(f"{gang.reason.code}: {gang.reason.message}" if gang.reason else ""),
+            Cell(f"{_nodes(gang, gpus_of)} {_why(gang)}".strip()),
         ]
         rows.append(tuple(cells))
     notes = []
     if hidden:
-        on = plural(sum(_known_gpus(gang) for gang in kept), "GPU")
+        on = plural(sum(_gpu_count(gang, asks.get(gang.key)) or 0 for gang in kept), "GPU")
         notes.append(
             f"and {len(kept):,} running gangs that stay as they are, on {on} (-o wide lists them)"
         )
@@ -202,24 +201,21 @@ def _share_style(share: int | None) -> str | None:
     return None if share is None or share == 1000 else "warn"
 
 
-def _known_gpus(gang: GangView) -> int:
-    return sum(len(pod.gpus or ()) for pod in gang.pods)
-
-
-def _gpu_count(gang: GangView, ask: AskView | None) -> str:
-    """GPUs of the gang after the plan; pods whose GPUs the node decides are counted as pods.
-
-    Of a gang that gets none: what it asks for.
-    """
+def _gpu_count(gang: GangView, ask: AskView | None) -> int | None:
+    """GPUs of the gang after the plan; of one that gets none what it asks for; None if unknown."""
+    roles = {role.name: role for role in ask.spec.roles} if ask else {}
     if gang.decision not in ADMITTED:
-        return "-" if ask is None else number(sum(role.asked for role in ask.spec.roles))
-    unknown = sum(pod.gpus is None for pod in gang.pods)
-    return f"{_known_gpus(gang):,}" + (f"+{unknown:,} pods" if unknown else "")
+        return sum(role.asked for role in roles.values()) if ask else None
+    count = 0
+    for pod in gang.pods:
+        if pod.gpus is None and pod.role not in roles:
+            return None
+        count += roles[pod.role].gpus if pod.gpus is None else len(pod.gpus)
+    return count
 
 
-def _domains(gang: GangView) -> str:
-    """``block 1, rack 2, node 16``: how many domains the gang uses at every level."""
-    return ", ".join(f"{level} {count}" for level, count in (gang.domains or {}).items())
+def _why(gang: GangView) -> str:
+    return f"{gang.reason.code}: {gang.reason.message}" if gang.reason else ""
 
 
 def _where(gang: GangView, domains_of: dict[str, dict[str, str]]) -> str:

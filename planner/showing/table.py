@@ -23,10 +23,15 @@ STYLES = {
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """``right``: numbers. ``style``: of every cell that has none of its own."""
+    """``right``: numbers. ``fold``: long cells may go on in the next line on a terminal.
+
+    ``optional``: left out on a terminal that is too narrow for it.
+    """
 
     title: str
     right: bool = False
+    fold: bool = False
+    optional: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,11 +59,16 @@ class Table:
 
     def without_empty_columns(self) -> Table:
         """The same table less the columns whose every cell is empty or ``-``."""
-        keep = [
-            c
-            for c in range(len(self.columns))
-            if any(row[c].text not in ("", "-") for row in self.rows)
-        ]
+        return self.of_columns(
+            [
+                c
+                for c in range(len(self.columns))
+                if any(row[c].text not in ("", "-") for row in self.rows)
+            ]
+        )
+
+    def of_columns(self, keep: list[int]) -> Table:
+        """The same table with these columns."""
         return Table(
             tuple(self.columns[c] for c in keep),
             tuple(tuple(row[c] for c in keep) for row in self.rows),

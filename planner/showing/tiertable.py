@@ -48,7 +48,7 @@ def tiers(plan: PlanView, *, wide: bool) -> Table:
         Column("PROOF"),
     )
     table = Table(columns, tuple(rows), notes)
-    return table if differ else _without(table, 3)
+    return table if differ else table.of_columns([0, 1, 2, 4, 5, 6])
 
 
 def _row(tier: TierView) -> tuple[Cell, ...]:
@@ -80,12 +80,4 @@ def _family_row(family: str, members: list[TierView]) -> tuple[Cell, ...]:
         Cell(number(best) if whole else "-"),
         Cell(percent(worst), "good" if worst == 0 else "warn"),
         Cell(proof if whole else f"{proven} of {len(members)}"),
-    )
-
-
-def _without(table: Table, column: int) -> Table:
-    return Table(
-        tuple(c for i, c in enumerate(table.columns) if i != column),
-        tuple(tuple(c for i, c in enumerate(row) if i != column) for row in table.rows),
-        table.notes,
     )

@@ -5,7 +5,6 @@ Promises: touches nothing but the file of ``--out``. The work is done in ``plann
 
 from __future__ import annotations
 
-import os
 import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -88,7 +87,9 @@ def plan(
         seed=seed,
         workers=workers,
     )
-    planned = planning.plan(wish, console, created_at=planning.now(os.environ), stdin=console.stdin)
+    planned = planning.plan(
+        wish, console, created_at=planning.now(console.environ), stdin=console.stdin
+    )
     view = view_of(planned.document)
     show(console, output, view, lambda: planned.document)
     code = _exit_code(planned)
@@ -117,11 +118,12 @@ def _report(console: Console, wish: Wish, planned: Planned, view: PlanView) -> N
         console.say("interrupted: this is the best plan found until then, checked")
     again = f"{console.program} plan {shlex.join(wish.paths)}"
     saved = None if wish.out is None else shlex.quote(str(wish.out))
+    keep = "" if saved is None else f" --out {saved}"
     if saved is not None:
         console.say(f"saved {saved}")
     if view.status.search.stopped_by == "budget" and view.status.outcome != "optimal":
         spent = planned.document["instance"]["policy"]["spec"]["solve"]["budget"]
-        console.next(f"{again} --budget {4 * spent}   (to close the gap)")
+        console.next(f"{again}{keep} --budget {4 * spent}   (to close the gap)")
     elif saved is None:
         console.next(f"{again} --out plan.json   (to keep this plan)")
     else:

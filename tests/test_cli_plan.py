@@ -1,0 +1,278 @@
+"""``gangplan plan``: the pipeline, its exit codes, what it saves and what it says."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import RunCli
+
+from models.checking import Violation
+from planner.errors import Fault, NoPlanError
+
+EPOCH = {"SOURCE_DATE_EPOCH": "1795248000"}
+
+INPUT = """
+apiVersion: gangplan.dev/v1alpha1
+kind: Cluster
+metadata: {name: small}
+spec:
+  levels: [{name: rack}]
+  nodes:
+  - {name: "h-[1-2]", model: DGX H100, domains: {rack: r1}}
+  - {name: h-3, model: DGX H100, domains: {rack: r2}, unhealthyGpus: [7]}
+---
+apiVersion: gangplan.dev/v1alpha1
+kind: Gang
+metadata: {name: pair, namespace: research}
+spec:
+  priority: 10
+  topology: {required: rack}
+  roles: [{name: worker, replicas: 2, gpus: 8}]
+---
+apiVersion: gangplan.dev/v1alpha1
+kind: Gang
+metadata: {name: huge, namespace: research}
+spec:
+  roles: [{name: worker, replicas: 4, gpus: 8}]
+---
+apiVersion: gangplan.dev/v1alpha1
+kind: Gang
+metadata: {name: twin, namespace: research}
+spec: {roles: [{name: worker, replicas: 1, gpus: 4}]}
+---
+apiVersion: gangplan.dev/v1alpha1
+kind: Gang
+metadata: {name: twin, namespace: web}
+spec: {roles: [{name: worker, replicas: 1, gpus: 2}]}
+"""
+
+
+@pytest.fixture
+def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.chdir(tmp_path)
+    Path("small.yaml").write_text(INPUT, encoding="utf-8")
+    return "small.yaml"
+
+
+def never(*_: object, **__: object) -> None:
+    raise AssertionError("the search was started")
+
+
+@pytest.mark.parametrize("output", ["table", "wide", "name"])
+def test_a_plan_is_shown_as_agreed(
+    output: str, small: str, cli: RunCli, golden: Callable[[str, str], None]
+) -> None:
+    result = cli("plan", small, "-o", output, environ=EPOCH)
+    assert result.code == 0, result.err
+    assert result.err.splitlines()[-1] == (
+        "next: gangplan plan small.yaml --out plan.json   (to keep this plan)"
+    )
+    golden(f"plan-small-{output}.txt", result.out)
+
+
+def test_a_saved_plan_shows_and_verifies_the_same(small: str, cli: RunCli) -> None:
+    planned = cli("plan", small, "--out", "plan.json", "-o", "wide", environ=EPOCH)
+    assert planned.code == 0
+    assert planned.err.splitlines()[-2:] == ["saved plan.json", "next: gangplan verify plan.json"]
+    assert cli("show", "plan.json", "-o", "wide").out == planned.out
+    verified = cli("verify", "plan.json")
+    assert (verified.code, verified.err) == (0, "next: gangplan show plan.json\n")
+    assert verified.out.startswith("verified: 4 gangs and ")
+
+
+def test_the_document_on_stdout_is_the_file(small: str, cli: RunCli) -> None:
+    result = cli("plan", small, "--out", "plan.json", "-o", "json", environ=EPOCH)
+    assert result.out == Path("plan.json").read_text(encoding="utf-8")
+    plan = json.loads(result.out)
+    # 1795248000 s after 1970 is 2026-11-21 08:00:00 UTC
+    assert plan["metadata"] == {
+        "name": "small-20261121t080000z",
+        "createdAt": "2026-11-21T08:00:00Z",
+        "generator": "gangplan 0.1.0",
+    }
+
+
+def test_the_same_input_and_seed_give_the_same_bytes(small: str, cli: RunCli) -> None:
+    for name in ("one.json", "two.json"):
+        assert cli("plan", small, "--out", name, environ=EPOCH).code == 0
+    assert Path("one.json").read_bytes() == Path("two.json").read_bytes()
+
+
+def test_a_plan_read_as_input_gives_the_same_instance(small: str, cli: RunCli) -> None:
+    plan = json.loads(cli("plan", small, "-o", "json", environ=EPOCH).out)
+    instance = plan["instance"]
+    documents = [instance["cluster"], *instance["gangs"], instance["policy"]]
+    Path("again.json").write_text(
+        json.dumps({"kind": "List", "apiVersion": "v1", "items": documents})
+    )
+    again = json.loads(cli("plan", "again.json", "-o", "json", environ=EPOCH).out)
+    assert again["instance"] == instance
+    assert again["spec"] == plan["spec"]
+    assert again["status"]["digests"] == plan["status"]["digests"]
+
+
+def test_limits_of_the_command_line_are_stated_in_the_plan(small: str, cli: RunCli) -> None:
+    options = ["--budget", "7", "--time-limit", "1m30s", "--seed", "5", "--workers", "1"]
+    plan = json.loads(cli("plan", small, *options, "-o", "json", environ=EPOCH).out)
+    assert plan["instance"]["policy"]["spec"]["solve"] == {
+        "budget": 7,
+        "timeLimit": "90s",
+        "workers": 1,
+        "seed": 5,
+    }
+    assert plan["status"]["search"]["seed"] == 5
+
+
+def test_a_policy_file_replaces_the_policy_of_the_input(small: str, cli: RunCli) -> None:
+    Path("policy").mkdir()
+    Path("policy/p.yaml").write_text(
+        "apiVersion: gangplan.dev/v1alpha1\nkind: Policy\n"
+        "spec: {objectives: [{name: admission}], solve: {budget: 3}}\n",
+        encoding="utf-8",
+    )
+    plan = json.loads(cli("plan", small, "--policy", "policy/p.yaml", "-o", "json").out)
+    assert [tier["name"] for tier in plan["status"]["objectives"]] == [
+        "admission/10",
+        "admission/0",
+    ]
+    assert cli("plan", small, "--policy", "nope.yaml").code == 66
+
+
+def test_bad_input_is_65_and_a_missing_path_66(small: str, cli: RunCli) -> None:
+    Path("bad.yaml").write_text(INPUT.replace("gpus: 8", "gpus: eight"), encoding="utf-8")
+    for verb in ("plan", "validate"):
+        bad = cli(verb, "bad.yaml")
+        assert (bad.code, bad.out) == (65, "")
+        assert bad.err.count("error: ") == 2
+        assert "  --> bad.yaml:15:" in bad.err
+        assert cli(verb, "nope.yaml").code == 66
+    assert small
+
+
+def test_validate_says_what_was_read(small: str, cli: RunCli) -> None:
+    result = cli("validate", small)
+    assert result.code == 0
+    assert result.out == "valid: 3 nodes, 24 GPUs, 4 gangs (0 running, 4 waiting)\n"
+    assert result.err == "next: gangplan plan small.yaml\n"
+    assert cli("validate", "-", stdin=INPUT.encode()).out == result.out
+
+
+def test_a_required_gang_that_is_admitted_changes_nothing(small: str, cli: RunCli) -> None:
+    result = cli("plan", small, "--require", "pair", "--require", "web/twin")
+    assert result.code == 0
+    assert "required" not in result.err
+
+
+def test_a_required_gang_without_room_is_3_and_the_plan_is_saved(small: str, cli: RunCli) -> None:
+    result = cli("plan", small, "--require", "research/huge", "--out", "plan.json")
+    assert result.code == 3
+    assert "error: required gang research/huge cannot be admitted: " in result.err
+    assert "GANG" in result.out
+    assert cli("verify", "plan.json").code == 0
+
+
+def test_a_required_gang_left_out_without_proof_is_a_warning(
+    small: str, cli: RunCli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("planner.requiring._tiers_proven", lambda *_: False)
+    result = cli("plan", small, "--require", "huge")
+    assert result.code == 0
+    assert (
+        "warning: required gang research/huge is not admitted, but this is not proven" in result.err
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("pear", "did you mean pair?"),
+        ("research/pear", "did you mean research/pair?"),
+        ("zzz", "the input has no gang of that name"),
+        ("twin", "say which: research/twin, web/twin"),
+        ("web/pair", "did you mean"),
+        ("", "the input has no gang of that name"),
+    ],
+)
+def test_an_unclear_required_gang_is_64_before_the_search(
+    name: str, hint: str, small: str, cli: RunCli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("planner.solving.solve", never)
+    result = cli("plan", small, "--require", name)
+    assert (result.code, result.out) == (64, "")
+    assert f"\nhint: {hint}" in result.err
+
+
+def test_a_target_that_cannot_be_written_is_73_before_the_search(
+    small: str, cli: RunCli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("planner.solving.solve", never)
+    for target in ("nope/plan.json", ".", "small.yaml/plan.json"):
+        result = cli("plan", small, "--out", target)
+        assert (result.code, result.out) == (73, ""), result.err
+    assert cli("plan", small, "--out", "small.yaml").code == 64
+    assert [path.name for path in Path().iterdir()] == ["small.yaml"]
+
+
+def test_a_refused_plan_is_5_and_not_saved(
+    small: str, cli: RunCli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = [Violation("gpu-shared", f"research/g{i}", "GPU 0 of h-1 twice") for i in range(25)]
+    monkeypatch.setattr("models.checking.check", lambda _: found)
+    result = cli("plan", small, "--out", "plan.json")
+    assert (result.code, result.out) == (5, "")
+    lines = result.err.splitlines()
+    assert lines[0] == "error: gpu-shared: research/g0: GPU 0 of h-1 twice"
+    # 20 of the 25, then how many there were and a hint
+    assert len(lines) == 22
+    assert "(25 violations), the first 20 are shown" in lines[20]
+    assert not Path("plan.json").exists()
+
+
+def test_verify_refuses_a_plan_that_was_changed(small: str, cli: RunCli) -> None:
+    cli("plan", small, "--out", "plan.json")
+    plan = json.loads(Path("plan.json").read_text(encoding="utf-8"))
+    plan["spec"]["gangs"][1]["share"] = 999
+    Path("plan.json").write_text(json.dumps(plan), encoding="utf-8")
+    result = cli("verify", "plan.json")
+    assert (result.code, result.out) == (5, "")
+    assert "error: share: research/pair: " in result.err
+    assert "  --> plan.json" in result.err
+    assert "do not use this plan" in result.err
+
+
+def test_no_plan_within_the_budget_is_4(
+    small: str, cli: RunCli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def none(*_: object, **__: object) -> None:
+        raise NoPlanError(Fault("no usable plan within the budget", "raise --budget"))
+
+    monkeypatch.setattr("planner.solving.solve", none)
+    result = cli("plan", small, "--out", "plan.json")
+    assert (result.code, result.out) == (4, "")
+    assert not Path("plan.json").exists()
+
+
+def test_json_log_has_one_object_a_line_and_ends_with_a_summary(small: str, cli: RunCli) -> None:
+    result = cli("plan", small, "--log-format", "json", "--out", "plan.json", "-o", "name")
+    events: list[dict[str, Any]] = [json.loads(line) for line in result.err.splitlines()]
+    kinds = [event["type"] for event in events if event["type"] != "solve_progress"]
+    assert kinds == ["read", "solve_done", "verify_done", "summary"]
+    summary = events[-1]
+    assert (summary["status"], summary["exit_code"], summary["gap"]) == ("optimal", 0, 0.0)
+    # pair and both twins start, huge waits
+    assert (summary["placed"], summary["kept"], summary["waiting"]) == (3, 0, 1)
+    assert list(summary["seconds"]) == ["read", "solve", "check", "save"]
+    digests = json.loads(Path("plan.json").read_text(encoding="utf-8"))["status"]["digests"]
+    assert summary["digests"] == digests
+    assert result.out == "gang/research/pair\ngang/research/twin\ngang/web/twin\n"
+
+
+def test_a_bad_source_date_is_64(small: str, cli: RunCli) -> None:
+    for epoch in ("soon", "1e99", "9" * 30):
+        result = cli("plan", small, environ={"SOURCE_DATE_EPOCH": epoch})
+        assert result.code == 64
+        assert "SOURCE_DATE_EPOCH" in result.err
