@@ -11,12 +11,9 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from itertools import combinations
 
-from models.bandwidth.packing import Packing, packing
+from models.bandwidth.packing import Shape, shape
 from models.bandwidth.sets import UnknownRate, check_choice, mask_of, members
 from models.hardware import ServerModel
-
-CHAIN_EFFICIENCY = Fraction(92, 100)
-"""What NCCL's protocol leaves of a chain's bandwidth."""
 
 _SWITCH_SHARE = {
     "PIX": Fraction(1),
@@ -95,26 +92,19 @@ def _inside_value(model: ServerModel, mask: int) -> Fraction | None:
         return None
     if model.switched:
         return switched_MBps(model)
-    packed = packing_of(model, mask)
-    if packed.rings or packed.chains:
-        return packed_MBps(packed, count, _link_rate(model))
+    packed = shape_of(model, mask)
+    if packed.best:
+        return packed.best * _link_rate(model)
     return min(pair_MBps(model, a, b) for a, b in combinations(members(mask), 2))
 
 
-def packing_of(model: ServerModel, mask: int) -> Packing:
-    """Rings and chains through two or more GPUs of a server with a link matrix."""
+def shape_of(model: ServerModel, mask: int) -> Shape:
+    """The links among two or more GPUs of a server with a link matrix."""
     links = _inside(model).links
     if not links:
         raise UnknownRate(f"the link matrix of server model {model.name} is not known")
     gpus = members(mask)
-    return packing(tuple(tuple(links[a][b] for b in gpus) for a in gpus))
-
-
-def packed_MBps(packed: Packing, count: int, link_MBps: int) -> Fraction:
-    """The better of rings and chains through ``count`` GPUs."""
-    rings = Fraction(packed.rings * link_MBps)
-    chains = packed.chains * link_MBps * CHAIN_EFFICIENCY * Fraction(2 * (count - 1), count)
-    return max(rings, chains)
+    return shape(tuple(tuple(links[a][b] for b in gpus) for a in gpus))
 
 
 def pair_MBps(model: ServerModel, a: int, b: int) -> Fraction:

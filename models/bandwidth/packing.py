@@ -1,48 +1,147 @@
-"""How many NVLink rings and chains fit side by side through a set of GPUs, exactly.
+"""How many NVLink rings and chains fit side by side through a set of GPUs.
 
-Takes a symmetric matrix of link counts. Promises: exact, no solver; a shape is solved once.
-Called by ``models.bandwidth.inside`` alone.
+Promises: no solver, no rounding; a shape is solved once, whatever its numbering; bounded effort.
+Takes a symmetric matrix of link counts. Called by ``models.bandwidth.inside``.
+
+Exact: each count is a packing that was found, and a proof that one more does not fit: from counting
+links over cuts, from the packing in fractions, or from a search to its end. That is every server
+there is. Where a made-up mesh with many uneven links defeats all three within the effort, the count
+found stands; it is the same in every run.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-from functools import lru_cache
-from itertools import pairwise
+from dataclasses import dataclass, field
+from fractions import Fraction
+from operator import eq
 
+from models.bandwidth.relaxing import MOST_RELAXED, fractional
+from models.bandwidth.searching import (
+    ChainSearch,
+    Left,
+    OutOfEffort,
+    RingSearch,
+    Search,
+    TwoWayRingSearch,
+)
 from models.bandwidth.symmetry import isomorphic
 
 Links = tuple[tuple[int, ...], ...]
 """links[a][b] = number of direct links between a and b; symmetric, zero diagonal."""
 
+CHAIN_EFFICIENCY = Fraction(92, 100)
+"""What NCCL's protocol leaves of a chain's bandwidth."""
 
-@dataclass(frozen=True, slots=True)
-class Packing:
-    """``rings``: most edge-disjoint directed Hamiltonian rings, a link being one edge each way.
+QUICK_TRIES = 16
+QUICK_EFFORT = 3_000
+"""A search from another seed often succeeds where one has gone astray, so several short ones."""
 
-    ``chains``: most link-disjoint undirected Hamiltonian paths.
-    """
+FULL_EFFORT = 300_000
+"""Steps of the search that may end in a proof; about a second."""
 
-    rings: int
-    chains: int
-
-
-_SHAPES: dict[tuple[tuple[int, ...], ...], list[tuple[Links, Packing]]] = {}
+AT_ONCE = 12
+"""So many tours are searched for one by one; before that, thick edges take several alike."""
 
 
-@lru_cache(maxsize=1 << 17)
-def packing(links: Links) -> Packing:
-    """Rings and chains through all of the given GPUs (two or more)."""
+@dataclass(slots=True)
+class Shape:
+    """One link matrix up to numbering, and what is known of it."""
+
+    links: Links
+    _rings: int | None = None
+    _chains: int | None = None
+    _best: Fraction | None = field(default=None)
+
+    @property
+    def rings(self) -> int:
+        """Most edge-disjoint directed Hamiltonian rings, a link being one edge each way."""
+        if self._rings is None:
+            self._rings = _rings(self.links)
+        return self._rings
+
+    @property
+    def chains(self) -> int:
+        """Most link-disjoint undirected Hamiltonian paths."""
+        if self._chains is None:
+            self._chains = _chains(self.links)
+        return self._chains
+
+    @property
+    def best(self) -> Fraction:
+        """Bandwidth of the better of rings and chains, in links."""
+        if self._best is None:
+            a_chain = CHAIN_EFFICIENCY * Fraction(2 * (len(self.links) - 1), len(self.links))
+            # Counting links often shows that chains cannot win; then none is packed.
+            if self._chains is None and _chain_bound(self.links) * a_chain <= self.rings:
+                self._best = Fraction(self.rings)
+            else:
+                self._best = max(Fraction(self.rings), self.chains * a_chain)
+        return self._best
+
+
+_BY_LINKS: dict[Links, Shape] = {}
+_ALIKE: dict[tuple[tuple[int, ...], ...], list[Shape]] = {}
+
+
+def shape(links: Links) -> Shape:
+    """The shape of the links among two or more GPUs; one object for all numberings."""
+    known = _BY_LINKS.get(links)
+    if known is None:
+        alike = _ALIKE.setdefault(tuple(sorted(tuple(sorted(row)) for row in links)), [])
+        known = next((other for other in alike if isomorphic(other.links, links)), None)
+        if known is None:
+            known = Shape(links)
+            alike.append(known)
+        _BY_LINKS[links] = known
+    return known
+
+
+def _rings(links: Links) -> int:
+    size, each = len(links), _uniform(links)
+    if size == 2:
+        return links[0][1]
+    if each and (size not in (4, 6) or each % 2 == 0):
+        # Every pair alike: the complete digraph splits into Hamiltonian rings except on 4 and 6
+        # vertices (Tillson 1980); taken twice, it does on those too (a Hamiltonian decomposition
+        # of the doubled complete graph, run both ways).
+        return each * (size - 1)
+    return _most(RingSearch, links, min(*(sum(row) for row in links), _smallest_cut(links)))
+
+
+def _chains(links: Links) -> int:
+    size, each = len(links), _uniform(links)
+    if each:
+        # Zigzag paths split a complete graph on an even number of vertices, and twice one on an
+        # odd number; one copy of that leaves half of the vertices' number, rounded down.
+        return each * size // 2
+    return _most(ChainSearch, links, _chain_bound(links))
+
+
+def _uniform(links: Links) -> int:
+    """Links between every pair if that is one number, else 0."""
+    cells = {cell for a, row in enumerate(links) for b, cell in enumerate(row) if a != b}
+    return cells.pop() if len(cells) == 1 else 0
+
+
+def _chain_bound(links: Links) -> int:
+    degrees = [sum(row) for row in links]
+    return min(sum(degrees) // 2 // (len(links) - 1), *degrees, _smallest_cut(links))
+
+
+def _smallest_cut(links: Links) -> int:
+    """Fewest links between two halves of the set: every ring and chain crosses each such cut."""
+    size = len(links)
     if not _connected(links):
-        return Packing(0, 0)
-    shapes = _SHAPES.setdefault(tuple(sorted(tuple(sorted(row)) for row in links)), [])
-    for known, result in shapes:
-        if isomorphic(known, links):
-            return result
-    result = Packing(_rings(links), _chains(links))
-    shapes.append((links, result))
-    return result
+        return 0
+    leaving = [0] * (1 << size - 1)
+    degrees = [sum(row) for row in links]
+    for mask in range(1, 1 << size - 1):
+        low = (mask & -mask).bit_length() - 1
+        rest = mask & (mask - 1)
+        row = links[low]
+        shared = sum(row[b] for b in range(low + 1, size) if rest >> b & 1)
+        leaving[mask] = leaving[rest] + degrees[low] - 2 * shared
+    return min(leaving[1:])
 
 
 def _connected(links: Links) -> bool:
@@ -55,232 +154,72 @@ def _connected(links: Links) -> bool:
     return len(seen) == len(links)
 
 
-def _uniform(links: Links) -> int:
-    """Links between every pair if that is one number, else 0."""
-    cells = {cell for a, row in enumerate(links) for b, cell in enumerate(row) if a != b}
-    return cells.pop() if len(cells) == 1 else 0
-
-
-# ---------------------------------------------------------------- rings
-
-
-def _rings(links: Links) -> int:
-    size = len(links)
-    if size == 2:
-        return links[0][1]
-    each = _uniform(links)
-    if each and (size not in (4, 6) or each % 2 == 0):
-        # Every pair alike: the complete digraph splits into Hamiltonian rings except on 4 and 6
-        # vertices (Tillson 1980); doubled, it does on those too (two directions of the rings of
-        # a Hamiltonian decomposition of the doubled complete graph).
-        return each * (size - 1)
-    bound = min(*(sum(row) for row in links), _smallest_cut(links))
+def _most(search: type[Search], links: Links, bound: int) -> int:
+    """Most tours found, searching down from what is proven to be the most there can be."""
+    left = [list(row) for row in links]
+    if bound == 0 or _quickly(search, left, bound):
+        return bound
+    relaxed = len(links) <= MOST_RELAXED
+    if relaxed:
+        bound = min(bound, int(_relaxed(search, left)[0]))
     for wanted in range(bound, 0, -1):
-        if _RingSearch([list(row) for row in links]).fits(wanted):
+        if _quickly(search, left, wanted) or (relaxed and _diving(search, left, wanted)):
             return wanted
+        try:
+            if search(left, FULL_EFFORT, seed=0).fits(wanted):
+                return wanted
+        except OutOfEffort:
+            continue
     return 0
 
 
-def _smallest_cut(links: Links) -> int:
-    """Fewest links between two halves of the set: every ring and chain crosses each such cut."""
-    size = len(links)
-    inside = [0] * (1 << size)
-    smallest = sum(map(sum, links))
-    degrees = [sum(row) for row in links]
-    for mask in range(1, 1 << (size - 1)):
-        low = (mask & -mask).bit_length() - 1
-        rest = mask & (mask - 1)
-        row = links[low]
-        shared = sum(row[b] for b in range(low + 1, size) if rest >> b & 1)
-        # links leaving mask = links leaving rest + degree of low - 2 x links between them
-        inside[mask] = inside[rest] + degrees[low] - 2 * shared
-        smallest = min(smallest, inside[mask])
-    return smallest
+def _quickly(search: type[Search], left: Left, wanted: int) -> bool:
+    """Whether one of a few short searches finds so many. A "no" proves nothing."""
+    effort = QUICK_EFFORT + len(left) * wanted
+    symmetric = search is RingSearch and all(map(eq, left, map(list, zip(*left, strict=True))))
+    for seed in range(QUICK_TRIES):
+        rest, remaining = left, wanted
+        try:
+            if symmetric and seed % 2 == 0:
+                # An odd number leaves three single rings: one would rarely fit beside the pairs.
+                pairs = wanted // 2 if wanted % 2 == 0 else max(0, (wanted - 3) // 2)
+                both_ways = TwoWayRingSearch(left, effort, seed)
+                if not both_ways.greedily(pairs, at_once=AT_ONCE):
+                    continue
+                rest, remaining = both_ways.left, wanted - 2 * pairs
+            if search(rest, effort, seed).greedily(remaining, at_once=AT_ONCE):
+                return True
+        except OutOfEffort:
+            continue
+    return False
 
 
-class _RingSearch:
-    """Exhaustive search for so many edge-disjoint directed Hamiltonian rings.
+def _relaxed(
+    search: type[Search], left: Left
+) -> tuple[Fraction, list[tuple[tuple[int, ...], Fraction]]]:
+    """The packing in fractions: its value, and its tours (rings: undirected, half each way).
 
-    It takes the edge at the tightest vertex and decides: the next ring runs over it, or no ring
-    does any more. Dead ends are remembered by what was left, so none is searched twice.
+    A ring packing and its reverse, half of each, use every link alike both ways; so in fractions
+    the most directed rings are twice the most undirected ones.
     """
+    closed = search is RingSearch
+    value, tours = fractional(left, closed=closed)
+    return (2 * value if closed else value), tours
 
-    def __init__(self, left: list[list[int]]) -> None:
-        self.left = left
-        self.size = len(left)
-        self.out = [sum(row) for row in left]
-        self.into = [sum(column) for column in zip(*left, strict=True)]
-        self.dead: set[tuple[int, tuple[int, ...]]] = set()
 
-    def fits(self, wanted: int) -> bool:
-        if wanted == 0:
+def _diving(search: type[Search], left: Left, wanted: int) -> bool:
+    """Whether so many are found by following the packing in fractions, its whole part first."""
+    left = [list(row) for row in left]
+    while True:
+        value, tours = _relaxed(search, left)
+        if value < wanted or not tours:
+            return False
+        whole = [(tour, int(share)) for tour, share in tours if share >= 1]
+        for tour, copies in whole or [(max(tours, key=lambda t: (t[1], t[0]))[0], 1)]:
+            for way in (tour, tour[::-1]) if search is RingSearch else (tour,):
+                taken = min(copies, wanted)
+                taking = search(left, 0, 0)
+                taking.take(way, taken)
+                left, wanted = taking.left, wanted - taken
+        if wanted == 0 or _quickly(search, left, wanted):
             return True
-        if min(self.out) < wanted or min(self.into) < wanted:
-            return False
-        state = (wanted, tuple(cell for row in self.left for cell in row))
-        if state in self.dead:
-            return False
-        a, b = self._tightest()
-        for ring in self._through(a, b):
-            self._take(ring, 1)
-            found = self.fits(wanted - 1)
-            self._take(ring, -1)
-            if found:
-                return True
-        unused = self.left[a][b]
-        self._spend(a, b, unused)
-        found = self.fits(wanted)
-        self._spend(a, b, -unused)
-        if not found:
-            self.dead.add(state)
-        return found
-
-    def _tightest(self) -> tuple[int, int]:
-        """The edge with least slack: at its ends, then in itself."""
-        left, out, into = self.left, self.out, self.into
-        return min(
-            ((a, b) for a in range(self.size) for b in range(self.size) if left[a][b]),
-            key=lambda e: (
-                min(out[e[0]], into[e[1]]),
-                max(out[e[0]], into[e[1]]),
-                left[e[0]][e[1]],
-                e,
-            ),
-        )
-
-    def _spend(self, a: int, b: int, count: int) -> None:
-        self.left[a][b] -= count
-        self.out[a] -= count
-        self.into[b] -= count
-
-    def _take(self, ring: tuple[int, ...], count: int) -> None:
-        for a, b in zip(ring, ring[1:] + ring[:1], strict=True):
-            self._spend(a, b, count)
-
-    def _through(self, first: int, second: int) -> Iterator[tuple[int, ...]]:
-        """Every directed Hamiltonian ring over the edge first -> second, fullest edges first."""
-        left, everyone = self.left, (1 << self.size) - 1
-
-        def extend(path: list[int], seen: int) -> Iterator[tuple[int, ...]]:
-            row = left[path[-1]]
-            if seen == everyone:
-                if row[first]:
-                    yield tuple(path)
-                return
-            options = [b for b in range(self.size) if row[b] and not seen >> b & 1]
-            for b in sorted(options, key=lambda b: -row[b]):
-                path.append(b)
-                yield from extend(path, seen | 1 << b)
-                path.pop()
-
-        return extend([first, second], 1 << first | 1 << second)
-
-
-# ---------------------------------------------------------------- chains
-
-
-def _chains(links: Links) -> int:
-    size = len(links)
-    each = _uniform(links)
-    if each:
-        # Zigzag paths split a complete graph on an even number of vertices, and twice that graph
-        # on an odd number; one chain less than half of what is left never fits.
-        return each * size // 2
-    bound = _chain_bound(links)
-    for wanted in range(bound, 0, -1):
-        if _ChainSearch([list(row) for row in links]).fits(wanted):
-            return wanted
-    return 0
-
-
-def _chain_bound(links: Links) -> int:
-    degrees = [sum(row) for row in links]
-    return min(sum(degrees) // 2 // (len(links) - 1), *degrees, _smallest_cut(links))
-
-
-class _ChainSearch:
-    """As the search for rings, with undirected Hamiltonian paths."""
-
-    def __init__(self, left: list[list[int]]) -> None:
-        self.left = left
-        self.size = len(left)
-        self.degree = [sum(row) for row in left]
-        self.dead: set[tuple[int, tuple[int, ...]]] = set()
-
-    def fits(self, wanted: int) -> bool:
-        if wanted == 0:
-            return True
-        if not self._room(wanted):
-            return False
-        state = (wanted, tuple(cell for row in self.left for cell in row))
-        if state in self.dead:
-            return False
-        a, b = self._tightest()
-        for chain in self._through(a, b):
-            self._take(chain, 1)
-            found = self.fits(wanted - 1)
-            self._take(chain, -1)
-            if found:
-                return True
-        unused = self.left[a][b]
-        self._spend(a, b, unused)
-        found = self.fits(wanted)
-        self._spend(a, b, -unused)
-        if not found:
-            self.dead.add(state)
-        return found
-
-    def _room(self, wanted: int) -> bool:
-        """Enough links in all, one a chain at every GPU, and no more than two ends a chain."""
-        if min(self.degree) < wanted or sum(self.degree) < 2 * wanted * (self.size - 1):
-            return False
-        return sum(max(0, 2 * wanted - degree) for degree in self.degree) <= 2 * wanted
-
-    def _tightest(self) -> tuple[int, int]:
-        left, degree = self.left, self.degree
-        return min(
-            ((a, b) for a in range(self.size) for b in range(a) if left[a][b]),
-            key=lambda e: (
-                min(degree[e[0]], degree[e[1]]),
-                max(degree[e[0]], degree[e[1]]),
-                left[e[0]][e[1]],
-                e,
-            ),
-        )
-
-    def _spend(self, a: int, b: int, count: int) -> None:
-        self.left[a][b] -= count
-        self.left[b][a] -= count
-        self.degree[a] -= count
-        self.degree[b] -= count
-
-    def _take(self, chain: tuple[int, ...], count: int) -> None:
-        for a, b in pairwise(chain):
-            self._spend(a, b, count)
-
-    def _through(self, first: int, second: int) -> Iterator[tuple[int, ...]]:
-        """Every Hamiltonian path over the link: on from ``second``, then back from ``first``."""
-        left, everyone = self.left, (1 << self.size) - 1
-
-        def options(at: int, seen: int) -> list[int]:
-            row = left[at]
-            found = [b for b in range(self.size) if row[b] and not seen >> b & 1]
-            return sorted(found, key=lambda b: -row[b])
-
-        def ahead(path: list[int], seen: int) -> Iterator[tuple[int, ...]]:
-            for b in options(path[-1], seen):
-                path.append(b)
-                yield from ahead(path, seen | 1 << b)
-                path.pop()
-            yield from behind(path, seen)
-
-        def behind(path: list[int], seen: int) -> Iterator[tuple[int, ...]]:
-            if seen == everyone:
-                yield tuple(path)
-                return
-            for b in options(path[0], seen):
-                path.insert(0, b)
-                yield from behind(path, seen | 1 << b)
-                path.pop(0)
-
-        return ahead([first, second], 1 << first | 1 << second)

@@ -12,7 +12,7 @@ from fractions import Fraction
 from itertools import combinations
 from math import comb
 
-from models.bandwidth.inside import inside_MBps, packing_of
+from models.bandwidth.inside import inside_MBps, shape_of
 from models.bandwidth.outside import extreme_nics_MBps, nics_MBps
 from models.bandwidth.sets import UnknownRate, mask_of, members
 from models.hardware import ServerModel
@@ -64,7 +64,7 @@ def _mesh_rows(model: ServerModel, size: int) -> list[TableRow]:
     groups: dict[tuple[Fraction, int, int], list[int]] = {}
     for gpus in combinations(range(model.gpus), size):
         mask = mask_of(gpus)
-        packed = packing_of(model, mask)
+        packed = shape_of(model, mask)
         inside = inside_MBps(model, mask)
         assert inside is not None, "two or more GPUs have a bandwidth"
         groups.setdefault((inside, packed.rings, packed.chains), []).append(mask)
