@@ -63,6 +63,8 @@ def solve_exactly(
     solver = cp_model.CpSolver()
     limits = budget.limits
     solver.parameters.num_workers = limits.workers
+    # CP-SAT would take Ctrl-C for itself and leave the default handler behind.
+    solver.parameters.catch_sigint_signal = False
     solver.parameters.interleave_search = limits.workers > 1
     solver.parameters.random_seed = limits.seed % (1 << 31)
     solver.parameters.max_deterministic_time = effort
