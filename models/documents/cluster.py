@@ -164,7 +164,9 @@ class ClusterSpec(Document):
     """Levels widest first, server models beside the shipped catalogue, nodes."""
 
     levels: Many[LevelDocument] = Field(
-        default=(), description="Topology levels, widest first; `node` is implied", max_length=10
+        default=(),
+        description="Topology levels, widest first; `node` is implied",
+        max_length=MAX_LEVELS,
     )
     server_models: Many[ServerModelDocument] = Field(
         default=(), description="Additions to the shipped catalogue"

@@ -166,7 +166,7 @@ class GangSpec(Document):
     preemptible: bool = Field(default=False, description="May be stopped for a higher priority")
     movable: bool = Field(default=False, description="May be restarted elsewhere")
     topology: GangTopology = GangTopology()
-    roles: Many[RoleDocument] = Field(min_length=1)
+    roles: Many[RoleDocument] = Field(json_schema_extra={"minItems": 1})
     communication: Communication = Communication()
 
 
@@ -228,6 +228,8 @@ class GangDocument(Document):
 
     def complaints(self) -> Iterator[Complaint]:
         """Contradictions inside the gang; paths start at its top."""
+        if not self.spec.roles:
+            yield Complaint(("spec", "roles"), "a gang without roles", "write at least one role")
         roles: dict[str, RoleDocument] = {}
         for i, role in enumerate(self.spec.roles):
             path: Path = ("spec", "roles", i)
@@ -268,7 +270,7 @@ class GangDocument(Document):
         if pod.index >= role.span[1]:
             yield Complaint(
                 (*path, "index"),
-                f"index {pod.index} of role {shown(role.name)}, which has {role.span[1]} pods",
+                f"there is no pod {pod.index} of role {shown(role.name)}",
                 f"indices are 0 to {role.span[1] - 1}",
             )
         if pod.gpus is None:

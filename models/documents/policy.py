@@ -64,7 +64,9 @@ class SolveDocument(Document):
     budget: Annotated[int, whole(1, 1_000_000)] = Field(
         default=60, description="Deterministic effort: what keeps plans equal"
     )
-    time_limit: Duration = Field(default=120, description="A guard on the clock")
+    time_limit: Duration = Field(
+        default=120, description="A guard on the clock", json_schema_extra={"default": "120s"}
+    )
     workers: Annotated[int, whole(1, 256)] = 2
     seed: Annotated[int, whole(0, 2**31 - 1)] = 0
 

@@ -167,7 +167,7 @@ class ServerModelDocument(Document):
         for field, groups in (("numa", self.numa), ("pcieSwitch", self.pcie_switch)):
             if groups is not None and len(groups) != self.gpus:
                 yield Complaint(
-                    (field,), f"{len(groups)} entries for {self.gpus} GPUs", "write one a GPU"
+                    (field,), f"entries: {len(groups)}, GPUs: {self.gpus}", "write one a GPU"
                 )
         if self.matrix is None and self.fabric != "nvswitch":
             yield Complaint(
@@ -195,13 +195,13 @@ class ServerModelDocument(Document):
             return
         if len(self.matrix) != self.gpus:
             yield Complaint(
-                ("matrix",), f"{len(self.matrix)} rows for {self.gpus} GPUs", "write one row a GPU"
+                ("matrix",), f"rows: {len(self.matrix)}, GPUs: {self.gpus}", "write one row a GPU"
             )
             return
         for i, row in enumerate(self.matrix):
             if len(row) != self.gpus:
                 yield Complaint(
-                    ("matrix", i), f"row {i} has {len(row)} entries for {self.gpus} GPUs",
+                    ("matrix", i), f"entries in row {i}: {len(row)}, GPUs: {self.gpus}",
                     "the matrix is square",
                 )  # fmt: skip
                 return

@@ -14,7 +14,7 @@ from models.policy import Objective, Policy, SolveLimits
 from models.quantities import shown
 from planner.errors import Fault
 from planner.reading.dialects import Documents
-from planner.reading.gangs import GangReader
+from planner.reading.gangs import GangReader, gang_complaints
 from planner.reading.hardware import Find, Hardware
 from planner.reading.mixing import default_mix
 from planner.reading.nodes import merge
@@ -50,8 +50,7 @@ def build(documents: Documents, find: Find) -> Instance:
 def _gangs_alone(documents: Documents) -> None:
     """What can be said of gangs without a cluster."""
     for entry in documents.gangs:
-        if not entry.lost:
-            entry.complain(entry.document.complaints())
+        entry.complain(gang_complaints(entry))
 
 
 def _only_policy(entries: list[Entry[PolicyDocument]]) -> Entry[PolicyDocument] | None:

@@ -6,11 +6,11 @@ Called by the builder.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from models.cluster import Node
-from models.documents import GangDocument, PodDocument, RoleDocument, suggestion
+from models.documents import Complaint, GangDocument, PodDocument, RoleDocument, suggestion
 from models.documents.cluster import NODE_LEVEL
 from models.documents.server import out_of_range
 from models.gang import Gang, Role, StandingPod, Toleration
@@ -20,6 +20,13 @@ from planner.reading.nodes import Merged
 from planner.reading.validating import Entry
 
 GangEntry = Entry[GangDocument]
+
+
+def gang_complaints(entry: GangEntry) -> Iterator[Complaint]:
+    """Contradictions inside a gang; a role that was cut out is not missed by its pods."""
+    for complaint in entry.document.complaints():
+        if complaint.path[0] != "status" or not entry.lacks("spec", "roles"):
+            yield complaint
 
 
 @dataclass(slots=True)
@@ -56,11 +63,8 @@ class GangReader:
             entry.fault(("metadata", "name"), what, "rename one, or put it in another namespace")
             return None
         self.gangs[key] = entry
-        # What was cut out of the document has been reported; its absence is nobody's fault.
-        sound = not entry.lost
-        if sound:
-            entry.complain(document.complaints())
-            self._planned_names(entry)
+        entry.complain(gang_complaints(entry))
+        self._planned_names(entry)
         self._check_levels(entry)
         roles = {role.name: i for i, role in enumerate(document.spec.roles)}
         pods = tuple(
@@ -131,7 +135,7 @@ class GangReader:
     ) -> int | None:
         """Mask of the GPUs a running pod holds; None where nobody knows which."""
         node = self.merged.cluster.nodes[position]
-        if role.gpus > node.gpus and node.model is not None and not entry.lost:
+        if role.gpus > node.gpus and node.model is not None:
             what = f"role {shown(role.name)} asks for {role.gpus} GPUs, but node {shown(node.name)}"
             hint = f"the pod cannot run there as written: {node.model.name} has {node.gpus}"
             entry.fault((*path, "node"), f"{what} has {node.gpus}", hint)
@@ -149,6 +153,7 @@ class GangReader:
             elif (other := self.held.get((position, gpu))) is not None:
                 what = f"GPU {gpu} of node {shown(node.name)} is also held by {other}"
                 entry.fault((*path, "gpus", i), what, "a GPU belongs to at most one pod")
+                break
         owner = f"pod {shown(entry.document.pod_name(pod))}"
         for gpu in pod.gpus:
             self.held[position, gpu] = owner

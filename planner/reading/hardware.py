@@ -36,31 +36,45 @@ class Hardware:
     find: Find
     inline: dict[str, ServerModel] = field(default_factory=dict)
     incomplete: bool = False
+    found: dict[str, ServerModel | None] = field(default_factory=dict)
 
     def add(self, entry: Entry[ClusterDocument]) -> None:
         """Register the inline models of a Cluster; report those that clash."""
         if entry.lacks("spec", "serverModels"):
             self.incomplete = True
+        own: set[str] = set()
         for i, document in enumerate(entry.document.spec.server_models):
             if document.complaints():
                 self.incomplete = True
                 continue
             model = document.to_server_model()
             for text in model.slugs:
-                other = self.inline.get(text) or self.find(text)
-                if other is not None and other != model:
+                if (clash := self._clash(text, model, own)) is not None:
                     entry.fault(
                         ("spec", "serverModels", i, "name"),
-                        f"server model {shown(model.name)} differs from {shown(other.name)},"
+                        f"server model {shown(model.name)} differs from {clash},"
                         f" which is also found as {shown(text)}",
-                        "give it another name",
+                        "give it another name, and another alias",
                     )
                     break
+                own.add(text)
                 self.inline.setdefault(text, model)
+
+    def _clash(self, text: str, model: ServerModel, own: set[str]) -> str | None:
+        """The other model that a slug finds already, unless its document reports that itself."""
+        if text in own:
+            return None
+        if (other := self.inline.get(text)) is not None and other != model:
+            return f"{shown(other.name)} of another Cluster"
+        if (other := self.find(text)) is not None and other != model:
+            return f"{shown(other.name)} of the catalogue"
+        return None
 
     def model(self, name: str) -> ServerModel | None:
         """The model of a name or alias, inline first."""
-        return self.inline.get(slug(name)) or self.find(name)
+        if name not in self.found:
+            self.found[name] = self.inline.get(slug(name)) or self.find(name)
+        return self.found[name]
 
     def hint(self, name: str) -> str:
         """What a name that finds nothing may have meant."""

@@ -64,6 +64,7 @@ class _Scanner:
         return self.at - self.line_start + 1
 
     def malformed(self, what: str, hint: str | None = None) -> Malformed:
+        hint = hint or "check the commas, quotes and brackets near this place"
         return Malformed(f"not JSON: {what}", self.line, self.column, hint)
 
     def found(self) -> str:

@@ -6,17 +6,17 @@ Called by the builder.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from models.cluster import Cluster, Level, Node, Taint
-from models.documents import ClusterDocument, NodeDocument
+from models.documents import ClusterDocument, Complaint, NodeDocument
 from models.documents.server import nic_complaints, out_of_range
 from models.hardware import ServerModel
 from models.quantities import MAX_NAMES, host_count, hosts, offered, shown
 from planner.reading.composing import Path
 from planner.reading.hardware import Hardware
-from planner.reading.validating import Entry
+from planner.reading.validating import Entry, original
 
 Place = tuple[Entry[ClusterDocument], int]
 
@@ -37,10 +37,7 @@ class Merged:
 def merge(entries: Sequence[Entry[ClusterDocument]], hardware: Hardware) -> Merged:
     """One Cluster of all documents; needs at least one."""
     for entry in entries:
-        complaints = entry.document.complaints()
-        if entry.lacks("spec", "levels"):
-            complaints = (c for c in complaints if "domains" not in c.path)
-        entry.complain(complaints)
+        entry.complain(_complaints(entry))
         hardware.add(entry)
     levels = _levels(entries)
     nodes: dict[str, Node] = {}
@@ -58,6 +55,16 @@ def merge(entries: Sequence[Entry[ClusterDocument]], hardware: Hardware) -> Merg
             _expand(document, (entry, i), levels, hardware, nodes, places)
     known = not any(entry.lacks("spec", "levels") for entry in entries)
     return Merged(_cluster(entries, levels, nodes), places, whole, known)
+
+
+def _complaints(entry: Entry[ClusterDocument]) -> Iterator[Complaint]:
+    """Contradictions inside a Cluster; levels and domains that were cut out are not missed."""
+    levels_lost = entry.lacks("spec", "levels")
+    for complaint in entry.document.complaints():
+        about_levels = "domains" in complaint.path or "labels" in complaint.path
+        node = original(complaint.path[:3], entry.kept)
+        if not about_levels or not (levels_lost or entry.lacks(*node, "domains")):
+            yield complaint
 
 
 def _cluster(

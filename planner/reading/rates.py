@@ -30,8 +30,9 @@ def check_rates(instance: Instance, merged: Merged) -> None:
                 seen.add(key)
                 entry, number = merged.places[node.name]
                 name = shown("/".join(gang.key))
+                field = "nics" if what == NIC and node.nics is not None else "model"
                 entry.fault(
-                    ("spec", "nodes", number, "model"),
+                    ("spec", "nodes", number, field),
                     f"{what} of {shown(node.model.name)} is not known, and gang {name} may use it",
                     hint,
                 )

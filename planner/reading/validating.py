@@ -47,11 +47,18 @@ class Entry(Generic[D]):
         self.findings.add(finding)
 
     def complain(self, complaints: Iterator[Complaint]) -> None:
-        """Report contradictions, unless the gatherer is full."""
+        """Report contradictions, but none that what was cut out may have caused."""
         for complaint in complaints:
             if self.findings.full:
                 return
-            self.fault(complaint.path, complaint.what, complaint.hint, at_key=complaint.at_key)
+            if not self._doubtful(original(complaint.path, self.kept)):
+                self.fault(complaint.path, complaint.what, complaint.hint, at_key=complaint.at_key)
+
+    def _doubtful(self, path: Path) -> bool:
+        """Whether a contradiction there may come from a part that is gone, or gone beside it."""
+        return any(
+            path[: len(gone)] == gone or gone[:-1] in (path, path[:-1]) for gone in self.lost
+        )
 
     def lacks(self, *path: str | int) -> bool:
         """Whether something at or below a path was cut out."""
@@ -75,8 +82,6 @@ def validate(
         cuts = []
         for one in errors:
             real, at_key = _real(current, one)
-            if one["type"] == "too_short" and one["loc"] and _at(current, real):
-                continue  # its entries are there, but faulty: they are reported themselves
             origin = original(real, kept)
             what, hint = worded(model, one, origin)  # type: ignore[arg-type]  # a TypedDict
             # Later rounds fail because of what was cut, which has been reported.
@@ -107,15 +112,6 @@ def _real(tree: Any, error: Any) -> tuple[Path, bool]:  # noqa: ANN401  # plain 
             here = here[step]  # type: ignore[index]  # a name in a dict, a position in a list
     at_key = error["type"] == "extra_forbidden" or error["loc"][-1:] == ("[key]",)
     return tuple(path), at_key
-
-
-def _at(tree: Any, path: Path) -> Any:  # noqa: ANN401
-    """What stands at a path."""
-    here: Any = tree
-    for step in path:
-        key: Any = step
-        here = here[key]
-    return here
 
 
 def original(path: Path, kept: dict[Path, list[int]]) -> Path:

@@ -75,7 +75,8 @@ def _scalar(event: Any) -> Event:  # noqa: ANN401  # PyYAML's events are untyped
 
 
 def _tagged(tag: str, line: int, column: int) -> Malformed:
-    return Malformed(f"the tag {shown(tag)} is not read", line, column, "remove the tag")
+    short = tag.replace("tag:yaml.org,2002:", "!!")
+    return Malformed(f"the tag {shown(short)} is not read", line, column, "remove the tag")
 
 
 def _resolved(text: str, line: int, column: int) -> object:

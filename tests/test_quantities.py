@@ -1,0 +1,271 @@
+from __future__ import annotations
+
+from decimal import Decimal
+from fractions import Fraction
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from models.quantities import (
+    MAX_AMOUNT,
+    MAX_NAMES,
+    Refused,
+    described,
+    duration_text,
+    epoch_seconds,
+    exact,
+    host_count,
+    hosts,
+    number,
+    offered,
+    quantity,
+    quantity_text,
+    requested,
+    seconds,
+    shown,
+    significant_digits,
+    time_text,
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("0", 0),
+        ("96", 96),
+        ("+5", 5),
+        ("1.", 1),
+        (".5", Fraction(1, 2)),
+        ("500m", Fraction(1, 2)),
+        ("100n", Fraction(1, 10**7)),
+        ("7u", Fraction(7, 10**6)),
+        ("2k", 2000),
+        ("3M", 3 * 10**6),
+        ("4G", 4 * 10**9),
+        ("5T", 5 * 10**12),
+        ("0.5P", 5 * 10**14),
+        ("0.0001E", 10**14),
+        ("1Ki", 1024),
+        ("1.5Gi", 1610612736),  # 1.5 * 2^30
+        ("2Ti", 2199023255552),  # 2 * 2^40
+        ("0.5Pi", 2**49),
+        ("12e6", 12_000_000),
+        ("12E6", 12_000_000),
+        ("1e-3", Fraction(1, 1000)),
+    ],
+)
+def test_a_quantity_is_read_exactly(text: str, value: Fraction) -> None:
+    assert quantity(text) == value
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "", " 1", "1 ", "1Kb", "1ki", "4 cores", "1,5", "0x10", "--1", "-1", "1e", "1m5",
+        "NaN", "inf", "²", "1_000", "1e9999", "2Pi", "9" * 41,
+    ],
+)  # fmt: skip
+def test_what_is_no_quantity_is_refused_with_a_hint(text: str) -> None:
+    with pytest.raises(Refused) as caught:
+        quantity(text)
+    assert caught.value.hint
+
+
+def test_requests_round_up_and_offers_round_down() -> None:
+    # 1.0005 cpu are 1000.5 millicores; half a byte is one byte asked for and none offered.
+    assert requested("cpu", quantity("1.0005")) == 1001
+    assert offered("cpu", quantity("1.0005")) == 1000
+    assert requested("memory", quantity("500m")) == 1
+    assert offered("memory", quantity("500m")) == 0
+    assert requested("memory", quantity("1Gi")) == offered("memory", quantity("1Gi")) == 2**30
+
+
+@pytest.mark.parametrize(
+    ("resource", "units", "text"),
+    [
+        ("cpu", 208_000, "208"),
+        ("cpu", 1500, "1500m"),
+        ("cpu", 0, "0"),
+        ("memory", 2 * 2**40, "2Ti"),
+        ("memory", 3 * 2**30, "3Gi"),
+        ("memory", 1025, "1025"),
+        ("memory", 0, "0"),
+        ("hugepages-2Mi", 4 * 2**20, "4Mi"),
+        ("pods", 1024, "1024"),
+        ("rdma/hca", 8, "8"),
+    ],
+)
+def test_a_quantity_has_one_canonical_text(resource: str, units: int, text: str) -> None:
+    assert quantity_text(resource, units) == text
+
+
+@given(st.sampled_from(["cpu", "memory", "pods", "ephemeral-storage"]), st.integers(0, MAX_AMOUNT))
+def test_the_canonical_text_reads_back_as_the_same_amount(resource: str, units: int) -> None:
+    value = quantity(quantity_text(resource, units))
+    assert offered(resource, value) == requested(resource, value) == units
+
+
+@pytest.mark.parametrize(
+    ("text", "whole"),
+    [
+        ("90m", 5400),
+        ("6h", 21600),
+        ("1h30m", 5400),
+        ("21600s", 21600),
+        ("1.5h", 5400),
+        ("90.7s", 90),
+        ("500ms", 0),
+        ("0.5s500ms", 1),  # floored once, at the end
+        ("1d", 86400),
+        ("1500000us", 1),
+        ("0s", 0),
+    ],
+)
+def test_a_duration_is_floored_to_whole_seconds(text: str, whole: int) -> None:
+    assert seconds(text) == whole
+
+
+@pytest.mark.parametrize("text", ["", "5", "h", "1h 30m", "-1h", "1hour", "1h30", "9" * 30 + "h"])
+def test_what_is_no_duration_is_refused(text: str) -> None:
+    with pytest.raises(Refused):
+        seconds(text)
+
+
+@given(st.integers(0, 10**10))
+def test_a_duration_reads_back(whole: int) -> None:
+    assert seconds(duration_text(whole)) == whole
+
+
+@pytest.mark.parametrize(
+    ("text", "epoch"),
+    [
+        ("1970-01-01T00:00:00Z", 0),
+        ("1970-01-02T00:00:00Z", 86400),
+        ("2000-02-29T12:00:00Z", 951825600),
+        ("1970-01-01T01:00:00+01:00", 0),
+        ("1969-12-31T19:00:00-05:00", 0),
+        ("1970-01-01t00:00:01.999z", 1),
+        ("1998-12-31T23:59:60Z", 915148800),  # a leap second: 1999-01-01T00:00:00Z
+    ],
+)
+def test_a_time_becomes_seconds_since_1970(text: str, epoch: int) -> None:
+    assert epoch_seconds(text) == epoch
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "2026-11-20", "2026-11-20T08:00:00", "2026-11-20 08:00:00Z", "2026-02-30T00:00:00Z",
+        "2026-13-01T00:00:00Z", "2026-01-01T24:00:00Z", "2026-01-01T00:00:00+25:00",
+        "0001-01-01T00:00:00Z", "9999-01-01T00:00:00Z", "٢٠٢٦-11-20T08:00:00Z", "",
+    ],
+)  # fmt: skip
+def test_what_is_no_time_is_refused(text: str) -> None:
+    with pytest.raises(Refused):
+        epoch_seconds(text)
+
+
+@given(st.integers(0, 32_503_679_999))
+def test_a_time_reads_back(epoch: int) -> None:
+    assert epoch_seconds(time_text(epoch)) == epoch
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (0.1, Fraction(1, 10)),  # the decimal it prints as, not the double it is
+        (Decimal("0.10"), Fraction(1, 10)),
+        (3, Fraction(3)),
+        ("1e2", Fraction(100)),
+    ],
+)
+def test_a_decimal_is_exact(value: float, expected: Fraction) -> None:
+    assert exact(value) == expected
+
+
+@pytest.mark.parametrize(
+    "value", [float("nan"), float("inf"), Decimal("NaN"), Decimal("1e999999999"), "x", True]
+)
+def test_what_is_no_finite_decimal_is_refused_at_once(value: float) -> None:
+    with pytest.raises(Refused):
+        exact(value)
+
+
+@given(st.integers(1, 10**15 - 1), st.integers(0, 15))
+def test_a_decimal_of_fifteen_digits_survives_json_numbers(digits: int, places: int) -> None:
+    value = Fraction(digits, 10**places)
+    assert exact(number(value)) == value
+    assert (significant_digits(value) or 0) <= 16
+
+
+def test_a_third_has_no_finite_decimal() -> None:
+    assert significant_digits(Fraction(1, 3)) is None
+    assert significant_digits(Fraction(1, 8)) == 3  # 0.125
+
+
+@pytest.mark.parametrize(
+    ("pattern", "names"),
+    [
+        ("gpu-07", ["gpu-07"]),
+        ("gpu-[01-03,20]", ["gpu-01", "gpu-02", "gpu-03", "gpu-20"]),
+        ("gpu-[8-11]", ["gpu-8", "gpu-9", "gpu-10", "gpu-11"]),
+        ("gpu-[08-11]", ["gpu-08", "gpu-09", "gpu-10", "gpu-11"]),
+        ("gpu-[099-101]", ["gpu-099", "gpu-100", "gpu-101"]),
+        ("r[1-2]-n[1,3]x", ["r1-n1x", "r1-n3x", "r2-n1x", "r2-n3x"]),
+    ],
+)
+def test_a_host_range_is_expanded_in_written_order(pattern: str, names: list[str]) -> None:
+    assert list(hosts(pattern)) == names
+    assert host_count(pattern) == len(names)
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        "a[",
+        "a]",
+        "a[]",
+        "a[1",
+        "a[2-1]",
+        "a[x]",
+        "a[1-]",
+        "a[1,,2]",
+        "a[[1]]",
+        "a[-1]",
+        "a[001-10]",
+    ],
+)
+def test_a_malformed_host_range_is_refused(pattern: str) -> None:
+    with pytest.raises(Refused):
+        hosts(pattern)
+
+
+@pytest.mark.parametrize("pattern", [f"a[1-{MAX_NAMES + 1}]", "a[0-999999]-[0-999999]-[0-999999]"])
+def test_a_host_range_that_explodes_is_refused_before_it_is_expanded(pattern: str) -> None:
+    with pytest.raises(Refused, match="stands for"):
+        hosts(pattern)  # asking for the names is enough: no iteration
+
+
+@given(st.integers(0, 500), st.integers(0, 500), st.integers(1, 4))
+def test_padding_is_kept_whatever_the_range(first: int, more: int, width: int) -> None:
+    low = f"{first:0{width}d}"
+    names = list(hosts(f"n[{low}-{first + more:0{len(low)}d}]"))
+    pad = len(low) if low.startswith("0") else 0
+    assert names == [f"n{n:0{pad}d}" for n in range(first, first + more + 1)]
+
+
+@given(st.text())
+def test_text_is_shown_on_one_printable_line_of_bounded_length(text: str) -> None:
+    line = shown(text)
+    assert line.isprintable()
+    assert len(line) <= 2 + 60 * 10  # every character escaped at worst
+
+
+def test_values_are_described_by_their_kind() -> None:
+    assert described(None) == "nothing"
+    assert described(True) == "true"
+    assert described(10**30) == "an enormous number"
+    assert described("a\nb") == r"the text 'a\nb'"
+    assert described([1]) == "a list"
+    assert described({}) == "an object"
