@@ -1,0 +1,93 @@
+"""Running the program as a process: on a terminal, with signals, with broken pipes."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import select
+import struct
+import subprocess
+import sys
+import termios
+import time
+from pathlib import Path
+from typing import IO
+
+ROOT = Path(__file__).parent.parent
+MAIN = "import sys; sys.argv[0] = 'gangplan'; from planner.cli import main; main()"
+PATIENT = """
+import sys, threading
+import planner.solving
+from dataclasses import replace
+
+real = planner.solving.solve
+
+def solve(instance, *, progress=None, stop=None):
+    solution = real(instance, progress=progress)
+    progress.update("bandwidth", 1000, 1100)
+    print("searching", file=sys.stderr, flush=True)
+    if stop is None or not stop.wait(60):
+        raise AssertionError("nobody stopped the search")
+    return replace(solution, stopped_by="signal")
+
+planner.solving.solve = solve
+"""
+"""Makes the search go on until it is told to stop: the signals are ours to test, not the solver."""
+
+
+def environment(**more: str) -> dict[str, str]:
+    kept = {k: v for k, v in os.environ.items() if k not in ("NO_COLOR", "FORCE_COLOR", "COLUMNS")}
+    return {**kept, "PYTHONPATH": str(ROOT), **more}
+
+
+def start(
+    *arguments: str,
+    before: str = "",
+    cwd: Path | None = None,
+    stdout: IO[str] | int = subprocess.PIPE,
+) -> subprocess.Popen[str]:
+    """The program as a process, off a terminal; stdout is a pipe unless given."""
+    return subprocess.Popen(
+        [sys.executable, "-c", before + MAIN, *arguments],
+        cwd=cwd,
+        env=environment(),
+        stdin=subprocess.DEVNULL,
+        stdout=stdout,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def on_terminal(
+    *arguments: str, cwd: Path | None = None, columns: int = 100, before: str = "", **more: str
+) -> tuple[int, str]:
+    """(exit code, everything a terminal of so many columns received)."""
+    leader, follower = pty.openpty()
+    fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+    process = subprocess.Popen(
+        [sys.executable, "-c", before + MAIN, *arguments],
+        cwd=cwd,
+        env=environment(**{"TERM": "xterm", **more}),
+        stdin=follower,
+        stdout=follower,
+        stderr=follower,
+        close_fds=True,
+    )
+    os.close(follower)
+    received = b""
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        ready, _, _ = select.select([leader], [], [], 0.2)
+        if ready:
+            try:
+                part = os.read(leader, 65536)
+            except OSError:  # the other end is closed
+                break
+            if not part:
+                break
+            received += part
+        elif process.poll() is not None:
+            break
+    os.close(leader)
+    return process.wait(timeout=10), received.decode()

@@ -1,0 +1,166 @@
+"""The program as a process: terminals, signals, pipes that close, disks that are full."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import handmade
+import pytest
+from conftest import RunCli
+from interactive import PATIENT, on_terminal, start
+
+from planner.showing.text import width
+
+INPUT = """
+apiVersion: gangplan.dev/v1alpha1
+kind: Cluster
+metadata: {name: two-servers}
+spec:
+  nodes:
+  - {name: "v100-[1-2]", model: DGX-1 V100}
+---
+apiVersion: gangplan.dev/v1alpha1
+kind: Gang
+metadata: {name: four}
+spec: {roles: [{name: worker, replicas: 4, gpus: 1}]}
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "in.yaml").write_text(INPUT, encoding="utf-8")
+    (tmp_path / "plan.json").write_text(handmade.plan_text(), encoding="utf-8")
+    return tmp_path
+
+
+def visible(text: str) -> str:
+    """What is left on the screen: colours gone, the live line wiped."""
+    text = re.sub(r"\x1b\[[0-9;]*m", "", text.replace("\r\n", "\n"))
+    return re.sub(r"(?m)^.*\r\x1b\[2K", "", text)
+
+
+def test_a_terminal_sees_a_live_line_that_goes_and_a_table_in_colour(folder: Path) -> None:
+    code, seen = on_terminal("plan", "in.yaml", cwd=folder)
+    assert code == 0
+    assert re.search(r"\r\x1b\[2K +\d+\.\ds  \S+  value ", seen)
+    assert "\x1b[32mplace" in seen
+    left = visible(seen)
+    assert "value" not in left.lower().partition("tier")[0]
+    assert left.startswith("cluster")
+    assert left.rstrip().splitlines()[-1].startswith("next: gangplan plan in.yaml")
+    assert "\x1b" not in left
+
+
+def test_a_narrow_terminal_folds_and_cuts_nothing(folder: Path) -> None:
+    plan = handmade.plan()
+    plan["spec"]["gangs"][0]["reason"]["message"] = "every word of this sentence stays " * 4
+    (folder / "plan.json").write_text(json.dumps(plan), encoding="utf-8")
+    code, seen = on_terminal("show", "plan.json", cwd=folder, columns=80)
+    assert code == 0
+    lines = visible(seen).partition("TIER")[0].splitlines()
+    assert max(width(line) for line in lines) <= 80
+    assert len(re.findall("sentence", seen)) == 4
+
+
+@pytest.mark.parametrize("variable", ["NO_COLOR"])
+def test_no_colour_on_a_terminal_when_it_is_not_wanted(folder: Path, variable: str) -> None:
+    _, seen = on_terminal("show", "plan.json", cwd=folder, **{variable: "1"})
+    assert "\x1b[" not in seen
+    _, seen = on_terminal("show", "plan.json", "--color", "never", cwd=folder)
+    assert "\x1b[" not in seen
+
+
+def test_a_dumb_terminal_sees_no_escape(folder: Path) -> None:
+    _, seen = on_terminal("plan", "in.yaml", cwd=folder, TERM="dumb")
+    assert "\x1b" not in seen
+
+
+def wait_for(process: subprocess.Popen[str], word: str) -> str:
+    """Lines of stderr up to the one that holds the word."""
+    assert process.stderr is not None
+    read = ""
+    for line in process.stderr:
+        read += line
+        if word in line:
+            return read
+    raise AssertionError(f"{word!r} never came: {read}")
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_a_signal_keeps_the_best_checked_plan(
+    number: signal.Signals, code: int, folder: Path, cli: RunCli
+) -> None:
+    process = start("plan", "in.yaml", "--out", "saved.json", before=PATIENT, cwd=folder)
+    wait_for(process, "searching")
+    process.send_signal(number)
+    out, err = process.communicate(timeout=30)
+    assert process.returncode == code
+    assert "default/four" in out
+    assert "interrupted: this is the best plan found until then, checked" in err
+    saved = json.loads((folder / "saved.json").read_text(encoding="utf-8"))
+    assert saved["status"]["search"]["stoppedBy"] == "signal"
+    assert cli("verify", str(folder / "saved.json")).code == 0
+
+
+def test_a_second_signal_does_not_wait(folder: Path) -> None:
+    deaf = PATIENT.replace("not stop.wait(60)", "__import__('time').sleep(60)")
+    process = start("plan", "in.yaml", "--out", "saved.json", before=deaf, cwd=folder)
+    wait_for(process, "searching")
+    process.send_signal(signal.SIGINT)
+    time.sleep(0.5)
+    assert process.poll() is None
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=10)
+    assert process.returncode == 130
+    assert not (folder / "saved.json").exists()
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_a_signal_before_the_search_saves_nothing(
+    number: signal.Signals, code: int, folder: Path
+) -> None:
+    slow = "import sys, time\nimport planner.reading\n"
+    slow += "def read(*a, **k): print('reading', file=sys.stderr, flush=True); time.sleep(60)\n"
+    slow += "planner.reading.read = read\n"
+    process = start("plan", "in.yaml", "--out", "saved.json", before=slow, cwd=folder)
+    wait_for(process, "reading")
+    process.send_signal(number)
+    out, err = process.communicate(timeout=10)
+    assert (process.returncode, out) == (code, "")
+    assert err == "error: interrupted; nothing was saved\n"
+    assert not (folder / "saved.json").exists()
+
+
+def test_a_reader_that_goes_away_ends_it_quietly(folder: Path) -> None:
+    plan = handmade.plan()
+    gang = plan["spec"]["gangs"][3]
+    plan["spec"]["gangs"] += [{**gang, "name": f"g-{i}"} for i in range(20_000)]
+    (folder / "plan.json").write_text(json.dumps(plan), encoding="utf-8")
+    with start("show", "plan.json", cwd=folder) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stdout.readline().startswith("cluster")
+        process.stdout.close()
+        assert process.stderr.read() == "next: gangplan verify plan.json\n"
+        assert process.wait(timeout=20) == 0
+
+
+def test_a_full_disk_behind_stdout_is_73(folder: Path) -> None:
+    with Path("/dev/full").open("w", encoding="utf-8") as full:
+        process = start("show", "plan.json", cwd=folder, stdout=full)
+        _, err = process.communicate(timeout=20)
+    assert process.returncode == 73
+    assert err.startswith("error: cannot write to standard output: No space left")
+
+
+def test_names_beyond_the_encoding_of_the_terminal_are_escaped(folder: Path) -> None:
+    plan = handmade.plan()
+    plan["spec"]["gangs"][2]["name"] = "zürich-\ud83d"
+    (folder / "plan.json").write_text(json.dumps(plan).replace("\\ud83d", "x"), encoding="utf-8")
+    _, seen = on_terminal("show", "plan.json", cwd=folder, PYTHONIOENCODING="ascii")
+    assert "research/z\\xfcrich-x" in visible(seen)

@@ -1,0 +1,118 @@
+"""What the documents say is there, is there."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+import yaml
+from conftest import RunCli
+
+from planner.cli import app
+
+ROOT = Path(__file__).parent.parent
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("inputs/**/*.md")])
+VERBS = {command.callback.__name__ for command in app.registered_commands if command.callback}
+
+
+def text(path: Path) -> str:
+    return path.read_text(encoding="utf-8")
+
+
+def code_blocks(content: str, language: str = "") -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", content, re.MULTILINE | re.DOTALL)
+
+
+def relative(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=relative)
+def test_links_resolve(path: Path) -> None:
+    for target in re.findall(r"\]\(([^)]+)\)", text(path)):
+        if not target.startswith(("https://", "http://")):
+            assert (path.parent / target.partition("#")[0]).exists(), target
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=relative)
+def test_no_verb_is_told_of_that_is_not_there(path: Path) -> None:
+    content = text(path)
+    called = re.findall(r"^(?:kubectl )?gangplan ([a-z]+)", content, re.MULTILINE)
+    called += re.findall(r"`(?:kubectl )?gangplan ([a-z]+)", content)
+    assert set(called) <= VERBS
+
+
+def test_the_readme_tells_of_every_verb() -> None:
+    assert (
+        set(re.findall(r"^\| `gangplan ([a-z]+)", text(ROOT / "README.md"), re.MULTILINE)) == VERBS
+    )
+
+
+def test_the_quickstart_is_two_commands_of_the_makefile() -> None:
+    quickstart = text(ROOT / "README.md").partition("## Quickstart")[2].partition("\n## ")[0]
+    commands = code_blocks(quickstart)[0].split("\n")[:-1]
+    assert commands == ["make demo", "make test"]
+    targets = re.findall(r"^([a-z]+):", text(ROOT / "Makefile"), re.MULTILINE)
+    assert {"demo", "test", "check", "bench"} <= set(targets)
+
+
+def test_options_told_of_are_options(cli: RunCli, capsys: pytest.CaptureFixture[str]) -> None:
+    for verb in sorted(VERBS):
+        cli(verb, "--help")
+    offered = set(re.findall(r"--[a-z-]+", capsys.readouterr().out))
+    others = {"--strict", "--refresh-golden"}  # of mypy and of pytest
+    ours = [
+        path for path in DOCUMENTS if path.parent.name != "lingjun"
+    ]  # tells of a script's options
+    for path in ours:
+        told = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", text(path)))
+        assert told <= offered | others | {"--help", "--version"}, relative(path)
+
+
+@pytest.mark.parametrize("path", [p for p in DOCUMENTS if p.parent == ROOT / "docs"], ids=relative)
+def test_yaml_in_the_documents_is_yaml(path: Path) -> None:
+    for block in code_blocks(text(path), "yaml"):
+        assert list(yaml.safe_load_all(block))
+
+
+def test_the_documented_inputs_are_valid_input(cli: RunCli, tmp_path: Path) -> None:
+    blocks = code_blocks(text(ROOT / "docs" / "inputs.md"), "yaml")
+    documents = [block for block in blocks if block.startswith("apiVersion")]
+    assert [yaml.safe_load(block)["kind"] for block in documents] == ["Cluster", "Gang", "Policy"]
+    (tmp_path / "documented.yaml").write_text("---\n".join(documents), encoding="utf-8")
+    result = cli("validate", str(tmp_path))
+    assert (result.code, result.err.count("error")) == (0, 0), result.err
+    # gpu-01 to gpu-16 and gpu-17, eight GPUs each
+    assert result.out == "valid: 17 nodes, 136 GPUs, 1 gang (0 running, 1 waiting)\n"
+
+
+def test_the_picture_of_the_readme_is_what_the_demo_prints(cli: RunCli) -> None:
+    picture = code_blocks(text(ROOT / "README.md").partition("## Quickstart")[2])[1]
+    command, _, shown = picture.partition("\n")
+    assert command == "$ gangplan plan inputs/quickstart"
+    result = cli(*shlex.split(command)[2:-1], str(ROOT / "inputs" / "quickstart"))
+    assert result.code == 0
+    assert result.out == shown
+
+
+def test_exit_codes_told_of_are_those_of_the_errors() -> None:
+    from planner import errors
+
+    told = set(re.findall(r"^\| ([\d, ]+) \|", text(ROOT / "README.md"), re.MULTILINE))
+    codes = {int(code) for row in told for code in row.split(",")}
+    known = {
+        error.exit_code
+        for error in vars(errors).values()
+        if isinstance(error, type) and issubclass(error, errors.GangplanError)
+    }
+    assert codes == known | {0, 3, 130, 143}
+
+
+def test_the_schemas_are_json() -> None:
+    schemas = sorted((ROOT / "docs" / "schemas").glob("*.json"))
+    assert schemas
+    for schema in schemas:
+        assert json.loads(text(schema))["$schema"]
