@@ -70,6 +70,14 @@ class Change:
             return "move"
         return "complete" if self.incomplete and not self.dropped else "resize"
 
+    @cached_property
+    def by_role(self) -> tuple[tuple[Pod, ...], ...]:
+        """Pods after the plan, a tuple a role."""
+        found: list[list[Pod]] = [[] for _ in self.gang.roles]
+        for pod in self.pods.values():
+            found[pod.role].append(pod)
+        return tuple(tuple(pods) for pods in found)
+
     @property
     def admitted(self) -> bool:
         """It has pods after the plan, and is not left with pods missing."""

@@ -68,6 +68,8 @@ class GangReader:
         self.nodes = nodes
         self.node_index = {node.name: i for i, node in enumerate(nodes)}
         self.default_share = default_share
+        self.last_roles: tuple[Role, ...] = ()
+        self.role_numbers: dict[str, int] = {}
 
     def read_all(self, value: object, where: str) -> tuple[Gang, ...]:
         gangs = tuple(
@@ -250,12 +252,13 @@ class GangReader:
     def role_index(self, value: object, roles: tuple[Role, ...], where: str) -> int | None:
         """Which role a pod names."""
         name = self.form.text(value, where)
-        for number, role in enumerate(roles):
-            if role.name == name:
-                return number
-        if name:
+        if roles is not self.last_roles:
+            self.last_roles = roles
+            self.role_numbers = {role.name: number for number, role in enumerate(roles)}
+        number = self.role_numbers.get(name)
+        if number is None and name:
             self.form.fault(where, f"the gang has no role {shown(name)}", rule="reference")
-        return None
+        return number
 
     def placed(self, pod: Object, where: str, number: int, index: int, role: Role) -> Pod | None:
         """The place of a pod that names a node; ``gpus`` null: it holds as many as its role asks for."""

@@ -34,26 +34,24 @@ def tiers(outlook: Outlook) -> Iterator[Tier]:
     tolerances = dict(facts.policy.objectives)
     for name, tolerance in facts.policy.objectives:
         if name == "admission":
-            yield from _admission(facts, values, tolerance, tolerances.get("waiting"))
+            yield from _admission(values, tolerance, tolerances.get("waiting"))
         elif name == "waiting":
             if "admission" not in tolerances:
                 for priority in values.priorities:
                     yield _waiting(values, tolerance, priority)
         elif name == "growth":
             for priority in values.priorities:
-                if any(gang.elastic for gang in _of(facts, priority)):
+                if any(gang.elastic for gang in values.gangs(priority)):
                     yield Tier(f"growth/{priority}", "max", tolerance, values.growth(priority))
         else:
             sense, value = values.single[name]
             yield Tier(name, sense, tolerance, value())
 
 
-def _admission(
-    facts: Facts, values: _Values, tolerance: Fraction, waits: Fraction | None
-) -> Iterator[Tier]:
+def _admission(values: _Values, tolerance: Fraction, waits: Fraction | None) -> Iterator[Tier]:
     """Priorities highest first; of each kept, admission, and waiting if that is listed too."""
     for priority in values.priorities:
-        if any(_could_shrink_or_stop(gang) for gang in _of(facts, priority)):
+        if any(_could_shrink_or_stop(gang) for gang in values.gangs(priority)):
             yield Tier(f"kept/{priority}", "max", tolerance, values.kept(priority))
         yield Tier(f"admission/{priority}", "max", tolerance, values.admission(priority))
         if waits is not None:
@@ -62,10 +60,6 @@ def _admission(
 
 def _waiting(values: _Values, tolerance: Fraction, priority: int) -> Tier:
     return Tier(f"waiting/{priority}", "max", tolerance, values.waiting(priority))
-
-
-def _of(facts: Facts, priority: int) -> Iterator[Gang]:
-    return (gang for gang in facts.gangs if gang.priority == priority)
 
 
 def _could_shrink_or_stop(gang: Gang) -> bool:
@@ -101,6 +95,9 @@ class _Values:
             "span": ("min", self.span),
             "stranded": ("min", lambda: stranded(self.facts, outlook.usage)),
         }
+
+    def gangs(self, priority: int) -> Iterator[Gang]:
+        return (change.gang for change in self.by_priority[priority])
 
     def kept(self, priority: int) -> int:
         """GPUs of pods that stood before and are there after, wherever."""
@@ -147,8 +144,7 @@ class _Values:
             for number, role in enumerate(gang.roles):
                 if role.preferred is None:
                     continue
-                own = [pod for pod in pods if pod.role == number]
-                if domains_used(self.facts, own, role.preferred) == 1:
+                if domains_used(self.facts, change.by_role[number], role.preferred) == 1:
                     total += role.min * role.gpus or 1
         return total
 

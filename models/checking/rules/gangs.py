@@ -43,7 +43,7 @@ def _arrivals(changes: Sequence[Change]) -> dict[int, int]:
 def _whole(change: Change, rule: str) -> Iterator[Violation]:
     """Every role at an allowed count, without holes."""
     for number, role in enumerate(change.gang.roles):
-        indices = sorted(index for key, index in change.pods if key == number)
+        indices = sorted(pod.index for pod in change.by_role[number])
         if not role.allows(len(indices)):
             yield Violation(
                 rule,

@@ -35,7 +35,7 @@ def _gang(facts: Facts, change: Change) -> Iterator[Violation]:
     bound_roles = {pod.role for pod in change.binding}
     for number in sorted(bound_roles):
         role = gang.roles[number]
-        pods = tuple(pod for pod in change.pods.values() if pod.role == number)
+        pods = change.by_role[number]
         name = printable(role.name)
         if role.required is not None:
             yield from _one(facts, change, pods, role.required, "required", f"role {name}")
