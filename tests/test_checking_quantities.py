@@ -71,7 +71,8 @@ def test_a_time_is_seconds_since_1970_with_fractions_floored(text: str, seconds:
 @pytest.mark.parametrize(
     "text",
     ["", "2026-11-20", "2026-11-20T08:00:00", "2026-02-30T00:00:00Z", "0000-01-01T00:00:00Z",
-     "2026-11-20T24:00:00Z", "2026-11-20T08:60:00Z", "2026-11-20T08:00:00+24:00", "\uff12026-11-20T08:00:00Z"],
+     "2026-11-20T24:00:00Z",
+     "2026-11-20T08:60:00Z", "2026-11-20T08:00:00+24:00", "\uff12026-11-20T08:00:00Z"],
 )  # fmt: skip
 def test_what_is_no_time_is_none(text: str) -> None:
     assert seconds_of(text) is None
