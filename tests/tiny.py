@@ -21,9 +21,12 @@ from models.instance import Instance
 from models.policy import DEFAULT_OBJECTIVES, Objective, Policy, SolveLimits
 
 
-def tiny(seed: int, without: Collection[str] = ()) -> Instance:
-    """The instance of a seed. Raises ValueError for a feature that does not exist."""
-    draws = Draws(seed, without)
+def tiny(seed: int, without: Collection[str] = (), more: Collection[str] = ()) -> Instance:
+    """The instance of a seed, ``without`` some features, with ``more`` of others.
+
+    Raises ValueError for a feature that does not exist.
+    """
+    draws = Draws(seed, without, more)
     cluster = draw_cluster(draws)
     gangs, cluster = draw_gangs(draws, cluster)
     return Instance(cluster, gangs, _policy(draws, cluster, gangs))

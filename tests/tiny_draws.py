@@ -18,6 +18,8 @@ FEATURES = (
     "own_nics",
     "mixed",  # two server models
     "cpu_nodes",  # a node without GPUs
+    "cpu_gangs",  # gangs that ask for no GPU at all
+    "waiting_pods",  # pods of waiting gangs that exist already, with uids
     "launchers",  # a role without GPUs
     "roles",  # two roles with GPUs
     "slices",
@@ -51,14 +53,15 @@ FEATURES = (
 
 
 class Draws:
-    """Random numbers of one seed; ``without``: features that never occur."""
+    """Random numbers of one seed; ``without``: features that never occur, ``more``: three times as often."""
 
-    def __init__(self, seed: int, without: Collection[str]) -> None:
-        unknown = sorted(set(without) - set(FEATURES))
+    def __init__(self, seed: int, without: Collection[str], more: Collection[str]) -> None:
+        unknown = sorted({*without, *more} - set(FEATURES))
         if unknown:
             raise ValueError(f"no such feature: {', '.join(unknown)}")
         self.seed = seed
         self.without = frozenset(without)
+        self.more = frozenset(more)
 
     def random(self, topic: str) -> Random:
         """A fresh source for one topic."""
@@ -67,7 +70,8 @@ class Draws:
     def on(self, feature: str, r: Random, chance: float) -> bool:
         """Whether a feature occurs here; always draws, so that switching it off moves nothing else."""
         assert feature in FEATURES, feature
-        return (r.random() < chance) and feature not in self.without
+        often = min(0.9, 3 * chance) if feature in self.more else chance
+        return (r.random() < often) and feature not in self.without
 
     def share(self, r: Random) -> Fraction:
         """A minBandwidthShare."""

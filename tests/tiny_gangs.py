@@ -30,7 +30,7 @@ def draw_gangs(draws: Draws, cluster: Cluster) -> tuple[tuple[Gang, ...], Cluste
     while len(gangs) < most and (len(gangs) < 3 or asked < demand):
         gang = _gang(draws, len(gangs), cluster)
         runs = draws.on("running", r, 0.25)
-        gang = _started(draws, gang, cluster, free) if runs else gang
+        gang = _started(draws, gang, cluster, free) if runs else _queued(draws, gang)
         asked += gang.weight_gpus
         gangs.append(gang)
     nodes = tuple(_sickened(draws, i, node, free[i]) for i, node in enumerate(cluster.nodes))
@@ -44,7 +44,9 @@ def _gang(draws: Draws, i: int, cluster: Cluster) -> Gang:
     if draws.on("roles", r, 0.15) and pods < MAX_PODS:
         roles.append(_role(draws, r, "server", cluster, min(2, MAX_PODS - pods)))
     elif draws.on("launchers", r, 0.2) and pods < MAX_PODS:
-        roles.insert(r.randint(0, 1), _launcher(draws, r, cluster))
+        roles.insert(r.randint(0, 1), _launcher(draws, r, cluster, 1))
+    if draws.on("cpu_gangs", r, 0.06):
+        roles = [_launcher(draws, r, cluster, r.randint(1, 4))]
     levels = range(len(cluster.levels) + 1)
     required, preferred = min(r.choice(levels), r.choice(levels)), r.choice(levels)
     share, weight = draws.share(r), r.randint(2, 3)
@@ -89,8 +91,8 @@ def _role(draws: Draws, r: Random, name: str, cluster: Cluster, most: int) -> Ro
     )
 
 
-def _launcher(draws: Draws, r: Random, cluster: Cluster) -> Role:
-    return _constrained(draws, r, Role("launcher", 1, 1, 1, 0), cluster)
+def _launcher(draws: Draws, r: Random, cluster: Cluster, pods: int) -> Role:
+    return _constrained(draws, r, Role("launcher", pods, pods, 1, 0), cluster)
 
 
 def _constrained(draws: Draws, r: Random, role: Role, cluster: Cluster) -> Role:
@@ -102,6 +104,8 @@ def _constrained(draws: Draws, r: Random, role: Role, cluster: Cluster) -> Role:
         "memory": r.choice((32, 64)) * 2**30 * units,
     }
     required, preferred, slice_level = (r.choice(levels) for _ in range(3))
+    host = r.choice(cluster.nodes).name
+    selector = r.choice(((("pool", "a"),), (("pool", "b"),), (("kubernetes.io/hostname", host),)))
     size = r.randint(1, 3)
     sliced = draws.on("slices", r, 0.2) and role.max >= 2
     return replace(
@@ -111,7 +115,7 @@ def _constrained(draws: Draws, r: Random, role: Role, cluster: Cluster) -> Role:
         preferred=preferred if draws.on("role_topology", r, 0.15) else None,
         slice_size=size if sliced else None,
         slice_level=slice_level if sliced else None,
-        node_selector=(("pool", r.choice("ab")),) if draws.on("selectors", r, 0.08) else (),
+        node_selector=selector if draws.on("selectors", r, 0.1) else (),
         tolerations=(Toleration("dedicated", "Exists"),) if draws.on("taints", r, 0.4) else (),
     )
 
@@ -126,6 +130,24 @@ def _started(draws: Draws, gang: Gang, cluster: Cluster, free: list[int]) -> Gan
             pod = None if gone else _stand(draws, r, gang, (number, index), cluster, free)
             pods += [pod] if pod else []
     return replace(gang, pods=tuple(pods))
+
+
+def _queued(draws: Draws, gang: Gang) -> Gang:
+    """The gang with some of its pods there already, waiting."""
+    r = draws.random(f"queued/{gang.name}")
+    pods = tuple(
+        StandingPod(
+            f"{gang.name}-{role.name}-x{index}",
+            number,
+            index,
+            uid=f"u-{number}-{index}",
+            mode="gate",
+        )
+        for number, role in enumerate(gang.roles)
+        for index in range(role.min)
+        if r.random() < 0.7
+    )
+    return replace(gang, pods=pods if draws.on("waiting_pods", r, 0.15) else ())
 
 
 def _stand(
@@ -153,7 +175,9 @@ def _stand(
     own = sum(1 << i for i in r.sample([i for i in range(8) if room[n] >> i & 1], role.gpus))
     free[n] &= ~own
     name = f"{gang.name}-{role.name}-{place[1]}"
-    return StandingPod(name, *place, node=n, gpus=None if hidden and role.gpus else own)
+    return StandingPod(
+        name, *place, uid=f"u-{name}", node=n, gpus=None if hidden and role.gpus else own
+    )
 
 
 def _sickened(draws: Draws, i: int, node: Node, free: int) -> Node:

@@ -1,0 +1,69 @@
+"""A search against the exhaustive planner on one instance: values, bounds, and what the checker says.
+
+Promises: returns sentences, one a difference, none where they agree; raises nothing of its own.
+Called by the comparison test and by the sweep.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from exhaustive import Best, plan
+from exhaustive_values import tier_values
+
+from models.checking import check
+from models.instance import Instance
+from models.plan import compose
+from models.solution import Solution
+from planner.solving import solve
+
+DAY = "2026-11-21T00:00:00Z"
+
+
+def differences(instance: Instance) -> list[str]:
+    """What sets the search apart from the best plan, and either of them from the checker's view."""
+    best = plan(instance)
+    solution = solve(instance)
+    return [
+        *_tiers(best, solution),
+        *_valued(instance, solution),
+        *_checked("search", instance, solution),
+        *_checked("exhaustive", instance, best.solution()),
+    ]
+
+
+def _tiers(best: Best, solution: Solution) -> Iterator[str]:
+    """Every tier stated, in order, with the best value, the same bound, and an exact proof."""
+    stated = tuple((tier.name, tier.value) for tier in solution.tiers)
+    if stated != best.tiers:
+        yield f"values {_apart(stated, best.tiers)}"
+    for tier in solution.tiers:
+        if not tier.value == tier.best == tier.bound:
+            yield f"{tier.name}: value {tier.value}, best {tier.best}, bound {tier.bound}"
+        if tier.proof != "exact":
+            yield f"{tier.name}: proof {tier.proof}"
+    if solution.stopped_by != "proof":
+        yield f"stopped by {solution.stopped_by}"
+
+
+def _valued(instance: Instance, solution: Solution) -> Iterator[str]:
+    """The search's plan is worth what the search says it is."""
+    stated = tuple((tier.name, tier.value) for tier in solution.tiers)
+    worth = tier_values(instance, solution.decisions)
+    if stated != worth:
+        yield f"stated against worth {_apart(stated, worth)}"
+
+
+def _checked(who: str, instance: Instance, solution: Solution) -> Iterator[str]:
+    document = compose(instance, solution, name="tiny", created_at=DAY, generator="gangplan test")
+    for violation in check(document):
+        yield f"{who}: {violation.rule} {violation.gang}: {violation.message}"
+
+
+def _apart(first: tuple[tuple[str, int], ...], second: tuple[tuple[str, int], ...]) -> str:
+    """Only the entries that differ."""
+    if [name for name, _ in first] != [name for name, _ in second]:
+        return f"{[name for name, _ in first]} != {[name for name, _ in second]}"
+    return ", ".join(
+        f"{name}: {a} != {b}" for (name, a), (_, b) in zip(first, second, strict=True) if a != b
+    )

@@ -1,0 +1,35 @@
+"""The search finds and proves the best plan of every tiny instance: equal to trying every plan.
+
+A failure names the seed: ``python tests/exhaustive_sweep.py --seeds N:N+1 --narrow`` takes it apart
+(with ``--more a,b,c`` for the series that have more of a kind).
+"""
+
+from __future__ import annotations
+
+import pytest
+from comparing import differences
+from tiny import tiny
+
+CHUNK = 10
+SEEDS = 200
+MORE = {
+    "running": ("running", "incomplete", "unknown_gpus", "sick_holders", "unknown_unhealthy"),
+    "topology": ("slices", "role_topology", "required", "gaps", "preferred"),
+    "networks": ("nics", "own_nics", "binding_none", "min_share", "unhealthy"),
+    "resources": ("resources", "roles", "launchers", "cpu_nodes", "cpu_gangs", "taints"),
+    "models": ("mixed", "mix_models", "role_model", "cordons", "selectors"),
+    "policies": ("objectives", "elastic", "movable", "weights", "pattern_none", "ours"),
+}
+"""What each of the smaller series has three times as much of."""
+
+
+@pytest.mark.parametrize("first", range(0, SEEDS, CHUNK))
+def test_the_search_equals_trying_every_plan(first: int) -> None:
+    found = {seed: differences(tiny(seed)) for seed in range(first, first + CHUNK)}
+    assert {seed: what for seed, what in found.items() if what} == {}
+
+
+@pytest.mark.parametrize("name", MORE)
+def test_the_search_equals_trying_every_plan_with_more_of_a_kind(name: str) -> None:
+    found = {seed: differences(tiny(seed, more=MORE[name])) for seed in range(1000, 1020)}
+    assert {seed: what for seed, what in found.items() if what} == {}
