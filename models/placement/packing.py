@@ -118,7 +118,8 @@ class CountPacking:
         if self._relaxed:
             assert node.model is not None
             return SetType(gpus, best_inside_MBps(node.model, gpus), _most_network(node, gpus))
-        known = 0 if self._blind else _lowest(self._candidates, gpus)
+        # only the number counts, so that any set of the server's GPUs stands for all of that size
+        known = 0 if self._blind else (1 << gpus) - 1
         chosen = ServerSet(known, gpus if self._blind else 0, self._candidates)
         beside = tuple(self._with(base, gpus) for base in self._beside)
         return SetType(gpus, set_inside_MBps(node, chosen), network_MBps(node, chosen), beside)
@@ -127,7 +128,8 @@ class CountPacking:
         if self._blind:
             both = ServerSet(base.known, base.blind + gpus, self._candidates)
         else:
-            extra = _lowest(self._candidates & ~base.known, gpus)
+            assert self._node.model is not None
+            extra = _lowest(self._node.model.all_gpus & ~base.known, gpus)
             both = ServerSet(base.known | extra, base.blind, self._candidates)
         return set_inside_MBps(self._node, both), network_MBps(self._node, both)
 

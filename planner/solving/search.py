@@ -14,10 +14,11 @@ from models.evaluating import Evaluation, Tier, tiers_of
 from models.instance import Instance
 from models.placement.formulation import Formulation
 from models.placement.program import UNBOUNDED, Linear
-from models.solution import GangDecision, TierResult
+from models.solution import GangDecision, Proof, TierResult
 from planner.solving.budget import Budget
 from planner.solving.chunks import Chunk, next_chunk
-from planner.solving.engines import Answer, Goal, Status, solve_exactly
+from planner.solving.engines.common import Answer, Goal, Status
+from planner.solving.engines.portfolio import attack
 from planner.solving.progress import Progress
 
 
@@ -45,6 +46,7 @@ class Search:
         self._expressions = [formulation.expression(tier) for tier in self.tiers]
         self._tops = [self._top(position) for position in range(len(self.tiers))]
         self.bounds = list(self._tops)
+        self.exact = [True] * len(self.tiers)
         self._best: dict[int, int] = {}
         self._kept: list[tuple[int, int]] = []
         self.incumbent = Incumbent(tuple(start), Evaluation(instance, start).vector())
@@ -73,7 +75,8 @@ class Search:
             best = value if not tier.tolerance else self._best.get(position, value)
             bound = self.bounds[position]
             bound = max(bound, best) if tier.sense == "max" else min(bound, best)
-            found.append(TierResult(tier.name, tier.sense, value, best, bound, "exact"))
+            proof: Proof = "exact" if self.exact[position] else "numerical"
+            found.append(TierResult(tier.name, tier.sense, value, best, bound, proof))
         return tuple(found)
 
     def _top(self, position: int) -> int:
@@ -118,7 +121,7 @@ class Search:
             else:
                 self._progress.update(name, None, None)
 
-        answer = solve_exactly(
+        answer = attack(
             self._formulation.program, goal, self._budget, effort,
             hint=self.incumbent.assignment, improved=improved,
         )
@@ -167,8 +170,10 @@ class Search:
             bounds = chunk.bounds(answer.bound, values)
         for member, bound in zip(chunk.members, bounds, strict=True):
             known = self.bounds[member.position]
-            better = min(known, bound) if self.tiers[member.position].sense == "max" else max(known, bound)
-            self.bounds[member.position] = better
+            sign = 1 if self.tiers[member.position].sense == "max" else -1
+            if sign * bound < sign * known:
+                self.bounds[member.position] = bound
+                self.exact[member.position] = answer.exact
 
 
 def required(tier: Tier, value: int) -> int:

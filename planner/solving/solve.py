@@ -7,12 +7,12 @@ Called by ``planner.planning``, tests and benchmarks.
 from __future__ import annotations
 
 import threading
+from importlib.metadata import version
 
 from models.instance import Instance
 from models.placement.formulation import base_decisions, formulate
 from models.solution import Solution
 from planner.solving.budget import Budget
-from planner.solving.engines import solver_name
 from planner.solving.progress import Progress, Silent
 from planner.solving.search import Search
 
@@ -27,5 +27,6 @@ def solve(
     search = Search(instance, formulation, start, budget, progress or Silent())
     search.run()
     return Solution(
-        search.incumbent.decisions, search.results(), budget.stopped_by, solver_name(), budget.effort
+        search.incumbent.decisions, search.results(), budget.stopped_by,
+        f"OR-Tools {version('ortools')} (CP-SAT, HiGHS, GLOP)", budget.effort,
     )

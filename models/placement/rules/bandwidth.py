@@ -237,7 +237,7 @@ class Claims:
             if len(sums) > MOST_SUMS:
                 self.exact = False
                 break
-        return sums - {Fraction(0)}
+        return sums
 
     def _all_full(self, modes: list[Mode], ideals: list[Fraction]) -> bool:
         """Whether no placement can lose anything, so that no claim is needed."""

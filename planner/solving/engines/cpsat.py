@@ -1,53 +1,20 @@
-"""The door to OR-Tools: a Program and an objective in, a status, values and a bound out.
+"""CP-SAT: exact integer arithmetic; its bounds are proofs.
 
-Promises: ortools is imported here, when first used; every call has a deterministic and a clock limit;
-same program, seed and effort, same answer. Called by ``search``.
+Promises: ortools is imported when first used; every call has a deterministic and a clock limit; same
+program, seed and effort, same answer. Called by ``search``.
 """
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from models.placement.program import UNBOUNDED, Linear, Program
 from planner.solving.budget import Budget
+from planner.solving.engines.common import Answer, Goal, Status, run_interruptible
 
 if TYPE_CHECKING:
     from ortools.sat.python import cp_model
-
-
-class Status(Enum):
-    OPTIMAL = "optimal"
-    FEASIBLE = "feasible"
-    INFEASIBLE = "infeasible"
-    UNKNOWN = "unknown"
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """``values``: one integer a variable, empty without a solution. ``bound``: of the objective."""
-
-    status: Status
-    values: tuple[int, ...]
-    bound: int
-
-
-@dataclass(frozen=True, slots=True)
-class Goal:
-    """What to optimise, and what earlier tiers require: (expression, at least, at most)."""
-
-    objective: Linear
-    maximize: bool
-    keep: tuple[tuple[Linear, int, int], ...] = ()
-
-
-def solver_name() -> str:
-    from importlib.metadata import version
-
-    return f"OR-Tools CP-SAT {version('ortools')}"
 
 
 def solve_exactly(
@@ -70,6 +37,9 @@ def solve_exactly(
     solver.parameters.max_deterministic_time = effort
     solver.parameters.max_time_in_seconds = max(0.05, budget.seconds_left())
     status = _run(solver, model, budget, improved)
+    if status is None:
+        limit = program.bound_above if goal.maximize else program.bound_below
+        return Answer(Status.UNKNOWN, (), limit(goal.objective), exact=True)
     budget.spend(solver.response_proto.deterministic_time)
     return _answer(cp_model, solver, status, program, goal)
 
@@ -112,7 +82,7 @@ def _run(
     solver: cp_model.CpSolver, model: cp_model.CpModel, budget: Budget,
     improved: Callable[[int, int], None] | None,
 ) -> Any:
-    """Run the solver with a watcher that ends it when the user wants to stop."""
+    """Run the solver in a thread of its own; None if it had to be left behind."""
     from ortools.sat.python import cp_model
 
     class Watch(cp_model.CpSolverSolutionCallback):
@@ -120,21 +90,8 @@ def _run(
             if improved is not None:
                 improved(round(self.objective_value), round(self.best_objective_bound))
 
-    done = threading.Event()
-
-    def watch() -> None:
-        while not done.wait(0.05):
-            if budget.stop.is_set():
-                solver.stop_search()
-                return
-
-    watcher = threading.Thread(target=watch, daemon=True)
-    watcher.start()
-    try:
-        return solver.solve(model, Watch() if improved is not None else None)
-    finally:
-        done.set()
-        watcher.join()
+    watch = Watch() if improved is not None else None
+    return run_interruptible(budget, lambda: solver.solve(model, watch), solver.stop_search)
 
 
 def _answer(
@@ -143,7 +100,7 @@ def _answer(
     sign = -1 if goal.maximize else 1
     limit = program.bound_above if goal.maximize else program.bound_below
     if status == cp_model.INFEASIBLE:
-        return Answer(Status.INFEASIBLE, (), limit(goal.objective))
+        return Answer(Status.INFEASIBLE, (), limit(goal.objective), exact=True)
     if status == cp_model.MODEL_INVALID:
         message = "the program handed to CP-SAT is invalid"
         raise AssertionError(message)
@@ -153,8 +110,8 @@ def _answer(
         proven = sign * response.inner_objective_lower_bound + goal.objective.constant
         bound = min(bound, proven) if goal.maximize else max(bound, proven)
     if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
-        return Answer(Status.UNKNOWN, (), bound)
+        return Answer(Status.UNKNOWN, (), bound, exact=True)
     values = tuple(response.solution)
     if status == cp_model.OPTIMAL:
-        return Answer(Status.OPTIMAL, values, goal.objective.value(values))
-    return Answer(Status.FEASIBLE, values, bound)
+        return Answer(Status.OPTIMAL, values, goal.objective.value(values), exact=True)
+    return Answer(Status.FEASIBLE, values, bound, exact=True)

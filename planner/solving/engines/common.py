@@ -1,0 +1,81 @@
+"""What every engine takes and gives: a goal over a Program in, an answer out.
+
+Promises: no solver types; bounds are integers, rounded to the safe side by the engine that states them.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from typing import TypeVar
+
+from models.placement.program import Linear
+from planner.solving.budget import Budget
+
+GRACE_S = 5.0
+"""Seconds an engine that was told to stop may take before it is left behind."""
+
+T = TypeVar("T")
+
+
+class Status(Enum):
+    OPTIMAL = "optimal"
+    FEASIBLE = "feasible"
+    INFEASIBLE = "infeasible"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """``values``: one integer a variable, empty without a solution. ``bound``: of the objective.
+
+    ``exact``: the status and bound rest on integer arithmetic, not on a floating-point engine's word.
+    """
+
+    status: Status
+    values: tuple[int, ...]
+    bound: int
+    exact: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """What to optimise, and what earlier tiers require: (expression, at least, at most)."""
+
+    objective: Linear
+    maximize: bool
+    keep: tuple[tuple[Linear, int, int], ...] = ()
+
+
+def run_interruptible(
+    budget: Budget, call: Callable[[], T], on_stop: Callable[[], None] | None = None
+) -> T | None:
+    """Run a native call in a thread of its own, so that signals are heard meanwhile.
+
+    Told to stop, ``on_stop`` asks the engine to end; without it, or past the grace, the call is left
+    behind and None comes back.
+    """
+    results: list[T] = []
+    failures: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            results.append(call())
+        except BaseException as error:  # noqa: BLE001  # raised again in the caller's thread
+            failures.append(error)
+
+    worker = threading.Thread(target=work, daemon=True)
+    worker.start()
+    while worker.is_alive():
+        worker.join(0.02)
+        if budget.stop.is_set() and worker.is_alive():
+            if on_stop is None:
+                return None
+            on_stop()
+            worker.join(GRACE_S)
+            break
+    if failures:
+        raise failures[0]
+    return results[0] if results else None

@@ -1,0 +1,89 @@
+"""Which engine takes which program, and how its word becomes a proof.
+
+Small programs go to CP-SAT, whose proofs are exact. Larger ones go to HiGHS; its optimum is confirmed
+by the LP bound in integers, or by CP-SAT refuting anything better, as far as a little effort goes;
+otherwise the proof stays numerical. Measured in benchmarks/README.md. Called by ``search``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from models.placement.program import UNBOUNDED, Linear, Program
+from planner.solving.budget import Budget
+from planner.solving.engines.common import Answer, Goal, Status
+from planner.solving.engines.cpsat import solve_exactly
+from planner.solving.engines.mip import solve_by_branching
+from planner.solving.engines.relaxation import relax
+
+SMALL = 400
+"""Programs of at most so many variables go to CP-SAT first."""
+
+QUICK_EFFORT = 1.0
+"""Effort CP-SAT gets first on a small program."""
+
+CONFIRM_EFFORT = 0.3
+"""Effort CP-SAT gets to refute anything better than a numerical optimum."""
+
+NODES = 20000
+"""Branch-and-bound nodes HiGHS gets for one goal."""
+
+
+def attack(
+    program: Program, goal: Goal, budget: Budget, effort: float, *,
+    hint: Sequence[int] = (), improved: Callable[[int, int], None] | None = None,
+) -> Answer:
+    """The best answer the engines find for one goal within the effort."""
+    small = len(program.lower) <= SMALL
+    if small:
+        quick = min(effort, QUICK_EFFORT)
+        answer = solve_exactly(program, goal, budget, quick, hint=hint, improved=improved)
+        if answer.status in (Status.OPTIMAL, Status.INFEASIBLE) or budget.exhausted():
+            return answer
+    answer = solve_by_branching(
+        program, goal, budget, nodes=NODES, seconds=budget.seconds_left() / 2, hint=hint
+    )
+    if answer.status is Status.OPTIMAL:
+        return confirm(program, goal, budget, answer)
+    if budget.exhausted():
+        return answer
+    left = min(effort, budget.effort_left())
+    exact = solve_exactly(
+        program, goal, budget, left, hint=answer.values or hint, improved=improved
+    )
+    return _better(goal, answer, exact)
+
+
+def confirm(program: Program, goal: Goal, budget: Budget, answer: Answer) -> Answer:
+    """Turn a numerical optimum into an exact one where that is cheap."""
+    if relax(program, goal, budget, seconds=5.0).bound == answer.bound:
+        return replace(answer, exact=True)
+    effort = min(CONFIRM_EFFORT, budget.effort_left())
+    if effort <= 0 or budget.exhausted():
+        return answer
+    beyond = (answer.bound + 1, UNBOUNDED) if goal.maximize else (-UNBOUNDED, answer.bound - 1)
+    better = Goal(Linear(), goal.maximize, (*goal.keep, (goal.objective, *beyond)))
+    refuted = solve_exactly(program, better, budget, effort)
+    if refuted.status is Status.INFEASIBLE:
+        return replace(answer, exact=True)
+    if refuted.values:
+        # the floating-point engine was wrong: what CP-SAT found is better, and the bound is void
+        limit = program.bound_above if goal.maximize else program.bound_below
+        return Answer(Status.FEASIBLE, refuted.values, limit(goal.objective), exact=True)
+    return answer
+
+
+def _better(goal: Goal, first: Answer, second: Answer) -> Answer:
+    """The better solution with the tighter bound; exact if the bound's owner is."""
+    sign = 1 if goal.maximize else -1
+    owner = first if sign * first.bound < sign * second.bound else second
+    candidates = [answer for answer in (first, second) if answer.values]
+    if not candidates:
+        status = second.status if second.status is Status.INFEASIBLE else Status.UNKNOWN
+        return Answer(status, (), owner.bound, owner.exact)
+    best = max(candidates, key=lambda answer: sign * goal.objective.value(answer.values))
+    done = goal.objective.value(best.values) == owner.bound
+    return Answer(
+        Status.OPTIMAL if done else Status.FEASIBLE, best.values, owner.bound, owner.exact
+    )
