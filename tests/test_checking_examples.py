@@ -224,6 +224,39 @@ def test_known_gpus_of_the_gang_belong_to_its_set() -> None:
     assert stated(plan) == (20000, 500)
 
 
+def test_known_and_unknown_gpus_behind_a_switch_reach_it_all() -> None:
+    plan = made(
+        cluster([dgx()], [node("h", "DGX H100", unknownUnhealthy=1)]),
+        [gang("a", role("worker", 2, 1), pods=(standing("a", "h", [3]),))],
+        [decided("a", "complete", ("h", [3]), ("h", None))],
+    )
+    assert stated(plan) == (370800, 1000)
+
+
+def test_more_gpus_held_than_there_are_is_priced_and_nothing_can_be_added() -> None:
+    held = [gang("b", role("worker", 1, 6), pods=(standing("b", "m", [0, 1, 2, 3, 4, 5]),))]
+    plan = made(
+        cluster([mesh()], [node("m", "DGX-1 V100")]),
+        [gang("a", role("worker", 1, 4), pods=(standing("a", "m", None),)), *held],
+        [decided("a", "keep", ("m", None)), decided("b", "keep", ("m", [0, 1, 2, 3, 4, 5]))],
+    )
+    # Pods that stay are exempt. 6 are known, so two are left for four: any four of the eight, at worst 8000.
+    assert stated(plan) == (8000, 96)
+    assert derive(plan)["stranded"] == 0
+
+
+def test_an_nvlink_fabric_of_unknown_rate_has_no_bandwidth_while_it_is_kept() -> None:
+    whole, names = nvl(2, "aa")
+    whole["spec"]["serverModels"][0]["linkMBps"] = None
+    running = tuple(standing("a", n, [0, 1, 2, 3], i) for i, n in enumerate(names))
+    plan = made(
+        whole,
+        [gang("a", role("worker", 2, 4), pods=running)],
+        [decided("a", "keep", *((n, [0, 1, 2, 3]) for n in names))],
+    )
+    assert stated(plan) == (None, None)
+
+
 def test_far_nics_are_the_worst_for_gpus_nobody_knows() -> None:
     one_nic = [{"name": "eth", "gbps": 400, "gpus": [0]}]
     nodes = [node(n, "DGX H100", nics=one_nic, unknownUnhealthy=1) for n in ("h1", "h2")]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -171,7 +173,29 @@ def test_a_document_that_is_no_plan_is_a_fault_of_form(which: int) -> None:
     assert judged(nasty()[which]) == {"form"}
 
 
+CLUSTER = ("instance", "cluster", "spec")
+H1 = (*CLUSTER, "nodes", 1)
+BALL = ("instance", "gangs", 0, "spec")
+
 FORM: list[tuple[str, tuple[Any, ...], Any]] = [
+    ("a NIC finer than a megabit", (*CLUSTER, "serverModels", 0, "nics", 0, "gbps"), 1e-4),
+    (
+        "more levels than any network has",
+        (*CLUSTER, "levels"),
+        [{"name": f"l{i}"} for i in range(33)],
+    ),
+    ("a metadata field nobody knows", ("instance", "policy", "metadata", "colour"), "red"),
+    ("workers that are no number", ("instance", "policy", "spec", "solve", "workers"), "2"),
+    ("too few NUMA nodes", (*CLUSTER, "serverModels", 0, "numa"), [0]),
+    ("a source that is no text", (*CLUSTER, "serverModels", 0, "sources"), [1]),
+    ("a queue that is no text", (*BALL, "queue"), 1),
+    ("a mode nobody knows", ("instance", "gangs", 1, "status", "pods", 0, "mode"), "magic"),
+    ("a word for a flag", (*H1, "ready"), "yes"),
+    ("a label that is no text", (*H1, "labels"), {"disk": 1}),
+    ("labels in a list", (*H1, "labels"), ["disk"]),
+    ("names that are no text", (*H1, "labels"), {1: "disk"}),
+    ("a time that is none", (*BALL, "submittedAt"), "2026-02-30T00:00:00Z"),
+    ("a toleration nobody knows", (*BALL, "roles", 0, "tolerations"), [{"operator": "Lt"}]),
     ("another version", ("apiVersion",), "gangplan.dev/v2"),
     ("another kind", ("kind",), "Plot"),
     ("no time", ("metadata", "createdAt"), "yesterday"),
@@ -256,6 +280,54 @@ def test_a_fault_of_form_is_found(path: tuple[Any, ...], value: object) -> None:
     put(plan, path, value)
     # What referred to the thing that is now malformed may be noted too.
     assert "form" in judged(plan) <= {"form", "reference"}
+
+
+def _twice(*path: str | int) -> Callable[[Doc], None]:
+    """List the first entry of a list a second time, next to itself."""
+
+    def change(plan: Doc) -> None:
+        holder: Any = plan
+        for step in path:
+            holder = holder[step]
+        holder.insert(0, copy.deepcopy(holder[0]))
+
+    return change
+
+
+TWICE: list[tuple[str, Callable[[Doc], None]]] = [
+    ("nodes", _twice("instance", "cluster", "spec", "nodes")),
+    ("server models", _twice("instance", "cluster", "spec", "serverModels")),
+    ("gangs", _twice("instance", "gangs")),
+    ("roles", _twice("instance", "gangs", 0, "spec", "roles")),
+    ("standing pods", _twice("instance", "gangs", 1, "status", "pods")),
+    ("stated gangs", _twice("spec", "gangs")),
+    ("stated pods", _twice("spec", "gangs", 0, "pods")),
+]
+
+
+@pytest.mark.parametrize("change", [t[1] for t in TWICE], ids=[t[0] for t in TWICE])
+def test_what_may_be_there_once_is_not_there_twice(change: Callable[[Doc], None]) -> None:
+    plan = busy_plan()
+    change(plan)
+    assert judged(plan) == {"reference"}
+
+
+NOWHERE: list[tuple[tuple[Any, ...], object]] = [
+    (("instance", "cluster", "spec", "nodes", 1, "model"), "DGX H999"),
+    (("instance", "cluster", "spec", "nodes", 1, "domains"), {"row": "r1"}),
+    (("instance", "cluster", "spec", "nodes", 1, "unhealthyGpus"), [8]),
+    (("instance", "gangs", 0, "spec", "topology"), {"required": "row"}),
+    (("instance", "gangs", 1, "status", "pods", 0, "node"), "h9"),
+    (("instance", "gangs", 1, "status", "pods", 0, "gpus"), [5, 6, 7, 8]),
+    (("instance", "gangs", 5, "status", "pods", 0, "node"), "c1"),
+]
+
+
+@pytest.mark.parametrize(("path", "value"), NOWHERE, ids=lambda part: str(part).replace(" ", ""))
+def test_what_points_nowhere_is_found(path: tuple[Any, ...], value: object) -> None:
+    plan = busy_plan()
+    put(plan, path, value)
+    assert judged(plan) == {"reference"}
 
 
 @pytest.mark.parametrize("which", range(5))

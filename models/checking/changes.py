@@ -48,10 +48,6 @@ class Change:
         """Whether every role that stands is 0, 1, ... up to an allowed count."""
         return is_whole(self.gang, self.gang.standing)
 
-    @cached_property
-    def whole_after(self) -> bool:
-        return is_whole(self.gang, self.pods)
-
     @property
     def incomplete(self) -> bool:
         """A running gang with pods missing before the plan."""

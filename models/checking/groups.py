@@ -13,14 +13,13 @@ from models.checking.clusters import amounts
 from models.checking.facts import Gang, Node, Pod, PodKey, Role, Toleration
 from models.checking.form import MAX_INTEGER, Form, Object, shown
 from models.checking.hardware import gpu_indices
-from models.checking.policies import kind, labels
+from models.checking.policies import METADATA_FIELDS, kind, labels
 from models.checking.quantities import seconds_of
 from models.hardware import slug
 
 MAX_ROLE_GPUS = 10**9
 """No pod asks for more GPUs than this."""
 
-_METADATA = frozenset(["name", "namespace", "uid", "labels", "annotations"])
 _GANG = frozenset(
     [
         "queue",
@@ -87,7 +86,7 @@ class GangReader:
         form = self.form
         doc = kind(form, value, where, "Gang")
         metadata = form.mapping(
-            doc.get("metadata", {}), f"{where}.metadata", _METADATA, required=("name",)
+            doc.get("metadata", {}), f"{where}.metadata", METADATA_FIELDS, required=("name",)
         )
         spec = form.mapping(doc.get("spec", {}), f"{where}.spec", _GANG, required=("roles",))
         topology = form.mapping(spec.get("topology") or {}, f"{where}.spec.topology", _TOPOLOGY)
@@ -96,6 +95,8 @@ class GangReader:
             f"{where}.spec.communication",
             frozenset(("pattern", "weight")),
         )
+        for field in ("queue", "expectedDuration"):
+            form.optional_text(spec.get(field), f"{where}.spec.{field}")
         share = topology.get("minBandwidthShare")
         roles = self._roles(spec.get("roles"), f"{where}.spec.roles")
         existing, standing = self._pods(doc, f"{where}.status", roles)
@@ -241,6 +242,8 @@ class GangReader:
                 continue
             if (number, index) in existing:
                 form.fault(place, "the pod is listed twice", rule="reference")
+            if pod.get("mode") is not None:
+                form.choice(pod["mode"], f"{place}.mode", ("gate", "binding"))
             uid = form.optional_text(pod.get("uid"), f"{place}.uid")
             existing[number, index] = (form.text(pod.get("name"), f"{place}.name"), uid)
             if pod.get("node") is not None:

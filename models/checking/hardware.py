@@ -56,6 +56,14 @@ def server_model(form: Form, value: object, where: str) -> ServerModel:
     matrix = _matrix(form, doc.get("matrix"), f"{where}.matrix", gpus)
     if matrix is None and fabric != "nvswitch" and gpus > 1:
         form.fault(where, "a server without an NVLink switch needs its matrix")
+    for field in ("vendor", "confidence"):
+        form.string(doc.get(field), f"{where}.{field}")
+    for i, source in enumerate(form.optional_items(doc.get("sources"), f"{where}.sources")):
+        form.string(source, f"{where}.sources[{i}]")
+    for field in ("numa", "pcieSwitch"):
+        groups = form.optional_items(doc.get(field), f"{where}.{field}")
+        if doc.get(field) is not None and len(groups) != gpus:
+            form.fault(f"{where}.{field}", f"must have {gpus} entries, one a GPU")
     return ServerModel(
         name=form.text(doc.get("name"), f"{where}.name"),
         gpu=form.text(doc.get("gpu"), f"{where}.gpu"),

@@ -11,6 +11,7 @@ from models.checking.facts import Policy
 from models.checking.form import Form, Object
 
 KIND_FIELDS = frozenset(("apiVersion", "kind", "metadata", "spec", "status"))
+METADATA_FIELDS = frozenset(("name", "namespace", "uid", "labels", "annotations"))
 API_VERSION = "gangplan.dev/v1alpha1"
 
 OBJECTIVES = (
@@ -37,6 +38,9 @@ def kind(form: Form, value: object, where: str, name: str) -> Object:
         form.fault(f"{where}.apiVersion", f"must be {API_VERSION}")
     if doc and doc.get("kind") != name:
         form.fault(f"{where}.kind", f"must be {name}")
+    metadata = form.mapping(doc.get("metadata") or {}, f"{where}.metadata", METADATA_FIELDS)
+    form.optional_text(metadata.get("name"), f"{where}.metadata.name")
+    form.optional_text(metadata.get("uid"), f"{where}.metadata.uid")
     return doc
 
 
@@ -46,6 +50,9 @@ def policy(form: Form, value: object, where: str) -> Policy:
     where = f"{where}.spec"
     spec = form.mapping(doc.get("spec", {}), where, _FIELDS, required=("objectives", "mix"))
     solve = form.mapping(spec.get("solve", {}), f"{where}.solve", _SOLVE)
+    for field in ("budget", "workers"):
+        form.optional_integer(solve.get(field), f"{where}.solve.{field}", 1)
+    form.optional_text(solve.get("timeLimit"), f"{where}.solve.timeLimit")
     seed = solve.get("seed")
     return Policy(
         objectives=_objectives(form, spec.get("objectives"), f"{where}.objectives"),

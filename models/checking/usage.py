@@ -6,9 +6,8 @@ Read by the rules, the bandwidth (GPUs nobody knows) and the tiers (free GPUs).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from fractions import Fraction
 
 from models.checking.changes import Change
 from models.checking.facts import Facts, Gang, Node, Pod
@@ -85,8 +84,3 @@ def _add(use: NodeUse, gang: Gang, position: int, pod: Pod, *, placed: bool) -> 
         use.given_known += pod.gpus.bit_count()
     else:
         use.staying |= pod.gpus
-
-
-def total(amounts: Iterable[Fraction]) -> Fraction:
-    """Sum of exact amounts."""
-    return sum(amounts, Fraction(0))
