@@ -5,8 +5,9 @@ Called by planning, checking and showing; sets of GPUs are bit masks.
 """
 
 from models.bandwidth.alike import automorphisms, count_only
+from models.bandwidth.extremes import best_inside_MBps, worst_inside_MBps
 from models.bandwidth.ideal import ideal_MBps
-from models.bandwidth.inside import best_inside_MBps, inside_MBps, switched_MBps, worst_inside_MBps
+from models.bandwidth.inside import inside_MBps, switched_MBps
 from models.bandwidth.outside import extreme_nics_MBps, nics_MBps, worst_nics_MBps
 from models.bandwidth.sets import UnknownRate, mask_of, members
 from models.bandwidth.table import TableRow, table

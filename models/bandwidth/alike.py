@@ -13,7 +13,7 @@ from itertools import combinations, islice
 
 from models.bandwidth.inside import link_count, pair_MBps
 from models.bandwidth.outside import extreme_nics_MBps
-from models.bandwidth.symmetry import colours, mappings
+from models.bandwidth.symmetry import mappings, signatures
 from models.hardware import Nic, ServerModel
 
 MOST_AUTOMORPHISMS = 1152
@@ -65,37 +65,31 @@ def automorphisms(model: ServerModel, nics: Sequence[Nic]) -> tuple[tuple[int, .
 def _automorphisms(model: ServerModel, nics: tuple[Nic, ...]) -> tuple[tuple[int, ...], ...]:
     gpus = range(model.gpus)
     cells = [[_cell(model, nics, a, b) for b in gpus] for a in gpus]
-    reached = sorted((_near(nic), nic.megabits or -1) for nic in nics)
-    for fixed in range(model.gpus + 1):
-        # A GPU that stays in place has a colour of its own; the others share one (and their NICs).
-        start = [(min(g, fixed), cells[g][g]) for g in gpus]
-        colour = colours(cells, start)
-        tried = list(islice(mappings(cells, cells, colour, colour), _MOST_TRIED + 1))
-        kept = [p for p in tried if sorted(_moved(nic, p) for nic in nics) == reached]
-        if len(tried) <= _MOST_TRIED and len(kept) <= MOST_AUTOMORPHISMS:
-            return tuple(kept)
-    raise AssertionError("with every GPU in place only the identity is left")
+    number = {cell: i for i, cell in enumerate(sorted({cell for row in cells for cell in row}))}
+    matrix = [[number[cell] for cell in row] for row in cells]
+    reached = sorted(_moved(nic, gpus) for nic in nics)
+    for fixed in gpus:
+        # A GPU that is held in place has a colour of its own; the others have that of their NICs.
+        start = [g if g < fixed else model.gpus + matrix[g][g] for g in gpus]
+        own = signatures(matrix, start)
+        tried = list(islice(mappings(matrix, matrix, own, own), MOST_AUTOMORPHISMS + 1))
+        if len(tried) <= MOST_AUTOMORPHISMS:
+            return tuple(p for p in tried if sorted(_moved(nic, p) for nic in nics) == reached)
+    return (tuple(gpus),)
 
 
-_MOST_TRIED = 5040
-"""Mappings that respect paths and NICs pair by pair, before more GPUs are held in place."""
+_Cell = tuple[int, Fraction, tuple[tuple[int, int], ...]]
 
 
-def _cell(model: ServerModel, nics: tuple[Nic, ...], a: int, b: int) -> tuple[object, ...]:
+def _cell(model: ServerModel, nics: tuple[Nic, ...], a: int, b: int) -> _Cell:
     """Path between two GPUs (none where a switch makes it irrelevant) and the NICs near both."""
-    shared = tuple(
-        sorted(
-            (len(n.gpus), n.megabits or -1) for n in nics if n.gpus and a in n.gpus and b in n.gpus
-        )
-    )
-    return (shared,) if model.switched or a == b else (*_path(model, a, b), shared)
+    near = [(nic.gpus, nic.megabits or -1) for nic in nics if nic.gpus]
+    shared = tuple(sorted((len(gpus), speed) for gpus, speed in near if a in gpus and b in gpus))
+    links, rate = (0, Fraction(0)) if model.switched or a == b else _path(model, a, b)
+    return links, rate, shared
 
 
-def _near(nic: Nic) -> tuple[int, ...]:
-    """The near GPUs of a NIC, ascending; -1 for one that is near all."""
-    return (-1,) if nic.gpus is None else tuple(sorted(nic.gpus))
-
-
-def _moved(nic: Nic, image: tuple[int, ...]) -> tuple[tuple[int, ...], int]:
+def _moved(nic: Nic, image: Sequence[int]) -> tuple[tuple[int, ...], int]:
+    """Near GPUs (-1: all) and speed of a NIC after its GPUs are renamed."""
     near = (-1,) if nic.gpus is None else tuple(sorted(image[g] for g in nic.gpus))
     return near, nic.megabits or -1

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from models.bandwidth.inside import best_inside_MBps, inside_MBps, switched_MBps
+from models.bandwidth.extremes import best_inside_MBps
+from models.bandwidth.inside import inside_MBps, switched_MBps
 from models.bandwidth.outside import nics_MBps
 from models.hardware import ServerModel
 

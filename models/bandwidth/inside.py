@@ -6,13 +6,12 @@ Called through ``models.bandwidth``.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from fractions import Fraction
 from itertools import combinations
 
-from models.bandwidth.packing import Shape, shape
-from models.bandwidth.sets import UnknownRate, check_choice, mask_of, members
+from models.bandwidth.packing import Links, Shape, shape
+from models.bandwidth.sets import UnknownRate, mask_of, members
 from models.hardware import ServerModel
 
 _SWITCH_SHARE = {
@@ -28,13 +27,18 @@ _KEPT = 4096
 
 
 @dataclass(slots=True)
-class _Known:
-    """What has been computed for one distinct inside: link matrix and rates."""
+class Known:
+    """What has been computed for one distinct inside: link matrix and rates.
 
-    links: tuple[tuple[int, ...], ...]
+    ``neighbours``: mask of the GPUs each one has NVLinks to. ``pairs``: p(a, b) in tenths of MB/s,
+    None where the link rate is not known. All empty where a switch makes them irrelevant.
+    """
+
+    links: Links
+    neighbours: tuple[int, ...]
+    pairs: tuple[tuple[int | None, ...], ...]
     values: dict[int, Fraction | None] = field(default_factory=dict)
-    worst: dict[tuple[int, int], Fraction] = field(default_factory=dict)
-    best: dict[int, Fraction] = field(default_factory=dict)
+    extremes: dict[tuple[str, int, int], Fraction] = field(default_factory=dict)
 
 
 def inside_MBps(model: ServerModel, mask: int) -> Fraction | None:
@@ -42,7 +46,7 @@ def inside_MBps(model: ServerModel, mask: int) -> Fraction | None:
 
     Raises UnknownRate if a rate or matrix it needs is not known, ValueError on an empty mask.
     """
-    known = _inside(model)
+    known = known_of(model)
     try:
         return known.values[mask]
     except KeyError:
@@ -50,19 +54,27 @@ def inside_MBps(model: ServerModel, mask: int) -> Fraction | None:
         return value
 
 
-_INSIDE_BY_ID: dict[int, tuple[ServerModel, _Known]] = {}
-_INSIDE: dict[tuple[object, ...], _Known] = {}
+_INSIDE_BY_ID: dict[int, tuple[ServerModel, Known]] = {}
+_INSIDE: dict[tuple[object, ...], Known] = {}
 
 
-def _inside(model: ServerModel) -> _Known:
+def known_of(model: ServerModel) -> Known:
+    """What has been computed for models with the same matrix and rates."""
     # Identity first: hashing a matrix at each of millions of calls would cost more than the rest.
     kept = _INSIDE_BY_ID.get(id(model))
     if kept is not None:
         return kept[1]
     rates = (model.link_MBps, model.pcie_MBps, model.sys_MBps)
     # A switch makes the matrix irrelevant, a matrix the number of links.
-    decisive = model.links_per_gpu if model.switched else model.matrix
-    found = _INSIDE.setdefault((model.gpus, model.switched, decisive, rates), _Known(_links(model)))
+    key = (
+        model.gpus,
+        model.switched,
+        model.links_per_gpu if model.switched else model.matrix,
+        rates,
+    )
+    found = _INSIDE.get(key)
+    if found is None:
+        found = _INSIDE[key] = _fresh(model)
     if len(_INSIDE_BY_ID) >= _KEPT:
         _INSIDE_BY_ID.clear()
     # The model is kept too, so that its id is not given to another.
@@ -70,11 +82,22 @@ def _inside(model: ServerModel) -> _Known:
     return found
 
 
-def _links(model: ServerModel) -> tuple[tuple[int, ...], ...]:
-    """Direct NVLinks between every two GPUs; empty where they are not known or irrelevant."""
+def _fresh(model: ServerModel) -> Known:
     if model.switched or model.matrix is None:
-        return ()
-    return tuple(tuple(link_count(cell) for cell in row) for row in model.matrix)
+        return Known((), (), ())
+    links = tuple(tuple(link_count(cell) for cell in row) for row in model.matrix)
+    neighbours = tuple(mask_of(b for b, count in enumerate(row) if count) for row in links)
+    gpus = range(model.gpus)
+    pairs = tuple(tuple(_tenths(model, a, b) for b in gpus) for a in gpus)
+    return Known(links, neighbours, pairs)
+
+
+def _tenths(model: ServerModel, a: int, b: int) -> int | None:
+    if a == b or (model.link_MBps is None and link_count(_path(model, a, b))):
+        return None
+    tenths = 10 * pair_MBps(model, a, b)
+    assert tenths.denominator == 1, "shares of a path are tenths"
+    return tenths.numerator
 
 
 def link_count(cell: str) -> int:
@@ -94,27 +117,40 @@ def _inside_value(model: ServerModel, mask: int) -> Fraction | None:
         return switched_MBps(model)
     packed = shape_of(model, mask)
     if packed.best:
-        return packed.best * _link_rate(model)
-    return min(pair_MBps(model, a, b) for a, b in combinations(members(mask), 2))
+        return packed.best * link_rate(model)
+    return slowest_pair_MBps(model, mask)
+
+
+def slowest_pair_MBps(model: ServerModel, mask: int) -> Fraction:
+    """The smallest p(a, b) over pairs of the GPUs of ``mask``, two or more."""
+    pairs = known_of(model).pairs
+    tenths = [pairs[a][b] for a, b in combinations(members(mask), 2)]
+    if None in tenths:
+        link_rate(model)  # raises: it is not known
+    return Fraction(min(rate for rate in tenths if rate is not None), 10)
 
 
 def shape_of(model: ServerModel, mask: int) -> Shape:
     """The links among two or more GPUs of a server with a link matrix."""
-    links = _inside(model).links
+    links = known_of(model).links
     if not links:
         raise UnknownRate(f"the link matrix of server model {model.name} is not known")
     gpus = members(mask)
     return shape(tuple(tuple(links[a][b] for b in gpus) for a in gpus))
 
 
-def pair_MBps(model: ServerModel, a: int, b: int) -> Fraction:
-    """p(a, b): what one path between two GPUs carries, by its nvidia-smi name."""
+def _path(model: ServerModel, a: int, b: int) -> str:
     if model.matrix is None:
         raise UnknownRate(f"the link matrix of server model {model.name} is not known")
-    cell = model.matrix[a][b]
+    return model.matrix[a][b]
+
+
+def pair_MBps(model: ServerModel, a: int, b: int) -> Fraction:
+    """p(a, b): what one path between two GPUs carries, by its nvidia-smi name."""
+    cell = _path(model, a, b)
     links = link_count(cell)
     if links:
-        return Fraction(links * _link_rate(model))
+        return Fraction(links * link_rate(model))
     if cell == "SYS":
         return min(Fraction(model.sys_MBps), _SWITCH_SHARE["NODE"] * model.pcie_MBps)
     if cell not in _SWITCH_SHARE:
@@ -122,7 +158,8 @@ def pair_MBps(model: ServerModel, a: int, b: int) -> Fraction:
     return _SWITCH_SHARE[cell] * model.pcie_MBps
 
 
-def _link_rate(model: ServerModel) -> int:
+def link_rate(model: ServerModel) -> int:
+    """MB/s of one link. Raises UnknownRate if it is not known."""
     if model.link_MBps is None:
         raise UnknownRate(f"the rate of one link of server model {model.name} is not known")
     return model.link_MBps
@@ -130,40 +167,10 @@ def _link_rate(model: ServerModel) -> int:
 
 def switched_MBps(model: ServerModel) -> Fraction:
     """What every GPU of a switched server, or of an NVLink domain of servers, reaches."""
-    return Fraction(_links_per_gpu(model) * _link_rate(model))
+    return Fraction(_links_per_gpu(model) * link_rate(model))
 
 
 def _links_per_gpu(model: ServerModel) -> int:
     if model.links_per_gpu is None:
         raise UnknownRate(f"the number of links a GPU of server model {model.name} is not known")
     return model.links_per_gpu
-
-
-def worst_inside_MBps(model: ServerModel, candidates: int, count: int) -> Fraction | None:
-    """The smallest ``inside_MBps`` over sets of ``count`` GPUs within the mask ``candidates``."""
-    check_choice(candidates, count)
-    known = _inside(model)
-    if count == 1 or model.switched:
-        return inside_MBps(model, mask_of(members(candidates)[:count]))
-    key = (candidates, count)
-    if key not in known.worst:
-        known.worst[key] = min(_each_value(model, candidates, count))
-    return known.worst[key]
-
-
-def best_inside_MBps(model: ServerModel, count: int) -> Fraction | None:
-    """The largest ``inside_MBps`` over sets of ``count`` GPUs of the server; None = unlimited."""
-    check_choice(model.all_gpus, count)
-    known = _inside(model)
-    if count == 1 or model.switched:
-        return inside_MBps(model, (1 << count) - 1)
-    if count not in known.best:
-        known.best[count] = max(_each_value(model, model.all_gpus, count))
-    return known.best[count]
-
-
-def _each_value(model: ServerModel, candidates: int, count: int) -> Iterator[Fraction]:
-    for gpus in combinations(members(candidates), count):
-        value = inside_MBps(model, mask_of(gpus))
-        assert value is not None, "two or more GPUs have a bandwidth"
-        yield value

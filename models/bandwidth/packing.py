@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from fractions import Fraction
+from math import ceil
 from operator import eq
 
 from models.bandwidth.relaxing import MOST_RELAXED, fractional
@@ -24,7 +25,7 @@ from models.bandwidth.searching import (
     Search,
     TwoWayRingSearch,
 )
-from models.bandwidth.symmetry import isomorphic
+from models.bandwidth.symmetry import Signature, mappings, signatures
 
 Links = tuple[tuple[int, ...], ...]
 """links[a][b] = number of direct links between a and b; symmetric, zero diagonal."""
@@ -48,6 +49,7 @@ class Shape:
     """One link matrix up to numbering, and what is known of it."""
 
     links: Links
+    told_apart: list[Signature]
     _rings: int | None = None
     _chains: int | None = None
     _best: Fraction | None = field(default=None)
@@ -70,27 +72,46 @@ class Shape:
     def best(self) -> Fraction:
         """Bandwidth of the better of rings and chains, in links."""
         if self._best is None:
-            a_chain = CHAIN_EFFICIENCY * Fraction(2 * (len(self.links) - 1), len(self.links))
             # Counting links often shows that chains cannot win; then none is packed.
+            a_chain = chain_in_links(len(self.links))
             if self._chains is None and _chain_bound(self.links) * a_chain <= self.rings:
                 self._best = Fraction(self.rings)
             else:
                 self._best = max(Fraction(self.rings), self.chains * a_chain)
         return self._best
 
+    def surely(self, least: Fraction) -> bool:
+        """Whether ``best`` is plainly at least so much; a "no" means that nobody has looked closely."""
+        if self._best is not None:
+            return self._best >= least
+        left = [list(row) for row in self.links]
+        rings, chains = ceil(least), ceil(least / chain_in_links(len(self.links)))
+        return (rings <= _ring_bound(self.links) and _quickly(RingSearch, left, rings)) or (
+            chains <= _chain_bound(self.links) and _quickly(ChainSearch, left, chains)
+        )
+
+
+def chain_in_links(size: int) -> Fraction:
+    """Bandwidth of one chain through so many GPUs, in links: up and back down, less the protocol."""
+    return CHAIN_EFFICIENCY * Fraction(2 * (size - 1), size)
+
 
 _BY_LINKS: dict[Links, Shape] = {}
-_ALIKE: dict[tuple[tuple[int, ...], ...], list[Shape]] = {}
+_ALIKE: dict[tuple[Signature, ...], list[Shape]] = {}
 
 
 def shape(links: Links) -> Shape:
     """The shape of the links among two or more GPUs; one object for all numberings."""
     known = _BY_LINKS.get(links)
     if known is None:
-        alike = _ALIKE.setdefault(tuple(sorted(tuple(sorted(row)) for row in links)), [])
-        known = next((other for other in alike if isomorphic(other.links, links)), None)
-        if known is None:
-            known = Shape(links)
+        own = signatures(links)
+        alike = _ALIKE.setdefault(tuple(sorted(own)), [])
+        for other in alike:
+            if next(mappings(links, other.links, own, other.told_apart), None) is not None:
+                known = other
+                break
+        else:
+            known = Shape(links, own)
             alike.append(known)
         _BY_LINKS[links] = known
     return known
@@ -105,7 +126,13 @@ def _rings(links: Links) -> int:
         # vertices (Tillson 1980); taken twice, it does on those too (a Hamiltonian decomposition
         # of the doubled complete graph, run both ways).
         return each * (size - 1)
-    return _most(RingSearch, links, min(*(sum(row) for row in links), _smallest_cut(links)))
+    return _most(RingSearch, links, _ring_bound(links))
+
+
+def _ring_bound(links: Links) -> int:
+    if len(links) == 2:
+        return links[0][1]
+    return min(*(sum(row) for row in links), _smallest_cut(links))
 
 
 def _chains(links: Links) -> int:

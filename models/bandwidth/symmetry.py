@@ -1,56 +1,48 @@
-"""Permutations of GPUs that leave a link matrix as it is, and matrices that are equal up to one.
+"""Permutations of GPUs that leave a matrix as it is, and matrices that are equal up to one.
 
-Promises: exact and deterministic; matrices are square, their cells hashable.
+Promises: exact and deterministic; matrices are square, of integers.
 Called by ``packing`` (to solve each shape once) and ``alike`` (automorphisms).
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
-from typing import TypeVar
+from collections.abc import Iterator, Sequence
 
-Cell = TypeVar("Cell", bound=Hashable)
-Matrix = Sequence[Sequence[Cell]]
-Colours = tuple[int, ...]
+Matrix = Sequence[Sequence[int]]
+Signature = tuple[int, tuple[tuple[int, int], ...]]
+"""Colour of a vertex and, sorted, cell and colour of all others."""
 
 
-def colours(matrix: Matrix[Cell], start: Sequence[Hashable] | None = None) -> Colours:
-    """Stable colouring: vertices of one colour have alike neighbourhoods, colour by colour.
+def signatures(matrix: Matrix, start: Sequence[int] | None = None) -> list[Signature]:
+    """What tells vertices apart, refined until nothing new does; equal where no count differs.
 
-    ``start`` gives vertices that must not be mixed different values. Colours are numbered by
-    their (structural) signature, so equal matrices up to a permutation get equal colour counts.
+    ``start``: vertices of different numbers are never taken for each other. Matrices that are
+    equal up to a permutation get the same signatures in another order.
     """
     size = len(matrix)
-    current = _ranked([repr(start[v]) if start is not None else "" for v in range(size)])
+    colours = list(start) if start is not None else [0] * size
+    distinct = len(set(colours))
     while True:
-        signatures = [
-            repr(
-                (
-                    current[v],
-                    sorted((repr(matrix[v][w]), current[w]) for w in range(size) if w != v),
-                )
-            )
-            for v in range(size)
+        found: list[Signature] = [
+            (colours[v], tuple(sorted((row[w], colours[w]) for w in range(size) if w != v)))
+            for v, row in enumerate(matrix)
         ]
-        refined = _ranked(signatures)
-        if len(set(refined)) == len(set(current)):
-            return refined
-        current = refined
-
-
-def _ranked(signatures: Sequence[str]) -> Colours:
-    rank = {signature: i for i, signature in enumerate(sorted(set(signatures)))}
-    return tuple(rank[signature] for signature in signatures)
+        rank = {signature: i for i, signature in enumerate(sorted(set(found)))}
+        if len(rank) == distinct:
+            return found
+        colours = [rank[signature] for signature in found]
+        distinct = len(rank)
 
 
 def mappings(
-    source: Matrix[Cell],
-    target: Matrix[Cell],
-    source_colours: Sequence[int],
-    target_colours: Sequence[int],
+    source: Matrix, target: Matrix, own: Sequence[Signature], others: Sequence[Signature]
 ) -> Iterator[tuple[int, ...]]:
-    """Every p with source[a][b] == target[p[a]][p[b]] and equal colours, in lexicographic order."""
+    """Every p with source[a][b] == target[p[a]][p[b]] for a != b, in lexicographic order.
+
+    ``own`` and ``others`` are the signatures of the two; a vertex goes to one of the same.
+    """
     size = len(source)
+    candidates = [[x for x in range(size) if others[x] == signature] for signature in own]
     image: list[int] = []
     used = [False] * size
 
@@ -60,10 +52,8 @@ def mappings(
             yield tuple(image)
             return
         row = source[a]
-        for x in range(size):
-            if used[x] or source_colours[a] != target_colours[x]:
-                continue
-            if any(row[b] != target[x][image[b]] for b in range(a)):
+        for x in candidates[a]:
+            if used[x] or any(row[b] != target[x][image[b]] for b in range(a)):
                 continue
             image.append(x)
             used[x] = True
@@ -72,11 +62,3 @@ def mappings(
             used[x] = False
 
     return extend()
-
-
-def isomorphic(one: Matrix[Cell], other: Matrix[Cell]) -> bool:
-    """Whether some renumbering turns one matrix into the other."""
-    colours_one, colours_other = colours(one), colours(other)
-    if sorted(colours_one) != sorted(colours_other):
-        return False
-    return next(mappings(one, other, colours_one, colours_other), None) is not None

@@ -19,8 +19,8 @@ from planner.showing.text import number
 if TYPE_CHECKING:
     from models.hardware import ServerModel
 
-MOST_SETS = 600
-"""Most sets of one size that are listed: all sizes up to 12 GPUs; of 16 the small and large ones."""
+MOST_SETS = 256
+"""Most sets of one size that are listed: of a mesh of 16 GPUs only the pairs and the large sets."""
 
 
 def topology_text(model: ServerModel) -> str:
