@@ -121,7 +121,10 @@ def plan(
         if wish.out is not None:
             with phases.phase("save"):
                 save(wish.out, dumps(document))
-        left_out = unmet(required, instance, solution)
+        left_out: tuple[Required, ...] = ()
+        if required:
+            with phases.phase("require"):
+                left_out = unmet(required, instance, solution, stop.event)
     return Planned(document, left_out, stop.exit_code, phases.seconds)
 
 

@@ -1,22 +1,28 @@
 """``--require``: which gangs the user means, and whether one left out provably cannot be admitted.
 
-Promises: pure but for the one small search that asks about a gang alone; never changes the plan.
+Promises: never changes the plan; searches again, for admission only, to prove that a gang has no place.
 Called by ``planner.planning``.
 """
 
 from __future__ import annotations
 
 import difflib
+import threading
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from models.policy import Objective
 from planner.errors import Fault, UsageError
 
 if TYPE_CHECKING:
     from models.gang import Gang
     from models.instance import Instance
-    from models.solution import GangDecision, Solution
+    from models.solution import GangDecision, Solution, TierResult
 
+_TIERS = ("kept", "admission", "waiting")
+_BELOW_ALL = -(10**18)
 _ADMITTED = ("place", "complete", "keep", "move", "resize")
 
 
@@ -53,16 +59,23 @@ def resolve(name: str, instance: Instance) -> int:
 
 
 def unmet(
-    required: tuple[int, ...], instance: Instance, solution: Solution
+    required: tuple[int, ...], instance: Instance, solution: Solution, stop: threading.Event
 ) -> tuple[Required, ...]:
-    """The required gangs that the plan does not admit, in the order asked."""
+    """The required gangs that the plan does not admit, in the order asked.
+
+    Proven is: it has no room even with every other waiting gang away; or the tiers down to its
+    priority are proven, and a plan that admits it is worse in one of them.
+    """
     left_out = []
     for index in dict.fromkeys(required):
         gang, decision = instance.gangs[index], solution.decisions[index]
         if admitted(gang, decision):
             continue
         why = decision.reason.message if decision.reason else "the plan leaves it out"
-        proven = _tiers_proven(gang, solution) or _proven_alone(index, instance)
+        proven = _no_room_alone(index, instance, stop) or (
+            _tiers_proven(gang.priority, solution)
+            and not _others_as_good_with_it(index, instance, solution, stop)
+        )
         left_out.append(Required(f"{gang.namespace}/{gang.name}", proven, why))
     return tuple(left_out)
 
@@ -74,26 +87,57 @@ def admitted(gang: Gang, decision: GangDecision) -> bool:
     return decision.decision in _ADMITTED
 
 
-def _tiers_proven(gang: Gang, solution: Solution) -> bool:
-    """Whether kept and admission are proven down to the gang's priority."""
-    tiers = [
-        tier
-        for tier in solution.tiers
-        if tier.name.partition("/")[0] in ("kept", "admission")
-        and int(tier.name.partition("/")[2]) >= gang.priority
-    ]
+def _tiers_proven(priority: int, solution: Solution) -> bool:
+    """Whether kept, admission and waiting are proven down to this priority."""
+    tiers = [tier for tier in solution.tiers if _priority(tier) >= priority]
     return bool(tiers) and all(tier.bound == tier.best and tier.proof for tier in tiers)
 
 
-def _proven_alone(index: int, instance: Instance) -> bool:
-    """Whether the gang has no room even with every other waiting gang away (a proof at any size)."""
-    from models.policy import Objective
+def _priority(tier: TierResult) -> int:
+    """Priority of a kept, admission or waiting tier; below every priority for other tiers."""
+    family, _, priority = tier.name.partition("/")
+    return int(priority) if family in _TIERS and priority else _BELOW_ALL
+
+
+def _no_room_alone(index: int, instance: Instance, stop: threading.Event) -> bool:
+    """Whether the gang provably has no room beside the running gangs alone."""
+    gangs = tuple(g for i, g in enumerate(instance.gangs) if i == index or g.running)
+    gang = instance.gangs[index]
+    solution = _admit(replace(instance, gangs=gangs), stop)
+    decision = solution.decisions[gangs.index(gang)]
+    return not admitted(gang, decision) and _tiers_proven(gang.priority, solution)
+
+
+def _others_as_good_with_it(
+    index: int, instance: Instance, solution: Solution, stop: threading.Event
+) -> bool:
+    """Whether some plan admits the gang and is as good in every tier down to its priority.
+
+    The gang is given a priority of its own, right above its equals: the search then admits it
+    whenever those above allow it, and does its best for the equals after that.
+    """
+    gang = instance.gangs[index]
+    doubled = [replace(g, priority=2 * g.priority) for g in instance.gangs]
+    doubled[index] = replace(gang, priority=2 * gang.priority + 1)
+    with_it = _admit(replace(instance, gangs=tuple(doubled)), stop)
+    if not admitted(gang, with_it.decisions[index]):
+        return not _tiers_proven(2 * gang.priority + 1, with_it)
+
+    def totals(tiers: Iterable[TierResult], at_least: int) -> Counter[str]:
+        sums: Counter[str] = Counter()
+        for tier in tiers:
+            if _priority(tier) >= at_least:
+                sums[tier.name.partition("/")[0]] += tier.value
+        return sums
+
+    # Tiers above are equal in both, as they come first: sums compare what the equals have.
+    return totals(with_it.tiers, 2 * gang.priority) == totals(solution.tiers, gang.priority)
+
+
+def _admit(instance: Instance, stop: threading.Event) -> Solution:
+    """A search for admission and waiting alone."""
     from planner.solving import solve
 
-    gangs = tuple(g for i, g in enumerate(instance.gangs) if i == index or g.running)
-    policy = replace(instance.policy, objectives=(Objective("admission"),))
-    solution = solve(replace(instance, gangs=gangs, policy=policy))
-    place = gangs.index(instance.gangs[index])
-    return not admitted(gangs[place], solution.decisions[place]) and _tiers_proven(
-        gangs[place], solution
-    )
+    objectives = tuple(o for o in instance.policy.objectives if o.name in _TIERS)
+    policy = replace(instance.policy, objectives=objectives or (Objective("admission"),))
+    return solve(replace(instance, policy=policy), stop=stop)

@@ -11,6 +11,8 @@ import subprocess
 import sys
 import termios
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
@@ -41,14 +43,15 @@ def environment(**more: str) -> dict[str, str]:
     return {**kept, "PYTHONPATH": str(ROOT), **more}
 
 
-def start(
+@contextmanager
+def started(
     *arguments: str,
     before: str = "",
     cwd: Path | None = None,
     stdout: IO[str] | int = subprocess.PIPE,
-) -> subprocess.Popen[str]:
-    """The program as a process, off a terminal; stdout is a pipe unless given."""
-    return subprocess.Popen(
+) -> Iterator[subprocess.Popen[str]]:
+    """The program as a process, off a terminal; whatever happens, it is gone afterwards."""
+    process = subprocess.Popen(
         [sys.executable, "-c", before + MAIN, *arguments],
         cwd=cwd,
         env=environment(),
@@ -57,6 +60,15 @@ def start(
         stderr=subprocess.PIPE,
         text=True,
     )
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            process.kill()
+        for pipe in (process.stdout, process.stderr):
+            if pipe is not None:
+                pipe.close()
+        process.wait()
 
 
 def on_terminal(

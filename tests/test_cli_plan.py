@@ -148,7 +148,8 @@ def test_bad_input_is_65_and_a_missing_path_66(small: str, cli: RunCli) -> None:
         bad = cli(verb, "bad.yaml")
         assert (bad.code, bad.out) == (65, "")
         assert bad.err.count("error: ") == 2
-        assert "  --> bad.yaml:15:" in bad.err
+        # The first role that asks for `eight` stands in line 17, the value in column 45.
+        assert "  --> bad.yaml:17:45\n" in bad.err
         assert cli(verb, "nope.yaml").code == 66
     assert small
 
@@ -181,9 +182,52 @@ def test_a_required_gang_left_out_without_proof_is_a_warning(
     monkeypatch.setattr("planner.requiring._tiers_proven", lambda *_: False)
     result = cli("plan", small, "--require", "huge")
     assert result.code == 0
-    assert (
-        "warning: required gang research/huge is not admitted, but this is not proven" in result.err
+    assert "warning: required gang research/huge is not admitted" in result.err
+
+
+ONE_SERVER = """
+apiVersion: gangplan.dev/v1alpha1
+kind: Cluster
+metadata: {name: one}
+spec: {nodes: [{name: h-1, model: DGX H100}]}
+"""
+
+
+def gang(name: str, priority: int = 0, gpus: int = 8, submitted: int = 8) -> str:
+    return (
+        f"---\napiVersion: gangplan.dev/v1alpha1\nkind: Gang\nmetadata: {{name: {name}}}\n"
+        f"spec:\n  priority: {priority}\n  submittedAt: 2026-11-20T{submitted:02}:00:00Z\n"
+        f"  roles: [{{name: worker, replicas: 1, gpus: {gpus}}}]\n"
     )
+
+
+@pytest.mark.parametrize(
+    ("gangs", "code"),
+    [
+        # Of higher priority, and room for one of the two.
+        ([gang("a", priority=5), gang("b")], 3),
+        # Equal, but a has waited an hour longer.
+        ([gang("a", submitted=7), gang("b")], 3),
+        # Equal, but a and c are worth 8 GPUs together, b only 6.
+        ([gang("a", gpus=4), gang("c", gpus=4), gang("b", gpus=6)], 3),
+        # Equal in everything: a plan with b is as good.
+        ([gang("a"), gang("b")], 0),
+        # One is admitted, the other as good.
+        ([gang("a", gpus=4), gang("c", gpus=4), gang("b", gpus=8)], 0),
+    ],
+)
+def test_cannot_be_admitted_means_that_a_plan_with_it_is_worse(
+    gangs: list[str], code: int, cli: RunCli, tmp_path: Path
+) -> None:
+    path = tmp_path / "in.yaml"
+    path.write_text(ONE_SERVER + "".join(gangs), encoding="utf-8")
+    names = ["a", "b"] if code == 0 else ["b"]
+    required = [option for name in names for option in ("--require", name)]
+    result = cli("plan", str(path), *required)
+    assert result.code == code
+    if code == 0:
+        # Both together do not fit, so one is left out, and the plan says so.
+        assert result.err.count("warning: required gang default/") == 1
 
 
 @pytest.mark.parametrize(
@@ -224,7 +268,7 @@ def test_a_refused_plan_is_5_and_not_saved(
     monkeypatch.setattr("models.checking.check", lambda _: found)
     result = cli("plan", small, "--out", "plan.json")
     assert (result.code, result.out) == (5, "")
-    lines = result.err.splitlines()
+    lines = result.err[result.err.index("error:") :].splitlines()
     assert lines[0] == "error: gpu-shared: research/g0: GPU 0 of h-1 twice"
     # 20 of the 25, then how many there were and a hint
     assert len(lines) == 22

@@ -12,7 +12,7 @@ from pathlib import Path
 import handmade
 import pytest
 from conftest import RunCli
-from interactive import PATIENT, on_terminal, start
+from interactive import PATIENT, on_terminal, started
 
 from planner.showing.text import width
 
@@ -67,9 +67,8 @@ def test_a_narrow_terminal_folds_and_cuts_nothing(folder: Path) -> None:
     assert len(re.findall("sentence", seen)) == 4
 
 
-@pytest.mark.parametrize("variable", ["NO_COLOR"])
-def test_no_colour_on_a_terminal_when_it_is_not_wanted(folder: Path, variable: str) -> None:
-    _, seen = on_terminal("show", "plan.json", cwd=folder, **{variable: "1"})
+def test_no_colour_on_a_terminal_when_it_is_not_wanted(folder: Path) -> None:
+    _, seen = on_terminal("show", "plan.json", cwd=folder, NO_COLOR="1")
     assert "\x1b[" not in seen
     _, seen = on_terminal("show", "plan.json", "--color", "never", cwd=folder)
     assert "\x1b[" not in seen
@@ -95,10 +94,10 @@ def wait_for(process: subprocess.Popen[str], word: str) -> str:
 def test_a_signal_keeps_the_best_checked_plan(
     number: signal.Signals, code: int, folder: Path, cli: RunCli
 ) -> None:
-    process = start("plan", "in.yaml", "--out", "saved.json", before=PATIENT, cwd=folder)
-    wait_for(process, "searching")
-    process.send_signal(number)
-    out, err = process.communicate(timeout=30)
+    with started("plan", "in.yaml", "--out", "saved.json", before=PATIENT, cwd=folder) as process:
+        wait_for(process, "searching")
+        process.send_signal(number)
+        out, err = process.communicate(timeout=30)
     assert process.returncode == code
     assert "default/four" in out
     assert "interrupted: this is the best plan found until then, checked" in err
@@ -109,13 +108,13 @@ def test_a_signal_keeps_the_best_checked_plan(
 
 def test_a_second_signal_does_not_wait(folder: Path) -> None:
     deaf = PATIENT.replace("not stop.wait(60)", "__import__('time').sleep(60)")
-    process = start("plan", "in.yaml", "--out", "saved.json", before=deaf, cwd=folder)
-    wait_for(process, "searching")
-    process.send_signal(signal.SIGINT)
-    time.sleep(0.5)
-    assert process.poll() is None
-    process.send_signal(signal.SIGINT)
-    process.communicate(timeout=10)
+    with started("plan", "in.yaml", "--out", "saved.json", before=deaf, cwd=folder) as process:
+        wait_for(process, "searching")
+        process.send_signal(signal.SIGINT)
+        time.sleep(0.5)
+        assert process.poll() is None
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=10)
     assert process.returncode == 130
     assert not (folder / "saved.json").exists()
 
@@ -127,10 +126,10 @@ def test_a_signal_before_the_search_saves_nothing(
     slow = "import sys, time\nimport planner.reading\n"
     slow += "def read(*a, **k): print('reading', file=sys.stderr, flush=True); time.sleep(60)\n"
     slow += "planner.reading.read = read\n"
-    process = start("plan", "in.yaml", "--out", "saved.json", before=slow, cwd=folder)
-    wait_for(process, "reading")
-    process.send_signal(number)
-    out, err = process.communicate(timeout=10)
+    with started("plan", "in.yaml", "--out", "saved.json", before=slow, cwd=folder) as process:
+        wait_for(process, "reading")
+        process.send_signal(number)
+        out, err = process.communicate(timeout=10)
     assert (process.returncode, out) == (code, "")
     assert err == "error: interrupted; nothing was saved\n"
     assert not (folder / "saved.json").exists()
@@ -141,7 +140,7 @@ def test_a_reader_that_goes_away_ends_it_quietly(folder: Path) -> None:
     gang = plan["spec"]["gangs"][3]
     plan["spec"]["gangs"] += [{**gang, "name": f"g-{i}"} for i in range(20_000)]
     (folder / "plan.json").write_text(json.dumps(plan), encoding="utf-8")
-    with start("show", "plan.json", cwd=folder) as process:
+    with started("show", "plan.json", cwd=folder) as process:
         assert process.stdout is not None
         assert process.stderr is not None
         assert process.stdout.readline().startswith("cluster")
@@ -151,8 +150,10 @@ def test_a_reader_that_goes_away_ends_it_quietly(folder: Path) -> None:
 
 
 def test_a_full_disk_behind_stdout_is_73(folder: Path) -> None:
-    with Path("/dev/full").open("w", encoding="utf-8") as full:
-        process = start("show", "plan.json", cwd=folder, stdout=full)
+    with (
+        Path("/dev/full").open("w", encoding="utf-8") as full,
+        started("show", "plan.json", cwd=folder, stdout=full) as process,
+    ):
         _, err = process.communicate(timeout=20)
     assert process.returncode == 73
     assert err.startswith("error: cannot write to standard output: No space left")

@@ -239,5 +239,5 @@ def _nodes(gang: GangView, gpus_of: dict[str, int]) -> str:
         elif len(gpus) == gpus_of.get(node) or not some:
             used[node] = ""
         else:
-            used[node] = ranges(gpus) or "no GPU"
+            used[node] = ranges(gpus) or "no-gpu"
     return nodes_and_gpus(used)

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 LINE_EVERY_S = 5.0
 """Off a terminal at most one line in so many seconds; the latest news of a silence is not lost."""
 
+FIRST_AFTER_S = 1.0
+"""Off a terminal a search that is done at once says nothing."""
+
 LIVE_EVERY_S = 0.1
 
 
@@ -31,11 +34,11 @@ class SearchProgress:
         self._console = console
         self._clock = clock
         self._start = clock()
-        self._written: float | None = None
         self._lock = threading.Lock()
         self._state: tuple[str, int | None, int | None] | None = None
         self._news = False
         self._live = console.is_terminal(console.stderr) and not console.json_log
+        self._due = self._start + (0 if self._live else FIRST_AFTER_S)
 
     def update(self, tier: str, value: int | None, bound: int | None) -> None:
         """An improvement of a value or of a bound, or the end of a tier."""
@@ -47,14 +50,12 @@ class SearchProgress:
     def tick(self) -> None:
         """Write what is due."""
         now = self._clock()
-        every = LIVE_EVERY_S if self._live else LINE_EVERY_S
         with self._lock:
             state, news = self._state, self._news or self._live
-            due = self._written is None or now - self._written >= every
-            if state is None or not news or not due:
+            if state is None or not news or now < self._due:
                 return
             self._news = False
-            self._written = now
+            self._due = now + (LIVE_EVERY_S if self._live else LINE_EVERY_S)
         self._write(now - self._start, *state)
 
     def done(self) -> None:
