@@ -69,11 +69,20 @@ def base_decisions(instance: Instance) -> tuple[GangDecision, ...]:
     return tuple(decisions)
 
 
-def formulate(instance: Instance, *, split: bool | None = None) -> Formulation:
-    """The whole formulation. ``split``: every node on its own; by default where there are few."""
+def formulate(
+    instance: Instance, *, split: bool | None = None, only: frozenset[int] | None = None
+) -> Formulation:
+    """The whole formulation. ``split``: every node on its own; by default where there are few.
+
+    ``only``: indices of the gangs to place or complete; the others stay as they are.
+    """
     base = base_decisions(instance)
     room = rooms(instance)
-    demands = demands_of(instance, known_masks(instance, base))
+    demands = tuple(
+        demand
+        for demand in demands_of(instance, known_masks(instance, base))
+        if only is None or demand.gang in only
+    )
     if split is None:
         split = len(instance.cluster.nodes) <= SPLIT_NODES
     split = split or _slices_by_node(instance, demands)

@@ -13,7 +13,10 @@ from models.instance import Instance
 from models.placement.formulation import base_decisions, formulate
 from models.solution import Solution
 from planner.solving.budget import Budget
+from planner.solving.greedy import greedy
+from planner.solving.notes import notes_of
 from planner.solving.progress import Progress, Silent
+from planner.solving.reasons import with_reasons
 from planner.solving.search import Search
 
 
@@ -22,11 +25,13 @@ def solve(
 ) -> Solution:
     """The best plan found within the policy's budget, with a bound for every tier."""
     budget = Budget(instance.policy.solve, stop or threading.Event())
-    start = base_decisions(instance)
+    start = greedy(instance, base_decisions(instance))
     formulation = formulate(instance)
     search = Search(instance, formulation, start, budget, progress or Silent())
     search.run()
+    decisions = with_reasons(instance, search.incumbent.decisions, budget)
     return Solution(
-        search.incumbent.decisions, search.results(), budget.stopped_by,
+        decisions, search.results(), budget.stopped_by,
         f"OR-Tools {version('ortools')} (CP-SAT, HiGHS, GLOP)", budget.effort,
+        notes_of(instance, decisions, exact=formulation.exact),
     )

@@ -1,0 +1,52 @@
+"""What a plan assumes or leaves alone, in sentences a user can act on.
+
+Promises: says which decisions this version does not make, and where gangs share a NIC that each is
+priced to have for itself. Called by ``solve``; printed by ``planner.showing``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from models.instance import Instance
+from models.solution import GangDecision
+
+
+def notes_of(
+    instance: Instance, decisions: Sequence[GangDecision], *, exact: bool
+) -> tuple[str, ...]:
+    """Notes in a fixed order; empty where nothing needs saying."""
+    gangs = instance.gangs
+    notes = []
+    held = sum(1 for gang in gangs if gang.running and (gang.preemptible or gang.movable))
+    if held:
+        notes.append(f"{held} running gangs are preemptible or movable; they stay where they are")
+    elastic = sum(1 for gang in gangs if gang.elastic and gang.running)
+    if elastic:
+        notes.append(f"{elastic} running elastic gangs keep their size")
+    waiting = sum(1 for gang in gangs if gang.elastic and not gang.running)
+    if waiting:
+        notes.append(f"{waiting} waiting elastic gangs may start at their smallest size only")
+    shared = _shared_nics(instance, decisions)
+    if shared:
+        notes.append(
+            f"on {shared} nodes several gangs that span nodes share NICs; each is priced as if it had "
+            "them to itself"
+        )
+    if not exact:
+        notes.append(
+            "servers with more than 9 free GPUs and no switch are planned by count; their GPU sets are "
+            "good, not proven best"
+        )
+    return tuple(notes)
+
+
+def _shared_nics(instance: Instance, decisions: Sequence[GangDecision]) -> int:
+    """Nodes that carry GPUs of two or more gangs that each span several nodes."""
+    spanning: dict[int, int] = {}
+    for gang, decision in zip(instance.gangs, decisions, strict=True):
+        nodes = {pod.node for pod in decision.pods if gang.roles[pod.role].gpus}
+        if len(nodes) > 1 and gang.pattern != "none":
+            for node in nodes:
+                spanning[node] = spanning.get(node, 0) + 1
+    return sum(1 for count in spanning.values() if count > 1)
