@@ -136,7 +136,7 @@ class Console:
     def say(self, text: str) -> None:
         """A line of talk on stderr; silent where stderr speaks JSON."""
         if not self.json_log:
-            self._talk(text)
+            self._talk("\n".join(safe(line) for line in text.split("\n")))
 
     def next(self, what: str) -> None:
         """The last line of a run: what to do next."""
@@ -145,7 +145,7 @@ class Console:
     def event(self, kind: str, **fields: EventValue) -> None:
         """One JSON object on stderr; silent where stderr speaks to people."""
         if self.json_log:
-            self._talk(json.dumps({"type": kind, **fields}, ensure_ascii=False))
+            self._talk(json.dumps({"type": kind, **fields}))
 
     def error(self, fault: Fault) -> None:
         """An error in at most three lines: what, where, hint."""

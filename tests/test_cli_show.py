@@ -154,16 +154,21 @@ def test_an_endless_file_is_not_read_for_ever(cli: RunCli, monkeypatch: pytest.M
 
 def test_hostile_names_drive_no_terminal(cli: RunCli, plan_file: str) -> None:
     plan = handmade.plan()
-    evil = "\x1b[31mred\x07\n\r\t\u202egnp.\u2028[bold]x[/bold]\ue000"
+    evil = "\x1b[31mred\x07\n\r\t\u202egnp.\u2028\x9b31m[bold]x[/bold]"
     plan["spec"]["gangs"][2]["name"] = evil
     plan["spec"]["gangs"][0]["reason"]["message"] = evil
     plan["instance"]["cluster"]["metadata"]["name"] = evil
     Path(plan_file).write_text(json.dumps(plan), encoding="utf-8")
-    shown = "\\e[31mred\\x07\\n\\r\\t\\u202egnp.\\u2028[bold]x[/bold]\\ue000"
-    for output in ("table", "wide", "name"):
+    shown = "\\e[31mred\\x07\\n\\r\\t\\u202egnp.\\u2028\\x9b31m[bold]x[/bold]"
+    for output in ("table", "wide", "name", "json", "yaml"):
         out = cli("show", plan_file, "-o", output).out
-        assert f"research/{shown}" in out
         assert not {c for c in out if not c.isprintable()} - {"\n"}
+        if output == "json":
+            assert json.loads(out) == plan
+        elif output == "yaml":
+            assert yaml.safe_load(out) == plan
+        else:
+            assert f"research/{shown}" in out
 
 
 def test_many_priorities_become_one_row_a_family(

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
-from planner.showing.text import safe
+from planner.showing.text import document_safe, json_safe, safe
 
 if TYPE_CHECKING:
     from planner.console import Console
@@ -38,7 +38,7 @@ def show(
     if output is Format.json:
         from models.plan import dumps
 
-        console.data(dumps(document()))
+        console.data(json_safe(dumps(document())))
     elif output is Format.yaml:
         console.data(yaml_text(document()))
     elif output is Format.name:
@@ -67,5 +67,11 @@ def yaml_text(document: dict[str, Any]) -> str:
     import yaml
 
     dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
-    text = yaml.dump(document, Dumper=dumper, sort_keys=False, allow_unicode=True, width=10**6)
-    return str(text)
+
+    def dump(*, unicode: bool) -> str:
+        return str(
+            yaml.dump(document, Dumper=dumper, sort_keys=False, allow_unicode=unicode, width=10**6)
+        )
+
+    text = dump(unicode=True)
+    return text if document_safe(text) else dump(unicode=False)

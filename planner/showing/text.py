@@ -6,10 +6,16 @@ Used by everything that prints.
 
 from __future__ import annotations
 
+import re
 import unicodedata
 
 _UNSAFE = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 """Unicode categories that can drive a terminal (controls, bidi, line separators) or cannot be shown."""
+
+_DRIVING = re.compile(
+    "[\x00-\x09\x0b-\x1f\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]"
+)
+"""Controls and format characters of the basic plane, line feeds apart."""
 
 _SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t", "\x1b": "\\e"}
 
@@ -21,6 +27,16 @@ def safe(text: str) -> str:
     return "".join(
         _escape(char) if unicodedata.category(char) in _UNSAFE else char for char in text
     )
+
+
+def document_safe(text: str) -> bool:
+    """Whether a document may go to a terminal as it is: no character in it drives one."""
+    return _DRIVING.search(text) is None
+
+
+def json_safe(text: str) -> str:
+    """JSON text with characters that drive a terminal written as JSON escapes: the same document."""
+    return _DRIVING.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
 def _escape(char: str) -> str:
