@@ -41,7 +41,7 @@ from models.quantities import (
 API_VERSION = "gangplan.dev/v1alpha1"
 ApiVersion = Literal["gangplan.dev/v1alpha1"]
 
-MAX_ITEMS = 1_000_000
+MAX_ITEMS = 200_000
 """Most entries of one list: checked before any entry is looked at."""
 
 MAX_FIELDS = 10_000

@@ -32,7 +32,7 @@ from models.documents.base import (
 from models.documents.server import MAX_GPUS, GpuIndex, NicDocument, ServerModelDocument
 from models.documents.suggesting import suggestion
 from models.hardware import slug
-from models.quantities import MAX_AMOUNT, hosts, shown
+from models.quantities import MAX_AMOUNT, check_hosts, shown
 
 MAX_LEVELS = 10
 MAX_OVERSUBSCRIPTION = 10_000
@@ -48,7 +48,7 @@ Effect = Literal["NoSchedule", "PreferNoSchedule", "NoExecute"]
 
 
 def _expandable(pattern: str) -> str:
-    hosts(pattern)  # refuses malformed and exploding ranges; makes no name yet
+    check_hosts(pattern)
     return pattern
 
 

@@ -6,7 +6,7 @@ Called by ``models.documents`` and the readers; the inverse functions by ``model
 
 from models.quantities.amounts import MAX_AMOUNT, offered, quantity, quantity_text, requested
 from models.quantities.decimals import MAX_DIGITS, exact, number, significant_digits
-from models.quantities.hosts import MAX_NAMES, host_count, hosts
+from models.quantities.hosts import MAX_NAMES, check_hosts, host_count, hosts
 from models.quantities.refusal import Refused, described, shown
 from models.quantities.times import (
     MAX_SECONDS,
@@ -22,6 +22,7 @@ __all__ = [
     "MAX_NAMES",
     "MAX_SECONDS",
     "Refused",
+    "check_hosts",
     "described",
     "duration_text",
     "epoch_seconds",

@@ -30,17 +30,20 @@ def host_count(pattern: str) -> int:
     )
 
 
+def check_hosts(pattern: str) -> None:
+    """Raise Refused for malformed brackets and for more than MAX_NAMES names; makes none."""
+    if (count := host_count(pattern)) > MAX_NAMES:
+        what = f"{shown(pattern)} stands for {count:,} names; the most is {MAX_NAMES:,}"
+        raise Refused(what, "narrow the range")
+
+
 def hosts(pattern: str) -> Iterator[str]:
     """Names of ``gpu-[01-16,20]``: all combinations of its brackets, in written order.
 
     Zero padding is kept (``[08-10]`` gives 08, 09, 10). Raises Refused for malformed brackets and,
     before any name is made, for more than MAX_NAMES of them.
     """
-    if (count := host_count(pattern)) > MAX_NAMES:
-        raise Refused(
-            f"{shown(pattern)} stands for {count:,} names; the most is {MAX_NAMES:,}",
-            "narrow the range",
-        )
+    check_hosts(pattern)
     choices = [[part] if isinstance(part, str) else _numbers(part) for part in _parts(pattern)]
     return ("".join(combination) for combination in itertools.product(*choices))
 

@@ -13,13 +13,13 @@ from typing import Any, BinaryIO
 from models.documents import PlanDocument
 from models.instance import Instance
 from models.quantities import described, shown
-from planner.errors import Fault
+from planner.errors import Fault, InputError
 from planner.reading.builder import build
 from planner.reading.dialects import Documents
 from planner.reading.findings import Findings
 from planner.reading.hardware import nothing, shipped
 from planner.reading.parsing import parse
-from planner.reading.sources import Source, sources
+from planner.reading.sources import Source, read_sources
 from planner.reading.validating import validate
 
 __all__ = ["instance_from_document", "read", "read_plan"]
@@ -49,7 +49,7 @@ def read(
 
 
 def _documents(paths: Sequence[str], stdin: BinaryIO | None, findings: Findings) -> Documents:
-    found, faults = sources(paths, stdin)
+    found, faults = read_sources(paths, stdin)
     documents = Documents(findings)
     for fault in faults:
         findings.fault(fault)
@@ -59,14 +59,20 @@ def _documents(paths: Sequence[str], stdin: BinaryIO | None, findings: Findings)
     return documents
 
 
-def instance_from_document(document: dict[str, Any]) -> Instance:
+def instance_from_document(document: object) -> Instance:
     """The Instance of a plan's ``instance``: ``{"cluster": .., "gangs": [..], "policy": ..}``.
 
     The inverse of ``models.canonical.instance_document``: complete in itself, so the catalogue is
     not consulted. Raises InputError; places are those of the document written as one JSON line.
     """
-    parts = [document.get("cluster"), *(document.get("gangs") or ()), document.get("policy")]
-    text = json.dumps({"apiVersion": "v1", "kind": "List", "items": parts})
+    if not isinstance(document, dict) or not isinstance(document.get("gangs"), list):
+        hint = "a plan's instance holds cluster, gangs and policy"
+        raise InputError(Fault("the plan holds no instance", hint))
+    parts = [document.get("cluster"), *document["gangs"], document.get("policy")]
+    try:
+        text = json.dumps({"apiVersion": "v1", "kind": "List", "items": parts})
+    except RecursionError:
+        raise InputError(Fault("the plan's instance is nested too deep")) from None
     documents = Documents(Findings())
     documents.read(Source("<plan>", text, "json"))
     return build(documents, nothing)
@@ -77,7 +83,7 @@ def read_plan(path: str, *, stdin: BinaryIO | None = None) -> dict[str, Any]:
 
     Raises InputError, MissingPathError.
     """
-    found, faults = sources([path], stdin)
+    found, faults = read_sources([path], stdin)
     findings = Findings()
     for fault in faults:
         findings.fault(fault)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
+from models.documents.base import MAX_FIELDS
 from models.quantities import shown
 from planner.reading.events import MAX_DEPTH, Event, Malformed, too_deep
 
@@ -105,6 +106,9 @@ class _Composer:
             if name == "<<" and event.plain:
                 merged += self.merge(next(self.events), path, depth)
                 continue
+            if len(fields) >= MAX_FIELDS:
+                what = f"an object of more than {MAX_FIELDS:,} fields"
+                raise Malformed(what, event.line, event.column, "use a list")
             if name in fields:
                 what = f"the field {shown(name)} stands here twice"
                 fault = Malformed(what, event.line, event.column, "remove one of the two")

@@ -40,21 +40,29 @@ def merge(entries: Sequence[Entry[ClusterDocument]], hardware: Hardware) -> Merg
         entry.complain(_complaints(entry))
         hardware.add(entry)
     levels = _levels(entries)
+    known = not any(entry.lacks("spec", "levels") for entry in entries)
+    if _too_many(entries):
+        return Merged(_cluster(entries, levels, {}), {}, whole=False, levels_known=known)
     nodes: dict[str, Node] = {}
     places: dict[str, Place] = {}
-    total = 0
-    whole = True
     for entry in entries:
-        whole = whole and not entry.lacks("spec", "nodes")
+        for i, document in enumerate(entry.document.spec.nodes):
+            _expand(document, (entry, i), levels, hardware, nodes, places)
+    whole = not any(entry.lacks("spec", "nodes") for entry in entries)
+    return Merged(_cluster(entries, levels, nodes), places, whole, known)
+
+
+def _too_many(entries: Sequence[Entry[ClusterDocument]]) -> bool:
+    """Report the node entry that goes beyond MAX_NAMES, before any is expanded."""
+    total = 0
+    for entry in entries:
         for i, document in enumerate(entry.document.spec.nodes):
             total += host_count(document.name)
             if total > MAX_NAMES:
                 what, hint = f"more than {MAX_NAMES:,} nodes", "narrow the ranges"
                 entry.fault(("spec", "nodes", i, "name"), what, hint)
-                return Merged(_cluster(entries, levels, {}), {}, whole=False)
-            _expand(document, (entry, i), levels, hardware, nodes, places)
-    known = not any(entry.lacks("spec", "levels") for entry in entries)
-    return Merged(_cluster(entries, levels, nodes), places, whole, known)
+                return True
+    return False
 
 
 def _complaints(entry: Entry[ClusterDocument]) -> Iterator[Complaint]:

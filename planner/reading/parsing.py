@@ -9,9 +9,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from decimal import Decimal
 from typing import Any
 
+from models.documents.base import MAX_FIELDS
 from planner.reading.composing import Composed, Path, compose
 from planner.reading.events import Event, Malformed
 from planner.reading.json_events import json_events
@@ -23,6 +25,10 @@ MAX_JSON_MARKS = 8_000_000
 
 _JSON_START = re.compile(r"\s*[\[{]")
 _SURELY_JSON = re.compile(r'\s*[\[{]\s*["\[{\]}]')
+
+
+class _AllFoundError(Exception):
+    """Every place is known; the rest of the text need not be read."""
 
 
 class _SlowError(ValueError):
@@ -52,7 +58,7 @@ def _json(text: str) -> object:
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     fields = dict(pairs)
-    if len(fields) != len(pairs):
+    if len(fields) != len(pairs) or len(fields) > MAX_FIELDS:
         raise _SlowError
     return fields
 
@@ -80,8 +86,13 @@ def places(
     def seen(path: Path, event: Event, at_key: bool) -> None:  # noqa: FBT001
         if path in needed:
             found.setdefault((path, at_key), (event.line, event.column))
+            missing.discard((path, at_key))
+            if not missing:
+                raise _AllFoundError
 
-    compose(_events_for_places(source), seen)
+    missing = set(asked)
+    with suppress(_AllFoundError):
+        compose(_events_for_places(source), seen)
     return {(path, at_key): _nearest(found, path, at_key) for path, at_key in asked}
 
 

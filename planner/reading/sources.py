@@ -33,7 +33,7 @@ class Source:
     format: Format
 
 
-def sources(paths: Sequence[str], stdin: BinaryIO | None) -> tuple[list[Source], list[Fault]]:
+def read_sources(paths: Sequence[str], stdin: BinaryIO | None) -> tuple[list[Source], list[Fault]]:
     """Every text the paths name, each file once, and what is wrong with those that are no text.
 
     Raises MissingPathError with every path that is not there or cannot be read, and InputError for
@@ -67,7 +67,7 @@ def _files(paths: Sequence[str]) -> list[str]:
     for path in paths:
         if path == "-":
             names.setdefault("-", "-")
-        elif "\0" in path or not Path(path).exists():
+        elif not _exists(path):
             hint = "check the spelling, or the folder you are in"
             missing.append(Fault(f"no such file or folder: {printable(path)}", hint))
         elif Path(path).is_dir():
@@ -84,6 +84,13 @@ def _files(paths: Sequence[str]) -> list[str]:
     if empty:
         raise InputError(*empty)
     return list(names.values())
+
+
+def _exists(path: str) -> bool:
+    try:
+        return Path(path).exists()
+    except (OSError, ValueError):  # too long, a loop of links, a NUL in it
+        return False
 
 
 def _folder(path: str, missing: list[Fault]) -> Iterator[str]:

@@ -1,0 +1,183 @@
+"""Random good documents: every field of every kind, consistent by construction.
+
+Called by the tests of reading and of canonical documents; drawn by Hypothesis, so failures shrink.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import strategies as st
+
+API = "gangplan.dev/v1alpha1"
+Json = dict[str, Any]
+
+LEVELS = ("block", "rack")
+NAMES = st.from_regex(r"[a-z0-9]([a-zA-Z0-9._-]{0,8}[a-z0-9])?", fullmatch=True)
+LABELS = st.dictionaries(st.sampled_from(["zone", "example.com/pool", "a.b/c"]), NAMES, max_size=2)
+DECIMALS = st.decimals(0, 1, places=4, allow_nan=False).map(float)
+INLINE = {
+    "name": "Pair of (2)",
+    "gpu": "X1",
+    "gpus": 2,
+    "fabric": "direct",
+    "matrix": [["X", "NV1"], ["NV1", "X"]],
+    "linkMBps": 20000,
+    "linksPerGpu": 2,
+    "numa": [0, None],
+    "nics": [{"name": "e", "gbps": 12.5, "gpus": [0]}],
+}
+GPUS = {"DGX H100": 8, "dgx-1 v100": 8, "Pair of (2)": 2}
+
+
+def quantities(*resources: str) -> st.SearchStrategy[Json]:
+    amounts = st.one_of(
+        st.integers(0, 10**6),
+        st.sampled_from(["1500m", "2Ki", "1.5Gi", "0", "12e3", "7k"]),
+        st.decimals(0, 1000, places=3, allow_nan=False).map(float),
+    )
+    return st.dictionaries(st.sampled_from(resources), amounts, max_size=3)
+
+
+@st.composite
+def nodes(draw: st.DrawFn, name: str) -> Json:
+    model = draw(st.sampled_from([None, *GPUS]))
+    node: Json = {"name": name, **({"model": model} if model else {})}
+    optional: Json = {
+        "domains": draw(st.dictionaries(st.sampled_from(LEVELS), st.sampled_from("abc"))),
+        "allocatable": draw(quantities("cpu", "memory", "pods", "example.com/x")),
+        "unschedulable": draw(st.booleans()),
+        "ready": draw(st.booleans()),
+        "labels": draw(LABELS),
+        "taints": [{"key": "k", "value": draw(NAMES), "effect": "NoExecute"}],
+    }
+    if model:
+        sick = draw(st.sets(st.integers(0, GPUS[model] - 1), max_size=2))
+        optional["unhealthyGpus"] = sorted(sick, reverse=True)
+        optional["unknownUnhealthy"] = draw(st.integers(0, GPUS[model] - len(sick)))
+        speed = st.sampled_from([25, 2.5, 0.001, 400])
+        optional["nics"] = [{"name": f"e{i}", "gbps": draw(speed)} for i in range(2)]
+    chosen = draw(st.sets(st.sampled_from(sorted(optional))))
+    return {**node, **{key: optional[key] for key in sorted(chosen)}}
+
+
+@st.composite
+def roles(draw: st.DrawFn, name: str) -> Json:
+    level = st.sampled_from([*LEVELS, "node"])
+    least = draw(st.integers(1, 3))
+    elastic = {
+        "min": least,
+        "max": least + draw(st.integers(0, 4)),
+        "step": draw(st.integers(1, 3)),
+    }
+    role: Json = {
+        "name": name,
+        "replicas": draw(st.sampled_from([least, elastic])),
+        "gpus": draw(st.integers(0, 4)),
+    }
+    optional: Json = {
+        "requests": draw(quantities("cpu", "memory")),
+        "topology": draw(st.dictionaries(st.sampled_from(["required", "preferred"]), level)),
+        "slice": {"size": draw(st.integers(1, 4)), "required": draw(level)},
+        "nodeSelector": draw(LABELS),
+        "tolerations": [{"key": "k", "operator": "Exists"}, {"key": "k", "value": draw(NAMES)}],
+        "model": draw(st.sampled_from(["H100", "X1", "none such"])),
+        "mixModels": draw(st.booleans()),
+    }
+    chosen = draw(st.sets(st.sampled_from(sorted(optional))))
+    return {**role, **{key: optional[key] for key in sorted(chosen)}}
+
+
+@st.composite
+def gangs(draw: st.DrawFn, name: str) -> Json:
+    level = st.sampled_from([*LEVELS, "node"])
+    optional: Json = {
+        "queue": draw(NAMES),
+        "priority": draw(st.integers(-5, 5)),
+        "submittedAt": draw(st.sampled_from(["2026-11-20T08:00:00Z", "2026-11-20T10:00:00+02:00"])),
+        "expectedDuration": draw(st.sampled_from(["6h", "1.5h", "90m30.7s", "0s"])),
+        "preemptible": draw(st.booleans()),
+        "movable": draw(st.booleans()),
+        "topology": {"required": draw(level), "minBandwidthShare": draw(DECIMALS)},
+        "communication": {"pattern": draw(st.sampled_from(["none", "all-to-all"])), "weight": 2},
+    }
+    chosen = draw(st.sets(st.sampled_from(sorted(optional))))
+    return {
+        "apiVersion": API,
+        "kind": "Gang",
+        "metadata": {"name": name, "namespace": draw(st.sampled_from(["a", "b"]))},
+        "spec": {
+            **{key: optional[key] for key in sorted(chosen)},
+            "roles": [draw(roles(f"r{i}")) for i in range(draw(st.integers(1, 2)))],
+        },
+    }
+
+
+@st.composite
+def standing(draw: st.DrawFn, gang: Json, cluster: Json, free: dict[str, list[int]]) -> list[Json]:
+    """Pods that exist, on GPUs that are still free; a node is used with or without indices."""
+    pods: list[Json] = []
+    for role in gang["spec"]["roles"]:
+        replicas = role["replicas"]
+        most = replicas if isinstance(replicas, int) else replicas["max"]
+        for index in sorted(draw(st.sets(st.integers(0, most - 1), max_size=3))):
+            pod: Json = {"role": role["name"], "index": index}
+            fits = [
+                n["name"] for n in cluster["spec"]["nodes"] if len(free[n["name"]]) >= role["gpus"]
+            ]
+            if fits and draw(st.booleans()):
+                pod["node"] = draw(st.sampled_from(fits))
+                held = [free[pod["node"]].pop() for _ in range(role["gpus"])]
+                if draw(st.booleans()):
+                    pod["gpus"] = held
+            else:
+                pod["mode"] = draw(st.sampled_from(["gate", "binding"]))
+            if draw(st.booleans()):
+                pod["uid"] = f"u-{gang['metadata']['name']}-{role['name']}-{index}"
+            pods.append(pod)
+    return pods
+
+
+POLICIES = st.fixed_dictionaries(
+    {},
+    optional={
+        "objectives": st.lists(
+            st.sampled_from(["admission", "waiting", "bandwidth", "span"]), unique=True
+        ).map(lambda names: [{"name": name, "tolerance": 0.25} for name in names]),
+        "mix": st.dictionaries(st.sampled_from(["1", "8", "64"]), st.integers(0, 300)),
+        "minBandwidthShare": DECIMALS,
+        "gpuBinding": st.sampled_from(["exact", "none"]),
+        "nodeSelector": LABELS,
+        "solve": st.fixed_dictionaries(
+            {}, optional={"seed": st.integers(0, 9), "budget": st.just(3)}
+        ),
+    },
+)
+
+
+@st.composite
+def inputs(draw: st.DrawFn) -> list[Json]:
+    """One Cluster, a few Gangs, perhaps a Policy."""
+    levels: list[Json] = [
+        {"name": "block", "oversubscription": draw(st.sampled_from([1, 2.5, 1.25]))},
+        {"name": "rack", "label": "example.com/rack", "nvlink": draw(st.booleans())},
+    ]
+    cluster: Json = {
+        "apiVersion": API,
+        "kind": "Cluster",
+        "metadata": {"name": draw(NAMES), **draw(st.sampled_from([{}, {"uid": "c-1"}]))},
+        "spec": {
+            "levels": levels,
+            "serverModels": [INLINE],
+            "nodes": [draw(nodes(f"n{i}")) for i in range(draw(st.integers(0, 4)))],
+        },
+    }
+    free = {n["name"]: list(range(GPUS.get(n.get("model"), 0))) for n in cluster["spec"]["nodes"]}
+    documents = [cluster]
+    for i in range(draw(st.integers(0, 3))):
+        gang = draw(gangs(f"g{i}"))
+        gang["status"] = {"pods": draw(standing(gang, cluster, free))}
+        documents.append(gang)
+    if draw(st.booleans()):
+        documents.append({"apiVersion": API, "kind": "Policy", "spec": draw(POLICIES)})
+    return documents
