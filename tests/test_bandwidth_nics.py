@@ -1,0 +1,209 @@
+"""Bandwidth out of a server, and which sets of GPUs are alike."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from fractions import Fraction
+from itertools import combinations, permutations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from models.bandwidth import (
+    UnknownRate,
+    automorphisms,
+    count_only,
+    extreme_nics_MBps,
+    inside_MBps,
+    mask_of,
+    members,
+    nics_MBps,
+    worst_nics_MBps,
+)
+from models.catalogue import find, server_models
+from models.hardware import Nic, ServerModel
+
+
+def model(name: str) -> ServerModel:
+    found = find(name)
+    assert found is not None
+    return found
+
+
+def server(gpus: int = 8, pcie_MBps: int = 40000) -> ServerModel:
+    return ServerModel(
+        "s", "G", gpus, "nvswitch", link_MBps=20000, links_per_gpu=6, pcie_MBps=pcie_MBps
+    )
+
+
+def test_nics_near_a_chosen_gpu_count_whole_and_others_not_at_all() -> None:
+    v100 = model("DGX-1 V100")  # four NICs of 100 Gb/s, one for two GPUs
+    assert nics_MBps(v100, v100.nics, mask_of((0,))) == 12500
+    assert nics_MBps(v100, v100.nics, mask_of((0, 1))) == 12500
+    assert nics_MBps(v100, v100.nics, mask_of((0, 2))) == 25000
+    assert nics_MBps(v100, v100.nics, 0xFF) == 50000
+
+
+def test_near_nics_are_capped_by_pcie_or_by_the_fastest_of_them() -> None:
+    four = tuple(Nic(f"n{i}", 200_000) for i in range(4))  # near all: 4 x 25,000
+    assert nics_MBps(server(), four, 0b1) == 40000
+    assert nics_MBps(server(), four, 0b11) == 80000
+    assert nics_MBps(server(), four, 0b111) == 100000
+    assert nics_MBps(server(pcie_MBps=10000), four, 0b1) == 25000
+
+
+def test_without_a_near_nic_the_fastest_far_ones_count_half_and_at_most_25_gb_a_second() -> None:
+    nics = (
+        Nic("a", 100_000, (7,)),
+        Nic("b", 800_000, (7,)),
+        Nic("c", 200_000, ()),
+        Nic("d", 25_000, (6,)),
+    )
+    # One GPU: min(25,000, 62.5 x 800). Two: and 62.5 x 200. Five: and 62.5 x (100 + 25), no fifth.
+    assert nics_MBps(server(), nics, 0b1) == 25000
+    assert nics_MBps(server(), nics, 0b11) == 25000 + 12500
+    assert nics_MBps(server(), nics, 0b11111) == 25000 + 12500 + 6250 + Fraction(125 * 25, 2)
+    assert nics_MBps(server(), nics, 0b1_000001) == Fraction(25_000, 8)  # d is near GPU 6
+
+
+def test_a_server_without_nics_reaches_nothing_outside() -> None:
+    assert nics_MBps(server(), (), 0b11) == 0
+    with pytest.raises(ValueError, match="empty set"):
+        nics_MBps(server(), (), 0)
+
+
+def test_an_unknown_speed_is_said_where_it_matters_and_only_there() -> None:
+    nics = (Nic("slow", 100_000, (0,)), Nic("mystery", None, (1,)))
+    assert nics_MBps(server(), nics, 0b1) == 12500
+    with pytest.raises(UnknownRate, match="mystery"):
+        nics_MBps(server(), nics, 0b11)
+    with pytest.raises(UnknownRate, match="mystery"):
+        nics_MBps(server(), nics, 0b100)  # far from both: it may be the fastest
+    with pytest.raises(UnknownRate, match="mystery"):
+        worst_nics_MBps(server(), nics, 0b11, 1)
+    assert worst_nics_MBps(server(), nics, 0b01, 1) == 12500
+
+
+def test_a_list_of_nics_that_changes_is_not_remembered() -> None:
+    nics = [Nic("n", 100_000)]
+    assert nics_MBps(server(), nics, 1) == 12500
+    nics.append(Nic("m", 100_000))
+    assert nics_MBps(server(), nics, 1) == 25000
+
+
+@st.composite
+def some_nics(draw: st.DrawFn) -> tuple[int, tuple[Nic, ...]]:
+    gpus = draw(st.integers(1, 6))
+    near = st.none() | st.sets(st.integers(0, gpus - 1), max_size=3).map(lambda s: tuple(sorted(s)))
+    speeds = st.sampled_from([25_000, 100_000, 200_000, 400_000])
+    drawn = draw(st.lists(st.tuples(speeds, near), max_size=5))
+    return gpus, tuple(Nic(f"n{i}", speed, near) for i, (speed, near) in enumerate(drawn))
+
+
+@settings(max_examples=200, deadline=None)
+@given(some_nics(), st.sampled_from([10000, 20000, 40000]), st.data())
+def test_extremes_and_count_only_agree_with_every_set(
+    drawn: tuple[int, tuple[Nic, ...]], pcie_MBps: int, data: st.DataObject
+) -> None:
+    gpus, nics = drawn
+    made = server(gpus, pcie_MBps)
+    candidates = data.draw(st.integers(1, (1 << gpus) - 1))
+    for count in range(1, candidates.bit_count() + 1):
+        values = [
+            nics_MBps(made, nics, mask_of(s)) for s in combinations(members(candidates), count)
+        ]
+        assert extreme_nics_MBps(made, nics, candidates, count) == (min(values), max(values))
+    alike = all(
+        len({nics_MBps(made, nics, mask_of(s)) for s in combinations(range(gpus), count)}) == 1
+        for count in range(1, gpus + 1)
+    )
+    assert count_only(made, nics) == alike
+
+
+def test_extremes_of_72_gpus_with_a_nic_each_take_no_time() -> None:
+    nics = tuple(Nic(f"n{i}", 100_000 if i else 25_000, (i,)) for i in range(72))
+    big = server(72)
+    # Worst: with GPU 0, 3,125 + 35 x 12,500; best without it.
+    assert extreme_nics_MBps(big, nics, big.all_gpus, 36) == (3125 + 35 * 12500, 36 * 12500)
+
+
+@pytest.mark.parametrize(
+    ("name", "alike"),
+    [
+        ("DGX H100", True),  # a NIC each
+        ("GCP a3-ultragpu-8g", True),  # two GPUs share two NICs, but no GPU can use more than one
+        ("DGX A100", True),
+        ("AWS p4d.24xlarge", False),  # two GPUs share one NIC
+        ("AMD MI300X 8-GPU", True),  # a full mesh
+        ("DGX-1 V100", False),
+        ("L40S 8-GPU", False),
+        ("GB200 NVL72", True),
+    ],
+)
+def test_models_where_the_number_of_gpus_alone_decides(name: str, alike: bool) -> None:
+    assert count_only(model(name), model(name).nics) is alike
+
+
+def test_the_dgx1_v100_has_four_automorphisms() -> None:
+    v100 = model("DGX-1 V100")
+    assert automorphisms(v100, v100.nics) == (
+        (0, 1, 2, 3, 4, 5, 6, 7),
+        (1, 0, 3, 2, 5, 4, 7, 6),
+        (4, 5, 6, 7, 0, 1, 2, 3),
+        (5, 4, 7, 6, 1, 0, 3, 2),
+    )
+
+
+def test_a_nic_near_one_gpu_leaves_fewer_automorphisms() -> None:
+    v100 = model("DGX-1 V100")
+    assert automorphisms(v100, (Nic("n", 100_000, (0,)),)) == (tuple(range(8)),)
+    # Near the first quad: its halves may be exchanged, the quads not.
+    quad = (Nic("n", 100_000, (0, 1, 2, 3)),)
+    assert automorphisms(v100, quad) == (tuple(range(8)), (1, 0, 3, 2, 5, 4, 7, 6))
+
+
+def test_automorphisms_are_a_group_that_changes_no_bandwidth() -> None:
+    for made in server_models():
+        if made.link_MBps is None and made.fabric != "pcie":
+            continue  # not priced at all
+        if made.matrix is None and not made.switched:
+            continue
+        nics = tuple(replace(nic, megabits=nic.megabits or 100_000) for nic in made.nics)
+        group = automorphisms(made, nics)
+        assert group[0] == tuple(range(made.gpus))
+        assert list(group) == sorted(set(group))
+        sample = group[:: max(1, len(group) // 12)]
+        for one in sample:
+            assert tuple(one[g] for g in sample[-1]) in group
+            for mask in (made.all_gpus & some for some in (0b1, 0b11, 0b101, 0b1101, -1)):
+                image = mask_of(one[g] for g in members(mask))
+                assert inside_MBps(made, image) == inside_MBps(made, mask)
+                assert nics_MBps(made, nics, image) == nics_MBps(made, nics, mask)
+
+
+def test_the_whole_group_of_a_small_server_is_found() -> None:
+    square = ServerModel(
+        "square", "G", 4, "direct", link_MBps=20000,
+        matrix=(
+            ("X", "NV1", "PHB", "NV1"), ("NV1", "X", "NV1", "PHB"),
+            ("PHB", "NV1", "X", "NV1"), ("NV1", "PHB", "NV1", "X"),
+        ),
+    )  # fmt: skip
+    # The symmetries of a square.
+    expected = [
+        p for p in permutations(range(4)) if all((p[a] - p[(a + 1) % 4]) % 2 for a in range(4))
+    ]
+    assert len(expected) == 8
+    assert list(automorphisms(square, ())) == expected
+
+
+def test_of_a_group_too_large_to_list_a_subgroup_is_given_at_once() -> None:
+    paths = tuple(
+        tuple("X" if a == b else "PIX" if a // 8 == b // 8 else "SYS" for b in range(16))
+        for a in range(16)
+    )
+    chassis = ServerModel("chassis", "G", 16, "pcie", matrix=paths)
+    group = automorphisms(chassis, ())
+    assert 2 <= len(group) <= 1152
+    assert all(p[a] // 8 == p[b] // 8 for p in group for a in range(8) for b in range(8))

@@ -1,0 +1,221 @@
+"""The shipped catalogue: every model readable, found by name and alias, and consistent."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections import Counter
+from importlib.resources import files
+
+import pytest
+import yaml
+
+from models.bandwidth.inside import link_count
+from models.catalogue import find, server_models
+from models.documents.server import ServerModelDocument
+from models.hardware import MAX_MESH_GPUS, ServerModel, slug
+
+# Every server the catalogue was made from, with its GPU; where one stood for several GPUs or NICs
+# it was split.
+EXPECTED = {
+    "DGX-1 P100": "P100",
+    "DGX-1 V100": "V100",
+    "V100 8-GPU cloud VM (p3.16xlarge-like)": "V100",
+    "p3dn.24xlarge": "V100",
+    "V100 8-GPU, permuted numbering": "V100",
+    "Azure NDv2 (Standard_ND40rs_v2)": "V100",
+    "V100 4-GPU full mesh (NV2)": "V100",
+    "Dell C4140": "V100",
+    "DGX-2": "V100",
+    "DGX A100": "A100",
+    "HGX A100 8-GPU": "A100",
+    "HGX A100 8-GPU, Intel 2-socket": "A100",
+    "HGX A100 4-GPU (direct)": "A100",
+    "JUWELS Booster node": "A100",
+    "HGX A800 8-GPU": "A800",
+    "HGX H800 8-GPU": "H800",
+    "A100 PCIe 8-GPU with NVLink bridges": "A100",
+    "Azure NC96ads A100 v4": "A100",
+    "H100 NVL 8-GPU with NVLink bridges": "H100 NVL",
+    "dgx-h100": "H100",
+    "DGX H100": "H100",
+    "HGX H100 8-GPU": "H100",
+    "DGX H200": "H200",
+    "HGX H20 8-GPU": "H20",
+    "DGX B200": "B200",
+    "DGX B300": "B300",
+    "GB200 NVL72 compute tray": "GB200",
+    "BM.GPU.GB200-v3.4": "GB200",
+    "a4x": "GB200",
+    "GB300 NVL72 compute tray (Azure ND128isr_GB300_v6)": "GB300",
+    "AWS p4d.24xlarge": "A100",
+    "p4de.24xlarge": "A100",
+    "AWS p5.48xlarge": "H100",
+    "p5e.48xlarge": "H200",
+    "AWS p5en.48xlarge": "H200",
+    "AWS p6-b200.48xlarge": "B200",
+    "GCP a3-highgpu-8g": "H100",
+    "GCP a3-megagpu-8g": "H100",
+    "GCP a3-ultragpu-8g": "H200",
+    "GCP a4-highgpu-8g": "B200",
+    "Azure ND A100 v4": "A100",
+    "Azure ND H100 v5": "H100",
+    "L40S 8-GPU": "L40S",
+    "A10 8-GPU": "A10",
+    "T4 8-GPU": "T4",
+    "AWS g5.48xlarge (8x A10G)": "A10G",
+    "AMD MI250X 4-module node (8 GCDs)": "MI250X",
+    "Frontier node": "MI250X",
+    "AMD MI300X 8-GPU": "MI300X",
+    "AMD MI350X 8-GPU": "MI350X",
+    "AMD MI355X 8-GPU": "MI355X",
+    "AMD MI100 8-GPU, two XGMI islands of 4": "MI100",
+    "AMD MI210 8-GPU, two XGMI islands of 4": "MI210",
+    "Intel Gaudi2 8-card": "Gaudi2",
+    "Intel Gaudi3 8-card": "Gaudi3",
+}
+
+# Planning rate of one link, MB/s, by NVLink generation; of others the rate their maker states.
+LINK_RATES = {
+    **dict.fromkeys(["P100"], 18000),
+    **dict.fromkeys(["V100", "A100", "A800"], 20000),
+    **dict.fromkeys(["H100", "H100 NVL", "H200", "H20", "H800"], 20600),
+    **dict.fromkeys(["B200", "B300", "GB200", "GB300"], 40100),
+    "MI250X": 50000,
+    "MI300X": 64000,
+    "MI350X": 76500,
+    "MI355X": 76500,
+    "Gaudi2": 12500,
+    "Gaudi3": 25000,
+    **dict.fromkeys(["MI100", "MI210", "L40S", "A10", "T4", "A10G"], None),
+}
+
+
+@pytest.mark.parametrize(("name", "gpu"), EXPECTED.items(), ids=list(EXPECTED))
+def test_every_known_server_is_found(name: str, gpu: str) -> None:
+    found = find(name)
+    assert found is not None
+    assert found.gpu == gpu
+
+
+def test_names_are_compared_as_slugs() -> None:
+    assert find("dgx-1 v100") is find("DGX_1__V100") is find("DGX-1V") is not None
+    assert find("aws-g5-48xlarge-8x-a10g") is find("AWS g5.48xlarge (8x A10G)") is not None
+    for unknown in ("", "-", "dgx", "dgx-h100x", "../catalogue/dgx-h100", "__init__"):
+        assert find(unknown) is None
+
+
+def test_no_two_models_share_a_name_or_alias() -> None:
+    slugs = Counter(s.strip("-") for model in server_models() for s in model.slugs)
+    assert [s for s, count in slugs.items() if count > 1] == []
+
+
+def test_every_model_is_found_by_each_of_its_names() -> None:
+    for model in server_models():
+        for name in (model.name, *model.aliases, *model.slugs):
+            assert find(name) is model
+
+
+def test_every_file_is_named_by_its_model_and_listed() -> None:
+    stems = sorted(
+        f.name[:-5] for f in files("models.catalogue").iterdir() if f.name.endswith("yaml")
+    )
+    assert stems == [slug(model.name).strip("-") for model in server_models()]
+    assert len(stems) == 47
+
+
+@pytest.mark.parametrize("model", server_models(), ids=lambda model: model.name)
+def test_a_model_is_consistent(model: ServerModel) -> None:
+    assert model.vendor in {"NVIDIA", "AMD", "Intel"}
+    assert model.sources
+    assert model.confidence
+    assert model.link_MBps == LINK_RATES[model.gpu]
+    assert model.pcie_MBps in {10000, 20000, 40000}
+    assert model.sys_MBps == 10000
+    for groups in (model.numa, model.pcie_switch):
+        assert groups is None or len(groups) == model.gpus
+    assert len({nic.name for nic in model.nics}) == len(model.nics)
+    for nic in model.nics:
+        assert nic.gpus is None or set(nic.gpus) <= set(range(model.gpus))
+    assert (model.nvlink_domain_nodes > 1) == ("NVL72" in model.name or "GB200" in model.name)
+
+
+@pytest.mark.parametrize(
+    "model", [m for m in server_models() if m.matrix is not None], ids=lambda model: model.name
+)
+def test_a_matrix_is_symmetric_and_its_links_are_those_of_its_gpus(model: ServerModel) -> None:
+    matrix = model.matrix
+    assert matrix is not None
+    assert model.gpus <= MAX_MESH_GPUS
+    assert [len(row) for row in matrix] == [model.gpus] * model.gpus
+    for a, row in enumerate(matrix):
+        assert row[a] == "X"
+        assert [matrix[b][a] for b in range(model.gpus)] == list(row)
+        assert all(re.fullmatch(r"X|NV\d+|PIX|PXB|PHB|NODE|SYS", cell) for cell in row)
+        links = sum(map(link_count, row))
+        if model.fabric == "pcie":
+            assert links == 0
+        elif model.links_per_gpu is not None:
+            assert links == model.links_per_gpu
+    if model.gpu == "MI250X":  # five links between modules, from the two dies together
+        for a in range(0, 8, 2):
+            between = sum(map(link_count, matrix[a])) + sum(map(link_count, matrix[a + 1])) - 2 * 4
+            assert between == 5
+
+
+def test_only_one_mesh_has_no_matrix_and_switches_need_none() -> None:
+    without = [m for m in server_models() if m.matrix is None and not m.switched]
+    assert [m.name for m in without] == ["Azure NDv2 (Standard_ND40rs_v2)"]
+    assert all(m.links_per_gpu and m.link_MBps for m in server_models() if m.switched)
+
+
+def test_a_boards_numbering_differs_but_not_its_shape() -> None:
+    standard, permuted = find("DGX-1 V100"), find("V100 8-GPU, permuted numbering")
+    assert standard is not None
+    assert permuted is not None
+    assert standard.matrix != permuted.matrix
+    double = [sum(cell == "NV2" for cell in row) for row in permuted.matrix or ()]
+    assert double == [2] * 8
+
+
+def test_speeds_and_neighbours_of_nics_are_those_of_the_sources() -> None:
+    def nics(name: str) -> list[tuple[int | None, tuple[int, ...] | None]]:
+        found = find(name)
+        assert found is not None
+        return [(nic.megabits, nic.gpus) for nic in found.nics]
+
+    assert nics("DGX-1 V100") == [(100_000, (2 * i, 2 * i + 1)) for i in range(4)]
+    assert nics("DGX H100") == [(400_000, (i,)) for i in range(8)]
+    assert nics("HGX H20 8-GPU") == [(None, (i,)) for i in range(8)]
+    assert nics("GB200 NVL72") == [(400_000, None)] * 4
+    assert nics("GB300 NVL72") == [(800_000, pair) for pair in ((0, 1), (0, 1), (2, 3), (2, 3))]
+    assert nics("p5.48xlarge") == [(100_000, None)] * 32
+    assert nics("g5.48xlarge") == [(100_000, (4, 5, 6, 7))]  # on NUMA node 1
+    assert nics("Azure NDv2 (Standard_ND40rs_v2)") == [(100_000, (0, 1, 2, 3))]
+    assert sum(speed or 0 for speed, _ in nics("Gaudi3 8-card")) == 24 * 200_000
+
+
+def test_the_files_are_documents_that_a_cluster_may_carry_inline() -> None:
+    for file in files("models.catalogue").iterdir():
+        if file.name.endswith(".yaml") and "ndv2" not in file.name:
+            document = ServerModelDocument.model_validate(yaml.safe_load(file.read_text("utf-8")))
+            assert document.complaints() == ()
+
+
+def test_finding_one_model_parses_one_file() -> None:
+    code = (
+        "import models.catalogue as c; c.find('DGX H100');"
+        "assert c._load.cache_info().currsize == 1;"
+        "assert c._texts.cache_info().currsize == 0;"
+        "c.find('p4de.24xlarge');"
+        "assert c._load.cache_info().currsize == 2"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+def test_the_catalogue_names_no_file_of_a_machine() -> None:
+    for file in files("models.catalogue").iterdir():
+        if file.name.endswith(".yaml"):
+            text = file.read_text("utf-8")
+            assert re.search(r"(^|\s)/\w|nvidia-smi-samples|\.txt\b|\bid \d{5,}", text) is None

@@ -1,0 +1,113 @@
+"""What ``topo`` says of a server model."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from models.catalogue import find, server_models
+from models.hardware import Nic, ServerModel
+from planner.showing.table import Table
+from planner.showing.topology import bandwidths, facts, links, topology_text
+
+
+def model(name: str) -> ServerModel:
+    found = find(name)
+    assert found is not None
+    return found
+
+
+def column(table: Table, title: str) -> list[str]:
+    titles = [column.title for column in table.columns]
+    return [row[titles.index(title)].text for row in table.rows]
+
+
+def test_the_bandwidth_table_of_a_mesh_has_a_row_for_sets_that_reach_the_same() -> None:
+    table = bandwidths(model("DGX-1 V100"))
+    # One row of single GPUs, 20 of the published table.
+    assert len(table.rows) == 21
+    eight = [cell.text for cell in table.rows[-1]]
+    assert eight == ["8", "120,000", "6", "3", "1", "0,1,2,3,4,5,6,7", "50,000", "50,000"]
+    pair = [cell.text for cell in table.rows[1]]
+    # Of the doubly linked pairs 0,3 are near two NICs of 12,500, while 2,3 share one; the links,
+    # 40,000, hold back neither.
+    assert pair == ["2", "40,000", "2", "2", "8", "0,3", "12,500-25,000", "12,500-25,000"]
+
+
+def test_a_switch_has_one_row_a_size_and_no_rings() -> None:
+    table = bandwidths(model("DGX H100"))
+    assert column(table, "GPUs") == [str(k) for k in range(1, 9)]
+    assert set(column(table, "inside")[1:]) == {"370,800"}
+    assert column(table, "several servers")[-1] == "370,800"
+    assert "rings" not in [column.title for column in table.columns]
+
+
+def test_an_nvlink_domain_is_said() -> None:
+    table = bandwidths(model("GB200 NVL72"))
+    assert any("721,800" in note and "NVLink domain" in note for note in table.notes)
+    assert "18 such servers, 72 GPUs" in facts(model("GB200 NVL72")).plain()
+
+
+def test_the_matrix_stands_beside_numa_switch_and_nics() -> None:
+    table = links(model("DGX-1 V100"))
+    assert table is not None
+    titles = [column.title for column in table.columns]
+    assert titles[0] == ""
+    assert titles[-3:] == ["NUMA", "switch", "near NICs"]
+    cells = [cell.text for cell in table.rows[5]]
+    assert cells == [
+        "GPU5",
+        "SYS",
+        "NV2",
+        "SYS",
+        "SYS",
+        "NV1",
+        "X",
+        "NV2",
+        "NV1",
+        "1",
+        "2",
+        "mlx5_2",
+    ]
+
+
+def test_behind_a_switch_every_pair_has_all_links() -> None:
+    table = links(model("DGX B200"))
+    assert table is not None
+    assert {cell.text for row in table.rows for cell in row[1:9]} == {"X", "NV18"}
+    assert links(replace(model("DGX B200"), gpus=72)) is None
+
+
+def test_sizes_with_thousands_of_sets_are_left_out_and_that_is_said() -> None:
+    chassis = ServerModel(
+        "chassis", "G", 16, "pcie",
+        matrix=tuple(tuple("X" if a == b else "PHB" for b in range(16)) for a in range(16)),
+    )  # fmt: skip
+    table = bandwidths(chassis)
+    assert column(table, "GPUs") == ["1", "2", "14", "15", "16"]
+    assert any("3 to 13 GPUs" in note for note in table.notes)
+
+
+def test_what_is_not_known_is_said() -> None:
+    assert "link rate" not in bandwidths(model("DGX H100")).plain()
+    assert "link matrix of server model Azure NDv2" in topology_text(
+        model("Azure NDv2 (Standard_ND40rs_v2)")
+    )
+    assert "rate of one link of server model AMD MI100" in topology_text(
+        model("AMD MI100 8-GPU, two XGMI islands of 4")
+    )
+    a800 = bandwidths(model("HGX A800 8-GPU"))
+    assert "NICs" not in [column.title for column in a800.columns]
+    assert any("speed of a NIC is not known" in note for note in a800.notes)
+
+
+def test_nics_are_summed_up_by_speed() -> None:
+    nics = (Nic("a", 2_500), Nic("b", 400_000), Nic("c", 400_000), Nic("d", None))
+    text = facts(replace(model("DGX H100"), nics=nics)).plain()
+    assert "2 x 400 Gb/s, 1 x 2.5 Gb/s, 1 x unknown speed" in text
+
+
+def test_every_model_of_the_catalogue_can_be_shown_harmlessly() -> None:
+    for known in server_models():
+        text = topology_text(replace(known, name=known.name + "\x1b[31m"))
+        assert "\x1b" not in text
+        assert all(line == line.rstrip() for line in text.splitlines())
