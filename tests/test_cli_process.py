@@ -12,7 +12,7 @@ from pathlib import Path
 import handmade
 import pytest
 from conftest import RunCli
-from interactive import PATIENT, on_terminal, started
+from interactive import PATIENT, ROOT, on_terminal, started
 
 from planner.showing.text import width
 
@@ -165,3 +165,19 @@ def test_names_beyond_the_encoding_of_the_terminal_are_escaped(folder: Path) -> 
     (folder / "plan.json").write_text(json.dumps(plan).replace("\\ud83d", "x"), encoding="utf-8")
     _, seen = on_terminal("show", "plan.json", cwd=folder, PYTHONIOENCODING="ascii")
     assert "research/z\\xfcrich-x" in visible(seen)
+
+
+@pytest.mark.slow
+def test_sigterm_ends_a_real_search_soon_with_a_verified_plan(tmp_path: Path, cli: RunCli) -> None:
+    saved = tmp_path / "saved.json"
+    with started("plan", str(ROOT / "inputs" / "h100"), "--out", str(saved)) as process:
+        wait_for(process, " value ")
+        begun = time.monotonic()
+        process.send_signal(signal.SIGTERM)
+        out, err = process.communicate(timeout=60)
+        took = time.monotonic() - begun
+    assert process.returncode == 143, err
+    # Kubernetes gives 30 s between SIGTERM and SIGKILL.
+    assert took < 20
+    assert "stopped by signal" in out
+    assert cli("verify", str(saved)).code == 0
