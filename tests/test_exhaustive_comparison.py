@@ -19,6 +19,7 @@ MORE = {
     "resources": ("resources", "roles", "launchers", "cpu_nodes", "cpu_gangs", "taints"),
     "models": ("mixed", "mix_models", "role_model", "cordons", "selectors"),
     "policies": ("objectives", "elastic", "movable", "weights", "pattern_none", "ours"),
+    "servers": ("wide",),
 }
 """What each of the smaller series has three times as much of."""
 

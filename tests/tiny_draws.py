@@ -17,6 +17,7 @@ FEATURES = (
     "nics",  # anything but one fast NIC near all GPUs
     "own_nics",
     "mixed",  # two server models
+    "wide",  # 5 to 8 servers instead of 1 to 4; never unless asked for more
     "cpu_nodes",  # a node without GPUs
     "cpu_gangs",  # gangs that ask for no GPU at all
     "waiting_pods",  # pods of waiting gangs that exist already, with uids
@@ -72,6 +73,10 @@ class Draws:
         assert feature in FEATURES, feature
         often = min(0.9, 3 * chance) if feature in self.more else chance
         return (r.random() < often) and feature not in self.without
+
+    def asked(self, feature: str) -> bool:
+        """Whether a feature that occurs only on request was requested."""
+        return feature in self.more and feature not in self.without
 
     def share(self, r: Random) -> Fraction:
         """A minBandwidthShare."""

@@ -24,6 +24,7 @@ def draw_gangs(draws: Draws, cluster: Cluster) -> tuple[tuple[Gang, ...], Cluste
     r = draws.random("gangs")
     capacity = sum(node.gpus for node in cluster.nodes)
     most, demand = r.randint(3, 5), r.choice((1.2, 1.5, 2.0)) * capacity
+    most = min(most, 3) if draws.asked("wide") else most
     gangs: list[Gang] = []
     free = [(1 << node.gpus) - 1 for node in cluster.nodes]
     asked = 0

@@ -38,6 +38,9 @@ def _servers(draws: Draws, r: Random) -> list[ServerModel | None]:
     count = r.randint(1, 2) if first.gpus == 8 and not first.switched else r.randint(2, 4)
     if first.gpus == 8 and first.switched:
         count = min(count, 3)
+    wide = r.randint(5, 8)
+    if draws.asked("wide") and first.switched:  # meshes would take minutes to try in full
+        count = wide
     models: list[ServerModel | None] = [first] * count
     other = r.choice(("ring", "pairs", "switched", "pcie"))
     if draws.on("mixed", r, 0.25):
