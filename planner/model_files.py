@@ -25,10 +25,10 @@ def read_models(path: str, stdin: BinaryIO | None) -> tuple[ServerModel, ...]:
     from models.documents.server import ServerModelDocument
     from planner.reading.findings import Findings
     from planner.reading.parsing import parse
-    from planner.reading.sources import sources
+    from planner.reading.sources import read_sources
     from planner.reading.validating import validate
 
-    texts, faults = sources([path], stdin)
+    texts, faults = read_sources([path], stdin)
     findings = Findings()
     for fault in faults:
         findings.fault(fault)
