@@ -234,6 +234,7 @@ def test_a_host_range_is_expanded_in_written_order(pattern: str, names: list[str
         "a[[1]]",
         "a[-1]",
         "a[001-10]",
+        "a,b",
     ],
 )
 def test_a_malformed_host_range_is_refused(pattern: str) -> None:

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from models.canonical import instance_document
 from planner.errors import Fault, GangplanError, InputError, MissingPathError
-from planner.reading import instance_from_document, read, read_plan, sources
+from planner.reading import instance_from_document, read, sources
 from planner.reading.builder import build
 from planner.reading.dialects import Documents
 from planner.reading.findings import Findings
@@ -185,21 +185,6 @@ def test_unreadable_paths_are_66(tmp_path: Path) -> None:
         read(["x" * 5000])
     with pytest.raises(MissingPathError):
         read(["-"])  # no standard input
-
-
-@pytest.mark.parametrize(
-    ("text", "what"),
-    [
-        ("", "no document|expected one Plan, not nothing"),
-        ("[]", "expected one Plan, not a list"),
-        (CLUSTER, "expected one Plan, not a document of kind 'Cluster'"),
-        ('{"kind": "Plan"}', "missing field 'apiVersion'"),
-        ('{"kind": "Plan", "kind": "Plan"}', "stands here twice"),
-    ],
-)
-def test_what_is_no_plan_is_refused_as_one(text: str, what: str) -> None:
-    with pytest.raises(InputError, match=what):
-        read_plan("-", stdin=io.BytesIO(text.encode()))
 
 
 def test_errors_are_gathered_over_all_files_sorted_and_cut_to_twenty(tmp_path: Path) -> None:

@@ -13,8 +13,11 @@ from drawing_documents import inputs
 from hypothesis import HealthCheck, given, settings
 
 from models.canonical import instance_document
+from models.documents.plan import PlanDocument
+from models.plan import compose
 from planner.reading import read
 from planner.reading.schemas import schemas, write
+from planner.solving import solve
 
 ROOT = Path(__file__).parent.parent
 FOLDER = ROOT / "docs" / "schemas"
@@ -54,6 +57,13 @@ def test_the_canonical_forms_of_the_shipped_inputs_fit_the_schemas(name: str) ->
     VALIDATORS["policy"].validate(document["policy"])
     for gang in document["gangs"]:
         VALIDATORS["gang"].validate(gang)
+
+
+def test_a_plan_fits_its_schema() -> None:
+    instance = read([str(ROOT / "inputs" / "quickstart")])
+    plan = compose(instance, solve(instance), name="p", created_at="now", generator="test")
+    VALIDATORS["plan"].validate(plan)
+    assert PlanDocument.model_validate(plan).spec.gangs
 
 
 def test_the_shipped_catalogue_fits_its_schema() -> None:

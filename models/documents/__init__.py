@@ -7,7 +7,6 @@ nothing is silently converted. Called by ``planner.reading``, the catalogue and 
 from models.documents.base import API_VERSION, Complaint
 from models.documents.cluster import ClusterDocument, LevelDocument, NodeDocument, TaintDocument
 from models.documents.gang import GangDocument, PodDocument, RoleDocument
-from models.documents.plan import PlanDocument
 from models.documents.policy import PolicyDocument
 from models.documents.server import NicDocument, ServerModelDocument
 from models.documents.suggesting import suggestion
@@ -20,7 +19,6 @@ __all__ = [
     "LevelDocument",
     "NicDocument",
     "NodeDocument",
-    "PlanDocument",
     "PodDocument",
     "PolicyDocument",
     "RoleDocument",

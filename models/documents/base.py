@@ -78,7 +78,8 @@ class Document(BaseModel):
     )
 
 
-def _bounded_list(value: object) -> object:
+def bounded_list(value: object) -> object:
+    """The value, unless it is a list of more than MAX_ITEMS."""
     if isinstance(value, list) and len(value) > MAX_ITEMS:
         raise Refused(f"a list of {len(value):,} entries", f"the most is {MAX_ITEMS:,}")
     return value
@@ -93,7 +94,7 @@ def _bounded_map(value: object) -> object:
 T = TypeVar("T")
 K = TypeVar("K")
 
-Many = Annotated[tuple[T, ...], Field(strict=False), BeforeValidator(_bounded_list)]
+Many = Annotated[tuple[T, ...], Field(strict=False), BeforeValidator(bounded_list)]
 """A list. Only its own check is lax (a list may fill a tuple); its entries stay strict."""
 
 Mapped = Annotated[dict[K, T], BeforeValidator(_bounded_map)]

@@ -29,7 +29,7 @@ from models.documents.base import (
     decimal_schema,
     whole,
 )
-from models.documents.server import MAX_GPUS, GpuIndex, NicDocument, ServerModelDocument
+from models.documents.server import MAX_GPUS, GpuIndices, NicDocument, ServerModelDocument
 from models.documents.suggesting import suggestion
 from models.hardware import slug
 from models.quantities import MAX_AMOUNT, check_hosts, shown
@@ -90,7 +90,7 @@ class NodeDocument(Document):
     )
     unschedulable: bool = Field(default=False, description="Cordoned")
     ready: bool = True
-    unhealthy_gpus: Many[GpuIndex] = Field(default=(), description="Indices of its sick GPUs")
+    unhealthy_gpus: GpuIndices = Field(default=(), description="Indices of its sick GPUs")
     unknown_unhealthy: Annotated[int, whole(0, MAX_GPUS)] = Field(
         default=0, description="So many more of its GPUs are sick, nobody knows which"
     )

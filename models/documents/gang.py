@@ -33,7 +33,7 @@ from models.documents.base import (
     whole,
 )
 from models.documents.cluster import resource_complaints
-from models.documents.server import GpuIndex
+from models.documents.server import GpuIndices
 from models.documents.suggesting import suggestion
 from models.quantities import shown
 
@@ -178,7 +178,7 @@ class PodDocument(Document):
     role: str
     index: Annotated[int, whole(0, MAX_PODS - 1)]
     node: Name | None = None
-    gpus: Many[GpuIndex] | None = Field(
+    gpus: GpuIndices | None = Field(
         default=None,
         description="GPUs it holds; null: as many as its role says, nobody knows which",
     )

@@ -1,7 +1,8 @@
 """The Plan document: the instance it was made for, the decisions, and what was proven.
 
 Promises: the instance is read as strictly as any input; elsewhere fields this version does not
-know are let through, so that an older program shows a newer plan. Called by the readers.
+know are let through, so that an older program takes a newer plan. It is the plan's JSON schema;
+called by ``planner.reading.schemas`` alone, so that reading input need not build it.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from models.documents.base import ApiVersion, Document, Many, Mapped, Name, Pros
 from models.documents.cluster import ClusterDocument
 from models.documents.gang import MAX_PODS, GangDocument
 from models.documents.policy import PolicyDocument
-from models.documents.server import GpuIndex
+from models.documents.server import GpuIndices
 
 Natural = Annotated[int, Field(ge=0)]
 
@@ -46,7 +47,7 @@ class PlanPod(_Open):
     role: Name
     index: Annotated[int, whole(0, MAX_PODS - 1)]
     node: Name
-    gpus: Many[GpuIndex] | None
+    gpus: GpuIndices | None
     uid: Name | None = None
 
 

@@ -10,9 +10,18 @@ import re
 from collections.abc import Iterator
 from typing import Annotated
 
-from pydantic import Field, PlainValidator, WithJsonSchema
+from pydantic import BeforeValidator, Field, PlainValidator, WithJsonSchema
 
-from models.documents.base import Complaint, Document, Many, Prose, Title, decimal_check, whole
+from models.documents.base import (
+    Complaint,
+    Document,
+    Many,
+    Prose,
+    Title,
+    bounded_list,
+    decimal_check,
+    whole,
+)
 from models.hardware import MAX_MESH_GPUS, Fabric, Nic, ServerModel, slug
 from models.quantities import Refused, shown
 
@@ -25,6 +34,9 @@ _LINK = re.compile(r"X|NV([1-9][0-9]{0,2})|PIX|PXB|PHB|NODE|SYS")
 _LINK_HINT = "nvidia-smi's names: X, NV1, NV2, ..., PIX, PXB, PHB, NODE, SYS"
 
 GpuIndex = Annotated[int, whole(0, MAX_GPUS - 1)]
+GpuIndices = Annotated[
+    tuple[GpuIndex, ...], Field(strict=False, max_length=MAX_GPUS), BeforeValidator(bounded_list)
+]
 GroupIndex = Annotated[int, whole(0, 10_000)]
 Rate = Annotated[int, whole(1, 10**9)]
 
@@ -55,7 +67,7 @@ class NicDocument(Document):
     megabits: Megabits | None = Field(
         default=None, alias="gbps", description="Line rate in Gb/s, whole or decimal; null: unknown"
     )
-    gpus: Many[GpuIndex] | None = Field(
+    gpus: GpuIndices | None = Field(
         default=None, description="Indices of the near GPUs; absent: near all of them"
     )
 

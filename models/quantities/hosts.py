@@ -60,6 +60,8 @@ def _parts(pattern: str) -> tuple[str | list[tuple[int, int, int]], ...]:
         if number_ % 2 == 0:
             if "[" in piece or "]" in piece:
                 raise Refused(f"{shown(pattern)} has a bracket without its partner", _RANGE_HINT)
+            if "," in piece:
+                raise Refused(f"{shown(pattern)} has a comma outside its brackets", _RANGE_HINT)
             parts.append(piece)
         else:
             parts.append([_item(pattern, item) for item in piece.split(",")])

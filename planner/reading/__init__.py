@@ -1,4 +1,4 @@
-"""Input documents to one frozen Instance; plan files to plan documents.
+"""Input documents, and the instance inside a plan, to one frozen Instance.
 
 Promises: strict; every fault with its place, at most 20; bounded memory; nothing but InputError
 (65) or MissingPathError (66) comes out. Imports no solver. Called by the commands and by tests.
@@ -8,21 +8,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
-from models.documents import PlanDocument
 from models.instance import Instance
-from models.quantities import described, shown
+from models.quantities import shown
 from planner.errors import Fault, InputError
 from planner.reading.builder import build
 from planner.reading.dialects import Documents
 from planner.reading.findings import Findings
 from planner.reading.hardware import nothing, shipped
-from planner.reading.parsing import parse
 from planner.reading.sources import Source, read_sources
-from planner.reading.validating import validate
 
-__all__ = ["instance_from_document", "read", "read_plan"]
+__all__ = ["instance_from_document", "read"]
 
 _ALONE = "put a Policy alone there"
 
@@ -76,38 +73,3 @@ def instance_from_document(document: object) -> Instance:
     documents = Documents(Findings())
     documents.read(Source("<plan>", text, "json"))
     return build(documents, nothing)
-
-
-def read_plan(path: str, *, stdin: BinaryIO | None = None) -> dict[str, Any]:
-    """The plan document of a file, well formed and typed; its contents are for the checker.
-
-    Raises InputError, MissingPathError.
-    """
-    found, faults = read_sources([path], stdin)
-    findings = Findings()
-    for fault in faults:
-        findings.fault(fault)
-    if findings:
-        findings.raise_all()
-    source = found[0]
-    composed = parse(source)
-    for malformed in composed.faults:
-        findings.malformed(source, malformed)
-    if findings:
-        findings.raise_all()
-    trees = [tree for tree in composed.documents if tree is not None]
-    if len(trees) != 1 or not isinstance(trees[0], dict) or trees[0].get("kind") != "Plan":
-        what = described(trees[0]) if trees else "nothing"
-        if trees and isinstance(trees[0], dict):
-            what = f"a document of kind {shown(str(trees[0].get('kind')))}"
-        findings.fault(
-            Fault(
-                f"expected one Plan, not {what}", "make one with gangplan plan --out", source.name
-            )
-        )
-        findings.raise_all()
-    validate(PlanDocument, trees[0], source, (0,), findings)
-    if findings:
-        findings.raise_all()
-    plan: dict[str, Any] = json.loads(source.text)
-    return plan

@@ -6,7 +6,7 @@ Called by the builder, last.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
 
 from models.cluster import Node
 from models.gang import Gang, Role
@@ -42,7 +42,7 @@ LINK = "the NVLink rate"
 NIC = "a NIC speed"
 
 
-def _unknown(node: Node) -> Iterator[tuple[str, str]] | list[tuple[str, str]]:
+def _unknown(node: Node) -> list[tuple[str, str]]:
     """(what, hint) of every rate the node's hardware does not tell."""
     if node.model is None:
         return []
@@ -63,8 +63,9 @@ def _has_links(node: Node) -> bool:
 
 def _to_place(gang: Gang) -> tuple[Role, ...]:
     """Roles with GPUs of which a pod is to be placed."""
-    missing = {role for role, _ in gang.missing()}
-    return tuple(role for i, role in enumerate(gang.roles) if i in missing and role.gpus)
+    stand = Counter(pod.role for pod in gang.standing)
+    counts = gang.target_counts()
+    return tuple(role for i, role in enumerate(gang.roles) if stand[i] < counts[i] and role.gpus)
 
 
 def _taker(

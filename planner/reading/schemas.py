@@ -17,10 +17,10 @@ from pydantic.json_schema import GenerateJsonSchema
 from models.documents import (
     ClusterDocument,
     GangDocument,
-    PlanDocument,
     PolicyDocument,
     ServerModelDocument,
 )
+from models.documents.plan import PlanDocument
 from models.quantities import number
 
 KINDS: dict[str, type[BaseModel]] = {
