@@ -37,8 +37,11 @@ QUICK_TRIES = 16
 QUICK_EFFORT = 3_000
 """A search from another seed often succeeds where one has gone astray, so several short ones."""
 
-FULL_EFFORT = 300_000
-"""Steps of the search that may end in a proof; about a second."""
+FULL_EFFORT = 1_500_000
+"""Steps of the search that may end in a proof; about two seconds."""
+
+DEEPEST = 200
+"""Most tours that the long search, a call a tour, is asked for."""
 
 AT_ONCE = 12
 """So many tours are searched for one by one; before that, thick edges take several alike."""
@@ -182,27 +185,43 @@ def _connected(links: Links) -> bool:
 
 
 def _most(search: type[Search], links: Links, bound: int) -> int:
-    """Most tours found, searching down from what is proven to be the most there can be."""
+    """Most tours found; ``bound`` is proven to be no less than the most there can be."""
     left = [list(row) for row in links]
     if bound == 0 or _quickly(search, left, bound):
         return bound
-    relaxed = len(links) <= MOST_RELAXED
-    if relaxed:
+    reached = 0
+    thick = max(map(max, links)) // AT_ONCE
+    if len(links) <= MOST_RELAXED:
         bound = min(bound, int(_relaxed(search, left)[0]))
-    for wanted in range(bound, 0, -1):
-        if _quickly(search, left, wanted) or (relaxed and _diving(search, left, wanted)):
-            return wanted
-        try:
-            if search(left, FULL_EFFORT, seed=0).fits(wanted):
-                return wanted
-        except OutOfEffort:
-            continue
-    return 0
+        reached = _dive(search, left, bound)
+    elif thick > 1:
+        thin = tuple(tuple(count // thick for count in row) for row in links)
+        reached = thick * _most(search, thin, bound // thick)
+    high = bound
+    while reached < high:
+        middle = (reached + high + 1) // 2
+        if _quickly(search, left, middle):
+            reached = middle
+        else:
+            high = middle - 1
+    while reached < bound and _fits(search, left, reached + 1):
+        reached += 1
+    return reached
+
+
+def _fits(search: type[Search], left: Left, wanted: int) -> bool:
+    """Whether a long search finds so many; if it ends without, no more can fit either."""
+    if wanted > DEEPEST:
+        return False
+    try:
+        return search(left, FULL_EFFORT, seed=0).fits(wanted)
+    except OutOfEffort:
+        return False
 
 
 def _quickly(search: type[Search], left: Left, wanted: int) -> bool:
     """Whether one of a few short searches finds so many. A "no" proves nothing."""
-    effort = QUICK_EFFORT + len(left) * wanted
+    effort = QUICK_EFFORT * (1 + wanted.bit_length() // 6)  # thick edges take many at once
     symmetric = search is RingSearch and all(map(eq, left, map(list, zip(*left, strict=True))))
     for seed in range(QUICK_TRIES):
         rest, remaining = left, wanted
@@ -234,19 +253,23 @@ def _relaxed(
     return (2 * value if closed else value), tours
 
 
-def _diving(search: type[Search], left: Left, wanted: int) -> bool:
-    """Whether so many are found by following the packing in fractions, its whole part first."""
-    left = [list(row) for row in left]
-    while True:
+def _dive(search: type[Search], left: Left, wanted: int) -> int:
+    """How many, up to ``wanted``, are found by following the packing in fractions.
+
+    Its whole parts are taken; where there is none, its largest part once; then what is left anew.
+    """
+    taken = 0
+    while taken < wanted:
         value, tours = _relaxed(search, left)
-        if value < wanted or not tours:
-            return False
+        if value < 1:
+            break
         whole = [(tour, int(share)) for tour, share in tours if share >= 1]
         for tour, copies in whole or [(max(tours, key=lambda t: (t[1], t[0]))[0], 1)]:
             for way in (tour, tour[::-1]) if search is RingSearch else (tour,):
-                taken = min(copies, wanted)
                 taking = search(left, 0, 0)
-                taking.take(way, taken)
-                left, wanted = taking.left, wanted - taken
-        if wanted == 0 or _quickly(search, left, wanted):
-            return True
+                taking.take(way, min(copies, wanted - taken))
+                left = taking.left
+                taken += min(copies, wanted - taken)
+        if _quickly(search, left, wanted - taken):
+            return wanted
+    return taken
