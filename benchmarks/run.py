@@ -12,15 +12,19 @@ import platform
 import subprocess
 import sys
 from collections.abc import Iterator
+from datetime import UTC, datetime
+from importlib.metadata import version
 from os import cpu_count
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from benchmarks.report import into_readme, lines, table
 from benchmarks.startup import startup_seconds
 
 EXPECTED = Path(__file__).with_name("expected.yaml")
+README = Path(__file__).with_name("README.md")
 DEFAULT_CASES = (
     "small", "small-tight", "small-odd", "large", "mesh-pod", "mesh-node", "mesh-free",
     "priorities-3", "priorities-300", "nvl72", "planted",
@@ -35,6 +39,7 @@ def main() -> None:
     parser.add_argument("--time-limit", type=int, help="seconds instead of the policy's")
     parser.add_argument("--no-startup", action="store_true", help="leave the start-up times out")
     parser.add_argument("--json", type=Path, help="write all figures to this file")
+    parser.add_argument("--readme", action="store_true", help="write the table of README.md anew")
     options = parser.parse_args()
 
     limits = [
@@ -45,7 +50,7 @@ def main() -> None:
     figures: dict[str, dict[str, Any]] = {}
     for case in options.cases or DEFAULT_CASES:
         figures[case] = _case(case, limits)
-        print("\n".join(_table(figures[case])), end="\n\n", flush=True)
+        print("\n".join(lines(figures[case])), end="\n\n", flush=True)
     startup = {} if options.no_startup else startup_seconds()
     for name, seconds in startup.items():
         print(f"gangplan {name}: {seconds:.3f} s")
@@ -54,47 +59,24 @@ def main() -> None:
     if options.json:
         document = {"machine": _machine(), "cases": figures, "startup_s": startup, "missed": missed}
         options.json.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+    if options.readme:
+        into_readme(README, [_machine_line(), "", *table(figures, startup)])
     sys.exit(1 if missed else 0)
 
 
 def _case(case: str, limits: list[str]) -> dict[str, Any]:
     """Figures of a case, or its failure."""
     command = (sys.executable, "-m", "benchmarks.measure", case, *limits)
-    done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False
+        )
+    except subprocess.TimeoutExpired:
+        return {"case": case, "failed": f"not done after {TIMEOUT_S} s"}
     if done.returncode:
-        return {"case": case, "failed": done.stderr.strip().splitlines()[-1:] or ["no message"]}
+        return {"case": case, "failed": (done.stderr.strip() or "no message").splitlines()[-1]}
     figures: dict[str, Any] = json.loads(done.stdout)
     return figures
-
-
-def _table(figures: dict[str, Any]) -> Iterator[str]:
-    """The figures of one case as lines of text."""
-    if "failed" in figures:
-        yield f"{figures['case']}: failed: {figures['failed'][0]}"
-        return
-    yield f"{figures['case']}: {figures['instance']}"
-    yield (
-        f"  {figures['outcome']}, stopped by {figures['stopped_by']}, {figures['solve_s']:.1f} s,"
-        f" {figures['peak_mib']} MiB, {len(figures['violations'])} violations"
-    )
-    rows = [("tier", "value", "best", "bound", "gap", "proof", "s")]
-    for tier in _shown(figures["tiers"]):
-        seconds = "-" if tier["s"] is None else f"{tier['s']:.2f}"
-        numbers = (f"{tier[key]:,}" for key in ("value", "best", "bound"))
-        rows.append((tier["name"], *numbers, f"{tier['gap']:.2%}", tier["proof"] or "-", seconds))
-    widths = [max(len(row[column]) for row in rows) for column in range(7)]
-    for row in rows:
-        cells = [row[0].ljust(widths[0])]
-        cells += [cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True)]
-        yield "  " + "  ".join(cells)
-
-
-def _shown(tiers: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """All tiers, or those that are not proven where there are hundreds."""
-    if len(tiers) <= 20:
-        return tiers
-    family = ("admission/", "waiting/")
-    return [tier for tier in tiers if tier["gap"] or not tier["name"].startswith(family)]
 
 
 def misses(
@@ -131,11 +113,21 @@ def _misses_of_case(case: str, found: dict[str, Any], limits: dict[str, Any]) ->
             yield f"{case}: {tier['name']} took {tier['s']} s, limit {seconds} s"
 
 
+def _machine_line() -> str:
+    """The machine in one sentence, for the README."""
+    facts = _machine()
+    return (
+        f"{facts['cores']} cores ({facts['machine']}), Python {facts['python']}, OR-Tools"
+        f" {facts['ortools']}, {datetime.now(UTC):%Y-%m-%d}. Gaps are the largest of the tier family."
+    )
+
+
 def _machine() -> dict[str, Any]:
     return {
         "machine": platform.machine(),
         "cores": cpu_count(),
         "python": platform.python_version(),
+        "ortools": version("ortools"),
     }
 
 

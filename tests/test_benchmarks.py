@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from benchmarks.building import DGX1_V100, DGX_H100, GB200_TRAY, total_gpus
 from benchmarks.instances import mesh, nvl72, planted, priorities, switched
+from benchmarks.report import BEGIN, END, collapsed, into_readme, percent, table
 from benchmarks.run import misses
 from models.catalogue import find
 from models.hardware import ServerModel
 from models.instance import Instance
+from planner.solving import solve
 
 SMALL_DRAWS = {
     "switched": lambda seed: switched(24, 20, seed),
@@ -91,6 +95,14 @@ def test_only_the_number_of_priorities_differs_between_the_priority_cases() -> N
     assert [low for _, low in pairs] == sorted(low for _, low in pairs)
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_the_search_finds_the_plan_that_was_planted(seed: int) -> None:
+    drawn = planted(6, seed)
+    solution = solve(drawn.instance)
+    values = {tier.name: tier.value for tier in solution.tiers}
+    assert {name: values[name] for name, _ in drawn.optimum} == dict(drawn.optimum)
+
+
 def test_figures_worse_than_expected_are_named() -> None:
     tier = {"name": "bandwidth", "gap": 0.03, "s": 12.0}
     found = {"solve_s": 61.0, "peak_mib": 100, "violations": [], "tiers": [tier]}
@@ -121,3 +133,47 @@ def test_figures_within_expectation_are_not_named() -> None:
         "startup_seconds": {"show": 0.3},
     }
     assert list(misses({"large": found}, {"show": 0.3}, expected)) == []
+
+
+def test_hundreds_of_tiers_are_shown_as_one_row_a_family() -> None:
+    tiers = [
+        {"name": f"admission/{p}", "value": p, "best": p, "bound": p + (p == 7), "gap": 0.0 + (p == 7),
+         "proof": None if p == 7 else "exact", "s": float(p)}
+        for p in range(30)
+    ]  # fmt: skip
+    (row,) = collapsed(tiers)
+    assert row["name"] == "admission (30 tiers)"
+    assert row["value"] == sum(range(30))
+    assert row["bound"] == sum(range(30)) + 1
+    assert (row["gap"], row["proof"], row["s"]) == (1.0, None, 29.0)
+    assert collapsed(tiers[:20]) == tiers[:20]
+
+
+def test_a_gap_is_printed_as_zero_only_where_it_is_zero() -> None:
+    assert [percent(gap) for gap in (0.0, 0.00001, 0.0234, 12.0)] == [
+        "0",
+        "0.00%",
+        "2.34%",
+        "1200%",
+    ]
+
+
+def test_the_readme_table_is_written_between_its_markers(tmp_path: Path) -> None:
+    tier = {"name": "admission/0", "gap": 0.0}
+    found = {"outcome": "optimal", "solve_s": 1.25, "peak_mib": 99, "tiers": [tier]}
+    readme = tmp_path / "README.md"
+    readme.write_text(f"before\n{BEGIN}\nold\n{END}\nafter\n")
+    into_readme(readme, list(table({"small": found}, {"--help": 0.123})))
+    text = readme.read_text()
+    assert text.startswith("before\n")
+    assert text.endswith("after\n")
+    assert "old" not in text
+    assert "| small | optimal | 1.2 | 99 | 0 | 0 | 0 | 0 | 0 | 0 |" in text
+    assert "| `gangplan --help` | 0.123 |" in text
+
+
+def test_a_readme_without_markers_is_refused(tmp_path: Path) -> None:
+    readme = tmp_path / "README.md"
+    readme.write_text("nothing here\n")
+    with pytest.raises(ValueError, match="no figures between"):
+        into_readme(readme, [])

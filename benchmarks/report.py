@@ -1,0 +1,98 @@
+"""Figures as text: lines for the terminal, and the table of benchmarks/README.md.
+
+Promises: pure functions of the figures that ``benchmarks.measure`` prints.
+Called by ``benchmarks.run``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+BEGIN = "<!-- figures: written by python -m benchmarks --readme -->"
+END = "<!-- end of figures -->"
+FAMILIES = ("admission", "waiting", "preference", "bandwidth", "span", "stranded")
+
+
+def lines(figures: dict[str, Any]) -> Iterator[str]:
+    """The figures of one case for a terminal."""
+    if "failed" in figures:
+        yield f"{figures['case']}: failed: {figures['failed']}"
+        return
+    yield f"{figures['case']}: {figures['instance']}"
+    yield (
+        f"  {figures['outcome']}, stopped by {figures['stopped_by']}, {figures['solve_s']:.1f} s,"
+        f" {figures['peak_mib']} MiB, {len(figures['violations'])} violations"
+    )
+    rows = [("tier", "value", "best", "bound", "gap", "proof", "s")]
+    for tier in collapsed(figures["tiers"]):
+        seconds = "-" if tier["s"] is None else f"{tier['s']:.2f}"
+        numbers = (f"{tier[key]:,}" for key in ("value", "best", "bound"))
+        rows.append((tier["name"], *numbers, percent(tier["gap"]), tier["proof"] or "-", seconds))
+    widths = [max(len(row[column]) for row in rows) for column in range(7)]
+    for row in rows:
+        cells = [row[0].ljust(widths[0])]
+        cells += [cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True)]
+        yield "  " + "  ".join(cells).rstrip()
+
+
+def collapsed(tiers: list[dict[str, Any]], most: int = 20) -> list[dict[str, Any]]:
+    """The tiers; where there are hundreds, one row a family: sums, the largest gap, the last second."""
+    if len(tiers) <= most:
+        return tiers
+    families: dict[str, list[dict[str, Any]]] = {}
+    for tier in tiers:
+        families.setdefault(tier["name"].split("/")[0], []).append(tier)
+    return [_together(family, members) for family, members in families.items()]
+
+
+def _together(family: str, members: list[dict[str, Any]]) -> dict[str, Any]:
+    proofs = {tier["proof"] for tier in members}
+    weakest = next((proof for proof in (None, "numerical", "exact") if proof in proofs), None)
+    seconds = [tier["s"] for tier in members if tier["s"] is not None]
+    return {
+        "name": family if len(members) == 1 else f"{family} ({len(members)} tiers)",
+        **{key: sum(tier[key] for tier in members) for key in ("value", "best", "bound")},
+        "gap": max(tier["gap"] for tier in members),
+        "proof": weakest,
+        "s": max(seconds, default=None),
+    }
+
+
+def percent(gap: float) -> str:
+    """A gap in percent: 0 only where it is 0."""
+    if gap == 0:
+        return "0"
+    return f"{gap:.0%}" if gap > 1 else f"{gap:.2%}"
+
+
+def table(figures: dict[str, dict[str, Any]], startup: dict[str, float]) -> Iterator[str]:
+    """Markdown: one row a case with its largest gap by tier family, then the start-up times."""
+    yield "| case | outcome | s | MiB | " + " | ".join(FAMILIES) + " |"
+    yield "|---" * (4 + len(FAMILIES)) + "|"
+    for case, found in figures.items():
+        if "failed" in found:
+            yield f"| {case} | failed | | | " + " | ".join("" for _ in FAMILIES) + " |"
+            continue
+        gaps = []
+        for family in FAMILIES:
+            of_family = [t["gap"] for t in found["tiers"] if t["name"].split("/")[0] == family]
+            gaps.append(percent(max(of_family, default=0)))
+        outcome, seconds, memory = found["outcome"], found["solve_s"], found["peak_mib"]
+        yield f"| {case} | {outcome} | {seconds:.1f} | {memory} | " + " | ".join(gaps) + " |"
+    if startup:
+        yield ""
+        yield "| command | s |"
+        yield "|---|---|"
+        yield from (f"| `gangplan {name}` | {seconds:.3f} |" for name, seconds in startup.items())
+
+
+def into_readme(readme: Path, rows: list[str]) -> None:
+    """Put the rows between the markers of the file. Raises ValueError if it has none."""
+    before, _, rest = readme.read_text(encoding="utf-8").partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not end:
+        raise ValueError(f"{readme}: no figures between {BEGIN} and {END}")
+    text = "\n".join((before + BEGIN, "", *rows, "", END + after))
+    readme.write_text(text, encoding="utf-8")
