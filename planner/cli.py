@@ -6,9 +6,12 @@ imported until a verb needs it. Entry point of ``gangplan`` and ``kubectl-gangpl
 
 from __future__ import annotations
 
+import contextlib
 import io
+import os
 import re
 import sys
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, NoReturn
@@ -63,7 +66,21 @@ def main() -> NoReturn:
         if isinstance(stream, io.TextIOWrapper):
             # A name that the terminal's encoding lacks is shown escaped, not answered with a crash.
             stream.reconfigure(errors="backslashreplace")
-    sys.exit(run(sys.argv[1:], Console(program)))
+    _exit(run(sys.argv[1:], Console(program)))
+
+
+def _exit(code: int) -> NoReturn:
+    """End the process, even with an engine still at work.
+
+    A stopped search leaves native calls behind that cannot be interrupted; unwinding the interpreter
+    under them aborts the process (seen with HiGHS: signal 6 in place of exit 143).
+    """
+    if threading.active_count() > 1:
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(OSError, AttributeError):
+                stream.flush()
+        os._exit(code)
+    sys.exit(code)
 
 
 def run(arguments: Sequence[str], console: Console) -> int:
