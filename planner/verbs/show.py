@@ -32,10 +32,10 @@ def show(
 ) -> None:
     """Show a saved plan."""
     console = console_of(context, color=color, log_format=log_format, debug=debug)
-    from planner.showing import formats, planview
+    from planner.showing import formats, planfile
 
-    content = planview.read_bytes(path, console.stdin)
-    view = planview.view(content, path)
-    formats.show(console, output, view, lambda: planview.parse(content, path))
+    content = planfile.read_bytes(path, console.stdin)
+    view = planfile.view(content, path)
+    formats.show(console, output, view, lambda: planfile.parse(content, path))
     if path != "-":
         console.next(f"{console.program} verify {shlex.quote(path)}")

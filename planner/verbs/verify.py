@@ -26,10 +26,10 @@ def verify(
     console = console_of(context, color=color, log_format=log_format, debug=debug)
     from models.checking import check
     from planner.planning import refusals
-    from planner.showing import planview
+    from planner.showing import planfile
     from planner.showing.text import plural
 
-    document = planview.parse(planview.read_bytes(path, console.stdin), path)
+    document = planfile.parse(planfile.read_bytes(path, console.stdin), path)
     violations = check(document)
     console.event("verify_done", violations=len(violations))
     if violations:
