@@ -6,7 +6,7 @@ Called by composing, by the search (to score any plan) and by tests.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -83,10 +83,10 @@ def _above_min(gang: Gang) -> bool:
     return any(r.elastic and n > r.min for r, n in zip(gang.roles, counts, strict=True))
 
 
-def admitted(gang: Gang, decision: GangDecision) -> bool:
+def admitted(instance: Instance, index: int, decision: GangDecision) -> bool:
     """Whether the gang runs whole after the plan; a kept gang with pods missing does not."""
     if decision.decision == "keep":
-        return not gang.missing()
+        return index not in instance.incomplete
     return decision.decision in ADMITTED
 
 
@@ -140,17 +140,41 @@ def gang_value(
     return GangValue(bandwidth, share, meets, domains)
 
 
-class Evaluation:
-    """Every value of one plan; built once, read by tier."""
+ValueCache = dict[tuple[int, tuple[PodPlacement, ...]], GangValue]
+"""Values of gangs by index and pods, where every GPU index is known: then nothing else matters."""
 
-    def __init__(self, instance: Instance, decisions: Sequence[GangDecision]) -> None:
+
+class Evaluation:
+    """Every value of one plan; built once, read by tier. ``cache`` is shared between plans."""
+
+    def __init__(
+        self, instance: Instance, decisions: Sequence[GangDecision], cache: ValueCache | None = None
+    ) -> None:
         self.instance = instance
         self.decisions = decisions
-        known = known_masks(instance, decisions)
-        self.values = tuple(
-            gang_value(instance, gang, decision.pods, known) if decision.pods else None
-            for gang, decision in zip(instance.gangs, decisions, strict=True)
+        self._known: list[int] | None = None
+        self._cache: ValueCache = {} if cache is None else cache
+        self.values = tuple(self._value(index) for index in range(len(instance.gangs)))
+        self._whole = tuple(
+            (gang, decision, value)
+            for index, (gang, decision, value) in enumerate(
+                zip(instance.gangs, decisions, self.values, strict=True)
+            )
+            if value is not None and admitted(instance, index, decision)
         )
+
+    def _value(self, index: int) -> GangValue | None:
+        pods = self.decisions[index].pods
+        if not pods:
+            return None
+        found = self._cache.get((index, pods))
+        if found is None:
+            if self._known is None:
+                self._known = known_masks(self.instance, self.decisions)
+            found = gang_value(self.instance, self.instance.gangs[index], pods, self._known)
+            if all(pod.gpus is not None for pod in pods):
+                self._cache[index, pods] = found
+        return found
 
     def tier(self, tier: Tier) -> int:
         """Value of one tier."""
@@ -161,13 +185,6 @@ class Evaluation:
     def vector(self) -> tuple[int, ...]:
         """Values of all tiers, in order."""
         return tuple(self.tier(tier) for tier in tiers_of(self.instance))
-
-    def _admitted(self) -> Iterator[tuple[Gang, GangDecision, GangValue]]:
-        for gang, decision, value in zip(
-            self.instance.gangs, self.decisions, self.values, strict=True
-        ):
-            if value is not None and admitted(gang, decision):
-                yield gang, decision, value
 
     def _kept(self, priority: int) -> int:
         total = 0
@@ -180,12 +197,12 @@ class Evaluation:
         return total
 
     def _admission(self, priority: int) -> int:
-        return sum(g.weight_gpus for g, _, _ in self._admitted() if g.priority == priority)
+        return sum(g.weight_gpus for g, _, _ in self._whole if g.priority == priority)
 
     def _waiting(self, priority: int) -> int:
         return sum(
             g.weight_gpus * self.instance.age(g)
-            for g, _, _ in self._admitted()
+            for g, _, _ in self._whole
             if g.priority == priority and not g.running
         )
 
@@ -208,7 +225,7 @@ class Evaluation:
 
     def _preference(self) -> int:
         total = 0
-        for gang, decision, value in self._admitted():
+        for gang, decision, value in self._whole:
             if gang.preferred is not None and value.domains[gang.preferred] == 1:
                 total += gang.weight_gpus
             for number, role in enumerate(gang.roles):
@@ -222,13 +239,13 @@ class Evaluation:
     def _bandwidth(self) -> int:
         return sum(
             gang.weight * gang.weight_gpus * (value.share or 0)
-            for gang, _, value in self._admitted()
+            for gang, _, value in self._whole
             if value.share is not None and gang.pattern != "none"
         )
 
     def _growth(self, priority: int) -> int:
         total = 0
-        for gang, decision, _ in self._admitted():
+        for gang, decision, _ in self._whole:
             if gang.priority == priority and gang.elastic:
                 gpus = sum(gang.roles[pod.role].gpus for pod in decision.pods)
                 total += gpus - sum(role.min * role.gpus for role in gang.roles)
@@ -238,7 +255,7 @@ class Evaluation:
         node_level = self.instance.cluster.node_level
         return sum(
             gang.weight_gpus * (used - 1) * 4 ** (node_level - level)
-            for gang, _, value in self._admitted()
+            for gang, _, value in self._whole
             for level, used in enumerate(value.domains)
         )
 

@@ -27,6 +27,11 @@ class Instance:
         """T: the latest submittedAt of the input, 0 if none is given."""
         return max((g.submitted_at for g in self.gangs if g.submitted_at is not None), default=0)
 
+    @cached_property
+    def incomplete(self) -> frozenset[int]:
+        """Indices of running gangs that have pods missing."""
+        return frozenset(i for i, g in enumerate(self.gangs) if g.running and g.missing())
+
     def age(self, gang: Gang) -> int:
         """Seconds T - submittedAt; an absent submittedAt counts 0."""
         return 0 if gang.submitted_at is None else self.latest_submission - gang.submitted_at

@@ -1,4 +1,4 @@
-"""What standing pods leave free on every node: GPUs, and every resource that limits.
+"""What given pods leave free on every node: GPUs, and every resource that limits.
 
 Promises: pure arithmetic on an Instance, no solver; one place where free room is defined.
 Called by the greedy start, the formulation and the reasons for waiting.
@@ -6,19 +6,19 @@ Called by the greedy start, the formulation and the reasons for waiting.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from models.cluster import Node
 from models.instance import Instance
-from models.solution import PodPlacement
+from models.solution import GangDecision, PodPlacement
 
 PODS = "pods"
 
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """Room of one node before the plan.
+    """Room of one node beside the pods that are taken as given.
 
     ``mask``: healthy GPUs not known to be held. ``unknown``: GPUs held or sick, nobody knows which.
     ``free_gpus``: how many may be given, 0 if the node takes no pods of ours.
@@ -37,32 +37,26 @@ class Room:
         return dict(self.left).get(resource)
 
 
-def rooms(instance: Instance) -> tuple[Room, ...]:
-    """Room of every node, in cluster order, after the pods that stand."""
-    standing: dict[int, list[tuple[int, int | None, int, tuple[tuple[str, int], ...]]]] = {}
-    for gang in instance.gangs:
-        for pod in gang.standing:
+def rooms(instance: Instance, decisions: Sequence[GangDecision]) -> tuple[Room, ...]:
+    """Room of every node, in cluster order, beside the pods of these decisions (one a gang)."""
+    nodes = instance.cluster.nodes
+    known = [0] * len(nodes)
+    unknown = [node.unknown_unhealthy for node in nodes]
+    used: list[dict[str, int]] = [{PODS: 0} for _ in nodes]
+    for gang, decision in zip(instance.gangs, decisions, strict=True):
+        for pod in decision.pods:
             role = gang.roles[pod.role]
-            assert pod.node is not None
-            standing.setdefault(pod.node, []).append(
-                (role.gpus, pod.gpus, pod.role, role.requests)
-            )
+            if pod.gpus is None:
+                unknown[pod.node] += role.gpus
+            known[pod.node] |= pod.gpus or 0
+            for resource, amount in ((PODS, 1), *role.requests):
+                used[pod.node][resource] = used[pod.node].get(resource, 0) + amount
     result = []
-    for index, node in enumerate(instance.cluster.nodes):
-        pods = standing.get(index, [])
-        known = 0
-        unknown = node.unknown_unhealthy
-        used: dict[str, int] = {PODS: len(pods)}
-        for gpus, mask, _, requests in pods:
-            if gpus and mask is None:
-                unknown += gpus
-            known |= mask or 0
-            for resource, amount in requests:
-                used[resource] = used.get(resource, 0) + amount
-        mask = node.healthy & ~known
-        free = max(0, mask.bit_count() - unknown) if instance.schedulable(node) else 0
-        left = tuple((name, amount - used.get(name, 0)) for name, amount in node.allocatable)
-        result.append(Room(mask, unknown, free, left, _blind(instance, node, unknown)))
+    for index, node in enumerate(nodes):
+        mask = node.healthy & ~known[index]
+        free = max(0, mask.bit_count() - unknown[index]) if instance.schedulable(node) else 0
+        left = tuple((name, most - used[index].get(name, 0)) for name, most in node.allocatable)
+        result.append(Room(mask, unknown[index], free, left, _blind(instance, node, unknown[index])))
     return tuple(result)
 
 

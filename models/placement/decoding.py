@@ -43,7 +43,7 @@ def decode(
 ) -> tuple[GangDecision, ...]:
     """One decision a gang. Shape of ``values``: one integer a variable of the program."""
     free = [
-        _slots(region.nodes, rooms, pools, number, variables.flows[number], values)
+        carve_slots(region.nodes, rooms, pools, number, variables.flows[number], values)
         for number, region in enumerate(pools.regions)
     ]
     shares: dict[int, tuple[Demand, Share]] = {}
@@ -54,19 +54,19 @@ def decode(
             pieces = [p for p in gang.pieces for _ in range(values[p.variable])]
             wanting.append((-len(pieces), gang.demand.gang, gang, pieces))
     for _, index, _, pieces in sorted(wanting, key=lambda want: want[:2]):
-        _serve(free, pieces, shares[index][1])
+        serve(free, pieces, shares[index][1])
     for gang in variables.gangs:
         if values[gang.admit]:
-            _zeros(pools, gang, values, shares[gang.demand.gang][1])
+            zeros_of(pools, gang, values, shares[gang.demand.gang][1])
     for group in variables.groups:
         given = [p for p in group.pieces for _ in range(values[p.variable])]
         lucky = [d for d, a in zip(group.demands, group.admits, strict=True) if values[a]]
         for demand, piece in zip(lucky, given, strict=True):
             shares[demand.gang] = (demand, Share())
-            _serve(free, [piece], shares[demand.gang][1])
+            serve(free, [piece], shares[demand.gang][1])
     decisions = list(base)
     for index, (demand, share) in shares.items():
-        pods = _pods(instance, rooms, demand, share)
+        pods = pods_of(instance, rooms, demand, share)
         kind = "complete" if instance.gangs[index].running else "place"
         decisions[index] = GangDecision(
             kind, tuple(sorted((*base[index].pods, *pods), key=lambda p: (p.role, p.index)))
@@ -74,7 +74,7 @@ def decode(
     return tuple(decisions)
 
 
-def _slots(
+def carve_slots(
     nodes: Sequence[int], rooms: Sequence[Room], pools: Pools, number: int, flow: RegionFlow,
     values: Sequence[int],
 ) -> dict[SetType, list[Slot]]:
@@ -102,16 +102,19 @@ def _slots(
     return slots
 
 
-def _serve(free: list[dict[SetType, list[Slot]]], pieces: Sequence[Piece], share: Share) -> None:
-    """Give every piece a slot of its type, on a node the gang does not use yet where there is one."""
+def serve(
+    free: list[dict[SetType, list[Slot]]], pieces: Sequence[Piece], share: Share, *, fresh: bool = True
+) -> None:
+    """Give every piece a slot of its type: on a node the gang does not use yet if ``fresh``, else on one
+    it does use, where there is one."""
     for piece in pieces:
         offers = free[piece.region][piece.kind]
         used = {slot.node for slot, _ in share.slots}
-        best = next((i for i, slot in enumerate(offers) if slot.node not in used), 0)
+        best = next((i for i, slot in enumerate(offers) if (slot.node not in used) == fresh), 0)
         share.slots.append((offers.pop(best), piece.pods))
 
 
-def _zeros(pools: Pools, gang: GangVariables, values: Sequence[int], share: Share) -> None:
+def zeros_of(pools: Pools, gang: GangVariables, values: Sequence[int], share: Share) -> None:
     """Nodes of the pods without GPUs: beside the gang's GPUs of the same region, else its first node."""
     used = {slot.node for slot, _ in share.slots} | set(gang.demand.standing_nodes)
     for (position, number), variable in sorted(gang.zeros.items()):
@@ -120,7 +123,7 @@ def _zeros(pools: Pools, gang: GangVariables, values: Sequence[int], share: Shar
         share.zeros.setdefault(position, []).extend([chosen] * values[variable])
 
 
-def _pods(
+def pods_of(
     instance: Instance, rooms: Sequence[Room], demand: Demand, share: Share
 ) -> list[PodPlacement]:
     of = instance.cluster.domain_of

@@ -7,7 +7,7 @@ Built once per formulation; the greedy start uses the same records.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from models.gang import Gang, Role
@@ -47,6 +47,11 @@ class Demand:
     possible: bool
     standing: tuple[tuple[int, ServerSet], ...] = ()
     standing_nodes: tuple[int, ...] = ()
+
+    def within(self, nodes: frozenset[int]) -> Demand:
+        """The same demand, held to these nodes."""
+        roles = tuple(replace(role, nodes=role.nodes & nodes) for role in self.roles)
+        return replace(self, roles=roles)
 
     @property
     def gpu_roles(self) -> tuple[RoleDemand, ...]:

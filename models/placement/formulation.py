@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from models.evaluating import Evaluation, Tier, known_masks
+from models.evaluating import Evaluation, Tier, ValueCache, known_masks
 from models.instance import Instance
 from models.occupancy import Room, rooms
 from models.placement.decoding import decode
@@ -20,7 +20,6 @@ from models.placement.rules import admission, bandwidth, models, packing, resour
 from models.placement.rules.topology import Topology
 from models.placement.tiers import Tiers
 from models.placement.variables import Variables, create
-from models.pricing import ideal_MBps
 from models.solution import GangDecision, PodPlacement, Reason
 
 SPLIT_NODES = 16
@@ -38,6 +37,7 @@ class Formulation:
     pools: Pools
     variables: Variables
     tiers: Tiers
+    base: tuple[GangDecision, ...]
     exact: bool
 
     def expression(self, tier: Tier) -> Linear:
@@ -46,7 +46,7 @@ class Formulation:
     def decode(self, values: Sequence[int]) -> tuple[GangDecision, ...]:
         """The plan an assignment stands for; waiting gangs carry no reason yet."""
         return decode(
-            self.instance, self.pools, self.rooms, self.variables, values, base_decisions(self.instance)
+            self.instance, self.pools, self.rooms, self.variables, values, self.base
         )
 
 
@@ -70,16 +70,19 @@ def base_decisions(instance: Instance) -> tuple[GangDecision, ...]:
 
 
 def formulate(
-    instance: Instance, *, split: bool | None = None, only: frozenset[int] | None = None
+    instance: Instance, *, split: bool | None = None, only: frozenset[int] | None = None,
+    base: tuple[GangDecision, ...] | None = None, within: frozenset[int] | None = None,
+    cache: ValueCache | None = None,
 ) -> Formulation:
     """The whole formulation. ``split``: every node on its own; by default where there are few.
 
-    ``only``: indices of the gangs to place or complete; the others stay as they are.
+    ``only``: indices of the gangs to place or complete; the others stay as ``base`` has them, which is
+    by default the plan that changes nothing. ``within``: nodes those gangs may use.
     """
-    base = base_decisions(instance)
-    room = rooms(instance)
+    base = base or base_decisions(instance)
+    room = rooms(instance, base)
     demands = tuple(
-        demand
+        demand if within is None else demand.within(within)
         for demand in demands_of(instance, known_masks(instance, base))
         if only is None or demand.gang in only
     )
@@ -99,12 +102,12 @@ def formulate(
         slices.add(program, instance, pools, gang, topology)
         models.add(program, pools, gang)
         claims.append(bandwidth.Claims(program, instance, pools, gang, topology))
-    _local_shares(program, instance, pools, variables)
+    bandwidth.local_shares(program, instance, pools, variables)
     tiers = Tiers(
-        program, instance, variables, pools, room, topologies, claims, Evaluation(instance, base)
+        program, instance, variables, pools, room, topologies, claims, Evaluation(instance, base, cache)
     )
     exact = pools.exact and all(claim.exact for claim in claims)
-    return Formulation(instance, program, demands, room, pools, variables, tiers, exact)
+    return Formulation(instance, program, demands, room, pools, variables, tiers, base, exact)
 
 
 def _slices_by_node(instance: Instance, demands: Sequence[Demand]) -> bool:
@@ -115,19 +118,3 @@ def _slices_by_node(instance: Instance, demands: Sequence[Demand]) -> bool:
         for demand in demands
         for role in demand.roles
     )
-
-
-def _local_shares(
-    program: Program, instance: Instance, pools: Pools, variables: Variables
-) -> None:
-    """minBandwidthShare of gangs on one node: pieces below it are not given (contract 2.10)."""
-    for group in variables.groups:
-        least = instance.min_share(group.gangs[0])
-        gpus = group.demands[0].total_gpus
-        if not least or gpus < 2:
-            continue
-        for piece in group.pieces:
-            model = pools.regions[piece.region].model.model
-            assert model is not None and piece.kind.inside is not None
-            if piece.kind.inside < least * ideal_MBps((model,), gpus):
-                program.fix(piece.variable, 0)

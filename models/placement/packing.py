@@ -81,7 +81,7 @@ class CountPacking:
     ) -> None:
         self._node = node
         self._candidates = candidates
-        self._blind = blind
+        self.blind = blind
         self._relaxed = relaxed
         self._beside = beside
         self._kinds: dict[int, SetType] = {}
@@ -101,7 +101,7 @@ class CountPacking:
 
     def choose(self, mask: int, arc: Arc) -> int | None:
         """The indices given: None if blind, the best set found if relaxed, otherwise the lowest."""
-        if self._blind:
+        if self.blind:
             return None
         free = bits(mask)
         if self._relaxed:
@@ -119,13 +119,13 @@ class CountPacking:
             assert node.model is not None
             return SetType(gpus, best_inside_MBps(node.model, gpus), _most_network(node, gpus))
         # only the number counts, so that any set of the server's GPUs stands for all of that size
-        known = 0 if self._blind else (1 << gpus) - 1
-        chosen = ServerSet(known, gpus if self._blind else 0, self._candidates)
+        known = 0 if self.blind else (1 << gpus) - 1
+        chosen = ServerSet(known, gpus if self.blind else 0, self._candidates)
         beside = tuple(self._with(base, gpus) for base in self._beside)
         return SetType(gpus, set_inside_MBps(node, chosen), network_MBps(node, chosen), beside)
 
     def _with(self, base: ServerSet, gpus: int) -> tuple[Fraction | None, Fraction | None]:
-        if self._blind:
+        if self.blind:
             both = ServerSet(base.known, base.blind + gpus, self._candidates)
         else:
             assert self._node.model is not None
@@ -218,6 +218,30 @@ class MaskPacking:
                 chosen.bit_count(), set_inside_MBps(node, own), network_MBps(node, own), beside
             )
         return self._kinds[chosen]
+
+
+class SizePacking:
+    """Another packing with all sets of one size alike: enough where no bandwidth is asked."""
+
+    exact = True
+
+    def __init__(self, inner: Packing) -> None:
+        self._blind = isinstance(inner, CountPacking) and inner.blind
+
+    def state(self, mask: int, free: int) -> int:
+        del mask
+        return free
+
+    def size(self, state: int) -> int:
+        return state
+
+    def carve(self, state: int, gpus: int) -> tuple[Arc, ...]:
+        if gpus > state:
+            return ()
+        return (Arc(state, SetType(gpus, None, None), state - gpus),)
+
+    def choose(self, mask: int, arc: Arc) -> int | None:
+        return None if self._blind else _lowest(mask, arc.kind.gpus)
 
 
 def _subsets(mask: int, size: int) -> list[int]:

@@ -73,6 +73,28 @@ class GroupVariables:
 
 
 @dataclass
+class PodPool:
+    """Single pods of one size, node set and requests, of many gangs. ``level``: the required level of those.
+
+    ``demands``: one stand-in demand with the role and a count of one.
+    """
+
+    role: RoleDemand
+    level: int | None
+    demands: tuple[Demand, ...]
+    pieces: list[Piece] = field(default_factory=list)
+
+    def pods(self, regions: Sequence[int] | None = None) -> Linear:
+        """Pods of the pool in these regions, or in all."""
+        return Linear().add_all(
+            p.variable for p in self.pieces if regions is None or p.region in regions
+        )
+
+
+Owner = GangVariables | GroupVariables | PodPool
+
+
+@dataclass
 class RegionFlow:
     """Integer flow of a region's servers through packing states."""
 
@@ -99,8 +121,8 @@ def create(
     gangs: list[GangVariables] = []
     groups: list[GroupVariables] = []
     siblings: list[tuple[int, ...]] = []
-    wishes = _Wishes(instance, pools, rooms)
-    for members in _classes(instance, demands, pools):
+    wishes = Wishes(instance, pools, rooms)
+    for members in classes(instance, demands, pools):
         first = members[0]
         if local(instance, first[1], rides=pools.riding[first[0]]):
             group = GroupVariables(
@@ -126,7 +148,7 @@ def create(
     return Variables(gangs, groups, flows, siblings)
 
 
-def _classes(
+def classes(
     instance: Instance, demands: Sequence[Demand], pools: Pools
 ) -> list[list[tuple[int, Demand]]]:
     """Identical gangs together, each class in the order (priority, age, name) in which they go."""
@@ -142,20 +164,25 @@ def _classes(
     return [sorted(members, key=order) for members in classes.values()]
 
 
-class _Wishes:
+class Wishes:
     """Collects which vectors each demand may put on each region before the flow tells the set types."""
 
     def __init__(self, instance: Instance, pools: Pools, rooms: Sequence[Room]) -> None:
         self._instance = instance
         self._pools = pools
         self._most = [max(rooms[n].free_gpus for n in region.nodes) for region in pools.regions]
+        self._rooms = rooms
         self._starts = [_starts(region, rooms) for region in pools.regions]
-        self._wanted: list[tuple[GangVariables | GroupVariables, Demand, Region, tuple[int, ...]]] = []
+        self._wanted: list[tuple[Owner, Demand, Region, tuple[int, ...]]] = []
         self._sizes: list[set[int]] = [set() for _ in pools.regions]
         self._arcs: list[list[Arc]] = []
 
     def local(self, group: GroupVariables) -> None:
         self._gpu_pieces(group, group.demands[0], whole=True)
+
+    def pool(self, pool: PodPool) -> None:
+        """Single pods of a pool, wherever they may run."""
+        self._gpu_pieces(pool, pool.demands[0], whole=False)
 
     def alone(self, program: Program, variables: GangVariables) -> None:
         self._gpu_pieces(variables, variables.demand, whole=False)
@@ -167,7 +194,7 @@ class _Wishes:
                     variables.zeros[position, region.number] = program.integer(0, role.count)
 
     def _gpu_pieces(
-        self, owner: GangVariables | GroupVariables, demand: Demand, *, whole: bool
+        self, owner: Owner, demand: Demand, *, whole: bool
     ) -> None:
         if not demand.gpu_roles:
             return
@@ -207,12 +234,13 @@ class _Wishes:
                     Piece(region.number, pods, kind, program.integer(0, most))
                 )
 
-    @staticmethod
     def _most_of(
-        owner: GangVariables | GroupVariables, demand: Demand, region: Region, pods: tuple[int, ...]
+        self, owner: Owner, demand: Demand, region: Region, pods: tuple[int, ...]
     ) -> int:
         if isinstance(owner, GroupVariables):
             return len(owner.demands)
+        if isinstance(owner, PodPool):
+            return sum(self._rooms[n].free_gpus // demand.gpu_roles[0].gpus for n in region.nodes)
         by_role = min(
             role.count // count
             for role, count in zip(demand.gpu_roles, pods, strict=True)

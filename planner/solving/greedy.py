@@ -25,7 +25,7 @@ class Ground:
     def __init__(self, instance: Instance, decisions: Sequence[GangDecision]) -> None:
         self.instance = instance
         self.known = known_masks(instance, decisions)
-        self.rooms = rooms(instance)
+        self.rooms = rooms(instance, decisions)
         self.mask = [room.mask for room in self.rooms]
         self.free = [room.free_gpus for room in self.rooms]
         self.left = [dict(room.left) for room in self.rooms]

@@ -1,188 +1,168 @@
-"""Tier by tier: the exact search over one formulation.
+"""Tier by tier: the search over one program, exact as far as the budget goes.
 
-Promises: the incumbent is always a plan that was decoded and valued; each tier ends with a value, a
-bound that holds for every plan keeping the earlier tiers, and who proved it. Called by ``solve``.
+Promises: every tier it passes is closed with a bound that holds for all plans keeping the earlier ones.
+Works on the full formulation and on the admission program alike. Called by ``solve``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from fractions import Fraction
+from typing import Protocol
 
-from models.evaluating import Evaluation, Tier, tiers_of
-from models.instance import Instance
-from models.placement.formulation import Formulation
-from models.placement.program import UNBOUNDED, Linear
-from models.solution import GangDecision, Proof, TierResult
+from models.evaluating import Tier
+from models.placement.program import UNBOUNDED, Linear, Program
+from models.solution import GangDecision
 from planner.solving.budget import Budget
 from planner.solving.chunks import Chunk, next_chunk
 from planner.solving.engines.common import Answer, Goal, Status
-from planner.solving.engines.portfolio import attack
+from planner.solving.engines.portfolio import attack, glance
+from planner.solving.engines.relaxation import relax
+from planner.solving.ledger import Ledger
 from planner.solving.progress import Progress
 
 
-@dataclass
-class Incumbent:
-    """The best plan so far, its tier values, and the variables' values where a solver found it."""
+class Problem(Protocol):
+    """A program whose assignments stand for plans."""
 
-    decisions: tuple[GangDecision, ...]
-    values: tuple[int, ...]
-    assignment: tuple[int, ...] = ()
+    program: Program
+
+    def expression(self, tier: Tier) -> Linear: ...
+
+    def decode(self, values: Sequence[int]) -> tuple[GangDecision, ...]: ...
 
 
 class Search:
-    """Lexicographic search; ``results`` and ``incumbent`` are the outcome at any moment."""
+    """Searches the tiers of a ledger from its first open one to ``last`` (exclusive).
+
+    ``glancing``: with little effort a tier, as the steps of an improvement search want it.
+    ``relaxing``: bounds from the LP relaxation only, for a program too large to search.
+    """
 
     def __init__(
-        self, instance: Instance, formulation: Formulation, start: Sequence[GangDecision],
-        budget: Budget, progress: Progress,
+        self, problem: Problem, ledger: Ledger, budget: Budget, progress: Progress, last: int, *,
+        glancing: bool = False, relaxing: bool = False,
     ) -> None:
-        self._instance = instance
-        self._formulation = formulation
+        self._problem = problem
+        self._ledger = ledger
         self._budget = budget
         self._progress = progress
-        self.tiers = tiers_of(instance)
-        self._expressions = [formulation.expression(tier) for tier in self.tiers]
-        self._tops = [self._top(position) for position in range(len(self.tiers))]
-        self.bounds = list(self._tops)
-        self.exact = [True] * len(self.tiers)
-        self._best: dict[int, int] = {}
-        self._kept: list[tuple[int, int]] = []
-        self.incumbent = Incumbent(tuple(start), Evaluation(instance, start).vector())
+        self._last = last
+        self._glancing = glancing
+        self._relaxing = relaxing
+        tiers = ledger.tiers[:last]
+        self._expressions = [problem.expression(tier) for tier in tiers]
+        self._tops = [self._top(position) for position in range(last)]
+        for position in range(ledger.closed, last):
+            ledger.bound(position, self._tops[position], exact=True)
 
     def run(self) -> None:
         """Solve every tier within the budget."""
-        position = 0
-        while position < len(self.tiers):
-            if self._done(position):
-                self._close(position)
-                position += 1
+        ledger = self._ledger
+        while ledger.closed < self._last:
+            if ledger.proven(ledger.closed):
+                self._close()
                 continue
             chunk = next_chunk(
-                self._formulation.program, self.tiers, self._expressions, position, self._tops
+                self._problem.program, ledger.tiers[: self._last], self._expressions,
+                ledger.closed, self._tops,
             )
-            self._solve(chunk)
-            for member in chunk.members:
-                self._close(member.position)
-            position += len(chunk.members)
-
-    def results(self) -> tuple[TierResult, ...]:
-        """What the plan states of every tier."""
-        found = []
-        for position, tier in enumerate(self.tiers):
-            value = self.incumbent.values[position]
-            best = value if not tier.tolerance else self._best.get(position, value)
-            bound = self.bounds[position]
-            bound = max(bound, best) if tier.sense == "max" else min(bound, best)
-            proof: Proof = "exact" if self.exact[position] else "numerical"
-            found.append(TierResult(tier.name, tier.sense, value, best, bound, proof))
-        return tuple(found)
+            if not self._budget.exhausted():
+                self._solve(chunk)
+            for _ in chunk.members:
+                self._close()
 
     def _top(self, position: int) -> int:
         """The best value the variables' bounds allow."""
-        program, expression = self._formulation.program, self._expressions[position]
-        if self.tiers[position].sense == "max":
+        program, expression = self._problem.program, self._expressions[position]
+        if self._ledger.tiers[position].sense == "max":
             return program.bound_above(expression)
         return max(0, program.bound_below(expression))
 
-    def _done(self, position: int) -> bool:
-        return self.incumbent.values[position] == self.bounds[position]
+    def _close(self) -> None:
+        position = self._ledger.closed
+        value, bound = self._ledger.incumbent.values[position], self._ledger.bounds[position]
+        self._ledger.close()
+        self._progress.update(self._ledger.tiers[position].name, value, bound)
 
-    def _close(self, position: int) -> None:
-        """From here on later tiers keep this one, less its tolerance."""
-        tier, value = self.tiers[position], self.incumbent.values[position]
-        self._best[position] = value
-        self._kept.append((position, required(tier, value)))
-        self._progress.update(tier.name, value, self.bounds[position])
-
-    def _keep(self) -> tuple[tuple[Linear, int, int], ...]:
+    def _keep(self, before: int) -> tuple[tuple[Linear, int, int], ...]:
         rows = []
-        for position, least in self._kept:
-            expression = self._expressions[position]
-            if self.tiers[position].sense == "max":
+        for position in range(before):
+            expression, least = self._expressions[position], self._ledger.required(position)
+            if not expression.terms:
+                continue
+            if self._ledger.tiers[position].sense == "max":
                 rows.append((expression, least, UNBOUNDED))
             else:
                 rows.append((expression, -UNBOUNDED, least))
-        return tuple(row for row in rows if row[0].terms)
+        return tuple(rows)
 
     def _solve(self, chunk: Chunk) -> None:
-        if self._budget.exhausted():
-            return
-        goal = Goal(chunk.objective, chunk.maximize, self._keep())
-        effort = self._effort(chunk)
-        name = self.tiers[chunk.members[0].position].name
+        ledger = self._ledger
+        goal = Goal(chunk.objective, chunk.maximize, self._keep(ledger.closed))
+        name = ledger.tiers[chunk.members[0].position].name
 
         def improved(value: int, bound: int) -> None:
-            sign = -1 if chunk.maximize else 1
             if len(chunk.members) == 1:
-                shift = chunk.objective.constant
+                sign, shift = (-1 if chunk.maximize else 1), chunk.objective.constant
                 self._progress.update(name, sign * value + shift, sign * bound + shift)
-            else:
-                self._progress.update(name, None, None)
 
+        if self._glancing:
+            self._glance(chunk, goal)
+            return
+        if self._relaxing:
+            self._relax(ledger.closed)
+            return
         answer = attack(
-            self._formulation.program, goal, self._budget, effort,
-            hint=self.incumbent.assignment, improved=improved,
+            self._problem.program, goal, self._budget, self._effort(chunk),
+            hint=self._hint(), improved=improved,
         )
-        self._take(answer)
-        self._bound(chunk, answer)
-        if answer.status is not Status.OPTIMAL:
+        self._take(chunk, answer)
+        if answer.status not in (Status.OPTIMAL, Status.INFEASIBLE):
             self._budget.cut()
+
+    def _glance(self, chunk: Chunk, goal: Goal) -> None:
+        """Ask for something better than the incumbent only: mostly the LP says no at once."""
+        position = self._ledger.closed
+        value = self._ledger.incumbent.values[position]
+        beyond = (value + 1, UNBOUNDED) if goal.maximize else (-UNBOUNDED, value - 1)
+        row = (self._expressions[position], *beyond)
+        better = Goal(goal.objective, goal.maximize, (*goal.keep, row))
+        self._take(chunk, glance(self._problem.program, better, self._budget))
+
+    def _relax(self, position: int) -> None:
+        """The LP's bound for one tier, the earlier ones kept as they are."""
+        goal = Goal(
+            self._expressions[position], self._ledger.tiers[position].sense == "max",
+            self._keep(position),
+        )
+        found = relax(
+            self._problem.program, goal, self._budget, seconds=self._budget.seconds_left() / 3
+        )
+        self._ledger.bound(position, found.bound, exact=True)
+        if not self._ledger.proven(position):
+            self._budget.cut()
+
+    def _take(self, chunk: Chunk, answer: Answer) -> None:
+        if answer.values:
+            self._ledger.offer(self._problem.decode(answer.values), answer.values)
+        self._bound(chunk, answer)
+
+    def _hint(self) -> tuple[int, ...]:
+        assignment = self._ledger.incumbent.assignment
+        return assignment if len(assignment) == len(self._problem.program.lower) else ()
 
     def _effort(self, chunk: Chunk) -> float:
         """Half of what is left for each solve but the last."""
         left = self._budget.effort_left()
-        last = chunk.members[-1].position == len(self.tiers) - 1
+        last = chunk.members[-1].position == len(self._ledger.tiers) - 1
         return left if last else left / 2
 
-    def _take(self, answer: Answer) -> None:
-        """Adopt the answer's plan if, decoded and valued, it is better than the incumbent."""
-        if not answer.values:
-            return
-        decisions = self._formulation.decode(answer.values)
-        values = Evaluation(self._instance, decisions).vector()
-        if self._better(values):
-            self.incumbent = Incumbent(decisions, values, answer.values)
-        elif values == self.incumbent.values and not self.incumbent.assignment:
-            self.incumbent = Incumbent(decisions, values, answer.values)
-
-    def _better(self, values: tuple[int, ...]) -> bool:
-        for position, least in self._kept:
-            worse = values[position] < least
-            if worse if self.tiers[position].sense == "max" else values[position] > least:
-                return False
-        first = len(self._kept)
-        return self._signed(values, first) > self._signed(self.incumbent.values, first)
-
-    def _signed(self, values: tuple[int, ...], first: int) -> tuple[int, ...]:
-        return tuple(
-            v if tier.sense == "max" else -v
-            for tier, v in zip(self.tiers[first:], values[first:], strict=True)
-        )
-
     def _bound(self, chunk: Chunk, answer: Answer) -> None:
-        values = [self.incumbent.values[m.position] for m in chunk.members]
+        values = [self._ledger.incumbent.values[m.position] for m in chunk.members]
         if answer.status is Status.INFEASIBLE:
-            # nothing keeps the earlier tiers better than the incumbent already does
+            # rows that keep the incumbent's own values leave nothing: nothing is better than it
             bounds = values
         else:
             bounds = chunk.bounds(answer.bound, values)
         for member, bound in zip(chunk.members, bounds, strict=True):
-            known = self.bounds[member.position]
-            sign = 1 if self.tiers[member.position].sense == "max" else -1
-            if sign * bound < sign * known:
-                self.bounds[member.position] = bound
-                self.exact[member.position] = answer.exact
-
-
-def required(tier: Tier, value: int) -> int:
-    """What later tiers must keep of a value: ceil(v - t|v|), or floor(v + t|v|) where less is better."""
-    slack = tier.tolerance * abs(value)
-    if tier.sense == "max":
-        return _ceil(value - slack)
-    return int((value + slack) // 1)
-
-
-def _ceil(number: Fraction) -> int:
-    return int(-((-number) // 1))
+            self._ledger.bound(member.position, bound, exact=answer.exact)

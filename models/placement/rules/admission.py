@@ -19,10 +19,10 @@ def add(program: Program, instance: Instance, variables: Variables) -> None:
     for group in variables.groups:
         total = Linear().add_all(piece.variable for piece in group.pieces)
         program.equal(total.add_all(group.admits, -1))
-        _in_order(program, instance, list(zip(group.gangs, group.admits, strict=True)))
+        in_order(program, instance, list(zip(group.gangs, group.admits, strict=True)))
     for siblings in variables.siblings:
         members = [(variables.gangs[i].gang, variables.gangs[i].admit) for i in siblings]
-        _in_order(program, instance, members)
+        in_order(program, instance, members)
 
 
 def _whole(program: Program, gang: GangVariables) -> None:
@@ -36,7 +36,8 @@ def _whole(program: Program, gang: GangVariables) -> None:
         program.equal(placed.add(gang.admit, -role.count))
 
 
-def _in_order(program: Program, instance: Instance, members: list[tuple[Gang, int]]) -> None:
+def in_order(program: Program, instance: Instance, members: list[tuple[Gang, int]]) -> None:
+    """Identical gangs start in the order given."""
     across = _priorities_exchange(instance)
     for (first, before), (second, after) in zip(members, members[1:], strict=False):
         if across or first.priority == second.priority:

@@ -22,7 +22,7 @@ from models.placement.packing import network_MBps
 from models.placement.program import Linear, Program
 from models.placement.regions import Pools
 from models.placement.rules.topology import Topology
-from models.placement.variables import GangVariables
+from models.placement.variables import GangVariables, Variables
 from models.pricing import (
     FULL_SHARE,
     fabric_MBps,
@@ -324,3 +324,19 @@ class Claims:
                 if c.ideal <= ideal:
                     row.add(c.variable, -1)
             self._program.at_most(row)
+
+
+def local_shares(
+    program: Program, instance: Instance, pools: Pools, variables: Variables
+) -> None:
+    """minBandwidthShare of gangs on one node: pieces below it are not given (contract 2.10)."""
+    for group in variables.groups:
+        least = instance.min_share(group.gangs[0])
+        gpus = group.demands[0].total_gpus
+        if not least or gpus < 2:
+            continue
+        for piece in group.pieces:
+            model = pools.regions[piece.region].model.model
+            assert model is not None and piece.kind.inside is not None
+            if piece.kind.inside < least * ideal_MBps((model,), gpus):
+                program.fix(piece.variable, 0)

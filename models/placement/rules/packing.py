@@ -8,16 +8,23 @@ An integer flow splits into one path a server, so this is exact without a variab
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from models.placement.packing import SetType
+from models.placement.pieces import Piece
 from models.placement.program import Linear, Program
 from models.placement.regions import Pools
 from models.placement.variables import Variables
 
 
-def add(program: Program, variables: Variables, pools: Pools) -> None:
+def add(
+    program: Program, variables: Variables, pools: Pools, pooled: Iterable[list[Piece]] = ()
+) -> None:
+    """``pooled``: pieces that belong to no single gang (the admission program)."""
     placed: dict[tuple[int, SetType], Linear] = {}
-    for owner in (*variables.gangs, *variables.groups):
-        for piece in owner.pieces:
+    owned = [owner.pieces for owner in (*variables.gangs, *variables.groups)]
+    for pieces in (*owned, *pooled):
+        for piece in pieces:
             placed.setdefault((piece.region, piece.kind), Linear()).add(piece.variable)
     for region, flow in zip(pools.regions, variables.flows, strict=True):
         balance = {state: Linear({rest: -1}) for state, rest in flow.rests.items()}

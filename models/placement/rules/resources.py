@@ -13,10 +13,14 @@ from models.occupancy import PODS, Room
 from models.placement.demands import RoleDemand
 from models.placement.program import Linear, Program
 from models.placement.regions import Pools
-from models.placement.variables import Variables
+from models.placement.variables import PodPool, Variables
 
 
-def add(program: Program, variables: Variables, pools: Pools, rooms: Sequence[Room]) -> None:
+def add(
+    program: Program, variables: Variables, pools: Pools, rooms: Sequence[Room],
+    pooled: Sequence[PodPool] = (),
+) -> None:
+    """``pooled``: pools of single pods (the admission program)."""
     tight = {region.number: region.nodes[0] for region in pools.regions if region.tight}
     rows: dict[tuple[int, str], Linear] = {
         (number, resource): Linear()
@@ -30,6 +34,10 @@ def add(program: Program, variables: Variables, pools: Pools, rooms: Sequence[Ro
             if (number, resource) in rows:
                 rows[number, resource].add(variable, _request(role, resource) * pods)
 
+    for pool in pooled:
+        for piece in pool.pieces:
+            if piece.region in tight:
+                load(piece.region, piece.variable, pool.role, 1)
     for group in variables.groups:
         for piece in group.pieces:
             if piece.region in tight:

@@ -19,11 +19,14 @@ from models.placement.variables import GangVariables
 
 
 class Topology:
-    """Domains of one gang: which it uses, and whether it is whole in one."""
+    """Domains of one gang: which it uses, and whether it is whole in one.
+
+    ``lean``: required domains only, where nobody asks which others are used.
+    """
 
     def __init__(
         self, program: Program, instance: Instance, pools: Pools, rooms: Sequence[Room],
-        variables: GangVariables,
+        variables: GangVariables, *, lean: bool = False,
     ) -> None:
         self._program = program
         self._instance = instance
@@ -34,7 +37,8 @@ class Topology:
         self._whole: dict[tuple[int, int | None, bool], Linear] = {}
         self._required = variables.gang.required
         self._require()
-        self._use()
+        if not lean:
+            self._use()
 
     def regions_by_domain(self, level: int) -> dict[int, list[int]]:
         """Regions the gang may use, by domain of a level; at the node level by region."""

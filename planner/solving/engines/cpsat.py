@@ -105,13 +105,13 @@ def _answer(
         message = "the program handed to CP-SAT is invalid"
         raise AssertionError(message)
     response = solver.response_proto
-    bound = limit(goal.objective)
-    if response.inner_objective_lower_bound > -UNBOUNDED:
-        proven = sign * response.inner_objective_lower_bound + goal.objective.constant
-        bound = min(bound, proven) if goal.maximize else max(bound, proven)
     if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
-        return Answer(Status.UNKNOWN, (), bound, exact=True)
+        # without a solution the response's bound may be the field's default, which proves nothing
+        return Answer(Status.UNKNOWN, (), limit(goal.objective), exact=True)
     values = tuple(response.solution)
     if status == cp_model.OPTIMAL:
         return Answer(Status.OPTIMAL, values, goal.objective.value(values), exact=True)
+    proven = sign * response.inner_objective_lower_bound + goal.objective.constant
+    bound = limit(goal.objective)
+    bound = min(bound, proven) if goal.maximize else max(bound, proven)
     return Answer(Status.FEASIBLE, values, bound, exact=True)

@@ -16,7 +16,7 @@ from models.placement.program import UNBOUNDED, Program, Row
 from planner.solving.budget import Budget
 from planner.solving.engines.common import Answer, Goal, Status, run_interruptible
 
-BOUND_SLACK = 1e-6
+BOUND_SLACK = 1e-9
 """Relative slack taken off a floating-point bound before it is rounded to the safe side."""
 
 
@@ -73,9 +73,8 @@ def _answer(mathopt: Any, program: Program, goal: Goal, model: Any, result: Any)
     if not values:
         return Answer(Status.UNKNOWN, (), bound, exact=False)
     value = goal.objective.value(values)
-    done = value == bound or reason == mathopt.TerminationReason.OPTIMAL
-    if done and abs(value - bound) <= 1:
-        bound = value
+    if reason == mathopt.TerminationReason.OPTIMAL:
+        bound = value  # its word, within its own tolerances: the proof is numerical
     return Answer(Status.OPTIMAL if value == bound else Status.FEASIBLE, values, bound, exact=False)
 
 
@@ -83,7 +82,7 @@ def safe_bound(bound: float, limit: int, *, maximize: bool) -> int:
     """A floating-point bound rounded to an integer that it surely implies."""
     if not math.isfinite(bound):
         return limit
-    slack = BOUND_SLACK * max(1.0, abs(bound))
+    slack = BOUND_SLACK * abs(bound) + 1e-6
     if maximize:
         return min(limit, math.floor(bound + slack))
     return max(limit, math.ceil(bound - slack))

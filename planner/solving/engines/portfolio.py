@@ -26,6 +26,11 @@ QUICK_EFFORT = 1.0
 CONFIRM_EFFORT = 0.3
 """Effort CP-SAT gets to refute anything better than a numerical optimum."""
 
+GLANCE_NODES = 200
+"""Nodes of a glance; ``GLANCE_S`` is a guard that a quiet machine never meets."""
+
+GLANCE_S = 20.0
+
 NODES = 20000
 """Branch-and-bound nodes HiGHS gets for one goal."""
 
@@ -53,6 +58,11 @@ def attack(
         program, goal, budget, left, hint=answer.values or hint, improved=improved
     )
     return _better(goal, answer, exact)
+
+
+def glance(program: Program, goal: Goal, budget: Budget) -> Answer:
+    """A short look with HiGHS alone: for the many small programs of an improvement search."""
+    return solve_by_branching(program, goal, budget, nodes=GLANCE_NODES, seconds=GLANCE_S)
 
 
 def confirm(program: Program, goal: Goal, budget: Budget, answer: Answer) -> Answer:

@@ -1,0 +1,420 @@
+"""The admission program: which gangs can start at all, with pods pooled instead of placed one by one.
+
+Pods of gangs that no rule ties together beyond "all or none" and one required domain only need room, so
+all their pods of one size are one pool: sum over regions of x[pool, r] == sum over gangs of count x admit
+(by domain D of the required level: == sum over classes of count x y[class, D]). Exact for admission and
+waiting, and far smaller than the full formulation; bandwidth, span and the rest do not exist here.
+Gangs with other rules keep their own pieces and rows. Called by ``planner.solving.admitting``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from models.evaluating import Evaluation, Tier, known_masks
+from models.instance import Instance
+from models.occupancy import rooms
+from models.placement.decoding import Share, Slot, carve_slots, pods_of, serve, zeros_of
+from models.placement.demands import Demand, RoleDemand, demands_of
+from models.placement.formulation import base_decisions
+from models.placement.packing import Arc, SizePacking
+from models.placement.pieces import Piece
+from models.placement.program import Linear, Program
+from models.placement.regions import Pools, local, pools_of
+from models.placement.rules import admission, bandwidth, models, packing, resources, slices
+from models.placement.rules.topology import Topology
+from models.placement.settling import settle
+from models.placement.variables import (
+    GangVariables,
+    GroupVariables,
+    PodPool,
+    Variables,
+    Wishes,
+    classes,
+)
+from models.solution import GangDecision
+
+PoolKey = tuple[int, frozenset[int], tuple[tuple[str, int], ...], int | None]
+
+
+@dataclass
+class PooledClass:
+    """Identical gangs. ``domains``: how many of them in each domain of the required level."""
+
+    demands: tuple[Demand, ...]
+    admits: tuple[int, ...]
+    pools: tuple[PodPool, ...]
+    level: int | None
+    domains: dict[int, int] = field(default_factory=dict)
+
+
+class AdmissionProgram:
+    """The program, its tiers' expressions, and the plan an assignment stands for."""
+
+    def __init__(self, instance: Instance) -> None:
+        self.instance = instance
+        self.program = Program()
+        self._base = base_decisions(instance)
+        self._values = Evaluation(instance, self._base)
+        self._rooms = rooms(instance, self._base)
+        demands = demands_of(instance, known_masks(instance, self._base))
+        self._pools = self._sized(demands, pools_of(instance, demands, self._rooms, split=False))
+        self._pooled: list[PooledClass] = []
+        self._groups: list[GroupVariables] = []
+        self._gangs: list[GangVariables] = []
+        self._pods: dict[PoolKey, PodPool] = {}
+        self._liked: dict[int, GangDecision] = {}
+        self._region_of = {n: r.number for r in self._pools.regions for n in r.nodes}
+        self._create(demands)
+
+    def _sized(self, demands: Sequence[Demand], pools: Pools) -> Pools:
+        """GPU sets count by size alone unless some gang wants a minimum bandwidth."""
+        if any(self.instance.min_share(self.instance.gangs[d.gang]) for d in demands):
+            return pools
+        return replace(
+            pools, regions=tuple(replace(r, packing=SizePacking(r.packing)) for r in pools.regions)
+        )
+
+    def _create(self, demands: Sequence[Demand]) -> None:
+        wishes = Wishes(self.instance, self._pools, self._rooms)
+        siblings: list[tuple[int, ...]] = []
+        ordered: list[list[tuple[Demand, int]]] = []
+        for members in classes(self.instance, demands, self._pools):
+            number, first = members[0]
+            rides = self._pools.riding[number]
+            if local(self.instance, first, rides=rides):
+                own = tuple(demand for _, demand in members)
+                gangs = tuple(self.instance.gangs[d.gang] for d in own)
+                group = GroupVariables(own, gangs, tuple(self.program.boolean() for _ in own))
+                self._groups.append(group)
+                wishes.local(group)
+            elif self._poolable(first, rides=rides):
+                ordered.append(self._pool(wishes, [demand for _, demand in members]))
+            else:
+                start = len(self._gangs)
+                siblings.append(tuple(range(start, start + len(members))))
+                for position, demand in members:
+                    admit = self.program.boolean()
+                    if not demand.possible:
+                        self.program.fix(admit, 0)
+                    gang = GangVariables(
+                        position, demand, self.instance.gangs[demand.gang], admit, rides=rides
+                    )
+                    self._gangs.append(gang)
+                    wishes.alone(self.program, gang)
+        flows = wishes.flows(self.program)
+        wishes.pieces(self.program)
+        variables = Variables(self._gangs, self._groups, flows, siblings)
+        self._variables = variables
+        self._rules(variables, ordered)
+
+    def _poolable(self, demand: Demand, *, rides: bool) -> bool:
+        """Whether nothing but room and one required domain ties the gang's pods together."""
+        gang = self.instance.gangs[demand.gang]
+        if gang.running or not rides or not demand.gpu_roles or self.instance.min_share(gang):
+            return False
+        return all(self._loose(demand, role) for role in demand.gpu_roles)
+
+    def _loose(self, demand: Demand, role: RoleDemand) -> bool:
+        spec = self.instance.gangs[demand.gang].roles[role.role]
+        if spec.required is not None or spec.slice_size is not None:
+            return False
+        if spec.mix_models or role.count == 1:
+            return True
+        nodes = self.instance.cluster.nodes
+        return len({m.gpu for n in role.nodes if (m := nodes[n].model) is not None}) <= 1
+
+    def _pool(self, wishes: Wishes, demands: list[Demand]) -> list[tuple[Demand, int]]:
+        first = demands[0]
+        level = self.instance.gangs[first.gang].required
+        pools = []
+        for role in first.gpu_roles:
+            key = (role.gpus, role.nodes, role.requests, level)
+            if key not in self._pods:
+                single = replace(role, indices=(0,))
+                stand_in = replace(first, roles=(single,))
+                self._pods[key] = PodPool(single, level, (stand_in,))
+                wishes.pool(self._pods[key])
+            pools.append(self._pods[key])
+        admits = tuple(self.program.boolean() for _ in demands)
+        self._pooled.append(PooledClass(tuple(demands), admits, tuple(pools), level))
+        return list(zip(demands, admits, strict=True))
+
+    def _rules(self, variables: Variables, ordered: list[list[tuple[Demand, int]]]) -> None:
+        program, instance = self.program, self.instance
+        packing.add(program, variables, self._pools, [pool.pieces for pool in self._pods.values()])
+        resources.add(program, variables, self._pools, self._rooms, list(self._pods.values()))
+        admission.add(program, instance, variables)
+        for members in ordered:
+            gangs = [(instance.gangs[d.gang], admit) for d, admit in members]
+            admission.in_order(program, instance, gangs)
+        for gang in self._gangs:
+            topology = Topology(program, instance, self._pools, self._rooms, gang, lean=True)
+            slices.add(program, instance, self._pools, gang, topology)
+            models.add(program, self._pools, gang)
+            if instance.min_share(gang.gang):
+                bandwidth.Claims(program, instance, self._pools, gang, topology)
+        bandwidth.local_shares(program, instance, self._pools, variables)
+        self._supply()
+
+    def _supply(self) -> None:
+        """Pods of every pool equal those its admitted gangs ask, by required domain where there is one."""
+        for pool in self._pods.values():
+            users = [(c, i) for c in self._pooled for i, p in enumerate(c.pools) if p is pool]
+            if pool.level is None:
+                row = pool.pods()
+                for own, position in users:
+                    row.add_all(own.admits, -own.demands[0].gpu_roles[position].count)
+                self.program.equal(row)
+                continue
+            for domain, regions in self._regions_by_domain(pool).items():
+                row = pool.pods(regions)
+                for own, position in users:
+                    row.add(self._here(own, domain), -own.demands[0].gpu_roles[position].count)
+                self.program.equal(row)
+        for own in self._pooled:
+            if own.level is not None:
+                chosen = Linear().add_all(own.domains.values())
+                self.program.equal(chosen.add_all(own.admits, -1))
+                known = [set(self._regions_by_domain(pool)) for pool in own.pools]
+                for domain, variable in own.domains.items():
+                    if not all(domain in found for found in known):
+                        self.program.fix(variable, 0)
+
+    def _here(self, own: PooledClass, domain: int) -> int:
+        if domain not in own.domains:
+            own.domains[domain] = self.program.integer(0, len(own.demands))
+        return own.domains[domain]
+
+    def _regions_by_domain(self, pool: PodPool) -> dict[int, list[int]]:
+        assert pool.level is not None
+        found: dict[int, list[int]] = {}
+        for number in sorted({piece.region for piece in pool.pieces}):
+            domain = self._pools.regions[number].domains[pool.level]
+            assert domain is not None
+            found.setdefault(domain, []).append(number)
+        return found
+
+    def expression(self, tier: Tier) -> Linear:
+        """Admission or waiting of one priority; constants for everything else."""
+        total = Linear(constant=self._values.tier(tier))
+        for index, admit in self.admits():
+            gang = self.instance.gangs[index]
+            if gang.priority != tier.priority:
+                continue
+            if tier.family == "admission":
+                total.add(admit, gang.weight_gpus)
+            elif tier.family == "waiting" and not gang.running:
+                total.add(admit, gang.weight_gpus * self.instance.age(gang))
+        return total
+
+    def admits(self) -> list[tuple[int, int]]:
+        """(gang, its admit variable) of every gang to place or complete."""
+        found = [(g.demand.gang, g.admit) for g in self._gangs]
+        for owner in (*self._groups, *self._pooled):
+            found += [(d.gang, a) for d, a in zip(owner.demands, owner.admits, strict=True)]
+        return sorted(found)
+
+    def likeness(self, liked: Sequence[GangDecision]) -> Linear:
+        """How many GPUs stand in the regions, and gangs in the domains, where a liked plan has them."""
+        self._liked = {i: d for i, d in enumerate(liked) if d.pods != self._base[i].pods}
+        total = Linear()
+        for pool in self._pods.values():
+            wanted = self._liked_counts(pool)
+            for piece in pool.pieces:
+                most = min(wanted.get(piece.region, 0), self.program.upper[piece.variable])
+                if most:
+                    total.add(self._capped(piece.variable, most), pool.role.gpus)
+        for own in self._pooled:
+            if own.level is not None:
+                of = self.instance.cluster.domain_of[own.level]
+                for demand in own.demands:
+                    if demand.gang in self._liked:
+                        domain = of[self._liked[demand.gang].pods[0].node]
+                        if domain in own.domains:
+                            total.add(self._capped(own.domains[domain], 1), demand.gpus)
+        return total
+
+    def _liked_counts(self, pool: PodPool) -> dict[int, int]:
+        counts: dict[int, int] = {}
+        region_of = self._region_of
+        for own in self._pooled:
+            for role in (r for r, p in zip(own.demands[0].gpu_roles, own.pools, strict=True) if p is pool):
+                for demand in own.demands:
+                    for pod in self._liked.get(demand.gang, GangDecision("wait")).pods:
+                        if pod.role == role.role and pod.node in region_of:
+                            region = region_of[pod.node]
+                            counts[region] = counts.get(region, 0) + 1
+        return counts
+
+    def _capped(self, variable: int, most: int) -> int:
+        """A variable that is at most ``most`` and at most another variable."""
+        capped = self.program.integer(0, most)
+        self.program.at_most(Linear().add(capped).add(variable, -1))
+        return capped
+
+    def decode(self, values: Sequence[int]) -> tuple[GangDecision, ...]:
+        """A valid plan with these admissions; which pods of a pool are whose is chosen for locality."""
+        shares: dict[int, tuple[Demand, Share]] = {}
+        wanted: list[list[tuple[int, Piece]]] = [[] for _ in self._pools.regions]
+        for gang in self._gangs:
+            if values[gang.admit]:
+                shares[gang.demand.gang] = (gang.demand, Share())
+                for piece in gang.pieces:
+                    wanted[piece.region] += [(gang.demand.gang, piece)] * values[piece.variable]
+        for group in self._groups:
+            given = [p for p in group.pieces for _ in range(values[p.variable])]
+            lucky = [d for d, a in zip(group.demands, group.admits, strict=True) if values[a]]
+            for demand, piece in zip(lucky, given, strict=True):
+                shares[demand.gang] = (demand, Share())
+                wanted[piece.region].append((demand.gang, piece))
+        for demand, pieces in self._deal(values):
+            shares[demand.gang] = (demand, Share())
+            for piece in pieces:
+                wanted[piece.region].append((demand.gang, piece))
+        for number, pieces in enumerate(wanted):
+            self._seat(number, pieces, values, shares)
+        for gang in self._gangs:
+            if values[gang.admit]:
+                zeros_of(self._pools, gang, values, shares[gang.demand.gang][1])
+        return self._decisions(shares)
+
+    def _seat(
+        self, number: int, wanted: list[tuple[int, Piece]], values: Sequence[int],
+        shares: dict[int, tuple[Demand, Share]],
+    ) -> None:
+        """Give the pieces of one region their nodes: packed for locality, else as the flow has them."""
+        region = self._pools.regions[number]
+        counts: dict[tuple[int, int], list[Piece]] = {}
+        for index, piece in wanted:
+            counts.setdefault((piece.kind.gpus, index), []).append(piece)
+        free = {n: self._rooms[n].free_gpus for n in region.nodes}
+        items = [(gpus, index, len(pieces)) for (gpus, index), pieces in sorted(counts.items())]
+        settled = settle(free, items) if isinstance(region.packing, SizePacking) else None
+        if settled is None:
+            slots = [{} for _ in range(number)] + [
+                carve_slots(
+                    region.nodes, self._rooms, self._pools, number, self._variables.flows[number], values
+                )
+            ]
+            for index, piece in wanted:
+                serve(slots, [piece], shares[index][1], fresh=False)
+            return
+        masks = {n: self._rooms[n].mask for n in region.nodes}
+        for index, n, gpus in settled.sets:
+            piece = counts[gpus, index].pop()
+            chosen = region.packing.choose(masks[n], Arc(0, piece.kind, 0))
+            masks[n] &= ~(chosen or 0)
+            shares[index][1].slots.append((Slot(n, piece.kind, chosen), piece.pods))
+
+    def _deal(self, values: Sequence[int]) -> list[tuple[Demand, list[Piece]]]:
+        """Hand pooled pods to gangs: where the liked plan has them, else large gangs first, close by."""
+        stock = {
+            id(pool): {p: values[p.variable] for p in pool.pieces if values[p.variable]}
+            for pool in self._pods.values()
+        }
+        turns: list[tuple[int, int, Demand, PooledClass, int | None]] = []
+        dealt: list[tuple[Demand, list[Piece]]] = []
+        for own in self._pooled:
+            lucky = [d for d, a in zip(own.demands, own.admits, strict=True) if values[a]]
+            places = self._places(own, lucky, values)
+            for demand in lucky:
+                domain = places.get(demand.gang)
+                pieces = self._as_liked(demand, own, domain, stock)
+                if pieces is None:
+                    turns.append((-demand.gpus, demand.gang, demand, own, domain))
+                else:
+                    dealt.append((demand, pieces))
+        for _, _, demand, own, domain in sorted(turns, key=lambda t: (t[4] is None, t[0], t[1])):
+            pieces = []
+            for position, role in enumerate(demand.gpu_roles):
+                pool = own.pools[position]
+                drawn = self._draw(stock[id(pool)], pool, role.count, domain)
+                pods = tuple(int(i == position) for i in range(len(demand.gpu_roles)))
+                pieces += [replace(piece, pods=pods) for piece in drawn]
+            dealt.append((demand, pieces))
+        return dealt
+
+    def _places(
+        self, own: PooledClass, lucky: list[Demand], values: Sequence[int]
+    ) -> dict[int, int]:
+        """A domain of the required level for each admitted gang, the liked one where it is to be had."""
+        if own.level is None:
+            return {}
+        of = self.instance.cluster.domain_of[own.level]
+        left = {d: values[v] for d, v in sorted(own.domains.items()) if values[v]}
+        places: dict[int, int] = {}
+        for demand in lucky:
+            if demand.gang in self._liked:
+                domain = of[self._liked[demand.gang].pods[0].node]
+                if left.get(domain):
+                    places[demand.gang] = domain
+                    left[domain] -= 1
+        rest = [d for d, count in left.items() for _ in range(count)]
+        for demand in lucky:
+            if demand.gang not in places:
+                places[demand.gang] = rest.pop(0)
+        return places
+
+    def _as_liked(
+        self, demand: Demand, own: PooledClass, domain: int | None,
+        stock: dict[int, dict[Piece, int]],
+    ) -> list[Piece] | None:
+        """The liked plan's regions for the gang, if the stock has all of its pods there."""
+        liked = self._liked.get(demand.gang)
+        if liked is None:
+            return None
+        region_of = self._region_of
+        taken: list[tuple[dict[Piece, int], Piece]] = []
+        pieces: list[Piece] = []
+        for position, role in enumerate(demand.gpu_roles):
+            own_stock = stock[id(own.pools[position])]
+            by_region = {piece.region: piece for piece in own_stock}
+            pods = tuple(int(i == position) for i in range(len(demand.gpu_roles)))
+            for pod in liked.pods:
+                if pod.role != role.role:
+                    continue
+                piece = by_region.get(region_of.get(pod.node, -1))
+                fits = piece is not None and own_stock[piece] > 0
+                if piece is None or not fits or not self._inside(piece, own.pools[position], domain):
+                    for where, one in taken:
+                        where[one] += 1
+                    return None
+                own_stock[piece] -= 1
+                taken.append((own_stock, piece))
+                pieces.append(replace(piece, pods=pods))
+        return pieces
+
+    def _draw(
+        self, stock: dict[Piece, int], pool: PodPool, count: int, domain: int | None
+    ) -> list[Piece]:
+        """So many single pods out of the stock: the tightest region that has all, else the fullest."""
+        drawn: list[Piece] = []
+        while count:
+            open_ = [p for p, n in stock.items() if n and self._inside(p, pool, domain)]
+            whole = [p for p in open_ if stock[p] >= count]
+            best = (
+                min(whole, key=lambda p: (stock[p], p.variable))
+                if whole
+                else max(open_, key=lambda p: (stock[p], -p.variable))
+            )
+            take = min(count, stock[best])
+            stock[best] -= take
+            count -= take
+            drawn += [best] * take
+        return drawn
+
+    def _inside(self, piece: Piece, pool: PodPool, domain: int | None) -> bool:
+        if domain is None or pool.level is None:
+            return True
+        return self._pools.regions[piece.region].domains[pool.level] == domain
+
+    def _decisions(self, shares: dict[int, tuple[Demand, Share]]) -> tuple[GangDecision, ...]:
+        decisions = list(self._base)
+        for index, (demand, share) in shares.items():
+            pods = pods_of(self.instance, self._rooms, demand, share)
+            kind = "complete" if self.instance.gangs[index].running else "place"
+            both = sorted((*self._base[index].pods, *pods), key=lambda p: (p.role, p.index))
+            decisions[index] = GangDecision(kind, tuple(both))
+        return tuple(decisions)

@@ -1,0 +1,35 @@
+"""Which gangs start, decided on the admission program, at sizes where the full formulation is too much.
+
+Promises: the admission and waiting tiers are closed with their bounds; the plan handed on has the best
+admissions found and otherwise stays as close to the greedy plan as the admission program allows.
+Called by ``solve``.
+"""
+
+from __future__ import annotations
+
+from models.placement.pooled import AdmissionProgram
+from models.placement.program import UNBOUNDED
+from planner.solving.budget import Budget
+from planner.solving.engines.common import Goal
+from planner.solving.engines.portfolio import glance
+from planner.solving.ledger import Ledger
+from planner.solving.progress import Progress
+from planner.solving.search import Search
+
+
+def admit(ledger: Ledger, budget: Budget, progress: Progress, last: int) -> None:
+    """Close the first ``last`` tiers of the ledger."""
+    liked = ledger.incumbent.decisions
+    program = AdmissionProgram(ledger.instance)
+    Search(program, ledger, budget, progress, last).run()
+    if budget.exhausted():
+        return
+    keep = []
+    for position in range(last):
+        expression = program.expression(ledger.tiers[position])
+        if expression.terms:
+            keep.append((expression, ledger.incumbent.values[position], UNBOUNDED))
+    goal = Goal(program.likeness(liked), maximize=True, keep=tuple(keep))
+    answer = glance(program.program, goal, budget)
+    if answer.values:
+        ledger.offer(program.decode(answer.values))

@@ -1,0 +1,141 @@
+"""Large-neighbourhood search: free a few gangs, keep the rest, solve what is free.
+
+Promises: admissions stay as they are; every step is a small instance of the same formulation, so every
+plan obeys every rule; the same seed and budget take the same steps. Called by ``solve`` where the whole
+is too large to solve at once.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+
+from models.evaluating import Evaluation
+from models.instance import Instance
+from models.placement.formulation import base_decisions, formulate
+from models.solution import GangDecision
+from planner.solving.budget import Budget
+from planner.solving.ledger import Ledger
+from planner.solving.progress import Progress, Silent
+from planner.solving.search import Search
+
+SHARE_OF_BUDGET = 0.6
+"""Part of the effort that is left (and of the time) which improvement may use."""
+
+PATIENCE = 60
+"""Steps without any improvement after which it ends."""
+
+MOST_GANGS = 14
+"""Gangs freed in one step."""
+
+MOST_DOMAINS = 5
+"""Innermost domains opened in one step."""
+
+STEP_EFFORT = 0.02
+"""Effort noted for every step beside the engines' own: building the program."""
+
+
+def improve(ledger: Ledger, budget: Budget, progress: Progress) -> None:
+    """Better the incumbent's open tiers until the share of the budget or the patience is used up."""
+    instance = ledger.instance
+    rng = random.Random(instance.policy.solve.seed)  # noqa: S311  # a search, not a secret
+    effort = budget.effort + budget.effort_left() * SHARE_OF_BUDGET
+    seconds = budget.seconds_left() * (1 - SHARE_OF_BUDGET)
+    base = base_decisions(instance)
+    idle = 0
+    step = 0
+    while idle < PATIENCE and budget.effort < effort and not budget.exhausted():
+        if budget.seconds_left() < seconds:
+            break
+        freed, nodes = _neighbourhood(ledger, base, rng, step)
+        step += 1
+        if not freed:
+            break
+        if _try(instance, ledger, budget, base, freed, nodes):
+            idle = 0
+            position = next(
+                i for i in range(ledger.closed, len(ledger.tiers)) if not ledger.proven(i)
+            )
+            progress.update(ledger.tiers[position].name, ledger.incumbent.values[position], None)
+        else:
+            idle += 1
+        budget.spend(STEP_EFFORT)
+
+
+def _try(
+    instance: Instance, ledger: Ledger, budget: Budget, base: tuple[GangDecision, ...],
+    freed: frozenset[int], nodes: frozenset[int],
+) -> bool:
+    """Solve the freed gangs' placement with everything else fixed; whether the plan got better."""
+    decisions = ledger.incumbent.decisions
+    without = tuple(base[i] if i in freed else d for i, d in enumerate(decisions))
+    part = formulate(instance, base=without, only=freed, within=nodes, split=False, cache=ledger.cache)
+    for owner in part.variables.gangs:
+        part.program.fix(owner.admit, 1)
+    for group in part.variables.groups:
+        for admit in group.admits:
+            part.program.fix(admit, 1)
+    trial = ledger.trial()
+    Search(part, trial, budget, Silent(), len(ledger.tiers), glancing=True).run()
+    return ledger.offer(trial.incumbent.decisions)
+
+
+def _neighbourhood(
+    ledger: Ledger, base: tuple[GangDecision, ...], rng: random.Random, step: int
+) -> tuple[frozenset[int], frozenset[int]]:
+    """(gangs to free, nodes they may use): a gang that loses something, its domains and a few more."""
+    instance, decisions = ledger.instance, ledger.incumbent.decisions
+    placed = [i for i, d in enumerate(decisions) if d.pods != base[i].pods]
+    if not placed:
+        return frozenset(), frozenset()
+    level = max(0, instance.cluster.node_level - 1)
+    of = instance.cluster.domain_of[level]
+    first = _loser(ledger, placed, rng, step)
+    opened = set(sorted({of[p.node] for p in decisions[first].pods})[:MOST_DOMAINS])
+    opened |= set(_company(instance, of[decisions[first].pods[0].node], level, rng))
+    freed = [first]
+    others = [i for i in placed if i != first and any(of[p.node] in opened for p in decisions[i].pods)]
+    rng.shuffle(others)
+    freed += others[: MOST_GANGS - 1]
+    nodes = {n for n, domain in enumerate(of) if domain in opened}
+    nodes |= {p.node for i in freed for p in decisions[i].pods}
+    return frozenset(freed), frozenset(nodes)
+
+
+def _company(
+    instance: Instance, domain: int, level: int, rng: random.Random
+) -> Iterator[int]:
+    """More domains to open: half the time of the same parent, half the time from anywhere."""
+    cluster = instance.cluster
+    everywhere = range(len(cluster.domains[level]))
+    near = list(everywhere)
+    if level > 0 and rng.random() < 0.5:  # noqa: PLR2004  # a coin
+        parent = cluster.domains[level][domain].path[:level]
+        near = [d for d in everywhere if cluster.domains[level][d].path[:level] == parent]
+    for _ in range(rng.randint(1, MOST_DOMAINS - 1)):
+        yield rng.choice(near)
+
+
+def _loser(
+    ledger: Ledger, placed: list[int], rng: random.Random, step: int
+) -> int:
+    """A placed gang, likelier the more it loses in one tier; the tiers take turns."""
+    evaluation = ledger.evaluate(ledger.incumbent.decisions)
+    losses = [_loss(ledger.instance, evaluation, i, step % 4) for i in placed]
+    if not any(losses):
+        return rng.choice(placed)
+    return rng.choices(placed, weights=losses)[0]
+
+
+def _loss(instance: Instance, evaluation: Evaluation, index: int, turn: int) -> int:
+    gang, value = instance.gangs[index], evaluation.values[index]
+    if value is None:
+        return 0
+    if turn == 0:
+        unmet = gang.preferred is not None and value.domains[gang.preferred] > 1
+        return gang.weight_gpus if unmet else 0
+    if turn == 1:
+        return 0 if value.share is None else gang.weight_gpus * (1000 - value.share)
+    if turn == 2:  # noqa: PLR2004  # the third turn
+        return gang.weight_gpus * sum(used - 1 for used in value.domains[:-1])
+    return 1

@@ -1,0 +1,125 @@
+"""The state of a search: the incumbent plan and, tier by tier, what is proven of it.
+
+Promises: the incumbent is always a plan that was valued by ``models.evaluating``; a bound only ever
+tightens; what later tiers must keep is derived here once. Shared by every stage of ``solve``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from models.evaluating import Evaluation, Tier, ValueCache, tiers_of
+from models.instance import Instance
+from models.solution import GangDecision, Proof, TierResult
+
+
+@dataclass
+class Incumbent:
+    """The best plan so far, its tier values, and the variables' values where a solver found it."""
+
+    decisions: tuple[GangDecision, ...]
+    values: tuple[int, ...]
+    assignment: tuple[int, ...] = ()
+
+
+class Ledger:
+    """``closed``: how many tiers, from the first, are solved; later ones must keep them."""
+
+    def __init__(self, instance: Instance, start: Sequence[GangDecision]) -> None:
+        self.instance = instance
+        self.tiers = tiers_of(instance)
+        self.cache: ValueCache = {}
+        self.incumbent = Incumbent(tuple(start), self.evaluate(start).vector())
+        self.bounds: list[int | None] = [None] * len(self.tiers)
+        self.exact = [True] * len(self.tiers)
+        self.closed = 0
+        self._best: dict[int, int] = {}
+
+    def evaluate(self, decisions: Sequence[GangDecision]) -> Evaluation:
+        """All values of a plan, gangs that stand as before taken from the cache."""
+        return Evaluation(self.instance, decisions, self.cache)
+
+    def trial(self) -> Ledger:
+        """A ledger of its own that starts where this one is, its open tiers without bounds."""
+        copy = Ledger.__new__(Ledger)
+        copy.instance, copy.tiers, copy.cache = self.instance, self.tiers, self.cache
+        copy.incumbent = Incumbent(self.incumbent.decisions, self.incumbent.values)
+        copy.bounds = [
+            bound if position < self.closed else None for position, bound in enumerate(self.bounds)
+        ]
+        copy.exact = list(self.exact)
+        copy.closed = self.closed
+        copy._best = dict(self._best)
+        return copy
+
+    def offer(self, decisions: Sequence[GangDecision], assignment: tuple[int, ...] = ()) -> bool:
+        """Adopt a plan that keeps the closed tiers and is better in the others; whether it was."""
+        values = self.evaluate(decisions).vector()
+        for position in range(self.closed):
+            least = self.required(position)
+            wanted = self.tiers[position].sense == "max"
+            if values[position] < least if wanted else values[position] > least:
+                return False
+        mine, new = self._signed(self.incumbent.values), self._signed(values)
+        if new > mine or (new == mine and assignment and not self.incumbent.assignment):
+            self.incumbent = Incumbent(tuple(decisions), values, assignment)
+        return new > mine
+
+    def _signed(self, values: Sequence[int]) -> tuple[int, ...]:
+        """Values of the open tiers, larger is better."""
+        return tuple(
+            value if tier.sense == "max" else -value
+            for tier, value in zip(
+                self.tiers[self.closed :], values[self.closed :], strict=True
+            )
+        )
+
+    def bound(self, position: int, bound: int, *, exact: bool) -> None:
+        """Note a bound of one tier; kept only if it is tighter than what is known.
+
+        A bound that the incumbent already beats is an engine's mistake and proves nothing.
+        """
+        known = self.bounds[position]
+        sign = 1 if self.tiers[position].sense == "max" else -1
+        if sign * bound < sign * self.incumbent.values[position]:
+            return
+        if known is None or sign * bound < sign * known:
+            self.bounds[position] = bound
+            self.exact[position] = exact
+
+    def proven(self, position: int) -> bool:
+        """Whether the incumbent's value meets the tier's bound."""
+        return self.bounds[position] == self.incumbent.values[position]
+
+    def close(self) -> None:
+        """The next tier is done: from here on it is kept, less its tolerance."""
+        self._best[self.closed] = self.incumbent.values[self.closed]
+        self.closed += 1
+
+    def required(self, position: int) -> int:
+        """What later tiers must keep: ceil(v - t|v|), or floor(v + t|v|) where less is better."""
+        tier, best = self.tiers[position], self._stated(position)
+        slack = tier.tolerance * abs(best)
+        if tier.sense == "max":
+            return -int((slack - best) // 1)
+        return int((best + slack) // 1)
+
+    def _stated(self, position: int) -> int:
+        """``best``: the value when the tier was closed; without tolerance that of the plan itself."""
+        value = self.incumbent.values[position]
+        return self._best.get(position, value) if self.tiers[position].tolerance else value
+
+    def results(self) -> tuple[TierResult, ...]:
+        """What the plan states of every tier."""
+        found = []
+        for position, tier in enumerate(self.tiers):
+            best, bound = self._stated(position), self.bounds[position]
+            value = self.incumbent.values[position]
+            proof: Proof = "exact" if self.exact[position] else "numerical"
+            sign = 1 if tier.sense == "max" else -1
+            if bound is None or sign * bound < max(sign * best, sign * value):
+                message = f"no valid bound for tier {tier.name}"
+                raise AssertionError(message)
+            found.append(TierResult(tier.name, tier.sense, value, best, bound, proof))
+        return tuple(found)
