@@ -75,7 +75,10 @@ def _case(case: str, limits: list[str]) -> dict[str, Any]:
         return {"case": case, "failed": f"not done after {TIMEOUT_S} s"}
     if done.returncode:
         return {"case": case, "failed": (done.stderr.strip() or "no message").splitlines()[-1]}
-    figures: dict[str, Any] = json.loads(done.stdout)
+    *stray, last = done.stdout.splitlines()
+    figures: dict[str, Any] = json.loads(last)
+    # An engine that prints would spoil `gangplan plan -o json` as well.
+    figures["stray_lines"] = len(stray)
     return figures
 
 
@@ -89,6 +92,8 @@ def misses(
             continue
         if found["violations"]:
             yield f"{case}: {len(found['violations'])} violations, first: {found['violations'][0]}"
+        if found.get("stray_lines"):
+            yield f"{case}: {found['stray_lines']} lines on stdout that are not ours"
         yield from _misses_of_case(case, found, expected["cases"].get(case, {}))
     for ratio in expected["ratios"]:
         above, below = (figures.get(ratio[key], {}).get("solve_s") for key in ("of", "to"))
