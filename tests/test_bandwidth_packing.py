@@ -218,3 +218,22 @@ def test_numberings_of_one_shape_are_solved_once() -> None:
     assert shape(one).rings == 2
     assert shape(one).chains == 3
     assert shape(one).best == max(2, Fraction(92, 100) * 3 * Fraction(4, 3))
+
+
+def test_hundreds_of_links_a_pair_are_packed_without_hundreds_of_calls() -> None:
+    links = symmetric(6, [(389 * i * i + 97 * i) % 1000 for i in range(1, 16)])
+    rings, _ = fractional(links, closed=True)
+    chains, _ = fractional(links, closed=False)
+    assert int(2 * rings) - 1 <= shape(links).rings <= 2 * rings
+    assert int(chains) - 1 <= shape(links).chains <= chains
+    assert shape(links).rings > 200
+
+
+def test_a_mesh_whose_links_would_allow_one_ring_more_is_proven_not_to_have_it() -> None:
+    # 22 links, at least 5 at every GPU, and in fractions 5 rings fit exactly; whole, only 4 do.
+    linked = (
+        "01111001", "10001111", "10011111", "10101111", "11110001", "01110011", "01110101", "11111110",
+    )  # fmt: skip
+    links = tuple(tuple(int(cell) for cell in row) for row in linked)
+    assert fractional(links, closed=True)[0] == Fraction(5, 2)
+    assert shape(links).rings == 4

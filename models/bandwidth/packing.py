@@ -37,8 +37,8 @@ QUICK_TRIES = 16
 QUICK_EFFORT = 3_000
 """A search from another seed often succeeds where one has gone astray, so several short ones."""
 
-FULL_EFFORT = 1_500_000
-"""Steps of the search that may end in a proof; about two seconds."""
+FULL_EFFORT = 3_000_000
+"""Steps of the searches that may end in a proof; about two seconds, of 16 GPUs ten."""
 
 DEEPEST = 200
 """Most tours that the long search, a call a tour, is asked for."""
@@ -204,19 +204,22 @@ def _most(search: type[Search], links: Links, bound: int) -> int:
             reached = middle
         else:
             high = middle - 1
-    while reached < bound and _fits(search, left, reached + 1):
+    return _climbed(search, left, reached, bound)
+
+
+def _climbed(search: type[Search], left: Left, reached: int, bound: int) -> int:
+    """One more at a time by long searches, until one ends without: then no more can fit."""
+    effort = FULL_EFFORT
+    while reached < min(bound, DEEPEST):
+        longer = search(left, effort, seed=0)
+        try:
+            if not longer.fits(reached + 1):
+                break
+        except OutOfEffort:
+            break
         reached += 1
+        effort = longer.effort
     return reached
-
-
-def _fits(search: type[Search], left: Left, wanted: int) -> bool:
-    """Whether a long search finds so many; if it ends without, no more can fit either."""
-    if wanted > DEEPEST:
-        return False
-    try:
-        return search(left, FULL_EFFORT, seed=0).fits(wanted)
-    except OutOfEffort:
-        return False
 
 
 def _quickly(search: type[Search], left: Left, wanted: int) -> bool:
