@@ -6,12 +6,16 @@ Called by composing, by the search (to score any plan) and by tests.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
+from models.bandwidth import UnknownRate
+from models.cluster import Cluster
 from models.gang import Gang
 from models.instance import Instance
+from models.leftover import stranded
 from models.occupancy import free_after
 from models.pricing import ServerSet, gang_MBps, ideal_MBps, share_permille
 from models.solution import GangDecision, PodPlacement, Sense
@@ -128,16 +132,30 @@ def gang_value(
     """Bandwidth, share and domains of one gang's pods."""
     cluster = instance.cluster
     sets = own_sets(instance, gang, pods, known)
-    bandwidth = gang_MBps(cluster, sets)
+    bandwidth, ideal = _rates(cluster, sets)
     share, meets = None, True
-    if bandwidth is not None:
-        models = tuple(dict.fromkeys(m for n in sets if (m := cluster.nodes[n].model) is not None))
-        ideal = ideal_MBps(models, sum(chosen.count for chosen in sets.values()))
+    if bandwidth is not None and ideal is not None:
         share = share_permille(bandwidth, ideal)
         meets = bandwidth >= instance.min_share(gang) * ideal
     nodes = {pod.node for pod in pods}
     domains = tuple(len({of[n] for n in nodes}) for of in cluster.domain_of)
     return GangValue(bandwidth, share, meets, domains)
+
+
+def _rates(
+    cluster: Cluster, sets: dict[int, ServerSet]
+) -> tuple[Fraction | None, Fraction | None]:
+    """B and ideal; None where there is none, or where a rate they need is not known."""
+    bandwidth = None
+    with contextlib.suppress(UnknownRate):  # the readers refuse it for every gang that may be placed
+        bandwidth = gang_MBps(cluster, sets)
+    if bandwidth is None:
+        return None, None
+    models = tuple(dict.fromkeys(m for n in sets if (m := cluster.nodes[n].model) is not None))
+    try:
+        return bandwidth, ideal_MBps(models, sum(chosen.count for chosen in sets.values()))
+    except UnknownRate:
+        return bandwidth, None
 
 
 ValueCache = dict[tuple[int, tuple[PodPlacement, ...]], GangValue]
@@ -266,50 +284,3 @@ class Evaluation:
             for pod in decision.pods
         ]
         return stranded(self.instance, free_after(self.instance, pods))
-
-
-def stranded(instance: Instance, free: Sequence[int]) -> int:
-    """permille-GPU left that the next request of the mix cannot use. ``free``: GPUs a node."""
-    total = 0
-    for nodes in gpu_models(instance).values():
-        left = sum(free[n] for n in nodes)
-        for size, permille in instance.policy.mix:
-            total += permille * (left - size * placeable(instance, nodes, free, size))
-    return total
-
-
-def gpu_models(instance: Instance) -> dict[str, tuple[int, ...]]:
-    """Nodes of every GPU model, by its name."""
-    found: dict[str, list[int]] = {}
-    for index, node in enumerate(instance.cluster.nodes):
-        if node.model is not None:
-            found.setdefault(node.model.gpu, []).append(index)
-    return {name: tuple(found[name]) for name in sorted(found)}
-
-
-def placeable(
-    instance: Instance, nodes: Sequence[int], free: Sequence[int], size: int
-) -> int:
-    """How many requests of ``size`` GPUs fit what is left on the nodes of one GPU model."""
-    largest = max(instance.cluster.nodes[n].gpus for n in nodes)
-    if size <= largest:
-        return sum(free[n] // size for n in nodes)
-    servers = -(-size // largest)
-    return sum(
-        sum(1 for n in members if free[n] == largest) // servers
-        for members in request_domains(instance, nodes, size)
-    )
-
-
-def request_domains(
-    instance: Instance, nodes: Sequence[int], size: int
-) -> tuple[tuple[int, ...], ...]:
-    """The nodes of one GPU model by domain of the innermost level with room for ``size`` installed GPUs."""
-    cluster = instance.cluster
-    for level in range(len(cluster.levels) - 1, -1, -1):
-        members: dict[int, list[int]] = {}
-        for n in nodes:
-            members.setdefault(cluster.domain_of[level][n], []).append(n)
-        if any(sum(cluster.nodes[n].gpus for n in m) >= size for m in members.values()):
-            return tuple(tuple(members[d]) for d in sorted(members))
-    return (tuple(nodes),)

@@ -16,7 +16,15 @@ from models.placement.decoding import decode
 from models.placement.demands import Demand, demands_of
 from models.placement.program import Linear, Program
 from models.placement.regions import Pools, pools_of
-from models.placement.rules import admission, bandwidth, models, packing, resources, slices
+from models.placement.rules import (
+    admission,
+    bandwidth,
+    local_share,
+    models,
+    packing,
+    resources,
+    slices,
+)
 from models.placement.rules.topology import Topology
 from models.placement.tiers import Tiers
 from models.placement.variables import Variables, create
@@ -102,7 +110,7 @@ def formulate(
         slices.add(program, instance, pools, gang, topology)
         models.add(program, pools, gang)
         claims.append(bandwidth.Claims(program, instance, pools, gang, topology))
-    bandwidth.local_shares(program, instance, pools, variables)
+    local_share.add(program, instance, pools, variables)
     tiers = Tiers(
         program, instance, variables, pools, room, topologies, claims, Evaluation(instance, base, cache)
     )

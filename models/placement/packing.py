@@ -64,6 +64,14 @@ class Packing(Protocol):
     def choose(self, mask: int, arc: Arc) -> int | None: ...
 
 
+def inside_known_MBps(node: Node, chosen: ServerSet) -> Fraction | None:
+    """inside(S); 0 where a link rate is not known (the readers refuse that for gangs to be placed)."""
+    try:
+        return set_inside_MBps(node, chosen)
+    except UnknownRate:
+        return Fraction(0)
+
+
 def network_MBps(node: Node, chosen: ServerSet) -> Fraction | None:
     """N(S), None where a speed it needs is not known (the readers refuse that where it matters)."""
     try:
@@ -122,7 +130,7 @@ class CountPacking:
         known = 0 if self.blind else (1 << gpus) - 1
         chosen = ServerSet(known, gpus if self.blind else 0, self._candidates)
         beside = tuple(self._with(base, gpus) for base in self._beside)
-        return SetType(gpus, set_inside_MBps(node, chosen), network_MBps(node, chosen), beside)
+        return SetType(gpus, inside_known_MBps(node, chosen), network_MBps(node, chosen), beside)
 
     def _with(self, base: ServerSet, gpus: int) -> tuple[Fraction | None, Fraction | None]:
         if self.blind:
@@ -131,7 +139,7 @@ class CountPacking:
             assert self._node.model is not None
             extra = _lowest(self._node.model.all_gpus & ~base.known, gpus)
             both = ServerSet(base.known | extra, base.blind, self._candidates)
-        return set_inside_MBps(self._node, both), network_MBps(self._node, both)
+        return inside_known_MBps(self._node, both), network_MBps(self._node, both)
 
 
 def _lowest(mask: int, count: int) -> int:
@@ -152,9 +160,9 @@ def _good_set(node: Node, mask: int, gpus: int) -> int:
         while chosen.bit_count() < gpus:
             grown = [chosen | 1 << i for i in bits(mask & ~chosen)]
             chosen = max(
-                grown, key=lambda m: (set_inside_MBps(node, ServerSet(m)) or Fraction(0), -m)
+                grown, key=lambda m: (inside_known_MBps(node, ServerSet(m)) or Fraction(0), -m)
             )
-        value = set_inside_MBps(node, ServerSet(chosen)) or Fraction(0)
+        value = inside_known_MBps(node, ServerSet(chosen)) or Fraction(0)
         if best is None or (value, -chosen) > (best[0], -best[1]):
             best = (value, chosen)
     assert best is not None
@@ -210,12 +218,12 @@ class MaskPacking:
         if chosen not in self._kinds:
             node, own = self._node, ServerSet(chosen)
             beside = tuple(
-                (set_inside_MBps(node, both), network_MBps(node, both))
+                (inside_known_MBps(node, both), network_MBps(node, both))
                 for base in self._beside
                 for both in (ServerSet(base.known | chosen, base.blind, base.candidates),)
             )
             self._kinds[chosen] = SetType(
-                chosen.bit_count(), set_inside_MBps(node, own), network_MBps(node, own), beside
+                chosen.bit_count(), inside_known_MBps(node, own), network_MBps(node, own), beside
             )
         return self._kinds[chosen]
 

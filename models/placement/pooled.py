@@ -22,7 +22,15 @@ from models.placement.packing import Arc, SizePacking
 from models.placement.pieces import Piece
 from models.placement.program import Linear, Program
 from models.placement.regions import Pools, local, pools_of
-from models.placement.rules import admission, bandwidth, models, packing, resources, slices
+from models.placement.rules import (
+    admission,
+    bandwidth,
+    local_share,
+    models,
+    packing,
+    resources,
+    slices,
+)
 from models.placement.rules.topology import Topology
 from models.placement.settling import settle
 from models.placement.variables import (
@@ -155,7 +163,7 @@ class AdmissionProgram:
             models.add(program, self._pools, gang)
             if instance.min_share(gang.gang):
                 bandwidth.Claims(program, instance, self._pools, gang, topology)
-        bandwidth.local_shares(program, instance, self._pools, variables)
+        local_share.add(program, instance, self._pools, variables)
         self._supply()
 
     def _supply(self) -> None:

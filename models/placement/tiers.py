@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from models.evaluating import Evaluation, Tier, gpu_models, request_domains
+from models.bandwidth import UnknownRate
+from models.evaluating import Evaluation, Tier
 from models.instance import Instance
+from models.leftover import gpu_models, request_domains
 from models.occupancy import Room
 from models.placement.packing import SetType
 from models.placement.program import Linear, Program
@@ -128,8 +130,13 @@ class Tiers:
 
     def _piece_share(self, group: GroupVariables, region: int, kind: SetType) -> int:
         model = self._pools.regions[region].model.model
-        assert model is not None and kind.inside is not None
-        return share_permille(kind.inside, ideal_MBps((model,), group.demands[0].total_gpus))
+        assert model is not None
+        if kind.inside is None:
+            return 0
+        try:
+            return share_permille(kind.inside, ideal_MBps((model,), group.demands[0].total_gpus))
+        except UnknownRate:
+            return 0
 
     def _span(self, tier: Tier) -> Linear:
         del tier

@@ -24,8 +24,8 @@ from planner.solving.progress import Progress, Silent
 from planner.solving.reasons import with_reasons
 from planner.solving.search import Search
 
-LARGE = 4000
-"""Above so many variables admission is decided on the admission program, the rest by improvement."""
+LARGE = 6000
+"""Above so many rows admission is decided on the admission program, the rest by improvement."""
 
 
 def solve(
@@ -37,7 +37,7 @@ def solve(
     budget = Budget(instance.policy.solve, stop or threading.Event())
     ledger = Ledger(instance, greedy(instance, base_decisions(instance)))
     formulation = formulate(instance)
-    big = len(formulation.program.lower) > large
+    big = len(formulation.program.rows) > large
     first = admission_tiers(ledger.tiers)
     if big:
         admit(ledger, budget, tell, first)

@@ -13,16 +13,18 @@ Claims below minBandwidthShare x I do not exist.
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
 from fractions import Fraction
 from math import lcm
 
+from models.bandwidth import UnknownRate
 from models.instance import Instance
 from models.placement.packing import network_MBps
 from models.placement.program import Linear, Program
 from models.placement.regions import Pools
 from models.placement.rules.topology import Topology
-from models.placement.variables import GangVariables, Variables
+from models.placement.variables import GangVariables
 from models.pricing import (
     FULL_SHARE,
     fabric_MBps,
@@ -87,10 +89,12 @@ class Claims:
         self._variables: dict[Claim, int] = {}
         self.value = Linear()
         if gang.demand.total_gpus >= 2 and (self._counts or self._min_share):
+            with contextlib.suppress(UnknownRate):  # its share is then null and counts nothing
+                self._carriers = self._all_carriers()
+        if self._carriers:
             self._build()
 
     def _build(self) -> None:
-        self._carriers = self._all_carriers()
         self._groups = self._domain_wholes()
         modes = self._modes()
         ideals = sorted({carrier.ideal for carrier in self._carriers})
@@ -324,19 +328,3 @@ class Claims:
                 if c.ideal <= ideal:
                     row.add(c.variable, -1)
             self._program.at_most(row)
-
-
-def local_shares(
-    program: Program, instance: Instance, pools: Pools, variables: Variables
-) -> None:
-    """minBandwidthShare of gangs on one node: pieces below it are not given (contract 2.10)."""
-    for group in variables.groups:
-        least = instance.min_share(group.gangs[0])
-        gpus = group.demands[0].total_gpus
-        if not least or gpus < 2:
-            continue
-        for piece in group.pieces:
-            model = pools.regions[piece.region].model.model
-            assert model is not None and piece.kind.inside is not None
-            if piece.kind.inside < least * ideal_MBps((model,), gpus):
-                program.fix(piece.variable, 0)

@@ -5,8 +5,11 @@ Promises: no solver types; bounds are integers, rounded to the safe side by the 
 
 from __future__ import annotations
 
+import contextlib
+import os
+import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 from typing import TypeVar
@@ -67,15 +70,29 @@ def run_interruptible(
             failures.append(error)
 
     worker = threading.Thread(target=work, daemon=True)
-    worker.start()
-    while worker.is_alive():
-        worker.join(0.02)
-        if budget.stop.is_set() and worker.is_alive():
-            if on_stop is None:
-                return None
-            on_stop()
-            worker.join(GRACE_S)
-            break
+    with quiet_stdout():
+        worker.start()
+        while worker.is_alive():
+            worker.join(0.02)
+            if budget.stop.is_set() and worker.is_alive():
+                if on_stop is not None:
+                    on_stop()
+                    worker.join(GRACE_S)
+                break
     if failures:
         raise failures[0]
     return results[0] if results else None
+
+
+@contextlib.contextmanager
+def quiet_stdout() -> Iterator[None]:
+    """Native engines print stray lines on file descriptor 1, where only a user's data belongs."""
+    sys.stdout.flush()
+    kept = os.dup(1)
+    try:
+        with open(os.devnull, "wb") as nowhere:
+            os.dup2(nowhere.fileno(), 1)
+        yield
+    finally:
+        os.dup2(kept, 1)
+        os.close(kept)

@@ -26,7 +26,7 @@ QUICK_EFFORT = 1.0
 CONFIRM_EFFORT = 0.3
 """Effort CP-SAT gets to refute anything better than a numerical optimum."""
 
-GLANCE_NODES = 200
+GLANCE_NODES = 40
 """Nodes of a glance; ``GLANCE_S`` is a guard that a quiet machine never meets."""
 
 GLANCE_S = 20.0
