@@ -61,9 +61,11 @@ def _together(family: str, members: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def percent(gap: float) -> str:
-    """A gap in percent: 0 only where it is 0."""
+    """A gap in percent: 0 only where it is 0; above 1000 % the number says nothing."""
     if gap == 0:
         return "0"
+    if gap > 10:
+        return "> 1000%"
     return f"{gap:.0%}" if gap > 1 else f"{gap:.2%}"
 
 
