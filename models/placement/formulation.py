@@ -15,7 +15,7 @@ from models.occupancy import Room, rooms
 from models.placement.decoding import decode
 from models.placement.demands import Demand, demands_of
 from models.placement.program import Linear, Program
-from models.placement.regions import Pools, pools_of
+from models.placement.regions import Pools, local, pools_of
 from models.placement.rules import (
     admission,
     bandwidth,
@@ -116,6 +116,18 @@ def formulate(
     )
     exact = pools.exact and all(claim.exact for claim in claims)
     return Formulation(instance, program, demands, room, pools, variables, tiers, base, exact)
+
+
+def pairs(instance: Instance) -> int:
+    """(gang, region) pairs the full formulation would hold: what its size grows with."""
+    base = base_decisions(instance)
+    demands = demands_of(instance, known_masks(instance, base))
+    split = len(instance.cluster.nodes) <= SPLIT_NODES
+    pools = pools_of(instance, demands, rooms(instance, base), split=split)
+    single = sum(
+        1 for d, rides in zip(demands, pools.riding, strict=True) if not local(instance, d, rides=rides)
+    )
+    return single * len(pools.regions)
 
 
 def _slices_by_node(instance: Instance, demands: Sequence[Demand]) -> bool:

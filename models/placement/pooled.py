@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from models.evaluating import Evaluation, Tier, known_masks
+from models.gang import Gang
 from models.instance import Instance
 from models.occupancy import rooms
 from models.placement.decoding import Share, Slot, carve_slots, pods_of, serve, zeros_of
@@ -41,6 +42,7 @@ from models.placement.variables import (
     Wishes,
     classes,
 )
+from models.pricing import FULL_SHARE
 from models.solution import GangDecision
 
 PoolKey = tuple[int, frozenset[int], tuple[tuple[str, int], ...], int | None]
@@ -205,16 +207,12 @@ class AdmissionProgram:
         return found
 
     def expression(self, tier: Tier) -> Linear:
-        """Admission or waiting of one priority; constants for everything else."""
-        total = Linear(constant=self._values.tier(tier))
+        """Admission and waiting exactly; the other tiers as no plan can be better than, gang by gang."""
+        total = Linear(constant=0 if tier.family == "stranded" else self._values.tier(tier))
         for index, admit in self.admits():
             gang = self.instance.gangs[index]
-            if gang.priority != tier.priority:
-                continue
-            if tier.family == "admission":
-                total.add(admit, gang.weight_gpus)
-            elif tier.family == "waiting" and not gang.running:
-                total.add(admit, gang.weight_gpus * self.instance.age(gang))
+            if tier.priority in (None, gang.priority):
+                total.add(admit, optimism(self.instance, gang, tier))
         return total
 
     def admits(self) -> list[tuple[int, int]]:
@@ -426,3 +424,25 @@ class AdmissionProgram:
             both = sorted((*self._base[index].pods, *pods), key=lambda p: (p.role, p.index))
             decisions[index] = GangDecision(kind, tuple(both))
         return tuple(decisions)
+
+
+def optimism(instance: Instance, gang: Gang, tier: Tier) -> int:
+    """The most (for span: the least) a gang may add to a tier when it is admitted."""
+    if tier.family == "admission":
+        return gang.weight_gpus
+    if tier.family == "waiting":
+        return 0 if gang.running else gang.weight_gpus * instance.age(gang)
+    if tier.family == "preference":
+        own = gang.weight_gpus if gang.preferred is not None else 0
+        roles = (r.min * r.gpus or 1 for r in gang.roles if r.preferred is not None)
+        return own + sum(roles)
+    if tier.family == "growth":
+        counts = zip(gang.roles, gang.target_counts(), strict=True)
+        return sum((count - role.min) * role.gpus for role, count in counts) if gang.elastic else 0
+    gpus = sum(r.gpus * n for r, n in zip(gang.roles, gang.target_counts(), strict=True))
+    if tier.family == "bandwidth":
+        return 0 if gang.pattern == "none" or gpus < 2 else gang.weight * gang.weight_gpus * FULL_SHARE
+    if tier.family == "span":
+        largest = max((node.gpus for node in instance.cluster.nodes), default=0)
+        return gang.weight_gpus * max(0, -(-gpus // largest) - 1) if largest else 0
+    return 0

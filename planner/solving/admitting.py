@@ -17,10 +17,11 @@ from planner.solving.progress import Progress
 from planner.solving.search import Search
 
 
-def admit(ledger: Ledger, budget: Budget, progress: Progress, last: int) -> None:
+def admit(
+    program: AdmissionProgram, ledger: Ledger, budget: Budget, progress: Progress, last: int
+) -> None:
     """Close the first ``last`` tiers of the ledger."""
     liked = ledger.incumbent.decisions
-    program = AdmissionProgram(ledger.instance)
     Search(program, ledger, budget, progress, last).run()
     if budget.exhausted():
         return

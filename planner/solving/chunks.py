@@ -15,13 +15,16 @@ from models.evaluating import Tier
 from models.placement.program import Linear, Program
 
 FUSED = ("kept", "admission", "waiting")
-LARGEST_PRODUCT = 1 << 44
-"""Largest value of a fused objective: exact in a double (2^53) with room for its bounds."""
+LARGEST_PRODUCT = 1 << 22
+"""Largest value of a fused objective: floating-point engines tell its units apart with ease."""
 
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """One tier of a chunk: expression = low + unit x scaled, scaled in 0..span, times weight."""
+    """One tier of a chunk: expression = low + unit x scaled, scaled in 0..span, times weight.
+
+    Weight 0: the tier before it decides this one too (one gang's admission and its waiting).
+    """
 
     position: int
     expression: Linear
@@ -47,12 +50,29 @@ class Chunk:
         if len(self.members) == 1:
             return [total]
         left = total
-        bounds = []
+        bounds: list[int] = []
         for member, value in zip(self.members, values, strict=True):
+            if not member.weight:
+                decided = bounds[-1] == values[len(bounds) - 1]
+                bounds.append(value if decided else member.low + member.unit * member.span)
+                continue
             scaled = min(member.span, left // member.weight)
             bounds.append(member.low + member.unit * scaled)
-            left -= (value - member.low) // member.unit * member.weight
+            left -= self._scaled(member, value) * member.weight
         return bounds
+
+    def value(self, values: Sequence[int]) -> int:
+        """The objective's value in a plan with these members' values."""
+        if len(self.members) == 1:
+            return values[0]
+        return sum(
+            self._scaled(member, value) * member.weight
+            for member, value in zip(self.members, values, strict=True)
+        )
+
+    @staticmethod
+    def _scaled(member: Member, value: int) -> int:
+        return (value - member.low) // member.unit
 
 
 def next_chunk(
@@ -62,7 +82,7 @@ def next_chunk(
     """The chunk that starts at tier ``first``. ``tops``: the best value each tier can have at all."""
     if tiers[first].family not in FUSED or tiers[first].tolerance:
         return _single(tiers[first], first, expressions[first])
-    chosen: list[tuple[int, int, int, int]] = []
+    chosen: list[tuple[int, int, int, int, bool]] = []
     product = 1
     for position in range(first, len(tiers)):
         if tiers[position].family not in FUSED or tiers[position].tolerance:
@@ -71,10 +91,13 @@ def next_chunk(
         low = program.bound_below(expression)
         unit = gcd(*(c for c in expression.terms.values()), expression.constant - low) or 1
         span = (tops[position] - low) // unit
+        if chosen and _decided(expressions[position - 1], expression):
+            chosen.append((position, low, unit, span, True))
+            continue
         if chosen and product * (span + 1) > LARGEST_PRODUCT:
             break
         product *= span + 1
-        chosen.append((position, low, unit, span))
+        chosen.append((position, low, unit, span, False))
     if len(chosen) == 1:
         return _single(tiers[first], first, expressions[first])
     return _fuse(expressions, chosen)
@@ -85,13 +108,24 @@ def _single(tier: Tier, position: int, expression: Linear) -> Chunk:
     return Chunk((member,), expression, tier.sense == "max")
 
 
-def _fuse(expressions: Sequence[Linear], chosen: Sequence[tuple[int, int, int, int]]) -> Chunk:
-    weights = [1]
-    for _, _, _, span in reversed(chosen[1:]):
-        weights.append(weights[-1] * (span + 1))
+def _decided(before: Linear, after: Linear) -> bool:
+    """Whether one variable decides both tiers, in the same direction."""
+    if len(before.terms) != 1 or before.terms.keys() != after.terms.keys():
+        return not after.terms
+    return all(c * after.terms[v] >= 0 for v, c in before.terms.items())
+
+
+def _fuse(
+    expressions: Sequence[Linear], chosen: Sequence[tuple[int, int, int, int, bool]]
+) -> Chunk:
+    weights: list[int] = []
+    product = 1
+    for _, _, _, span, decided in reversed(chosen):
+        weights.append(0 if decided else product)
+        product *= 1 if decided else span + 1
     objective = Linear()
     members = []
-    for (position, low, unit, span), weight in zip(chosen, reversed(weights), strict=True):
+    for (position, low, unit, span, _), weight in zip(chosen, reversed(weights), strict=True):
         expression = expressions[position]
         for variable, coefficient in expression.terms.items():
             objective.add(variable, coefficient // unit * weight)

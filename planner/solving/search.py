@@ -15,7 +15,7 @@ from models.solution import GangDecision
 from planner.solving.budget import Budget
 from planner.solving.chunks import Chunk, next_chunk
 from planner.solving.engines.common import Answer, Goal, Status
-from planner.solving.engines.portfolio import attack, glance
+from planner.solving.engines.portfolio import attack, beyond, glance
 from planner.solving.engines.relaxation import relax
 from planner.solving.ledger import Ledger
 from planner.solving.progress import Progress
@@ -114,6 +114,7 @@ class Search:
             return
         answer = attack(
             self._problem.program, goal, self._budget, self._effort(chunk),
+            incumbent=chunk.value([ledger.incumbent.values[m.position] for m in chunk.members]),
             hint=self._hint(), improved=improved,
         )
         self._take(chunk, answer)
@@ -122,12 +123,8 @@ class Search:
 
     def _glance(self, chunk: Chunk, goal: Goal) -> None:
         """Ask for something better than the incumbent only: mostly the LP says no at once."""
-        position = self._ledger.closed
-        value = self._ledger.incumbent.values[position]
-        beyond = (value + 1, UNBOUNDED) if goal.maximize else (-UNBOUNDED, value - 1)
-        row = (self._expressions[position], *beyond)
-        better = Goal(goal.objective, goal.maximize, (*goal.keep, row))
-        self._take(chunk, glance(self._problem.program, better, self._budget))
+        value = self._ledger.incumbent.values[self._ledger.closed]
+        self._take(chunk, glance(self._problem.program, beyond(goal, value), self._budget))
 
     def _relax(self, position: int) -> None:
         """The LP's bound for one tier, the earlier ones kept as they are."""

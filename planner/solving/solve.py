@@ -11,7 +11,8 @@ from importlib.metadata import version
 
 from models.evaluating import Tier
 from models.instance import Instance
-from models.placement.formulation import base_decisions, formulate
+from models.placement.formulation import base_decisions, formulate, pairs
+from models.placement.pooled import AdmissionProgram
 from models.solution import Solution
 from planner.solving.admitting import admit
 from planner.solving.budget import Budget
@@ -24,30 +25,47 @@ from planner.solving.progress import Progress, Silent
 from planner.solving.reasons import with_reasons
 from planner.solving.search import Search
 
-LARGE = 6000
-"""Above so many rows admission is decided on the admission program, the rest by improvement."""
+POOLED = 300
+"""From so many (gang, region) pairs on, admission is decided on the admission program."""
+
+IMPROVED = 4000
+"""From so many pairs on the rest is improved by neighbourhoods and bounded by the LP."""
+
+BOUNDED = 80_000
+"""From so many pairs on the full program is not built: bounds come from the admission program."""
 
 
 def solve(
     instance: Instance, *, progress: Progress | None = None, stop: threading.Event | None = None,
-    large: int = LARGE,
+    size: int | None = None,
 ) -> Solution:
-    """The best plan found within the policy's budget, with a bound for every tier."""
+    """The best plan found within the policy's budget, with a bound for every tier.
+
+    ``size`` stands in for the number of (gang, region) pairs that chooses the method (tests only).
+    """
     tell = progress or Silent()
     budget = Budget(instance.policy.solve, stop or threading.Event())
     ledger = Ledger(instance, greedy(instance, base_decisions(instance)))
-    formulation = formulate(instance)
-    big = len(formulation.program.rows) > large
-    first = admission_tiers(ledger.tiers)
-    if big:
-        admit(ledger, budget, tell, first)
+    size = pairs(instance) if size is None else size
+    pooled = AdmissionProgram(instance) if size >= POOLED else None
+    if pooled is not None:
+        admit(pooled, ledger, budget, tell, admission_tiers(ledger.tiers))
+    if size >= IMPROVED:
         improve(ledger, budget, tell)
-    Search(formulation, ledger, budget, tell, len(ledger.tiers), relaxing=big).run()
+    exact = True
+    if pooled is not None and size >= BOUNDED:
+        Search(pooled, ledger, budget, tell, len(ledger.tiers), relaxing=True).run()
+    else:
+        formulation = formulate(instance)
+        exact = formulation.exact
+        Search(
+            formulation, ledger, budget, tell, len(ledger.tiers), relaxing=size >= IMPROVED
+        ).run()
     decisions = with_reasons(instance, ledger.incumbent.decisions, budget)
     return Solution(
         decisions, ledger.results(), budget.stopped_by,
         f"OR-Tools {version('ortools')} (CP-SAT, HiGHS, GLOP)", budget.effort,
-        notes_of(instance, decisions, exact=formulation.exact),
+        notes_of(instance, decisions, exact=exact),
     )
 
 

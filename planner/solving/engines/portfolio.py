@@ -36,28 +36,42 @@ NODES = 20000
 
 
 def attack(
-    program: Program, goal: Goal, budget: Budget, effort: float, *,
+    program: Program, goal: Goal, budget: Budget, effort: float, *, incumbent: int,
     hint: Sequence[int] = (), improved: Callable[[int, int], None] | None = None,
 ) -> Answer:
-    """The best answer the engines find for one goal within the effort."""
-    small = len(program.lower) <= SMALL
-    if small:
+    """Something better than ``incumbent``, the objective's value so far, or the word that there is none.
+
+    Status INFEASIBLE says that nothing better exists.
+    """
+    if len(program.lower) <= SMALL:
         quick = min(effort, QUICK_EFFORT)
         answer = solve_exactly(program, goal, budget, quick, hint=hint, improved=improved)
         if answer.status in (Status.OPTIMAL, Status.INFEASIBLE) or budget.exhausted():
             return answer
+    relaxed = relax(program, goal, budget, seconds=budget.seconds_left() / 4)
+    sign = 1 if goal.maximize else -1
+    if sign * relaxed.bound <= sign * incumbent:
+        return Answer(Status.INFEASIBLE, (), incumbent, exact=True)
+    better = beyond(goal, incumbent)
     answer = solve_by_branching(
-        program, goal, budget, nodes=NODES, seconds=budget.seconds_left() / 2, hint=hint
+        program, better, budget, nodes=NODES, seconds=budget.seconds_left() / 2, hint=hint
     )
-    if answer.status is Status.OPTIMAL:
-        return confirm(program, goal, budget, answer)
+    if answer.status in (Status.OPTIMAL, Status.INFEASIBLE):
+        return confirm(program, goal, budget, answer, relaxed.bound, incumbent)
+    answer = replace(answer, bound=sign * min(sign * answer.bound, sign * relaxed.bound))
     if budget.exhausted():
         return answer
     left = min(effort, budget.effort_left())
     exact = solve_exactly(
-        program, goal, budget, left, hint=answer.values or hint, improved=improved
+        program, better, budget, left, hint=answer.values or hint, improved=improved
     )
     return _better(goal, answer, exact)
+
+
+def beyond(goal: Goal, value: int) -> Goal:
+    """The goal with a row that asks for better than ``value``."""
+    limits = (value + 1, UNBOUNDED) if goal.maximize else (-UNBOUNDED, value - 1)
+    return replace(goal, keep=(*goal.keep, (goal.objective, *limits)))
 
 
 def glance(program: Program, goal: Goal, budget: Budget) -> Answer:
@@ -65,22 +79,23 @@ def glance(program: Program, goal: Goal, budget: Budget) -> Answer:
     return solve_by_branching(program, goal, budget, nodes=GLANCE_NODES, seconds=GLANCE_S)
 
 
-def confirm(program: Program, goal: Goal, budget: Budget, answer: Answer) -> Answer:
-    """Turn a numerical optimum into an exact one where that is cheap."""
-    if relax(program, goal, budget, seconds=5.0).bound == answer.bound:
+def confirm(
+    program: Program, goal: Goal, budget: Budget, answer: Answer, relaxed: int, incumbent: int
+) -> Answer:
+    """Turn a numerical optimum, or a numerical "nothing better", into an exact one where that is cheap."""
+    best = answer.bound if answer.values else incumbent
+    if answer.values and relaxed == best:
         return replace(answer, exact=True)
     effort = min(CONFIRM_EFFORT, budget.effort_left())
     if effort <= 0 or budget.exhausted():
         return answer
-    beyond = (answer.bound + 1, UNBOUNDED) if goal.maximize else (-UNBOUNDED, answer.bound - 1)
-    better = Goal(Linear(), goal.maximize, (*goal.keep, (goal.objective, *beyond)))
+    better = replace(beyond(goal, best), objective=Linear())
     refuted = solve_exactly(program, better, budget, effort)
     if refuted.status is Status.INFEASIBLE:
         return replace(answer, exact=True)
     if refuted.values:
-        # the floating-point engine was wrong: what CP-SAT found is better, and the bound is void
-        limit = program.bound_above if goal.maximize else program.bound_below
-        return Answer(Status.FEASIBLE, refuted.values, limit(goal.objective), exact=True)
+        # the floating-point engine was wrong: what CP-SAT found is better, and its bound is void
+        return Answer(Status.FEASIBLE, refuted.values, relaxed, exact=True)
     return answer
 
 
