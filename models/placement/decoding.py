@@ -79,6 +79,12 @@ def carve_slots(
     values: Sequence[int],
 ) -> dict[SetType, list[Slot]]:
     """Split the flow into one path a node, in node order, largest state first."""
+    if flow.sets:
+        taken: dict[SetType, list[Slot]] = {}
+        for chosen, kind, variable in flow.sets:
+            if values[variable]:
+                taken.setdefault(kind, []).append(Slot(nodes[0], kind, chosen))
+        return taken
     packing = pools.regions[number].packing
     waiting: dict[int, list[tuple[int, int]]] = {}
     for n in nodes:

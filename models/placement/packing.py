@@ -202,14 +202,14 @@ class MaskPacking:
         if key not in self._carved:
             arcs = {
                 Arc(state, self.kind(chosen), self.canonical(state & ~chosen)): None
-                for chosen in _subsets(state, gpus)
+                for chosen in subsets(state, gpus)
             }
             self._carved[key] = tuple(arcs)
         return self._carved[key]
 
     def choose(self, mask: int, arc: Arc) -> int | None:
         """The first set of the mask that is of the arc's type and leaves its target."""
-        for chosen in _subsets(mask, arc.kind.gpus):
+        for chosen in subsets(mask, arc.kind.gpus):
             if self.kind(chosen) == arc.kind and self.canonical(mask & ~chosen) == arc.target:
                 return chosen
         raise AssertionError("an arc that the free mask does not have")
@@ -252,7 +252,8 @@ class SizePacking:
         return None if self._blind else _lowest(mask, arc.kind.gpus)
 
 
-def _subsets(mask: int, size: int) -> list[int]:
+def subsets(mask: int, size: int) -> list[int]:
+    """Every set of so many GPUs of a mask, in a fixed order."""
     return [sum(1 << i for i in chosen) for chosen in combinations(bits(mask), size)]
 
 

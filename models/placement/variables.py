@@ -6,14 +6,14 @@ records here and may add helpers of their own. Called by ``formulation``.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from models.gang import Gang
 from models.instance import Instance
 from models.occupancy import Room
 from models.placement.demands import Demand, RoleDemand, identity
-from models.placement.packing import Arc, SetType
+from models.placement.packing import Arc, MaskPacking, SetType, subsets
 from models.placement.pieces import Piece, arcs_of, vectors
 from models.placement.program import Linear, Program
 from models.placement.regions import Pools, Region, local
@@ -96,10 +96,15 @@ Owner = GangVariables | GroupVariables | PodPool
 
 @dataclass
 class RegionFlow:
-    """Integer flow of a region's servers through packing states."""
+    """Integer flow of a region's servers through packing states.
+
+    ``sets``: where the region is one mesh server, its GPU sets themselves (mask, type, boolean)
+    instead of arcs: 255 booleans at most against some 1,700 arcs. ``rests[state]``: servers left so.
+    """
 
     starts: dict[int, int]
     arcs: list[tuple[Arc, int]] = field(default_factory=list)
+    sets: list[tuple[int, SetType, int]] = field(default_factory=list)
     rests: dict[int, int] = field(default_factory=dict)
 
 
@@ -175,7 +180,7 @@ class Wishes:
         self._starts = [_starts(region, rooms) for region in pools.regions]
         self._wanted: list[tuple[Owner, Demand, Region, tuple[int, ...]]] = []
         self._sizes: list[set[int]] = [set() for _ in pools.regions]
-        self._arcs: list[list[Arc]] = []
+        self._kinds: list[dict[int, dict[SetType, None]]] = []
 
     def local(self, group: GroupVariables) -> None:
         self._gpu_pieces(group, group.demands[0], whole=True)
@@ -205,30 +210,48 @@ class Wishes:
                 self._sizes[region.number].add(_gpus(demand.gpu_roles, pods))
 
     def flows(self, program: Program) -> list[RegionFlow]:
-        flows = []
-        for region, starts, sizes in zip(
-            self._pools.regions, self._starts, self._sizes, strict=True
-        ):
-            arcs = arcs_of(region, starts, sizes)
-            self._arcs.append(arcs)
-            servers = len(region.nodes)
-            flow = RegionFlow(dict(starts))
-            flow.arcs = [(arc, program.integer(0, servers)) for arc in arcs]
-            states = dict.fromkeys([*starts, *(arc.target for arc in arcs)])
-            flow.rests = {state: program.integer(0, servers) for state in states}
-            flows.append(flow)
-        return flows
+        return [
+            self._sets(program, region, starts, sizes)
+            if sizes and isinstance(region.packing, MaskPacking) and len(region.nodes) == 1
+            else self._flow(program, region, starts, sizes)
+            for region, starts, sizes in zip(
+                self._pools.regions, self._starts, self._sizes, strict=True
+            )
+        ]
+
+    def _flow(
+        self, program: Program, region: Region, starts: dict[int, int], sizes: set[int]
+    ) -> RegionFlow:
+        arcs = arcs_of(region, starts, sizes)
+        servers = len(region.nodes)
+        flow = RegionFlow(dict(starts))
+        flow.arcs = [(arc, program.integer(0, servers)) for arc in arcs]
+        states = dict.fromkeys([*starts, *(arc.target for arc in arcs)])
+        flow.rests = {state: program.integer(0, servers) for state in states}
+        self._kinds.append(_by_size(arc.kind for arc in arcs))
+        return flow
+
+    def _sets(
+        self, program: Program, region: Region, starts: dict[int, int], sizes: set[int]
+    ) -> RegionFlow:
+        packing = region.packing
+        assert isinstance(packing, MaskPacking)
+        mask = self._rooms[region.nodes[0]].mask
+        flow = RegionFlow(dict(starts))
+        flow.sets = [
+            (chosen, packing.kind(chosen), program.boolean())
+            for size in sorted(sizes)
+            for chosen in subsets(mask, size)
+        ]
+        # a rest is told by its size alone: any mask of that size stands for it
+        flow.rests = {(1 << left) - 1: program.boolean() for left in range(mask.bit_count() + 1)}
+        self._kinds.append(_by_size(kind for _, kind, _ in flow.sets))
+        return flow
 
     def pieces(self, program: Program) -> None:
-        kinds: list[dict[int, dict[SetType, None]]] = []
-        for arcs in self._arcs:
-            by_size: dict[int, dict[SetType, None]] = {}
-            for arc in arcs:
-                by_size.setdefault(arc.kind.gpus, {})[arc.kind] = None
-            kinds.append(by_size)
         for owner, demand, region, pods in self._wanted:
             size = _gpus(demand.gpu_roles, pods)
-            for kind in kinds[region.number].get(size, {}):
+            for kind in self._kinds[region.number].get(size, {}):
                 most = self._most_of(owner, demand, region, pods)
                 owner.pieces.append(
                     Piece(region.number, pods, kind, program.integer(0, most))
@@ -247,6 +270,14 @@ class Wishes:
             if count
         )
         return min(len(region.nodes), by_role)
+
+
+def _by_size(kinds: Iterable[SetType]) -> dict[int, dict[SetType, None]]:
+    """Distinct set types by their number of GPUs, in order."""
+    found: dict[int, dict[SetType, None]] = {}
+    for kind in kinds:
+        found.setdefault(kind.gpus, {})[kind] = None
+    return found
 
 
 def _gpus(roles: Sequence[RoleDemand], pods: Sequence[int]) -> int:

@@ -2,6 +2,8 @@
 
 For every region and packing state s: start[s] + sum of arcs into s = sum of arcs out of s + rest[s].
 For every region and set type t: sum of arcs of type t = sum of pieces of type t over all gangs.
+A region that is one mesh server has its sets S as booleans: each GPU in at most one S, and
+sum over f of f x rest[f] = free - sum of |S|, sum over f of rest[f] = 1.
 For every gang and region: sum of its pieces <= servers of the region (one piece a server).
 An integer flow splits into one path a server, so this is exact without a variable a server.
 """
@@ -14,7 +16,8 @@ from models.placement.packing import SetType
 from models.placement.pieces import Piece
 from models.placement.program import Linear, Program
 from models.placement.regions import Pools
-from models.placement.variables import Variables
+from models.placement.variables import RegionFlow, Variables
+from models.pricing import bits
 
 
 def add(
@@ -27,6 +30,9 @@ def add(
         for piece in pieces:
             placed.setdefault((piece.region, piece.kind), Linear()).add(piece.variable)
     for region, flow in zip(pools.regions, variables.flows, strict=True):
+        if flow.sets:
+            _disjoint_sets(program, flow, placed, region.number)
+            continue
         balance = {state: Linear({rest: -1}) for state, rest in flow.rests.items()}
         carved: dict[SetType, Linear] = {}
         for arc, variable in flow.arcs:
@@ -43,3 +49,25 @@ def add(
             own = [p.variable for p in gang.pieces if p.region == number]
             if len(own) > 1:
                 program.at_most(Linear().add_all(own), len(pools.regions[number].nodes))
+
+
+def _disjoint_sets(
+    program: Program, flow: RegionFlow, placed: dict[tuple[int, SetType], Linear], number: int
+) -> None:
+    carved: dict[SetType, Linear] = {}
+    by_gpu: dict[int, Linear] = {}
+    left = Linear()
+    for mask, kind, variable in flow.sets:
+        carved.setdefault(kind, Linear()).add(variable)
+        left.add(variable, kind.gpus)
+        for gpu in bits(mask):
+            by_gpu.setdefault(gpu, Linear()).add(variable)
+    for expression in by_gpu.values():
+        program.at_most(expression, 1)
+    for kind, expression in carved.items():
+        total = placed.get((number, kind), Linear())
+        program.equal(expression.add_linear(total, -1))
+    program.equal(Linear().add_all(flow.rests.values()), 1)
+    for state, rest in flow.rests.items():
+        left.add(rest, state.bit_count())
+    program.equal(left, max(state.bit_count() for state in flow.rests))
