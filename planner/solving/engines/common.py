@@ -84,15 +84,39 @@ def run_interruptible(
     return results[0] if results else None
 
 
+class _Hush:
+    """File descriptor 1 points nowhere while any native call is under way."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._depth = 0
+        self._kept = -1
+
+    def enter(self) -> None:
+        with self._lock:
+            if self._depth == 0:
+                sys.stdout.flush()
+                self._kept = os.dup(1)
+                with open(os.devnull, "wb") as nowhere:
+                    os.dup2(nowhere.fileno(), 1)
+            self._depth += 1
+
+    def leave(self) -> None:
+        with self._lock:
+            self._depth -= 1
+            if self._depth == 0:
+                os.dup2(self._kept, 1)
+                os.close(self._kept)
+
+
+_HUSH = _Hush()
+
+
 @contextlib.contextmanager
 def quiet_stdout() -> Iterator[None]:
     """Native engines print stray lines on file descriptor 1, where only a user's data belongs."""
-    sys.stdout.flush()
-    kept = os.dup(1)
+    _HUSH.enter()
     try:
-        with open(os.devnull, "wb") as nowhere:
-            os.dup2(nowhere.fileno(), 1)
         yield
     finally:
-        os.dup2(kept, 1)
-        os.close(kept)
+        _HUSH.leave()
