@@ -87,7 +87,8 @@ def oversubscription(cluster: Cluster, nodes: tuple[int, ...]) -> Fraction:
 
 def fabric_MBps(model: ServerModel) -> Fraction:
     """linksPerGpu x linkMBps: what a switched fabric, or an NVLink domain, gives any set."""
-    assert model.links_per_gpu is not None and model.link_MBps is not None
+    assert model.links_per_gpu is not None
+    assert model.link_MBps is not None
     return Fraction(model.links_per_gpu * model.link_MBps)
 
 

@@ -17,7 +17,7 @@ from models.placement.pieces import Piece
 from models.placement.regions import Pools
 from models.placement.variables import GangVariables, RegionFlow, Variables
 from models.pricing import bits
-from models.solution import GangDecision, PodPlacement
+from models.solution import Decision, GangDecision, PodPlacement
 
 
 @dataclass
@@ -67,7 +67,7 @@ def decode(
     decisions = list(base)
     for index, (demand, share) in shares.items():
         pods = pods_of(instance, rooms, demand, share)
-        kind = "complete" if instance.gangs[index].running else "place"
+        kind: Decision = "complete" if instance.gangs[index].running else "place"
         decisions[index] = GangDecision(
             kind, tuple(sorted((*base[index].pods, *pods), key=lambda p: (p.role, p.index)))
         )
@@ -81,9 +81,9 @@ def carve_slots(
     """Split the flow into one path a node, in node order, largest state first."""
     if flow.sets:
         taken: dict[SetType, list[Slot]] = {}
-        for chosen, kind, variable in flow.sets:
+        for gpus, kind, variable in flow.sets:
             if values[variable]:
-                taken.setdefault(kind, []).append(Slot(nodes[0], kind, chosen))
+                taken.setdefault(kind, []).append(Slot(nodes[0], kind, gpus))
         return taken
     packing = pools.regions[number].packing
     waiting: dict[int, list[tuple[int, int]]] = {}
@@ -111,8 +111,10 @@ def carve_slots(
 def serve(
     free: list[dict[SetType, list[Slot]]], pieces: Sequence[Piece], share: Share, *, fresh: bool = True
 ) -> None:
-    """Give every piece a slot of its type: on a node the gang does not use yet if ``fresh``, else on one
-    it does use, where there is one."""
+    """Give every piece a slot of its type.
+
+    On a node the gang does not use yet if ``fresh``, otherwise on one it does use, where there is one.
+    """
     for piece in pieces:
         offers = free[piece.region][piece.kind]
         used = {slot.node for slot, _ in share.slots}
@@ -184,7 +186,8 @@ def _indexed(
         return _match_groups(role, by_domain)
     short = role.count % spec.slice_size
     # the domain that holds the short slice goes last, so that whole slices keep aligned indices
-    ordered = sorted(by_domain, key=lambda d: (bool(short) and len(by_domain[d]) % spec.slice_size != 0, d))
+    size = spec.slice_size
+    ordered = sorted(by_domain, key=lambda d: (bool(short) and len(by_domain[d]) % size != 0, d))
     return list(zip(role.indices, [p for d in ordered for p in by_domain[d]], strict=True))
 
 

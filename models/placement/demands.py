@@ -117,8 +117,8 @@ def _completion(
     """The missing pods of a running gang, held to the domains and models of its standing pods."""
     cluster = instance.cluster
     missing: dict[int, list[int]] = {}
-    for role, pod in gang.missing():
-        missing.setdefault(role, []).append(pod)
+    for number, pod in gang.missing():
+        missing.setdefault(number, []).append(pod)
     nodes_all = {p.node for p in gang.standing if p.node is not None}
     possible = True
     roles = []

@@ -125,7 +125,7 @@ class CountPacking:
         node = self._node
         if self._relaxed:
             assert node.model is not None
-            return SetType(gpus, best_inside_MBps(node.model, gpus), _most_network(node, gpus))
+            return SetType(gpus, best_inside_MBps(node.model, gpus), _most_network(node))
         # only the number counts, so that any set of the server's GPUs stands for all of that size
         known = 0 if self.blind else (1 << gpus) - 1
         chosen = ServerSet(known, gpus if self.blind else 0, self._candidates)
@@ -146,8 +146,8 @@ def _lowest(mask: int, count: int) -> int:
     return sum(1 << i for i in bits(mask)[:count])
 
 
-def _most_network(node: Node, gpus: int) -> Fraction | None:
-    """An upper bound on N of any set of so many GPUs: every NIC of the node."""
+def _most_network(node: Node) -> Fraction | None:
+    """An upper bound on N of any set of GPUs: every NIC of the node."""
     assert node.model is not None
     return network_MBps(node, ServerSet(node.model.all_gpus))
 

@@ -10,17 +10,16 @@ Gangs with other rules keep their own pieces and rows. Called by ``planner.solvi
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 from models.evaluating import Evaluation, Tier, known_masks
 from models.gang import Gang
 from models.instance import Instance
 from models.occupancy import rooms
-from models.placement.decoding import Share, Slot, carve_slots, pods_of, serve, zeros_of
+from models.placement.dealing import Admissions, Dealer, PooledClass
 from models.placement.demands import Demand, RoleDemand, demands_of
 from models.placement.formulation import base_decisions
-from models.placement.packing import Arc, SizePacking
-from models.placement.pieces import Piece
+from models.placement.packing import SizePacking
 from models.placement.program import Linear, Program
 from models.placement.regions import Pools, local, pools_of
 from models.placement.rules import (
@@ -33,7 +32,6 @@ from models.placement.rules import (
     slices,
 )
 from models.placement.rules.topology import Topology
-from models.placement.settling import settle
 from models.placement.variables import (
     GangVariables,
     GroupVariables,
@@ -45,18 +43,10 @@ from models.placement.variables import (
 from models.pricing import FULL_SHARE
 from models.solution import GangDecision
 
+PAIR = 2
+"""Fewest GPUs that have a bandwidth between them."""
+
 PoolKey = tuple[int, frozenset[int], tuple[tuple[str, int], ...], int | None]
-
-
-@dataclass
-class PooledClass:
-    """Identical gangs. ``domains``: how many of them in each domain of the required level."""
-
-    demands: tuple[Demand, ...]
-    admits: tuple[int, ...]
-    pools: tuple[PodPool, ...]
-    level: int | None
-    domains: dict[int, int] = field(default_factory=dict)
 
 
 class AdmissionProgram:
@@ -74,9 +64,12 @@ class AdmissionProgram:
         self._groups: list[GroupVariables] = []
         self._gangs: list[GangVariables] = []
         self._pods: dict[PoolKey, PodPool] = {}
-        self._liked: dict[int, GangDecision] = {}
         self._region_of = {n: r.number for r in self._pools.regions for n in r.nodes}
         self._create(demands)
+        self._record = Admissions(
+            instance, self._base, self._rooms, self._pools, self._variables, self._pooled,
+            list(self._pods.values()),
+        )
 
     def _sized(self, demands: Sequence[Demand], pools: Pools) -> Pools:
         """GPU sets count by size alone unless some gang wants a minimum bandwidth."""
@@ -218,13 +211,15 @@ class AdmissionProgram:
     def admits(self) -> list[tuple[int, int]]:
         """(gang, its admit variable) of every gang to place or complete."""
         found = [(g.demand.gang, g.admit) for g in self._gangs]
-        for owner in (*self._groups, *self._pooled):
-            found += [(d.gang, a) for d, a in zip(owner.demands, owner.admits, strict=True)]
+        several = [(group.demands, group.admits) for group in self._groups]
+        several += [(own.demands, own.admits) for own in self._pooled]
+        for demands, admits in several:
+            found += [(d.gang, a) for d, a in zip(demands, admits, strict=True)]
         return sorted(found)
 
     def likeness(self, liked: Sequence[GangDecision]) -> Linear:
         """How many GPUs stand in the regions, and gangs in the domains, where a liked plan has them."""
-        self._liked = {i: d for i, d in enumerate(liked) if d.pods != self._base[i].pods}
+        self._record.liked = {i: d for i, d in enumerate(liked) if d.pods != self._base[i].pods}
         total = Linear()
         for pool in self._pods.values():
             wanted = self._liked_counts(pool)
@@ -236,8 +231,8 @@ class AdmissionProgram:
             if own.level is not None:
                 of = self.instance.cluster.domain_of[own.level]
                 for demand in own.demands:
-                    if demand.gang in self._liked:
-                        domain = of[self._liked[demand.gang].pods[0].node]
+                    if demand.gang in self._record.liked:
+                        domain = of[self._record.liked[demand.gang].pods[0].node]
                         if domain in own.domains:
                             total.add(self._capped(own.domains[domain], 1), demand.gpus)
         return total
@@ -248,7 +243,7 @@ class AdmissionProgram:
         for own in self._pooled:
             for role in (r for r, p in zip(own.demands[0].gpu_roles, own.pools, strict=True) if p is pool):
                 for demand in own.demands:
-                    for pod in self._liked.get(demand.gang, GangDecision("wait")).pods:
+                    for pod in self._record.liked.get(demand.gang, GangDecision("wait")).pods:
                         if pod.role == role.role and pod.node in region_of:
                             region = region_of[pod.node]
                             counts[region] = counts.get(region, 0) + 1
@@ -262,187 +257,28 @@ class AdmissionProgram:
 
     def decode(self, values: Sequence[int]) -> tuple[GangDecision, ...]:
         """A valid plan with these admissions; which pods of a pool are whose is chosen for locality."""
-        shares: dict[int, tuple[Demand, Share]] = {}
-        wanted: list[list[tuple[int, Piece]]] = [[] for _ in self._pools.regions]
-        for gang in self._gangs:
-            if values[gang.admit]:
-                shares[gang.demand.gang] = (gang.demand, Share())
-                for piece in gang.pieces:
-                    wanted[piece.region] += [(gang.demand.gang, piece)] * values[piece.variable]
-        for group in self._groups:
-            given = [p for p in group.pieces for _ in range(values[p.variable])]
-            lucky = [d for d, a in zip(group.demands, group.admits, strict=True) if values[a]]
-            for demand, piece in zip(lucky, given, strict=True):
-                shares[demand.gang] = (demand, Share())
-                wanted[piece.region].append((demand.gang, piece))
-        for demand, pieces in self._deal(values):
-            shares[demand.gang] = (demand, Share())
-            for piece in pieces:
-                wanted[piece.region].append((demand.gang, piece))
-        for number, pieces in enumerate(wanted):
-            self._seat(number, pieces, values, shares)
-        for gang in self._gangs:
-            if values[gang.admit]:
-                zeros_of(self._pools, gang, values, shares[gang.demand.gang][1])
-        return self._decisions(shares)
-
-    def _seat(
-        self, number: int, wanted: list[tuple[int, Piece]], values: Sequence[int],
-        shares: dict[int, tuple[Demand, Share]],
-    ) -> None:
-        """Give the pieces of one region their nodes: packed for locality, else as the flow has them."""
-        region = self._pools.regions[number]
-        counts: dict[tuple[int, int], list[Piece]] = {}
-        for index, piece in wanted:
-            counts.setdefault((piece.kind.gpus, index), []).append(piece)
-        free = {n: self._rooms[n].free_gpus for n in region.nodes}
-        items = [(gpus, index, len(pieces)) for (gpus, index), pieces in sorted(counts.items())]
-        settled = settle(free, items) if isinstance(region.packing, SizePacking) else None
-        if settled is None:
-            slots = [{} for _ in range(number)] + [
-                carve_slots(
-                    region.nodes, self._rooms, self._pools, number, self._variables.flows[number], values
-                )
-            ]
-            for index, piece in wanted:
-                serve(slots, [piece], shares[index][1], fresh=False)
-            return
-        masks = {n: self._rooms[n].mask for n in region.nodes}
-        for index, n, gpus in settled.sets:
-            piece = counts[gpus, index].pop()
-            chosen = region.packing.choose(masks[n], Arc(0, piece.kind, 0))
-            masks[n] &= ~(chosen or 0)
-            shares[index][1].slots.append((Slot(n, piece.kind, chosen), piece.pods))
-
-    def _deal(self, values: Sequence[int]) -> list[tuple[Demand, list[Piece]]]:
-        """Hand pooled pods to gangs: where the liked plan has them, else large gangs first, close by."""
-        stock = {
-            id(pool): {p: values[p.variable] for p in pool.pieces if values[p.variable]}
-            for pool in self._pods.values()
-        }
-        turns: list[tuple[int, int, Demand, PooledClass, int | None]] = []
-        dealt: list[tuple[Demand, list[Piece]]] = []
-        for own in self._pooled:
-            lucky = [d for d, a in zip(own.demands, own.admits, strict=True) if values[a]]
-            places = self._places(own, lucky, values)
-            for demand in lucky:
-                domain = places.get(demand.gang)
-                pieces = self._as_liked(demand, own, domain, stock)
-                if pieces is None:
-                    turns.append((-demand.gpus, demand.gang, demand, own, domain))
-                else:
-                    dealt.append((demand, pieces))
-        for _, _, demand, own, domain in sorted(turns, key=lambda t: (t[4] is None, t[0], t[1])):
-            pieces = []
-            for position, role in enumerate(demand.gpu_roles):
-                pool = own.pools[position]
-                drawn = self._draw(stock[id(pool)], pool, role.count, domain)
-                pods = tuple(int(i == position) for i in range(len(demand.gpu_roles)))
-                pieces += [replace(piece, pods=pods) for piece in drawn]
-            dealt.append((demand, pieces))
-        return dealt
-
-    def _places(
-        self, own: PooledClass, lucky: list[Demand], values: Sequence[int]
-    ) -> dict[int, int]:
-        """A domain of the required level for each admitted gang, the liked one where it is to be had."""
-        if own.level is None:
-            return {}
-        of = self.instance.cluster.domain_of[own.level]
-        left = {d: values[v] for d, v in sorted(own.domains.items()) if values[v]}
-        places: dict[int, int] = {}
-        for demand in lucky:
-            if demand.gang in self._liked:
-                domain = of[self._liked[demand.gang].pods[0].node]
-                if left.get(domain):
-                    places[demand.gang] = domain
-                    left[domain] -= 1
-        rest = [d for d, count in left.items() for _ in range(count)]
-        for demand in lucky:
-            if demand.gang not in places:
-                places[demand.gang] = rest.pop(0)
-        return places
-
-    def _as_liked(
-        self, demand: Demand, own: PooledClass, domain: int | None,
-        stock: dict[int, dict[Piece, int]],
-    ) -> list[Piece] | None:
-        """The liked plan's regions for the gang, if the stock has all of its pods there."""
-        liked = self._liked.get(demand.gang)
-        if liked is None:
-            return None
-        region_of = self._region_of
-        taken: list[tuple[dict[Piece, int], Piece]] = []
-        pieces: list[Piece] = []
-        for position, role in enumerate(demand.gpu_roles):
-            own_stock = stock[id(own.pools[position])]
-            by_region = {piece.region: piece for piece in own_stock}
-            pods = tuple(int(i == position) for i in range(len(demand.gpu_roles)))
-            for pod in liked.pods:
-                if pod.role != role.role:
-                    continue
-                piece = by_region.get(region_of.get(pod.node, -1))
-                fits = piece is not None and own_stock[piece] > 0
-                if piece is None or not fits or not self._inside(piece, own.pools[position], domain):
-                    for where, one in taken:
-                        where[one] += 1
-                    return None
-                own_stock[piece] -= 1
-                taken.append((own_stock, piece))
-                pieces.append(replace(piece, pods=pods))
-        return pieces
-
-    def _draw(
-        self, stock: dict[Piece, int], pool: PodPool, count: int, domain: int | None
-    ) -> list[Piece]:
-        """So many single pods out of the stock: the tightest region that has all, else the fullest."""
-        drawn: list[Piece] = []
-        while count:
-            open_ = [p for p, n in stock.items() if n and self._inside(p, pool, domain)]
-            whole = [p for p in open_ if stock[p] >= count]
-            best = (
-                min(whole, key=lambda p: (stock[p], p.variable))
-                if whole
-                else max(open_, key=lambda p: (stock[p], -p.variable))
-            )
-            take = min(count, stock[best])
-            stock[best] -= take
-            count -= take
-            drawn += [best] * take
-        return drawn
-
-    def _inside(self, piece: Piece, pool: PodPool, domain: int | None) -> bool:
-        if domain is None or pool.level is None:
-            return True
-        return self._pools.regions[piece.region].domains[pool.level] == domain
-
-    def _decisions(self, shares: dict[int, tuple[Demand, Share]]) -> tuple[GangDecision, ...]:
-        decisions = list(self._base)
-        for index, (demand, share) in shares.items():
-            pods = pods_of(self.instance, self._rooms, demand, share)
-            kind = "complete" if self.instance.gangs[index].running else "place"
-            both = sorted((*self._base[index].pods, *pods), key=lambda p: (p.role, p.index))
-            decisions[index] = GangDecision(kind, tuple(both))
-        return tuple(decisions)
+        return Dealer(self._record, values).decisions()
 
 
 def optimism(instance: Instance, gang: Gang, tier: Tier) -> int:
     """The most (for span: the least) a gang may add to a tier when it is admitted."""
-    if tier.family == "admission":
-        return gang.weight_gpus
-    if tier.family == "waiting":
-        return 0 if gang.running else gang.weight_gpus * instance.age(gang)
-    if tier.family == "preference":
-        own = gang.weight_gpus if gang.preferred is not None else 0
-        roles = (r.min * r.gpus or 1 for r in gang.roles if r.preferred is not None)
-        return own + sum(roles)
-    if tier.family == "growth":
-        counts = zip(gang.roles, gang.target_counts(), strict=True)
-        return sum((count - role.min) * role.gpus for role, count in counts) if gang.elastic else 0
     gpus = sum(r.gpus * n for r, n in zip(gang.roles, gang.target_counts(), strict=True))
-    if tier.family == "bandwidth":
-        return 0 if gang.pattern == "none" or gpus < 2 else gang.weight * gang.weight_gpus * FULL_SHARE
-    if tier.family == "span":
-        largest = max((node.gpus for node in instance.cluster.nodes), default=0)
-        return gang.weight_gpus * max(0, -(-gpus // largest) - 1) if largest else 0
-    return 0
+    match tier.family:
+        case "admission":
+            worth = gang.weight_gpus
+        case "waiting":
+            worth = 0 if gang.running else gang.weight_gpus * instance.age(gang)
+        case "preference":
+            worth = gang.weight_gpus if gang.preferred is not None else 0
+            worth += sum(r.min * r.gpus or 1 for r in gang.roles if r.preferred is not None)
+        case "growth":
+            worth = gpus - sum(r.min * r.gpus for r in gang.roles) if gang.elastic else 0
+        case "bandwidth":
+            counted = gang.pattern != "none" and gpus >= PAIR
+            worth = gang.weight * gang.weight_gpus * FULL_SHARE if counted else 0
+        case "span":
+            largest = max((node.gpus for node in instance.cluster.nodes), default=0) or 1
+            worth = gang.weight_gpus * max(0, -(-gpus // largest) - 1)
+        case _:
+            worth = 0
+    return worth

@@ -14,13 +14,21 @@ from models.cluster import Node
 from models.instance import Instance
 from models.occupancy import PODS, Room
 from models.placement.demands import Demand
-from models.placement.packing import LARGEST_MESH_STATE, CountPacking, MaskPacking, Packing, by_count
+from models.placement.packing import (
+    LARGEST_MESH_STATE,
+    CountPacking,
+    MaskPacking,
+    Packing,
+    by_count,
+)
 from models.pricing import ServerSet
 
 
 @dataclass(frozen=True)
 class Region:
-    """``domains[l]``: the domain of all its nodes at level l (the node level left out), None where
+    """A pool of alike nodes; ``model`` is one of them.
+
+    ``domains[l]``: the domain of all its nodes at level l (the node level left out), None where
     levels do not matter. ``tight``: one node whose resources are counted. ``specials``: incomplete
     gangs (demand index) with GPUs on the node, in the order of ``SetType.beside``.
     """

@@ -1,7 +1,7 @@
 """Every variable of the formulation and what it means.
 
 Promises: the only place that creates variables shared between rules; rules read them through the
-records here and may add helpers of their own. Called by ``formulation``.
+records here and may add helpers of their own. Called by ``formulation`` and ``pooled``.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class RegionFlow:
     """Integer flow of a region's servers through packing states.
 
     ``sets``: where the region is one mesh server, its GPU sets themselves (mask, type, boolean)
-    instead of arcs: 255 booleans at most against some 1,700 arcs. ``rests[state]``: servers left so.
+    instead of arcs: 255 booleans for eight GPUs against some 1,700 arcs. ``rests[state]``: servers left so.
     """
 
     starts: dict[int, int]

@@ -1,6 +1,7 @@
 """How much effort is left: deterministic effort, the clock, and the wish to stop.
 
-Promises: everything ends; the first limit that stops a search is remembered as the plan's stoppedBy.
+Promises: everything ends; what cut a search short is remembered as the plan's stoppedBy: a signal
+before the clock before the effort.
 One per run; handed to every engine call.
 """
 
@@ -19,11 +20,15 @@ SMALLEST = 1e-3
 
 @dataclass
 class Budget:
-    """``effort``: deterministic units used so far. ``stop``: set by a signal handler."""
+    """``effort``: deterministic units used so far. ``stop``: set by a signal handler.
+
+    ``clocked``: an engine was cut off by the clock, so that the same input may give another plan.
+    """
 
     limits: SolveLimits
     stop: threading.Event = field(default_factory=threading.Event)
     effort: float = 0.0
+    clocked: bool = False
     stopped_by: StoppedBy = "proof"
     started: float = field(default_factory=time.monotonic)
 
@@ -53,4 +58,4 @@ class Budget:
     def cut(self) -> None:
         """An engine ended without a proof: note which limit it was."""
         if not self.exhausted():
-            self.stopped_by = "budget"
+            self.stopped_by = "time" if self.clocked else "budget"

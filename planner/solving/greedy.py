@@ -16,7 +16,7 @@ from models.placement.demands import Demand, RoleDemand, demands_of
 from models.placement.packing import CountPacking, Packing
 from models.placement.regions import packing_of
 from models.pricing import bits
-from models.solution import GangDecision, PodPlacement
+from models.solution import Decision, GangDecision, PodPlacement
 
 
 class Ground:
@@ -233,7 +233,7 @@ def greedy(instance: Instance, base: Sequence[GangDecision]) -> tuple[GangDecisi
         if pods is None:
             continue
         ground.take(demand.roles, pods)
-        kind = "complete" if gangs[demand.gang].running else "place"
+        kind: Decision = "complete" if gangs[demand.gang].running else "place"
         both = sorted((*base[demand.gang].pods, *pods), key=lambda p: (p.role, p.index))
         decisions[demand.gang] = GangDecision(kind, tuple(both))
     return tuple(decisions)

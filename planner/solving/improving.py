@@ -113,7 +113,7 @@ def _company(
     cluster = instance.cluster
     everywhere = range(len(cluster.domains[level]))
     near = list(everywhere)
-    if level > 0 and rng.random() < 0.5:  # noqa: PLR2004  # a coin
+    if level > 0 and rng.random() < 0.5:  # a coin
         parent = cluster.domains[level][domain].path[:level]
         near = [d for d in everywhere if cluster.domains[level][d].path[:level] == parent]
     for _ in range(rng.randint(1, most)):
@@ -140,6 +140,6 @@ def _loss(instance: Instance, evaluation: Evaluation, index: int, turn: int) -> 
         return gang.weight_gpus if unmet else 0
     if turn == 1:
         return 0 if value.share is None else gang.weight_gpus * (1000 - value.share)
-    if turn == 2:  # noqa: PLR2004  # the third turn
+    if turn == 2:  # the third turn
         return gang.weight_gpus * sum(used - 1 for used in value.domains[:-1])
     return 1

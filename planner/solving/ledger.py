@@ -6,11 +6,13 @@ tightens; what later tiers must keep is derived here once. Shared by every stage
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from models.evaluating import Evaluation, Tier, ValueCache, tiers_of
+from models.evaluating import Evaluation, ValueCache, tiers_of
 from models.instance import Instance
+from models.placement.formulation import base_decisions
 from models.solution import GangDecision, Proof, TierResult
 
 
@@ -24,7 +26,10 @@ class Incumbent:
 
 
 class Ledger:
-    """``closed``: how many tiers, from the first, are solved; later ones must keep them."""
+    """``closed``: how many tiers, from the first, are solved; later ones must keep them.
+
+    ``best``: the value of each when it was closed. ``cache``: values of gangs, shared between plans.
+    """
 
     def __init__(self, instance: Instance, start: Sequence[GangDecision]) -> None:
         self.instance = instance
@@ -34,7 +39,20 @@ class Ledger:
         self.bounds: list[int | None] = [None] * len(self.tiers)
         self.exact = [True] * len(self.tiers)
         self.closed = 0
-        self._best: dict[int, int] = {}
+        self.best: dict[int, int] = {}
+
+    def _fast_enough(self, decisions: tuple[GangDecision, ...]) -> tuple[GangDecision, ...]:
+        """The plan without gangs below minBandwidthShare, which a relaxed packing may have let in."""
+        values = self.evaluate(decisions).values
+        slow = {
+            index
+            for index, (decision, value) in enumerate(zip(decisions, values, strict=True))
+            if decision.decision != "keep" and value is not None and not value.meets_min_share
+        }
+        if not slow:
+            return decisions
+        base = base_decisions(self.instance)
+        return tuple(base[i] if i in slow else d for i, d in enumerate(decisions))
 
     def evaluate(self, decisions: Sequence[GangDecision]) -> Evaluation:
         """All values of a plan, gangs that stand as before taken from the cache."""
@@ -42,19 +60,18 @@ class Ledger:
 
     def trial(self) -> Ledger:
         """A ledger of its own that starts where this one is, its open tiers without bounds."""
-        copy = Ledger.__new__(Ledger)
-        copy.instance, copy.tiers, copy.cache = self.instance, self.tiers, self.cache
-        copy.incumbent = Incumbent(self.incumbent.decisions, self.incumbent.values)
-        copy.bounds = [
+        twin = copy.copy(self)
+        twin.incumbent = Incumbent(self.incumbent.decisions, self.incumbent.values)
+        twin.bounds = [
             bound if position < self.closed else None for position, bound in enumerate(self.bounds)
         ]
-        copy.exact = list(self.exact)
-        copy.closed = self.closed
-        copy._best = dict(self._best)
-        return copy
+        twin.exact = list(self.exact)
+        twin.best = dict(self.best)
+        return twin
 
     def offer(self, decisions: Sequence[GangDecision], assignment: tuple[int, ...] = ()) -> bool:
         """Adopt a plan that keeps the closed tiers and is better in the others; whether it was."""
+        decisions = self._fast_enough(tuple(decisions))
         values = self.evaluate(decisions).vector()
         for position in range(self.closed):
             least = self.required(position)
@@ -94,7 +111,7 @@ class Ledger:
 
     def close(self) -> None:
         """The next tier is done: from here on it is kept, less its tolerance."""
-        self._best[self.closed] = self.incumbent.values[self.closed]
+        self.best[self.closed] = self.incumbent.values[self.closed]
         self.closed += 1
 
     def required(self, position: int) -> int:
@@ -108,7 +125,7 @@ class Ledger:
     def _stated(self, position: int) -> int:
         """``best``: the value when the tier was closed; without tolerance that of the plan itself."""
         value = self.incumbent.values[position]
-        return self._best.get(position, value) if self.tiers[position].tolerance else value
+        return self.best.get(position, value) if self.tiers[position].tolerance else value
 
     def results(self) -> tuple[TierResult, ...]:
         """What the plan states of every tier."""

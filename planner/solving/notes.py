@@ -35,8 +35,8 @@ def notes_of(
         )
     if not exact:
         notes.append(
-            "servers with more than 9 free GPUs and no switch are planned by count; their GPU sets are "
-            "good, not proven best"
+            "some servers (no switch and more than 9 free GPUs, or NVLink domains of unlike servers) are "
+            "planned by count: their GPU sets are good, not proven best"
         )
     return tuple(notes)
 

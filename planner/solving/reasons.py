@@ -134,10 +134,10 @@ class _Finder:
                     f"role {spec.name} needs {role.count} pods; {resource} left on the nodes it may "
                     f"use is enough for {able}",
                 )
-        return self._one_domain(ground, demand, role, by_gpus)
+        return self._one_domain(demand, role, by_gpus)
 
     def _one_domain(
-        self, ground: Ground, demand: Demand, role: RoleDemand, by_gpus: dict[int, int]
+        self, demand: Demand, role: RoleDemand, by_gpus: dict[int, int]
     ) -> Reason | None:
         gang = self._instance.gangs[demand.gang]
         spec = gang.roles[role.role]

@@ -123,7 +123,7 @@ class Search:
 
     def _glance(self, chunk: Chunk, goal: Goal) -> None:
         """Ask for something better than the incumbent only: mostly the LP says no at once."""
-        value = self._ledger.incumbent.values[self._ledger.closed]
+        value = chunk.value([self._ledger.incumbent.values[m.position] for m in chunk.members])
         self._take(chunk, glance(self._problem.program, beyond(goal, value), self._budget))
 
     def _relax(self, position: int) -> None:
@@ -156,10 +156,8 @@ class Search:
 
     def _bound(self, chunk: Chunk, answer: Answer) -> None:
         values = [self._ledger.incumbent.values[m.position] for m in chunk.members]
-        if answer.status is Status.INFEASIBLE:
-            # rows that keep the incumbent's own values leave nothing: nothing is better than it
-            bounds = values
-        else:
-            bounds = chunk.bounds(answer.bound, values)
+        # infeasible: rows that ask for better than the incumbent leave nothing
+        nothing = answer.status is Status.INFEASIBLE
+        bounds = values if nothing else chunk.bounds(answer.bound, values)
         for member, bound in zip(chunk.members, bounds, strict=True):
             self._ledger.bound(member.position, bound, exact=answer.exact)

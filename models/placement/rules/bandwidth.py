@@ -20,43 +20,15 @@ from math import lcm
 
 from models.bandwidth import UnknownRate
 from models.instance import Instance
-from models.placement.packing import network_MBps
 from models.placement.program import Linear, Program
 from models.placement.regions import Pools
+from models.placement.rules.carriers import Carrier, carriers_of
 from models.placement.rules.topology import Topology
 from models.placement.variables import GangVariables
-from models.pricing import (
-    FULL_SHARE,
-    fabric_MBps,
-    ideal_MBps,
-    set_inside_MBps,
-    share_permille,
-)
+from models.pricing import FULL_SHARE, share_permille
 
 MOST_SUMS = 400
 """Distinct network rates of an NVLink domain kept apart; real servers stay below 100."""
-
-
-@dataclass(frozen=True, slots=True)
-class Carrier:
-    """A server in use if ``variable`` is not 0: its rates with the gang's GPUs on it.
-
-    ``most``: upper bound of the variable. ``group``: its NVLink domain, None outside any.
-    """
-
-    variable: int
-    most: int
-    inside: Fraction | None
-    network: Fraction
-    ideal: Fraction
-    group: int | None
-    fabric: Fraction | None
-    whole: bool
-    switched: bool
-
-    def spread_MBps(self, over: Fraction) -> Fraction:
-        limit = self.network / over
-        return limit if self.inside is None else min(limit, self.inside)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +62,7 @@ class Claims:
         self.value = Linear()
         if gang.demand.total_gpus >= 2 and (self._counts or self._min_share):
             with contextlib.suppress(UnknownRate):  # its share is then null and counts nothing
-                self._carriers = self._all_carriers()
+                self._carriers = carriers_of(program, instance, pools, gang)
         if self._carriers:
             self._build()
 
@@ -104,6 +76,10 @@ class Claims:
             for mode in modes
             for share in self._shares(mode, ideal)
         ]
+        if not self.exact:
+            # claims that are not all there would make a bound too tight: allow everything instead
+            self.value = self._gang.admitted(FULL_SHARE)
+            return
         if self._all_full(modes, ideals):
             self.value = self._gang.admitted(FULL_SHARE)
             return
@@ -118,62 +94,6 @@ class Claims:
         self._domain_rows()
         self._level_rows()
         self._ideal_rows(ideals)
-
-    def _all_carriers(self) -> list[Carrier]:
-        demand = self._gang.demand
-        standing = dict(demand.standing)
-        floor = self._standing_ideal()
-        carriers: list[Carrier] = []
-        carried: dict[int, Linear] = {n: Linear() for n in standing}
-        for piece in self._gang.pieces:
-            region = self._pools.regions[piece.region]
-            inside, network, gpus = piece.kind.inside, piece.kind.network, piece.kind.gpus
-            if self._gang.number in region.specials:
-                inside, network = piece.kind.beside[region.specials.index(self._gang.number)]
-                gpus += standing[region.nodes[0]].count
-                carried[region.nodes[0]].add(piece.variable)
-            carriers.append(
-                self._carrier(
-                    piece.variable, region.nodes[0], inside, network, floor,
-                    whole=gpus == demand.total_gpus,
-                )
-            )
-        for n, chosen in standing.items():
-            untouched = self._gang.admit
-            if carried[n].terms:
-                untouched = self._program.boolean()
-                self._program.equal(carried[n].add(untouched).add(self._gang.admit, -1))
-            node = self._instance.cluster.nodes[n]
-            carriers.append(
-                self._carrier(
-                    untouched, n, set_inside_MBps(node, chosen), network_MBps(node, chosen), floor,
-                    whole=chosen.count == demand.total_gpus,
-                )
-            )
-        return carriers
-
-    def _standing_ideal(self) -> Fraction | None:
-        nodes = self._instance.cluster.nodes
-        models = tuple(m for n, _ in self._gang.demand.standing if (m := nodes[n].model))
-        return ideal_MBps(models, self._gang.demand.total_gpus) if models else None
-
-    def _carrier(
-        self, variable: int, n: int, inside: Fraction | None, network: Fraction | None,
-        floor: Fraction | None, *, whole: bool,
-    ) -> Carrier:
-        cluster = self._instance.cluster
-        model = cluster.nodes[n].model
-        assert model is not None
-        ideal = ideal_MBps((model,), self._gang.demand.total_gpus)
-        group = None
-        level = next((i for i, spec in enumerate(cluster.levels) if spec.nvlink), None)
-        if model.nvlink_domain_nodes > 1 and level is not None:
-            group = cluster.domain_of[level][n]
-        return Carrier(
-            variable, self._program.upper[variable], inside, network or Fraction(0),
-            ideal if floor is None else min(ideal, floor), group,
-            fabric_MBps(model) if group is not None else None, whole, model.switched,
-        )
 
     def _domain_wholes(self) -> dict[int, tuple[int, Fraction]]:
         """For each NVLink domain: a boolean, 1 only if all GPUs are on its servers, and its rate."""

@@ -25,7 +25,8 @@ def add(
 ) -> None:
     """``pooled``: pieces that belong to no single gang (the admission program)."""
     placed: dict[tuple[int, SetType], Linear] = {}
-    owned = [owner.pieces for owner in (*variables.gangs, *variables.groups)]
+    owned = [gang.pieces for gang in variables.gangs]
+    owned += [group.pieces for group in variables.groups]
     for pieces in (*owned, *pooled):
         for piece in pieces:
             placed.setdefault((piece.region, piece.kind), Linear()).add(piece.variable)
@@ -33,22 +34,28 @@ def add(
         if flow.sets:
             _disjoint_sets(program, flow, placed, region.number)
             continue
-        balance = {state: Linear({rest: -1}) for state, rest in flow.rests.items()}
-        carved: dict[SetType, Linear] = {}
-        for arc, variable in flow.arcs:
-            balance[arc.source].add(variable, -1)
-            balance[arc.target].add(variable, 1)
-            carved.setdefault(arc.kind, Linear()).add(variable)
-        for state, expression in balance.items():
-            program.equal(expression, -flow.starts.get(state, 0))
-        for kind, expression in carved.items():
-            total = placed.get((region.number, kind), Linear())
-            program.equal(expression.add_linear(total, -1))
+        _flow(program, flow, placed, region.number)
     for gang in variables.gangs:
         for number in gang.gpu_regions:
             own = [p.variable for p in gang.pieces if p.region == number]
             if len(own) > 1:
                 program.at_most(Linear().add_all(own), len(pools.regions[number].nodes))
+
+
+def _flow(
+    program: Program, flow: RegionFlow, placed: dict[tuple[int, SetType], Linear], number: int
+) -> None:
+    balance = {state: Linear({rest: -1}) for state, rest in flow.rests.items()}
+    carved: dict[SetType, Linear] = {}
+    for arc, variable in flow.arcs:
+        balance[arc.source].add(variable, -1)
+        balance[arc.target].add(variable, 1)
+        carved.setdefault(arc.kind, Linear()).add(variable)
+    for state, expression in balance.items():
+        program.equal(expression, -flow.starts.get(state, 0))
+    for kind, expression in carved.items():
+        total = placed.get((number, kind), Linear())
+        program.equal(expression.add_linear(total, -1))
 
 
 def _disjoint_sets(

@@ -7,7 +7,7 @@ Nodes where no admissible set of pods can reach a limit are not tight and need n
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from models.occupancy import PODS, Room
 from models.placement.demands import RoleDemand
@@ -29,33 +29,33 @@ def add(
     }
     resources = sorted({resource for _, resource in rows})
 
-    def load(number: int, variable: int, role: RoleDemand, pods: int) -> None:
+    for number, variable, role, pods in _loads(variables, pooled):
         for resource in resources:
             if (number, resource) in rows:
                 rows[number, resource].add(variable, _request(role, resource) * pods)
-
-    for pool in pooled:
-        for piece in pool.pieces:
-            if piece.region in tight:
-                load(piece.region, piece.variable, pool.role, 1)
-    for group in variables.groups:
-        for piece in group.pieces:
-            if piece.region in tight:
-                for role in group.demands[0].roles:
-                    load(piece.region, piece.variable, role, role.count)
-    for gang in variables.gangs:
-        roles = gang.demand.gpu_roles
-        for piece in gang.pieces:
-            if piece.region in tight:
-                for role, pods in zip(roles, piece.pods, strict=True):
-                    load(piece.region, piece.variable, role, pods)
-        for (position, number), variable in gang.zeros.items():
-            if number in tight:
-                load(number, variable, gang.demand.zero_roles[position], 1)
     for (number, resource), expression in rows.items():
         left = rooms[tight[number]].left_of(resource)
         assert left is not None
         program.at_most(expression, max(0, left))
+
+
+def _loads(
+    variables: Variables, pooled: Sequence[PodPool]
+) -> Iterator[tuple[int, int, RoleDemand, int]]:
+    """(region, variable, role, pods of it a unit of the variable) of all that may land on tight nodes."""
+    for pool in pooled:
+        for piece in pool.pieces:
+            yield piece.region, piece.variable, pool.role, 1
+    for group in variables.groups:
+        for piece in group.pieces:
+            for role in group.demands[0].roles:
+                yield piece.region, piece.variable, role, role.count
+    for gang in variables.gangs:
+        for piece in gang.pieces:
+            for role, pods in zip(gang.demand.gpu_roles, piece.pods, strict=True):
+                yield piece.region, piece.variable, role, pods
+        for (position, number), variable in gang.zeros.items():
+            yield number, variable, gang.demand.zero_roles[position], 1
 
 
 def _request(role: RoleDemand, resource: str) -> int:

@@ -15,8 +15,8 @@ from models.gang import Role
 from models.instance import Instance
 from models.placement.demands import RoleDemand
 from models.placement.program import Linear, Program
-from models.placement.rules.topology import Topology
 from models.placement.regions import Pools
+from models.placement.rules.topology import Topology
 from models.placement.variables import GangVariables
 
 Placed = Callable[[list[int]], Linear]
@@ -65,7 +65,8 @@ def _domains(
     role: RoleDemand, spec: Role, placed: Placed,
 ) -> None:
     level = spec.slice_level
-    assert level is not None and spec.slice_size is not None
+    assert level is not None
+    assert spec.slice_size is not None
     by_domain = topology.regions_by_domain(level)
     if role.groups:
         _told_apart(program, instance, pools, gang, role, level, by_domain, placed)

@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import Enum
+from pathlib import Path
 from typing import TypeVar
 
 from models.placement.program import Linear
@@ -97,7 +98,7 @@ class _Hush:
             if self._depth == 0:
                 sys.stdout.flush()
                 self._kept = os.dup(1)
-                with open(os.devnull, "wb") as nowhere:
+                with Path(os.devnull).open("wb") as nowhere:
                     os.dup2(nowhere.fileno(), 1)
             self._depth += 1
 

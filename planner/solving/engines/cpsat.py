@@ -1,7 +1,7 @@
 """CP-SAT: exact integer arithmetic; its bounds are proofs.
 
 Promises: ortools is imported when first used; every call has a deterministic and a clock limit; same
-program, seed and effort, same answer. Called by ``search``.
+program, seed and effort, same answer. Called by ``portfolio`` and ``reasons``.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from models.placement.program import UNBOUNDED, Linear, Program
+from models.placement.program import UNBOUNDED, Program
 from planner.solving.budget import Budget
 from planner.solving.engines.common import Answer, Goal, Status, run_interruptible
 
@@ -55,10 +55,10 @@ def _export(
     if known_bound is not None:
         limits = (-UNBOUNDED, known_bound) if goal.maximize else (known_bound, UNBOUNDED)
         keep.append((goal.objective, *limits))
-    for expression, low, high in keep:
+    for expression, least, most in keep:
         terms = [(v, c) for v, c in expression.terms.items() if c]
-        low = low if low == -UNBOUNDED else low - expression.constant
-        high = high if high == UNBOUNDED else high - expression.constant
+        low = least if least == -UNBOUNDED else least - expression.constant
+        high = most if most == UNBOUNDED else most - expression.constant
         _row(proto, [v for v, _ in terms], [c for _, c in terms], low, high)
     sign = -1 if goal.maximize else 1
     for variable, coefficient in goal.objective.terms.items():

@@ -3,12 +3,12 @@
 For any multipliers y of the rows lo <= Ax <= hi, every feasible x of a maximisation has
 c x <= sum over rows of (y > 0 ? y hi : y lo) + sum over j of max over x_j of (c - yA)_j x_j.
 GLOP's duals are rounded to rationals and that sum is taken in integers: a proof, whatever the LP's
-tolerances. Called by ``search``.
+tolerances. Called by ``portfolio`` and ``search``.
 """
 
 from __future__ import annotations
 
-import datetime
+import datetime as dt
 from dataclasses import dataclass
 
 from models.placement.program import UNBOUNDED, Program, Row
@@ -33,7 +33,7 @@ def relax(program: Program, goal: Goal, budget: Budget, *, seconds: float) -> Re
     from ortools.math_opt.python import mathopt
 
     model = mathopt.Model.from_model_proto(model_proto(program, goal, integer=False))
-    limit = datetime.timedelta(seconds=max(0.05, min(seconds, budget.seconds_left())))
+    limit = dt.timedelta(seconds=max(0.05, min(seconds, budget.seconds_left())))
     result = run_interruptible(
         budget,
         lambda: mathopt.solve(
@@ -43,6 +43,7 @@ def relax(program: Program, goal: Goal, budget: Budget, *, seconds: float) -> Re
     trivial = program.bound_above if goal.maximize else program.bound_below
     if result is None or not result.has_dual_feasible_solution():
         return Relaxed(trivial(goal.objective))
+    budget.clocked |= result.termination.limit == mathopt.Limit.TIME
     rows = rows_of(program, goal)
     budget.spend((result.solve_stats.simplex_iterations + 10) * len(rows) / 5e7)
     duals = result.dual_values()

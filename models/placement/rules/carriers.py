@@ -1,0 +1,106 @@
+"""Servers that may carry a gang's GPUs, with the rates they then have: the terms of the bandwidth rule.
+
+A piece on a server where the gang already stands is priced together with the standing GPUs; a standing
+server that gets nothing more is a carrier of its own: sum of its pieces + untouched == admit.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+
+from models.instance import Instance
+from models.placement.packing import network_MBps
+from models.placement.program import Linear, Program
+from models.placement.regions import Pools
+from models.placement.variables import GangVariables
+from models.pricing import fabric_MBps, ideal_MBps, set_inside_MBps
+
+
+@dataclass(frozen=True, slots=True)
+class Carrier:
+    """A server in use if ``variable`` is not 0: its rates with the gang's GPUs on it.
+
+    ``most``: upper bound of the variable. ``group``: its NVLink domain, None outside any.
+    """
+
+    variable: int
+    most: int
+    inside: Fraction | None
+    network: Fraction
+    ideal: Fraction
+    group: int | None
+    fabric: Fraction | None
+    whole: bool
+    switched: bool
+
+    def spread_MBps(self, over: Fraction) -> Fraction:
+        limit = self.network / over
+        return limit if self.inside is None else min(limit, self.inside)
+
+
+def carriers_of(
+    program: Program, instance: Instance, pools: Pools, gang: GangVariables
+) -> list[Carrier]:
+    """Every server that may carry GPUs of the gang, and those that already do.
+
+    Raises UnknownRate where a link rate or NIC speed that the ideal needs is not known.
+    """
+    demand = gang.demand
+    standing = dict(demand.standing)
+    floor = _standing_ideal(instance, gang)
+    carriers: list[Carrier] = []
+    carried: dict[int, Linear] = {n: Linear() for n in standing}
+    for piece in gang.pieces:
+        region = pools.regions[piece.region]
+        inside, network, gpus = piece.kind.inside, piece.kind.network, piece.kind.gpus
+        if gang.number in region.specials:
+            inside, network = piece.kind.beside[region.specials.index(gang.number)]
+            gpus += standing[region.nodes[0]].count
+            carried[region.nodes[0]].add(piece.variable)
+        carriers.append(
+            _carrier(
+                program, instance, gang,
+                piece.variable, region.nodes[0], inside, network, floor,
+                whole=gpus == demand.total_gpus,
+            )
+        )
+    for n, chosen in standing.items():
+        untouched = gang.admit
+        if carried[n].terms:
+            untouched = program.boolean()
+            program.equal(carried[n].add(untouched).add(gang.admit, -1))
+        node = instance.cluster.nodes[n]
+        carriers.append(
+            _carrier(
+                program, instance, gang,
+                untouched, n, set_inside_MBps(node, chosen), network_MBps(node, chosen), floor,
+                whole=chosen.count == demand.total_gpus,
+            )
+        )
+    return carriers
+
+
+def _standing_ideal(instance: Instance, gang: GangVariables) -> Fraction | None:
+    nodes = instance.cluster.nodes
+    models = tuple(m for n, _ in gang.demand.standing if (m := nodes[n].model))
+    return ideal_MBps(models, gang.demand.total_gpus) if models else None
+
+
+def _carrier(
+    program: Program, instance: Instance, gang: GangVariables, variable: int, n: int,
+    inside: Fraction | None, network: Fraction | None, floor: Fraction | None, *, whole: bool,
+) -> Carrier:
+    cluster = instance.cluster
+    model = cluster.nodes[n].model
+    assert model is not None
+    ideal = ideal_MBps((model,), gang.demand.total_gpus)
+    group = None
+    level = next((i for i, spec in enumerate(cluster.levels) if spec.nvlink), None)
+    if model.nvlink_domain_nodes > 1 and level is not None:
+        group = cluster.domain_of[level][n]
+    return Carrier(
+        variable, program.upper[variable], inside, network or Fraction(0),
+        ideal if floor is None else min(ideal, floor), group,
+        fabric_MBps(model) if group is not None else None, whole, model.switched,
+    )
