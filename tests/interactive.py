@@ -17,6 +17,13 @@ from pathlib import Path
 from typing import IO
 
 ROOT = Path(__file__).parent.parent
+HEARING = """
+import signal
+signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGTERM, signal.SIG_DFL)
+"""
+"""A job in the background of a script starts deaf to Ctrl-C, and its children with it: the tests may be
+run so, the program they start hears."""
 MAIN = "import sys; sys.argv[0] = 'gangplan'; from planner.cli import main; main()"
 PATIENT = """
 import sys, threading
@@ -52,7 +59,7 @@ def started(
 ) -> Iterator[subprocess.Popen[str]]:
     """The program as a process, off a terminal; whatever happens, it is gone afterwards."""
     process = subprocess.Popen(
-        [sys.executable, "-c", before + MAIN, *arguments],
+        [sys.executable, "-c", HEARING + before + MAIN, *arguments],
         cwd=cwd,
         env=environment(),
         stdin=subprocess.DEVNULL,

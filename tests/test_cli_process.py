@@ -119,6 +119,19 @@ def test_a_second_signal_does_not_wait(folder: Path) -> None:
     assert not (folder / "saved.json").exists()
 
 
+def test_a_signal_that_the_caller_ignores_stays_ignored(folder: Path) -> None:
+    deaf = "signal.signal(signal.SIGINT, signal.SIG_IGN)\n" + PATIENT
+    with started("plan", "in.yaml", "--out", "saved.json", before=deaf, cwd=folder) as process:
+        wait_for(process, "searching")
+        process.send_signal(signal.SIGINT)
+        time.sleep(0.5)
+        # Were the first heard, this second one would end the process with nothing saved.
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=30)
+    assert process.returncode == 143
+    assert (folder / "saved.json").exists()
+
+
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
 def test_a_signal_before_the_search_saves_nothing(
     number: signal.Signals, code: int, folder: Path
