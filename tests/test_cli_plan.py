@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,10 @@ import pytest
 from conftest import RunCli
 
 from models.checking import Violation
+from models.instance import Instance
+from models.solution import Solution
 from planner.errors import Fault, NoPlanError
+from planner.solving import solve
 
 EPOCH = {"SOURCE_DATE_EPOCH": "1795248000"}
 
@@ -125,6 +129,35 @@ def test_limits_of_the_command_line_are_stated_in_the_plan(small: str, cli: RunC
         "seed": 5,
     }
     assert plan["status"]["search"]["seed"] == 5
+
+
+def test_the_next_command_plans_the_same_again(
+    small: str, cli: RunCli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path("my policy.yaml").write_text(
+        "apiVersion: gangplan.dev/v1alpha1\nkind: Policy\n"
+        "spec: {objectives: [{name: admission}], solve: {budget: 400000}}\n",
+        encoding="utf-8",
+    )
+    given = "--require pair --time-limit 1m --seed 5"
+    options = ["--policy", "my policy.yaml", *given.split()]
+    again = f"gangplan plan small.yaml --policy 'my policy.yaml' {given.replace('1m', '60s')}"
+    said = cli("plan", small, *options).err.splitlines()[-1]
+    assert said == f"next: {again} --out plan.json   (to keep this plan)"
+
+    def unproven(instance: Instance, **_: object) -> Solution:
+        found = solve(instance)
+        tiers = tuple(
+            replace(tier, bound=tier.best + (tier.sense == "max")) for tier in found.tiers
+        )
+        return replace(found, tiers=tiers, stopped_by="budget")
+
+    monkeypatch.setattr("planner.solving.solve", unproven)
+    said = cli("plan", small, *options, "--out", "p.json").err.splitlines()[-1]
+    # Four times 400,000 is more than may be asked for.
+    assert said == f"next: {again} --budget 1000000 --out p.json   (to close the gap)"
+    said = cli("plan", small, "--budget", "1000000", "--out", "p.json").err.splitlines()[-1]
+    assert said == "next: gangplan verify p.json"
 
 
 def test_a_policy_file_replaces_the_policy_of_the_input(small: str, cli: RunCli) -> None:

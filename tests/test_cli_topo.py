@@ -88,3 +88,23 @@ def test_a_name_that_finds_nothing_is_66_with_a_guess(cli: RunCli) -> None:
     assert "hint: did you mean DGX H100?" in result.err
     assert cli("topo", "nope.yaml").code == 66
     assert "the catalogue has" in cli("topo", "zzzzzz").err
+
+
+@pytest.mark.parametrize(
+    ("part", "models"),
+    [
+        ("MI300X", "AMD MI300X 8-GPU"),
+        ("dgx1", "DGX-1 P100 or DGX-1 V100"),
+        ("gb300", "GB300 NVL72 compute tray (Azure ND128isr_GB300_v6)"),
+        ("Redstone", "HGX A100 Redstone"),
+    ],
+)
+def test_the_telling_part_of_a_name_finds_the_models_that_hold_it(
+    part: str, models: str, cli: RunCli
+) -> None:
+    assert f"hint: did you mean {models}?\n" in cli("topo", part).err
+    node = f"spec: {{nodes: [{{name: n, model: {part}}}]}}\n"
+    head = "apiVersion: gangplan.dev/v1alpha1\nkind: Cluster\nmetadata: {name: c}\n"
+    said = cli("validate", "-", stdin=(head + node).encode()).err
+    quoted = models.replace(" or ", "' or '")
+    assert f"hint: did you mean '{quoted}'?\n" in said

@@ -183,8 +183,8 @@ def test_unreadable_paths_are_66(tmp_path: Path) -> None:
         read(["a\0b"])
     with pytest.raises(MissingPathError):
         read(["x" * 5000])
-    with pytest.raises(MissingPathError):
-        read(["-"])  # no standard input
+    with pytest.raises(MissingPathError, match="standard input"):
+        read(["-"])
 
 
 def test_errors_are_gathered_over_all_files_sorted_and_cut_to_twenty(tmp_path: Path) -> None:

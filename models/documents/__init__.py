@@ -9,7 +9,7 @@ from models.documents.cluster import ClusterDocument, LevelDocument, NodeDocumen
 from models.documents.gang import GangDocument, PodDocument, RoleDocument
 from models.documents.policy import PolicyDocument
 from models.documents.server import NicDocument, ServerModelDocument
-from models.documents.suggesting import suggestion
+from models.documents.suggesting import similar, suggestion
 
 __all__ = [
     "API_VERSION",
@@ -24,5 +24,6 @@ __all__ = [
     "RoleDocument",
     "ServerModelDocument",
     "TaintDocument",
+    "similar",
     "suggestion",
 ]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from models.documents import ClusterDocument, suggestion
+from models.documents import ClusterDocument, similar, suggestion
 from models.hardware import ServerModel, slug
 from models.quantities import shown
 from planner.reading.validating import Entry
@@ -79,9 +79,14 @@ class Hardware:
     def hint(self, name: str) -> str:
         """What a name that finds nothing may have meant."""
         names = {model.name for model in self.inline.values()}
+        aliases: set[str] = set()
         if self.find is shipped:
             from models import catalogue  # as in shipped()
 
             for model in catalogue.server_models():
-                names.update((model.name, *model.aliases))
+                names.add(model.name)
+                aliases.update(model.aliases)
+        near = similar(name, names) or similar(name, aliases)
+        if near:
+            return f"did you mean {' or '.join(shown(model) for model in near)}?"
         return suggestion(name, names, "server models")

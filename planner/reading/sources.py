@@ -6,6 +6,7 @@ bounded and UTF-8; a folder gives its files in sorted order. Called by ``planner
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from collections.abc import Iterator, Sequence
@@ -120,13 +121,15 @@ def _bytes(name: str, stdin: BinaryIO | None) -> bytes:
     """At most one byte more than allowed. Raises OSError."""
     if name == "-":
         if stdin is None:
-            raise FileNotFoundError(2, "no standard input", STDIN)
+            raise FileNotFoundError(errno.ENOENT, "closed", STDIN)
         return stdin.read(MAX_BYTES + 1)
     with Path(name).open("rb") as file:
         return file.read(MAX_BYTES + 1)
 
 
 def _unreadable(name: str, error: OSError) -> Fault:
+    if name == "-":
+        return Fault("cannot read standard input: it is closed or broken", "give a file or a pipe")
     reason = error.strerror or type(error).__name__
     return Fault(f"cannot read {printable(name)}: {reason.lower()}", "check its permissions")
 

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from planner.showing.planview import PlanView
 
 NOT_ADMITTED = 3
+MOST_BUDGET = 1_000_000
 
 
 def plan(
@@ -53,7 +54,11 @@ def plan(
     budget: Annotated[
         int | None,
         typer.Option(
-            "--budget", min=1, max=1_000_000, metavar="N", help="Search effort; keeps plans equal."
+            "--budget",
+            min=1,
+            max=MOST_BUDGET,
+            metavar="N",
+            help="Search effort; keeps plans equal.",
         ),
     ] = None,
     time_limit: Annotated[
@@ -116,18 +121,34 @@ def _report(console: Console, wish: Wish, planned: Planned, view: PlanView) -> N
             )
     if planned.signal_exit is not None:
         console.say("interrupted: this is the best plan found until then, checked")
-    again = f"{console.program} plan {shlex.join(wish.paths)}"
     saved = None if wish.out is None else shlex.quote(str(wish.out))
     keep = "" if saved is None else f" --out {saved}"
     if saved is not None:
         console.say(f"saved {saved}")
-    if view.status.search.stopped_by == "budget" and view.status.outcome != "optimal":
-        spent = planned.document["instance"]["policy"]["spec"]["solve"]["budget"]
-        console.next(f"{again}{keep} --budget {4 * spent}   (to close the gap)")
+    spent = planned.document["instance"]["policy"]["spec"]["solve"]["budget"]
+    ran_out = view.status.search.stopped_by == "budget" and view.status.outcome != "optimal"
+    if ran_out and spent < MOST_BUDGET:
+        more = _again(console, wish, budget=min(4 * spent, MOST_BUDGET))
+        console.next(f"{more}{keep}   (to close the gap)")
     elif saved is None:
+        again = _again(console, wish, budget=wish.budget)
         console.next(f"{again} --out plan.json   (to keep this plan)")
     else:
         console.next(f"{console.program} verify {saved}")
+
+
+def _again(console: Console, wish: Wish, *, budget: int | None) -> str:
+    """The same command, with all that decides the plan; without --out."""
+    given = (
+        ("--policy", wish.policy),
+        *(("--require", name) for name in wish.require),
+        ("--time-limit", None if wish.time_limit_s is None else f"{wish.time_limit_s}s"),
+        ("--seed", wish.seed),
+        ("--workers", wish.workers),
+        ("--budget", budget),
+    )
+    options = [word for name, value in given if value is not None for word in (name, str(value))]
+    return f"{console.program} plan {shlex.join([*wish.paths, *options])}"
 
 
 def _summary(console: Console, planned: Planned, view: PlanView, code: int) -> None:

@@ -5,7 +5,6 @@ Promises: no solver is loaded. A name is looked up in the catalogue, a path is r
 
 from __future__ import annotations
 
-import difflib
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, BinaryIO
 
@@ -59,8 +58,10 @@ def _find(name: str, stdin: BinaryIO | None) -> tuple[ServerModel, ...]:
         from planner.model_files import read_models
 
         return read_models(name, stdin)
-    names = sorted(model.name for model in catalogue.server_models())
-    lower = {known.lower(): known for known in names}
-    close = difflib.get_close_matches(name.lower(), lower, n=1, cutoff=0.5)
-    hint = f"did you mean {lower[close[0]]}?" if close else f"the catalogue has {'; '.join(names)}"
+    from models.documents import similar
+
+    models = catalogue.server_models()
+    names = sorted(model.name for model in models)
+    near = similar(name, names) or similar(name, (a for model in models for a in model.aliases))
+    hint = f"did you mean {' or '.join(near)}?" if near else f"the catalogue has {'; '.join(names)}"
     raise MissingPathError(Fault(f"no server model and no file is named {name}", hint))
