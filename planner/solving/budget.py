@@ -42,15 +42,13 @@ class Budget:
         self.effort += effort
 
     def exhausted(self) -> bool:
-        """Whether nothing more may be started; notes the reason the first time."""
-        if self.stopped_by in ("signal", "time"):
-            return True
+        """Whether nothing more may be started; notes why."""
         if self.stop.is_set():
             self.stopped_by = "signal"
         elif self.seconds_left() <= 0:
             self.stopped_by = "time"
         elif self.effort_left() <= SMALLEST:
-            self.stopped_by = "budget"
+            self.stopped_by = "time" if self.clocked else "budget"
         else:
             return False
         return True

@@ -29,19 +29,29 @@ SIZES = ((2, 6), (2, 6), (3, 8), (4, 11), (5, 14))
 """(innermost domains opened, gangs freed) of a step, drawn at random: small steps are twenty times
 cheaper, large ones find what small ones cannot (512 nodes, 30 s: 396 steps against 83)."""
 
+MESH_SIZE = (2, 3)
+"""The same where GPU sets matter: a mesh server has up to 255 of them."""
+
+MESH_NODES = 4
+"""Mesh servers opened in one step beside those the freed gangs use."""
+
 STEP_EFFORT = 0.02
 """Effort noted for every step beside the engines' own: building the program."""
 
 
-def improve(ledger: Ledger, budget: Budget, progress: Progress) -> None:
-    """Better the incumbent's open tiers until the share of the budget or the patience is used up."""
+def improve(
+    ledger: Ledger, budget: Budget, progress: Progress, part: float = SHARE_OF_BUDGET
+) -> None:
+    """Better the incumbent's open tiers until that part of the budget or the patience is used up."""
     rng = random.Random(ledger.instance.policy.solve.seed)  # noqa: S311  # a search, not a secret
-    effort = budget.effort + budget.effort_left() * SHARE_OF_BUDGET
-    seconds = budget.seconds_left() * (1 - SHARE_OF_BUDGET)
+    effort = budget.effort + budget.effort_left() * part
+    seconds = budget.seconds_left() * (1 - part)
     base = base_decisions(ledger.instance)
     idle = step = 0
     while idle < PATIENCE and budget.effort < effort and not budget.exhausted():
         if budget.seconds_left() < seconds:
+            budget.clocked = True
+            budget.cut()
             break
         freed, nodes = _neighbourhood(ledger, base, rng, step)
         step += 1
@@ -70,8 +80,9 @@ def _try(
     """The best placement found of the freed gangs with everything else fixed, as a whole plan."""
     decisions = ledger.incumbent.decisions
     without = tuple(base[i] if i in freed else d for i, d in enumerate(decisions))
+    meshed = any(_meshed(ledger.instance, n) for n in nodes)
     part = formulate(
-        ledger.instance, base=without, only=freed, within=nodes, split=False, cache=ledger.cache
+        ledger.instance, base=without, only=freed, within=nodes, split=meshed, cache=ledger.cache
     )
     for owner in part.variables.gangs:
         part.program.fix(owner.admit, 1)
@@ -95,6 +106,8 @@ def _neighbourhood(
     of = instance.cluster.domain_of[level]
     first = _loser(ledger, placed, rng, step)
     domains, gangs = rng.choice(SIZES)
+    if any(_meshed(instance, p.node) for p in decisions[first].pods):
+        domains, gangs = MESH_SIZE
     opened = set(sorted({of[p.node] for p in decisions[first].pods})[:domains])
     opened |= set(_company(instance, of[decisions[first].pods[0].node], level, rng, domains - 1))
     freed = [first]
@@ -102,8 +115,15 @@ def _neighbourhood(
     rng.shuffle(others)
     freed += others[: gangs - 1]
     nodes = {n for n, domain in enumerate(of) if domain in opened}
+    meshed = [n for n in sorted(nodes) if _meshed(instance, n)]
+    nodes -= set(meshed) - set(rng.sample(meshed, min(MESH_NODES, len(meshed))))
     nodes |= {p.node for i in freed for p in decisions[i].pods}
     return frozenset(freed), frozenset(nodes)
+
+
+def _meshed(instance: Instance, n: int) -> bool:
+    model = instance.cluster.nodes[n].model
+    return model is not None and not model.switched
 
 
 def _company(

@@ -114,6 +114,20 @@ class Ledger:
         self.best[self.closed] = self.incumbent.values[self.closed]
         self.closed += 1
 
+    def reopen(self, first: int) -> None:
+        """Open the tiers from ``first`` on again, to better the plan.
+
+        Their bounds stay: earlier tiers can only rise, so fewer plans keep them than when it was proven.
+        """
+        self.closed = min(self.closed, first)
+
+    def gap(self) -> int | None:
+        """The first tier whose bound the incumbent does not meet; None if all are proven."""
+        for position in range(len(self.tiers)):
+            if self.bounds[position] != self._stated(position):
+                return position
+        return None
+
     def required(self, position: int) -> int:
         """What later tiers must keep: ceil(v - t|v|), or floor(v + t|v|) where less is better."""
         tier, best = self.tiers[position], self._stated(position)

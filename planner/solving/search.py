@@ -13,12 +13,15 @@ from models.evaluating import Tier
 from models.placement.program import UNBOUNDED, Linear, Program
 from models.solution import GangDecision
 from planner.solving.budget import Budget
-from planner.solving.chunks import Chunk, next_chunk
+from planner.solving.chunks import FUSED, Chunk, next_chunk
 from planner.solving.engines.common import Answer, Goal, Status
-from planner.solving.engines.portfolio import attack, beyond, glance
+from planner.solving.engines.portfolio import CLOCK_SHARE, attack, beyond, glance
 from planner.solving.engines.relaxation import relax
 from planner.solving.ledger import Ledger
 from planner.solving.progress import Progress
+
+ADMISSION_SHARE = 0.35
+"""Part of the time and effort left that one goal about admission may take."""
 
 
 class Problem(Protocol):
@@ -115,7 +118,7 @@ class Search:
         answer = attack(
             self._problem.program, goal, self._budget, self._effort(chunk),
             incumbent=chunk.value([ledger.incumbent.values[m.position] for m in chunk.members]),
-            hint=self._hint(), improved=improved,
+            share=self._share(chunk), hint=self._hint(), improved=improved,
         )
         self._take(chunk, answer)
         if answer.status not in (Status.OPTIMAL, Status.INFEASIBLE):
@@ -147,6 +150,11 @@ class Search:
     def _hint(self) -> tuple[int, ...]:
         assignment = self._ledger.incumbent.assignment
         return assignment if len(assignment) == len(self._problem.program.lower) else ()
+
+    def _share(self, chunk: Chunk) -> float:
+        """Which gangs start matters most, and everything after it hangs on it."""
+        first = self._ledger.tiers[chunk.members[0].position]
+        return ADMISSION_SHARE if first.family in FUSED else CLOCK_SHARE
 
     def _effort(self, chunk: Chunk) -> float:
         """Half of what is left for each solve but the last."""

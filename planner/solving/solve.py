@@ -61,12 +61,25 @@ def solve(
         Search(
             formulation, ledger, budget, tell, len(ledger.tiers), relaxing=size >= IMPROVED
         ).run()
+    if pooled is not None and size < IMPROVED:
+        _second_look(ledger, budget, tell)
     decisions = with_reasons(instance, ledger.incumbent.decisions, budget)
     return Solution(
         decisions, ledger.results(), budget.stopped_by,
         f"OR-Tools {version('ortools')} (CP-SAT, HiGHS, GLOP)", budget.effort,
         notes_of(instance, decisions, exact=exact),
     )
+
+
+def _second_look(ledger: Ledger, budget: Budget, progress: Progress) -> None:
+    """Where the search left gaps, spend what is left of the budget on neighbourhoods."""
+    first = ledger.gap()
+    if first is None or budget.exhausted() or any(tier.tolerance for tier in ledger.tiers):
+        return
+    ledger.reopen(max(first, admission_tiers(ledger.tiers)))
+    improve(ledger, budget, progress, part=1.0)
+    while ledger.closed < len(ledger.tiers):
+        ledger.close()
 
 
 def admission_tiers(tiers: tuple[Tier, ...]) -> int:

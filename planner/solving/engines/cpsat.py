@@ -17,6 +17,13 @@ if TYPE_CHECKING:
     from ortools.sat.python import cp_model
 
 
+CLOCK_PER_EFFORT = 10.0
+"""Seconds a unit of effort may take before the clock ends a call: a guard, about a second is usual."""
+
+NEARLY = 0.99
+"""Part of its effort a call has used when the effort, not the clock, ended it."""
+
+
 def solve_exactly(
     program: Program, goal: Goal, budget: Budget, effort: float, *,
     hint: Sequence[int | None] = (), known_bound: int | None = None,
@@ -35,12 +42,14 @@ def solve_exactly(
     solver.parameters.interleave_search = limits.workers > 1
     solver.parameters.random_seed = limits.seed % (1 << 31)
     solver.parameters.max_deterministic_time = effort
-    solver.parameters.max_time_in_seconds = max(0.05, budget.seconds_left())
+    solver.parameters.max_time_in_seconds = max(0.05, min(budget.seconds_left(), CLOCK_PER_EFFORT * effort))
     status = _run(solver, model, budget, improved)
     if status is None:
         limit = program.bound_above if goal.maximize else program.bound_below
         return Answer(Status.UNKNOWN, (), limit(goal.objective), exact=True)
     budget.spend(solver.response_proto.deterministic_time)
+    short = solver.response_proto.deterministic_time < effort * NEARLY
+    budget.clocked |= status in (cp_model.FEASIBLE, cp_model.UNKNOWN) and short
     return _answer(cp_model, solver, status, program, goal)
 
 

@@ -31,13 +31,17 @@ GLANCE_NODES = 40
 
 GLANCE_S = 20.0
 
+CLOCK_SHARE = 0.15
+"""Part of the time (and of the effort) left that each engine may spend on one goal, unless told."""
+
 NODES = 20000
 """Branch-and-bound nodes HiGHS gets for one goal."""
 
 
 def attack(
     program: Program, goal: Goal, budget: Budget, effort: float, *, incumbent: int,
-    hint: Sequence[int] = (), improved: Callable[[int, int], None] | None = None,
+    share: float = CLOCK_SHARE, hint: Sequence[int] = (),
+    improved: Callable[[int, int], None] | None = None,
 ) -> Answer:
     """Something better than ``incumbent``, the objective's value so far, or the word that there is none.
 
@@ -48,22 +52,22 @@ def attack(
         answer = solve_exactly(program, goal, budget, quick, hint=hint, improved=improved)
         if answer.status in (Status.OPTIMAL, Status.INFEASIBLE) or budget.exhausted():
             return answer
-    relaxed = relax(program, goal, budget, seconds=budget.seconds_left() / 4)
+    relaxed = relax(program, goal, budget, seconds=budget.seconds_left() * share)
     sign = 1 if goal.maximize else -1
     if sign * relaxed.bound <= sign * incumbent:
         return Answer(Status.INFEASIBLE, (), incumbent, exact=True)
     better = beyond(goal, incumbent)
     answer = solve_by_branching(
-        program, better, budget, nodes=NODES, seconds=budget.seconds_left() / 2, hint=hint
+        program, better, budget, nodes=NODES, seconds=budget.seconds_left() * share, hint=hint
     )
     if answer.status in (Status.OPTIMAL, Status.INFEASIBLE):
         return confirm(program, goal, budget, answer, relaxed.bound, incumbent)
     answer = replace(answer, bound=sign * min(sign * answer.bound, sign * relaxed.bound))
     if budget.exhausted():
         return answer
-    left = min(effort, budget.effort_left())
     exact = solve_exactly(
-        program, better, budget, left, hint=answer.values or hint, improved=improved
+        program, better, budget, min(effort, budget.effort_left() * share),
+        hint=answer.values or hint, improved=improved,
     )
     return _better(goal, answer, exact)
 
