@@ -82,7 +82,8 @@ def test_what_is_no_plan_is_65_with_its_place(
     for verb in ("show", "verify"):
         result = cli(verb, plan_file)
         assert (result.code, result.out) == (65, "")
-        first, where = result.err.splitlines()[:2]
+        first, where, hint = result.err.splitlines()
+        assert hint.startswith("hint: ")
         assert first.startswith("error: ")
         assert said in first
         assert where == f"  --> {place}"
@@ -98,26 +99,26 @@ def broken(change: Callable[[dict[str, Any]], object]) -> bytes:
     ("content", "said"),
     [
         (broken(lambda p: p.pop("spec")), "spec: field required"),
-        (broken(lambda p: p["spec"].update(gangs={})), "spec.gangs: input should be a valid array"),
+        (broken(lambda p: p["spec"].update(gangs={})), "spec.gangs: it should be a list"),
         (
             broken(lambda p: p["spec"]["gangs"][1]["pods"][0].update(gpus=["0"])),
-            "spec.gangs[1].pods[0].gpus[0]: input should be a valid integer",
+            "spec.gangs[1].pods[0].gpus[0]: it should be a valid integer",
         ),
         (
             broken(lambda p: p["spec"]["gangs"][0].update(decision="maybe")),
-            "spec.gangs[0].decision: input should be",
+            "spec.gangs[0].decision: it should be",
         ),
         (
             broken(lambda p: p["status"]["objectives"][0].update(gap=float("nan"))),
-            "status.objectives[0].gap: input should be a finite number",
+            "status.objectives[0].gap: it should be a finite number",
         ),
         (
             broken(lambda p: p["status"]["objectives"][0].update(value=float("nan"))),
-            "status.objectives[0].value: input should be",
+            "status.objectives[0].value: it should be",
         ),
         (
             broken(lambda p: p["instance"]["cluster"]["spec"].update(nodes="all")),
-            "instance.cluster.spec.nodes: input should be a valid array",
+            "instance.cluster.spec.nodes: it should be a list",
         ),
     ],
 )

@@ -11,6 +11,7 @@ from models.quantities import shown
 
 _LISTED = 8
 _SIMILAR = 3
+_TELLING = 2  # letters and digits: T4 is a name
 
 
 def suggestion(word: str, known: Iterable[str], called: str = "known") -> str:
@@ -38,7 +39,7 @@ def similar(word: str, known: Iterable[str]) -> list[str]:
 
     names = sorted(set(known))
     part = _squeezed(word[:100])
-    if part:
+    if len(part) >= _TELLING:
         holding = [name for name in names if part in _squeezed(name)]
         if holding:
             holding.sort(key=lambda name: (not _squeezed(name).startswith(part), len(name), name))

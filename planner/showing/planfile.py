@@ -19,6 +19,8 @@ from planner.showing.planview import PlanView, View
 MAX_PLAN_BYTES = 512 * 1024 * 1024
 """More is no plan of ours (100,000 GPUs make about 30 MB) and would only fill the memory."""
 
+_HINT = "a plan is what `plan --out FILE` writes"
+
 API_VERSION = "gangplan.dev/v1alpha1"
 
 
@@ -36,12 +38,12 @@ def read_bytes(path: str, stdin: IO[bytes] | None = None) -> bytes:
             with Path(path).open("rb") as stream:
                 content = stream.read(MAX_PLAN_BYTES + 1)
     except IsADirectoryError:
-        raise InputError(Fault("a plan is one JSON file, this is a folder", file=path)) from None
+        raise InputError(Fault("a plan is one JSON file, this is a folder", _HINT, path)) from None
     except (OSError, ValueError) as error:
         why = (error.strerror if isinstance(error, OSError) else None) or str(error)
         raise MissingPathError(Fault(f"cannot read {path}: {why}", "check the path")) from error
     if len(content) > MAX_PLAN_BYTES:
-        raise InputError(Fault(f"larger than {MAX_PLAN_BYTES >> 20} MiB: not a plan", file=path))
+        raise InputError(Fault(f"larger than {MAX_PLAN_BYTES >> 20} MiB: not a plan", _HINT, path))
     return content
 
 
@@ -64,18 +66,21 @@ def parse(content: bytes, path: str) -> dict[str, Any]:
     try:
         document = json.loads(content.decode("utf-8-sig"), parse_constant=_no_constant)
     except json.JSONDecodeError as error:
-        hint = "the file is cut short" if error.pos >= len(error.doc.rstrip()) else None
+        cut = error.doc.strip() and error.pos >= len(error.doc.rstrip())
+        hint = "the file is cut short" if cut else _HINT
         raise InputError(
             Fault(f"not JSON: {_lower(error.msg)}", hint, path, error.lineno, error.colno)
         ) from None
     except UnicodeDecodeError as error:
-        raise InputError(Fault(f"not a plan: byte {error.start} is not UTF-8", file=path)) from None
+        raise InputError(
+            Fault(f"not a plan: byte {error.start} is not UTF-8", _HINT, path)
+        ) from None
     except RecursionError:
-        raise InputError(Fault("not a plan: nested too deeply", file=path)) from None
+        raise InputError(Fault("not a plan: nested too deeply", _HINT, path)) from None
     except ValueError as error:
-        raise InputError(Fault(f"not a plan: {_lower(str(error))}", file=path)) from None
+        raise InputError(Fault(f"not a plan: {_lower(str(error))}", _HINT, path)) from None
     if not isinstance(document, dict):
-        raise InputError(Fault("not a plan: an object is expected", file=path))
+        raise InputError(Fault("not a plan: an object is expected", _HINT, path))
     _check_header(_Header(apiVersion=document.get("apiVersion"), kind=document.get("kind")), path)
     return document
 
@@ -83,8 +88,7 @@ def parse(content: bytes, path: str) -> dict[str, Any]:
 def _check_header(header: _Header, path: str) -> None:
     if header.kind != "Plan":
         said = f"kind is {_short(header.kind)}" if header.kind is not None else "it has no kind"
-        hint = "a plan is what `plan --out FILE` writes"
-        raise InputError(Fault(f"not a plan: {said}", hint, path))
+        raise InputError(Fault(f"not a plan: {said}", _HINT, path))
     if header.api_version != API_VERSION:
         raise InputError(
             Fault(
@@ -103,7 +107,10 @@ def _faults(error: ValidationError, path: str) -> list[Fault]:
             place += f"[{step}]" if isinstance(step, int) else f".{step}"
         where = f"{place.lstrip('.')}: " if place else ""
         where = where if len(where) < 200 else f"{where[:197]}...: "
-        faults.append(Fault(f"not a plan: {where}{_lower(fault['msg'])}", file=path))
+        said = _lower(fault["msg"]).replace("input should be", "it should be")
+        faults.append(
+            Fault(f"not a plan: {where}{said.replace('valid array', 'list')}", _HINT, path)
+        )
     return faults
 
 
