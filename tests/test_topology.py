@@ -47,6 +47,12 @@ def test_an_nvlink_domain_is_said() -> None:
     assert "18 such servers, 72 GPUs" in facts(model("GB200 NVL72")).plain()
 
 
+def test_links_are_called_as_their_maker_calls_them() -> None:
+    assert "\nxGMI          64,000 MB/s a link\n" in topology_text(model("AMD MI300X 8-GPU"))
+    assert "RoCE from GPU to GPU" in topology_text(model("Intel Gaudi2 8-card"))
+    assert "NVLink" not in topology_text(model("AMD MI300X 8-GPU"))
+
+
 def test_the_matrix_stands_beside_numa_switch_and_nics() -> None:
     table = links(model("DGX-1 V100"))
     assert table is not None

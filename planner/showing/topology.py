@@ -39,7 +39,7 @@ def facts(model: ServerModel) -> Table:
         ("vendor", model.vendor),
         ("GPUs", f"{model.gpus} x {model.gpu}"),
         ("fabric", _fabric(model)),
-        ("NVLink", "" if model.fabric == "pcie" else link),
+        (_link(model), "" if model.fabric == "pcie" else link),
         ("PCIe", f"{number(model.pcie_MBps)} MB/s under one switch, {sockets} between sockets"),
         ("NICs", _nic_summary(model)),
         ("NVLink domain", _domain(model)),
@@ -50,11 +50,17 @@ def facts(model: ServerModel) -> Table:
     return Table((Column("fact"), Column("value")), shown, headless=True)
 
 
+def _link(model: ServerModel) -> str:
+    """What the vendor calls the links that the matrix writes NVn."""
+    return {"AMD": "xGMI", "Intel": "RoCE"}.get(model.vendor or "", "NVLink")
+
+
 def _fabric(model: ServerModel) -> str:
+    link = _link(model)
     words = {
-        "nvswitch": "NVLink through a switch: any set of GPUs reaches the full rate",
-        "direct": "NVLink from GPU to GPU, no switch: which GPUs are chosen matters",
-        "bridges": "NVLink bridges between some GPUs: which GPUs are chosen matters",
+        "nvswitch": f"{link} through a switch: any set of GPUs reaches the full rate",
+        "direct": f"{link} from GPU to GPU, no switch: which GPUs are chosen matters",
+        "bridges": f"{link} bridges between some GPUs: which GPUs are chosen matters",
         "pcie": "PCIe only",
     }
     return words[model.fabric]
