@@ -1,7 +1,7 @@
 """The command line: registers the verbs, turns every outcome into an exit code of the contract.
 
 Promises: the clock, signals, streams and environment of the process enter through here; no solver is
-imported until a verb needs it. Entry point of ``gangplan`` and ``kubectl-gangplan``.
+imported until a verb needs it. Called by ``planner.entry``.
 """
 
 from __future__ import annotations

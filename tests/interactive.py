@@ -24,7 +24,7 @@ signal.signal(signal.SIGTERM, signal.SIG_DFL)
 """
 """A job in the background of a script starts deaf to Ctrl-C, and its children with it: the tests may be
 run so, the program they start hears."""
-MAIN = "import sys; sys.argv[0] = 'gangplan'; from planner.cli import main; main()"
+MAIN = "import sys; sys.argv[0] = 'gangplan'; from planner.entry import main; main()"
 PATIENT = """
 import sys, threading
 import planner.solving

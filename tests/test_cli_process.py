@@ -148,6 +148,16 @@ def test_a_signal_before_the_search_saves_nothing(
     assert not (folder / "saved.json").exists()
 
 
+def test_ctrl_c_while_modules_load_shows_no_traceback(folder: Path) -> None:
+    # Stands for any module that is being imported when the key is pressed.
+    loading = "import sys\nclass Loading:\n  def find_spec(self, name, path, target=None):\n"
+    loading += "    if name == 'planner.cli': signal.raise_signal(signal.SIGINT)\n"
+    loading += "sys.meta_path.insert(0, Loading())\n"
+    with started("show", "plan.json", before=loading, cwd=folder) as process:
+        assert process.communicate(timeout=20) == ("", "")
+    assert process.returncode == 130
+
+
 def test_a_reader_that_goes_away_ends_it_quietly(folder: Path) -> None:
     plan = handmade.plan()
     gang = plan["spec"]["gangs"][3]
