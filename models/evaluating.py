@@ -111,13 +111,12 @@ def own_sets(
             masks[pod.node] |= pod.gpus
     nodes = instance.cluster.nodes
     return {
-        n: ServerSet(mask, blind.get(n, 0), nodes[n].healthy & ~known[n]) for n, mask in masks.items()
+        n: ServerSet(mask, blind.get(n, 0), nodes[n].healthy & ~known[n])
+        for n, mask in masks.items()
     }
 
 
-def known_masks(
-    instance: Instance, decisions: Sequence[GangDecision]
-) -> list[int]:
+def known_masks(instance: Instance, decisions: Sequence[GangDecision]) -> list[int]:
     """Mask of GPUs known to be held after the plan, a node."""
     known = [0] * len(instance.cluster.nodes)
     for decision in decisions:
@@ -142,12 +141,12 @@ def gang_value(
     return GangValue(bandwidth, share, meets, domains)
 
 
-def _rates(
-    cluster: Cluster, sets: dict[int, ServerSet]
-) -> tuple[Fraction | None, Fraction | None]:
+def _rates(cluster: Cluster, sets: dict[int, ServerSet]) -> tuple[Fraction | None, Fraction | None]:
     """B and ideal; None where there is none, or where a rate they need is not known."""
     bandwidth = None
-    with contextlib.suppress(UnknownRate):  # the readers refuse it for every gang that may be placed
+    with contextlib.suppress(
+        UnknownRate
+    ):  # the readers refuse it for every gang that may be placed
         bandwidth = gang_MBps(cluster, sets)
     if bandwidth is None:
         return None, None

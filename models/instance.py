@@ -68,7 +68,9 @@ class Instance:
             return False
         if any(
             taint.effect in ("NoSchedule", "NoExecute")
-            and not any(tolerates(t, taint.key, taint.value, taint.effect) for t in role.tolerations)
+            and not any(
+                tolerates(t, taint.key, taint.value, taint.effect) for t in role.tolerations
+            )
             for taint in node.taints
         ):
             return False

@@ -30,9 +30,7 @@ def gpu_models(instance: Instance) -> dict[str, tuple[int, ...]]:
     return {name: tuple(found[name]) for name in sorted(found)}
 
 
-def placeable(
-    instance: Instance, nodes: Sequence[int], free: Sequence[int], size: int
-) -> int:
+def placeable(instance: Instance, nodes: Sequence[int], free: Sequence[int], size: int) -> int:
     """How many requests of ``size`` GPUs fit what is left on the nodes of one GPU model."""
     largest = max(instance.cluster.nodes[n].gpus for n in nodes)
     if size <= largest:

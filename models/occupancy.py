@@ -56,7 +56,9 @@ def rooms(instance: Instance, decisions: Sequence[GangDecision]) -> tuple[Room, 
         mask = node.healthy & ~known[index]
         free = max(0, mask.bit_count() - unknown[index]) if instance.schedulable(node) else 0
         left = tuple((name, most - used[index].get(name, 0)) for name, most in node.allocatable)
-        result.append(Room(mask, unknown[index], free, left, _blind(instance, node, unknown[index])))
+        result.append(
+            Room(mask, unknown[index], free, left, _blind(instance, node, unknown[index]))
+        )
     return tuple(result)
 
 
@@ -80,6 +82,8 @@ def free_after(instance: Instance, pods: Iterable[tuple[int, PodPlacement]]) -> 
         else:
             held[pod.node] |= pod.gpus
     return [
-        max(0, (node.healthy & ~held[i]).bit_count() - hidden[i]) if instance.schedulable(node) else 0
+        max(0, (node.healthy & ~held[i]).bit_count() - hidden[i])
+        if instance.schedulable(node)
+        else 0
         for i, node in enumerate(nodes)
     ]

@@ -102,8 +102,12 @@ class Dealer:
         if settled is None:
             slots: list[dict[SetType, list[Slot]]] = [{} for _ in range(number)] + [
                 carve_slots(
-                    region.nodes, self._record.rooms, self._record.pools, number,
-                    self._record.variables.flows[number], self._values,
+                    region.nodes,
+                    self._record.rooms,
+                    self._record.pools,
+                    number,
+                    self._record.variables.flows[number],
+                    self._values,
                 )
             ]
             for index, piece in wanted:
@@ -144,9 +148,7 @@ class Dealer:
             dealt.append((demand, drawn_all))
         return dealt
 
-    def _places(
-        self, own: PooledClass, lucky: list[Demand]
-    ) -> dict[int, int]:
+    def _places(self, own: PooledClass, lucky: list[Demand]) -> dict[int, int]:
         """A domain of the required level for each admitted gang, the liked one where it is to be had."""
         if own.level is None:
             return {}
@@ -166,7 +168,10 @@ class Dealer:
         return places
 
     def _as_liked(
-        self, demand: Demand, own: PooledClass, domain: int | None,
+        self,
+        demand: Demand,
+        own: PooledClass,
+        domain: int | None,
         stock: dict[int, dict[Piece, int]],
     ) -> list[Piece] | None:
         """The liked plan's regions for the gang, if the stock has all of its pods there."""
@@ -185,7 +190,11 @@ class Dealer:
                     continue
                 piece = by_region.get(region_of.get(pod.node, -1))
                 fits = piece is not None and own_stock[piece] > 0
-                if piece is None or not fits or not self._inside(piece, own.pools[position], domain):
+                if (
+                    piece is None
+                    or not fits
+                    or not self._inside(piece, own.pools[position], domain)
+                ):
                     for where, one in taken:
                         where[one] += 1
                     return None

@@ -38,8 +38,12 @@ class Share:
 
 
 def decode(
-    instance: Instance, pools: Pools, rooms: Sequence[Room], variables: Variables,
-    values: Sequence[int], base: Sequence[GangDecision],
+    instance: Instance,
+    pools: Pools,
+    rooms: Sequence[Room],
+    variables: Variables,
+    values: Sequence[int],
+    base: Sequence[GangDecision],
 ) -> tuple[GangDecision, ...]:
     """One decision a gang. Shape of ``values``: one integer a variable of the program."""
     free = [
@@ -75,7 +79,11 @@ def decode(
 
 
 def carve_slots(
-    nodes: Sequence[int], rooms: Sequence[Room], pools: Pools, number: int, flow: RegionFlow,
+    nodes: Sequence[int],
+    rooms: Sequence[Room],
+    pools: Pools,
+    number: int,
+    flow: RegionFlow,
     values: Sequence[int],
 ) -> dict[SetType, list[Slot]]:
     """Split the flow into one path a node, in node order, largest state first."""
@@ -109,7 +117,11 @@ def carve_slots(
 
 
 def serve(
-    free: list[dict[SetType, list[Slot]]], pieces: Sequence[Piece], share: Share, *, fresh: bool = True
+    free: list[dict[SetType, list[Slot]]],
+    pieces: Sequence[Piece],
+    share: Share,
+    *,
+    fresh: bool = True,
 ) -> None:
     """Give every piece a slot of its type.
 
@@ -135,9 +147,7 @@ def pods_of(
     instance: Instance, rooms: Sequence[Room], demand: Demand, share: Share
 ) -> list[PodPlacement]:
     of = instance.cluster.domain_of
-    slots = sorted(
-        share.slots, key=lambda s: (*(level[s[0].node] for level in of), s[0].mask or 0)
-    )
+    slots = sorted(share.slots, key=lambda s: (*(level[s[0].node] for level in of), s[0].mask or 0))
     pools = [list(bits(slot.mask)) if slot.mask is not None else None for slot, _ in slots]
     places: dict[int, list[tuple[int, int | None]]] = {}
     for position, role in enumerate(demand.gpu_roles):

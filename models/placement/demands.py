@@ -138,11 +138,13 @@ def _completion(
                 )
         groups, fine = _slice_groups(instance, gang, number, tuple(indices))
         possible &= fine
-        roles.append(
-            RoleDemand(number, tuple(indices), role.gpus, role.requests, allowed, groups)
-        )
+        roles.append(RoleDemand(number, tuple(indices), role.gpus, role.requests, allowed, groups))
     return Demand(
-        index, tuple(roles), possible, _standing_sets(instance, gang, known), tuple(sorted(nodes_all))
+        index,
+        tuple(roles),
+        possible,
+        _standing_sets(instance, gang, known),
+        tuple(sorted(nodes_all)),
     )
 
 
@@ -207,10 +209,16 @@ def identity(instance: Instance, demand: Demand) -> tuple[object, ...]:
         return ("running", demand.gang)
     roles = tuple(
         (
-            role.count, role.gpus, role.requests, role.nodes,
-            gang.roles[role.role].required, gang.roles[role.role].preferred,
-            gang.roles[role.role].slice_size, gang.roles[role.role].slice_level,
-            gang.roles[role.role].mix_models, gang.roles[role.role].min,
+            role.count,
+            role.gpus,
+            role.requests,
+            role.nodes,
+            gang.roles[role.role].required,
+            gang.roles[role.role].preferred,
+            gang.roles[role.role].slice_size,
+            gang.roles[role.role].slice_level,
+            gang.roles[role.role].mix_models,
+            gang.roles[role.role].min,
         )
         for role in demand.roles
     )

@@ -53,9 +53,7 @@ class Formulation:
 
     def decode(self, values: Sequence[int]) -> tuple[GangDecision, ...]:
         """The plan an assignment stands for; waiting gangs carry no reason yet."""
-        return decode(
-            self.instance, self.pools, self.rooms, self.variables, values, self.base
-        )
+        return decode(self.instance, self.pools, self.rooms, self.variables, values, self.base)
 
 
 def base_decisions(instance: Instance) -> tuple[GangDecision, ...]:
@@ -66,7 +64,9 @@ def base_decisions(instance: Instance) -> tuple[GangDecision, ...]:
             decisions.append(GangDecision("wait"))
             continue
         pods = tuple(
-            PodPlacement(pod.role, pod.index, pod.node, pod.gpus if gang.roles[pod.role].gpus else 0)
+            PodPlacement(
+                pod.role, pod.index, pod.node, pod.gpus if gang.roles[pod.role].gpus else 0
+            )
             for pod in gang.standing
             if pod.node is not None
         )
@@ -78,8 +78,12 @@ def base_decisions(instance: Instance) -> tuple[GangDecision, ...]:
 
 
 def formulate(
-    instance: Instance, *, split: bool | None = None, only: frozenset[int] | None = None,
-    base: tuple[GangDecision, ...] | None = None, within: frozenset[int] | None = None,
+    instance: Instance,
+    *,
+    split: bool | None = None,
+    only: frozenset[int] | None = None,
+    base: tuple[GangDecision, ...] | None = None,
+    within: frozenset[int] | None = None,
     cache: ValueCache | None = None,
 ) -> Formulation:
     """The whole formulation. ``split``: every node on its own; by default where there are few.
@@ -112,7 +116,14 @@ def formulate(
         claims.append(bandwidth.Claims(program, instance, pools, gang, topology))
     local_share.add(program, instance, pools, variables)
     tiers = Tiers(
-        program, instance, variables, pools, room, topologies, claims, Evaluation(instance, base, cache)
+        program,
+        instance,
+        variables,
+        pools,
+        room,
+        topologies,
+        claims,
+        Evaluation(instance, base, cache),
     )
     exact = pools.exact and all(claim.exact for claim in claims)
     return Formulation(instance, program, demands, room, pools, variables, tiers, base, exact)
@@ -125,7 +136,9 @@ def pairs(instance: Instance) -> int:
     split = len(instance.cluster.nodes) <= SPLIT_NODES
     pools = pools_of(instance, demands, rooms(instance, base), split=split)
     single = sum(
-        1 for d, rides in zip(demands, pools.riding, strict=True) if not local(instance, d, rides=rides)
+        1
+        for d, rides in zip(demands, pools.riding, strict=True)
+        if not local(instance, d, rides=rides)
     )
     return single * len(pools.regions)
 

@@ -84,7 +84,12 @@ class CountPacking:
     """States are counts: switched servers, servers whose GPUs have no known index, relaxed meshes."""
 
     def __init__(
-        self, node: Node, candidates: int, *, blind: bool, relaxed: bool,
+        self,
+        node: Node,
+        candidates: int,
+        *,
+        blind: bool,
+        relaxed: bool,
         beside: tuple[ServerSet, ...] = (),
     ) -> None:
         self._node = node
@@ -124,8 +129,12 @@ class CountPacking:
     def _make(self, gpus: int) -> SetType:
         node = self._node
         if self._relaxed:
-            assert node.model is not None
-            return SetType(gpus, best_inside_MBps(node.model, gpus), _most_network(node))
+            model, network = node.model, _most_network(node)
+            assert model is not None
+            beside = tuple(
+                (best_inside_MBps(model, base.count + gpus), network) for base in self._beside
+            )
+            return SetType(gpus, best_inside_MBps(model, gpus), network, beside)
         # only the number counts, so that any set of the server's GPUs stands for all of that size
         known = 0 if self.blind else (1 << gpus) - 1
         chosen = ServerSet(known, gpus if self.blind else 0, self._candidates)

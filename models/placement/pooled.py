@@ -67,7 +67,12 @@ class AdmissionProgram:
         self._region_of = {n: r.number for r in self._pools.regions for n in r.nodes}
         self._create(demands)
         self._record = Admissions(
-            instance, self._base, self._rooms, self._pools, self._variables, self._pooled,
+            instance,
+            self._base,
+            self._rooms,
+            self._pools,
+            self._variables,
+            self._pooled,
             list(self._pods.values()),
         )
 
@@ -241,7 +246,9 @@ class AdmissionProgram:
         counts: dict[int, int] = {}
         region_of = self._region_of
         for own in self._pooled:
-            for role in (r for r, p in zip(own.demands[0].gpu_roles, own.pools, strict=True) if p is pool):
+            for role in (
+                r for r, p in zip(own.demands[0].gpu_roles, own.pools, strict=True) if p is pool
+            ):
                 for demand in own.demands:
                     for pod in self._record.liked.get(demand.gang, GangDecision("wait")).pods:
                         if pod.role == role.role and pod.node in region_of:

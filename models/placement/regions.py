@@ -103,9 +103,7 @@ def _hardware_key(instance: Instance, rooms: Sequence[Room], n: int) -> tuple[ob
     return (node.model, node.effective_nics, room.blind, free)
 
 
-def _levels_matter(
-    instance: Instance, demands: Sequence[Demand], riding: Sequence[bool]
-) -> bool:
+def _levels_matter(instance: Instance, demands: Sequence[Demand], riding: Sequence[bool]) -> bool:
     """Whether any demand may use several nodes, or requests of the mix count whole nodes by domain."""
     if any(not local(instance, d, rides=r) for d, r in zip(demands, riding, strict=True)):
         return True
@@ -124,26 +122,37 @@ def local(instance: Instance, demand: Demand, *, rides: bool) -> bool:
 
 
 def _region(
-    instance: Instance, rooms: Sequence[Room], demands: Sequence[Demand], number: int,
-    nodes: list[int], tight: frozenset[int], specials: dict[int, list[int]], *, by_level: bool,
+    instance: Instance,
+    rooms: Sequence[Room],
+    demands: Sequence[Demand],
+    number: int,
+    nodes: list[int],
+    tight: frozenset[int],
+    specials: dict[int, list[int]],
+    *,
+    by_level: bool,
 ) -> Region:
     first = instance.cluster.nodes[nodes[0]]
     special = tuple(specials.get(nodes[0], ()))
-    beside = tuple(
-        chosen for d in special for n, chosen in demands[d].standing if n == nodes[0]
-    )
+    beside = tuple(chosen for d in special for n, chosen in demands[d].standing if n == nodes[0])
     domains: tuple[int | None, ...] = tuple(None for _ in instance.cluster.levels)
     if by_level:
         domains = _innermost(instance, nodes[0])
     return Region(
-        number, tuple(nodes), first, packing_of(first, [rooms[n] for n in nodes], beside),
-        domains, nodes[0] in tight, special,
+        number,
+        tuple(nodes),
+        first,
+        packing_of(first, [rooms[n] for n in nodes], beside),
+        domains,
+        nodes[0] in tight,
+        special,
     )
 
 
 def packing_of(node: Node, rooms: Sequence[Room], beside: tuple[ServerSet, ...] = ()) -> Packing:
     """How the free GPUs of such nodes may be cut."""
-    room = rooms[0]
+    # where only the number counts one room stands for all: it must hold the largest set of any
+    room = max(rooms, key=lambda r: r.mask.bit_count())
     if node.model is None:
         return CountPacking(node, 0, blind=False, relaxed=False)
     if room.blind or by_count(node.model, node.effective_nics):
@@ -154,7 +163,9 @@ def packing_of(node: Node, rooms: Sequence[Room], beside: tuple[ServerSet, ...] 
 
 
 def _tight_nodes(
-    instance: Instance, demands: Sequence[Demand], rooms: Sequence[Room],
+    instance: Instance,
+    demands: Sequence[Demand],
+    rooms: Sequence[Room],
     signatures: dict[int, tuple[int, ...]],
 ) -> tuple[frozenset[int], tuple[bool, ...]]:
     """Nodes where some resource may bind, and which demands' pods without GPUs ride along.
@@ -177,7 +188,9 @@ def _tight_nodes(
             rides and not any(n in tight for role in demand.gpu_roles for n in role.nodes)
             for rides, demand in zip(riding, demands, strict=True)
         ]
-        again = [rides or not demand.zero_roles for rides, demand in zip(again, demands, strict=True)]
+        again = [
+            rides or not demand.zero_roles for rides, demand in zip(again, demands, strict=True)
+        ]
         if again == riding:
             return tight, tuple(riding)
         riding = again

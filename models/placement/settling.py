@@ -27,7 +27,9 @@ def settle(free: dict[int, int], items: Sequence[Item]) -> Settled | None:
     left = dict(free)
     used: dict[int, set[int]] = {}
     sets: list[tuple[int, int, int]] = []
-    for gpus, owner, count in sorted(items, key=lambda item: (-item[0], -item[0] * item[2], item[1])):
+    for gpus, owner, count in sorted(
+        items, key=lambda item: (-item[0], -item[0] * item[2], item[1])
+    ):
         rest = count
         while rest:
             n = _best(left, used.setdefault(owner, set()), gpus, rest)

@@ -26,8 +26,14 @@ class Tiers:
     """Builds and remembers the expression of every tier."""
 
     def __init__(
-        self, program: Program, instance: Instance, variables: Variables, pools: Pools,
-        rooms: Sequence[Room], topologies: Sequence[Topology], claims: Sequence[Claims],
+        self,
+        program: Program,
+        instance: Instance,
+        variables: Variables,
+        pools: Pools,
+        rooms: Sequence[Room],
+        topologies: Sequence[Topology],
+        claims: Sequence[Claims],
         base: Evaluation,
     ) -> None:
         self._program = program

@@ -119,7 +119,10 @@ class Variables:
 
 
 def create(
-    instance: Instance, program: Program, demands: Sequence[Demand], rooms: Sequence[Room],
+    instance: Instance,
+    program: Program,
+    demands: Sequence[Demand],
+    rooms: Sequence[Room],
     pools: Pools,
 ) -> Variables:
     """Variables of every demand and every region."""
@@ -198,9 +201,7 @@ class Wishes:
                 if region.nodes[0] in role.nodes:
                     variables.zeros[position, region.number] = program.integer(0, role.count)
 
-    def _gpu_pieces(
-        self, owner: Owner, demand: Demand, *, whole: bool
-    ) -> None:
+    def _gpu_pieces(self, owner: Owner, demand: Demand, *, whole: bool) -> None:
         if not demand.gpu_roles:
             return
         for region in self._pools.regions:
@@ -253,21 +254,15 @@ class Wishes:
             size = _gpus(demand.gpu_roles, pods)
             for kind in self._kinds[region.number].get(size, {}):
                 most = self._most_of(owner, demand, region, pods)
-                owner.pieces.append(
-                    Piece(region.number, pods, kind, program.integer(0, most))
-                )
+                owner.pieces.append(Piece(region.number, pods, kind, program.integer(0, most)))
 
-    def _most_of(
-        self, owner: Owner, demand: Demand, region: Region, pods: tuple[int, ...]
-    ) -> int:
+    def _most_of(self, owner: Owner, demand: Demand, region: Region, pods: tuple[int, ...]) -> int:
         if isinstance(owner, GroupVariables):
             return len(owner.demands)
         if isinstance(owner, PodPool):
             return sum(self._rooms[n].free_gpus // demand.gpu_roles[0].gpus for n in region.nodes)
         by_role = min(
-            role.count // count
-            for role, count in zip(demand.gpu_roles, pods, strict=True)
-            if count
+            role.count // count for role, count in zip(demand.gpu_roles, pods, strict=True) if count
         )
         return min(len(region.nodes), by_role)
 

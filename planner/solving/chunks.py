@@ -76,7 +76,10 @@ class Chunk:
 
 
 def next_chunk(
-    program: Program, tiers: Sequence[Tier], expressions: Sequence[Linear], first: int,
+    program: Program,
+    tiers: Sequence[Tier],
+    expressions: Sequence[Linear],
+    first: int,
     tops: Sequence[int],
 ) -> Chunk:
     """The chunk that starts at tier ``first``. ``tops``: the best value each tier can have at all."""

@@ -106,7 +106,9 @@ class Trial:
         free = self._ground.free
         return [
             domains[d]
-            for d in sorted(domains, key=lambda d: (d not in mine, sum(free[n] for n in domains[d]), d))
+            for d in sorted(
+                domains, key=lambda d: (d not in mine, sum(free[n] for n in domains[d]), d)
+            )
         ]
 
     def _slices(self, role: RoleDemand, nodes: list[int]) -> bool:
@@ -296,4 +298,3 @@ def fast_enough(ground: Ground, demand: Demand, pods: tuple[PodPlacement, ...]) 
         if p.node is not None
     )
     return gang_value(instance, gang, (*standing, *pods), known).meets_min_share
-

@@ -74,8 +74,11 @@ def _tell(ledger: Ledger, progress: Progress) -> None:
 
 
 def _try(
-    ledger: Ledger, budget: Budget, base: tuple[GangDecision, ...],
-    freed: frozenset[int], nodes: frozenset[int],
+    ledger: Ledger,
+    budget: Budget,
+    base: tuple[GangDecision, ...],
+    freed: frozenset[int],
+    nodes: frozenset[int],
 ) -> tuple[GangDecision, ...]:
     """The best placement found of the freed gangs with everything else fixed, as a whole plan."""
     decisions = ledger.incumbent.decisions
@@ -111,7 +114,9 @@ def _neighbourhood(
     opened = set(sorted({of[p.node] for p in decisions[first].pods})[:domains])
     opened |= set(_company(instance, of[decisions[first].pods[0].node], level, rng, domains - 1))
     freed = [first]
-    others = [i for i in placed if i != first and any(of[p.node] in opened for p in decisions[i].pods)]
+    others = [
+        i for i in placed if i != first and any(of[p.node] in opened for p in decisions[i].pods)
+    ]
     rng.shuffle(others)
     freed += others[: gangs - 1]
     nodes = {n for n, domain in enumerate(of) if domain in opened}
@@ -140,9 +145,7 @@ def _company(
         yield rng.choice(near)
 
 
-def _loser(
-    ledger: Ledger, placed: list[int], rng: random.Random, step: int
-) -> int:
+def _loser(ledger: Ledger, placed: list[int], rng: random.Random, step: int) -> int:
     """A placed gang, likelier the more it loses in one tier; the tiers take turns."""
     evaluation = ledger.evaluate(ledger.incumbent.decisions)
     losses = [_loss(ledger.instance, evaluation, i, step % 4) for i in placed]

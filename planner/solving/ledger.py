@@ -87,9 +87,7 @@ class Ledger:
         """Values of the open tiers, larger is better."""
         return tuple(
             value if tier.sense == "max" else -value
-            for tier, value in zip(
-                self.tiers[self.closed :], values[self.closed :], strict=True
-            )
+            for tier, value in zip(self.tiers[self.closed :], values[self.closed :], strict=True)
         )
 
     def bound(self, position: int, bound: int, *, exact: bool) -> None:

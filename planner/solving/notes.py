@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from models.instance import Instance
 from models.solution import GangDecision
+from planner.solving.wording import counted
 
 
 def notes_of(
@@ -20,18 +21,22 @@ def notes_of(
     notes = []
     held = sum(1 for gang in gangs if gang.running and (gang.preemptible or gang.movable))
     if held:
-        notes.append(f"{held} running gangs are preemptible or movable; they stay where they are")
+        notes.append(
+            f"preemptible or movable, and left where they are: {counted(held, 'running gang')}"
+        )
     elastic = sum(1 for gang in gangs if gang.elastic and gang.running)
     if elastic:
-        notes.append(f"{elastic} running elastic gangs keep their size")
+        notes.append(f"elastic, and kept at their size: {counted(elastic, 'running gang')}")
     waiting = sum(1 for gang in gangs if gang.elastic and not gang.running)
     if waiting:
-        notes.append(f"{waiting} waiting elastic gangs may start at their smallest size only")
+        notes.append(
+            f"elastic, and started at their smallest size only: {counted(waiting, 'waiting gang')}"
+        )
     shared = _shared_nics(instance, decisions)
     if shared:
         notes.append(
-            f"on {shared} nodes several gangs that span nodes share NICs; each is priced as if it had "
-            "them to itself"
+            f"on {counted(shared, 'node')} several gangs that span nodes share NICs; each is priced as "
+            "if it had them to itself"
         )
     if not exact:
         notes.append(

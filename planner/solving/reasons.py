@@ -20,6 +20,7 @@ from planner.solving.budget import Budget
 from planner.solving.engines.common import Goal, Status
 from planner.solving.engines.cpsat import solve_exactly
 from planner.solving.greedy import Ground, place
+from planner.solving.wording import counted
 
 ALONE_EFFORT = 1.0
 """Effort spent on proving that a kind of gang cannot start even alone."""
@@ -42,7 +43,7 @@ def with_reasons(
         elif decision.decision == "keep":
             missing = sum(role.count for role in demand.roles)
             why = finder.reason(demand)
-            message = f"{missing} of its pods are missing and stay so: {why.message}"
+            message = f"{counted(missing, 'pod')} missing, and so it stays: {why.message}"
             result[demand.gang] = replace(decision, reason=Reason("Incomplete", message))
     return tuple(result)
 
@@ -118,8 +119,8 @@ class _Finder:
             free = sum(ground.free[n] for n in role.nodes)
             return Reason(
                 "NoRoom",
-                f"role {spec.name} needs {role.count} pods of {role.gpus} GPUs; the {free} free GPUs "
-                f"of the nodes it may use hold {fits}",
+                f"role {spec.name} needs {counted(role.count, 'pod')} of {counted(role.gpus, 'GPU')}; the "
+                f"{free} free GPUs of the nodes it may use hold {fits}",
             )
         for resource, amount in ((PODS, 1), *role.requests):
             if not amount:
@@ -131,8 +132,8 @@ class _Finder:
             if able < role.count:
                 return Reason(
                     "Resources",
-                    f"role {spec.name} needs {role.count} pods; {resource} left on the nodes it may "
-                    f"use is enough for {able}",
+                    f"role {spec.name} needs {counted(role.count, 'pod')}; what is left of {resource} on the "
+                    f"nodes it may use is enough for {able}",
                 )
         return self._one_domain(demand, role, by_gpus)
 
@@ -155,7 +156,8 @@ class _Finder:
         name = self._instance.cluster.level_name(level)
         return Reason(
             "RequiredTopology",
-            f"role {spec.name} needs {role.count} pods of {role.gpus} GPUs in one {name}; "
+            f"role {spec.name} needs {counted(role.count, 'pod')} of {counted(role.gpus, 'GPU')} in one "
+            f"{name}; "
             f"the best {name} has room for {best}",
         )
 
@@ -184,7 +186,8 @@ class _Finder:
                 "under its topology rules",
             )
         return Reason(
-            "NoRoom", "even alone its pods do not fit together on what is free (GPUs, cpu, memory, pods)"
+            "NoRoom",
+            "even alone its pods do not fit together on what is free (GPUs, cpu, memory, pods)",
         )
 
     def _impossible(self, demand: Demand, instance: Instance) -> bool:
@@ -204,18 +207,20 @@ class _Finder:
         allowed = frozenset().union(*(role.nodes for role in demand.roles))
         free = sum(ground.free[n] for n in allowed)
         placed = [
-            g for g, d in zip(instance.gangs, self._decisions, strict=True)
+            g
+            for g, d in zip(instance.gangs, self._decisions, strict=True)
             if d.decision in ("place", "complete")
         ]
         higher = sum(1 for g in placed if g.priority > gang.priority)
         for role in demand.roles:
             short = self._capacity(ground, demand, role)
             if short is not None:
-                text = f"beside the {len(placed)} gangs that start ({higher} of higher priority): "
+                text = f"beside what starts ({counted(len(placed), 'gang')}, {higher} of higher priority): "
                 code = "Outranked" if higher else short.code
                 return Reason(code, text + short.message)
         text = (
-            f"needs {demand.gpus} GPUs; beside the {len(placed)} gangs that start ({higher} of higher "
-            f"priority) {free} are left on the nodes it may use, and no placement was found on them"
+            f"needs {counted(demand.gpus, 'GPU')}; beside what starts ({counted(len(placed), 'gang')}, "
+            f"{higher} of higher priority) {free} are left on the nodes it may use, and no placement "
+            "was found on them"
         )
         return Reason("Outranked" if higher else "NoRoom", text)

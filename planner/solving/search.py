@@ -42,8 +42,15 @@ class Search:
     """
 
     def __init__(
-        self, problem: Problem, ledger: Ledger, budget: Budget, progress: Progress, last: int, *,
-        glancing: bool = False, relaxing: bool = False,
+        self,
+        problem: Problem,
+        ledger: Ledger,
+        budget: Budget,
+        progress: Progress,
+        last: int,
+        *,
+        glancing: bool = False,
+        relaxing: bool = False,
     ) -> None:
         self._problem = problem
         self._ledger = ledger
@@ -66,8 +73,11 @@ class Search:
                 self._close()
                 continue
             chunk = next_chunk(
-                self._problem.program, ledger.tiers[: self._last], self._expressions,
-                ledger.closed, self._tops,
+                self._problem.program,
+                ledger.tiers[: self._last],
+                self._expressions,
+                ledger.closed,
+                self._tops,
             )
             if not self._budget.exhausted():
                 self._solve(chunk)
@@ -116,9 +126,14 @@ class Search:
             self._relax(ledger.closed)
             return
         answer = attack(
-            self._problem.program, goal, self._budget, self._effort(chunk),
+            self._problem.program,
+            goal,
+            self._budget,
+            self._effort(chunk),
             incumbent=chunk.value([ledger.incumbent.values[m.position] for m in chunk.members]),
-            share=self._share(chunk), hint=self._hint(), improved=improved,
+            share=self._share(chunk),
+            hint=self._hint(),
+            improved=improved,
         )
         self._take(chunk, answer)
         if answer.status not in (Status.OPTIMAL, Status.INFEASIBLE):
@@ -132,7 +147,8 @@ class Search:
     def _relax(self, position: int) -> None:
         """The LP's bound for one tier, the earlier ones kept as they are."""
         goal = Goal(
-            self._expressions[position], self._ledger.tiers[position].sense == "max",
+            self._expressions[position],
+            self._ledger.tiers[position].sense == "max",
             self._keep(position),
         )
         found = relax(

@@ -36,7 +36,10 @@ BOUNDED = 80_000
 
 
 def solve(
-    instance: Instance, *, progress: Progress | None = None, stop: threading.Event | None = None,
+    instance: Instance,
+    *,
+    progress: Progress | None = None,
+    stop: threading.Event | None = None,
     size: int | None = None,
 ) -> Solution:
     """The best plan found within the policy's budget, with a bound for every tier.
@@ -65,8 +68,11 @@ def solve(
         _second_look(ledger, budget, tell)
     decisions = with_reasons(instance, ledger.incumbent.decisions, budget)
     return Solution(
-        decisions, ledger.results(), budget.stopped_by,
-        f"OR-Tools {version('ortools')} (CP-SAT, HiGHS, GLOP)", budget.effort,
+        decisions,
+        ledger.results(),
+        budget.stopped_by,
+        f"OR-Tools {version('ortools')} (CP-SAT, HiGHS, GLOP)",
+        budget.effort,
         notes_of(instance, decisions, exact=exact),
     )
 

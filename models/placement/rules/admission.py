@@ -48,5 +48,3 @@ def _priorities_exchange(instance: Instance) -> bool:
     """Whether the tiers themselves put a higher priority first, without tolerance."""
     listed = {objective.name: objective.tolerance for objective in instance.policy.objectives}
     return listed.get("admission") == 0 and listed.get("waiting", 0) == 0
-
-

@@ -46,7 +46,11 @@ class Claims:
     """The claims of one gang and the rows that make them honest. ``value``: permille of the ideal."""
 
     def __init__(
-        self, program: Program, instance: Instance, pools: Pools, gang: GangVariables,
+        self,
+        program: Program,
+        instance: Instance,
+        pools: Pools,
+        gang: GangVariables,
         topology: Topology,
     ) -> None:
         self._program = program
@@ -179,7 +183,9 @@ class Claims:
 
     def _one_rows(self, ideals: list[Fraction]) -> None:
         for ideal in ideals:
-            own = [(s, v) for (m, s, i), v in self._variables.items() if m.over is None and i == ideal]
+            own = [
+                (s, v) for (m, s, i), v in self._variables.items() if m.over is None and i == ideal
+            ]
             for share, _ in own:
                 row = Linear().add_all(v for s, v in own if s >= share)
                 for c in self._carriers:

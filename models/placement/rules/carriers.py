@@ -60,8 +60,14 @@ def carriers_of(
             carried[region.nodes[0]].add(piece.variable)
         carriers.append(
             _carrier(
-                program, instance, gang,
-                piece.variable, region.nodes[0], inside, network, floor,
+                program,
+                instance,
+                gang,
+                piece.variable,
+                region.nodes[0],
+                inside,
+                network,
+                floor,
                 whole=gpus == demand.total_gpus,
             )
         )
@@ -73,8 +79,14 @@ def carriers_of(
         node = instance.cluster.nodes[n]
         carriers.append(
             _carrier(
-                program, instance, gang,
-                untouched, n, set_inside_MBps(node, chosen), network_MBps(node, chosen), floor,
+                program,
+                instance,
+                gang,
+                untouched,
+                n,
+                set_inside_MBps(node, chosen),
+                network_MBps(node, chosen),
+                floor,
                 whole=chosen.count == demand.total_gpus,
             )
         )
@@ -88,8 +100,16 @@ def _standing_ideal(instance: Instance, gang: GangVariables) -> Fraction | None:
 
 
 def _carrier(
-    program: Program, instance: Instance, gang: GangVariables, variable: int, n: int,
-    inside: Fraction | None, network: Fraction | None, floor: Fraction | None, *, whole: bool,
+    program: Program,
+    instance: Instance,
+    gang: GangVariables,
+    variable: int,
+    n: int,
+    inside: Fraction | None,
+    network: Fraction | None,
+    floor: Fraction | None,
+    *,
+    whole: bool,
 ) -> Carrier:
     cluster = instance.cluster
     model = cluster.nodes[n].model
@@ -100,7 +120,13 @@ def _carrier(
     if model.nvlink_domain_nodes > 1 and level is not None:
         group = cluster.domain_of[level][n]
     return Carrier(
-        variable, program.upper[variable], inside, network or Fraction(0),
-        ideal if floor is None else min(ideal, floor), group,
-        fabric_MBps(model) if group is not None else None, whole, model.switched,
+        variable,
+        program.upper[variable],
+        inside,
+        network or Fraction(0),
+        ideal if floor is None else min(ideal, floor),
+        group,
+        fabric_MBps(model) if group is not None else None,
+        whole,
+        model.switched,
     )

@@ -17,15 +17,16 @@ from models.placement.variables import PodPool, Variables
 
 
 def add(
-    program: Program, variables: Variables, pools: Pools, rooms: Sequence[Room],
+    program: Program,
+    variables: Variables,
+    pools: Pools,
+    rooms: Sequence[Room],
     pooled: Sequence[PodPool] = (),
 ) -> None:
     """``pooled``: pools of single pods (the admission program)."""
     tight = {region.number: region.nodes[0] for region in pools.regions if region.tight}
     rows: dict[tuple[int, str], Linear] = {
-        (number, resource): Linear()
-        for number, n in tight.items()
-        for resource, _ in rooms[n].left
+        (number, resource): Linear() for number, n in tight.items() for resource, _ in rooms[n].left
     }
     resources = sorted({resource for _, resource in rows})
 

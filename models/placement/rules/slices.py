@@ -61,8 +61,14 @@ def _short_piece(
 
 
 def _domains(
-    program: Program, instance: Instance, pools: Pools, gang: GangVariables, topology: Topology,
-    role: RoleDemand, spec: Role, placed: Placed,
+    program: Program,
+    instance: Instance,
+    pools: Pools,
+    gang: GangVariables,
+    topology: Topology,
+    role: RoleDemand,
+    spec: Role,
+    placed: Placed,
 ) -> None:
     level = spec.slice_level
     assert level is not None
@@ -86,8 +92,14 @@ def _domains(
 
 
 def _told_apart(
-    program: Program, instance: Instance, pools: Pools, gang: GangVariables, role: RoleDemand,
-    level: int, by_domain: dict[int, list[int]], placed: Placed,
+    program: Program,
+    instance: Instance,
+    pools: Pools,
+    gang: GangVariables,
+    role: RoleDemand,
+    level: int,
+    by_domain: dict[int, list[int]],
+    placed: Placed,
 ) -> None:
     rows = {domain: placed(regions) for domain, regions in by_domain.items()}
     of = instance.cluster.domain_of[level]

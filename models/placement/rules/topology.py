@@ -25,8 +25,14 @@ class Topology:
     """
 
     def __init__(
-        self, program: Program, instance: Instance, pools: Pools, rooms: Sequence[Room],
-        variables: GangVariables, *, lean: bool = False,
+        self,
+        program: Program,
+        instance: Instance,
+        pools: Pools,
+        rooms: Sequence[Room],
+        variables: GangVariables,
+        *,
+        lean: bool = False,
     ) -> None:
         self._program = program
         self._instance = instance
@@ -76,7 +82,11 @@ class Topology:
                 self._one_domain(own, [position], [])
         for position, role in enumerate(self._gang.demand.zero_roles):
             own = gang.roles[role.role].required
-            if own is not None and not self._gang.rides and not self.standing_domains(own, role.role):
+            if (
+                own is not None
+                and not self._gang.rides
+                and not self.standing_domains(own, role.role)
+            ):
                 self._one_domain(own, [], [position])
 
     def _one_domain(self, level: int, gpu: list[int], zero: list[int]) -> None:

@@ -25,8 +25,13 @@ NEARLY = 0.99
 
 
 def solve_exactly(
-    program: Program, goal: Goal, budget: Budget, effort: float, *,
-    hint: Sequence[int | None] = (), known_bound: int | None = None,
+    program: Program,
+    goal: Goal,
+    budget: Budget,
+    effort: float,
+    *,
+    hint: Sequence[int | None] = (),
+    known_bound: int | None = None,
     improved: Callable[[int, int], None] | None = None,
 ) -> Answer:
     """Solve with CP-SAT for at most ``effort`` units. ``known_bound``: a valid bound, given as a cap."""
@@ -42,7 +47,9 @@ def solve_exactly(
     solver.parameters.interleave_search = limits.workers > 1
     solver.parameters.random_seed = limits.seed % (1 << 31)
     solver.parameters.max_deterministic_time = effort
-    solver.parameters.max_time_in_seconds = max(0.05, min(budget.seconds_left(), CLOCK_PER_EFFORT * effort))
+    solver.parameters.max_time_in_seconds = max(
+        0.05, min(budget.seconds_left(), CLOCK_PER_EFFORT * effort)
+    )
     status = _run(solver, model, budget, improved)
     if status is None:
         limit = program.bound_above if goal.maximize else program.bound_below
@@ -88,7 +95,9 @@ def _row(proto: Any, variables: list[int], coefficients: list[int], low: int, hi
 
 
 def _run(
-    solver: cp_model.CpSolver, model: cp_model.CpModel, budget: Budget,
+    solver: cp_model.CpSolver,
+    model: cp_model.CpModel,
+    budget: Budget,
     improved: Callable[[int, int], None] | None,
 ) -> Any:
     """Run the solver in a thread of its own; None if it had to be left behind."""

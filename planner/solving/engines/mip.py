@@ -21,7 +21,12 @@ BOUND_SLACK = 1e-9
 
 
 def solve_by_branching(
-    program: Program, goal: Goal, budget: Budget, *, nodes: int, seconds: float,
+    program: Program,
+    goal: Goal,
+    budget: Budget,
+    *,
+    nodes: int,
+    seconds: float,
     hint: Sequence[int] = (),
 ) -> Answer:
     """Solve with HiGHS within so many nodes and seconds."""
@@ -110,7 +115,8 @@ def rows_of(program: Program, goal: Goal) -> list[Row]:
         terms = [(v, c) for v, c in expression.terms.items() if c]
         rows.append(
             Row(
-                [v for v, _ in terms], [c for _, c in terms],
+                [v for v, _ in terms],
+                [c for _, c in terms],
                 low if low <= -UNBOUNDED else low - expression.constant,
                 high if high >= UNBOUNDED else high - expression.constant,
             )

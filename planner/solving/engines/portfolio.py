@@ -39,8 +39,14 @@ NODES = 20000
 
 
 def attack(
-    program: Program, goal: Goal, budget: Budget, effort: float, *, incumbent: int,
-    share: float = CLOCK_SHARE, hint: Sequence[int] = (),
+    program: Program,
+    goal: Goal,
+    budget: Budget,
+    effort: float,
+    *,
+    incumbent: int,
+    share: float = CLOCK_SHARE,
+    hint: Sequence[int] = (),
     improved: Callable[[int, int], None] | None = None,
 ) -> Answer:
     """Something better than ``incumbent``, the objective's value so far, or the word that there is none.
@@ -66,8 +72,12 @@ def attack(
     if budget.exhausted():
         return answer
     exact = solve_exactly(
-        program, better, budget, min(effort, budget.effort_left() * share),
-        hint=answer.values or hint, improved=improved,
+        program,
+        better,
+        budget,
+        min(effort, budget.effort_left() * share),
+        hint=answer.values or hint,
+        improved=improved,
     )
     return _better(goal, answer, exact)
 

@@ -55,9 +55,7 @@ def relax(program: Program, goal: Goal, budget: Budget, *, seconds: float) -> Re
     return Relaxed(proven_bound(program, goal, rows, multipliers), values)
 
 
-def proven_bound(
-    program: Program, goal: Goal, rows: list[Row], multipliers: list[float]
-) -> int:
+def proven_bound(program: Program, goal: Goal, rows: list[Row], multipliers: list[float]) -> int:
     """The bound that these multipliers, rounded, prove; integer arithmetic throughout."""
     sign = 1 if goal.maximize else -1
     reduced = [0] * len(program.lower)
