@@ -22,12 +22,17 @@ from planner.solving.search import Search
 SHARE_OF_BUDGET = 0.65
 """Part of the effort that is left (and of the time) which improvement may use."""
 
-PATIENCE = 150
+PATIENCE = 300
 """Steps without any improvement after which it ends."""
 
 SIZES = ((2, 6), (2, 6), (3, 8), (4, 11), (5, 14))
 """(innermost domains opened, gangs freed) of a step, drawn at random: small steps are twenty times
 cheaper, large ones find what small ones cannot (512 nodes, 30 s: 396 steps against 83)."""
+
+LARGE_SIZES = ((4, 11), (5, 14), (7, 20))
+"""Sizes drawn from once ``RESTLESS`` steps in a row found nothing."""
+
+RESTLESS = 60
 
 MESH_SIZE = (2, 3)
 """The same where GPU sets matter: a mesh server has up to 255 of them."""
@@ -53,7 +58,9 @@ def improve(
             budget.clocked = True
             budget.cut()
             break
-        freed, nodes = _neighbourhood(ledger, base, rng, step)
+        freed, nodes = _neighbourhood(
+            ledger, base, rng, step, SIZES if idle < RESTLESS else LARGE_SIZES
+        )
         step += 1
         if not freed:
             break
@@ -98,7 +105,11 @@ def _try(
 
 
 def _neighbourhood(
-    ledger: Ledger, base: tuple[GangDecision, ...], rng: random.Random, step: int
+    ledger: Ledger,
+    base: tuple[GangDecision, ...],
+    rng: random.Random,
+    step: int,
+    sizes: tuple[tuple[int, int], ...],
 ) -> tuple[frozenset[int], frozenset[int]]:
     """(gangs to free, nodes they may use): a gang that loses something, its domains and a few more."""
     instance, decisions = ledger.instance, ledger.incumbent.decisions
@@ -108,7 +119,7 @@ def _neighbourhood(
     level = max(0, instance.cluster.node_level - 1)
     of = instance.cluster.domain_of[level]
     first = _loser(ledger, placed, rng, step)
-    domains, gangs = rng.choice(SIZES)
+    domains, gangs = rng.choice(sizes)
     if any(_meshed(instance, p.node) for p in decisions[first].pods):
         domains, gangs = MESH_SIZE
     opened = set(sorted({of[p.node] for p in decisions[first].pods})[:domains])
