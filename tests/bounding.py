@@ -1,0 +1,79 @@
+"""A plan that need not be the best one, held against the best: values, bounds, and the checker's view.
+
+Promises: returns sentences, one a fault, none where the plan is honest; raises nothing of its own.
+Called by the tests of pooled regions and of the paths for large instances.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from comparing import DAY
+from exhaustive import plan
+from exhaustive_values import tier_values
+
+from models.checking import check
+from models.instance import Instance
+from models.placement.formulation import base_decisions, formulate
+from models.plan import compose
+from models.solution import GangDecision, Reason, Solution, TierResult
+from planner.solving.budget import Budget
+from planner.solving.greedy import greedy
+from planner.solving.ledger import Ledger
+from planner.solving.progress import Silent
+from planner.solving.search import Search
+
+
+def searched(instance: Instance, *, split: bool) -> Solution:
+    """The full formulation searched alone, its nodes pooled into regions or each by itself."""
+    ledger = Ledger(instance, greedy(instance, base_decisions(instance)))
+    budget = Budget(instance.policy.solve)
+    formulation = formulate(instance, split=split)
+    Search(formulation, ledger, budget, Silent(), len(ledger.tiers)).run()
+    decisions = tuple(_explained(decision) for decision in ledger.incumbent.decisions)
+    return Solution(decisions, ledger.results(), budget.stopped_by, "search alone")
+
+
+def _explained(decision: GangDecision) -> GangDecision:
+    """The search alone gives no reasons, and a plan document wants one."""
+    if decision.decision != "wait" or decision.reason is not None:
+        return decision
+    return replace(decision, reason=Reason("NoRoom", "not in the plan"))
+
+
+def faults(instance: Instance, solution: Solution, *, met: tuple[str, ...] = ()) -> list[str]:
+    """What is wrong with a plan of a tiny instance; ``met``: families that must have their best value."""
+    return [
+        *_beaten(plan(instance).tiers, solution.tiers, met),
+        *dishonest(instance, solution),
+    ]
+
+
+def dishonest(instance: Instance, solution: Solution) -> list[str]:
+    """What the plan states and is not worth, and what the checker refuses."""
+    stated = tuple((tier.name, tier.value) for tier in solution.tiers)
+    worth = tier_values(instance, solution.decisions)
+    document = compose(instance, solution, name="tiny", created_at=DAY, generator="gangplan test")
+    return [
+        *([] if stated == worth else [f"stated {stated}, worth {worth}"]),
+        *(f"{v.rule} {v.gang}: {v.message}" for v in check(document)),
+    ]
+
+
+def _beaten(
+    best: tuple[tuple[str, int], ...], tiers: tuple[TierResult, ...], met: tuple[str, ...]
+) -> Iterator[str]:
+    """Compares as far as earlier tiers are equal: a bound speaks of plans that keep those."""
+    for (name, most), tier in zip(best, tiers, strict=True):
+        sign = 1 if tier.sense == "max" else -1
+        if name != tier.name:
+            yield f"tier {tier.name} instead of {name}"
+        if sign * tier.bound < sign * most:
+            yield f"{name}: bound {tier.bound}, and a plan has {most}"
+        if sign * tier.value > sign * most:
+            yield f"{name}: value {tier.value}, and the best plan has {most}"
+        if tier.value != most:
+            if name.split("/")[0] in met:
+                yield f"{name}: value {tier.value}, and a plan has {most}"
+            return

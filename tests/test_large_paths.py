@@ -1,0 +1,223 @@
+"""The ways of planning large instances, forced on small ones: valid plans, honest bounds, no crash."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+from fractions import Fraction
+
+import pytest
+from bounding import dishonest, faults
+from building import build, gang, node, role
+from building_servers import nvl, switched
+from comparing import DAY
+from exhaustive import plan
+from test_exhaustive_comparison import MORE
+from tiny import tiny
+
+from models.checking import check
+from models.cluster import Cluster
+from models.hardware import Nic
+from models.instance import Instance
+from models.plan import compose, dumps
+from models.policy import Objective, SolveLimits
+from models.solution import Solution
+from planner.solving import solve
+from planner.solving.solve import BOUNDED, IMPROVED, POOLED
+
+SIZES = (None, POOLED, IMPROVED, BOUNDED)
+
+
+@pytest.mark.parametrize("name", MORE)
+def test_the_admission_program_starts_what_the_best_plan_starts(name: str) -> None:
+    found = {}
+    for seed in range(600, 612):
+        instance = tiny(seed, more=MORE[name])
+        found[seed] = faults(instance, solve(instance, size=POOLED), met=("admission", "waiting"))
+    assert {seed: what for seed, what in found.items() if what} == {}
+
+
+@pytest.mark.parametrize("size", [IMPROVED, BOUNDED])
+def test_improving_and_bounding_promise_nothing_that_a_plan_beats(size: int) -> None:
+    found = {}
+    for seed in range(700, 704):
+        instance = tiny(seed)
+        found[seed] = faults(instance, solve(instance, size=size))
+    assert {seed: what for seed, what in found.items() if what} == {}
+
+
+def _without_levels() -> Instance:
+    instance = build(nodes_per_rack=3, gpus=4, gangs=[gang("a", 2, 3), gang("b", 3, 2)])
+    flat = tuple(replace(node, domains=()) for node in instance.cluster.nodes)
+    return replace(instance, cluster=Cluster("flat", (), flat))
+
+
+def _tight() -> Instance:
+    """Launchers that the servers' cpu and pods hardly hold, and a gang of cpu alone."""
+    nodes = [
+        node(f"n{i}", switched(4), allocatable={"cpu": 1000 * i, "pods": 3}) for i in range(1, 4)
+    ]
+    nodes.append(node("n4", None, allocatable={"cpu": 2000, "pods": 1}))
+    mine = [role("w", 2, 2, requests={"cpu": 500}), role("l", 1, 0, requests={"cpu": 1000})]
+    gangs = [gang(f"g{i}", roles=mine, same="rack" if i % 2 else None) for i in range(3)]
+    gangs.append(gang("c", roles=[role("l", 3, 0, requests={"cpu": 700})], same="node"))
+    return build(nodes=nodes, gangs=gangs)
+
+
+def _slices_by_node() -> Instance:
+    """A started gang: two missing pods belong beside its first one, two slices of three are free."""
+    started = gang("a", 9, 1, slices=(3, "node"), stands=[(0, 0, 0, 1)])
+    return build(nodes_per_rack=3, gpus=4, gangs=[started, gang("b", 1, 3), gang("c", 2, 2)])
+
+
+def _unlike_trays() -> Instance:
+    """NVLink domains whose servers differ: their claims are not all listed."""
+    slow = replace(nvl(4, 3, name="slow tray"), link_MBps=20000)
+    nodes = [node("n1", nvl(4, 3)), node("n2", slow), node("n3", nvl(4, 3), rack="r2")]
+    share = "1/2"
+    gangs = [
+        gang("a", 2, 3, min_share=share),
+        gang("b", 2, 4, min_share=share, pattern="none"),
+        gang("c", 3, 1, min_share=share, stands=[(0, 0, 0, 1)]),
+    ]
+    return build(nodes=[*nodes, node("n4", switched(4))], nvlink="rack", gangs=gangs)
+
+
+ODD = {
+    "no gangs": build(nodes_per_rack=2),
+    "no gangs on many servers": build(nodes_per_rack=20),
+    "no GPUs": build(
+        nodes=[node("n1", None)], gangs=[gang("a", roles=[role("l", 2, 0)]), gang("b", 1, 1)]
+    ),
+    "one server": build(gangs=[gang("a", 2, 3), gang("b", 3, 1, same="node")]),
+    "no levels": _without_levels(),
+    "tight launchers": _tight(),
+    "slices by node": _slices_by_node(),
+    "unlike trays": _unlike_trays(),
+    "admission late": build(
+        racks=2,
+        nodes_per_rack=2,
+        gpus=4,
+        objectives=["preference", "stranded", "admission"],
+        gangs=[gang("a", 2, 3), gang("b", 3, 2, prefer="rack"), gang("c", 1, 4, priority=5)],
+    ),
+    "waiting alone": build(
+        nodes_per_rack=2,
+        gpus=4,
+        objectives=["waiting"],
+        gangs=[gang("a", 2, 3, submitted=5), gang("b", 3, 2, submitted=9)],
+    ),
+    "elastic and incomplete": build(
+        nodes_per_rack=2,
+        gpus=4,
+        gangs=[
+            gang("e", roles=[role("w", 1, 2, most=4)], stands=[(0, 0, 0, 3), (0, 2, 1, 3)]),
+            gang("f", 2, 1),
+        ],
+    ),
+}
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("name", ODD)
+def test_odd_instances_get_honest_plans(name: str, size: int | None) -> None:
+    assert faults(ODD[name], solve(ODD[name], size=size)) == []
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_a_gang_on_a_server_of_unknown_nic_speed_is_no_reason_to_fail(size: int | None) -> None:
+    # "r" runs on n1 and n2: its bandwidth needs the speed that nobody knows
+    nodes = [
+        node("n1", switched(4), nics=(Nic("eth0", None),), unschedulable=True),
+        node("n2", switched(4)),
+    ]
+    running = gang("r", 2, 1, stands=[(0, 0, 0, 4), (0, 1, 1, 1)])
+    whole = gang("a", 3, 1, stands=[(0, 0, 0, 3)])
+    instance = build(nodes=nodes, gangs=[running, whole, gang("b", 1, 2)])
+    solution = solve(instance, size=size)
+    assert _verdict(instance, solution) == []
+
+
+def _verdict(instance: Instance, solution: Solution) -> list[str]:
+    """The checker's words alone: the exhaustive planner prices nothing that is not known."""
+    document = compose(instance, solution, name="t", created_at=DAY, generator="gangplan test")
+    return [violation.message for violation in check(document)]
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_tolerances_are_kept_and_the_first_bound_holds(size: int | None) -> None:
+    # the first tier's bound speaks of all plans, so the best without tolerances may not beat it
+    found = {}
+    for seed in range(800, 806):
+        plain = tiny(seed)
+        loose = tuple(Objective(o.name, Fraction(1, 4)) for o in plain.policy.objectives)
+        instance = replace(plain, policy=replace(plain.policy, objectives=loose))
+        solution = solve(instance, size=size)
+        found[seed] = [*dishonest(instance, solution), *_intolerable(plain, solution)]
+    assert {seed: what for seed, what in found.items() if what} == {}
+
+
+def _intolerable(plain: Instance, solution: Solution) -> list[str]:
+    """Tiers that gave away more than a quarter, and a first bound that a plan beats."""
+    lost = [
+        f"{tier.name}: {tier.value} of {tier.best}"
+        for tier in solution.tiers
+        if 4 * abs(tier.value - tier.best) > abs(tier.best)
+        and (tier.value < tier.best) == (tier.sense == "max")
+    ]
+    first, (name, most) = solution.tiers[0], plan(plain).tiers[0]
+    sign = 1 if first.sense == "max" else -1
+    if sign * first.bound < sign * most:
+        lost.append(f"{name}: bound {first.bound}, and a plan has {most}")
+    return lost
+
+
+@pytest.mark.parametrize("workers", [1, 4])
+@pytest.mark.parametrize("size", SIZES)
+def test_the_same_input_gives_the_same_plan_twice(size: int | None, workers: int) -> None:
+    instance = tiny(12, more=("wide",))
+    limits = SolveLimits(workers=workers, budget=5, seed=3)
+    instance = replace(instance, policy=replace(instance.policy, solve=limits))
+    plans = [solve(instance, size=size) for _ in range(2)]
+    first, second = (
+        dumps(compose(instance, p, name="t", created_at=DAY, generator="gangplan test"))
+        for p in plans
+    )
+    assert first == second
+
+
+class StopAt:
+    """Progress that wishes to stop at its n-th word."""
+
+    def __init__(self, words: int, stop: threading.Event) -> None:
+        self._left = words
+        self._stop = stop
+
+    def update(self, tier: str, value: int | None, bound: int | None) -> None:
+        del tier, value, bound
+        self._left -= 1
+        if self._left <= 0:
+            self._stop.set()
+
+
+@pytest.mark.parametrize("words", [0, 1, 3])
+@pytest.mark.parametrize("size", SIZES)
+def test_a_stopped_search_returns_an_honest_plan(size: int | None, words: int) -> None:
+    instance = tiny(31, more=("wide",))
+    stop = threading.Event()
+    if words == 0:
+        stop.set()
+    solution = solve(instance, size=size, stop=stop, progress=StopAt(words, stop))
+    assert faults(instance, solution) == []
+
+
+@pytest.mark.parametrize(
+    "limits", [SolveLimits(budget=1, workers=1), SolveLimits(time_limit_s=1, workers=1)]
+)
+@pytest.mark.parametrize("size", SIZES)
+def test_the_smallest_limits_still_give_an_honest_plan(
+    size: int | None, limits: SolveLimits
+) -> None:
+    instance = tiny(31, more=("wide",))
+    instance = replace(instance, policy=replace(instance.policy, solve=limits))
+    assert faults(instance, solve(instance, size=size)) == []
