@@ -40,7 +40,7 @@ def test_the_admission_program_starts_what_the_best_plan_starts(name: str) -> No
 @pytest.mark.parametrize("size", [IMPROVED, BOUNDED])
 def test_improving_and_bounding_promise_nothing_that_a_plan_beats(size: int) -> None:
     found = {}
-    for seed in range(700, 704):
+    for seed in range(700, 703):
         instance = tiny(seed)
         found[seed] = faults(instance, solve(instance, size=size))
     assert {seed: what for seed, what in found.items() if what} == {}
@@ -124,6 +124,19 @@ def test_odd_instances_get_honest_plans(name: str, size: int | None) -> None:
     assert faults(ODD[name], solve(ODD[name], size=size)) == []
 
 
+@pytest.mark.parametrize("size", [None, POOLED, IMPROVED])
+def test_a_gang_without_a_pattern_promises_no_bandwidth_on_unlike_trays(size: int | None) -> None:
+    # its minBandwidthShare binds all the same, so that claims are built for it, and here not all
+    slow = replace(nvl(4, 3, name="slow tray"), link_MBps=20000)
+    instance = build(
+        nodes=[node("n1", nvl(4, 3)), node("n2", slow)],
+        nvlink="rack",
+        gangs=[gang("b", 2, 3, min_share="1/2", pattern="none")],
+    )
+    (tier,) = (t for t in solve(instance, size=size).tiers if t.name == "bandwidth")
+    assert (tier.value, tier.bound) == (0, 0)
+
+
 @pytest.mark.parametrize("size", SIZES)
 def test_a_gang_on_a_server_of_unknown_nic_speed_is_no_reason_to_fail(size: int | None) -> None:
     # "r" runs on n1 and n2: its bandwidth needs the speed that nobody knows
@@ -200,7 +213,7 @@ class StopAt:
             self._stop.set()
 
 
-@pytest.mark.parametrize("words", [0, 1, 3])
+@pytest.mark.parametrize("words", [0, 2])
 @pytest.mark.parametrize("size", SIZES)
 def test_a_stopped_search_returns_an_honest_plan(size: int | None, words: int) -> None:
     instance = tiny(31, more=("wide",))

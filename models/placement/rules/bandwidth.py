@@ -82,7 +82,8 @@ class Claims:
         ]
         if not self.exact:
             # claims that are not all there would make a bound too tight: allow everything instead
-            self.value = self._gang.admitted(FULL_SHARE)
+            if self._counts:
+                self.value = self._gang.admitted(FULL_SHARE)
             return
         if self._all_full(modes, ideals):
             self.value = self._gang.admitted(FULL_SHARE)
