@@ -100,7 +100,7 @@ def formulate(
     )
     if split is None:
         split = len(instance.cluster.nodes) <= SPLIT_NODES
-    split = split or _slices_by_node(instance, demands)
+    split = split or slices_by_node(instance, demands)
     pools = pools_of(instance, demands, room, split=split)
     program = Program()
     variables = create(instance, program, demands, room, pools)
@@ -143,7 +143,7 @@ def pairs(instance: Instance) -> int:
     return single * len(pools.regions)
 
 
-def _slices_by_node(instance: Instance, demands: Sequence[Demand]) -> bool:
+def slices_by_node(instance: Instance, demands: Sequence[Demand]) -> bool:
     """Whether an incomplete gang has slices that must share a node: then nodes are told apart."""
     node_level = instance.cluster.node_level
     return any(

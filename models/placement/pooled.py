@@ -18,7 +18,7 @@ from models.instance import Instance
 from models.occupancy import rooms
 from models.placement.dealing import Admissions, Dealer, PooledClass
 from models.placement.demands import Demand, RoleDemand, demands_of
-from models.placement.formulation import base_decisions
+from models.placement.formulation import base_decisions, slices_by_node
 from models.placement.packing import SizePacking
 from models.placement.program import Linear, Program
 from models.placement.regions import Pools, local, pools_of
@@ -59,7 +59,10 @@ class AdmissionProgram:
         self._values = Evaluation(instance, self._base)
         self._rooms = rooms(instance, self._base)
         demands = demands_of(instance, known_masks(instance, self._base))
-        self._pools = self._sized(demands, pools_of(instance, demands, self._rooms, split=False))
+        self._pools = self._sized(
+            demands,
+            pools_of(instance, demands, self._rooms, split=slices_by_node(instance, demands)),
+        )
         self._pooled: list[PooledClass] = []
         self._groups: list[GroupVariables] = []
         self._gangs: list[GangVariables] = []

@@ -19,7 +19,7 @@ from planner.solving.ledger import Ledger
 from planner.solving.progress import Progress, Silent
 from planner.solving.search import Search
 
-SHARE_OF_BUDGET = 0.65
+SHARE_OF_BUDGET = 0.5
 """Part of the effort that is left (and of the time) which improvement may use."""
 
 PATIENCE = 300
