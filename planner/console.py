@@ -115,9 +115,9 @@ class Console:
             stream.write(text)
             stream.flush()
         except BrokenPipeError:
-            # Python flushes stdout once more at exit and would complain: give it a place to go.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.__stdout__.fileno())  # type: ignore[union-attr]  # a broken pipe was open
+            _sink_stdout()
         except OSError as error:
+            _sink_stdout()
             raise CannotWriteError(
                 Fault(f"cannot write to standard output: {error.strerror or error}")
             ) from error
@@ -206,3 +206,9 @@ class Console:
 
 def _paint(text: str, code: str, *, color: bool) -> str:
     return f"\x1b[{code}m{text}\x1b[0m" if color else text
+
+
+def _sink_stdout() -> None:
+    """Give what stdout still buffers a place to go: Python flushes once more at exit and would complain."""
+    if sys.__stdout__ is not None:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.__stdout__.fileno())

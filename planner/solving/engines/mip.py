@@ -61,7 +61,7 @@ def solve_by_branching(
 def _effort(program: Program, result: Any) -> float:
     """Deterministic effort: nodes times the size of the program, in units of about a second."""
     size = sum(len(row.variables) for row in program.rows) + len(program.lower)
-    return float((max(1, result.solve_stats.node_count) + 10) * size / 2.5e6)
+    return float((max(1, result.solve_stats.node_count) + 10) * size / 5e6)
 
 
 def _answer(mathopt: Any, program: Program, goal: Goal, model: Any, result: Any) -> Answer:
