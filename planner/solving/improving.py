@@ -40,8 +40,8 @@ MESH_SIZE = (2, 3)
 MESH_NODES = 4
 """Mesh servers opened in one step beside those the freed gangs use."""
 
-PAIR_EFFORT = 0.0004
-"""Effort noted for every (gang freed, node opened) of a step: 0.36 for 20 gangs on 45 nodes."""
+PAIR_EFFORT = 0.0016
+"""Effort noted for every (gang freed, innermost domain opened) of a step."""
 
 
 def improve(
@@ -52,6 +52,7 @@ def improve(
     effort = budget.effort + budget.effort_left() * part
     seconds = budget.seconds_left() * (1 - part)
     base = base_decisions(ledger.instance)
+    innermost = ledger.instance.cluster.domain_of[max(0, ledger.instance.cluster.node_level - 1)]
     idle = step = 0
     while idle < PATIENCE and budget.effort < effort and not budget.exhausted():
         if budget.seconds_left() < seconds:
@@ -69,7 +70,7 @@ def improve(
             _tell(ledger, progress)
         else:
             idle += 1
-        budget.spend(PAIR_EFFORT * len(freed) * len(nodes))
+        budget.spend(PAIR_EFFORT * len(freed) * len({innermost[n] for n in nodes}))
 
 
 def _tell(ledger: Ledger, progress: Progress) -> None:
