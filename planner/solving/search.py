@@ -173,7 +173,7 @@ class Search:
         return ADMISSION_SHARE if first.family in FUSED else CLOCK_SHARE
 
     def _effort(self, chunk: Chunk) -> float:
-        """Half of what is left for each solve but the last."""
+        """The most a goal may spend: half of what is left, all of it for the last."""
         left = self._budget.effort_left()
         last = chunk.members[-1].position == len(self._ledger.tiers) - 1
         return left if last else left / 2
