@@ -1,0 +1,61 @@
+"""Remarks: what a reader found odd in an object it did not write, and what it did about it.
+
+Promises: a remark never stops a reading; equal topics are told together, with the first subjects.
+Gathered by the readers of Kubernetes objects and topology files; shown by the verbs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from planner.reading.sources import printable
+
+MAX_REMARKS = 100_000
+"""Most remarks kept; the rest are counted."""
+
+_SHOWN_SUBJECTS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Remark:
+    """``subject``: the object, as ``Pod team-a/vit-3``; ``what``: what is odd and what was done."""
+
+    subject: str
+    what: str
+    hint: str | None = None
+
+
+@dataclass(slots=True)
+class Remarks:
+    """Every remark of one reading, in the order they were made."""
+
+    all: list[Remark] = field(default_factory=list)
+    left_out: int = 0
+
+    def add(self, subject: str, what: str, hint: str | None = None) -> None:
+        """Remember it, printable and bounded."""
+        if len(self.all) >= MAX_REMARKS:
+            self.left_out += 1
+            return
+        self.all.append(Remark(_bounded(subject), _bounded(what), hint))
+
+    def lines(self) -> list[str]:
+        """``subject: what`` a topic, in order of first mention; many subjects are counted."""
+        subjects: dict[tuple[str, str | None], list[str]] = {}
+        for remark in self.all:
+            subjects.setdefault((remark.what, remark.hint), []).append(remark.subject)
+        lines = []
+        for (what, hint), about in subjects.items():
+            distinct = list(dict.fromkeys(about))
+            named = ", ".join(distinct[:_SHOWN_SUBJECTS])
+            more = len(distinct) - _SHOWN_SUBJECTS
+            rest = f" and {more} more" if more > 0 else ""
+            lines.append(f"{named}{rest}: {what}" + (f" (hint: {hint})" if hint else ""))
+        if self.left_out:
+            lines.append(f"and {self.left_out} more remarks")
+        return lines
+
+
+def _bounded(text: str) -> str:
+    safe = printable(text)
+    return safe if len(safe) <= 400 else safe[:397] + "..."
