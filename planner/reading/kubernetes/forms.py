@@ -208,8 +208,11 @@ class KubePod:
 
 @dataclass(frozen=True, slots=True)
 class LevelAsk:
-    """A level as a gang names it: ``label`` a node label key, or ``tier`` of the HyperNodes
-    (0: the innermost), or ``tier_name``. Exactly one is set."""
+    """A level as a gang names it; exactly one is set.
+
+    ``label``: a node label key. ``tier``: a tier number of the HyperNodes, 0 for the lowest there
+    is. ``tier_name``: a tier by name.
+    """
 
     label: str | None = None
     tier: int | None = None
