@@ -117,7 +117,7 @@ class KubeNode:
     ``installed``: what capacity, slices or labels say is built in (the largest credible figure).
     ``gpu_resource``: the resource name pods ask for, None without GPUs. ``shared``: why its GPUs
     are not given whole (``MIG``, ``time-sliced``, ``fractional``), None if they are.
-    ``topology_only``: takes only topology-scheduled GPU pods (ACK).
+    ``topology_only``: takes only topology-scheduled GPU pods (ACK). ``sick``: GPUs known to be bad.
     """
 
     object: KubeObject
@@ -131,6 +131,7 @@ class KubeNode:
     devices: tuple[Device, ...] = ()
     shared: str | None = None
     topology_only: bool = False
+    sick: tuple[int, ...] = ()
 
     @property
     def name(self) -> str:
