@@ -86,7 +86,7 @@ def pod(
     gated: bool = False,
     labels: dict[str, str] | None = None,
     annotations: dict[str, str] | None = None,
-    **spec: Any,
+    **spec: object,
 ) -> dict[str, Any]:
     """A pod of one container: bound to ``on``, or pending; ``spec`` fields as given."""
     requests = {"cpu": "4", "memory": "16Gi"}

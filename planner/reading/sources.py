@@ -7,8 +7,10 @@ bounded and UTF-8; a folder gives its files in sorted order. Called by ``planner
 from __future__ import annotations
 
 import errno
+import gzip
 import os
 import stat
+import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +21,7 @@ from planner.errors import Fault, InputError, MissingPathError
 MAX_BYTES = 256 * 2**20
 """Largest input file; a YAML text is bounded further by its values."""
 
-SUFFIXES = (".yaml", ".yml", ".json")
+SUFFIXES = (".yaml", ".yml", ".json", ".json.gz", ".yaml.gz", "topology.conf")
 STDIN = "<stdin>"
 
 Format = Literal["json", "yaml", "either"]
@@ -27,11 +29,12 @@ Format = Literal["json", "yaml", "either"]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Source:
-    """One text and the name it goes by in messages."""
+    """One text and the name it goes by in messages. ``named``: the user named it, not its folder."""
 
     name: str
     text: str
     format: Format
+    named: bool = True
 
 
 def read_sources(paths: Sequence[str], stdin: BinaryIO | None) -> tuple[list[Source], list[Fault]]:
@@ -41,6 +44,7 @@ def read_sources(paths: Sequence[str], stdin: BinaryIO | None) -> tuple[list[Sou
     a folder that holds nothing to read.
     """
     files = _files(paths)
+    given = set(paths)
     found: list[Source] = []
     faults: list[Fault] = []
     missing: list[Fault] = []
@@ -50,11 +54,12 @@ def read_sources(paths: Sequence[str], stdin: BinaryIO | None) -> tuple[list[Sou
         except OSError as error:
             missing.append(_unreadable(name, error))
             continue
-        text = _decoded(STDIN if name == "-" else name, raw)
+        shown_as = STDIN if name == "-" else name
+        text = _decoded(shown_as, raw) if isinstance(raw, bytes) else raw
         if isinstance(text, Fault):
             faults.append(text)
         else:
-            found.append(Source(STDIN if name == "-" else name, text, _format(name)))
+            found.append(Source(shown_as, text, _format(name), name in given))
     if missing:
         raise MissingPathError(*missing)
     return found, faults
@@ -75,7 +80,7 @@ def _files(paths: Sequence[str]) -> list[str]:
             inside = list(_folder(path, missing))
             if not inside:
                 what = f"nothing to read in folder {printable(path)}"
-                empty.append(Fault(what, f"put {', '.join('*' + s for s in SUFFIXES)} there"))
+                empty.append(Fault(what, f"put {', '.join('*' + s for s in SUFFIXES[:3])} there"))
             for name in inside:
                 names.setdefault(os.path.realpath(name), name)
         else:
@@ -117,14 +122,20 @@ def _is_file(name: str) -> bool:
         return True  # a dangling link: reading it will say so
 
 
-def _bytes(name: str, stdin: BinaryIO | None) -> bytes:
-    """At most one byte more than allowed. Raises OSError."""
+def _bytes(name: str, stdin: BinaryIO | None) -> bytes | Fault:
+    """At most one byte more than allowed, unpacked. Raises OSError."""
     if name == "-":
         if stdin is None:
             raise FileNotFoundError(errno.ENOENT, "closed", STDIN)
         return stdin.read(MAX_BYTES + 1)
     with Path(name).open("rb") as file:
-        return file.read(MAX_BYTES + 1)
+        if not name.lower().endswith(".gz"):
+            return file.read(MAX_BYTES + 1)
+        try:
+            with gzip.GzipFile(fileobj=file) as unpacked:
+                return unpacked.read(MAX_BYTES + 1)
+        except (gzip.BadGzipFile, EOFError, zlib.error):
+            return Fault("not a whole gzip file", "pack it again, or give it unpacked", name)
 
 
 def _unreadable(name: str, error: OSError) -> Fault:
@@ -153,7 +164,7 @@ def _decoded(name: str, raw: bytes) -> str | Fault:
 
 
 def _format(name: str) -> Format:
-    lower = name.lower()
+    lower = name.lower().removesuffix(".gz")
     if lower.endswith(".json"):
         return "json"
     return "yaml" if lower.endswith((".yaml", ".yml")) else "either"
