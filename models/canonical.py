@@ -16,7 +16,7 @@ from models.documents.base import API_VERSION
 from models.gang import Gang, Role, StandingPod
 from models.hardware import Nic, ServerModel
 from models.instance import Instance
-from models.policy import Policy
+from models.policy import KubernetesPolicy, Policy
 from models.quantities import duration_text, exact, number, quantity_text, time_text
 
 Json = dict[str, Any]
@@ -225,5 +225,25 @@ def policy_document(policy: Policy) -> Json:
                 "workers": policy.solve.workers,
                 "seed": policy.solve.seed,
             },
+            **_present(kubernetes=_kubernetes(policy.kubernetes)),
         },
+    }
+
+
+def _kubernetes(policy: KubernetesPolicy) -> Json | None:
+    """How Kubernetes objects are read; None for the usual way, which is not written."""
+    if policy == KubernetesPolicy():
+        return None
+    levels = policy.levels
+    return {
+        "schedulerName": policy.scheduler_name,
+        "schedulingGate": policy.scheduling_gate,
+        "gpuResources": list(policy.gpu_resources),
+        **_present(levels=None if levels is None else [_level(level) for level in levels]),
+        "serverModels": [
+            {"nodeSelector": dict(selector), "model": model}
+            for selector, model in policy.server_models
+        ],
+        "ignore": list(policy.ignore),
+        "trustSubmittedAt": policy.trust_submitted_at,
     }

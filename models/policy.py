@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from fractions import Fraction
 
+from models.cluster import Level
+
 DEFAULT_OBJECTIVES = (
     "admission",
     "waiting",
@@ -39,6 +41,31 @@ class SolveLimits:
     seed: int = 0
 
 
+UNMODELLED = ("podAntiAffinity", "podAffinity", "topologySpread", "volumeZone", "hostPort")
+"""Constraints of pods that no plan can promise: a gang with one waits unless they are ignored."""
+
+GPU_RESOURCES = ("nvidia.com/gpu", "amd.com/gpu", "aliyun.com/gpu", "habana.ai/gaudi")
+
+
+@dataclass(frozen=True, slots=True)
+class KubernetesPolicy:
+    """How Kubernetes objects are read; nothing here decides once the Instance is made.
+
+    ``scheduler_name``, ``scheduling_gate``: which waiting pods are ours to place. ``gpu_resources``:
+    resource names that mean whole GPUs. ``levels``: None to find them on the nodes.
+    ``server_models``: (node selector, model), the first match counts. ``ignore``: of UNMODELLED.
+    ``trust_submitted_at``: whether an annotation may say since when a gang waits.
+    """
+
+    scheduler_name: str = "gangplan"
+    scheduling_gate: str = "gangplan.dev/placement"
+    gpu_resources: tuple[str, ...] = GPU_RESOURCES
+    levels: tuple[Level, ...] | None = None
+    server_models: tuple[tuple[tuple[tuple[str, str], ...], str], ...] = ()
+    ignore: tuple[str, ...] = ()
+    trust_submitted_at: bool = False
+
+
 @dataclass(frozen=True, slots=True)
 class Policy:
     """``mix``: (GPUs, permille) of future requests, ascending by GPUs, as used (default filled in)."""
@@ -50,3 +77,4 @@ class Policy:
     gpu_binding: str = "exact"
     node_selector: tuple[tuple[str, str], ...] = ()
     solve: SolveLimits = SolveLimits()
+    kubernetes: KubernetesPolicy = KubernetesPolicy()

@@ -26,7 +26,7 @@ OBJECTIVES = (
 )
 
 _FIELDS = frozenset(
-    ["objectives", "mix", "minBandwidthShare", "gpuBinding", "nodeSelector", "solve"]
+    ["objectives", "mix", "minBandwidthShare", "gpuBinding", "nodeSelector", "solve", "kubernetes"]
 )
 _SOLVE = frozenset(["budget", "timeLimit", "workers", "seed"])
 

@@ -6,12 +6,13 @@ catalogue or other documents is left to the reader's builder. Called by the read
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from fractions import Fraction
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, PlainValidator
 
+from models.cluster import Level
 from models.documents.base import (
     ApiVersion,
     Complaint,
@@ -22,6 +23,7 @@ from models.documents.base import (
     Many,
     Mapped,
     Name,
+    Path,
     Quantity,
     ShortName,
     Title,
@@ -63,6 +65,10 @@ class LevelDocument(Document):
         default=Fraction(1), description="Divides the bandwidth that crosses domains; at least 1"
     )
     nvlink: bool = Field(default=False, description="Its domains share one NVLink fabric")
+
+    def to_level(self) -> Level:
+        """The level as the planner takes it."""
+        return Level(self.name, self.label, self.oversubscription, self.nvlink)
 
 
 class TaintDocument(Document):
@@ -144,9 +150,7 @@ class NodeDocument(Document):
                 )
 
 
-def resource_complaints(
-    amounts: Mapping[str, Fraction], path: tuple[str | int, ...]
-) -> Iterator[Complaint]:
+def resource_complaints(amounts: Mapping[str, Fraction], path: Path) -> Iterator[Complaint]:
     """GPUs are counted by themselves; cpu is kept in millicores, which must stay within bounds."""
     for resource, amount in amounts.items():
         if resource.endswith("/gpu"):
@@ -191,7 +195,7 @@ class ClusterDocument(Document):
 
     def complaints(self) -> Iterator[Complaint]:
         """Contradictions inside the document; paths start at its top."""
-        yield from self._levels()
+        yield from level_complaints(self.spec.levels, ("spec", "levels"))
         slugs: dict[str, str] = {}
         for i, model in enumerate(self.spec.server_models):
             for fault in model.complaints():
@@ -213,30 +217,32 @@ class ClusterDocument(Document):
                     ("spec", "nodes", i, *fault.path), fault.what, fault.hint, fault.at_key
                 )
 
-    def _levels(self) -> Iterator[Complaint]:
-        names: set[str] = set()
-        labels: set[str] = set()
-        for i, level in enumerate(self.spec.levels):
-            path = ("spec", "levels", i)
-            if level.name == NODE_LEVEL:
-                yield Complaint(
-                    (*path, "name"), "the level `node` is reserved", "it is implied; remove it"
-                )
-            if level.name in names:
-                yield Complaint(
-                    (*path, "name"), f"two levels are named {shown(level.name)}", "rename one"
-                )
-            if level.label is not None and level.label in labels:
-                yield Complaint(
-                    (*path, "label"), f"two levels have the label {shown(level.label)}",
-                    "a label names the domains of one level",
-                )  # fmt: skip
-            if level.label == HOSTNAME_LABEL:
-                yield Complaint(
-                    (*path, "label"), "this label names nodes, not a level above them", "remove it"
-                )
-            names.add(level.name)
-            labels.add(level.label or "")
+
+def level_complaints(levels: Iterable[LevelDocument], at: Path) -> Iterator[Complaint]:
+    """Levels that clash with each other or with what is implied; ``at``: the path of their list."""
+    names: set[str] = set()
+    labels: set[str] = set()
+    for i, level in enumerate(levels):
+        path = (*at, i)
+        if level.name == NODE_LEVEL:
+            yield Complaint(
+                (*path, "name"), "the level `node` is reserved", "it is implied; remove it"
+            )
+        if level.name in names:
+            yield Complaint(
+                (*path, "name"), f"two levels are named {shown(level.name)}", "rename one"
+            )
+        if level.label is not None and level.label in labels:
+            yield Complaint(
+                (*path, "label"), f"two levels have the label {shown(level.label)}",
+                "a label names the domains of one level",
+            )  # fmt: skip
+        if level.label == HOSTNAME_LABEL:
+            yield Complaint(
+                (*path, "label"), "this label names nodes, not a level above them", "remove it"
+            )
+        names.add(level.name)
+        labels.add(level.label or "")
 
 
 __all__ = [
@@ -244,5 +250,6 @@ __all__ = [
     "LevelDocument",
     "NodeDocument",
     "TaintDocument",
+    "level_complaints",
     "resource_complaints",
 ]

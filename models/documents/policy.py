@@ -6,7 +6,7 @@ Promises: types by pydantic, contradictions by ``complaints``. Called by the rea
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from typing import Annotated, Literal
 
@@ -22,17 +22,21 @@ from models.documents.base import (
     Many,
     Mapped,
     Name,
+    Title,
     decimal_check,
     decimal_schema,
     whole,
 )
+from models.documents.cluster import MAX_LEVELS, LevelDocument, level_complaints
 from models.documents.gang import Share
 from models.documents.suggesting import suggestion
-from models.policy import DEFAULT_OBJECTIVES
+from models.policy import DEFAULT_OBJECTIVES, UNMODELLED, KubernetesPolicy
 from models.quantities import Refused, shown
 
 MAX_TOLERANCE = 1000
 MAX_MIX_GPUS = 1_000_000_000
+MAX_GPU_RESOURCES = 64
+DEFAULTS = KubernetesPolicy()
 
 Tolerance = Annotated[
     Fraction, PlainValidator(decimal_check(0, MAX_TOLERANCE)), decimal_schema(0, MAX_TOLERANCE)
@@ -71,6 +75,86 @@ class SolveDocument(Document):
     seed: Annotated[int, whole(0, 2**31 - 1)] = 0
 
 
+class ServerModelChoice(Document):
+    """Nodes with these labels are servers of this model; without labels: every node."""
+
+    node_selector: Mapped[LabelKey, LabelValue] = Field(
+        default={}, description="Labels its nodes have; absent: every node"
+    )
+    model: Title = Field(description="Server model by name or alias")
+
+
+class KubernetesDocument(Document):
+    """How Kubernetes objects are read."""
+
+    scheduler_name: Name = Field(
+        default=DEFAULTS.scheduler_name, description="Waiting pods of this scheduler are ours"
+    )
+    scheduling_gate: LabelKey = Field(
+        default=DEFAULTS.scheduling_gate, description="Waiting pods with this gate are ours"
+    )
+    gpu_resources: Many[LabelKey] = Field(
+        default=DEFAULTS.gpu_resources,
+        description="Resource names that mean whole GPUs",
+        max_length=MAX_GPU_RESOURCES,
+    )
+    levels: Many[LevelDocument] | None = Field(
+        default=None, description="Topology levels, widest first; absent: found, []: none"
+    )
+    server_models: Many[ServerModelChoice] = Field(
+        default=(), description="Which nodes are servers of which model; the first match counts"
+    )
+    ignore: Many[str] = Field(
+        default=(),
+        description="Constraints that are not modelled and do not make a gang wait",
+        json_schema_extra={"items": {"type": "string", "enum": list(UNMODELLED)}},
+    )
+    trust_submitted_at: bool = Field(
+        default=False, description="Whether an annotation may say since when a gang waits"
+    )
+
+    def complaints(self) -> Iterator[Complaint]:
+        """Contradictions; paths start at `kubernetes`."""
+        if not self.gpu_resources:
+            yield Complaint(
+                ("gpuResources",), "no resource name means a GPU",
+                f"list at least one, such as {DEFAULTS.gpu_resources[0]}",
+            )  # fmt: skip
+        yield from _listed_twice(self.gpu_resources, "gpuResources")
+        levels = self.levels or ()
+        if len(levels) > MAX_LEVELS:
+            yield Complaint(("levels",), f"{len(levels):,} levels", f"the most is {MAX_LEVELS}")
+        yield from level_complaints(levels, ("levels",))
+        yield from _listed_twice(self.ignore, "ignore")
+        for i, name in enumerate(self.ignore):
+            if name not in UNMODELLED:
+                hint = suggestion(name, UNMODELLED, "constraints")
+                yield Complaint(("ignore", i), f"unknown constraint {shown(name)}", hint)
+
+    def to_policy(self) -> KubernetesPolicy:
+        """The settings as the readers take them."""
+        return KubernetesPolicy(
+            scheduler_name=self.scheduler_name,
+            scheduling_gate=self.scheduling_gate,
+            gpu_resources=self.gpu_resources,
+            levels=None if self.levels is None else tuple(one.to_level() for one in self.levels),
+            server_models=tuple(
+                (tuple(sorted(choice.node_selector.items())), choice.model)
+                for choice in self.server_models
+            ),
+            ignore=tuple(sorted(self.ignore)),
+            trust_submitted_at=self.trust_submitted_at,
+        )
+
+
+def _listed_twice(names: Sequence[str], field: str) -> Iterator[Complaint]:
+    seen: set[str] = set()
+    for i, name in enumerate(names):
+        if name in seen:
+            yield Complaint((field, i), f"{shown(name)} is listed twice", "list it once")
+        seen.add(name)
+
+
 class PolicySpec(Document):
     """What is best, and how hard to look for it."""
 
@@ -88,6 +172,7 @@ class PolicySpec(Document):
         default={}, description="Which nodes are ours to use"
     )
     solve: SolveDocument = SolveDocument()
+    kubernetes: KubernetesDocument = KubernetesDocument()
 
 
 class PolicyMetadata(Document):
@@ -124,4 +209,8 @@ class PolicyDocument(Document):
         if self.spec.solve.time_limit < 1:
             yield Complaint(
                 ("spec", "solve", "timeLimit"), "a time limit under one second", "write 1s or more"
+            )
+        for fault in self.spec.kubernetes.complaints():
+            yield Complaint(
+                ("spec", "kubernetes", *fault.path), fault.what, fault.hint, fault.at_key
             )

@@ -82,4 +82,5 @@ def _policy(
         gpu_binding=spec.gpu_binding,
         node_selector=tuple(sorted(spec.node_selector.items())),
         solve=SolveLimits(solve.budget, solve.time_limit, solve.workers, solve.seed),
+        kubernetes=spec.kubernetes.to_policy(),
     )

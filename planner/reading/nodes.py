@@ -94,10 +94,7 @@ def _levels(entries: Sequence[Entry[ClusterDocument]]) -> tuple[Level, ...]:
     """The levels of the first document, which all the others must repeat."""
     first: tuple[Level, ...] | None = None
     for entry in entries:
-        own = tuple(
-            Level(level.name, level.label, level.oversubscription, level.nvlink)
-            for level in entry.document.spec.levels
-        )
+        own = tuple(level.to_level() for level in entry.document.spec.levels)
         if entry.lacks("spec", "levels"):
             continue
         if first is not None and own != first:

@@ -1,0 +1,96 @@
+"""`spec.kubernetes` of a Policy: read, refused, written only when it says something."""
+
+from __future__ import annotations
+
+import io
+import json
+from fractions import Fraction
+from typing import Any
+
+import pytest
+
+from models.canonical import instance_document
+from models.cluster import Level
+from models.instance import Instance
+from models.policy import KubernetesPolicy
+from planner.errors import InputError
+from planner.reading import instance_from_document, read
+
+CLUSTER = {
+    "apiVersion": "gangplan.dev/v1alpha1",
+    "kind": "Cluster",
+    "metadata": {"name": "c"},
+    "spec": {"nodes": [{"name": "n"}]},
+}
+EVERYTHING = {
+    "schedulerName": "ours",
+    "schedulingGate": "example.com/gate",
+    "gpuResources": ["example.com/gpu"],
+    "levels": [{"name": "rack", "label": "example.com/rack", "oversubscription": 2}],
+    "serverModels": [
+        {"nodeSelector": {"b": "2", "a": "1"}, "model": "DGX H100"},
+        {"model": "HGX B200"},
+    ],
+    "ignore": ["podAntiAffinity", "hostPort"],
+    "trustSubmittedAt": True,
+}
+
+
+def planned_with(kubernetes: dict[str, Any] | None) -> Instance:
+    spec = {} if kubernetes is None else {"kubernetes": kubernetes}
+    policy = {"apiVersion": "gangplan.dev/v1alpha1", "kind": "Policy", "spec": spec}
+    bundle = {"apiVersion": "v1", "kind": "List", "items": [CLUSTER, policy]}
+    return read(["-"], stdin=io.BytesIO(json.dumps(bundle).encode()))
+
+
+def test_every_setting_is_read_and_written_back() -> None:
+    instance = planned_with(EVERYTHING)
+    assert instance.policy.kubernetes == KubernetesPolicy(
+        scheduler_name="ours",
+        scheduling_gate="example.com/gate",
+        gpu_resources=("example.com/gpu",),
+        levels=(Level("rack", "example.com/rack", Fraction(2)),),
+        server_models=(((("a", "1"), ("b", "2")), "DGX H100"), ((), "HGX B200")),
+        ignore=("hostPort", "podAntiAffinity"),
+        trust_submitted_at=True,
+    )
+    document = instance_document(instance)
+    assert instance_from_document(json.loads(json.dumps(document))) == instance
+
+
+def test_levels_may_be_left_to_be_found_or_be_none() -> None:
+    assert planned_with({"schedulerName": "ours"}).policy.kubernetes.levels is None
+    none = planned_with({"levels": []})
+    assert none.policy.kubernetes.levels == ()
+    assert instance_from_document(instance_document(none)) == none
+
+
+@pytest.mark.parametrize("kubernetes", [None, {}, {"schedulerName": "gangplan", "ignore": []}])
+def test_the_usual_way_is_not_written(kubernetes: dict[str, Any] | None) -> None:
+    instance = planned_with(kubernetes)
+    assert instance.policy.kubernetes == KubernetesPolicy()
+    assert "kubernetes" not in instance_document(instance)["policy"]["spec"]
+
+
+@pytest.mark.parametrize(
+    ("kubernetes", "what"),
+    [
+        ({"ignore": ["hostport"]}, "unknown constraint 'hostport'"),
+        ({"ignore": ["hostPort", "hostPort"]}, "'hostPort' is listed twice"),
+        ({"levels": [{"name": "node"}]}, "the level `node` is reserved"),
+        ({"levels": [{"name": "r"}, {"name": "r"}]}, "two levels are named 'r'"),
+        ({"levels": [{"name": f"l{i}"} for i in range(11)]}, "11 levels"),
+        ({"gpuResources": []}, "no resource name means a GPU"),
+        ({"gpuResources": ["a/gpu", "a/gpu"]}, "'a/gpu' is listed twice"),
+        ({"schedulerName": ""}, "'' cannot be a name"),
+        ({"serverModels": [{"nodeSelector": {"a": "b"}}]}, "missing field 'model'"),
+        ({"trustSubmittedAt": "yes"}, "expected true or false"),
+        ({"schedulers": []}, "unknown field 'schedulers'"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(kubernetes: dict[str, Any], what: str) -> None:
+    with pytest.raises(InputError) as caught:
+        planned_with(kubernetes)
+    lines = "\n".join(line for fault in caught.value.faults for line in fault.lines())
+    assert what in lines
+    assert "hint:" in lines
