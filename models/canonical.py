@@ -130,12 +130,16 @@ def server_model_document(model: ServerModel) -> Json:
 
 def gang_document(gang: Gang, cluster: Cluster) -> Json:
     """One Gang with the pods that exist."""
+    hold = gang.hold
     return {
         "apiVersion": API_VERSION,
         "kind": "Gang",
         "metadata": {"name": gang.name, "namespace": gang.namespace},
         "spec": _gang_spec(gang, cluster),
-        "status": {"pods": [_pod(pod, gang, cluster) for pod in gang.pods]},
+        "status": {
+            "pods": [_pod(pod, gang, cluster) for pod in gang.pods],
+            **_present(hold=None if hold is None else {"code": hold.code, "message": hold.message}),
+        },
     }
 
 

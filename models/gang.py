@@ -52,6 +52,14 @@ class Role:
 
 
 @dataclass(frozen=True, slots=True)
+class Hold:
+    """Why pods of a gang must not be started, whatever room there is: a reason's code and sentence."""
+
+    code: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
 class StandingPod:
     """A pod that exists. ``node`` is an index or None (waits); ``gpus`` a bit mask, None if unknown.
 
@@ -73,6 +81,7 @@ class Gang:
 
     ``submitted_at``: whole seconds since the epoch, None if unknown. ``weight``: of its bandwidth.
     ``pattern``: communication pattern, "none" counts no bandwidth. Larger ``priority`` goes first.
+    ``hold``: while it is there the gang is neither placed nor completed.
     """
 
     namespace: str
@@ -90,6 +99,7 @@ class Gang:
     pattern: str = "all-reduce"
     weight: int = 1
     pods: tuple[StandingPod, ...] = ()
+    hold: Hold | None = None
 
     @property
     def key(self) -> tuple[str, str]:

@@ -63,8 +63,8 @@ def unmet(
 ) -> tuple[Required, ...]:
     """The required gangs that the plan does not admit, in the order asked.
 
-    Proven is: it has no room even with every other waiting gang away; or the tiers down to its
-    priority are proven, and a plan that admits it is worse in one of them.
+    Proven is: it is held; or it has no room even with every other waiting gang away; or the tiers
+    down to its priority are proven, and a plan that admits it is worse in one of them.
     """
     left_out = []
     for index in dict.fromkeys(required):
@@ -72,9 +72,13 @@ def unmet(
         if admitted(gang, decision):
             continue
         why = decision.reason.message if decision.reason else "the plan leaves it out"
-        proven = _no_room_alone(index, instance, stop) or (
-            _tiers_proven(gang.priority, solution)
-            and not _others_as_good_with_it(index, instance, solution, stop)
+        proven = (
+            gang.hold is not None
+            or _no_room_alone(index, instance, stop)
+            or (
+                _tiers_proven(gang.priority, solution)
+                and not _others_as_good_with_it(index, instance, solution, stop)
+            )
         )
         left_out.append(Required(f"{gang.namespace}/{gang.name}", proven, why))
     return tuple(left_out)

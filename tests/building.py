@@ -12,7 +12,7 @@ from fractions import Fraction
 from building_servers import switched
 
 from models.cluster import Cluster, Level, Node, Taint
-from models.gang import Gang, Role, StandingPod, Toleration
+from models.gang import Gang, Hold, Role, StandingPod, Toleration
 from models.hardware import Nic, ServerModel
 from models.instance import Instance
 from models.policy import Objective, Policy, SolveLimits
@@ -118,10 +118,12 @@ def gang(
     stands: Sequence[tuple[int, int, int, int | None]] = (),
     preemptible: bool = False,
     movable: bool = False,
+    held: str | None = None,
 ) -> Gang:
     """A gang of ``roles``, or of one role of ``pods`` x ``gpus_per_pod``.
 
     ``stands``: running pods as (role, index, node, mask of GPUs or None where unknown).
+    ``held``: the code of its hold.
     """
     own = tuple(roles) or (role("worker", pods, gpus_per_pod, slices=slices, requests=requests),)
     return Gang(
@@ -141,6 +143,7 @@ def gang(
             StandingPod(f"{name}-{own[r].name}-{i}", r, i, uid=None, node=n, gpus=m)
             for r, i, n, m in stands
         ),
+        hold=None if held is None else Hold(held, "it is held"),
     )
 
 

@@ -113,6 +113,16 @@ def gangs(draw: st.DrawFn, name: str) -> Json:
     }
 
 
+HOLDS = st.fixed_dictionaries(
+    {},
+    optional={
+        "hold": st.fixed_dictionaries(
+            {"code": st.sampled_from(["Unsupported", "Incomplete"]), "message": NAMES}
+        )
+    },
+)
+
+
 @st.composite
 def standing(draw: st.DrawFn, gang: Json, cluster: Json, free: dict[str, list[int]]) -> list[Json]:
     """Pods that exist, on GPUs that are still free; a node is used with or without indices."""
@@ -138,6 +148,18 @@ def standing(draw: st.DrawFn, gang: Json, cluster: Json, free: dict[str, list[in
     return pods
 
 
+KUBERNETES = st.fixed_dictionaries(
+    {},
+    optional={
+        "schedulerName": NAMES,
+        "gpuResources": st.just(["example.com/gpu"]),
+        "levels": st.sampled_from([[], [{"name": "rack", "label": "r", "oversubscription": 1.5}]]),
+        "serverModels": st.just([{"nodeSelector": {"b": "1", "a": ""}, "model": "DGX H100"}]),
+        "ignore": st.sampled_from([[], ["volumeZone", "hostPort"]]),
+        "trustSubmittedAt": st.booleans(),
+    },
+)
+
 POLICIES = st.fixed_dictionaries(
     {},
     optional={
@@ -148,6 +170,7 @@ POLICIES = st.fixed_dictionaries(
         "minBandwidthShare": DECIMALS,
         "gpuBinding": st.sampled_from(["exact", "none"]),
         "nodeSelector": LABELS,
+        "kubernetes": KUBERNETES,
         "solve": st.fixed_dictionaries(
             {}, optional={"seed": st.integers(0, 9), "budget": st.just(3)}
         ),
@@ -176,7 +199,7 @@ def inputs(draw: st.DrawFn) -> list[Json]:
     documents = [cluster]
     for i in range(draw(st.integers(0, 3))):
         gang = draw(gangs(f"g{i}"))
-        gang["status"] = {"pods": draw(standing(gang, cluster, free))}
+        gang["status"] = {"pods": draw(standing(gang, cluster, free)), **draw(HOLDS)}
         documents.append(gang)
     if draw(st.booleans()):
         documents.append({"apiVersion": API, "kind": "Policy", "spec": draw(POLICIES)})

@@ -235,12 +235,13 @@ class _Search:
 
     def _decision(self, g: int, gang: Gang, step: Step | None) -> GangDecision:
         stand = standing(gang)
+        held = None if gang.hold is None else Reason(gang.hold.code, gang.hold.message)
         if step is not None:
             pods = tuple(sorted((*stand, *self._named(gang, step))))
             return GangDecision("complete" if stand else "place", pods)
         if not running(gang):
-            return GangDecision("wait", (), Reason("NoRoom", "not in the best plan"))
-        missing = Reason("Incomplete", "pods are missing") if g in self.ground.moving else None
+            return GangDecision("wait", (), held or Reason("NoRoom", "not in the best plan"))
+        missing = held or Reason("Incomplete", "pods are missing") if gang.missing() else None
         return GangDecision("keep", stand, missing)
 
     def _named(self, gang: Gang, step: Step) -> Iterator[PodPlacement]:

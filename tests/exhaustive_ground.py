@@ -14,7 +14,7 @@ from models.solution import PodPlacement
 
 
 class Ground:
-    """``moving``: gang -> (role, index) of the pods it lacks; ``standing``: per gang what it holds.
+    """``moving``: gang -> (role, index) of the pods it lacks and may get; ``standing``: what each holds.
 
     Per node, ``known``: healthy GPUs known to be held; ``unknown``: how many are held or sick and
     not named; ``blind``: whether pods placed there get no GPU indices; ``free``: mask of the GPUs
@@ -24,7 +24,11 @@ class Ground:
     def __init__(self, instance: Instance) -> None:
         self.instance = instance
         self.nodes = instance.cluster.nodes
-        self.moving = {g: gang.missing() for g, gang in enumerate(instance.gangs) if gang.missing()}
+        self.moving = {
+            g: gang.missing()
+            for g, gang in enumerate(instance.gangs)
+            if gang.missing() and gang.hold is None
+        }
         self.standing = [holds_of(g.roles, standing(g)) for g in instance.gangs]
         known = [0] * len(self.nodes)
         unknown = [node.unknown_unhealthy for node in self.nodes]

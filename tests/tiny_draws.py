@@ -43,6 +43,7 @@ FEATURES = (
     "unknown_gpus",  # running pods whose GPUs nobody knows
     "sick_holders",  # running pods on sick GPUs
     "incomplete",
+    "held",  # gangs that may not be placed or completed
     "elastic",
     "movable",  # movable and preemptible gangs
     "mix_models",

@@ -12,7 +12,7 @@ from random import Random
 from tiny_draws import Draws
 
 from models.cluster import Cluster, Node
-from models.gang import Gang, Role, StandingPod, Toleration
+from models.gang import Gang, Hold, Role, StandingPod, Toleration
 
 MAX_PODS = 6
 NEWEST = 1_795_000_000
@@ -33,7 +33,7 @@ def draw_gangs(draws: Draws, cluster: Cluster) -> tuple[tuple[Gang, ...], Cluste
         runs = draws.on("running", r, 0.25)
         gang = _started(draws, gang, cluster, free) if runs else _queued(draws, gang)
         asked += gang.weight_gpus
-        gangs.append(gang)
+        gangs.append(_held(draws, gang))
     nodes = tuple(_sickened(draws, i, node, free[i]) for i, node in enumerate(cluster.nodes))
     return tuple(sorted(gangs, key=lambda g: g.key)), replace(cluster, nodes=nodes)
 
@@ -149,6 +149,13 @@ def _queued(draws: Draws, gang: Gang) -> Gang:
         if r.random() < 0.7
     )
     return replace(gang, pods=pods if draws.on("waiting_pods", r, 0.15) else ())
+
+
+def _held(draws: Draws, gang: Gang) -> Gang:
+    """The gang, perhaps held back."""
+    r = draws.random(f"held/{gang.name}")
+    hold = Hold(r.choice(("Unsupported", "Incomplete")), "drawn so")
+    return replace(gang, hold=hold if draws.on("held", r, 0.06) else None)
 
 
 def _stand(

@@ -53,6 +53,11 @@ class Change:
         """A running gang with pods missing before the plan."""
         return self.gang.running and not self.whole_before
 
+    @property
+    def held_back(self) -> bool:
+        """Held, and not running whole: no pod of it may be placed."""
+        return self.gang.hold is not None and not (self.gang.running and self.whole_before)
+
     @cached_property
     def kind(self) -> str:
         """The decision that describes the change."""

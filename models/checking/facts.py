@@ -106,7 +106,10 @@ class Role:
 
 @dataclass(frozen=True)
 class Gang:
-    """``existing``: (name, uid) of every pod that exists; ``standing``: those that run."""
+    """``existing``: (name, uid) of every pod that exists; ``standing``: those that run.
+
+    ``hold``: code of the reason why no pod of it may be placed, None where they may.
+    """
 
     namespace: str
     name: str
@@ -122,6 +125,7 @@ class Gang:
     roles: tuple[Role, ...]
     existing: Mapping[PodKey, tuple[str, str | None]]
     standing: Mapping[PodKey, Pod]
+    hold: str | None = None
 
     @property
     def key(self) -> tuple[str, str]:

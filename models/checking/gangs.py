@@ -52,7 +52,11 @@ def _names(change: Change, stated: StatedGang) -> Iterator[Violation]:
 
 def _reason(change: Change, stated: StatedGang) -> Iterator[Violation]:
     code = None if stated.reason is None else stated.reason[0]
-    if change.kind in ("wait", "preempt"):
+    hold = change.gang.hold if change.held_back else None
+    if hold is not None and change.kind in ("wait", "keep"):
+        if code != hold:
+            yield Violation("reason", change.label, f"is held: reason {hold}, not {shown(code)}")
+    elif change.kind in ("wait", "preempt"):
         if code is None:
             yield Violation("reason", change.label, "must say why it has no pods")
         elif code == INCOMPLETE:

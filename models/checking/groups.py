@@ -48,6 +48,8 @@ _ROLE = frozenset(
         "mixModels",
     ]
 )
+_STATUS = frozenset(("pods", "hold"))
+_HOLDS = ("Unsupported", "Incomplete")
 _POD = frozenset(["name", "uid", "role", "index", "node", "gpus", "mode"])
 _TOLERATION = frozenset(["key", "operator", "value", "effect", "tolerationSeconds"])
 
@@ -99,7 +101,8 @@ class GangReader:
             form.optional_text(spec.get(field), f"{where}.spec.{field}")
         share = topology.get("minBandwidthShare")
         roles = self._roles(spec.get("roles"), f"{where}.spec.roles")
-        existing, standing = self._pods(doc, f"{where}.status", roles)
+        status = form.mapping(doc.get("status") or {}, f"{where}.status", _STATUS)
+        existing, standing = self._pods(status, f"{where}.status", roles)
         weight = talk.get("weight")
         return Gang(
             namespace=form.text(
@@ -123,7 +126,17 @@ class GangReader:
             roles=roles,
             existing=existing,
             standing=standing,
+            hold=self._hold(status.get("hold"), f"{where}.status.hold"),
         )
+
+    def _hold(self, value: object, where: str) -> str | None:
+        """Code of what holds the gang back."""
+        if value is None:
+            return None
+        fields = ("code", "message")
+        doc = self.form.mapping(value, where, frozenset(fields), required=fields)
+        self.form.text(doc.get("message"), f"{where}.message")
+        return self.form.choice(doc.get("code"), f"{where}.code", _HOLDS)
 
     def _time(self, value: object, where: str) -> int | None:
         if value is None:
@@ -226,11 +239,10 @@ class GangReader:
         )
 
     def _pods(
-        self, doc: Object, where: str, roles: tuple[Role, ...]
+        self, status: Object, where: str, roles: tuple[Role, ...]
     ) -> tuple[Mapping[PodKey, tuple[str, str | None]], Mapping[PodKey, Pod]]:
         """Names and uids of the pods that exist, and the places of those that run."""
         form = self.form
-        status = form.mapping(doc.get("status") or {}, where, frozenset(("pods",)))
         existing: dict[PodKey, tuple[str, str | None]] = {}
         standing: dict[PodKey, Pod] = {}
         for i, item in enumerate(form.optional_items(status.get("pods"), f"{where}.pods")):

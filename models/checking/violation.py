@@ -32,6 +32,7 @@ RULES: dict[str, str] = {
     "shrinking": "the highest indices leave first",
     "preemption": "a gang gives way only to one of higher priority that takes its room",
     "completion": "missing pods come back all together, beside those that stand",
+    "hold": "no pod of a gang that is held is placed",
     "min-share": "no gang is placed below its minBandwidthShare",
     "decision": "the decision says what happens to the pods",
     "reason": "waiting, stopped and incomplete gangs say why; others do not",

@@ -24,6 +24,7 @@ from models.documents.base import (
     Mapped,
     Name,
     Path,
+    Prose,
     Quantity,
     ShortName,
     Time,
@@ -187,10 +188,20 @@ class PodDocument(Document):
     )
 
 
+class HoldDocument(Document):
+    """Why pods of the gang must not be started, whatever room there is."""
+
+    code: Literal["Unsupported", "Incomplete"]
+    message: Annotated[Prose, Field(min_length=1)]
+
+
 class GangStatus(Document):
-    """Pods of the gang that exist."""
+    """Pods of the gang that exist, and what holds the others back."""
 
     pods: Many[PodDocument] = ()
+    hold: HoldDocument | None = Field(
+        default=None, description="While it is there no pod of the gang is placed"
+    )
 
 
 class GangMetadata(Document):

@@ -91,10 +91,15 @@ class Eligibility:
 
 
 def demands_of(instance: Instance, known: list[int]) -> tuple[Demand, ...]:
-    """Every gang with pods to place, in instance order. ``known``: mask of GPUs known held, a node."""
+    """Every gang with pods to place, in instance order; held ones are not to be placed.
+
+    ``known``: mask of GPUs known held, a node.
+    """
     eligibility = Eligibility(instance)
     found = []
     for index, gang in enumerate(instance.gangs):
+        if gang.hold is not None:
+            continue
         if gang.running:
             if gang.missing():
                 found.append(_completion(instance, index, gang, eligibility, known))

@@ -57,11 +57,15 @@ class Formulation:
 
 
 def base_decisions(instance: Instance) -> tuple[GangDecision, ...]:
-    """The plan that changes nothing: running gangs kept as they are, the others wait."""
+    """The plan that changes nothing: running gangs kept as they are, the others wait.
+
+    Held gangs have their reason already: no plan does more for them.
+    """
     decisions = []
     for gang in instance.gangs:
+        held = None if gang.hold is None else Reason(gang.hold.code, gang.hold.message)
         if not gang.running:
-            decisions.append(GangDecision("wait"))
+            decisions.append(GangDecision("wait", (), held))
             continue
         pods = tuple(
             PodPlacement(
@@ -72,7 +76,7 @@ def base_decisions(instance: Instance) -> tuple[GangDecision, ...]:
         )
         reason = None
         if gang.missing():
-            reason = Reason("Incomplete", f"{len(gang.missing())} of its pods are missing")
+            reason = held or Reason("Incomplete", f"{len(gang.missing())} of its pods are missing")
         decisions.append(GangDecision("keep", pods, reason))
     return tuple(decisions)
 

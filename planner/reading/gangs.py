@@ -13,7 +13,7 @@ from models.cluster import Node
 from models.documents import Complaint, GangDocument, PodDocument, RoleDocument, suggestion
 from models.documents.cluster import NODE_LEVEL
 from models.documents.server import out_of_range
-from models.gang import Gang, Role, StandingPod, Toleration
+from models.gang import Gang, Hold, Role, StandingPod, Toleration
 from models.quantities import requested, shown
 from planner.reading.composing import Path
 from planner.reading.nodes import Merged
@@ -180,7 +180,7 @@ class GangReader:
             )
 
     def _built(self, document: GangDocument, pods: tuple[StandingPod, ...]) -> Gang:
-        spec = document.spec
+        spec, hold = document.spec, document.status.hold
         return Gang(
             namespace=document.metadata.namespace,
             name=document.metadata.name,
@@ -197,6 +197,7 @@ class GangReader:
             pattern=spec.communication.pattern,
             weight=spec.communication.weight,
             pods=tuple(sorted(pods, key=lambda pod: (pod.role, pod.index))),
+            hold=None if hold is None else Hold(hold.code, hold.message),
         )
 
     def _level(self, name: str | None) -> int | None:

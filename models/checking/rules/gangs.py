@@ -1,7 +1,7 @@
 """Gangs: whole or not at all; what runs stays, unless something allows it to move, shrink or stop.
 
 Waiting: role r gets indices 0 .. c_r - 1 with c_r an allowed count, or no pod. Running: see ``_running``.
-Pods missing: the standing pods stay, and all of the missing ones come or none.
+Pods missing: the standing pods stay, and all of the missing ones come or none; none where it is held.
 """
 
 from __future__ import annotations
@@ -17,6 +17,12 @@ from models.checking.violation import Violation
 def check(changes: Sequence[Change]) -> Iterator[Violation]:
     arrivals = _arrivals(changes)
     for change in changes:
+        if change.held_back and change.added:
+            yield Violation(
+                "hold",
+                change.label,
+                f"is held ({change.gang.hold}): {_pods(change.gang, change.added)} may not be placed",
+            )
         if not change.gang.running:
             if change.pods:
                 yield from _whole(change, "all-or-nothing")

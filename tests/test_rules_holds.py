@@ -1,0 +1,183 @@
+"""Held gangs: never placed, never completed, their reason is the hold's; the judge sees each breach."""
+
+from __future__ import annotations
+
+import io
+import json
+import threading
+from collections.abc import Callable
+
+import pytest
+from building import build, gang, node, role
+from building_servers import switched
+from outcomes import NOW, planned
+from plan_documents import Doc, entry, restated, sealed, wanted
+
+from models.canonical import instance_document
+from models.checking import check
+from models.gang import Hold
+from models.instance import Instance
+from models.plan import compose
+from planner.reading import instance_from_document, read
+from planner.requiring import unmet
+from planner.solving import solve
+
+HELD = "it is held"
+
+
+def test_a_held_gang_waits_beside_free_nodes_and_gives_its_reason() -> None:
+    instance = build(gangs=[gang("a", 1, 8, held="Unsupported", priority=9), gang("b", 1, 8)])
+    outcome = planned(instance)
+    assert outcome.decisions() == {"a": "wait", "b": "place"}
+    reason = outcome.of("a").reason
+    assert reason is not None
+    assert (reason.code, reason.message) == ("Unsupported", HELD)
+    assert outcome.value("admission/9") == 0
+
+
+def test_a_waiting_gang_may_wait_because_it_is_incomplete() -> None:
+    outcome = planned(build(gangs=[gang("a", 2, 2, held="Incomplete")]))
+    assert (outcome.decision("a"), outcome.reason("a")) == ("wait", "Incomplete")
+
+
+def test_a_held_gang_with_pods_missing_is_kept_and_not_completed() -> None:
+    broken = gang("a", 4, 2, stands=[(0, 1, 0, 3)], held="Unsupported")
+    outcome = planned(build(gangs=[broken]))
+    assert (outcome.decision("a"), outcome.reason("a")) == ("keep", "Unsupported")
+    assert [pod.index for pod in outcome.of("a").pods] == [1]
+    assert outcome.value("admission/0") == 0
+
+
+def test_a_hold_does_nothing_to_a_gang_that_runs_whole() -> None:
+    runs = gang("a", 2, 2, stands=[(0, 0, 0, 3), (0, 1, 0, 12)], held="Unsupported")
+    outcome = planned(build(gangs=[runs]))
+    assert (outcome.decision("a"), outcome.reason("a")) == ("keep", None)
+    assert outcome.value("admission/0") == 4
+
+
+def test_of_equal_gangs_the_one_that_is_not_held_starts() -> None:
+    # The older of two equal gangs goes first; held, it must not keep the younger one back.
+    gangs = [gang("a", 1, 8, submitted=0, held="Unsupported"), gang("b", 1, 8, submitted=60)]
+    assert planned(build(gangs=gangs)).decisions() == {"a": "wait", "b": "place"}
+
+
+def many() -> Instance:
+    """40 nodes of 2 GPUs; 60 gangs of one pod of 2 GPUs, every third one held: 40 are not."""
+    gangs = [gang(f"g{i:02}", 1, 2, held="Unsupported" if i % 3 == 0 else None) for i in range(60)]
+    return build(
+        nodes=[node(f"n{i:02}", switched(2), rack=f"r{i % 4}") for i in range(40)], gangs=gangs
+    )
+
+
+@pytest.mark.parametrize("size", [10, 1_000, 10_000, 100_000])
+def test_every_method_of_the_search_leaves_held_gangs_alone(size: int) -> None:
+    instance = many()
+    solution = solve(instance, size=size)
+    for one, decision in zip(instance.gangs, solution.decisions, strict=True):
+        assert decision.decision == ("wait" if one.hold else "place")
+        assert (decision.reason is not None) == (one.hold is not None)
+    assert [tier.bound for tier in solution.tiers if tier.name == "admission/0"] == [2 * 40]
+    document = compose(instance, solution, name="p", created_at=NOW, generator="gangplan test")
+    assert check(document) == []
+
+
+def test_a_required_gang_that_is_held_provably_cannot_be_admitted() -> None:
+    instance = build(gangs=[gang("a", 1, 1, held="Unsupported")])
+    solution = solve(instance)
+    (left_out,) = unmet((0,), instance, solution, threading.Event())
+    assert (left_out.proven, left_out.why) == (True, HELD)
+
+
+def document_of(instance: Instance) -> Doc:
+    plan = compose(instance, solve(instance), name="p", created_at=NOW, generator="gangplan test")
+    return json.loads(json.dumps(plan))  # type: ignore[no-any-return]
+
+
+def hold(code: str) -> Doc:
+    return {"code": code, "message": HELD}
+
+
+def held_while_placed(plan: Doc) -> None:
+    wanted(plan, "a")["status"]["hold"] = hold("Unsupported")
+
+
+def another_reason(plan: Doc) -> None:
+    held_while_placed(plan)
+    entry(plan, "a").update(decision="wait", pods=[], reason={"code": "NoRoom", "message": "no"})
+
+
+def incomplete_without_hold(plan: Doc) -> None:
+    entry(plan, "a").update(decision="wait", pods=[], reason=hold("Incomplete"))
+
+
+@pytest.mark.parametrize(
+    ("sabotage", "rule"),
+    [
+        (held_while_placed, "hold"),
+        (another_reason, "reason"),
+        (incomplete_without_hold, "reason"),
+    ],
+)
+def test_the_judge_finds_every_breach_of_a_hold(sabotage: Callable[[Doc], None], rule: str) -> None:
+    plan = document_of(build(gangs=[gang("a", 2, 2)]))
+    assert check(plan) == []
+    sabotage(plan)
+    assert {violation.rule for violation in check(restated(plan))} == {rule}
+
+
+def test_the_judge_finds_a_held_gang_that_is_completed() -> None:
+    plan = document_of(build(gangs=[gang("a", 2, 2, stands=[(0, 0, 0, 3)])]))
+    assert entry(plan, "a")["decision"] == "complete"
+    wanted(plan, "a")["status"]["hold"] = hold("Unsupported")
+    assert {violation.rule for violation in check(restated(plan))} == {"hold"}
+
+
+def test_the_judge_finds_a_kept_gang_with_another_reason_than_its_hold() -> None:
+    plan = document_of(build(gangs=[gang("a", 2, 8, stands=[(0, 0, 0, 255)])]))
+    assert (entry(plan, "a")["decision"], check(plan)) == ("keep", [])
+    wanted(plan, "a")["status"]["hold"] = hold("Unsupported")
+    assert {violation.rule for violation in check(sealed(plan))} == {"reason"}
+
+
+@pytest.mark.parametrize(
+    "bad", [1, [], {}, {"code": "NoRoom", "message": "x"}, {"code": "Incomplete", "message": ""}]
+)
+def test_the_judge_takes_no_other_hold(bad: object) -> None:
+    plan = document_of(build(gangs=[gang("a", 2, 2)]))
+    wanted(plan, "a")["status"]["hold"] = bad
+    assert {violation.rule for violation in check(sealed(plan))} >= {"form"}
+
+
+def test_a_hold_is_read_and_written_and_its_absence_is_not() -> None:
+    role_ = {"name": "w", "replicas": 1, "gpus": 1}
+    documents = [
+        {
+            "apiVersion": "gangplan.dev/v1alpha1",
+            "kind": "Cluster",
+            "metadata": {"name": "c"},
+            "spec": {"nodes": [{"name": "n", "model": "DGX H100"}]},
+        },
+        *(
+            {
+                "apiVersion": "gangplan.dev/v1alpha1",
+                "kind": "Gang",
+                "metadata": {"name": name},
+                "spec": {"roles": [role_]},
+                "status": status,
+            }
+            for name, status in (("a", {"hold": hold("Incomplete")}), ("b", {}))
+        ),
+    ]
+    bundle = {"apiVersion": "v1", "kind": "List", "items": documents}
+    instance = read(["-"], stdin=io.BytesIO(json.dumps(bundle).encode()))
+    assert [one.hold for one in instance.gangs] == [Hold("Incomplete", HELD), None]
+    written = instance_document(instance)
+    assert written["gangs"][0]["status"] == {"pods": [], "hold": hold("Incomplete")}
+    assert written["gangs"][1]["status"] == {"pods": []}
+    assert instance_from_document(written) == instance
+
+
+def test_roles_of_a_held_gang_need_no_nodes() -> None:
+    # What it asks that no node has is not looked into: the hold is the first reason.
+    nowhere = gang("a", roles=[role("worker", 1, 1, selector={"no": "node"})], held="Unsupported")
+    assert planned(build(gangs=[nowhere])).reason("a") == "Unsupported"
