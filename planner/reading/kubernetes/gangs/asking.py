@@ -1,0 +1,173 @@
+"""What a gang and its roles ask of the topology, from group objects, controllers and annotations.
+
+Promises: what cannot be said in levels of the gang, of a role or in slices is a problem in words if
+it is required, a remark if it is preferred. Called by ``reading``.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+
+from planner.reading.kubernetes.forms import LevelAsk, Objects, SliceAsk
+from planner.reading.kubernetes.gangs import kueue_asks
+from planner.reading.kubernetes.gangs.forms import Maker, Together
+from planner.reading.kubernetes.gangs.groups import kai
+from planner.reading.kubernetes.gangs.kueue_asks import PodSetAsk
+from planner.reading.kubernetes.gangs.roles import Draft
+from planner.reading.kubernetes.gangs.sorting import Bunch
+from planner.reading.kubernetes.gangs.together import Sharing, shared
+from planner.reading.remarks import Remarks
+
+DISAGREE = "its pods ask for different topologies; the commonest counts"
+KAI_LEVEL = kai.UNKNOWN_LEVEL
+
+
+@dataclass(slots=True)
+class RoleAsks:
+    required: LevelAsk | None = None
+    preferred: LevelAsk | None = None
+    slices: tuple[SliceAsk, ...] = ()
+
+
+@dataclass(slots=True)
+class Asks:
+    """Of the gang, and of each role in the order of the drafts."""
+
+    required: LevelAsk | None = None
+    preferred: LevelAsk | None = None
+    roles: list[RoleAsks] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+
+
+def asks(
+    bunch: Bunch, drafts: Sequence[Draft], subject: str, objects: Objects, remarks: Remarks
+) -> Asks:
+    """Everything that is asked. Draws the ranks of a role with slices to 0 where they start higher."""
+    found = Asks(roles=[RoleAsks(draft.plan.required) for draft in drafts])
+    _of_groups(found, bunch)
+    _of_makers(found, bunch, objects)
+    podsets = [_podset(draft, remarks) for draft in drafts]
+    _of_podsets(found, podsets, drafts)
+    together = [one for group in bunch.groups.values() for one in group.together]
+    together += _loose(bunch)
+    for sharing in shared(together, drafts, found.problems, subject, remarks):
+        _add(found, sharing)
+    for draft, role in zip(drafts, found.roles, strict=True):
+        role.slices = _fitting(draft, role.slices, found.problems, subject, remarks)
+    _promote(found)
+    found.problems = list(dict.fromkeys(found.problems))
+    return found
+
+
+def _of_groups(found: Asks, bunch: Bunch) -> None:
+    for group in bunch.groups.values():
+        found.required = found.required or group.required
+        found.preferred = found.preferred or group.preferred
+        found.problems += group.problems
+
+
+def _of_makers(found: Asks, bunch: Bunch, objects: Objects) -> None:
+    for key in sorted(bunch.makers):
+        maker: Maker = bunch.makers[key]
+        found.required = found.required or maker.required
+        if found.required is None:
+            found.preferred = found.preferred or maker.preferred
+        found.problems += maker.problems
+        notes = maker.object.annotations if maker.object is not None else {}
+        if kai.TOPOLOGY in notes:
+            required, preferred, lost = kai.owner_asks(notes, objects)
+            found.required = found.required or required
+            found.preferred = found.preferred or preferred
+            found.problems += [KAI_LEVEL] if lost else []
+
+
+def _podset(draft: Draft, remarks: Remarks) -> PodSetAsk:
+    """What the pods of a role ask through Kueue's annotations."""
+    stride = draft.plan.stride if draft.plan.stride > 1 else 0
+    counted: Counter[PodSetAsk] = Counter()
+    for _, pod in draft.members:
+        counted[kueue_asks.asked(pod.annotations, stride)] += 1
+    stated = [ask for ask in counted if ask != kueue_asks.NOTHING]
+    if not stated:
+        return kueue_asks.NOTHING
+    # A pod that lost its annotations does not free the others; ties go to the first by index.
+    chosen = max(stated, key=lambda ask: counted[ask])
+    subject = draft.members[0][1].subject
+    if len(stated) > 1:
+        remarks.add(subject, DISAGREE)
+    for odd in chosen.odd:
+        remarks.add(subject, odd)
+    for problem in chosen.problems:
+        remarks.add(subject, problem)
+    return chosen
+
+
+def _of_podsets(found: Asks, podsets: Sequence[PodSetAsk], drafts: Sequence[Draft]) -> None:
+    for draft, role, ask in zip(drafts, found.roles, podsets, strict=True):
+        role.required = ask.required or role.required
+        role.preferred = ask.preferred
+        role.slices = ask.slices or draft.plan.slices
+        found.problems += ask.problems
+    by_group: dict[str, list[int]] = {}
+    for place, ask in enumerate(podsets):
+        if ask.group is not None:
+            by_group.setdefault(ask.group, []).append(place)
+    for name, places in by_group.items():
+        if len(places) < 2 or not any(podsets[place].required for place in places):
+            continue
+        if len(places) < len(drafts):
+            names = ", ".join(drafts[place].name for place in places)
+            found.problems.append(f"pod set group {name}: roles {names} in one domain")
+
+
+def _loose(bunch: Bunch) -> list[Together]:
+    """Levels of group objects whose pods start one by one but share a domain all the same."""
+    every = frozenset(pod.key for pod in bunch.pods)
+    return [
+        Together(every, group.required, hard=True, what=group.subject)
+        for group in bunch.loose.values()
+        if group.required is not None
+    ]
+
+
+def _add(found: Asks, sharing: Sharing) -> None:
+    target = found if sharing.role is None else found.roles[sharing.role]
+    if sharing.size is not None and sharing.role is not None:
+        role = found.roles[sharing.role]
+        role.slices = (*role.slices, SliceAsk(sharing.size, sharing.level))
+    elif sharing.hard:
+        target.required = target.required or sharing.level
+    else:
+        target.preferred = target.preferred or sharing.level
+
+
+def _fitting(
+    draft: Draft, slices: Iterable[SliceAsk], problems: list[str], subject: str, remarks: Remarks
+) -> tuple[SliceAsk, ...]:
+    """Slices that divide the role, each once; ranks start at 0 so that they are what is meant."""
+    distinct = tuple(dict.fromkeys(slices))
+    kept = tuple(one for one in distinct if (draft.size or 0) % one.size == 0)
+    for one in distinct:
+        if one not in kept:
+            what = f"slices of {one.size} do not divide role {draft.name} of {draft.size} pods"
+            remarks.add(subject, what)
+            problems.append(what)
+    if kept and draft.first:
+        draft.members = [(index - draft.first, pod) for index, pod in draft.members]
+        draft.plan = replace(draft.plan, first_index=0)
+    return kept
+
+
+def _promote(found: Asks) -> None:
+    """What every role asks is the gang's own, and is not asked twice."""
+    wanted = {role.required for role in found.roles}
+    if len(wanted) == 1 and found.required in (None, *wanted):
+        found.required = wanted.pop() or found.required
+    liked = {role.preferred for role in found.roles}
+    if len(liked) == 1 and found.preferred in (None, *liked):
+        found.preferred = liked.pop() or found.preferred
+    for role in found.roles:
+        role.required = None if role.required == found.required else role.required
+        role.preferred = None if role.preferred == found.preferred else role.preferred

@@ -1,0 +1,1 @@
+"""Group dialects: one a file; the table of all is ``gangs.table``."""

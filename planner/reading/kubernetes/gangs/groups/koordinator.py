@@ -1,0 +1,130 @@
+"""Koordinator's and ACK's gangs: labels and annotations of pods, or the old PodGroup they name.
+
+Promises: gangs that name each other in ``groups`` start together; layers become labels through the
+ClusterNetworkTopology. Called through ``gangs.table``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+from planner.reading.kubernetes.forms import KubeObject, KubePod, LevelAsk, Objects
+from planner.reading.kubernetes.gangs.forms import Group, GroupDialect, Link, marked
+from planner.reading.kubernetes.looking import Tree, items, number, objects, text, whole
+from planner.reading.remarks import Remarks
+
+GROUP = "scheduling.sigs.k8s.io"
+_GANG = "gang.scheduling.koordinator.sh/"
+NAME = f"{_GANG}name"
+MINIMUM = f"{_GANG}min-available"
+TOGETHER = f"{_GANG}groups"
+TOPOLOGY = f"{_GANG}network-topology-spec"
+POD_GROUP = "pod-group.scheduling.sigs.k8s.io"
+UNKNOWN_LAYER = "must gather in a topology layer that no ClusterNetworkTopology describes"
+_NODE_LAYERS = frozenset({"node", "nodetopologylayer"})
+_DEEPEST = 32
+
+
+def claim(pod: KubePod) -> str | None:
+    keys = (NAME, f"{POD_GROUP}/name", POD_GROUP)
+    return next((name for key in keys if (name := marked(pod, key))), None)
+
+
+def find(found: Objects, namespace: str, name: str) -> KubeObject | None:
+    return found.named(GROUP, "PodGroup", namespace, name)
+
+
+def describe(link: Link, pods: Sequence[KubePod], found: Objects, remarks: Remarks) -> Group:
+    made = find(found, link.namespace, link.name)
+    notes = [made.annotations] if made is not None else []
+    notes += [pod.annotations for pod in pods] + [pod.labels for pod in pods]
+    minimum = whole(made.tree, "spec", "minMember") if made is not None else None
+    if minimum is None:
+        stated = _first(notes, MINIMUM) or _first(notes, f"{POD_GROUP}/min-available")
+        minimum = number(stated)
+    required, preferred, lost = _levels(_first(notes, TOPOLOGY), found)
+    group = Group(
+        link,
+        made,
+        minimum=minimum,
+        required=required,
+        preferred=preferred,
+        wider=_wider(_first(notes, TOGETHER), link),
+        problems=(UNKNOWN_LAYER,) if lost else (),
+    )
+    if lost:
+        remarks.add(group.subject, UNKNOWN_LAYER)
+    return group
+
+
+def _first(notes: Sequence[dict[str, str]], key: str) -> str | None:
+    return next((value for note in notes if (value := note.get(key))), None)
+
+
+def _wider(written: str | None, link: Link) -> str | None:
+    """The gangs that start together, as one name: the first of them in sort order."""
+    names = sorted({name for name in _parsed_list(written) if isinstance(name, str)})
+    own = (link.name, f"{link.namespace}/{link.name}")
+    here = [name for name in names if name in own or name.startswith(f"{link.namespace}/")]
+    if len(here) < 2 or not any(name in own for name in here):
+        return None
+    return here[0].removeprefix(f"{link.namespace}/")
+
+
+def _parsed_list(written: str | None) -> list[object]:
+    return items({"found": _parsed(written)}, "found")
+
+
+def _parsed(written: str | None) -> object:
+    if written is None or len(written) > 65536:
+        return None
+    try:
+        parsed: object = json.loads(written)
+    except (ValueError, RecursionError):
+        return None
+    return parsed
+
+
+def _levels(written: str | None, found: Objects) -> tuple[LevelAsk | None, LevelAsk | None, bool]:
+    """(required, preferred, whether a layer is unknown); of several layers the nearest counts."""
+    layers = _layers(found)
+    hard: list[tuple[int, str]] = []
+    soft: list[tuple[int, str]] = []
+    lost = False
+    for entry in objects(_parsed(written), "gatherStrategy"):
+        layer, strategy = text(entry, "layer"), text(entry, "strategy")
+        place = layers.get((layer or "").lower())
+        if strategy == "MustGather":
+            lost = lost or place is None
+            hard += [place] if place is not None else []
+        elif place is not None:
+            soft.append(place)
+    required = LevelAsk(label=max(hard)[1]) if hard else None
+    preferred = LevelAsk(label=max(soft)[1]) if soft else None
+    return required, preferred, lost
+
+
+def _layers(found: Objects) -> dict[str, tuple[int, str]]:
+    """(depth, label) by layer, in lower case."""
+    layers = dict.fromkeys(_NODE_LAYERS, (_DEEPEST + 1, "kubernetes.io/hostname"))
+    for made in found.of("ClusterNetworkTopology", "scheduling.koordinator.sh"):
+        parts: dict[str, Tree] = {}
+        for part in objects(made.tree, "spec", "networkTopologySpec"):
+            parts.setdefault(text(part, "topologyLayer") or "", part)
+        for name, part in parts.items():
+            keys = [key for key in items(part, "labelKey") if isinstance(key, str) and key]
+            if name and keys:
+                layers.setdefault(name.lower(), (_depth(name, parts), keys[0]))
+    return layers
+
+
+def _depth(name: str | None, parts: dict[str, Tree]) -> int:
+    for depth in range(_DEEPEST):
+        if name is None or name not in parts:
+            return depth
+        name = text(parts[name], "parentTopologyLayer")
+    return _DEEPEST
+
+
+DIALECT = GroupDialect("Koordinator", claim, find, describe)

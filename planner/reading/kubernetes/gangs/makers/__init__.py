@@ -1,0 +1,1 @@
+"""Controller dialects: one a file; the table of all is ``gangs.table``."""

@@ -1,0 +1,90 @@
+"""Pods to seats: each index of a role once, whatever the labels say.
+
+Promises: a pod that holds room is never left out; of two pods for one index the one that holds room
+has it. Called by ``roles``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from planner.reading.kubernetes.forms import KubePod
+from planner.reading.kubernetes.gangs.forms import RolePlan
+from planner.reading.remarks import Remarks
+
+Claim = tuple[int | None, KubePod]
+Member = tuple[int, KubePod]
+
+NEXT_FREE = "its index is missing, odd or taken; it counts under the next free one"
+BEHIND = "waits for the terminating pod of its index to go, and is left out until then"
+
+
+def holds(pod: KubePod) -> bool:
+    """Whether the pod stands somewhere or has room kept for it."""
+    return pod.node is not None and pod.finished is None
+
+
+def waits(pod: KubePod) -> bool:
+    return pod.node is None and pod.finished is None
+
+
+def seated(claims: Sequence[Claim], plan: RolePlan, remarks: Remarks) -> list[Member]:
+    """(index, pod) of a role, ascending, each index once."""
+    if plan.queue_like:
+        return _in_a_row(claims, plan)
+    taken: dict[int, KubePod] = {}
+    left: list[Claim] = []
+    reach = plan.size if plan.size is not None else 2 * len(claims) + 16
+    for index, pod in sorted(claims, key=_precedence):
+        if index is None or not plan.first_index <= index < plan.first_index + reach:
+            left.append((index, pod))
+        elif index not in taken:
+            taken[index] = pod
+        elif pod.finished is not None:
+            continue  # its successor has the index
+        elif waits(pod) and taken[index].terminating:
+            remarks.add(pod.subject, BEHIND)
+        else:
+            left.append((index, pod))
+    _seat_rest(taken, left, plan, remarks)
+    return sorted(taken.items())
+
+
+def _precedence(claim: Claim) -> tuple[bool, bool, bool, str]:
+    pod = claim[1]
+    return (not holds(pod), pod.finished is not None, pod.terminating, pod.name)
+
+
+def _in_a_row(claims: Sequence[Claim], plan: RolePlan) -> list[Member]:
+    """Pods whose index is no rank: those that stand or wait, in the order of index and name."""
+    live = [claim for claim in claims if claim[1].finished is None] or claims
+    ordered = sorted(live, key=lambda claim: (claim[0] is None, claim[0] or 0, claim[1].name))
+    return [(plan.first_index + place, pod) for place, (_, pod) in enumerate(ordered)]
+
+
+def _seat_rest(
+    taken: dict[int, KubePod], left: Sequence[Claim], plan: RolePlan, remarks: Remarks
+) -> None:
+    """Give the rest the free indexes, by name; finished pods only what no other pod needs."""
+    room = None if plan.size is None else plan.size - len(taken)
+    crowded = room is not None and len(left) > room
+    free = _free(taken, plan.first_index)
+    expected = bool(taken) or any(index is not None for index, _ in left)
+    for _, pod in sorted(left, key=lambda claim: (crowded and _done(claim), claim[1].name)):
+        if crowded and pod.finished is not None and len(taken) >= (plan.size or 0):
+            continue
+        taken[next(free)] = pod
+        if expected:
+            remarks.add(pod.subject, NEXT_FREE)
+
+
+def _done(claim: Claim) -> bool:
+    return claim[1].finished is not None
+
+
+def _free(taken: dict[int, KubePod], first: int) -> Iterator[int]:
+    index = first
+    while True:
+        if index not in taken:
+            yield index
+        index += 1
