@@ -181,6 +181,7 @@ def _role(role: Role, cluster: Cluster) -> Json:
     return {
         "name": role.name,
         "replicas": replicas,
+        **_present(firstIndex=role.first_index or None),
         "gpus": role.gpus,
         "requests": _quantities(role.requests),
         "topology": _topology(role.required, role.preferred, cluster),

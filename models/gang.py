@@ -26,6 +26,7 @@ class Role:
     """Pods of one kind within a gang.
 
     ``min`` == ``max`` for a fixed size; otherwise allowed counts are min, min+step, ... <= max.
+    Their indices are first_index, first_index + 1, ...; it grows upward.
     ``gpus``: whole GPUs a pod. ``requests``: cpu in millicores, others in whole units, a pod, sorted.
     ``slice_size``/``slice_level``: pods with equal index // slice_size share one domain of that level.
     """
@@ -45,6 +46,11 @@ class Role:
     tolerations: tuple[Toleration, ...] = ()
     model: str | None = None
     mix_models: bool = False
+    first_index: int = 0
+
+    def indices(self, count: int) -> range:
+        """Indices of its pods when it has so many."""
+        return range(self.first_index, self.first_index + count)
 
     def allowed_counts(self) -> range:
         """Every pod count the role may run with, ascending."""
@@ -129,13 +135,13 @@ class Gang:
         """Pods a role this planner aims at, one entry a role.
 
         Waiting: ``min``. Running: the standing count where it is whole and allowed; otherwise the
-        smallest allowed count above the highest index that stands.
+        smallest allowed count that reaches the highest index that stands.
         """
         counts = []
         for number, role in enumerate(self.roles):
             indices = {p.index for p in self.pods if p.role == number and p.node is not None}
-            above = max(indices, default=-1) + 1
-            allowed = (count for count in role.allowed_counts() if count >= above)
+            least = max(indices, default=role.first_index - 1) + 1 - role.first_index
+            allowed = (count for count in role.allowed_counts() if count >= least)
             counts.append(next(allowed, role.max))
         return tuple(counts)
 
@@ -145,7 +151,7 @@ class Gang:
         return tuple(
             (number, index)
             for number, count in enumerate(self.target_counts())
-            for index in range(count)
+            for index in self.roles[number].indices(count)
             if (number, index) not in stand
         )
 

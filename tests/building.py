@@ -79,6 +79,7 @@ def role(
     tolerations: Sequence[Toleration] = (),
     model: str | None = None,
     mix_models: bool = False,
+    first: int = 0,
 ) -> Role:
     """A role; elastic from ``pods`` to ``most`` if that is given; ``slices`` = (size, level)."""
     return Role(
@@ -97,6 +98,7 @@ def role(
         tolerations=tuple(tolerations),
         model=model,
         mix_models=mix_models,
+        first_index=first,
     )
 
 

@@ -83,6 +83,7 @@ def roles(draw: st.DrawFn, name: str) -> Json:
         "tolerations": [{"key": "k", "operator": "Exists"}, {"key": "k", "value": draw(NAMES)}],
         "model": draw(st.sampled_from(["H100", "X1", "none such"])),
         "mixModels": draw(st.booleans()),
+        "firstIndex": draw(st.integers(0, 3)),
     }
     chosen = draw(st.sets(st.sampled_from(sorted(optional))))
     return {**role, **{key: optional[key] for key in sorted(chosen)}}
@@ -130,7 +131,8 @@ def standing(draw: st.DrawFn, gang: Json, cluster: Json, free: dict[str, list[in
     for role in gang["spec"]["roles"]:
         replicas = role["replicas"]
         most = replicas if isinstance(replicas, int) else replicas["max"]
-        for index in sorted(draw(st.sets(st.integers(0, most - 1), max_size=3))):
+        first = role.get("firstIndex", 0)
+        for index in sorted(draw(st.sets(st.integers(first, first + most - 1), max_size=3))):
             pod: Json = {"role": role["name"], "index": index}
             fits = [
                 n["name"] for n in cluster["spec"]["nodes"] if len(free[n["name"]]) >= role["gpus"]

@@ -24,6 +24,7 @@ FEATURES = (
     "launchers",  # a role without GPUs
     "roles",  # two roles with GPUs
     "slices",
+    "first_index",  # roles whose indices do not start at 0
     "required",
     "preferred",
     "role_topology",  # required and preferred of one role

@@ -48,6 +48,7 @@ def _gang(draws: Draws, i: int, cluster: Cluster) -> Gang:
         roles.insert(r.randint(0, 1), _launcher(draws, r, cluster, 1))
     if draws.on("cpu_gangs", r, 0.06):
         roles = [_launcher(draws, r, cluster, r.randint(1, 4))]
+    roles = [_shifted(draws, i, role) for role in roles]
     levels = range(len(cluster.levels) + 1)
     required, preferred = min(r.choice(levels), r.choice(levels)), r.choice(levels)
     share, weight = draws.share(r), r.randint(2, 3)
@@ -92,6 +93,13 @@ def _role(draws: Draws, r: Random, name: str, cluster: Cluster, most: int) -> Ro
     )
 
 
+def _shifted(draws: Draws, gang: int, role: Role) -> Role:
+    """The role with indices that start above 0."""
+    r = draws.random(f"first_index/{gang}/{role.name}")
+    first = r.randint(1, 4)
+    return replace(role, first_index=first if draws.on("first_index", r, 0.12) else 0)
+
+
 def _launcher(draws: Draws, r: Random, cluster: Cluster, pods: int) -> Role:
     return _constrained(draws, r, Role("launcher", pods, pods, 1, 0), cluster)
 
@@ -126,7 +134,7 @@ def _started(draws: Draws, gang: Gang, cluster: Cluster, free: list[int]) -> Gan
     r = draws.random(f"running/{gang.name}")
     pods: list[StandingPod] = []
     for number, role in enumerate(gang.roles):
-        for index in range(r.choice(role.allowed_counts())):
+        for index in role.indices(r.choice(role.allowed_counts())):
             gone = draws.on("incomplete", r, 0.2)
             pod = None if gone else _stand(draws, r, gang, (number, index), cluster, free)
             pods += [pod] if pod else []
@@ -145,7 +153,7 @@ def _queued(draws: Draws, gang: Gang) -> Gang:
             mode="gate",
         )
         for number, role in enumerate(gang.roles)
-        for index in range(role.min)
+        for index in role.indices(role.min)
         if r.random() < 0.7
     )
     return replace(gang, pods=pods if draws.on("waiting_pods", r, 0.15) else ())

@@ -6,11 +6,11 @@ Built once a check; read by every rule and every tier.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from models.checking.facts import Gang, Pod, PodKey
+from models.checking.facts import Gang, Pod, PodKey, Role
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Change:
 
     @cached_property
     def whole_before(self) -> bool:
-        """Whether every role that stands is 0, 1, ... up to an allowed count."""
+        """Whether every role that stands is its first indices, of an allowed count."""
         return is_whole(self.gang, self.gang.standing)
 
     @property
@@ -96,13 +96,18 @@ class Change:
 
 
 def is_whole(gang: Gang, pods: Mapping[PodKey, Pod]) -> bool:
-    """Every role has an allowed count and no hole."""
-    counts = [0] * len(gang.roles)
-    highest = [-1] * len(gang.roles)
+    """Every role has an allowed count, from its first index on, and no hole."""
+    found: list[list[int]] = [[] for _ in gang.roles]
     for role, index in pods:
-        counts[role] += 1
-        highest[role] = max(highest[role], index)
+        found[role].append(index)
     return all(
-        role.allows(count) and top == count - 1
-        for role, count, top in zip(gang.roles, counts, highest, strict=True)
+        role.allows(len(indices)) and gapless(role, indices)
+        for role, indices in zip(gang.roles, found, strict=True)
     )
+
+
+def gapless(role: Role, indices: Collection[int]) -> bool:
+    """Whether distinct indices are the role's first ones."""
+    if not indices:
+        return True
+    return min(indices) == role.first and max(indices) == role.first + len(indices) - 1

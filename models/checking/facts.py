@@ -81,7 +81,10 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Role:
-    """``requests``: resource to exact amount a pod; ``model``: slug of a GPU or server model."""
+    """``requests``: resource to exact amount a pod; ``model``: slug of a GPU or server model.
+
+    ``first``: index of its first pod; the others follow without a gap.
+    """
 
     name: str
     min: int
@@ -98,6 +101,7 @@ class Role:
     tolerations: tuple[Toleration, ...]
     model: str | None
     mix_models: bool
+    first: int = 0
 
     def allows(self, count: int) -> bool:
         """Whether the role may run with so many pods."""

@@ -38,6 +38,7 @@ _ROLE = frozenset(
     [
         "name",
         "replicas",
+        "firstIndex",
         "gpus",
         "requests",
         "topology",
@@ -204,6 +205,7 @@ class GangReader:
             ),
             model=None if wanted is None else slug(wanted),
             mix_models=form.flag(doc.get("mixModels"), f"{where}.mixModels"),
+            first=form.optional_integer(doc.get("firstIndex"), f"{where}.firstIndex", 0) or 0,
         )
 
     def _replicas(self, value: object, where: str) -> tuple[int, int, int, bool]:

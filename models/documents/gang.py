@@ -102,6 +102,9 @@ class RoleDocument(Document):
 
     name: ShortName
     replicas: Replicas = Field(description="How many pods, or {min, max, step}")
+    first_index: Annotated[int, whole(0, MAX_PODS - 1)] = Field(
+        default=0, description="Index of its first pod"
+    )
     gpus: Annotated[int, whole(0, MAX_GPUS_A_POD)] = Field(
         description="Whole GPUs a pod; 0 for a launcher"
     )
@@ -128,6 +131,11 @@ class RoleDocument(Document):
         if least > most:
             yield Complaint(
                 ("replicas", "min"), f"min {least} is above max {most}", "swap them, or raise max"
+            )
+        if self.first_index + most > MAX_PODS:
+            last = self.first_index + most - 1
+            yield Complaint(
+                ("firstIndex",), f"indices up to {last:,}", f"the largest is {MAX_PODS - 1:,}"
             )
         yield from resource_complaints(self.requests, ("requests",))
         if "pods" in self.requests:
@@ -278,11 +286,12 @@ class GangDocument(Document):
             yield from self._pod(path, pod, role)
 
     def _pod(self, path: Path, pod: PodDocument, role: RoleDocument) -> Iterator[Complaint]:
-        if pod.index >= role.span[1]:
+        first, last = role.first_index, role.first_index + role.span[1] - 1
+        if not first <= pod.index <= last:
             yield Complaint(
                 (*path, "index"),
                 f"there is no pod {pod.index} of role {shown(role.name)}",
-                f"indices are 0 to {role.span[1] - 1}",
+                f"indices are {first} to {last}",
             )
         if pod.gpus is None:
             return

@@ -15,6 +15,7 @@ from models.placement.demands import Demand, RoleDemand
 from models.placement.packing import SetType
 from models.placement.pieces import Piece
 from models.placement.regions import Pools
+from models.placement.slicing import Cut
 from models.placement.variables import GangVariables, RegionFlow, Variables
 from models.pricing import bits
 from models.solution import Decision, GangDecision, PodPlacement
@@ -194,11 +195,37 @@ def _indexed(
         by_domain.setdefault(of[place[0]], []).append(place)
     if role.groups:
         return _match_groups(role, by_domain)
-    short = role.count % spec.slice_size
+    cut = role.cut(spec.slice_size)
+    if cut.head:
+        return list(zip(role.indices, _headed(cut, by_domain), strict=True))
+    short = cut.tail
     # the domain that holds the short slice goes last, so that whole slices keep aligned indices
     size = spec.slice_size
     ordered = sorted(by_domain, key=lambda d: (bool(short) and len(by_domain[d]) % size != 0, d))
     return list(zip(role.indices, [p for d in ordered for p in by_domain[d]], strict=True))
+
+
+def _headed(
+    cut: Cut, by_domain: dict[int, list[tuple[int, int | None]]]
+) -> list[tuple[int, int | None]]:
+    """The places in the order of the indices: the short first slice, the whole ones, a short last one.
+
+    A domain whose number of places is no multiple of the size holds a short slice: at most two do.
+    """
+    counts = {domain: len(places) for domain, places in sorted(by_domain.items())}
+    odd = [domain for domain, count in counts.items() if count % cut.size]
+    able = odd or [d for d, count in counts.items() if count >= cut.head + cut.tail][:1]
+    for first in able:
+        for last in able:
+            left = dict(counts)
+            left[first] -= cut.head
+            left[last] -= cut.tail
+            if all(count >= 0 and count % cut.size == 0 for count in left.values()):
+                head = [by_domain[first].pop(0) for _ in range(cut.head)]
+                tail = [by_domain[last].pop() for _ in range(cut.tail)]
+                return [*head, *(p for d in counts for p in by_domain[d]), *tail]
+    message = "the slice rows promise a domain for every short slice"
+    raise AssertionError(message)
 
 
 def _match_groups(

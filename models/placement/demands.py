@@ -12,6 +12,7 @@ from fractions import Fraction
 
 from models.gang import Gang, Role
 from models.instance import Instance
+from models.placement.slicing import Cut, cut_of
 from models.pricing import ServerSet
 
 
@@ -33,6 +34,10 @@ class RoleDemand:
     @property
     def count(self) -> int:
         return len(self.indices)
+
+    def cut(self, size: int) -> Cut:
+        """Its slices of that size; only for a role that waits as a whole."""
+        return cut_of(self.indices[0], self.count, size)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +111,11 @@ def demands_of(instance: Instance, known: list[int]) -> tuple[Demand, ...]:
         else:
             roles = tuple(
                 RoleDemand(
-                    number, tuple(range(count)), role.gpus, role.requests, eligibility.nodes(role)
+                    number,
+                    tuple(role.indices(count)),
+                    role.gpus,
+                    role.requests,
+                    eligibility.nodes(role),
                 )
                 for number, (role, count) in enumerate(
                     zip(gang.roles, gang.target_counts(), strict=True)
@@ -222,6 +231,7 @@ def identity(instance: Instance, demand: Demand) -> tuple[object, ...]:
             gang.roles[role.role].preferred,
             gang.roles[role.role].slice_size,
             gang.roles[role.role].slice_level,
+            role.indices[0] % (gang.roles[role.role].slice_size or 1),
             gang.roles[role.role].mix_models,
             gang.roles[role.role].min,
         )

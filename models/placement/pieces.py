@@ -63,8 +63,8 @@ def _counts(
     if spec.slice_level == node_level and spec.slice_size is not None:
         sizes = (len(indices) for indices, _ in role.groups) if role.groups else None
         if sizes is None:
-            short = role.count % spec.slice_size
-            return [c for c in range(most + 1) if c % spec.slice_size in (0, short)]
+            cut = role.cut(spec.slice_size)
+            return [c for c in range(most + 1) if cut.fits(c)]
         sums = {0}
         for size in sizes:
             sums |= {total + size for total in sums}

@@ -92,7 +92,7 @@ class GangReader:
                 entry.fault(
                     ("spec", "roles", i, "name"),
                     f"its pods and those of gang {shown(other)} would both be named"
-                    f" {shown(prefix[1] + '-0')}",
+                    f" {shown(f'{prefix[1]}-{role.first_index}')}",
                     "rename the gang or the role",
                 )
 
@@ -226,4 +226,5 @@ class GangReader:
             ),
             model=role.model,
             mix_models=role.mix_models,
+            first_index=role.first_index,
         )

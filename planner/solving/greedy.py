@@ -15,6 +15,7 @@ from models.occupancy import PODS, rooms
 from models.placement.demands import Demand, RoleDemand, demands_of
 from models.placement.packing import CountPacking, Packing
 from models.placement.regions import packing_of
+from models.placement.slicing import groups_of
 from models.pricing import bits
 from models.solution import Decision, GangDecision, PodPlacement
 
@@ -117,8 +118,7 @@ class Trial:
             return self._fill(role, list(role.indices), nodes)
         groups: list[tuple[list[int], int | None]] = [(list(i), d) for i, d in role.groups]
         if not groups:
-            size = spec.slice_size
-            groups = [(list(role.indices[i : i + size]), None) for i in range(0, role.count, size)]
+            groups = [(members, None) for members in groups_of(role.indices, spec.slice_size)]
         of = self._ground.instance.cluster.domain_of[spec.slice_level]
         for indices, fixed in groups:
             options = [[n for n in nodes if of[n] == fixed]]

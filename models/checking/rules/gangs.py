@@ -1,6 +1,7 @@
 """Gangs: whole or not at all; what runs stays, unless something allows it to move, shrink or stop.
 
-Waiting: role r gets indices 0 .. c_r - 1 with c_r an allowed count, or no pod. Running: see ``_running``.
+Waiting: role r gets indices f_r .. f_r + c_r - 1, f_r its first index and c_r an allowed count, or no pod.
+Running: see ``_running``.
 Pods missing: the standing pods stay, and all of the missing ones come or none; none where it is held.
 """
 
@@ -8,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from models.checking.changes import Change
+from models.checking.changes import Change, gapless
 from models.checking.facts import Gang, PodKey
 from models.checking.form import printable
 from models.checking.violation import Violation
@@ -49,7 +50,7 @@ def _arrivals(changes: Sequence[Change]) -> dict[int, int]:
 def _whole(change: Change, rule: str) -> Iterator[Violation]:
     """Every role at an allowed count, without holes."""
     for number, role in enumerate(change.gang.roles):
-        indices = sorted(pod.index for pod in change.by_role[number])
+        indices = [pod.index for pod in change.by_role[number]]
         if not role.allows(len(indices)):
             yield Violation(
                 rule,
@@ -57,11 +58,12 @@ def _whole(change: Change, rule: str) -> Iterator[Violation]:
                 f"role {printable(role.name)}: {len(indices)} pods are not an allowed count "
                 f"({_counts(role.min, role.max, role.step)})",
             )
-        elif indices[-1] != len(indices) - 1:
+        elif not gapless(role, indices):
             yield Violation(
                 rule,
                 change.label,
-                f"role {printable(role.name)}: {len(indices)} pods must be 0 to {len(indices) - 1}",
+                f"role {printable(role.name)}: {len(indices)} pods must be {role.first} to "
+                f"{role.first + len(indices) - 1}",
             )
 
 
