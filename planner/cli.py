@@ -24,6 +24,7 @@ from planner.errors import Fault, GangplanError, UsageError
 from planner.signals import Interrupted, interruptible
 from planner.verbs.plan import plan
 from planner.verbs.show import show
+from planner.verbs.snapshot import snapshot
 from planner.verbs.topo import topo
 from planner.verbs.validate import validate
 from planner.verbs.verify import verify
@@ -54,7 +55,7 @@ def gangplan(
         raise typer.Exit(USAGE)
 
 
-for verb in (validate, plan, show, verify, topo):
+for verb in (validate, plan, show, verify, topo, snapshot):
     app.command()(verb)
 
 

@@ -74,3 +74,15 @@ class CannotWriteError(GangplanError):
     """The output cannot be written; nothing half-written is left behind."""
 
     exit_code = 73
+
+
+class UnavailableError(GangplanError):
+    """kubectl is not there, or the API server cannot be reached or does not answer usefully."""
+
+    exit_code = 69
+
+
+class NotPermittedError(GangplanError):
+    """The user lacks a right that the work needs; the fault names it."""
+
+    exit_code = 77

@@ -1,0 +1,174 @@
+"""Record a live cluster into a folder: what planning needs of it, and nothing else.
+
+Promises: nodes are read first, then pods, then the other kinds; pages are pruned as they come, so
+memory stays bounded; the folder is written whole or not at all. Called by ``planner.verbs.snapshot``.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from planner.cluster.discovery import Discovery, Served, certain
+from planner.cluster.folder import Folder, ListFile
+from planner.cluster.keeping import GONE
+from planner.cluster.kinds import FILE_NAMES, NAMESPACES, NODES, OTHERS, PODS, Kind, file_name
+from planner.cluster.kubectl import Kubectl
+from planner.cluster.paging import Listing
+from planner.cluster.refusals import Reason, Refusal
+from planner.errors import Fault, NotPermittedError, UnavailableError
+from planner.reading.kubernetes.looking import text
+
+_AHEAD = 3
+"""Kinds whose first page is asked for while another is worked on."""
+
+_IDENTITY = "/api/v1/namespaces/kube-system"
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What to record. ``namespaces``: of namespaced kinds only these; none: all. ``skip``: resources."""
+
+    out: Path
+    namespaces: tuple[str, ...] = ()
+    skip: frozenset[str] = frozenset()
+    force: bool = False
+
+
+@dataclass(slots=True)
+class Recorded:
+    """What was recorded. ``counts``: resource to objects. ``forbidden``: rights that were lacking."""
+
+    counts: dict[str, int] = field(default_factory=dict)
+    absent: list[Kind] = field(default_factory=list)
+    forbidden: list[str] = field(default_factory=list)
+    cluster: str | None = None
+    restarts: int = 0
+    bytes: int = 0
+
+
+Progress = Callable[[str, int, int], None]
+"""Told the resource, how many objects were read, and how many there seem to be in all."""
+
+
+def record(door: Kubectl, wish: Wish, progress: Progress) -> Recorded:
+    """Read the cluster behind the door into the folder ``wish.out``.
+
+    Raises CannotWriteError, UnavailableError, NotPermittedError (nodes or pods may not be listed);
+    then the folder is what it was.
+    """
+    with Folder(wish.out, ours=FILE_NAMES, force=wish.force) as folder:
+        recorder = _Recorder(door, wish, folder, progress)
+        recorder.run()
+        recorder.recorded.bytes = folder.keep()
+    return recorder.recorded
+
+
+class _Recorder:
+    def __init__(self, door: Kubectl, wish: Wish, folder: Folder, progress: Progress) -> None:
+        self._door = door
+        self._wish = wish
+        self._folder = folder
+        self._progress = progress
+        self.recorded = Recorded()
+
+    def run(self) -> None:
+        nodes, pods = self._listing(certain(NODES)), self._listing(certain(PODS))
+        nodes.open()
+        identity = self._door.ask_json(_IDENTITY)
+        wanted = [kind for kind in OTHERS if kind.resource not in self._wish.skip]
+        discovery = Discovery(self._door, wanted)
+        self._record(nodes)
+        pods.open()
+        discovery.ask()
+        self._record(pods)
+        self._identity(identity.result())
+        served, self.recorded.absent = discovery.found()
+        for listing in self._opened(served):
+            self._record(listing)
+
+    def _listing(self, served: Served) -> Listing:
+        return Listing(self._door, served, self._wish.namespaces)
+
+    def _opened(self, served: Sequence[Served]) -> Iterator[Listing]:
+        """Listings in order, the first pages of the next ones on their way."""
+        waiting = deque(map(self._listing, served))
+        ahead: deque[Listing] = deque()
+        while waiting or ahead:
+            while waiting and len(ahead) <= _AHEAD:
+                waiting[0].open()
+                ahead.append(waiting.popleft())
+            yield ahead.popleft()
+
+    def _record(self, listing: Listing) -> None:
+        """One kind into one file."""
+        served = listing.served
+        kind = served.kind
+        required = kind in (NODES, PODS)
+        with self._folder.list_file(
+            file_name(kind), f"{kind.name}List", served.api_version, even_empty=required
+        ) as file:
+            for page in listing.pages():
+                if page.begins:
+                    file.begin(page.resource_version)
+                file.add(_pruned(kind, page.items))
+                self._progress(kind.resource, file.items, file.items + page.left)
+            self._refused(listing, file, required=required)
+        self.recorded.restarts += listing.restarts
+        if file.items:
+            self.recorded.counts[kind.resource] = file.items
+
+    def _refused(self, listing: Listing, file: ListFile, *, required: bool) -> None:
+        """Note what could not be listed. Raises NotPermittedError for nodes and pods."""
+        kind = listing.served.kind
+        for place, refusal in listing.refusals:
+            right = _right(kind, place, self._wish.namespaces)
+            if required:
+                raise _lacking(kind, right, refusal)
+            if refusal.reason is Reason.forbidden:
+                self.recorded.forbidden.append(right)
+            elif not file.items and kind not in self.recorded.absent:
+                self.recorded.absent.append(kind)
+
+    def _identity(self, answer: dict[str, Any] | Refusal) -> None:
+        """The uid of kube-system, in a list of one namespace."""
+        if isinstance(answer, Refusal):
+            self.recorded.forbidden.append("get namespaces/kube-system")
+            return
+        metadata = {name: text(answer, "metadata", name) for name in ("name", "uid")}
+        kept = {"metadata": {name: value for name, value in metadata.items() if value is not None}}
+        self.recorded.cluster = metadata["uid"]
+        served = certain(NAMESPACES)
+        with self._folder.list_file(
+            file_name(NAMESPACES), "NamespaceList", served.api_version, even_empty=True
+        ) as file:
+            file.begin(None)
+            file.add([kept])
+
+
+def _pruned(kind: Kind, items: list[Any]) -> Iterator[dict[str, Any]]:
+    for item in items:
+        kept = kind.keep(item)
+        if kept is not GONE:
+            yield kept
+
+
+def _right(kind: Kind, place: str | None, namespaces: Sequence[str]) -> str:
+    """A right as an administrator grants it: ``list pods in namespace a``."""
+    if place is not None:
+        return f"list {kind.resource} in namespace {place}"
+    everywhere = " in all namespaces" if kind.namespaced and not namespaces else ""
+    return f"list {kind.resource}{everywhere}"
+
+
+def _lacking(kind: Kind, right: str, refusal: Refusal) -> NotPermittedError | UnavailableError:
+    if refusal.reason is not Reason.forbidden:
+        what = f"the server has no {kind.resource}: {refusal.message}"
+        return UnavailableError(Fault(what, "is this the API server of a Kubernetes cluster?"))
+    hint = "ask for the ClusterRole in docs/snapshot.md"
+    if kind is PODS and " in all namespaces" in right:
+        hint += ", or record the namespaces you may read: --namespace NAME"
+    return NotPermittedError(Fault(f"not permitted: {right} ({refusal.message})", hint))
