@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from planner.reading.kubernetes.forms import Device, KubeObject
@@ -67,6 +67,8 @@ class Told:
     """What is known about one node. ``capacity``, ``allocatable``: of the GPU resources it names.
 
     ``others``: allocatable of everything else. ``health``: its Koordinator Device, if any.
+    ``extended``: resource names by which DRA devices may be asked without a claim. ``doubled``: DRA
+    drivers beside which some node offers the same GPUs by a resource: the resource counts then.
     """
 
     node: KubeObject
@@ -75,6 +77,8 @@ class Told:
     others: Mapping[str, int]
     slices: Sequence[NodeDevices]
     health: KubeObject | None
+    extended: Collection[str] = ()
+    doubled: Collection[str] = ()
 
 
 def node_gpus(told: Told, resources: Sequence[str], remarks: Remarks) -> NodeGpus:
@@ -86,7 +90,10 @@ def node_gpus(told: Told, resources: Sequence[str], remarks: Remarks) -> NodeGpu
     labels = list(_labels(told.node, resource, resources, remarks))
     if resource is None:
         if devices is not None:
-            resource = resource_of(devices.driver)
+            # Where only claims give its GPUs out, pods that ask by a resource cannot go there.
+            common = resource_of(devices.driver)
+            named = common in told.extended or devices.driver in told.doubled
+            resource = common if named else devices.driver
         elif labels:
             resource = NVIDIA if NVIDIA in resources else resources[0]
         else:
@@ -156,7 +163,9 @@ def _allocatable(told: Told, resource: str, devices: NodeDevices | None, remarks
     """GPUs that pods may ask for: by the resource where the node has it, else by its devices."""
     where = told.node.where
     if resource not in told.capacity and resource not in told.allocatable:
-        return 0 if devices is None else len(devices.devices) - len(devices.sick)
+        if devices is None or devices.driver in told.doubled:
+            return 0
+        return len(devices.devices) - len(devices.sick)
     gpus = _believed(told.allocatable.get(resource), where, remarks) or 0
     capacity = told.capacity.get(resource)
     if capacity is not None and gpus > capacity:
@@ -187,7 +196,7 @@ def _labels(
 def _shared(told: Told, resource: str, devices: NodeDevices | None, remarks: Remarks) -> str | None:
     """Why its GPUs are not given whole; None if they are."""
     labels = told.node.labels
-    if resource == AMD:
+    if resource_of(resource) == AMD:
         parted = not labels.get(_AMD_PART, "spx").lower().startswith("spx")
     else:
         parted = _migged(labels)

@@ -6,7 +6,8 @@ never changes another. Called by ``assembling``.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 
 from models.cluster import Taint
@@ -15,7 +16,7 @@ from models.quantities import Refused, offered, quantity
 from planner.reading.kubernetes.forms import KubeNode, KubeObject, Objects
 from planner.reading.kubernetes.looking import Tree, at, mapping, objects, text
 from planner.reading.kubernetes.node_gpus import ACK_MODE, Told, node_gpus
-from planner.reading.kubernetes.slices import NodeDevices, read_slices
+from planner.reading.kubernetes.slices import GROUP, NodeDevices, read_slices, resource_of
 from planner.reading.remarks import Remarks
 
 _EFFECTS = frozenset({"NoSchedule", "NoExecute", "PreferNoSchedule"})
@@ -24,61 +25,81 @@ _EVERY_POD_TAKES = ("cpu", "memory", "pods")
 
 def read_nodes(objects_: Objects, policy: KubernetesPolicy, remarks: Remarks) -> list[KubeNode]:
     """Every Node, sorted by name."""
+    nodes = sorted(objects_.of("Node", ""), key=lambda one: one.name)
     slices = read_slices(objects_, remarks)
-    return [
-        _node(
-            one,
-            slices.get(one.name, ()),
-            objects_.named("scheduling.koordinator.sh", "Device", "", one.name),
-            policy.gpu_resources,
-            remarks,
-        )
-        for one in sorted(objects_.of("Node", ""), key=lambda one: one.name)
-    ]
-
-
-def _node(
-    node: KubeObject,
-    slices: Sequence[NodeDevices],
-    health: KubeObject | None,
-    resources: Sequence[str],
-    remarks: Remarks,
-) -> KubeNode:
-    capacity = _amounts(node, mapping(node.tree, "status", "capacity"), remarks)
-    # The API server itself takes the capacity where no allocatable is set.
-    written = at(node.tree, "status", "allocatable")
-    allocatable = dict(capacity)
-    if isinstance(written, dict):
-        allocatable = _amounts(node, written, remarks)
-    for resource in _EVERY_POD_TAKES:
-        if resource not in allocatable:
-            remarks.add(node.where, f"tells of no {resource}; it has none to give")
-            allocatable[resource] = 0
-    offers = {name: allocatable.pop(name) for name in resources if name in allocatable}
-    told = Told(
-        node=node,
-        capacity={name: capacity[name] for name in resources if name in capacity},
-        allocatable=offers,
-        others=allocatable,
+    reader = _NodeReader(
+        resources=policy.gpu_resources,
         slices=slices,
-        health=health,
+        health={one.name: one for one in objects_.of("Device", "scheduling.koordinator.sh")},
+        extended=frozenset(
+            name
+            for one in objects_.of("DeviceClass", GROUP)
+            if (name := text(one.tree, "spec", "extendedResourceName")) is not None
+        ),
+        doubled=frozenset(
+            entry.driver
+            for one in nodes
+            for entry in slices.get(one.name, ())
+            if resource_of(entry.driver) in mapping(one.tree, "status", "capacity")
+        ),
+        remarks=remarks,
     )
-    gpus = node_gpus(told, resources, remarks)
-    taints = _taints(node)
-    return KubeNode(
-        object=node,
-        allocatable=allocatable,
-        gpus=gpus.gpus,
-        installed=gpus.installed,
-        gpu_resource=gpus.resource,
-        ready=_ready(node),
-        unschedulable=_closed(node, taints, remarks),
-        taints=taints or (),
-        devices=gpus.devices,
-        shared=gpus.shared,
-        topology_only=node.labels.get(ACK_MODE) == "topology",
-        sick=gpus.sick,
-    )
+    return [reader.read(one) for one in nodes]
+
+
+@dataclass(frozen=True, slots=True)
+class _NodeReader:
+    """Reads nodes of one input; fields as in ``Told``, by node name where they differ."""
+
+    resources: Sequence[str]
+    slices: Mapping[str, Sequence[NodeDevices]]
+    health: Mapping[str, KubeObject]
+    extended: Collection[str]
+    doubled: Collection[str]
+    remarks: Remarks
+
+    def read(self, node: KubeObject) -> KubeNode:
+        capacity = _amounts(node, mapping(node.tree, "status", "capacity"), self.remarks)
+        allocatable = self._allocatable(node, capacity)
+        offers = {name: allocatable.pop(name) for name in self.resources if name in allocatable}
+        told = Told(
+            node=node,
+            capacity={name: capacity[name] for name in self.resources if name in capacity},
+            allocatable=offers,
+            others=allocatable,
+            slices=self.slices.get(node.name, ()),
+            health=self.health.get(node.name),
+            extended=self.extended,
+            doubled=self.doubled,
+        )
+        gpus = node_gpus(told, self.resources, self.remarks)
+        taints = _taints(node)
+        return KubeNode(
+            object=node,
+            allocatable=allocatable,
+            gpus=gpus.gpus,
+            installed=gpus.installed,
+            gpu_resource=gpus.resource,
+            ready=_ready(node),
+            unschedulable=_closed(node, taints, self.remarks),
+            taints=taints or (),
+            devices=gpus.devices,
+            shared=gpus.shared,
+            topology_only=node.labels.get(ACK_MODE) == "topology",
+            sick=gpus.sick,
+        )
+
+    def _allocatable(self, node: KubeObject, capacity: dict[str, int]) -> dict[str, int]:
+        written = at(node.tree, "status", "allocatable")
+        # The API server itself takes the capacity where no allocatable is set.
+        found = dict(capacity)
+        if isinstance(written, dict):
+            found = _amounts(node, written, self.remarks)
+        for resource in _EVERY_POD_TAKES:
+            if resource not in found:
+                self.remarks.add(node.where, f"tells of no {resource}; it has none to give")
+                found[resource] = 0
+        return found
 
 
 @lru_cache(maxsize=65536)

@@ -26,6 +26,7 @@ from planner.reading.kubernetes.products import (
     plain_instance,
     product,
 )
+from planner.reading.kubernetes.slices import resource_of
 from planner.reading.remarks import Remarks
 
 Find = Callable[[str], ServerModel | None]
@@ -138,7 +139,7 @@ def _product(node: KubeNode, remarks: Remarks) -> Product:
     same = [one for one in known if one.gpu == known[0].gpu]
     for one in (*(one for one in same if one.form != "open"), *same, *said):
         return one
-    resource = node.gpu_resource or "unknown"
+    resource = resource_of(node.gpu_resource or "unknown")
     return product(_BY_RESOURCE.get(resource, resource))
 
 
