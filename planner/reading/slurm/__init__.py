@@ -1,1 +1,97 @@
-"""Slurm topology files to levels."""
+"""Slurm topology files (``topology.conf``, ``topology.yaml``) to levels and domains.
+
+Promises: every file becomes a SlurmTopology or InputError with the place of each fault; bounded
+memory. Called by ``planner.reading``.
+"""
+
+from __future__ import annotations
+
+import re
+
+from planner.errors import Fault
+from planner.reading.findings import Findings
+from planner.reading.remarks import Remarks
+from planner.reading.slurm.blocks import from_blocks
+from planner.reading.slurm.clusters import cluster_tree, under
+from planner.reading.slurm.conf import Conf, read_conf
+from planner.reading.slurm.documents import Chosen, read_documents
+from planner.reading.slurm.forms import SlurmTopology
+from planner.reading.slurm.trees import from_switches
+from planner.reading.sources import Source, printable
+
+__all__ = ["SlurmTopology", "cluster_tree", "is_topology", "read_topology", "under"]
+
+_CONF = re.compile(r"(switchname|blockname|blocksizes|ringname)[ \t]*=", re.IGNORECASE)
+_YAML = re.compile(r"-[ \t]+(topology|cluster_default|tree|block|flat|ring|torus3d)[ \t]*:")
+_JSON = re.compile(r'\[\s*\{\s*"(topology|cluster_default)"\s*:')
+_NAMED = re.compile(r"(.*[/\\.])?topology\.conf", re.IGNORECASE | re.DOTALL)
+
+
+def is_topology(name: str, text: str) -> bool:
+    """Whether a text is a Slurm topology file, by its first line that says something.
+
+    A file called ``topology.conf`` is one whatever it says.
+    """
+    return _form(text) is not None or _NAMED.fullmatch(name) is not None
+
+
+def _form(text: str) -> str | None:
+    """``conf`` or ``yaml``; None for a text that is neither."""
+    at = 0
+    while at < len(text):
+        end = text.find("\n", at)
+        end = len(text) if end < 0 else end
+        line = text[at:end].strip()
+        if line and not line.startswith(("#", "---", "%YAML")):
+            if _CONF.match(line):
+                return "conf"
+            if text[at] == "-" and _YAML.match(line):
+                return "yaml"
+            start = at + len(text[at:end]) - len(text[at:end].lstrip())
+            return "yaml" if _JSON.match(text, start) else None
+        at = end + 1
+    return None
+
+
+def read_topology(source: Source) -> SlurmTopology:
+    """The levels of a topology file. Raises InputError with everything that is wrong."""
+    findings, remarks = Findings(), Remarks()
+    called = f"Slurm topology {printable(source.name)}"
+    if _form(source.text) == "yaml":
+        chosen = read_documents(source, findings, remarks)
+    else:
+        chosen = _chosen(read_conf(source, findings), source, findings)
+    if chosen is None:
+        findings.raise_all()
+    if chosen.layout == "tree":
+        found = from_switches(chosen.switches, called, findings, remarks)
+    elif chosen.layout == "block":
+        found = from_blocks(chosen.blocks, chosen.sizes, called, findings, remarks)
+    else:
+        found = SlurmTopology(called, "flat", ())
+    if findings:
+        findings.raise_all()
+    if found.kind != "flat" and not found.domains:
+        findings.fault(Fault("no node in this topology file", _NO_NODES, source.name, 1, 1))
+        findings.raise_all()
+    return SlurmTopology(called, found.kind, found.levels, found.domains, tuple(remarks.all))
+
+
+_NO_NODES = "write SwitchName=... Nodes=..., or BlockName=... Nodes=..."
+
+
+def _chosen(conf: Conf, source: Source, findings: Findings) -> Chosen | None:
+    """A ``topology.conf`` holds one topology: a tree or blocks."""
+    if conf.switches and (conf.blocks or conf.sizes is not None):
+        spot = conf.blocks[0].spot if conf.blocks else conf.sizes.spot if conf.sizes else None
+        if spot is not None:
+            what = "switches and blocks in one file"
+            spot.fault(findings, what, "write topology.yaml for several topologies")
+        return None
+    if conf.switches:
+        return Chosen("tree", switches=tuple(conf.switches))
+    if conf.blocks:
+        return Chosen("block", blocks=tuple(conf.blocks), sizes=conf.sizes)
+    if not findings:
+        findings.fault(Fault("no switch or block in this file", _NO_NODES, source.name, 1, 1))
+    return None

@@ -1,0 +1,80 @@
+"""Hostlists: ``tux[0-3,7],rack[1-2]n[01-18]``, counted before any name is made.
+
+Promises: no list explodes; every name can be a node's. Called by ``trees`` and ``blocks``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pydantic import TypeAdapter, ValidationError
+
+from models.documents.base import Name
+from models.quantities import MAX_NAMES, Refused, host_count, hosts, shown
+from planner.reading.findings import Findings
+from planner.reading.slurm.spots import Names
+
+_NAME: TypeAdapter[str] = TypeAdapter(Name)
+_HINT = "write a hostlist like tux[0-3,7],rack[1-2]n[01-18]"
+
+
+def is_name(text: str) -> bool:
+    """Whether a node, switch or block can be called so."""
+    try:
+        _NAME.validate_python(text)
+    except ValidationError:
+        return False
+    return True
+
+
+def pieces(text: str) -> list[str]:
+    """The host ranges of a hostlist. Raises Refused for an empty one among them."""
+    found: list[str] = []
+    start = depth = 0
+    for i, character in enumerate(text):
+        if character == "[":
+            depth += 1
+        elif character == "]":
+            depth -= 1
+        elif character == "," and depth <= 0:
+            found.append(text[start:i])
+            start = i + 1
+    found.append(text[start:])
+    if any(not piece for piece in found):
+        raise Refused(f"{shown(text)} has nothing between two commas", _HINT)
+    return found
+
+
+def counted(names: Names, findings: Findings) -> int:
+    """How many names a hostlist stands for, none of them made; 0 if it is wrong, with the fault."""
+    try:
+        return sum(host_count(piece) for piece in pieces(names.text))
+    except Refused as refused:
+        names.spot.fault(findings, refused.what, refused.hint)
+        return 0
+
+
+def expanded(names: Names, findings: Findings) -> list[str]:
+    """The names of a hostlist that was counted; those that cannot be names are reported."""
+    try:
+        return [name for piece in pieces(names.text) for name in _piece(piece)]
+    except Refused as refused:
+        names.spot.fault(findings, refused.what, refused.hint)
+        return []
+
+
+def _piece(piece: str) -> Iterator[str]:
+    made = list(hosts(piece))
+    for name in (made[0], made[-1]):  # those between differ in digits alone
+        if not is_name(name):
+            hint = "letters, digits, '-', '_' and '.', with a letter or digit at both ends"
+            raise Refused(f"{shown(name)} cannot be a name", hint)
+    return iter(made)
+
+
+def too_many(total: int, names: Names, findings: Findings) -> bool:
+    """Report the list that goes beyond MAX_NAMES nodes in all."""
+    if total <= MAX_NAMES:
+        return False
+    names.spot.fault(findings, f"more than {MAX_NAMES:,} nodes", "narrow the ranges")
+    return True
