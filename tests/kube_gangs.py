@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from kube import objects as gathered
+
 from models.policy import KubernetesPolicy
 from planner.reading.kubernetes.forms import KubeGang, KubeObject, KubePod, LevelAsk, Objects
 from planner.reading.kubernetes.gangs import read_gangs
 from planner.reading.kubernetes.looking import at, number, objects, text, whole
 from planner.reading.remarks import Remarks
-from tests.kube import objects as gathered
 
 POLICY = KubernetesPolicy()
 TRUSTING = KubernetesPolicy(trust_submitted_at=True)
@@ -85,3 +86,33 @@ def seats(gang: KubeGang) -> dict[str, tuple[str, int]]:
 def sizes(gang: KubeGang) -> list[tuple[str, int, int]]:
     """(role, size, first index) of every role, in order."""
     return [(role.name, role.size, role.first_index) for role in gang.roles]
+
+
+def thing(kind: str, version: str, name: str, spec: object, **metadata: object) -> dict[str, Any]:
+    """An object of the namespace ``default``, made two hours before the pods of ``kube.pod``."""
+    return {
+        "apiVersion": version,
+        "kind": kind,
+        "metadata": {
+            "name": name,
+            "namespace": "default",
+            "uid": f"uid-{kind}-{name}",
+            "creationTimestamp": "2026-11-20T06:00:00Z",
+            **metadata,
+        },
+        "spec": spec,
+    }
+
+
+def owned(tree: dict[str, Any], kind: str, version: str, name: str) -> dict[str, Any]:
+    """The same object with a controller."""
+    tree["metadata"]["ownerReferences"] = [
+        {
+            "apiVersion": version,
+            "kind": kind,
+            "name": name,
+            "uid": f"uid-{kind}-{name}",
+            "controller": True,
+        }
+    ]
+    return tree

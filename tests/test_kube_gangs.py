@@ -7,11 +7,11 @@ from functools import cache
 from typing import Any
 
 import pytest
+from kube import expected, load
+from kube_gangs import TRUSTING, level, read_all, seats, simple_pods, sizes
 
 from models.quantities import epoch_seconds
 from planner.reading.kubernetes.forms import KubeGang
-from tests.kube import expected, load
-from tests.kube_gangs import TRUSTING, level, read_all, seats, simple_pods, sizes
 
 SNAPSHOTS = ("h100-gke", "nvl72", "v100-mpi")
 KINDS = {"LWS": "LeaderWorkerSet"}

@@ -50,6 +50,7 @@ def asks(
     _of_makers(found, bunch, objects)
     podsets = [_podset(draft, remarks) for draft in drafts]
     _of_podsets(found, podsets, drafts)
+    _of_segments(found, bunch, drafts, objects)
     together = [one for group in bunch.groups.values() for one in group.together]
     together += _loose(bunch)
     for sharing in shared(together, drafts, found.problems, subject, remarks):
@@ -120,6 +121,18 @@ def _of_podsets(found: Asks, podsets: Sequence[PodSetAsk], drafts: Sequence[Draf
         if len(places) < len(drafts):
             names = ", ".join(drafts[place].name for place in places)
             found.problems.append(f"pod set group {name}: roles {names} in one domain")
+
+
+def _of_segments(found: Asks, bunch: Bunch, drafts: Sequence[Draft], objects: Objects) -> None:
+    """KAI's segments: of the pods of a role, else of the controller for every role that large."""
+    made = [bunch.makers[key].object for key in sorted(bunch.makers)]
+    common = next((one.annotations for one in made if one is not None), {})
+    for draft, role in zip(drafts, found.roles, strict=True):
+        own = next((pod.annotations for _, pod in draft.members), {})
+        segment, lost = kai.segments(own if kai.SEGMENT_SIZE in own else common, objects)
+        if segment is not None and (draft.size or 0) >= segment.size:
+            role.slices = (*role.slices, segment)
+        found.problems += [KAI_LEVEL] if lost else []
 
 
 def _loose(bunch: Bunch) -> list[Together]:

@@ -30,11 +30,11 @@ class Need:
 
 
 def need(groups: Sequence[Group]) -> Need:
-    totals = [group.minimum for group in groups]
+    totals = [group.minimum for group in groups if (group.minimum or 0) > 0]
     by_role: dict[str, int] = {}
     for group in groups:
         by_role.update(group.minimums)
-    total = sum(one or 0 for one in totals) if any(one is not None for one in totals) else None
+    total = sum(one or 0 for one in totals) if totals else None
     return Need(total, by_role, groups[0].subject if groups else "")
 
 
@@ -92,6 +92,8 @@ def _fill(drafts: Sequence[Draft], needed: Need, *, alone: bool, enough: bool) -
             standing = len(draft.members) if enough else draft.end - draft.first
             limit = 100 * len(draft.members) + 1000
             draft.size = max(standing, min(stated or 0, limit))
+            if enough:
+                draft.close_ranks()
 
 
 def _short(draft: Draft) -> int:

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 
 from planner.reading.kubernetes.forms import KubePod
 from planner.reading.kubernetes.gangs.forms import RolePlan
+from planner.reading.kubernetes.looking import number
 from planner.reading.remarks import Remarks
 
 Claim = tuple[int | None, KubePod]
@@ -50,6 +51,13 @@ def seated(claims: Sequence[Claim], plan: RolePlan, remarks: Remarks) -> list[Me
     return sorted(taken.items())
 
 
+def by_name(pod: KubePod) -> tuple[str, int, str]:
+    """The order of names; of pods that nobody made, 10 after 9: people number them."""
+    front, _, last = pod.name.rpartition("-")
+    rank = number(last) if pod.object.owner is None else None
+    return (pod.name, 0, "") if rank is None else (front, rank, pod.name)
+
+
 def _precedence(claim: Claim) -> tuple[bool, bool, bool, str]:
     pod = claim[1]
     return (not holds(pod), pod.finished is not None, pod.terminating, pod.name)
@@ -70,7 +78,7 @@ def _seat_rest(
     crowded = room is not None and len(left) > room
     free = _free(taken, plan.first_index)
     expected = bool(taken) or any(index is not None for index, _ in left)
-    for _, pod in sorted(left, key=lambda claim: (crowded and _done(claim), claim[1].name)):
+    for _, pod in sorted(left, key=lambda claim: (crowded and _done(claim), *by_name(claim[1]))):
         if crowded and pod.finished is not None and len(taken) >= (plan.size or 0):
             continue
         taken[next(free)] = pod

@@ -147,7 +147,8 @@ def _groups(
 
 
 def _asks(group: Group) -> bool:
-    return bool(group.required or group.preferred or group.together or group.wider)
+    asked = group.required or group.preferred or group.together or group.problems
+    return bool(asked or group.wider)
 
 
 def _bunch(group: Group | None, key: MakerKey | None) -> tuple[object, ...] | None:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from planner.reading.kubernetes.forms import KubeObject, KubePod, LevelAsk, Objects
+from planner.reading.kubernetes.forms import KubeObject, KubePod, LevelAsk, Objects, SliceAsk
 from planner.reading.kubernetes.gangs.forms import Group, GroupDialect, Link, PodKey, Together
-from planner.reading.kubernetes.looking import Tree, mapping, objects, text, whole
+from planner.reading.kubernetes.looking import Tree, mapping, number, objects, text, whole
 from planner.reading.remarks import Remarks
 
 GROUP = "scheduling.run.ai"
@@ -19,6 +19,8 @@ SUBGROUP = "kai.scheduler/subgroup-name"
 TOPOLOGY = "kai.scheduler/topology"
 REQUIRED = f"{TOPOLOGY}-required-placement"
 PREFERRED = f"{TOPOLOGY}-preferred-placement"
+SEGMENT_SIZE = "kai.scheduler/segment-size"
+SEGMENT_REQUIRED = "kai.scheduler/segment-topology-required-placement"
 UNKNOWN_LEVEL = "asks for a topology level that no KAI Topology names"
 _SCHEDULER = "kai-scheduler"
 _DEEPEST = 32
@@ -123,6 +125,13 @@ def owner_asks(
     required, lost = _level(topology, notes.get(REQUIRED) or None, found)
     preferred, _ = _level(topology, notes.get(PREFERRED) or None, found)
     return required, preferred, lost
+
+
+def segments(notes: dict[str, str], found: Objects) -> tuple[SliceAsk | None, bool]:
+    """The slices that KAI's annotations ask for, and whether their level names nothing."""
+    size = number(notes.get(SEGMENT_SIZE))
+    level, lost = _level(notes.get(TOPOLOGY), notes.get(SEGMENT_REQUIRED) or None, found)
+    return (SliceAsk(size, level) if size and level is not None else None), lost
 
 
 DIALECT = GroupDialect("KAI", claim, find, describe)

@@ -1,7 +1,6 @@
 """Jobs of the batch group: one role, ``worker``; Indexed Jobs say which pod is which.
 
-Promises: a Job that is part of something larger (CronJob apart) is left to that. Called through
-``gangs.table``.
+Promises: asked last, for what is made of Jobs has its own dialect. Called through ``gangs.table``.
 """
 
 from __future__ import annotations
