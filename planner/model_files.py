@@ -1,11 +1,14 @@
-"""Server models from a file: as in the catalogue, or those written inline in a Cluster.
+"""Server models from a file: documents as in the catalogue or a Cluster, or a tool's output.
 
-Promises: the same strictness and the same places as for any input. Called by the verb ``topo``.
+Promises: what a file holds is told by its content, not its name; the same strictness and the same
+places as for any input. Called by the verb ``topo``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from planner.errors import Fault, InputError
@@ -15,23 +18,75 @@ if TYPE_CHECKING:
 
     from models.hardware import ServerModel
     from planner.reading.composing import Path
+    from planner.reading.matrices import Choice, Reading
+    from planner.reading.sources import Source
+
+_BEFORE = r"(?:[ \t]*(?:#[^\n]*|---[ \t]*|%YAML[^\n]*)?\r?\n)*[ \t]*(?:---[ \t]+)?"
+_FIELD = (
+    r"\"?(?:name|aliases|vendor|gpu|gpus|fabric|matrix|apiVersion|kind|metadata|spec)\"?[ \t]*:"
+)
+_DOCUMENT = re.compile(rf"{_BEFORE}(?:{_FIELD}|\[?\s*\{{)")
+"""How a server model or a Cluster begins; a tool's output may stand in its comments."""
+
+_YAML = re.compile(rf"{_BEFORE}(?:[{{\[]|- |[A-Za-z]\w*:(?:\s|$)|$)")
+"""How YAML and JSON begin."""
 
 
-def read_models(path: str, stdin: BinaryIO | None) -> tuple[ServerModel, ...]:
-    """Every server model of the file, in order.
+def read_models(
+    path: str, stdin: BinaryIO | None, choice: Choice
+) -> tuple[tuple[ServerModel, Reading | None], ...]:
+    """Every server model of the file, in order; the reading beside one that a tool printed.
 
-    Raises MissingPathError, and InputError with every fault (at most 20) and its place.
+    ``choice``: what the user says of servers in a tool's output. Raises MissingPathError, and
+    InputError with every fault (at most 20) and its place.
     """
+    from planner.reading.sources import read_sources
+
+    texts, faults = read_sources([path], stdin)
+    if faults:
+        raise InputError(*faults)
+    if any(_is_output(text) for text in texts):
+        return tuple((reading.model, reading) for reading in _from_output(texts, choice))
+    return tuple((model, None) for model in _from_documents(texts, path))
+
+
+def _is_output(text: Source) -> bool:
+    """Whether to read it as a tool's output: if it has a table, or is no YAML or JSON."""
+    from planner.reading.matrices import holds_topologies
+
+    if _DOCUMENT.match(text.text) is not None and "(Topology)" not in text.text:
+        return False
+    if holds_topologies(text.text):
+        return True
+    return text.format == "either" and _YAML.match(text.text) is None
+
+
+def _from_output(texts: Sequence[Source], choice: Choice) -> list[Reading]:
+    """Readings whose models have a name each."""
+    from models import catalogue
+    from planner.reading.matrices import read_model, read_topologies
+
+    models = catalogue.server_models()
+    found: list[Reading] = []
+    names: dict[str, int] = {}
+    for text in texts:
+        for topology in read_topologies(text.name, text.text):
+            reading = read_model(topology, choice, models)
+            name = reading.model.name
+            count = names[name] = names.get(name, 0) + 1
+            if count > 1:
+                reading = replace(reading, model=replace(reading.model, name=f"{name} #{count}"))
+            found.append(reading)
+    return found
+
+
+def _from_documents(texts: Sequence[Source], path: str) -> tuple[ServerModel, ...]:
     from models.documents.server import ServerModelDocument
     from planner.reading.findings import Findings
     from planner.reading.parsing import parse
-    from planner.reading.sources import read_sources
     from planner.reading.validating import validate
 
-    texts, faults = read_sources([path], stdin)
     findings = Findings()
-    for fault in faults:
-        findings.fault(fault)
     found = []
     for source in texts:
         composed = parse(source)
@@ -46,7 +101,10 @@ def read_models(path: str, stdin: BinaryIO | None) -> tuple[ServerModel, ...]:
     if findings:
         findings.raise_all()
     if not found:
-        hint = "write name, gpu, gpus, fabric and matrix, as in spec.serverModels of a Cluster"
+        hint = (
+            "write name, gpu, gpus, fabric and matrix, as in spec.serverModels of a Cluster;"
+            " or save what `nvidia-smi topo -m` prints"
+        )
         raise InputError(Fault("no server model in this file", hint, path))
     return tuple(found)
 

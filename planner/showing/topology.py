@@ -13,34 +13,43 @@ from math import comb
 from typing import TYPE_CHECKING
 
 from models.bandwidth import TableRow, UnknownRate, switched_MBps, table
+from planner.showing.recognised import rate_note, reading_facts
 from planner.showing.table import Cell, Column, Table
 from planner.showing.text import number
 
 if TYPE_CHECKING:
     from models.hardware import ServerModel
+    from planner.reading.matrices import Reading
 
 MOST_SETS = 256
 """Most sets of one size that are listed: of a mesh of 16 GPUs only the pairs and the large sets."""
 
 
-def topology_text(model: ServerModel) -> str:
+def topology_text(model: ServerModel, reading: Reading | None = None) -> str:
     """Everything about the model, as plain text: facts, link matrix, bandwidth table."""
-    parts = [facts(model), links(model), bandwidths(model)]
-    return "\n".join(part.plain() for part in parts if part is not None)
+    return "\n".join(part.plain() for part in topology_tables(model, reading))
 
 
-def facts(model: ServerModel) -> Table:
+def topology_tables(model: ServerModel, reading: Reading | None = None) -> list[Table]:
+    """Facts, link matrix, bandwidth table. ``reading``: of a model read from a tool's output."""
+    parts = [facts(model, reading), links(model, reading), bandwidths(model, reading)]
+    return [part for part in parts if part is not None]
+
+
+def facts(model: ServerModel, reading: Reading | None = None) -> Table:
     """Name and value of what the model states."""
+    linked = model.fabric != "pcie" and (reading is None or model.matrix is not None)
     link = "not known" if model.link_MBps is None else f"{number(model.link_MBps)} MB/s a link"
-    sockets = f"{number(model.sys_MBps)} MB/s"
+    known = reading is None or reading.known.gpu is not None
     rows = [
         ("server model", model.name),
+        *(() if reading is None else reading_facts(reading)),
         ("also", ", ".join(model.aliases)),
         ("vendor", model.vendor),
-        ("GPUs", f"{model.gpus} x {model.gpu}"),
-        ("fabric", _fabric(model)),
-        (_link(model), "" if model.fabric == "pcie" else link),
-        ("PCIe", f"{number(model.pcie_MBps)} MB/s under one switch, {sockets} between sockets"),
+        ("GPUs", f"{model.gpus} x {model.gpu}" if known else f"{model.gpus}, model not known"),
+        ("fabric", _fabric(model) if linked or model.fabric == "pcie" else ""),
+        (_link(model), link if linked else ""),
+        ("PCIe", _pcie(model, () if reading is None else reading.assumed)),
         ("NICs", _nic_summary(model)),
         ("NVLink domain", _domain(model)),
         *(("source", source) for source in model.sources),
@@ -48,6 +57,14 @@ def facts(model: ServerModel) -> Table:
     ]
     shown = tuple((Cell(name, "dim"), Cell(value)) for name, value in rows if value)
     return Table((Column("fact"), Column("value")), shown, headless=True)
+
+
+def _pcie(model: ServerModel, assumed: tuple[str, ...]) -> str:
+    switch = f"{number(model.pcie_MBps)} MB/s under one switch"
+    sockets = f"{number(model.sys_MBps)} MB/s between sockets"
+    if "pcieMBps" in assumed and "sysMBps" in assumed:
+        return f"taken to be {switch}, {sockets}"
+    return f"{switch}{' (assumed)' if 'pcieMBps' in assumed else ''}, {sockets}"
 
 
 def _link(model: ServerModel) -> str:
@@ -89,12 +106,16 @@ def _domain(model: ServerModel) -> str:
     return f"{model.nvlink_domain_nodes} such servers, {gpus} GPUs, share one NVLink fabric"
 
 
-def links(model: ServerModel) -> Table | None:
-    """The link matrix with the NUMA node, PCIe switch and near NICs of every GPU.
+def links(model: ServerModel, reading: Reading | None = None) -> Table | None:
+    """The link matrix with the NUMA node, CPUs, PCIe switch and near NICs of every GPU.
 
-    None where the matrix is not known; behind a switch without one, every pair has all links.
+    Where the matrix is not known, NUMA nodes alone if a tool told them, otherwise None; behind a
+    switch without one, every pair has all links.
     """
     matrix = model.matrix
+    cpus = None if reading is None else reading.topology.cpus
+    if matrix is None and reading is not None:
+        matrix = ((),) * model.gpus
     if matrix is None:
         if not model.switched or model.gpus > MOST_COLUMNS:
             return None
@@ -106,12 +127,14 @@ def links(model: ServerModel) -> Table | None:
             Cell(f"GPU{g}", "head"),
             *(Cell(cell, None if cell.startswith("NV") else "dim") for cell in row),
             Cell(_group(model.numa, g)),
+            Cell((cpus[g] if cpus is not None else None) or ""),
             Cell(_group(model.pcie_switch, g)),
             Cell(_near(model, g)),
         )
         for g, row in enumerate(matrix)
     )
-    names = ("", *(f"GPU{g}" for g in range(model.gpus)), "NUMA", "switch", "near NICs")
+    columns = (f"GPU{g}" for g in range(len(matrix[0])))
+    names = ("", *columns, "NUMA", "CPUs", "switch", "near NICs")
     return Table(tuple(Column(name) for name in names), rows).without_empty_columns()
 
 
@@ -130,13 +153,15 @@ def _near(model: ServerModel, gpu: int) -> str:
     return "all" if len(near) == len(model.nics) > 1 else " ".join(near)
 
 
-def bandwidths(model: ServerModel) -> Table:
+def bandwidths(model: ServerModel, reading: Reading | None = None) -> Table:
     """One row for the sets of one size that reach the same: inside, and over several servers."""
     sizes = [k for k in range(1, model.gpus + 1) if model.switched or _few(model, k)]
     try:
         rows = tuple(_row(row, mesh=model.fabric != "pcie") for row in table(model, sizes))
     except UnknownRate as unknown:
-        return Table((), (), (f"no bandwidth table: {unknown}",), headless=True)
+        why = None if reading is None else rate_note(reading)
+        notes = (f"no bandwidth table: {unknown}", *([why] if why else []))
+        return Table((), (), notes, headless=True)
     names = ("GPUs", "inside", "rings", "chains", "sets", "such as", "NICs", "several servers")
     columns = tuple(Column(name, right=name != "such as") for name in names)
     return Table(columns, rows, tuple(_notes(model, sizes))).without_empty_columns()

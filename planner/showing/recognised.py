@@ -1,0 +1,144 @@
+"""What a text said of a server and which known ones it is like, in words.
+
+Promises: pure; names as the catalogue has them. Called by ``topology`` and the verb ``topo``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from planner.reading.matrices.recognising import ASPECTS, Likeness
+from planner.showing.text import number, plural
+
+if TYPE_CHECKING:
+    from models.hardware import ServerModel
+    from planner.reading.matrices.modelling import Reading
+
+MOST_NAMES = 6
+"""Most servers listed by name before the rest is counted."""
+
+_ASPECTS = {"pcie": "PCIe paths", "numa": "NUMA nodes", "nics": "NICs"}
+assert tuple(_ASPECTS) == ASPECTS
+
+
+def reading_facts(reading: Reading) -> list[tuple[str, str]]:
+    """Name and value: where it was read, what it is recognised as, what else has such links."""
+    topology, known = reading.topology, reading.known
+    rest = [like for like in known.whole if like not in known.best] if known.telling else []
+    parts = known.parts if known.whole or not known.telling else ()
+    rows = [
+        ("read from", f"{topology.file}:{topology.line}, {topology.tool}"),
+        ("recognised as", _recognised(reading)),
+        ("numbering", _numbering(known.best)),
+        ("same links", _names(rest)),
+        ("may be part of", _names(parts)),
+    ]
+    return [(name, value) for name, value in rows if value]
+
+
+def _recognised(reading: Reading) -> str:
+    known, best = reading.known, reading.known.best
+    if reading.topology.matrix is None:
+        if not known.whole:
+            return "nothing: no known server has these NUMA nodes"
+        return f"perhaps {_names(known.whole)}, by NUMA nodes alone"
+    if not best:
+        if known.parts:
+            return "no server: so few links tell little"
+        has = "this matrix" if reading.model.fabric == "pcie" else "these links"
+        return f"nothing: no known server has {has}"
+    if not best[0].whole:
+        return f"{reading.model.gpus} of the {_sizes(best)} GPUs of {_names(best)}"
+    return f"{_names(best)}: {_agreement(best[0], linked=reading.model.fabric != 'pcie')}"
+
+
+def _sizes(best: Sequence[Likeness]) -> str:
+    return _listed([str(size) for size in sorted({like.model.gpus for like in best})])
+
+
+def _agreement(like: Likeness, *, linked: bool) -> str:
+    same = [*(["links"] if linked else []), *(_ASPECTS[aspect] for aspect in like.same)]
+    text = f"the same {_listed(same, 'and')}"
+    differs = [_ASPECTS[aspect] for aspect in like.differs]
+    return f"{text}, other {_listed(differs, 'and')}" if differs else text
+
+
+def _numbering(best: Sequence[Likeness]) -> str:
+    like = next((like for like in best if like.renumbered), None)
+    if like is None or not best[0].renumbered:
+        return ""
+    theirs = ",".join(map(str, like.gpus))
+    return f"GPU 0 to {len(like.gpus) - 1} here are GPU {theirs} of {like.model.name}"
+
+
+def _names(found: Iterable[Likeness]) -> str:
+    names = [like.model.name for like in sorted(found, key=lambda like: _is_cloud(like.model))]
+    if len(names) > MOST_NAMES + 1:
+        return f"{', '.join(names[:MOST_NAMES])} or {plural(len(names) - MOST_NAMES, 'other')}"
+    return _listed(names)
+
+
+def _is_cloud(model: ServerModel) -> bool:
+    """Whether it is a cloud's name for a board: those come after the makers' own."""
+    return model.name.startswith(("AWS ", "Azure ", "GCP ", "OCI ")) or "cloud VM" in model.name
+
+
+def _listed(words: Sequence[str], last: str = "or") -> str:
+    return f" {last} ".join([part for part in (", ".join(words[:-1]), *words[-1:]) if part])
+
+
+def gpu_choices(reading: Reading) -> list[str]:
+    """GPU models of the servers it may be, in order: what ``--gpu`` may say."""
+    return list(dict.fromkeys(like.model.gpu for like in reading.known.all))
+
+
+def rate_note(reading: Reading) -> str | None:
+    """What a link carries on each GPU model that it may have, where that is not known yet."""
+    model = reading.model
+    if model.matrix is None or model.link_MBps is not None or model.fabric == "pcie":
+        return None
+    by_rate: dict[int, list[str]] = {}
+    for like in reading.known.all:
+        if like.model.link_MBps is not None:
+            gpus = by_rate.setdefault(like.model.link_MBps, [])
+            gpus += [like.model.gpu] if like.model.gpu not in gpus else []
+    told = [
+        f"{number(rate)} MB/s a link on {_listed(gpus)}" for rate, gpus in sorted(by_rate.items())
+    ]
+    text = "Link rate not known: the matrix does not tell the GPU"
+    return f"{text}; {', '.join(told)}." if told else f"{text}."
+
+
+def advice(reading: Reading) -> list[str]:
+    """What the user can do: say the GPU model, or use the known server as it is."""
+    model, known = reading.model, reading.known
+    lines = []
+    choices = gpu_choices(reading)
+    unknown = known.gpu is None and (reading_needs_gpu(reading) or model.matrix is None)
+    if unknown and choices and not known.telling:
+        lines.append(f"hint: say which GPU it has, such as --gpu {_quoted(choices[0])}")
+    elif unknown and choices:
+        lines.append(
+            f"hint: say which GPU it has: --gpu {_listed([_quoted(gpu) for gpu in choices])}"
+        )
+    elif unknown:
+        lines.append("hint: say which GPU it has, such as --gpu A100")
+    elif model.link_MBps is None and model.fabric != "pcie":
+        lines.append("hint: -o yaml writes the model; add linkMBps, the MB/s of one link, to it")
+    best = known.best
+    if len(best) == 1 and best[0].whole and not (best[0].renumbered or best[0].differs):
+        theirs = best[0].model
+        if model.matrix is not None and bool(model.nics) == bool(theirs.nics):
+            lines.append(f"next: nodes of this kind may say `model: {theirs.name}`")
+    return lines
+
+
+def reading_needs_gpu(reading: Reading) -> bool:
+    """Whether the GPU model decides rates that nothing else tells."""
+    linked = reading.model.fabric != "pcie"
+    return (linked and reading.model.link_MBps is None) or bool(reading.assumed)
+
+
+def _quoted(gpu: str) -> str:
+    return f'"{gpu}"' if " " in gpu else gpu
