@@ -73,7 +73,7 @@ def server_model(
         or _by_board(node, what, find, remarks)
     )
     if model is None:
-        model = unknown_model(what.gpu, max(node.installed, node.gpus))
+        model = unknown_model(what.gpu, _built_in(node))
         remarks.add(
             node.object.where,
             f"server with {model.gpus} x {model.gpu} unknown, treated as PCIe-only without NICs",
@@ -210,7 +210,7 @@ def _machine(name: str, find: Find) -> ServerModel | None:
 def _by_board(node: KubeNode, what: Product, find: Find, remarks: Remarks) -> ServerModel | None:
     """The model with the board that so many of these GPUs sit on."""
     cloud = any(node.labels.get(key, "") not in {"", *NO_INSTANCE} for key in _INSTANCE_TYPES)
-    name = board(what, max(node.installed, node.gpus), cloud=cloud)
+    name = board(what, _built_in(node), cloud=cloud)
     model = None if name is None else find(name)
     if model is None or not _fits(node, model, remarks):
         return None
@@ -222,6 +222,11 @@ def _by_board(node: KubeNode, what: Product, find: Find, remarks: Remarks) -> Se
             FIX,
         )
     return model
+
+
+def _built_in(node: KubeNode) -> int:
+    """GPUs of the server; what a node offers of shared ones are shares."""
+    return node.installed if node.shared is not None else max(node.installed, node.gpus)
 
 
 def _fits(node: KubeNode, model: ServerModel, remarks: Remarks) -> bool:

@@ -1,0 +1,418 @@
+"""The server model of a node: told, shown by its machine, by its GPUs, or unknown."""
+
+from __future__ import annotations
+
+import copy
+import time
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from kube import expected, load, node
+from kube_nodes import claimed, device, gpus_of, read
+from test_kube_nodes_mutated import RECORDED, mutated
+
+from models.bandwidth import inside_MBps
+from models.canonical import server_model_document
+from models.catalogue import find, server_models
+from models.documents.server import ServerModelDocument
+from models.hardware import Nic, ServerModel, slug
+from models.policy import KubernetesPolicy
+from planner.reading.kubernetes.nodes import read_nodes
+from planner.reading.kubernetes.products import product
+from planner.reading.kubernetes.servers import own_nics, server_model, unknown_model
+from planner.reading.remarks import Remarks
+
+PRODUCT, COUNT = "nvidia.com/gpu.product", "nvidia.com/gpu.count"
+INSTANCE, MACHINE = "node.kubernetes.io/instance-type", "nvidia.com/gpu.machine"
+TOLD = "gangplan.dev/server-model"
+
+
+def model_of(
+    *trees: dict[str, Any], mapped: tuple[tuple[tuple[tuple[str, str], ...], str], ...] = ()
+) -> tuple[ServerModel | None, str]:
+    """The model of the only node of these trees, and the remarks about it."""
+    (found,), _ = read(*trees)
+    remarks = Remarks()
+    return server_model(found, KubernetesPolicy(server_models=mapped), find, remarks), "\n".join(
+        remarks.lines()
+    )
+
+
+def named(*trees: dict[str, Any]) -> str:
+    model, _ = model_of(*trees)
+    assert model is not None
+    return model.name
+
+
+@pytest.mark.parametrize(
+    ("snapshot", "words", "gpu", "gpus"),
+    [
+        ("h100-gke", "a3-highgpu-8g (H100 80GB HBM3 x8)", "H100", 8),
+        ("nvl72", "GB200 compute tray (GB200 x4)", "GB200", 4),
+        ("v100-mpi", "V100-SXM2-32GB x8, NVLink hybrid cube mesh", "V100", 8),
+    ],
+)
+def test_recorded_nodes_are_what_the_facts_say(
+    snapshot: str, words: str, gpu: str, gpus: int
+) -> None:
+    remarks = Remarks()
+    nodes = read_nodes(load(snapshot), KubernetesPolicy(), remarks)
+    models = {server_model(one, KubernetesPolicy(), find, remarks) for one in nodes}
+    assert all(words in fact["model"] for fact in expected(snapshot)["nodes"].values())
+    (model,) = models
+    assert model is not None
+    assert (model.gpu, model.gpus) == (gpu, gpus)
+    assert own_nics(model) is None
+    if snapshot == "h100-gke":
+        assert model is find("a3-highgpu-8g")
+    elif snapshot == "nvl72":
+        assert (model.fabric, model.nvlink_domain_nodes) == ("nvswitch", 18)
+    else:
+        # the mesh of a DGX-1: GPU 0 has two links to 3 and 4, one to 1 and 2, none to 5, 6, 7
+        assert model.matrix is not None
+        assert [path if path[:2] == "NV" else "" for path in model.matrix[0]] == [
+            "", "NV1", "NV1", "NV2", "NV2", "", "", "",
+        ]  # fmt: skip
+
+
+def test_a_node_without_gpus_has_no_model() -> None:
+    assert model_of(node("n1", gpus=0)) == (None, "")
+
+
+def test_an_annotation_goes_before_policy_and_labels() -> None:
+    tree = node("n1", **{INSTANCE: "p5.48xlarge", PRODUCT: "NVIDIA-H100-80GB-HBM3"})
+    tree["metadata"]["annotations"] = {TOLD: "Azure ND H100 v5"}
+    model, said = model_of(tree, mapped=(((), "DGX H100"),))
+    assert model is find("Azure ND H100 v5")
+    assert said == ""
+
+
+def test_a_label_of_the_same_key_tells_the_model_by_slug() -> None:
+    assert named(node("n1", **{TOLD: "azure-nd-h100-v5"})) == "Azure ND H100 v5"
+
+
+def test_of_the_policy_the_first_selector_that_matches_counts() -> None:
+    mapped = (
+        ((("pool", "a"),), "DGX H100"),
+        ((("pool", "b"),), "DGX A100"),
+        ((), "DGX H200"),
+    )
+    for pool, wanted in (("a", "DGX H100"), ("b", "DGX A100"), ("c", "DGX H200")):
+        model, said = model_of(node("n1", pool=pool), mapped=mapped)
+        assert model is find(wanted)
+        assert said == ""
+
+
+def test_a_model_nobody_knows_is_told_and_the_next_source_counts() -> None:
+    tree = node("n1", **{INSTANCE: "p5.48xlarge"})
+    tree["metadata"]["annotations"] = {TOLD: "DGX Z9"}
+    model, said = model_of(tree)
+    assert model is find("p5.48xlarge")
+    assert "Node n1: server model 'DGX Z9' (annotation) is not known; it is ignored" in said
+
+
+def test_a_model_with_too_few_gpus_is_not_used() -> None:
+    tree = node("n1", gpus=16, **{TOLD: "DGX-H100"})
+    model, said = model_of(tree)
+    assert model is not None
+    assert (model.gpus, model.fabric) == (16, "pcie")
+    assert "has more GPUs than 'DGX H100'; that model is not used" in said
+
+
+def test_a_model_told_against_what_the_gpus_show_is_used_and_told() -> None:
+    model, said = model_of(node("n1", **{TOLD: "DGX-H100", PRODUCT: "Tesla-T4"}))
+    assert model is find("DGX H100")
+    assert "is said to be 'DGX H100' (label), but shows T4 GPUs" in said
+
+
+# Instance types by which clouds call their machines, with the model whose links and NICs they have.
+INSTANCES = {
+    "a3-highgpu-8g": "GCP a3-highgpu-8g",
+    "a3-megagpu-8g": "GCP a3-megagpu-8g",
+    "a3-ultragpu-8g": "GCP a3-ultragpu-8g",
+    "a4-highgpu-8g": "GCP a4-highgpu-8g",
+    "a4x-highgpu-4g": "GB200 NVL72 compute tray",
+    "p3.16xlarge": "V100 8-GPU cloud VM (p3.16xlarge-like)",
+    "p3dn.24xlarge": "V100 8-GPU cloud VM (p3dn.24xlarge-like)",
+    "p4d.24xlarge": "AWS p4d.24xlarge",
+    "p4de.24xlarge": "AWS p4d.24xlarge",
+    "p5.48xlarge": "AWS p5.48xlarge",
+    "p5e.48xlarge": "AWS p5e.48xlarge",
+    "p5en.48xlarge": "AWS p5en.48xlarge",
+    "p6-b200.48xlarge": "AWS p6-b200.48xlarge",
+    "p6-b300.48xlarge": "DGX B300",
+    "p6e-gb200.36xlarge": "GB200 NVL72 compute tray",
+    "g5.48xlarge": "AWS g5.48xlarge (8x A10G)",
+    "Standard_ND96asr_v4": "Azure ND A100 v4",
+    "Standard_ND96amsr_A100_v4": "Azure ND A100 v4",
+    "Standard_ND96isr_H100_v5": "Azure ND H100 v5",
+    "Standard_ND96isr_H200_v5": "DGX H200",
+    "Standard_NC96ads_A100_v4": "Azure NC96ads A100 v4",
+    "Standard_ND128isr_GB300_v6": "GB300 NVL72 compute tray (Azure ND128isr_GB300_v6)",
+    "Standard_ND96isr_MI300X_v5": "AMD MI300X 8-GPU",
+    "BM.GPU.H100.8": "DGX H100",
+    "BM.GPU.A100-v2.8": "DGX A100",
+    "BM.GPU4.8": "DGX A100",
+    "BM.GPU.GB200-v3.4": "OCI BM.GPU.GB200-v3.4",
+    "gd-8xh100ib-i128": "DGX H100",
+    "gb200-4x": "GB200 NVL72 compute tray",
+    "ecs.gn6e-c12g1.24xlarge": "V100 8-GPU cloud VM (p3.16xlarge-like)",
+}
+
+
+@pytest.mark.parametrize(("instance", "wanted"), INSTANCES.items(), ids=list(INSTANCES))
+def test_an_instance_type_tells_the_model(instance: str, wanted: str) -> None:
+    known = find(wanted)
+    assert known is not None
+    for key in (INSTANCE, "beta.kubernetes.io/instance-type"):
+        model, said = model_of(node("n1", gpus=known.gpus, **{key: instance}))
+        assert model is known
+        assert said == ""
+
+
+def test_gpus_that_are_missing_of_an_instance_are_sick_and_told() -> None:
+    tree = node("n1", gpus=7, **{INSTANCE: "p5.48xlarge", COUNT: "7"})
+    model, said = model_of(tree)
+    assert model is find("p5.48xlarge")
+    assert "has fewer GPUs than 'AWS p5.48xlarge'; the missing ones count as sick" in said
+
+
+def test_a_label_that_counts_more_than_an_instance_has_is_not_believed() -> None:
+    model, said = model_of(node("n1", gpus=8, **{INSTANCE: "p5.48xlarge", COUNT: "16"}))
+    assert model is find("p5.48xlarge")
+    assert "is said to have more GPUs than 'AWS p5.48xlarge' has; that is not believed" in said
+
+
+def test_an_instance_type_against_the_gpus_is_not_believed() -> None:
+    model, said = model_of(node("n1", **{INSTANCE: "p5.48xlarge", PRODUCT: "NVIDIA-L4"}))
+    assert model is not None
+    assert (model.name, model.fabric) == ("unknown 8x L4", "pcie")
+    assert "shows L4 GPUs, which 'AWS p5.48xlarge' does not have" in said
+
+
+def test_the_accelerator_of_gke_tells_the_machine_if_the_count_fits() -> None:
+    # after gke-h100-topology-kwok: no product, no instance type
+    labels = {"cloud.google.com/gke-accelerator": "nvidia-h100-80gb"}
+    assert named(node("n1", **labels)) == "GCP a3-highgpu-8g"
+    assert named(node("n1", gpus=4, **labels)) == "unknown 4x H100"
+
+
+# (product, count, instance type) as GPU feature discovery and others write them, and the model.
+PRODUCTS = [
+    ("NVIDIA-H100-80GB-HBM3", 8, "", "DGX H100"),  # as gfd-h100-poweredge-xe9680
+    ("NVIDIA-H100-80GB-HBM3", 8, "k3s", "DGX H100"),
+    ("NVIDIA-H100-80GB-HBM3", 8, "some.cloud-8x", "GCP a3-highgpu-8g"),
+    ("NVIDIA-H100-80GB-HBM3", 7, "", "DGX H100"),
+    ("NVIDIA-H100-80GB-HBM3", 4, "", "unknown 4x H100"),
+    ("NVIDIA-H100-80GB-HBM3", 1, "", "unknown 1x H100"),
+    ("NVIDIA-H100-PCIe", 8, "", "unknown 8x H100 PCIe"),
+    ("NVIDIA-H100-NVL", 8, "", "H100 NVL 8-GPU with NVLink bridges"),
+    ("NVIDIA-H100-NVL", 2, "", "unknown 2x H100 NVL"),
+    ("NVIDIA-H200", 8, "", "DGX H200"),
+    ("NVIDIA-H200-NVL", 8, "", "unknown 8x H200 NVL"),
+    ("NVIDIA-H20", 8, "", "HGX H20 8-GPU"),
+    ("NVIDIA-H800", 8, "", "HGX H800 8-GPU"),
+    ("NVIDIA-B200", 8, "", "DGX B200"),
+    ("NVIDIA-B300-SXM6-AC", 8, "", "DGX B300"),
+    ("NVIDIA-GB200", 4, "", "GB200 NVL72 compute tray"),
+    ("NVIDIA-GB300", 4, "", "GB300 NVL72 compute tray (Azure ND128isr_GB300_v6)"),
+    ("NVIDIA-GH200-480GB", 1, "", "unknown 1x GH200"),
+    ("NVIDIA-A100-SXM4-80GB", 8, "", "DGX A100"),
+    ("A100-SXM4-40GB", 8, "some.cloud-8x", "AWS p4d.24xlarge"),
+    ("A100-SXM4-40GB", 4, "", "HGX A100 4-GPU (direct)"),
+    ("A100-SXM4-40GB", 4, "some.cloud-4x", "unknown 4x A100"),
+    ("NVIDIA-A100-80GB-PCIe", 8, "", "unknown 8x A100"),
+    ("A100-PCIE-40GB", 2, "", "unknown 2x A100"),  # as gfd-a100-pcie-mig-mixed
+    ("NVIDIA-A800-SXM4-80GB", 8, "", "HGX A800 8-GPU"),
+    ("Tesla-V100-SXM2-32GB", 8, "", "DGX-1 V100"),
+    ("Tesla-V100-SXM2-16GB", 8, "ecs.else", "V100 8-GPU cloud VM (p3.16xlarge-like)"),
+    ("Tesla-V100-SXM2-16GB", 4, "", "V100 4-GPU full mesh (NV2)"),
+    ("Tesla-V100-SXM2-16GB", 4, "p3.8xlarge", "unknown 4x V100"),
+    ("Tesla-V100-SXM3-32GB", 16, "", "DGX-2"),
+    ("Tesla-V100-PCIE-32GB", 8, "", "unknown 8x V100"),
+    ("Tesla-P100-SXM2-16GB", 8, "", "DGX-1 P100"),
+    ("Tesla-T4", 8, "g4dn.metal", "T4 8-GPU"),
+    ("Tesla-T4", 1, "g4dn.xlarge", "unknown 1x T4"),
+    ("NVIDIA-L40S", 8, "g6e.48xlarge", "L40S 8-GPU"),
+    ("NVIDIA-L4", 8, "g6.48xlarge", "unknown 8x L4"),
+    ("NVIDIA-L4", 2, "g2-standard-24", "unknown 2x L4"),
+    ("NVIDIA-A10G", 4, "g5.24xlarge", "unknown 4x A10G"),
+    ("NVIDIA-GeForce-RTX-4090", 2, "", "unknown 2x NVIDIA-GEFORCE-RTX-4090"),
+    ("Tesla-K80", 16, "HVM-domU", "unknown 16x K80"),
+]
+
+
+@pytest.mark.parametrize(("name", "gpus", "instance", "wanted"), PRODUCTS)
+def test_gpus_tell_the_board_they_sit_on(name: str, gpus: int, instance: str, wanted: str) -> None:
+    labels = {PRODUCT: name, COUNT: str(gpus), **({INSTANCE: instance} if instance else {})}
+    model, said = model_of(node("n1", gpus=gpus, **labels))
+    assert model is not None
+    assert model.name == wanted
+    if wanted.startswith("unknown"):
+        assert (
+            f"server with {gpus} x {model.gpu} unknown, treated as PCIe-only without NICs" in said
+        )
+        assert f"annotate the node with {TOLD}" in said
+    elif model.nvlink_domain_nodes == 1:
+        assert "its links and NICs are taken to be those of" in said
+
+
+def test_a_dgx_is_its_own_board_without_a_word() -> None:
+    labels = {PRODUCT: "A100-SXM4-80GB", MACHINE: "DGX-A100"}
+    assert model_of(node("n1", **labels)) == (find("DGX A100"), "")
+
+
+def test_a_machine_name_may_be_an_instance_type() -> None:
+    # on EC2 the firmware calls the machine by its instance type
+    labels = {PRODUCT: "NVIDIA-A100-SXM4-40GB", MACHINE: "p4d.24xlarge"}
+    assert model_of(node("n1", **labels)) == (find("p4d.24xlarge"), "")
+
+
+@pytest.mark.parametrize(
+    ("labels", "wanted"),
+    [
+        ({"amd.com/gpu.product-name": "AMD_Instinct_MI300X_OAM"}, "AMD MI300X 8-GPU"),
+        ({"amd.com/gpu.device-id": "74a1"}, "AMD MI300X 8-GPU"),
+        ({"beta.amd.com/gpu.device-id": "0x74a1"}, "AMD MI300X 8-GPU"),
+        ({"amd.com/gpu.product-name": "AMD_Instinct_MI325X"}, "unknown 8x MI325X"),
+        ({"amd.com/gpu.product-name": "AMD_Instinct_MI100"}, "unknown 8x MI100"),
+        ({}, "unknown 8x AMD-GPU"),
+    ],
+)
+def test_gpus_of_amd_are_told_by_their_labels(labels: dict[str, str], wanted: str) -> None:
+    assert named(node("n1", resource="amd.com/gpu", **labels)) == wanted
+
+
+def test_without_any_label_only_the_maker_is_known() -> None:
+    assert named(node("n1")) == "unknown 8x NVIDIA-GPU"
+    assert named(node("n1", resource="habana.ai/gaudi")) == "unknown 8x Gaudi"
+    assert named(node("n1", resource="aliyun.com/gpu")) == "unknown 8x ALIYUN-COM-GPU"
+
+
+def test_devices_tell_more_than_labels() -> None:
+    # as the live p4d.24xlarge and GB300 nodes publish them
+    p4d = [device(f"gpu-{i}", productName="NVIDIA A100-SXM4-40GB") for i in range(8)]
+    tree, slices = claimed(*p4d)
+    assert named(tree, slices) == "DGX A100"
+    tree["metadata"]["labels"][INSTANCE] = "p4d.24xlarge"
+    assert named(tree, slices) == "AWS p4d.24xlarge"
+    tree["metadata"]["labels"][PRODUCT] = "Tesla-T4"
+    model, said = model_of(tree, slices)
+    assert model is find("p4d.24xlarge")
+    assert "is labelled with several GPU models; A100 is believed" in said
+    gb300 = [device(f"gpu-{i}", productName="NVIDIA GB300") for i in range(4)]
+    assert named(*claimed(*gb300)) == "GB300 NVL72 compute tray (Azure ND128isr_GB300_v6)"
+
+
+def test_gpus_of_several_models_are_unknown() -> None:
+    mixed = [device("gpu-0", productName="NVIDIA L4"), device("gpu-1", productName="NVIDIA L40S")]
+    model, said = model_of(*claimed(*mixed))
+    assert model is not None
+    assert model.name == "unknown 2x MIXED-L4-L40S"
+    assert "has GPUs of several models" in said
+
+
+def test_shares_do_not_hide_the_server_behind_them() -> None:
+    labels = {PRODUCT: "NVIDIA-H100-80GB-HBM3-SHARED", COUNT: "8", "nvidia.com/gpu.replicas": "5"}
+    assert named(gpus_of(node("n1", **labels), "40", "40")) == "DGX H100"
+    labels = {PRODUCT: "NVIDIA-A100-SXM4-40GB-MIG-1g.5gb", INSTANCE: "p4d.24xlarge"}
+    assert named(gpus_of(node("n1", **labels), "56", "56")) == "AWS p4d.24xlarge"
+
+
+def test_a_model_whose_links_nobody_knows_is_not_used() -> None:
+    for name in ("AMD MI100 8-GPU, two XGMI islands of 4", "Standard_ND40rs_v2"):
+        tree = node("n1")
+        tree["metadata"]["annotations"] = {TOLD: name.removeprefix("Standard_")}
+        model, said = model_of(tree)
+        assert model is not None
+        assert model.name == "unknown 8x NVIDIA-GPU"
+        assert "links of" in said
+        assert "serverModels of a Cluster" in said
+
+
+def test_nics_of_unknown_speed_are_left_out() -> None:
+    model, said = model_of(node("n1", **{PRODUCT: "NVIDIA-H20"}))
+    assert model is not None
+    assert own_nics(model) == ()
+    assert "NIC speeds of 'HGX H20 8-GPU' are not known; those NICs are left out" in said
+
+
+def test_nics_of_known_speed_are_kept() -> None:
+    fast, dark = Nic("a", 400_000), Nic("b", None)
+    assert own_nics(ServerModel("x", "X", 1, "pcie", nics=(fast, dark))) == (fast,)
+    assert own_nics(ServerModel("x", "X", 1, "pcie", nics=(fast,))) is None
+    assert own_nics(ServerModel("x", "X", 1, "pcie")) is None
+
+
+@pytest.mark.parametrize("gpus", [1, 2, 3, 8, 16, 17, 64, 1024])
+def test_an_unknown_server_prices_every_set_at_the_slowest_path(gpus: int) -> None:
+    model = unknown_model("NVIDIA-XYZ", gpus)
+    assert (model.name, model.gpu, model.gpus) == (
+        f"unknown {gpus}x NVIDIA-XYZ",
+        "NVIDIA-XYZ",
+        gpus,
+    )
+    # between sockets: min(sysMBps, 0.8 pcieMBps) = min(10000, 16000)
+    for mask in ((1 << 2) - 1, (1 << gpus) - 1, 1 | 1 << (gpus - 1)):
+        if 1 < mask.bit_count() <= gpus:
+            assert inside_MBps(model, mask) == 10_000
+    assert model.nics == ()
+    assert model.confidence == "assumed"
+
+
+def test_an_unknown_server_has_a_size_that_documents_allow() -> None:
+    assert unknown_model("X", 0).gpus == 1
+    assert unknown_model("X", 10**9).gpus == 1024
+
+
+@given(st.text(max_size=200), st.integers(1, 1024))
+def test_an_unknown_server_passes_as_a_document_and_clashes_with_none(gpu: str, gpus: int) -> None:
+    model = unknown_model(gpu, gpus)
+    document = ServerModelDocument.model_validate(server_model_document(model))
+    assert document.complaints() == ()
+    assert document.to_server_model() == model
+    assert len(model.gpu) <= 60
+    assert find(model.name) is None
+
+
+@given(st.lists(st.text("aA bB-_.", max_size=6), min_size=2, max_size=2))
+def test_unknown_gpus_with_one_slug_have_one_name(names: list[str]) -> None:
+    a, b = (unknown_model(name, 8) for name in names)
+    assert (slug(a.name) == slug(b.name)) == (a == b)
+
+
+def test_every_gpu_of_the_catalogue_is_recognised() -> None:
+    for model in server_models():
+        assert product(model.gpu).gpu == model.gpu
+
+
+def test_a_thousand_nodes_get_their_models_in_half_a_second() -> None:
+    trees = [
+        node(f"n{i:04}", **{PRODUCT: f"NVIDIA-NEW-{i % 50}", INSTANCE: f"type-{i}", COUNT: "8"})
+        for i in range(1000)
+    ]
+    found, _ = read(*trees)
+    start = time.perf_counter()
+    for one in found:
+        server_model(one, KubernetesPolicy(), find, Remarks())
+    assert time.perf_counter() - start < 0.5
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.data())
+def test_no_mutation_of_a_node_is_fatal_to_its_model(data: st.DataObject) -> None:
+    trees = copy.deepcopy(RECORDED)
+    number = data.draw(st.integers(0, len(trees) - 1))
+    trees[number] = mutated(trees[number], data.draw)
+    mapped = data.draw(st.sampled_from([(), (((), "DGX H100"),), (((), "?"),), (((), "x" * 999),)]))
+    for one in read(*trees)[0]:
+        model = server_model(one, KubernetesPolicy(server_models=mapped), find, Remarks())
+        if one.installed == 0 and one.gpus == 0:
+            assert model is None
+            continue
+        assert model is not None
+        assert one.shared is not None or model.gpus >= one.gpus
+        inside_MBps(model, model.all_gpus)  # it can be priced
+        assert all(nic.megabits for nic in own_nics(model) or ())
