@@ -53,7 +53,7 @@ def _members(blocks: Sequence[Block], findings: Findings) -> dict[str, list[str]
         total += (count := counted(block.nodes, findings))
         if too_many(total, block.nodes, findings):
             break
-        members[block.name] = expanded(block.nodes, findings) if count else []
+        members[block.name] = list(expanded(block.nodes, findings)) if count else []
         for node in members[block.name]:
             first = owner.setdefault(node, block.name)
             if first != block.name:
@@ -77,13 +77,13 @@ def _aggregates(
     result: list[tuple[int, int]] = []
     before = 1
     for size in larger:
+        if before >= blocks or len(result) == MAX_LEVELS - 1:
+            break  # what is wider than all blocks together divides nothing
         per = size // base
         if size % base or per % before:
             what = f"block size {size} is no multiple of the one before it: left out"
             remarks.add(source, what)
             continue
-        if before >= blocks or len(result) == MAX_LEVELS - 1:
-            break  # what is wider than all blocks together divides nothing
         result.append((size, per))
         before = per
     return result
@@ -93,5 +93,5 @@ def _group(names: Sequence[str], block: int, per: int, size: int) -> str:
     """The name of the group of ``per`` consecutive blocks that a block is in."""
     first = block - block % per
     last = min(first + per, len(names)) - 1
-    name = f"{names[first]}-{names[last]}"
+    name = names[first] if first == last else f"{names[first]}-{names[last]}"
     return name if is_name(name) else f"blocks-{size}-{first // per}"

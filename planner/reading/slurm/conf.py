@@ -24,7 +24,7 @@ from planner.reading.sources import STDIN, Source, read_sources
 MAX_INCLUDES = 100
 MAX_LINE = 1_000_000
 """Longest line, continued ones joined."""
-_PAIR = re.compile(r'([A-Za-z0-9_.]+)[ \t]*=[ \t]*("[^"]*"|[^\s"]+)?(?=\s|$)')
+_PAIR = re.compile(r'([A-Za-z0-9_.]+)[ \t]*=[ \t]*("[^"]*"|[^\s"=]+)?(?=\s|$)')
 _INCLUDE = re.compile(r"include[ \t]+(\S.*)", re.IGNORECASE)
 _BLANK = re.compile(r"\s*")
 _COMMENT = re.compile(r"(?<!\\)#")

@@ -15,6 +15,7 @@ from planner.reading.findings import Findings
 from planner.reading.slurm.spots import Names
 
 _NAME: TypeAdapter[str] = TypeAdapter(Name)
+_NAME_HINT = "letters, digits, '-', '_' and '.', with a letter or digit at both ends"
 _HINT = "write a hostlist like tux[0-3,7],rack[1-2]n[01-18]"
 
 
@@ -54,22 +55,20 @@ def counted(names: Names, findings: Findings) -> int:
         return 0
 
 
-def expanded(names: Names, findings: Findings) -> list[str]:
-    """The names of a hostlist that was counted; those that cannot be names are reported."""
+def expanded(names: Names, findings: Findings) -> Iterator[str]:
+    """The names of a hostlist, one by one, up to one that cannot be a name, which is reported."""
     try:
-        return [name for piece in pieces(names.text) for name in _piece(piece)]
+        for piece in pieces(names.text):
+            for name in hosts(piece):
+                yield _checked(name)
     except Refused as refused:
         names.spot.fault(findings, refused.what, refused.hint)
-        return []
 
 
-def _piece(piece: str) -> Iterator[str]:
-    made = list(hosts(piece))
-    for name in (made[0], made[-1]):  # those between differ in digits alone
-        if not is_name(name):
-            hint = "letters, digits, '-', '_' and '.', with a letter or digit at both ends"
-            raise Refused(f"{shown(name)} cannot be a name", hint)
-    return iter(made)
+def _checked(name: str) -> str:
+    if not is_name(name):
+        raise Refused(f"{shown(name)} cannot be a name", _NAME_HINT)
+    return name
 
 
 def too_many(total: int, names: Names, findings: Findings) -> bool:

@@ -80,27 +80,19 @@ def _link(tree: _Tree, findings: Findings, remarks: Remarks) -> None:
 
 
 def _children(tree: _Tree, names: Names, findings: Findings) -> list[str]:
-    count = counted(names, findings)
-    if count > len(tree.switches):
-        what = (
-            f"{shown(names.text)} stands for {count:,} switches; {len(tree.switches):,} are defined"
-        )
-        names.spot.fault(findings, what, "define each with SwitchName=")
-        return []
-    tree.links += count
+    """The switches of a hostlist, up to the first that is not defined."""
+    tree.links += counted(names, findings)
     if tree.links > MAX_LINKS:
-        names.spot.fault(
-            findings, f"more than {MAX_LINKS:,} links between switches", "leave some out"
-        )
+        what = f"more than {MAX_LINKS:,} links between switches"
+        names.spot.fault(findings, what, "leave some out")
         return []
     known = []
-    for child in expanded(names, findings) if count else []:
-        if child in tree.switches:
-            known.append(tree.switches[child].name)
-        else:
+    for child in expanded(names, findings):
+        if child not in tree.switches:
             hint = suggestion(child, tree.switches, "switches")
             names.spot.fault(findings, f"switch {shown(child)} is not defined", hint)
             break
+        known.append(tree.switches[child].name)
     return known
 
 
@@ -153,7 +145,7 @@ def _leaves(tree: _Tree, findings: Findings) -> dict[str, list[str]]:
         total += (count := counted(switch.nodes, findings))
         if too_many(total, switch.nodes, findings):
             break
-        leaves[switch.name] = expanded(switch.nodes, findings) if count else []
+        leaves[switch.name] = list(expanded(switch.nodes, findings)) if count else []
         for node in leaves[switch.name]:
             first = owner.setdefault(node, switch.name)
             if first != switch.name:

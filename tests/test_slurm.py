@@ -1,0 +1,388 @@
+"""Slurm topology files: what each sample means, and what is refused where."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from models.cluster import Cluster, Level, Node
+from models.documents import ClusterDocument
+from planner.errors import InputError
+from planner.reading import slurm
+from planner.reading.remarks import Remarks
+from planner.reading.slurm import SlurmTopology
+from planner.reading.sources import Source
+
+SAMPLES = Path(__file__).parent / "data" / "slurm"
+FILES = sorted(path.name for path in SAMPLES.iterdir() if path.name != "README.md")
+
+
+def sample(name: str) -> SlurmTopology:
+    return slurm.read_topology(Source(name, (SAMPLES / name).read_text(encoding="utf-8"), "either"))
+
+
+def read(text: str, name: str = "topology.conf") -> SlurmTopology:
+    return slurm.read_topology(Source(name, text, "either"))
+
+
+def faults(text: str, name: str = "topology.conf") -> list[list[str]]:
+    with pytest.raises(InputError) as caught:
+        read(text, name)
+    return [fault.lines() for fault in caught.value.faults]
+
+
+def names(topology: SlurmTopology) -> list[str]:
+    return [level.name for level in topology.levels]
+
+
+def numbered(form: str, first: int, last: int) -> list[str]:
+    return [form.format(number) for number in range(first, last + 1)]
+
+
+def test_a_tree_of_three_leaf_switches_has_two_levels() -> None:
+    topology = sample("man-tree.topology.conf")
+    assert names(topology) == ["switch-2", "leaf"]
+    # s0: dev0-5, s1: dev6-11, s2: dev12-17, all below s3
+    assert dict(topology.domains) == {
+        **dict.fromkeys(numbered("dev{}", 0, 5), ("s3", "s0")),
+        **dict.fromkeys(numbered("dev{}", 6, 11), ("s3", "s1")),
+        **dict.fromkeys(numbered("dev{}", 12, 17), ("s3", "s2")),
+    }
+    assert topology.remarks == ()
+
+
+def test_a_tree_of_three_layers_of_switches_has_three_levels() -> None:
+    topology = sample("tree-3level-400nodes.topology.conf")
+    assert names(topology) == ["switch-3", "switch-2", "leaf"]
+    # leaf100-109 below grp10, leaf110-119 below grp11, 20 nodes each, in order
+    assert dict(topology.domains) == {
+        f"peta{10000 + number}": (
+            "root",
+            "grp10" if number < 200 else "grp11",
+            f"leaf{100 + number // 20}",
+        )
+        for number in range(400)
+    }
+
+
+def test_in_an_unbalanced_tree_a_short_branch_is_its_own_domain_where_it_has_no_switch() -> None:
+    topology = sample("tree-unbalanced.topology.conf")
+    # root > im0 > grp10-22 > leaf100-349, but root > grp23-35 > leaf350-599; 20 nodes a leaf
+    assert names(topology) == ["switch-4", "switch-3", "switch-2", "leaf"]
+    assert topology.domain("peta10000") == ("root", "im0", "grp10", "leaf100")
+    assert topology.domain("peta14999") == ("root", "im0", "grp22", "leaf349")
+    assert topology.domain("peta15000") == ("root", "grp23", "grp23", "leaf350")
+    assert topology.domain("peta19999") == ("root", "grp35", "grp35", "leaf599")
+    paths = topology.domains.values()
+    # im0 and the 13 groups beside it; 26 groups; 500 leaves
+    assert [len({path[: i + 1] for path in paths}) for i in range(4)] == [1, 14, 26, 500]
+    assert len(topology.domains) == 10_000
+
+
+def test_roots_without_a_common_one_are_domains_of_the_widest_level() -> None:
+    topology = sample("tree-no-common-root.topology.conf")
+    assert names(topology) == ["switch-2", "leaf"]
+    assert dict(topology.domains) == {
+        **dict.fromkeys(numbered("node{}", 1, 8), ("spineA", "leafA1")),
+        **dict.fromkeys(numbered("node{}", 9, 16), ("spineA", "leafA2")),
+        **dict.fromkeys(numbered("node{}", 17, 24), ("spineB", "leafB1")),
+        **dict.fromkeys(numbered("node{}", 25, 32), ("spineB", "leafB2")),
+        **dict.fromkeys(numbered("node{}", 33, 40), ("leafC", "leafC")),
+    }
+
+
+def test_of_several_parents_the_first_counts_and_the_others_are_remarked() -> None:
+    topology = sample("tree-linkspeed-multi-parent.topology.conf")
+    assert names(topology) == ["switch-2", "leaf"]
+    assert dict(topology.domains) == {
+        f"tux{number}": ("s4", f"s{number // 4}") for number in range(16)
+    }
+    assert list(dict.fromkeys(remark.subject for remark in topology.remarks)) == [
+        "switch s0", "switch s1", "switch s2", "switch s3",
+    ]  # fmt: skip
+
+
+def test_what_topograph_writes_for_a_tree_is_read() -> None:
+    topology = sample("generated-by-topograph.topology.conf")
+    assert names(topology) == ["switch-3", "switch-2", "leaf"]
+    assert dict(topology.domains) == {
+        "node-1": ("switch.3.1", "switch.2.1", "switch.1.1"),
+        "node-2": ("switch.3.1", "switch.2.2", "switch.1.2"),
+    }
+
+
+def test_what_topograph_writes_for_blocks_is_read() -> None:
+    topology = sample("generated-by-topograph-block.topology.conf")
+    # BlockSizes=3 is the base block alone
+    assert topology.levels == (Level("block"),)
+    assert dict(topology.domains) == {
+        **dict.fromkeys(["Node104", "Node105", "Node106"], ("block001",)),
+        **dict.fromkeys(["Node201", "Node202", "Node205"], ("block002",)),
+        **dict.fromkeys(["Node304", "Node305", "Node306"], ("block003",)),
+        **dict.fromkeys(["Node401", "Node402", "Node403"], ("block004",)),
+    }
+
+
+def test_block_sizes_join_consecutive_blocks_until_all_are_one() -> None:
+    topology = sample("block-8x4.topology.conf")
+    # base 4: two blocks are 8 nodes, four 16, all eight 32; 64 divides nothing more
+    assert names(topology) == ["block-32", "block-16", "block-8", "block"]
+    assert topology.domain("node01") == ("b1-b8", "b1-b4", "b1-b2", "b1")
+    assert topology.domain("node12") == ("b1-b8", "b1-b4", "b3-b4", "b3")
+    assert topology.domain("node13") == ("b1-b8", "b1-b4", "b3-b4", "b4")
+    assert topology.domain("node17") == ("b1-b8", "b5-b8", "b5-b6", "b5")
+    assert topology.domain("node32") == ("b1-b8", "b5-b8", "b7-b8", "b8")
+    assert len(topology.domains) == 32
+    assert not any(level.nvlink for level in topology.levels)
+
+
+def test_a_base_block_may_be_smaller_than_the_blocks() -> None:
+    topology = sample("man-block.topology.conf")
+    # BlockSizes=30,120: four base blocks of 30 (of 32 nodes each) are 120
+    assert names(topology) == ["block-120", "block"]
+    assert dict(topology.domains) == {
+        f"node{number}": ("block1-block4", f"block{(number + 31) // 32}")
+        for number in range(1, 129)
+    }
+
+
+def test_the_default_of_several_topologies_counts() -> None:
+    topology = sample("man.topology.yaml")
+    assert names(topology) == ["switch-2", "leaf"]
+    assert dict(topology.domains) == {
+        "node01": ("sw_root", "s1"), "node02": ("sw_root", "s1"),
+        "node03": ("sw_root", "s2"), "node04": ("sw_root", "s2"),
+    }  # fmt: skip
+    assert [remark.subject for remark in topology.remarks] == [
+        "topology topo2", "topology topo3", "topology topo3a", "topology topo4", "topology topo5",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("default", "levels"),
+    [("topo2", ["block-16", "block"]), ("topo3", []), ("topo3a", [])],
+)
+def test_every_topology_of_the_yaml_that_has_levels_is_read(
+    default: str, levels: list[str]
+) -> None:
+    assert names(read(default_is(default), "topology.yaml")) == levels
+
+
+@pytest.mark.parametrize(("default", "layout"), [("topo4", "ring"), ("topo5", "torus3d")])
+def test_rings_and_tori_of_the_yaml_are_refused(default: str, layout: str) -> None:
+    [[what, place, hint]] = faults(default_is(default), "topology.yaml")
+    assert what == f"error: a {layout} has no levels: topology '{default}' is not read"
+    assert place.startswith("  --> topology.yaml:")
+    assert "tree, block, flat" in hint
+
+
+def default_is(name: str) -> str:
+    """The sample, with another topology as the default."""
+    text = (SAMPLES / "man.topology.yaml").read_text(encoding="utf-8")
+    before, _, after = text.partition(f"topology: {name}\n")
+    before = before.replace("cluster_default: true", "cluster_default: false")
+    return f"{before}topology: {name}\n" + after.replace("false", "true", 1)
+
+
+def test_a_ring_is_refused_with_its_reason() -> None:
+    with pytest.raises(InputError) as caught:
+        sample("man-ring.topology.conf")
+    assert caught.value.faults[0].lines() == [
+        "error: a ring has no levels: this topology cannot be planned with",
+        "  --> man-ring.topology.conf:5:1",
+        "hint: trees of switches and blocks are read",
+    ]
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_every_sample_is_known_by_its_contents(name: str) -> None:
+    text = (SAMPLES / name).read_text(encoding="utf-8")
+    assert slurm.is_topology("unnamed", text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "apiVersion: v1\nkind: ConfigMap\ndata:\n  topology.conf: |\n    SwitchName=s0 Nodes=a\n",
+        "kind: Policy\n",
+        '{"kind": "List", "items": []}',
+        "- name: a\n",
+        "topology: a\n",
+        "",
+        "# SwitchName=s0\n",
+    ],
+)
+def test_other_texts_are_no_topology(text: str) -> None:
+    assert not slurm.is_topology("some.yaml", text)
+    assert slurm.is_topology("/etc/slurm/topology.conf", text)
+
+
+def test_comments_continued_lines_quotes_and_any_case_are_read() -> None:
+    topology = read(
+        "# a comment \\\n"
+        "switchname = s0 \\\r\n"
+        '   NODES="tux[0-1,3],rack[1-2]n[08-09]" # LinkSpeed=1\r\n'
+        "\n"
+        "SWITCHNAME=s1 Nodes=a,\\\nb LinkSpeed=900\n"
+        "SwitchName=top Switches=s[0-1]\n"
+    )
+    assert dict(topology.domains) == {
+        **dict.fromkeys(["tux0", "tux1", "tux3"], ("top", "s0")),
+        **dict.fromkeys(["rack1n08", "rack1n09", "rack2n08", "rack2n09"], ("top", "s0")),
+        **dict.fromkeys(["a", "b"], ("top", "s1")),
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "column", "what", "hint"),
+    [
+        ("SwitchName=s0 Nodez=a\n", 1, 21, "unknown keyword 'Nodez'", "did you mean 'Nodes'?"),
+        ("#\n  SwitchNam=s Nodes=a", 2, 3, "unknown keyword 'SwitchNam'", "did you mean"),
+        ("SwitchName=s Nodes=n[0-3", 1, 20, "a bracket without its partner", "gpu-[01-16,20]"),
+        ("SwitchName=s Nodes=n[0-]", 1, 20, "'0-' in 'n[0-]' is no number", "gpu-[01-16,20]"),
+        ("SwitchName=s Nodes=n[4-3]", 1, 20, "runs backwards", "gpu-[01-16,20]"),
+        ("SwitchName=s Nodes=a,,b", 1, 20, "nothing between two commas", "tux[0-3,7]"),
+        ("SwitchName=s Nodes=a\nSwitchName=t Switches=s,s9", 2, 23, "'s9' is not defined", "did"),
+        ("SwitchName=s Switches=t\nSwitchName=t Switches=s", 1, 12, "hangs below itself", "tree"),
+        ("SwitchName=s Nodes=n[1-2]\nSwitchName=t Nodes=n2", 2, 20, "node 'n2' hangs", "one leaf"),
+        ("SwitchName=s Nodes=a Switches=t\nSwitchName=t", 1, 12, "both nodes and switches", "of their own"),
+        ("SwitchName=s Nodes=a\nSwitchName=s Nodes=b", 2, 12, "defined twice", "one line"),
+        ("BlockName=b Nodes=a\nBlockName=c Nodes=a", 2, 19, "node 'a' is in 'b' and 'c'", "one"),
+        ("BlockName=b Nodes=a\nBlockSizes=8,4", 2, 12, "positive and ascending", "18,36,72"),
+        ("BlockName=b Nodes=a\nBlockSizes=x", 2, 12, "no list of block sizes", "18,36,72"),
+        ("SwitchName=s Nodes=a\nBlockName=c Nodes=b", 2, 11, "switches and blocks", "topology.yaml"),
+        ("SwitchName=s \\\n  \\\n Nodes=n[1", 3, 8, "a bracket without its partner", "gpu-"),
+        ("SwitchName=s Nodes=a\n what is this", 2, 2, "expected Key=Value, not 'what'", "Nodes="),
+        ("SwitchName= Nodes=a", 1, 1, "SwitchName= without a value", "give one"),
+        ("SwitchName=-s Nodes=a", 1, 12, "cannot be the name of a domain", "letters"),
+        ("SwitchName=s Nodes=a_", 1, 20, "'a_' cannot be a name", "letters"),
+        ("SwitchName=s Nodes=a nodes=b", 1, 22, "stands twice", "remove one"),
+        ("SwitchName=s Nodes=n[0-199999],m", 1, 20, "more than 200,000 nodes", "narrow"),
+        ("SwitchName=s Nodes=n[0-99999999]m[0-99999999]", 1, 20, "more than 200,000", "narrow"),
+        ("Include /etc/hosts", 1, 1, "cannot include '/etc/hosts'", "in the folder"),
+        ("# nothing\n", 1, 1, "no switch or block in this file", "SwitchName"),
+        ("BlockName=b\n", 1, 1, "no node in this topology file", "SwitchName"),
+    ],
+)  # fmt: skip
+def test_a_bad_line_is_told_with_its_place(
+    text: str, line: int, column: int, what: str, hint: str
+) -> None:
+    told = faults(text)
+    assert what in told[0][0]
+    assert told[0][1] == f"  --> topology.conf:{line}:{column}"
+    assert hint in told[0][2]
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "column", "what"),
+    [
+        ("- topology: a\n  tree:\n    switches:\n    - switch: s\n      nod: x", 5, 7, "field 'nod'"),
+        ("- topology: a\n  tree:\n    switches:\n    - switch: s\n      nodes: n[1-", 5, 14, "bracket"),
+        ("- topology: a\n  block:\n    blocks: [{block: b, nodes: 5}]", 3, 32, "expected text"),
+        ("- topology: a\n  block:\n    block_sizes: [x]", 3, 18, "expected whole numbers"),
+        ("- topology: a\n  tree: 5", 2, 9, "tree: expected an object"),
+        ("- topology: a\n  tree: {}\n  block: {}", 1, 3, "has tree and block"),
+        ("- topology: a\n  cluster_default: yes\n  flat: true", 2, 20, "expected true or false"),
+        ("- tree: {}", 1, 3, "a topology without a name"),
+        ("- topology: a\n  tree: [", 3, 1, "not YAML"),
+    ],
+)  # fmt: skip
+def test_a_bad_yaml_is_told_with_its_place(text: str, line: int, column: int, what: str) -> None:
+    told = faults(text, "topology.yaml")
+    assert what in told[0][0]
+    assert told[0][1].startswith(f"  --> topology.yaml:{line}:{column}")
+
+
+def test_files_of_the_same_folder_are_included(tmp_path: Path) -> None:
+    (tmp_path / "leaves.conf").write_text("SwitchName=s0 Nodes=a\nSwitchName=s1 Nodes=b[\n")
+    text = "Include leaves.conf\nSwitchName=top Switches=s[0-1]\n"
+    [[what, place, _]] = faults(text, str(tmp_path / "topology.conf"))
+    assert "a bracket without its partner" in what
+    assert place == f"  --> {tmp_path / 'leaves.conf'}:2:21"
+    (tmp_path / "leaves.conf").write_text("SwitchName=s0 Nodes=a\nSwitchName=s1 Nodes=b\n")
+    topology = read(text, str(tmp_path / "topology.conf"))
+    assert dict(topology.domains) == {"a": ("top", "s0"), "b": ("top", "s1")}
+
+
+def test_a_file_that_includes_itself_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "topology.conf"
+    path.write_text("Include topology.conf\n")
+    [[what, _, _]] = faults(path.read_text(), str(path))
+    assert "more than 100 included files" in what
+
+
+def test_the_nodes_of_a_file_make_a_cluster_of_their_own() -> None:
+    topology = read("SwitchName=s Nodes=n[1-2]\nSwitchName=t Nodes=m\nSwitchName=r Switches=s,t")
+    tree = slurm.cluster_tree(topology, lambda name: "DGX H100" if name != "m" else None)
+    ClusterDocument.model_validate(tree)
+    assert tree["spec"] == {
+        "levels": [{"name": "switch-2"}, {"name": "leaf"}],
+        "nodes": [
+            {"name": "n1", "model": "DGX H100", "domains": {"switch-2": "r", "leaf": "s"}},
+            {"name": "n2", "model": "DGX H100", "domains": {"switch-2": "r", "leaf": "s"}},
+            {"name": "m", "domains": {"switch-2": "r", "leaf": "t"}},
+        ],
+    }
+
+
+def test_the_levels_of_a_file_go_before_those_of_a_cluster() -> None:
+    topology = read("SwitchName=s Nodes=n1\nSwitchName=t Nodes=n2")
+    before = Cluster(
+        "c",
+        (Level("rack", "example.com/rack", Fraction(2)),),
+        (Node("n1", None, ("r1",), labels=(("a", "b"),)), Node("n3", None, (None,))),
+    )
+    remarks = Remarks()
+    after = slurm.under(before, topology, remarks)
+    assert after.levels == topology.levels
+    assert [node.domains for node in after.nodes] == [("s",), (None,)]
+    # the old level's label stays on its nodes: selectors may ask for it
+    assert after.nodes[0].labels == (("a", "b"), ("example.com/rack", "r1"))
+    assert "before those of the Cluster (rack)" in remarks.lines()[0]
+
+
+def test_a_file_without_any_node_of_the_cluster_is_not_used() -> None:
+    remarks = Remarks()
+    cluster = Cluster("c", (Level("rack"),), (Node("x", None, ("r1",)),))
+    assert slurm.under(cluster, read("SwitchName=s Nodes=n1"), remarks) is cluster
+    assert "names no node of the cluster" in remarks.lines()[0]
+
+
+@given(st.data())
+@settings(max_examples=150, deadline=None)
+def test_a_mutated_file_is_read_or_refused(data: st.DataObject) -> None:
+    name = data.draw(st.sampled_from([n for n in FILES if "unbalanced" not in n]))
+    text = (SAMPLES / name).read_text(encoding="utf-8")
+    for _ in range(data.draw(st.integers(1, 4))):
+        at = data.draw(st.integers(0, len(text)))
+        gone = data.draw(st.integers(0, 12))
+        junk = data.draw(
+            st.one_of(
+                st.text(max_size=6),
+                st.sampled_from(
+                    ["[", "]", "[0-99999999]", "=", "\\\n", "#", ",", '"', "\x00", "Include x\n",
+                     "SwitchName=", "Switches=", "Nodes=", "- ", ": ", "{", "\t", "&a *a"]
+                ),
+            )
+        )  # fmt: skip
+        text = text[:at] + junk + text[at + gone :]
+    slurm.is_topology(name, text)
+    topology, told = outcome(text, name)
+    assert len(told) <= 20
+    assert all(len(lines) <= 3 and lines[0].isprintable() for lines in told)
+    if topology is not None:
+        assert {len(path) for path in topology.domains.values()} <= {len(topology.levels)}
+        ClusterDocument.model_validate(slurm.cluster_tree(topology, lambda _: None))
+
+
+def outcome(text: str, name: str) -> tuple[SlurmTopology | None, list[list[str]]]:
+    """What was read, or why it was refused: never both, never neither."""
+    try:
+        return read(text, name), []
+    except InputError as error:
+        told = [fault.lines() for fault in error.faults]
+    return None, told or [["refused without a reason"] * 4]
