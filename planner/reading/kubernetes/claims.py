@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 
 from planner.reading.kubernetes.device_classes import (
     FABRIC_DRIVER,
-    GROUP,
     DeviceClasses,
     Sort,
     gpu_drivers,
@@ -20,6 +19,7 @@ from planner.reading.kubernetes.device_classes import (
 )
 from planner.reading.kubernetes.forms import KubeNode, KubeObject, Objects
 from planner.reading.kubernetes.looking import Tree, at, flag, mapping, objects, text, whole
+from planner.reading.kubernetes.slices import GROUP, resource_of
 
 _OWNER_POD_CLAIM = "resource.kubernetes.io/pod-claim-name"
 _MOST_DEVICES = 100_000
@@ -43,7 +43,9 @@ class Held:
 class Claimed:
     """What the claims of one pod come to.
 
-    ``gpus``: whole GPUs asked by claims without an allocation. ``held``: GPUs of allocations.
+    ``gpus``: whole GPUs asked by claims without an allocation. ``held``: GPUs of allocations,
+    each once (``keys``).
+    ``resource``: the resource name such GPUs go by too, None where nobody knows.
     ``node``: where allocations tie the pod to. ``exclusive``: no other pod uses these claims.
     ``part``: asks for parts of GPUs. ``every``: asks for all GPUs of a node. ``missing``: claims
     that are not in the input. ``problems``: what cannot be planned, in words.
@@ -51,6 +53,8 @@ class Claimed:
 
     gpus: int = 0
     held: list[Held] = field(default_factory=list)
+    keys: set[str] = field(default_factory=set)
+    resource: str | None = None
     node: str | None = None
     exclusive: bool = True
     fabric: bool = False
@@ -139,7 +143,8 @@ class Claims:
             if asked:
                 self._asked(mapping(claim.tree, "spec"), result)
             return
-        others = len(objects(claim.tree, "status", "reservedFor")) > 1
+        users = objects(claim.tree, "status", "reservedFor")
+        others = len(users) > 1 or any(user.get("resource") != "pods" for user in users)
         gpus = False
         for entry in objects(claim.tree, "status", "allocation", "devices", "results"):
             gpus |= self._allocated(claim, entry, result, shared=others)
@@ -165,8 +170,10 @@ class Claims:
             return True  # its GPU is cut up for good: no slice offers it whole, nothing to hold
         known = f"{driver}/{pool}/{device}" if device else f"{claim.subject}#{len(result.held)}"
         held = Held(known, node, index, shared or part)
-        if all(one.key != held.key for one in result.held):
+        if held.key not in result.keys:
+            result.keys.add(held.key)
             result.held.append(held)
+            result.resource = result.resource or resource_of(driver)
         return True
 
     def _where(self, claim: KubeObject, result: Claimed) -> str | None:
@@ -216,6 +223,7 @@ class Claims:
             else:
                 if not all(_only_type(expression) for expression in chosen):
                     result.problem("selectors on the devices of a claim")
+                result.resource = result.resource or self.classes.resource(name)
                 return _count(request, result)
         return 0
 

@@ -14,8 +14,8 @@ from functools import lru_cache
 
 from planner.reading.kubernetes.forms import KubeNode, KubeObject, Objects
 from planner.reading.kubernetes.looking import mapping, objects, text
+from planner.reading.kubernetes.slices import GROUP, is_gpu_driver, resource_of
 
-GROUP = "resource.k8s.io"
 FABRIC_DRIVER = "compute-domain.nvidia.com"
 IMPLICIT = "deviceclass.resource.kubernetes.io/"
 """Prefix of the extended resource that every device class may be asked by."""
@@ -58,6 +58,7 @@ class DeviceClasses:
     input: Objects
     drivers: frozenset[str]
     _sorts: dict[str, Sort] = field(default_factory=dict)
+    _resources: dict[str, str] = field(default_factory=dict)
     extended_resources: dict[str, Sort] = field(default_factory=dict)
     """Extended resources by which device classes may be asked, with what they mean."""
 
@@ -72,14 +73,27 @@ class DeviceClasses:
         """What devices of the class are."""
         if name not in self._sorts:
             found = self.input.named(GROUP, "DeviceClass", "", name)
-            sort = _by_name(name) if found is None else self._by_selectors(name, found)
+            drivers: list[str] = []
+            if found is not None:
+                sort = self._by_selectors(name, found, drivers)
+            else:
+                sort = _by_name(name)
+                drivers.append(name.removeprefix("vfio."))
             self._sorts[name] = sort
+            if sort is Sort.WHOLE and drivers:
+                self._resources[name] = resource_of(drivers[0])
         return self._sorts[name]
 
     def is_gpu_driver(self, driver: str) -> bool:
-        return driver in self.drivers or driver.startswith("gpu.")
+        return driver in self.drivers or is_gpu_driver(driver)
 
-    def _by_selectors(self, name: str, found: KubeObject) -> Sort:
+    def resource(self, name: str) -> str | None:
+        """The resource name that the class's GPUs go by too; None where its driver is unknown."""
+        self.sort(name)
+        return self._resources.get(name)
+
+    def _by_selectors(self, name: str, found: KubeObject, drivers: list[str]) -> Sort:
+        """What the class's selectors say; the GPU drivers they name are added to ``drivers``."""
         expressions = []
         for selector in objects(mapping(found.tree, "spec"), "selectors"):
             expression = text(selector, "cel", "expression")
@@ -89,7 +103,8 @@ class DeviceClasses:
         if FABRIC_DRIVER in domains:
             daemon = "daemon" in name or any("daemon" in one for one in expressions)
             return Sort.OTHER if daemon else Sort.FABRIC
-        if any(self.is_gpu_driver(domain) for domain in domains):
+        drivers.extend(domain for domain in sorted(domains) if self.is_gpu_driver(domain))
+        if drivers:
             part = is_part_name(name) or any(means_part(one) for one in expressions)
             return Sort.PART if part else Sort.WHOLE
         return Sort.OTHER if domains else _by_name(name)
@@ -100,4 +115,4 @@ def _by_name(name: str) -> Sort:
         return Sort.OTHER if "daemon" in name else Sort.FABRIC
     if is_part_name(name):
         return Sort.PART
-    return Sort.WHOLE if name.startswith(("gpu.", "vfio.gpu.")) else Sort.OTHER
+    return Sort.WHOLE if is_gpu_driver(name.removeprefix("vfio.")) else Sort.OTHER

@@ -77,7 +77,7 @@ class _Reader:
         self.priorities = Priorities.of(found)
         self.volumes = Volumes(found)
         self.known = frozenset({"cpu", "memory"}.union(*(node.allocatable for node in nodes)))
-        self.largest = max((node.gpus for node in nodes), default=0)
+        self.largest = max((node.gpus for node in nodes if node.shared is None), default=0)
 
     def draft(self, pod: KubeObject) -> tuple[KubePod, Holder | None]:
         """The pod as it is read alone, and what it says it holds."""
@@ -132,7 +132,7 @@ class _Reader:
             scheduler=standing.scheduler,
             priority=self._priority(pod),
             gpus=gpus,
-            gpu_resource=asking.resource if gpus else None,
+            gpu_resource=asking.resource or claimed.resource,
             requests=self._requests(asked),
             indices=None if gpus else (),
             selector=constraints.selector,

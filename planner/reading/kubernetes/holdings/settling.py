@@ -82,7 +82,8 @@ def settle(node: KubeNode, holders: Sequence[Holder], remarks: Remarks) -> None:
     _deal(node, holders)
     held, has = sum(holder.count for holder in holders), max(node.installed, node.gpus)
     if held > has:
-        remarks.add(node.object.subject, "its pods hold more GPUs than it has; none is free there")
+        what = "its pods, planned ones included, hold more GPUs than it has; none is free there"
+        remarks.add(node.object.subject, what)
 
 
 def _contradictions(holders: Iterable[Holder], remarks: Remarks) -> None:

@@ -1,0 +1,49 @@
+"""Reading the pods of a few small objects, and building the odder ones."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kube import objects
+
+from models.policy import KubernetesPolicy
+from planner.reading.kubernetes.forms import KubePod
+from planner.reading.kubernetes.nodes import read_nodes
+from planner.reading.kubernetes.pods import read_pods
+from planner.reading.remarks import Remarks
+
+
+def read(*trees: dict[str, Any], **policy: object) -> tuple[dict[str, KubePod], list[str]]:
+    """Pods by name, and what was remarked on them (nodes' own remarks left out)."""
+    found, settings, remarks = objects(*trees), KubernetesPolicy(**policy), Remarks()
+    nodes = read_nodes(found, settings, Remarks())
+    pods = read_pods(found, nodes, settings, remarks)
+    return {pod.name: pod for pod in pods}, remarks.lines()
+
+
+def one(*trees: dict[str, Any], **policy: object) -> KubePod:
+    """The only pod of these objects."""
+    pods, _ = read(*trees, **policy)
+    (pod,) = pods.values()
+    return pod
+
+
+def asking(requests: dict[str, Any] | None = None, **limits: object) -> dict[str, Any]:
+    """A container that asks this."""
+    resources: dict[str, Any] = {"requests": requests or {}}
+    if limits:
+        resources["limits"] = limits
+    return {"name": "main", "resources": resources}
+
+
+def thing(
+    kind: str,
+    name: str,
+    version: str,
+    namespace: str = "",
+    metadata: dict[str, Any] | None = None,
+    **fields: object,
+) -> dict[str, Any]:
+    """Any other object; fields as given."""
+    about = {"name": name, **({"namespace": namespace} if namespace else {}), **(metadata or {})}
+    return {"apiVersion": version, "kind": kind, "metadata": about, **fields}

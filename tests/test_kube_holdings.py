@@ -1,0 +1,383 @@
+"""Which GPUs bound pods hold: every dialect, contradictions, shares of GPUs."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from kube import node, objects, pod
+from kube_pods import asking, one, read
+
+from models.policy import KubernetesPolicy
+from planner.reading.kubernetes.asking import read_asking
+from planner.reading.kubernetes.holdings import DIALECTS, KEYS
+from planner.reading.kubernetes.nodes import read_nodes
+from planner.reading.remarks import Remarks
+
+VISIBLE = "topology.kubernetes.io/gpu-visible"
+KOORDINATOR = "scheduling.koordinator.sh/device-allocated"
+HIVED = "hivedscheduler.microsoft.com/"
+UUIDS = [f"GPU-{place:08d}-aaaa" for place in range(8)]
+
+
+def _held(gpus: int, **annotations: str) -> tuple[tuple[int, ...] | None, list[str]]:
+    """Indices of one pod with these annotations on a node of 8 GPUs, and the remarks."""
+    pods, lines = read(node("n1"), pod("a", gpus=gpus, on="n1", annotations=annotations))
+    assert pods["a"].gpus == gpus
+    return pods["a"].indices, lines
+
+
+def _devices(*minors: object, core: str = "100") -> str:
+    resources = {"koordinator.sh/gpu-core": core, "koordinator.sh/gpu-memory-ratio": core}
+    gpus = [{"minor": minor, "resources": resources} for minor in minors]
+    return json.dumps({"gpu": gpus, "rdma": [{"minor": 0}]})
+
+
+_BIND = """node: n1
+leafCellIsolation:
+- 2
+- 5
+cellChain: DGX
+affinityGroupBindInfo:
+- podPlacements:
+  - physicalNode: n1
+    physicalLeafCellIndices: [2, 5]
+"""
+
+
+@pytest.mark.parametrize(
+    ("annotations", "indices"),
+    [
+        ({VISIBLE: "3,0"}, (0, 3)),
+        ({VISIBLE: " 3 , 0 "}, (0, 3)),
+        ({"topology.kubernetes.io/gpu-group": "6,7"}, (6, 7)),
+        ({KOORDINATOR: _devices(4, 1)}, (1, 4)),
+        ({HIVED + "pod-leaf-cell-isolation": "2,5"}, (2, 5)),
+        ({HIVED + "pod-gpu-isolation": "2,5"}, (2, 5)),
+        ({HIVED + "pod-bind-info": _BIND}, (2, 5)),
+        ({HIVED + "pod-bind-info": '{"node": "n1", "leafCellIsolation": [5, 2]}'}, (2, 5)),
+        ({HIVED + "pod-bind-info": "node: n1\ngpuIsolation: [2,5]\n"}, (2, 5)),
+        ({"gangplan.dev/gpus": "0,1"}, (0, 1)),
+        # the table asks ACK before our own
+        ({"gangplan.dev/gpus": "0,1", VISIBLE: "2,3"}, (2, 3)),
+        # only other devices were allocated: it tells nothing of GPUs
+        ({KOORDINATOR: '{"rdma": [{"minor": 0}]}'}, None),
+        ({}, None),
+    ],
+)
+def test_every_dialect_tells_which_gpus_a_pod_holds(
+    annotations: dict[str, str], indices: tuple[int, ...] | None
+) -> None:
+    assert _held(2, **annotations) == (indices, [])
+
+
+@pytest.mark.parametrize(
+    ("annotations", "trouble"),
+    [
+        ({VISIBLE: "0"}, "names another number of GPUs than the pod asks for"),
+        ({VISIBLE: "0,1,2"}, "names another number of GPUs than the pod asks for"),
+        ({VISIBLE: "0,8"}, "names a GPU that its node does not have"),
+        ({VISIBLE: "0,0"}, "names a GPU twice"),
+        ({VISIBLE: "0,one"}, "cannot be read"),
+        ({VISIBLE: "0,-1"}, "cannot be read"),
+        ({VISIBLE: "0,99999999999999999999"}, "cannot be read"),
+        ({VISIBLE: "0," * 40_000}, "cannot be read"),
+        ({KOORDINATOR: "{"}, "cannot be read"),
+        ({KOORDINATOR: "[" * 60_000}, "cannot be read"),
+        ({KOORDINATOR: '{"gpu": 3}'}, "cannot be read"),
+        ({KOORDINATOR: '{"gpu": [{"minor": 0}, {"minor": "1"}]}'}, "cannot be read"),
+        ({HIVED + "pod-bind-info": "node: other\nleafCellIsolation: [0, 1]"}, "cannot be read"),
+        ({HIVED + "pod-bind-info": "!!python/object:os.system [0, 1]"}, "cannot be read"),
+        (
+            {"hami.io/vgpu-devices-allocated": "GPU-x,NVIDIA,1,1:GPU-y,NVIDIA,1,1:;"},
+            "cannot be read",
+        ),
+    ],
+)
+def test_an_annotation_that_cannot_be_true_is_reported_and_ignored(
+    annotations: dict[str, str], trouble: str
+) -> None:
+    indices, lines = _held(2, **annotations)
+    assert indices is None
+    assert len(lines) == 1
+    assert lines[0].startswith("Pod default/a: its ")
+    assert lines[0].endswith(f"{trouble}; it is ignored")
+
+
+def test_a_second_dialect_is_asked_where_the_first_cannot_be_true() -> None:
+    indices, lines = _held(2, **{VISIBLE: "0", "gangplan.dev/gpus": "4,5"})
+    assert indices == (4, 5)
+    assert len(lines) == 1
+
+
+def test_a_gpu_that_two_pods_claim_is_known_of_neither() -> None:
+    pods, lines = read(
+        node("n1"),
+        pod("a", gpus=2, on="n1", annotations={VISIBLE: "0,1"}),
+        pod("b", gpus=2, on="n1", annotations={VISIBLE: "1,2"}),
+        pod("c", gpus=2, on="n1", annotations={VISIBLE: "3,4"}),
+    )
+    assert {name: found.indices for name, found in pods.items()} == {
+        "a": None,
+        "b": None,
+        "c": (3, 4),
+    }
+    assert [found.gpus for found in pods.values()] == [2, 2, 2]
+    what = "holds a GPU that another pod on its node holds too; which ones it has is unknown"
+    assert lines == [f"Pod default/a, Pod default/b: {what}"]
+
+
+def test_the_same_index_on_two_nodes_is_no_contradiction() -> None:
+    pods, lines = read(
+        node("n1"),
+        node("n2"),
+        pod("a", gpus=1, on="n1", annotations={VISIBLE: "0"}),
+        pod("b", gpus=1, on="n2", annotations={VISIBLE: "0"}),
+    )
+    assert [found.indices for found in pods.values()] == [(0,), (0,)]
+    assert lines == []
+
+
+def test_pods_without_gpus_hold_none_whatever_they_are_annotated_with() -> None:
+    found = one(
+        node("n1"), pod("a", on="n1", annotations={VISIBLE: "0,1", KOORDINATOR: _devices(3)})
+    )
+    assert (found.gpus, found.indices) == (0, ())
+
+
+def test_more_gpus_held_than_there_are_is_said_and_still_counted() -> None:
+    pods, lines = read(node("n1"), pod("a", gpus=6, on="n1"), pod("b", gpus=4, on="n1"))
+    assert [found.gpus for found in pods.values()] == [6, 4]
+    what = "its pods, planned ones included, hold more GPUs than it has; none is free there"
+    assert lines == [f"Node n1: {what}"]
+
+
+# shares
+
+
+def _koordinator(name: str, percent: int, *minors: int, **spec: object) -> dict[str, Any]:
+    amounts = {
+        "koordinator.sh/gpu-core": str(percent),
+        "koordinator.sh/gpu-memory-ratio": str(percent),
+    }
+    notes = {KOORDINATOR: _devices(*minors, core=str(percent))} if minors else {}
+    return pod(name, annotations=notes, containers=[asking(amounts)], **spec)
+
+
+def test_pods_that_share_a_gpu_hold_it_once_together() -> None:
+    pods, lines = read(
+        node("n1"),
+        _koordinator("a", 50, 3, on="n1"),
+        _koordinator("b", 30, 3, on="n1"),
+        _koordinator("c", 50, 5, on="n1"),
+        pod("whole", gpus=2, on="n1", annotations={VISIBLE: "0,1"}),
+    )
+    held = {name: (found.gpus, found.indices) for name, found in pods.items()}
+    assert held == {"a": (1, (3,)), "b": (0, ()), "c": (1, (5,)), "whole": (2, (0, 1))}
+    assert pods["a"].unsupported == ("a fraction of a GPU",)
+    assert lines == []
+
+
+def test_shares_nobody_can_place_hold_one_gpu_each_as_long_as_there_is_room() -> None:
+    shares = [_koordinator(f"s{place}", 50, on="n1") for place in range(4)]
+    pods, lines = read(node("n1"), pod("whole", gpus=6, on="n1"), *shares)
+    # 8 - 6 = 2 GPUs are left for the four of them
+    assert [pods[f"s{place}"].gpus for place in range(4)] == [1, 1, 0, 0]
+    assert pods["s0"].indices is None
+    assert pods["s3"].indices == ()
+    assert lines == []
+
+
+def test_a_share_on_a_gpu_that_another_holds_whole_is_a_contradiction() -> None:
+    pods, lines = read(
+        node("n1"),
+        _koordinator("share", 50, 3, on="n1"),
+        pod("whole", gpus=1, on="n1", annotations={VISIBLE: "3"}),
+    )
+    assert {name: (found.gpus, found.indices) for name, found in pods.items()} == {
+        "share": (1, None),
+        "whole": (1, None),
+    }
+    assert len(lines) == 1
+
+
+def test_hundreds_of_percent_are_whole_gpus() -> None:
+    found = one(node("n1"), _koordinator("a", 800, *range(8), on="n1"))
+    assert (found.gpus, found.indices, found.unsupported) == (8, tuple(range(8)), ())
+
+
+def _registered(form: str) -> dict[str, str]:
+    if form == "json":
+        devices = [{"id": uuid, "index": place} for place, uuid in enumerate(UUIDS)]
+        del devices[0]["index"]  # HAMi leaves zeros out
+        return {"hami.io/node-nvidia-register": json.dumps(devices)}
+    tail = {"old": "0,true", "new": "0,true,{place},hami-core"}[form]
+    entries = [
+        f"{uuid},1,80000,100,H100,{tail.format(place=place)}" for place, uuid in enumerate(UUIDS)
+    ]
+    return {"hami.io/node-nvidia-register": ":".join(entries) + ":"}
+
+
+@pytest.mark.parametrize("form", ["old", "new", "json"])
+def test_hami_devices_are_found_by_what_the_node_registered(form: str) -> None:
+    tree = node("n1")
+    tree["metadata"]["annotations"] = _registered(form)
+    (found,) = read_nodes(objects(tree), KubernetesPolicy(), Remarks())
+    (dialect,) = [one for one in DIALECTS if one.name.startswith("HAMi")]
+    told = dialect.read(
+        {"hami.io/vgpu-devices-allocated": f"{UUIDS[5]},NVIDIA,3000,30:;{UUIDS[0]},NVIDIA,1,1:;"},
+        found,
+    )
+    assert told is not None
+    assert told.indices == (5, 0)
+    # nothing left to allocate: what is still to come tells nothing
+    assert dialect.read({"hami.io/vgpu-devices-to-allocate": ";"}, found) is None
+
+
+def test_pods_on_a_node_that_shares_its_gpus_hold_none_of_them() -> None:
+    sliced = node("n1", gpus=32, **{"nvidia.com/gpu.replicas": "4", "nvidia.com/gpu.count": "8"})
+    pods, lines = read(sliced, pod("a", gpus=1, on="n1"), pod("b", gpus=2, on="n1"))
+    assert [(found.gpus, found.indices) for found in pods.values()] == [(0, ()), (0, ())]
+    what = "holds shares of GPUs on a node that shares them; none of that node's is given"
+    assert lines == [f"Pod default/a, Pod default/b: {what}"]
+
+
+def test_mig_slices_with_names_of_their_own_hold_no_gpu_that_is_offered_whole() -> None:
+    slice_ = [asking({"nvidia.com/mig-1g.10gb": "1"})]
+    mixed = node("n1", gpus=4, **{"nvidia.com/gpu.count": "8"})
+    pods, _ = read(
+        mixed, pod("runs", on="n1", containers=slice_), pod("waits", gated=True, containers=slice_)
+    )
+    assert (pods["runs"].gpus, pods["runs"].indices) == (0, ())
+    assert pods["waits"].unsupported == ("a fraction of a GPU",)
+    assert pods["waits"].requests == {"nvidia.com/mig-1g.10gb": 1}
+
+
+def test_kai_fractions_are_held_by_the_reservation_pod_of_their_group() -> None:
+    group, other = {"runai-gpu-group": "g1"}, {"runai-gpu-group": "g2"}
+    half = {"gpu-fraction": "0.5"}
+    kai: dict[str, Any] = {"on": "n1", "schedulerName": "kai-scheduler"}
+    pods, _ = read(
+        node("n1"),
+        pod("a", labels=group, annotations=half, **kai),
+        pod("b", labels=other, annotations=half, **kai),
+        pod("c", labels=other, annotations=half, **kai),
+        pod("d", annotations=half, on="n1"),
+        pod(
+            "reservation",
+            gpus=1,
+            on="n1",
+            labels=group,
+            annotations={"run.ai/reserve_for_gpu_index": "6"},
+        ),
+    )
+    # g1 is held by its reservation pod; g2 has none, so its first pod holds one that is unknown;
+    # d is of a scheduler that knows no fractions
+    assert {name: (found.gpus, found.indices) for name, found in pods.items()} == {
+        "a": (0, ()),
+        "b": (1, None),
+        "c": (0, ()),
+        "d": (0, ()),
+        "reservation": (1, (6,)),
+    }
+
+
+def test_hived_pods_hold_what_its_annotations_say_for_they_ask_no_resource() -> None:
+    enable = [asking(None, **{HIVED + "pod-scheduling-enable": "1"})]
+    spec = {HIVED + "pod-scheduling-spec": "virtualCluster: vc1\nleafCellNumber: 2\n"}
+    cells = {HIVED + "pod-leaf-cell-isolation": "6,7"}
+    pods, lines = read(
+        node("n1"),
+        pod("both", on="n1", containers=enable, annotations=spec | cells),
+        pod(
+            "bound",
+            on="n1",
+            containers=enable,
+            annotations={HIVED + "pod-leaf-cell-isolation": "0"},
+        ),
+        pod("dumb", on="n1", containers=enable),
+        pod("liar", on="n1", annotations=cells),
+    )
+    assert {name: (found.gpus, found.indices) for name, found in pods.items()} == {
+        "both": (2, (6, 7)),
+        "bound": (1, (0,)),
+        "dumb": (1, None),
+        "liar": (0, ()),
+    }
+    assert lines == []
+
+
+def test_ack_shares_are_found_by_container() -> None:
+    (dialect,) = [one for one in DIALECTS if "share" in one.name]
+    (there,) = read_nodes(objects(node("n1")), KubernetesPolicy(), Remarks())
+    key = "scheduler.framework.gpushare.allocation"
+    told = dialect.read({key: '{"0":{"1":1},"1":{"1":7}}'}, there)
+    assert told is not None
+    assert told.indices == (1,)
+    told = dialect.read({"ALIYUN_COM_GPU_MEM_IDX": "4"}, there)
+    assert told is not None
+    assert told.indices == (4,)
+
+
+# what asks for what
+
+
+@pytest.mark.parametrize(
+    ("amounts", "gpus", "part", "shares"),
+    [
+        ({"nvidia.com/gpu": 8}, 8, False, 0),
+        ({"aliyun.com/gpu": 2}, 2, False, 0),
+        ({"nvidia.com/gpu": 2, "nvidia.com/gpumem": 3000}, 0, True, 2),
+        ({"nvidia.com/gpucores": 30}, 0, True, 1),
+        ({"nvidia.com/gpu": 1, "nvidia.com/gpucores": 100}, 1, False, 0),
+        ({"nvidia.com/gpu": 1, "nvidia.com/gpumem-percentage": 50}, 0, True, 1),
+        ({"aliyun.com/gpu-mem": 8}, 0, True, 1),
+        ({"aliyun.com/gpu-mem": 8, "aliyun.com/gpu-count": 2}, 0, True, 2),
+        ({"aliyun.com/gpu-core.percentage": 50}, 0, True, 1),
+        ({"koordinator.sh/gpu": 50}, 0, True, 1),
+        ({"koordinator.sh/gpu": 200}, 2, False, 0),
+        ({"kubernetes.io/gpu": 100}, 1, False, 0),
+        ({"koordinator.sh/gpu-core": 800, "koordinator.sh/gpu-memory-ratio": 800}, 8, False, 0),
+        ({"koordinator.sh/gpu-core": 100, "koordinator.sh/gpu-memory-ratio": 50}, 0, True, 1),
+        ({"koordinator.sh/gpu-memory": 2**30}, 0, True, 1),
+        ({"koordinator.sh/gpu.shared": 2, "koordinator.sh/gpu-core": 100}, 0, True, 2),
+        ({"koordinator.sh/gpu-shared": 2, "koordinator.sh/gpu-core": 200}, 2, False, 0),
+        ({"nvidia.com/mig-1g.10gb": 1}, 0, True, 0),
+        ({"nvidia.com/gpu.shared": 1}, 0, True, 0),
+        ({"amd.com/cpx_nps4": 1}, 0, True, 0),
+        ({"volcano.sh/vgpu-number": 2, "volcano.sh/vgpu-memory": 3000}, 0, True, 2),
+        ({"nvidia.com/gpu": 10**9}, 100_000, False, 0),
+        ({"cpu": 4000}, 0, False, 0),
+    ],
+)
+def test_resource_names_mean_whole_gpus_or_parts_of_them(
+    amounts: dict[str, int], gpus: int, part: bool, shares: int
+) -> None:
+    found = read_asking(amounts, {}, KubernetesPolicy().gpu_resources, {})
+    assert (found.gpus, found.part, found.shares) == (gpus, part, shares)
+
+
+def test_a_policy_may_name_other_resources_as_whole_gpus() -> None:
+    mine = pod("a", gated=True, containers=[asking({"my.org/gpu": "3", "nvidia.com/gpu": "1"})])
+    found = one(mine, gpu_resources=("my.org/gpu",))
+    assert (found.gpus, found.gpu_resource) == (3, "my.org/gpu")
+    assert found.requests == {"nvidia.com/gpu": 1}
+
+
+def test_gpus_under_two_names_are_not_planned() -> None:
+    both = pod("a", gated=True, containers=[asking({"nvidia.com/gpu": "1", "amd.com/gpu": "2"})])
+    assert one(both).unsupported == ("GPUs under two resource names",)
+
+
+@given(st.dictionaries(st.sampled_from(sorted(KEYS)), st.text(max_size=60), max_size=4))
+def test_any_text_in_any_annotation_is_read_without_an_error(annotations: dict[str, str]) -> None:
+    tree = node("n1")
+    tree["metadata"]["annotations"] = _registered("new")
+    (there,) = read_nodes(objects(tree), KubernetesPolicy(), Remarks())
+    for dialect in DIALECTS:
+        told = dialect.read(annotations, there)
+        if told is not None and told.indices is not None:
+            assert all(index >= 0 for index in told.indices)

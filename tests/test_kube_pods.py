@@ -1,0 +1,363 @@
+"""Pods: whose they are, where they stand, where room is planned for them, what priority they have."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from kube import node, objects, pod
+from kube_pods import asking, one, read, thing
+
+from models.gang import Toleration
+from models.policy import KubernetesPolicy
+from planner.reading.kubernetes.constraints import IMPOSSIBLE
+from planner.reading.kubernetes.forms import Expression
+from planner.reading.kubernetes.pods import read_pods
+from planner.reading.remarks import Remarks
+
+HOST = "kubernetes.io/hostname"
+
+
+def _affinity(*terms: dict[str, Any]) -> dict[str, Any]:
+    required = {
+        "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": list(terms)}
+    }
+    return {"nodeAffinity": required}
+
+
+def _in(key: str, *values: str) -> dict[str, Any]:
+    return {"key": key, "operator": "In", "values": list(values)}
+
+
+# whose pods, and how they are started
+
+
+def test_a_gated_pod_is_ours_to_place_by_its_gate() -> None:
+    found = one(pod("a", gpus=2, gated=True))
+    assert (found.ours, found.mode, found.node, found.bound) == (True, "gate", None, False)
+    assert (found.gpus, found.gpu_resource, found.indices) == (2, "nvidia.com/gpu", None)
+
+
+def test_a_pod_of_our_scheduler_is_ours_by_binding_and_a_gate_goes_before() -> None:
+    assert one(pod("a", schedulerName="gangplan")).mode == "binding"
+    assert one(pod("a", gated=True, schedulerName="gangplan")).mode == "gate"
+
+
+def test_names_of_gate_and_scheduler_come_from_the_policy() -> None:
+    mine = pod("a", schedulerName="mine", schedulingGates=[{"name": "my.org/hold"}])
+    assert one(mine, scheduler_name="mine").mode == "binding"
+    assert one(mine, scheduling_gate="my.org/hold").mode == "gate"
+    assert not one(mine).ours
+
+
+def test_pods_of_other_schedulers_and_pods_that_go_away_are_not_ours() -> None:
+    assert not one(pod("a")).ours
+    assert not one(pod("a", schedulingGates=[{"name": "kueue.x-k8s.io/topology"}])).ours
+    leaving = pod("a", gated=True)
+    leaving["metadata"]["deletionTimestamp"] = "2026-11-20T09:00:00Z"
+    found = one(leaving)
+    assert (found.ours, found.terminating, found.node) == (False, True, None)
+
+
+# where pods stand
+
+
+def test_a_bound_pod_holds_whatever_its_phase_but_a_finished_one() -> None:
+    for phase in ("Running", "Pending", "Unknown", "", None, 7):
+        there = pod("a", gpus=2, on="n1")
+        there["status"] = {"phase": phase}
+        found = one(node("n1"), there)
+        assert (found.node, found.bound, found.finished, found.gpus) == ("n1", True, None, 2)
+    for phase in ("Succeeded", "Failed"):
+        done = pod("a", gpus=2, on="n1")
+        done["status"]["phase"] = phase
+        found = one(node("n1"), done)
+        assert (found.finished, found.bound, found.ours, found.gpus) == (phase, False, False, 2)
+
+
+def test_a_pod_that_is_going_away_holds_until_it_is_gone() -> None:
+    leaving = pod("a", gpus=8, on="n1")
+    leaving["metadata"]["deletionTimestamp"] = "2026-11-20T09:00:00Z"
+    found = one(node("n1"), leaving)
+    assert (found.node, found.bound, found.terminating, found.gpus) == ("n1", True, True, 8)
+
+
+def test_a_pod_on_a_node_that_is_gone_is_said_to_be_missing() -> None:
+    pods, lines = read(node("n1"), pod("a", gpus=8, on="n9", schedulerName="gangplan"))
+    assert (pods["a"].node, pods["a"].bound, pods["a"].ours) == (None, True, False)
+    assert lines == ["Pod default/a: bound to a node that is not there: it counts as missing"]
+
+
+def test_a_pod_that_runs_on_no_node_is_left_aside() -> None:
+    lost = pod("a", gated=True)
+    lost["status"]["phase"] = "Running"
+    pods, lines = read(node("n1"), lost)
+    assert not pods["a"].ours
+    assert lines == ["Pod default/a: runs, but on no node; it is left aside"]
+
+
+# room that is planned
+
+
+def test_an_ungated_pod_that_is_pinned_holds_its_room() -> None:
+    label = pod("a", gpus=4, nodeSelector={HOST: "n1"})
+    name = pod("b", gpus=2, affinity=_affinity({"matchFields": [_in("metadata.name", "n1")]}))
+    host = pod("c", gpus=1, affinity=_affinity({"matchExpressions": [_in(HOST, "n1")]}))
+    pods, lines = read(node("n1"), node("n2"), label, name, host)
+    for found in pods.values():
+        assert (found.node, found.bound, found.ours) == ("n1", False, False)
+    assert lines == []
+
+
+def test_a_hostname_label_that_differs_from_the_name_is_looked_up() -> None:
+    pinned = pod("a", gpus=4, nodeSelector={HOST: "short"})
+    assert one(node("long.example.com", **{HOST: "short"}), pinned).node == "long.example.com"
+    # two nodes of one hostname: it pins to neither
+    twins = (node("n1", **{HOST: "short"}), node("n2", **{HOST: "short"}))
+    assert one(*twins, pinned).node is None
+
+
+def test_what_is_no_pin_keeps_no_room() -> None:
+    pin = {HOST: "n1"}
+    gated = pod("gated", nodeSelector=pin, gated=True)
+    foreign = pod("foreign", nodeSelector=pin, schedulingGates=[{"name": "kueue.x-k8s.io/x"}])
+    ours = pod("ours", nodeSelector=pin, schedulerName="gangplan")
+    terms = _affinity(
+        {"matchExpressions": [_in(HOST, "n1")]}, {"matchExpressions": [_in(HOST, "n2")]}
+    )
+    either = pod("either", affinity=terms)
+    two = pod("two", affinity=_affinity({"matchExpressions": [_in(HOST, "n1", "n2")]}))
+    pods, _ = read(node("n1"), node("n2"), gated, foreign, ours, either, two)
+    assert {name for name, found in pods.items() if found.node is not None} == set()
+    assert {name for name, found in pods.items() if found.ours} == {"gated", "ours"}
+
+
+def test_a_nominated_pod_holds_its_room() -> None:
+    nominated = pod("a", gpus=4)
+    nominated["status"]["nominatedNodeName"] = "n1"
+    found = one(node("n1"), nominated)
+    assert (found.node, found.bound, found.ours, found.gpus) == ("n1", False, False, 4)
+
+
+def test_our_plan_counts_only_on_pods_that_are_ours_to_place() -> None:
+    marks: dict[str, Any] = {
+        "labels": {"gangplan.dev/plan": "p1"},
+        "annotations": {"gangplan.dev/node": "n1", "gangplan.dev/gpus": "0,1"},
+    }
+    found = one(node("n1"), pod("a", gpus=2, gated=True, **marks))
+    assert (found.node, found.bound, found.ours, found.indices) == ("n1", False, False, (0, 1))
+    found = one(node("n1"), pod("a", gpus=2, **marks))
+    assert (found.node, found.ours) == (None, False)
+    unmarked = marks | {"labels": {}}
+    assert one(node("n1"), pod("a", gpus=2, gated=True, **unmarked)).ours
+
+
+def test_a_plan_for_a_node_that_is_not_there_is_void() -> None:
+    marks: dict[str, Any] = {
+        "labels": {"gangplan.dev/plan": "p1"},
+        "annotations": {"gangplan.dev/node": "n9"},
+    }
+    pods, lines = read(node("n1"), pod("a", gpus=2, gated=True, **marks))
+    assert pods["a"].ours
+    assert lines == ["Pod default/a: planned on a node that is not there; it waits"]
+
+
+# priority
+
+
+def test_priority_is_the_pods_own_then_its_classs_then_the_default() -> None:
+    classes = (
+        thing("PriorityClass", "high", "scheduling.k8s.io/v1", value=700),
+        thing("PriorityClass", "usual", "scheduling.k8s.io/v1", value=50, globalDefault=True),
+    )
+    assert one(pod("a", priority=9, priorityClassName="high"), *classes).priority == 9
+    assert one(pod("a", priority=None, priorityClassName="high"), *classes).priority == 700
+    assert one(pod("a", priority=None), *classes).priority == 50
+    assert one(pod("a", priority=None)).priority == 0
+    assert (
+        one(pod("a", priority=None, priorityClassName="system-node-critical")).priority == 2 * 10**9
+    )
+
+
+def test_priority_is_bounded_and_a_class_nobody_described_is_said() -> None:
+    assert one(pod("a", priority=2_000_001_000)).priority == 2_000_000_000
+    assert one(pod("a", priority=-(2**40))).priority == -2_000_000_000
+    pods, lines = read(pod("a", priority=None, priorityClassName="lost"))
+    assert pods["a"].priority == 0
+    assert len(lines) == 1
+    assert lines[0].startswith("Pod default/a: its PriorityClass is not in the input;")
+
+
+def test_labels_and_annotations_give_no_priority() -> None:
+    loud = {
+        "priority": "1000",
+        "kueue.x-k8s.io/priority-class": "high",
+        "priorityClassName": "high",
+    }
+    high = thing("PriorityClass", "high", "scheduling.k8s.io/v1", value=700)
+    assert one(high, pod("a", labels=loud, annotations=loud)).priority == 0
+
+
+# constraints
+
+
+def test_selector_affinity_and_tolerations_are_taken_over() -> None:
+    term = {
+        "matchExpressions": [
+            _in("zone", "a", "b"),
+            {"key": "gen", "operator": "Gt", "values": ["4"]},
+        ],
+        "matchFields": [{"key": "metadata.name", "operator": "NotIn", "values": ["n3"]}],
+    }
+    found = one(
+        pod(
+            "a",
+            gated=True,
+            nodeSelector={"pool": "x"},
+            affinity=_affinity(term, {}),
+            tolerations=[
+                {"key": "k", "value": "v", "effect": "NoSchedule"},
+                {"operator": "Exists", "tolerationSeconds": 300},
+                {"key": "k", "value": "v", "effect": "NoSchedule", "tolerationSeconds": 5},
+            ],
+        )
+    )
+    assert found.selector == {"pool": "x"}
+    assert found.affinity == (
+        (
+            Expression("zone", "In", ("a", "b")),
+            Expression("gen", "Gt", ("4",)),
+            Expression("metadata.name", "NotIn", ("n3",), field=True),
+        ),
+    )
+    equal = Toleration("k", "Equal", "v", "NoSchedule")
+    assert found.tolerations == (equal, Toleration("", "Exists", "", ""))
+    assert found.unsupported == ()
+
+
+@pytest.mark.parametrize(
+    "terms",
+    [
+        [],
+        [{}],
+        [{"matchExpressions": [{"key": "a", "operator": "Near", "values": ["b"]}]}],
+        [{"matchExpressions": [{"key": "a", "operator": "In", "values": []}]}],
+        [{"matchExpressions": [{"key": "a", "operator": "Gt", "values": ["high"]}]}],
+        [{"matchExpressions": [{"key": "a", "operator": "Exists", "values": ["b"]}]}],
+        [{"matchFields": [{"key": "spec.x", "operator": "In", "values": ["b"]}]}],
+        [{"matchFields": "metadata.name", "matchExpressions": [7]}],
+    ],
+)
+def test_an_affinity_that_can_match_no_node_matches_none(terms: list[Any]) -> None:
+    assert one(pod("a", gated=True, affinity=_affinity(*terms))).affinity == (IMPOSSIBLE,)
+
+
+def test_preferences_are_no_constraints() -> None:
+    soft = "preferredDuringSchedulingIgnoredDuringExecution"
+    affinity = {
+        kind: {soft: [{"weight": 1}]} for kind in ("nodeAffinity", "podAffinity", "podAntiAffinity")
+    }
+    spread = [{"whenUnsatisfiable": "ScheduleAnyway", "topologyKey": HOST, "maxSkew": 1}]
+    found = one(pod("a", gated=True, affinity=affinity, topologySpreadConstraints=spread))
+    assert (found.affinity, found.unsupported) == ((), ())
+
+
+def test_what_is_not_modelled_is_named_unless_the_policy_ignores_it() -> None:
+    hard = "requiredDuringSchedulingIgnoredDuringExecution"
+    container = asking({"cpu": "1"}) | {"ports": [{"containerPort": 80, "hostPort": 80}]}
+    odd = pod(
+        "a",
+        gated=True,
+        affinity={
+            kind: {hard: [{"topologyKey": HOST}]} for kind in ("podAffinity", "podAntiAffinity")
+        },
+        topologySpreadConstraints=[{"whenUnsatisfiable": "DoNotSchedule", "topologyKey": "zone"}],
+        containers=[container],
+        volumes=[{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}],
+    )
+    claim = thing("PersistentVolumeClaim", "data", "v1", "default", spec={"volumeName": "pv1"})
+    volume = thing(
+        "PersistentVolume",
+        "pv1",
+        "v1",
+        spec={"nodeAffinity": {"required": {"nodeSelectorTerms": [{}]}}},
+    )
+    words = (
+        "required podAntiAffinity",
+        "required podAffinity",
+        "topologySpreadConstraints with DoNotSchedule",
+        "a volume that only some nodes reach",
+        "hostPort",
+    )
+    names = ("podAntiAffinity", "podAffinity", "topologySpread", "volumeZone", "hostPort")
+    assert one(odd, claim, volume).unsupported == words
+    assert one(odd, claim, volume, ignore=names).unsupported == ()
+    for word, name in zip(words, names, strict=True):
+        assert one(odd, claim, volume, ignore=(name,)).unsupported == tuple(
+            w for w in words if w != word
+        )
+
+
+def test_volumes_tie_down_by_zone_label_and_by_class_and_are_said_where_unknown() -> None:
+    recorded = pod("a", gated=True, annotations={"gangplan.dev/volume-claims": "free,data"})
+    free = thing("PersistentVolumeClaim", "free", "v1", "default", spec={})
+    data = thing("PersistentVolumeClaim", "data", "v1", "default", spec={"volumeName": "pv1"})
+    zoned = thing(
+        "PersistentVolume", "pv1", "v1", metadata={"labels": {"topology.kubernetes.io/zone": "a"}}
+    )
+    words = ("a volume that only some nodes reach",)
+    assert one(recorded, free, data, zoned).unsupported == words
+    plain = thing("PersistentVolume", "pv1", "v1", spec={})
+    assert one(recorded, free, data, plain).unsupported == ()
+    spec = {"storageClassName": "local"}
+    later = thing("PersistentVolumeClaim", "data", "v1", "default", spec=spec)
+    local = thing("StorageClass", "local", "storage.k8s.io/v1", allowedTopologies=[{}])
+    assert one(recorded, free, later, local).unsupported == words
+    pods, lines = read(recorded, free)
+    assert pods["a"].unsupported == ()
+    assert len(lines) == 1
+    assert lines[0].startswith("Pod default/a: its volumes are not in the input;")
+
+
+def test_a_runtime_class_that_selects_nodes_is_honoured_where_the_pod_does_not_say_it() -> None:
+    kata = thing(
+        "RuntimeClass", "kata", "node.k8s.io/v1", scheduling={"nodeSelector": {"kata": "y"}}
+    )
+    assert one(kata, pod("a", runtimeClassName="kata")).unsupported == ("runtimeClass scheduling",)
+    says = pod("a", runtimeClassName="kata", nodeSelector={"kata": "y"})
+    assert one(kata, says).unsupported == ()
+
+
+def test_requests_leave_out_gpus_pod_slots_and_what_no_node_knows() -> None:
+    requests = {
+        "cpu": "1",
+        "memory": "1Gi",
+        "pods": "3",
+        "ephemeral-storage": "1Gi",
+        "example.com/fpga": "2",
+        "nvidia.com/gpu": "1",
+    }
+    found = one(node("n1"), pod("a", gated=True, containers=[asking(requests)]))
+    assert found.requests == {"cpu": 1000, "example.com/fpga": 2, "memory": 2**30}
+    knows = node("n1")
+    knows["status"]["allocatable"]["ephemeral-storage"] = "1Ti"
+    found = one(knows, pod("a", gated=True, containers=[asking(requests)]))
+    assert found.requests["ephemeral-storage"] == 2**30
+
+
+def test_an_amount_nobody_can_read_keeps_a_waiting_pod_waiting_and_a_node_full() -> None:
+    odd = asking({"cpu": "1", "nvidia.com/gpu": "eight"})
+    pods, lines = read(
+        node("n1"),
+        pod("waits", gated=True, containers=[odd]),
+        pod("runs", on="n1", containers=[odd]),
+    )
+    assert pods["waits"].unsupported == ("an amount that cannot be read",)
+    assert (pods["runs"].gpus, pods["runs"].indices) == (8, None)
+    assert any("it counts as all of its node's" in line for line in lines)
+
+
+def test_pods_are_sorted_by_namespace_and_name() -> None:
+    found = objects(pod("b", namespace="x"), pod("a", namespace="y"), pod("a", namespace="x"))
+    pods = read_pods(found, [], KubernetesPolicy(), Remarks())
+    assert [one.key for one in pods] == [("x", "a"), ("x", "b"), ("y", "a")]
