@@ -17,7 +17,7 @@ from models.gang import Gang
 from models.instance import Instance
 from models.leftover import stranded
 from models.occupancy import free_after
-from models.pricing import ServerSet, gang_MBps, ideal_MBps, share_permille
+from models.pricing import ServerSet, gang_MBps, ideal_MBps, server_set, share_permille
 from models.solution import GangDecision, PodPlacement, Sense
 
 ADMITTED = ("place", "complete", "keep", "move", "resize")
@@ -110,10 +110,7 @@ def own_sets(
         else:
             masks[pod.node] |= pod.gpus
     nodes = instance.cluster.nodes
-    return {
-        n: ServerSet(mask, blind.get(n, 0), nodes[n].healthy & ~known[n])
-        for n, mask in masks.items()
-    }
+    return {n: server_set(nodes[n], mask, blind.get(n, 0), known[n]) for n, mask in masks.items()}
 
 
 def known_masks(instance: Instance, decisions: Sequence[GangDecision]) -> list[int]:

@@ -32,6 +32,20 @@ class ServerSet:
         return self.known.bit_count() + self.blind
 
 
+def server_set(node: Node, known: int, blind: int, held: int) -> ServerSet:
+    """A gang's GPUs on a node. ``held``: mask of the GPUs known to be any pod's, the gang's included.
+
+    The blind ones are healthy and nobody's. Pods that stay may hold more than that: then sick ones,
+    then any; and no more than the node has.
+    """
+    installed = node.model.all_gpus if node.model else 0
+    blind = min(blind, node.gpus - known.bit_count())
+    for candidates in (node.healthy & ~held, installed & ~held):
+        if candidates.bit_count() >= blind:
+            return ServerSet(known, blind, candidates)
+    return ServerSet(known, blind, installed & ~known)
+
+
 def bits(mask: int) -> tuple[int, ...]:
     """Indices of the set bits, ascending."""
     return tuple(i for i in range(mask.bit_length()) if mask >> i & 1)

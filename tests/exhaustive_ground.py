@@ -16,7 +16,7 @@ from models.solution import PodPlacement
 class Ground:
     """``moving``: gang -> (role, index) of the pods it lacks and may get; ``standing``: what each holds.
 
-    Per node, ``known``: healthy GPUs known to be held; ``unknown``: how many are held or sick and
+    Per node, ``known``: GPUs known to be held; ``unknown``: how many are held or sick and
     not named; ``blind``: whether pods placed there get no GPU indices; ``free``: mask of the GPUs
     that may be given, on a blind node their number.
     """
@@ -34,7 +34,7 @@ class Ground:
         unknown = [node.unknown_unhealthy for node in self.nodes]
         for holds in self.standing:
             for n, (mask, count) in holds.items():
-                known[n] |= mask & self.nodes[n].healthy
+                known[n] |= mask
                 unknown[n] += count
         self.known, self.unknown = tuple(known), tuple(unknown)
         self.blind = tuple(

@@ -82,14 +82,12 @@ def _fabric(model: ServerModel) -> Fraction:
 class Prices:
     """B, ideal and share of the GPU sets of one gang in one instance.
 
-    ``known``: per node the healthy GPUs known to be held once the plan is carried out.
+    ``known``: per node the GPUs known to be held once the plan is carried out.
     """
 
     def __init__(self, instance: Instance, known: Sequence[int]) -> None:
         self.cluster = instance.cluster
-        self.candidates = tuple(
-            node.healthy & ~held for node, held in zip(self.cluster.nodes, known, strict=True)
-        )
+        self.known = tuple(known)
         self._spans: dict[frozenset[int], Fraction] = {}
         self._rates: dict[tuple[int, Hold], tuple[Fraction | None, Fraction]] = {}
 
@@ -115,12 +113,27 @@ class Prices:
             server = self.cluster.nodes[node]
             assert server.model is not None
             self._rates[node, hold] = worst_rates(
-                server.model, server.effective_nics, *hold, self.candidates[node]
+                server.model, server.effective_nics, *hold, self._candidates(node, hold)
             )
         return self._rates[node, hold]
 
+    def _candidates(self, node: int, hold: Hold) -> int:
+        """What the blind GPUs may be: nobody's and healthy; where too few are, nobody's; else any."""
+        server, (own, blind) = self.cluster.nodes[node], hold
+        assert server.model is not None
+        nobodys = server.model.all_gpus & ~self.known[node]
+        options = [nobodys & ~server.unhealthy, nobodys, server.model.all_gpus & ~own]
+        return next(mask for mask in options if mask.bit_count() >= blind)
+
+    def _credible(self, holds: Mapping[int, Hold]) -> dict[int, Hold]:
+        """No more GPUs a node than it has; without the nodes that have none."""
+        most = {n: self.cluster.nodes[n].gpus - own.bit_count() for n, (own, _) in holds.items()}
+        found = {n: (own, min(blind, most[n])) for n, (own, blind) in holds.items()}
+        return {n: hold for n, hold in found.items() if any(hold)}
+
     def bandwidth(self, holds: Mapping[int, Hold]) -> Fraction | None:
         """B of the GPUs held, exact; None below two GPUs."""
+        holds = self._credible(holds)
         counts = {n: known.bit_count() + blind for n, (known, blind) in holds.items()}
         if sum(counts.values()) < 2:
             return None
@@ -162,6 +175,7 @@ class Prices:
 
     def ideal(self, holds: Mapping[int, Hold]) -> Fraction:
         """The smallest ideal over the models of the servers that hold the GPUs."""
+        holds = self._credible(holds)
         gpus = sum(known.bit_count() + blind for known, blind in holds.values())
         models = {self.cluster.nodes[n].model for n in holds}
         return min(ideal_on(model, gpus) for model in models if model is not None)

@@ -171,7 +171,7 @@ def tier_values(instance: Instance, decisions: Sequence[GangDecision]) -> Tiers:
         own = holds_of(gang.roles, decision.pods)
         holds.append(own)
         for n, (mask, count) in own.items():
-            known[n] |= mask & nodes[n].healthy
+            known[n] |= mask
             blind[n] += count
     prices = Prices(instance, known)
     sums: Counter[str] = Counter()

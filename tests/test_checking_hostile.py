@@ -319,7 +319,6 @@ NOWHERE: list[tuple[tuple[Any, ...], object]] = [
     (("instance", "gangs", 0, "spec", "topology"), {"required": "row"}),
     (("instance", "gangs", 1, "status", "pods", 0, "node"), "h9"),
     (("instance", "gangs", 1, "status", "pods", 0, "gpus"), [5, 6, 7, 8]),
-    (("instance", "gangs", 5, "status", "pods", 0, "node"), "c1"),
 ]
 
 

@@ -42,6 +42,7 @@ FEATURES = (
     "unknown_unhealthy",
     "running",
     "unknown_gpus",  # running pods whose GPUs nobody knows
+    "overfull",  # running pods that hold more than their node has left
     "sick_holders",  # running pods on sick GPUs
     "incomplete",
     "held",  # gangs that may not be placed or completed

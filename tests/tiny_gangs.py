@@ -185,15 +185,25 @@ def _stand(
     fitting = [n for n, mask in enumerate(room) if mask.bit_count() >= role.gpus]
     if role.gpus:
         fitting = [n for n in fitting if cluster.nodes[n].model]
+    name = f"{gang.name}-{role.name}-{place[1]}"
+    if (crowded := _crowded(draws, name, role, cluster)) is not None:
+        return StandingPod(name, *place, uid=f"u-{name}", node=crowded, gpus=None)
     if not fitting:
         return None
     n = r.choice(fitting)
     own = sum(1 << i for i in r.sample([i for i in range(8) if room[n] >> i & 1], role.gpus))
     free[n] &= ~own
-    name = f"{gang.name}-{role.name}-{place[1]}"
     return StandingPod(
         name, *place, uid=f"u-{name}", node=n, gpus=None if hidden and role.gpus else own
     )
+
+
+def _crowded(draws: Draws, name: str, role: Role, cluster: Cluster) -> int | None:
+    """A node with so many GPUs, whoever holds them; seldom, and only for pods with GPUs."""
+    r = draws.random(f"overfull/{name}")
+    able = [n for n, node in enumerate(cluster.nodes) if node.gpus >= role.gpus]
+    chosen = r.choice(able)
+    return chosen if draws.on("overfull", r, 0.05) and role.gpus else None
 
 
 def _sickened(draws: Draws, i: int, node: Node, free: int) -> Node:

@@ -76,12 +76,13 @@ class Pricing:
 
     def speed(self, change: Change) -> Speed:
         """What the gang reaches after the plan."""
-        if change.gpus < 2 or not change.pods:
-            return Speed(None, None)
         parts = self._parts(change)
+        count = sum(part.count for part in parts)
+        if count < 2:
+            return Speed(None, None)
         return Speed(
             _unless_unknown(lambda: self._reached(parts)),
-            _unless_unknown(lambda: self._ideal(parts, change.gpus)),
+            _unless_unknown(lambda: self._ideal(parts, count)),
         )
 
     def _parts(self, change: Change) -> list[_Part]:
@@ -97,13 +98,15 @@ class Pricing:
             node = self.facts.nodes[position]
             own = known.get(position, 0)
             hidden = min(unknown.get(position, 0), node.gpus - own.bit_count())
-            parts.append(_Part(node, own, hidden, self._candidates(position, node, own, hidden)))
+            if own or hidden:
+                able = self._candidates(position, node, own, hidden)
+                parts.append(_Part(node, own, hidden, able))
         return parts
 
     def _candidates(self, position: int, node: Node, own: int, hidden: int) -> int:
         """GPUs that ``hidden`` unknown ones may be: healthy and not known to be held.
 
-        A pod that stays may hold a sick GPU, and bad input may hold GPUs twice: then more may be.
+        Pods that stay may hold sick GPUs, and more than the node has: then more may be.
         """
         taken = self.usage.nodes[position].known
         for wider in (node.healthy & ~taken, node.all_gpus & ~taken):

@@ -278,7 +278,11 @@ class GangReader:
         return number
 
     def placed(self, pod: Object, where: str, number: int, index: int, role: Role) -> Pod | None:
-        """The place of a pod that names a node; ``gpus`` null: it holds as many as its role asks for."""
+        """The place of a pod that names a node.
+
+        ``gpus`` null: it holds as many as its role asks for, be they more than the node has; a pod
+        that stands may, and one that is placed so breaks a rule.
+        """
         name = self.form.text(pod.get("node"), f"{where}.node")
         node = self.node_index.get(name)
         if node is None:
@@ -287,13 +291,6 @@ class GangReader:
             return None
         gpus = pod.get("gpus")
         if gpus is None:
-            if role.gpus > self.nodes[node].gpus:
-                self.form.fault(
-                    f"{where}.gpus",
-                    f"the node has {self.nodes[node].gpus} GPUs, the pod holds {role.gpus}",
-                    rule="reference",
-                )
-                return None
             return Pod(number, index, node, None if role.gpus else 0)
         mask = 0
         for gpu in gpu_indices(self.form, gpus, f"{where}.gpus", self.nodes[node].gpus):

@@ -13,7 +13,7 @@ from fractions import Fraction
 from models.gang import Gang, Role
 from models.instance import Instance
 from models.placement.slicing import Cut, cut_of
-from models.pricing import ServerSet
+from models.pricing import ServerSet, server_set
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,10 +210,11 @@ def _standing_sets(
             if pod.gpus is None:
                 blind[pod.node] = blind.get(pod.node, 0) + gpus
     nodes = instance.cluster.nodes
-    return tuple(
-        (n, ServerSet(mask, blind.get(n, 0), nodes[n].healthy & ~known[n]))
+    found = (
+        (n, server_set(nodes[n], mask, blind.get(n, 0), known[n]))
         for n, mask in sorted(masks.items())
     )
+    return tuple((n, chosen) for n, chosen in found if chosen.count)
 
 
 def identity(instance: Instance, demand: Demand) -> tuple[object, ...]:

@@ -1,6 +1,7 @@
 """Gang documents to Gangs: level names to indices, pods to nodes and bit masks.
 
-Promises: every level, node and GPU a gang names exists, or is reported; no GPU is held twice.
+Promises: every level, node and GPU a gang names exists, or is reported; no GPU is held twice. Read
+leniently, what running pods hold is believed only where it can be: nobody knows the rest.
 Called by the builder.
 """
 
@@ -15,6 +16,7 @@ from models.documents.cluster import NODE_LEVEL
 from models.documents.server import out_of_range
 from models.gang import Gang, Hold, Role, StandingPod, Toleration
 from models.quantities import requested, shown
+from planner.reading.believing import believable, settled
 from planner.reading.composing import Path
 from planner.reading.nodes import Merged
 from planner.reading.validating import Entry
@@ -31,7 +33,10 @@ def gang_complaints(entry: GangEntry) -> Iterator[Complaint]:
 
 @dataclass(slots=True)
 class GangReader:
-    """Turns gangs into dense form against one cluster, and watches what they share."""
+    """Turns gangs into dense form against one cluster, and watches what they share.
+
+    ``held``: (node, GPU) to its owner; ``unknown``: GPUs a node that pods hold unnamed.
+    """
 
     merged: Merged
     levels: dict[str, int] = field(init=False)
@@ -42,6 +47,7 @@ class GangReader:
     prefixes: dict[tuple[str, str], str] = field(default_factory=dict)
     held: dict[tuple[int, int], str] = field(default_factory=dict)
     unknown: dict[int, int] = field(default_factory=dict)
+    lenient: bool = False
 
     def __post_init__(self) -> None:
         cluster = self.merged.cluster
@@ -49,9 +55,16 @@ class GangReader:
         self.levels[NODE_LEVEL] = cluster.node_level
         self.positions = {node.name: i for i, node in enumerate(cluster.nodes)}
 
-    def read(self, entries: Sequence[GangEntry]) -> tuple[Gang, ...]:
-        """Every gang, by (namespace, name)."""
+    def read(self, entries: Sequence[GangEntry], *, lenient: bool = False) -> tuple[Gang, ...]:
+        """Every gang of these entries, by (namespace, name).
+
+        ``lenient``: what runs is taken as it is, for it was observed and not written. Pods may hold
+        more GPUs than their node has, or one GPU two of them; which GPUs those are, nobody knows.
+        """
+        self.lenient = lenient
         gangs = [gang for entry in entries if (gang := self._gang(entry)) is not None]
+        if lenient:
+            gangs = settled(gangs, self.held, self.unknown)
         return tuple(sorted(gangs, key=lambda gang: gang.key))
 
     def _gang(self, entry: GangEntry) -> Gang | None:
@@ -64,7 +77,8 @@ class GangReader:
             return None
         self.gangs[key] = entry
         entry.complain(gang_complaints(entry))
-        self._planned_names(entry)
+        if not self.lenient:  # a live pod has its name, and pods to come are not ours to make
+            self._planned_names(entry)
         self._check_levels(entry)
         roles = {role.name: i for i, role in enumerate(document.spec.roles)}
         pods = tuple(
@@ -135,6 +149,8 @@ class GangReader:
     ) -> int | None:
         """Mask of the GPUs a running pod holds; None where nobody knows which."""
         node = self.merged.cluster.nodes[position]
+        if self.lenient:
+            return believable(pod, role, node)
         if role.gpus > node.gpus and node.model is not None:
             what = f"role {shown(role.name)} asks for {role.gpus} GPUs, but node {shown(node.name)}"
             hint = f"the pod cannot run there as written: {node.model.name} has {node.gpus}"

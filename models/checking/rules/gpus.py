@@ -1,4 +1,4 @@
-"""GPUs: each belongs to at most one pod; sick ones are never given; what nobody knows is not named.
+"""GPUs: none is given that another pod has; sick ones are never given; what nobody knows is not named.
 
 On a node after the plan, with healthy GPUs H, GPUs K of pods whose GPUs are known, and k GPUs held or sick
 nobody knows which:  given without indices <= |H| - |K and H| - k;  k > 0 => pods placed there carry null;
@@ -27,12 +27,16 @@ def check(facts: Facts, changes: Sequence[Change], usage: Usage) -> Iterator[Vio
 
 
 def _shared(node: Node, use: NodeUse, changes: Sequence[Change]) -> Iterator[Violation]:
+    """Pods that stay may have shared a GPU before the plan: only what it gives is at fault."""
+    given = 0
+    for _, pod, placed in use.tenants:
+        given |= (pod.gpus or 0) if placed else 0
     for position, pod, _ in use.tenants:
-        if pod.gpus and pod.gpus & use.shared:
+        if pod.gpus and (contested := pod.gpus & use.shared & given):
             yield Violation(
                 "gpu-shared",
                 changes[position].label,
-                f"node {printable(node.name)}: GPUs {_indices(pod.gpus & use.shared)} belong to several pods",
+                f"node {printable(node.name)}: GPUs {_indices(contested)} belong to several pods",
             )
 
 
