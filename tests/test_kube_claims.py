@@ -298,14 +298,24 @@ def test_a_waiting_pod_with_an_allocation_of_its_own_has_its_room_there() -> Non
     assert (found.node, found.bound, found.ours, found.indices) == ("n1", False, False, (2, 5))
 
 
-def test_a_waiting_pod_that_shares_a_running_pods_claim_is_not_planned() -> None:
-    claim = _claim("x", _request(2), held=("gpu-5", "gpu-2"), users=("a", "b"))
-    pods, _ = read(
+@pytest.mark.parametrize("users", [("a",), ("a", "b")])
+def test_a_waiting_pod_that_shares_a_running_pods_claim_is_not_planned(
+    users: tuple[str, ...],
+) -> None:
+    claim = _claim("x", _request(2), held=("gpu-5", "gpu-2"), users=users)
+    pods, lines = read(
         _bare("n1"), _slice("n1"), _user("a", "x", on="n1"), _user("b", "x", gated=True), claim
     )
-    assert pods["a"].indices == (2, 5)
+    assert (pods["a"].gpus, pods["a"].indices) == (2, (2, 5))
     assert pods["b"].ours
     assert pods["b"].unsupported == ("a resource claim that is allocated already",)
+    assert lines == []
+
+
+def test_a_claim_reserved_for_another_pod_of_the_name_is_no_plan_for_this_one() -> None:
+    claim = _claim("x", _request(2), held=("gpu-5", "gpu-2"))
+    claim["status"]["reservedFor"][0]["uid"] = "uid-of-the-pod-before"
+    assert one(_bare("n1"), _slice("n1"), _user("a", "x", gated=True), claim).node is None
 
 
 # the fabric between nodes

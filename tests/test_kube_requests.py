@@ -105,14 +105,11 @@ def test_a_resize_in_place_counts_the_larger_of_wish_and_fact() -> None:
 
 
 def test_a_resize_that_can_never_happen_is_not_counted() -> None:
-    status = {
-        "conditions": [{"type": "PodResizePending", "status": "True", "reason": "Infeasible"}],
-        "containerStatuses": [{"name": "c", "allocatedResources": {"cpu": "2"}}],
-    }
-    assert _asks(_container(cpu="900", memory="1Gi"), status=status) == {
-        "cpu": 2000,
-        "memory": 2**30,
-    }
+    held = {"containerStatuses": [{"name": "c", "allocatedResources": {"cpu": "2"}}]}
+    condition = {"type": "PodResizePending", "status": "True", "reason": "Infeasible"}
+    for status in ({"conditions": [condition]}, {"resize": "Infeasible"}):
+        found = _asks(_container(cpu="900", memory="1Gi"), status=held | status)
+        assert found == {"cpu": 2000, "memory": 2**30}
 
 
 def test_resizes_of_restartable_init_containers_count_and_of_others_do_not() -> None:

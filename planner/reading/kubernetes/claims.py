@@ -101,7 +101,7 @@ class Claims:
             self._entry(pod, entry, result)
         extended = text(status, "extendedResourceClaimStatus", "resourceClaimName")
         if extended and (claim := self._named(pod.namespace, extended)):
-            self._claim(claim, result, asked=False)
+            self._claim(pod, claim, result, asked=False)
         return result
 
     def _entry(self, pod: KubeObject, entry: Tree, result: Claimed) -> None:
@@ -110,7 +110,7 @@ class Claims:
             result.fabric = True
         claim = self._resolved(pod, entry)
         if claim is not None:
-            self._claim(claim, result, asked=True)
+            self._claim(pod, claim, result, asked=True)
             return
         if template is not None:
             made = self._input.named(GROUP, "ResourceClaimTemplate", pod.namespace, template)
@@ -136,7 +136,7 @@ class Claims:
     def _named(self, namespace: str, name: str) -> KubeObject | None:
         return self._input.named(GROUP, "ResourceClaim", namespace, name)
 
-    def _claim(self, claim: KubeObject, result: Claimed, *, asked: bool) -> None:
+    def _claim(self, pod: KubeObject, claim: KubeObject, result: Claimed, *, asked: bool) -> None:
         """Count what is allocated; where nothing is, what is asked."""
         results = at(claim.tree, "status", "allocation", "devices", "results")
         if not isinstance(results, list):
@@ -144,7 +144,7 @@ class Claims:
                 self._asked(mapping(claim.tree, "spec"), result)
             return
         users = objects(claim.tree, "status", "reservedFor")
-        others = len(users) > 1 or any(user.get("resource") != "pods" for user in users)
+        others = len(users) > 1 or not all(_is(user, pod) for user in users)
         gpus = False
         for entry in objects(claim.tree, "status", "allocation", "devices", "results"):
             gpus |= self._allocated(claim, entry, result, shared=others)
@@ -226,6 +226,14 @@ class Claims:
                 result.resource = result.resource or self.classes.resource(name)
                 return _count(request, result)
         return 0
+
+
+def _is(user: Tree, pod: KubeObject) -> bool:
+    """Whether an entry of ``reservedFor`` is this pod: by uid where both have one, else by name."""
+    uid = text(user, "uid")
+    if uid is not None and pod.uid is not None:
+        return uid == pod.uid
+    return user.get("resource") == "pods" and user.get("name") == pod.name
 
 
 def _count(request: Tree, result: Claimed) -> int:

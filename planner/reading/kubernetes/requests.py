@@ -130,6 +130,8 @@ def _resized(status: Tree, which: str) -> dict[str, Tree]:
 
 def _infeasible(status: Tree) -> bool:
     """Whether a resize was asked that the node can never grant: then it is not counted."""
+    if status.get("resize") == "Infeasible":  # how it was said before conditions were
+        return True
     return any(
         condition.get("type") == "PodResizePending" and condition.get("reason") == "Infeasible"
         for condition in objects(status, "conditions")
