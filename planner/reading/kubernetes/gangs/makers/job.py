@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from planner.reading.kubernetes.forms import KubePod, Objects
+from planner.reading.kubernetes.gangs.counting import counted
 from planner.reading.kubernetes.gangs.forms import Maker, MakerDialect, MakerKey, RolePlan, Seat
 from planner.reading.kubernetes.looking import Tree, mapping, number, whole
 
@@ -16,11 +17,11 @@ INDEX = "batch.kubernetes.io/job-completion-index"
 _NAMES = ("batch.kubernetes.io/job-name", "job-name")
 
 
-def pods_at_once(spec: Tree) -> int:
-    """Pods of a Job that run together; 1 where nothing is said."""
-    parallelism, completions = whole(spec, "parallelism"), whole(spec, "completions")
-    wanted = 1 if parallelism is None else max(parallelism, 0)
-    return wanted if completions is None else min(wanted, max(completions, 0))
+def pods_at_once(spec: Tree) -> int | None:
+    """Pods of a Job that run together; 1 where nothing is said, None where nonsense is."""
+    wanted = counted(spec, "parallelism", absent=1)
+    completions = counted(spec, "completions", absent=None)
+    return wanted if wanted is None or completions is None else min(wanted, completions)
 
 
 def completion_index(pod: KubePod) -> int | None:
@@ -43,11 +44,11 @@ def describe(key: MakerKey, pods: Sequence[KubePod], found: Objects) -> Maker:
     if made is None:
         return Maker(key, "Job", key.name, None, (RolePlan(ROLE, None),))
     size = pods_at_once(mapping(made.tree, "spec"))
-    completions = whole(made.tree, "spec", "completions")
-    over_time = completions is not None and completions > size
-    if over_time:
+    completions = counted(made.tree, "spec", "completions", absent=None)
+    over_time = completions is not None and size is not None and completions > size
+    if completions is not None and size is not None and completions > size:
         # Towards the end fewer pods run at once: those that succeeded are not made again.
-        left = (completions or 0) - (whole(made.tree, "status", "succeeded") or 0)
+        left = completions - (whole(made.tree, "status", "succeeded") or 0)
         standing = sum(pod.finished is None for pod in pods)
         size = max(min(size, left), standing)
     plan = RolePlan(ROLE, size, queue_like=over_time)

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from planner.reading.kubernetes.forms import KubeObject, KubePod, LevelAsk, Objects, SliceAsk
+from planner.reading.kubernetes.gangs.counting import counted, times
 from planner.reading.kubernetes.gangs.forms import Maker, MakerDialect, MakerKey, RolePlan, Seat
 from planner.reading.kubernetes.gangs.makers.job import completion_index, pods_at_once
-from planner.reading.kubernetes.looking import Tree, mapping, number, objects, text, whole
+from planner.reading.kubernetes.looking import Tree, mapping, number, objects, text
 
 GROUP = "jobset.x-k8s.io"
 TRAINER = "trainer.kubeflow.org"
@@ -44,11 +45,12 @@ def describe(key: MakerKey, pods: Sequence[KubePod], found: Objects) -> Maker:
         name, kind = made.owner.name, "TrainJob"
     else:
         name, kind = key.name, "JobSet" if train is None else "TrainJob"
-    plans = _from_object(made) if made is not None else ()
-    known = {plan.name for plan in plans}
-    # The labels of pods fill in what no object says.
-    plans += tuple(plan for plan in _from_labels(pods, found) if plan.name not in known)
-    return Maker(key, kind, name, train if train is not None else made, plans)
+    plans = {plan.name: plan for plan in _from_object(made)} if made is not None else {}
+    for plan in _from_labels(pods, found):
+        # The labels of pods fill in what no object says.
+        if plan.name not in plans or plans[plan.name].size is None:
+            plans[plan.name] = plan
+    return Maker(key, kind, name, train if train is not None else made, tuple(plans.values()))
 
 
 def _from_object(made: KubeObject) -> tuple[RolePlan, ...]:
@@ -58,24 +60,23 @@ def _from_object(made: KubeObject) -> tuple[RolePlan, ...]:
         name = text(replicated, "name")
         if name is None:
             continue
-        replicas = whole(replicated, "replicas")
-        job = mapping(replicated, "template", "spec")
-        each = pods_at_once(job)
-        jobs = 1 if replicas is None else max(replicas, 0)
+        jobs = counted(replicated, "replicas", absent=1)
+        each = pods_at_once(mapping(replicated, "template", "spec"))
         label = text(replicated, "template", "metadata", "annotations", EXCLUSIVE) or everywhere
         plans.setdefault(name, _plan(name, jobs, each, label))
     return tuple(plans.values())
 
 
-def _plan(name: str, jobs: int, each: int, exclusive: str | None) -> RolePlan:
+def _plan(name: str, jobs: int | None, each: int | None, exclusive: str | None) -> RolePlan:
     """A role of so many Jobs; each Job has a domain of the exclusive label."""
     level = LevelAsk(label=exclusive) if exclusive else None
+    stride = max(each or 1, 1)
     return RolePlan(
         name,
-        jobs * each,
-        stride=max(each, 1),
+        times(jobs, each),
+        stride=stride,
         required=level if jobs == 1 else None,
-        slices=(SliceAsk(each, level),) if level is not None and jobs > 1 and each > 1 else (),
+        slices=(SliceAsk(stride, level),) if level is not None and jobs != 1 and stride > 1 else (),
     )
 
 

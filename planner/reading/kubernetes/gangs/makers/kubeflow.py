@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from planner.reading.kubernetes.forms import KubeObject, KubePod, Objects
+from planner.reading.kubernetes.gangs.counting import counted
 from planner.reading.kubernetes.gangs.forms import Maker, MakerDialect, MakerKey, RolePlan, Seat
-from planner.reading.kubernetes.looking import flag, mapping, number, whole
+from planner.reading.kubernetes.looking import flag, mapping, number
 
 GROUP = "kubeflow.org"
 _KEY = "training.kubeflow.org/"
@@ -86,9 +87,8 @@ def _from_object(made: KubeObject) -> list[RolePlan]:
         if not field.endswith("ReplicaSpecs") or not isinstance(types, dict):
             continue
         for kind, replica in types.items():
-            size = whole(replica, "replicas")
             role = kind.lower()
-            plans.setdefault(role, RolePlan(role, 1 if size is None else max(size, 0)))
+            plans.setdefault(role, RolePlan(role, counted(replica, "replicas", absent=1)))
     return list(plans.values())
 
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from planner.reading.kubernetes.forms import KubeObject, KubePod, LevelAsk, Objects
+from planner.reading.kubernetes.gangs.counting import counted
 from planner.reading.kubernetes.gangs.forms import Maker, MakerDialect, MakerKey, RolePlan, Seat
-from planner.reading.kubernetes.looking import number, whole
+from planner.reading.kubernetes.looking import number
 
 GROUP = "leaderworkerset.x-k8s.io"
 _KEY = "leaderworkerset.sigs.k8s.io/"
@@ -46,9 +47,7 @@ def describe(key: MakerKey, pods: Sequence[KubePod], found: Objects) -> Maker:
     made = found.named(GROUP, "LeaderWorkerSet", key.namespace, key.name)
     leaders = found.named("apps", "StatefulSet", key.namespace, key.name)
     of = made if made is not None else leaders
-    replicas = whole(of.tree, "spec", "replicas") if of is not None else None
-    if of is not None and replicas is None:
-        replicas = 1
+    replicas = counted(of.tree, "spec", "replicas", absent=1) if of is not None else None
     # A group beside a set of one group is a rolling update's surge: it keeps its number.
     name = key.name if replicas == 1 and key.part == "0" else f"{key.name}-{key.part}"
     size = _size(made, pods)
@@ -66,8 +65,9 @@ def describe(key: MakerKey, pods: Sequence[KubePod], found: Objects) -> Maker:
 
 def _size(made: KubeObject | None, pods: Sequence[KubePod]) -> int | None:
     if made is not None:
-        size = whole(made.tree, "spec", "leaderWorkerTemplate", "size")
-        return 1 if size is None else size
+        size = counted(made.tree, "spec", "leaderWorkerTemplate", "size", absent=1)
+        if size is not None:
+            return size
     return max((number(pod.annotations.get(SIZE)) or 0 for pod in pods), default=0) or None
 
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from planner.reading.kubernetes.forms import KubeObject, KubePod, Objects
+from planner.reading.kubernetes.gangs.counting import counted, times
 from planner.reading.kubernetes.gangs.forms import Maker, MakerDialect, MakerKey, RolePlan, Seat
-from planner.reading.kubernetes.looking import number, objects, text, whole
+from planner.reading.kubernetes.looking import number, objects, text
 
 GROUP = "ray.io"
 KIND = "RayCluster"
@@ -43,13 +44,13 @@ def _from_object(made: KubeObject) -> dict[str, RolePlan]:
     plans: dict[str, RolePlan] = {}
     for group in objects(made.tree, "spec", "workerGroupSpecs"):
         name = text(group, "groupName") or "worker"
-        replicas, hosts = whole(group, "replicas"), whole(group, "numOfHosts")
-        each = 1 if hosts is None else max(hosts, 1)
-        if replicas is None:
-            replicas = whole(group, "minReplicas")
+        least = counted(group, "minReplicas", absent=0)
+        replicas = counted(group, "replicas", absent=least)
+        hosts = counted(group, "numOfHosts", absent=1)
         if name != HEAD:
-            wanted = 0 if replicas is None else max(replicas, 0)
-            plans.setdefault(name, RolePlan(name, wanted * each, stride=each))
+            plans.setdefault(
+                name, RolePlan(name, times(replicas, hosts), stride=max(hosts or 1, 1))
+            )
     return plans
 
 

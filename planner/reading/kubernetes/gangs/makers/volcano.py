@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from planner.reading.kubernetes.forms import KubePod, Objects, SliceAsk
 from planner.reading.kubernetes.gangs import tiers
+from planner.reading.kubernetes.gangs.counting import counted
 from planner.reading.kubernetes.gangs.forms import Maker, MakerDialect, MakerKey, RolePlan, Seat
 from planner.reading.kubernetes.looking import Tree, mapping, number, objects, text, whole
 
@@ -37,10 +38,8 @@ def describe(key: MakerKey, pods: Sequence[KubePod], found: Objects) -> Maker:
     plans: dict[str, RolePlan] = {}
     for number_, task in enumerate(objects(made.tree, "spec", "tasks")):
         name = text(task, "name") or f"default{number_}"
-        size = whole(task, "replicas")
-        plans.setdefault(
-            name, RolePlan(name, 1 if size is None else max(size, 0), slices=_parts(task))
-        )
+        size = counted(task, "replicas", absent=1)
+        plans.setdefault(name, RolePlan(name, size, slices=_parts(task)))
     required, preferred, _ = tiers.asked(made.tree, "spec", "networkTopology")
     return Maker(
         key,

@@ -1,0 +1,241 @@
+"""Kueue's and KAI's annotations: what roles and gangs ask of the topology."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from kube import pod
+from kube_gangs import owned, read, thing
+
+from planner.reading.kubernetes.forms import KubeGang, LevelAsk, SliceAsk
+from planner.reading.remarks import Remarks
+
+KUEUE = "kueue.x-k8s.io/podset-"
+HOST, RACK, BLOCK = (LevelAsk(label=f"example.com/{name}") for name in ("host", "rack", "block"))
+
+
+def asking(**by_role: dict[str, str]) -> tuple[KubeGang, Remarks]:
+    """A JobSet of roles of four pods, with these annotations on the pods of each."""
+    replicated = [
+        {"name": role, "replicas": 2, "template": {"spec": {"parallelism": 2, "completions": 2}}}
+        for role in by_role
+    ]
+    made = thing("JobSet", "jobset.x-k8s.io/v1alpha2", "js", {"replicatedJobs": replicated})
+    pods = [
+        pod(
+            f"js-{role}-{job}-{index}",
+            gpus=1,
+            gated=True,
+            labels={
+                "jobset.sigs.k8s.io/jobset-name": "js",
+                "jobset.sigs.k8s.io/replicatedjob-name": role,
+                "jobset.sigs.k8s.io/job-index": str(job),
+                "batch.kubernetes.io/job-completion-index": str(index),
+            },
+            annotations=notes,
+        )
+        for role, notes in by_role.items()
+        for job in range(2)
+        for index in range(2)
+    ]
+    gangs, remarks = read(made, *pods)
+    return gangs["js"], remarks
+
+
+def test_a_level_of_one_role_is_that_roles() -> None:
+    gang, _ = asking(ps={}, worker={f"{KUEUE}required-topology": "example.com/rack"})
+    assert gang.required is None
+    assert [role.required for role in gang.roles] == [None, RACK]
+
+
+def test_different_levels_stay_with_their_roles() -> None:
+    gang, remarks = asking(
+        ps={f"{KUEUE}required-topology": "example.com/block"},
+        worker={f"{KUEUE}preferred-topology": "example.com/rack"},
+    )
+    assert (gang.required, gang.preferred) == (None, None)
+    assert [(role.required, role.preferred) for role in gang.roles] == [(BLOCK, None), (None, RACK)]
+    assert (gang.problems, remarks.lines()) == ((), [])
+
+
+def test_a_level_that_all_roles_name_is_the_gangs() -> None:
+    notes = {f"{KUEUE}required-topology": "example.com/rack", f"{KUEUE}group-name": "all"}
+    gang, _ = asking(ps=notes, worker=notes)
+    assert gang.required == RACK
+    assert [role.required for role in gang.roles] == [None, None]
+
+
+def test_a_pod_set_group_of_some_roles_cannot_be_promised() -> None:
+    notes = {f"{KUEUE}required-topology": "example.com/rack", f"{KUEUE}group-name": "two"}
+    gang, _ = asking(a=notes, b=notes, c={})
+    assert gang.problems == ("pod set group two: roles a, b in one domain",)
+
+
+def test_unconstrained_asks_for_nothing() -> None:
+    gang, remarks = asking(worker={f"{KUEUE}unconstrained-topology": "true"})
+    assert (gang.required, gang.preferred, gang.problems) == (None, None, ())
+    assert remarks.lines() == []
+
+
+@pytest.mark.parametrize(
+    ("notes", "word"),
+    [
+        ({"required-topology": "example.com/rack", "unconstrained-topology": "true"}, "none"),
+        ({"required-topology": "example.com/rack", "preferred-topology": "x/y"}, "preferred"),
+    ],
+)
+def test_what_kueue_refuses_is_remarked_and_the_stricter_counts(
+    notes: dict[str, str], word: str
+) -> None:
+    gang, remarks = asking(worker={f"{KUEUE}{key}": value for key, value in notes.items()})
+    assert gang.required == RACK
+    assert len(remarks.lines()) == 1
+    assert word in remarks.lines()[0]
+
+
+def test_slices_are_of_the_role() -> None:
+    gang, _ = asking(
+        worker={
+            f"{KUEUE}required-topology": "example.com/block",
+            f"{KUEUE}slice-required-topology": "example.com/rack",
+            f"{KUEUE}slice-size": "4",
+        }
+    )
+    assert gang.required == BLOCK
+    assert gang.roles[0].slices == (SliceAsk(4, RACK),)
+
+
+def test_slices_without_a_size_are_the_jobs_of_a_jobset() -> None:
+    gang, remarks = asking(worker={f"{KUEUE}slice-required-topology": "example.com/rack"})
+    assert gang.roles[0].slices == (SliceAsk(2, RACK),)
+    assert remarks.lines() == []
+
+
+def layers(*entries: tuple[str, Any]) -> str:
+    return json.dumps([{"topology": f"example.com/{name}", "size": size} for name, size in entries])
+
+
+def test_slices_in_slices_are_kept_from_the_widest() -> None:
+    written = layers(("block", 4), ("rack", 2), ("host", 1))
+    gang, remarks = asking(worker={f"{KUEUE}slice-required-topology-constraints": written})
+    assert gang.roles[0].slices == (SliceAsk(4, BLOCK), SliceAsk(2, RACK), SliceAsk(1, HOST))
+    assert (gang.problems, remarks.lines()) == ((), [])
+
+
+@pytest.mark.parametrize(
+    "notes",
+    [
+        # 3 does not divide the 8 pods of the role.
+        {"slice-required-topology": "example.com/rack", "slice-size": "3"},
+        {"slice-required-topology": "example.com/rack", "slice-size": "many"},
+        {"slice-required-topology": "example.com/rack", "slice-size": "0"},
+        {"slice-size": "2"},
+        {"slice-required-topology-constraints": layers(("block", 4), ("rack", 3))},
+        {"slice-required-topology-constraints": layers(*[("rack", 1)] * 4)},
+        {"slice-required-topology-constraints": layers(("rack", "two"))},
+        {"slice-required-topology-constraints": "[" * 5000},
+        {"slice-required-topology-constraints": "{}"},
+        {"slice-required-topology-constraints": "[1]"},
+    ],
+)
+def test_slices_that_cannot_be_are_a_problem_and_a_remark(notes: dict[str, str]) -> None:
+    gang, remarks = asking(worker={f"{KUEUE}{key}": value for key, value in notes.items()})
+    assert gang.roles[0].slices == ()
+    assert len(gang.problems) == len(remarks.lines()) == 1
+
+
+def test_a_level_of_the_group_object_stays_beside_that_of_the_annotation() -> None:
+    constraints = {"topology": [{"key": "example.com/block"}]}
+    policy = {"gang": {"minCount": 2}}
+    group = thing(
+        "PodGroup",
+        "scheduling.k8s.io/v1beta1",
+        "g",
+        {"schedulingPolicy": policy, "schedulingConstraints": constraints},
+    )
+    notes = {f"{KUEUE}required-topology": "example.com/rack"}
+    pods = [
+        pod(
+            f"p-{number}",
+            gpus=1,
+            gated=True,
+            annotations=notes,
+            schedulingGroup={"podGroupName": "g"},
+        )
+        for number in range(2)
+    ]
+    gangs, _ = read(group, *pods)
+    assert (gangs["g"].required, gangs["g"].roles[0].required) == (BLOCK, RACK)
+
+
+def test_a_pod_that_lost_its_annotations_does_not_free_the_others() -> None:
+    notes = {f"{KUEUE}required-topology": "example.com/rack"}
+    job = thing("Job", "batch/v1", "j", {"parallelism": 3})
+    pods = [
+        pod(
+            f"j-{number}",
+            gpus=1,
+            gated=True,
+            labels={"batch.kubernetes.io/job-name": "j"},
+            annotations=notes if number else {},
+        )
+        for number in range(3)
+    ]
+    gangs, _ = read(job, *pods)
+    assert gangs["j"].required == RACK
+
+
+def test_workers_that_count_from_one_have_their_slices_from_zero() -> None:
+    notes = {
+        f"{KUEUE}slice-required-topology": "example.com/rack",
+        f"{KUEUE}slice-size": "2",
+    }
+    spec = {"replicas": 1, "leaderWorkerTemplate": {"size": 5}}
+    made = thing("LeaderWorkerSet", "leaderworkerset.x-k8s.io/v1", "lws", spec)
+    pods = [
+        pod(
+            f"lws-0-{worker}",
+            gpus=1,
+            gated=True,
+            labels={
+                "leaderworkerset.sigs.k8s.io/name": "lws",
+                "leaderworkerset.sigs.k8s.io/group-index": "0",
+                "leaderworkerset.sigs.k8s.io/worker-index": str(worker),
+            },
+            annotations=notes if worker else {},
+        )
+        for worker in range(5)
+    ]
+    gangs, _ = read(made, *pods)
+    workers = gangs["lws"].roles[1]
+    # Workers 1 and 2 are one slice for Kueue, 3 and 4 the other.
+    assert [(index // 2, pod.name) for index, pod in workers.members] == [
+        (0, "lws-0-1"),
+        (0, "lws-0-2"),
+        (1, "lws-0-3"),
+        (1, "lws-0-4"),
+    ]
+    assert (workers.first_index, workers.slices) == (0, (SliceAsk(2, RACK),))
+
+
+def test_kais_annotations_on_a_controller_name_levels_and_segments() -> None:
+    topology = {
+        "apiVersion": "kai.scheduler/v1alpha1",
+        "kind": "Topology",
+        "metadata": {"name": "dc"},
+        "spec": {"levels": [{"nodeLabel": "example.com/rack", "alias": "rack"}]},
+    }
+    notes = {
+        "kai.scheduler/topology": "dc",
+        "kai.scheduler/topology-required-placement": "example.com/block",
+        "kai.scheduler/topology-preferred-placement": "rack",
+        "kai.scheduler/segment-size": "2",
+        "kai.scheduler/segment-topology-required-placement": "rack",
+    }
+    job = thing("Job", "batch/v1", "j", {"parallelism": 4}, annotations=notes)
+    pods = [owned(pod(f"j-{n}", gpus=1, gated=True), "Job", "batch/v1", "j") for n in range(4)]
+    gangs, _ = read(topology, job, *pods)
+    assert (gangs["j"].required, gangs["j"].preferred) == (BLOCK, RACK)
+    assert gangs["j"].roles[0].slices == (SliceAsk(2, RACK),)
