@@ -7,6 +7,7 @@ Called by ``planner.planning``, which hands in the time and saves the result.
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 from models.canonical import digest, instance_document
@@ -19,10 +20,16 @@ from models.solution import GangDecision, PodPlacement, Solution, TierResult
 API_VERSION = "gangplan.dev/v1alpha1"
 
 
-def compose(
-    instance: Instance, solution: Solution, *, name: str, created_at: str, generator: str
+def compose(  # what is planned, and what the document says of itself
+    instance: Instance,
+    solution: Solution,
+    *,
+    name: str,
+    created_at: str,
+    generator: str,
+    remarks: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """The plan document of a solution. ``created_at``: RFC 3339 UTC."""
+    """The plan document of a solution. ``created_at``: RFC 3339 UTC. ``remarks``: of the reading."""
     evaluation = Evaluation(instance, solution.decisions)
     document = instance_document(instance)
     spec = {
@@ -48,6 +55,7 @@ def compose(
                 "stoppedBy": solution.stopped_by,
             },
             "notes": list(solution.notes),
+            **({"remarks": list(remarks)} if remarks else {}),
             "digests": {"instance": digest(document), "spec": digest(spec)},
         },
     }

@@ -6,6 +6,7 @@ The clock and signals enter here, as arguments of what is called. Called by ``pl
 
 from __future__ import annotations
 
+import shlex
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -89,13 +90,16 @@ def plan(
     """
     from models.checking import check
     from models.plan import compose, dumps
-    from planner.reading import read
+    from planner.reading import load
+    from planner.showing.remarks import tell
 
     phases = Phases(clock)
     if wish.out is not None:
         _check_out(wish.out, wish.paths)
     with phases.phase("read"):
-        instance = _limited(read(wish.paths, policy=wish.policy, stdin=stdin), wish)
+        built = load(wish.paths, policy=wish.policy, stdin=stdin)
+        instance = _limited(built.instance, wish)
+    tell(console, built, all_with=f"{console.program} validate {shlex.join(wish.paths)}")
     required = _resolve(wish.require, instance)
     console.event("read", nodes=len(instance.cluster.nodes), gangs=len(instance.gangs))
 
@@ -109,6 +113,7 @@ def plan(
             name=name,
             created_at=created_at,
             generator=f"gangplan {__version__}",
+            remarks=built.remarks,
         )
         console.event(
             "solve_done", outcome=document["status"]["outcome"], stopped_by=solution.stopped_by

@@ -13,13 +13,13 @@ from typing import BinaryIO
 from models.instance import Instance
 from models.quantities import shown
 from planner.errors import Fault, InputError
-from planner.reading.builder import build
+from planner.reading.builder import Built, build
 from planner.reading.dialects import Documents
 from planner.reading.findings import Findings
 from planner.reading.hardware import nothing, shipped
 from planner.reading.sources import Source, read_sources
 
-__all__ = ["instance_from_document", "read"]
+__all__ = ["Built", "instance_from_document", "load", "read"]
 
 _ALONE = "put a Policy alone there"
 
@@ -27,7 +27,14 @@ _ALONE = "put a Policy alone there"
 def read(
     paths: Sequence[str], *, policy: str | None = None, stdin: BinaryIO | None = None
 ) -> Instance:
-    """The Instance of everything the paths name (files, folders, ``-``).
+    """The Instance of everything the paths name: ``load`` without what it remarks."""
+    return load(paths, policy=policy, stdin=stdin).instance
+
+
+def load(
+    paths: Sequence[str], *, policy: str | None = None, stdin: BinaryIO | None = None
+) -> Built:
+    """The Instance of everything the paths name (files, folders, ``-``), with remarks.
 
     ``policy``: a file whose Policy replaces any in the paths. Raises InputError, MissingPathError.
     """
@@ -72,4 +79,4 @@ def instance_from_document(document: object) -> Instance:
         raise InputError(Fault("the plan's instance is nested too deep")) from None
     documents = Documents(Findings())
     documents.read(Source("<plan>", text, "json"))
-    return build(documents, nothing)
+    return build(documents, nothing, lenient=True).instance

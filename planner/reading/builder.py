@@ -6,9 +6,9 @@ fault anywhere nothing is built. Called by ``planner.reading``.
 
 from __future__ import annotations
 
-from models.cluster import Node
+from dataclasses import dataclass
+
 from models.documents import PolicyDocument
-from models.gang import Gang
 from models.instance import Instance
 from models.policy import Objective, Policy, SolveLimits
 from models.quantities import shown
@@ -19,32 +19,65 @@ from planner.reading.hardware import Find, Hardware
 from planner.reading.mixing import default_mix
 from planner.reading.nodes import merge
 from planner.reading.rates import check_rates
+from planner.reading.real import NODES_TOO, real_cluster
+from planner.reading.slurm import under
 from planner.reading.validating import Entry
 
 
-def build(documents: Documents, find: Find) -> Instance:
-    """The Instance of all documents. Raises InputError with everything that is wrong."""
+@dataclass(frozen=True, slots=True)
+class Built:
+    """The Instance, and what people should know of how it was read.
+
+    ``found``: where the levels come from, in a sentence; ``levels_policy``: a Policy document (YAML)
+    that fixes them; both None where the input states its levels itself.
+    """
+
+    instance: Instance
+    remarks: tuple[str, ...] = ()
+    found: str | None = None
+    levels_policy: str | None = None
+
+
+def build(documents: Documents, find: Find, *, lenient: bool = False) -> Built:
+    """The Instance of all documents. Raises InputError with everything that is wrong.
+
+    ``lenient``: standing pods may hold more than their nodes have, as they may in a real cluster.
+    """
     findings = documents.findings
+    documents.settle()
     policy = _only_policy(documents.policies)
-    if not documents.clusters:
-        if "Cluster" not in documents.unusable:
-            what = "no Cluster in the input"
-            findings.fault(Fault(what, "add a document of kind Cluster"))
+    document = policy.document if policy is not None else None
+    cluster = real_cluster(documents, _policy(document, ()), find)
+    if not cluster.clusters:
+        pods_alone = documents.gatherer.objects.of("Pod")  # reported already
+        if "Cluster" not in documents.unusable and not pods_alone:
+            findings.fault(_no_cluster(documents))
         _gangs_alone(documents)
         findings.raise_all()
-    hardware = Hardware(find)
-    merged = merge(documents.clusters, hardware)
+    merged = merge(cluster.clusters, Hardware(cluster.find))
+    if cluster.topology is not None:
+        merged.cluster = under(merged.cluster, cluster.topology, documents.remarks)
     if "Cluster" in documents.unusable:
         merged.whole = merged.levels_known = False
-    gangs = GangReader(merged).read(documents.gangs)
+    reader = GangReader(merged)
+    real = reader.read(cluster.gangs, lenient=True)
+    gangs = tuple(
+        sorted((*real, *reader.read(documents.gangs, lenient=lenient)), key=lambda gang: gang.key)
+    )
     if findings:
         findings.raise_all()
-    document = policy.document if policy is not None else None
-    instance = Instance(merged.cluster, gangs, _policy(document, gangs, merged.cluster.nodes))
+    mix = default_mix(gangs, merged.cluster.nodes)
+    instance = Instance(merged.cluster, gangs, _policy(document, mix))
     check_rates(instance, merged)
     if findings:
         findings.raise_all()
-    return instance
+    return Built(instance, tuple(documents.remarks.lines()), cluster.found, cluster.levels_policy)
+
+
+def _no_cluster(documents: Documents) -> Fault:
+    if documents.gatherer.objects:
+        return Fault("no Node among the Kubernetes objects", NODES_TOO)
+    return Fault("no Cluster in the input", "add a document of kind Cluster")
 
 
 def _gangs_alone(documents: Documents) -> None:
@@ -62,17 +95,16 @@ def _only_policy(entries: list[Entry[PolicyDocument]]) -> Entry[PolicyDocument] 
     return entries[0] if entries else None
 
 
-def _policy(
-    document: PolicyDocument | None, gangs: tuple[Gang, ...], nodes: tuple[Node, ...]
-) -> Policy:
-    """The policy with every default written out."""
+def _policy(document: PolicyDocument | None, mix: tuple[tuple[int, int], ...]) -> Policy:
+    """The policy with every default written out; ``mix``: the default one."""
     if document is None:
-        return Policy(mix=default_mix(gangs, nodes))
+        return Policy(mix=mix)
     spec = document.spec
     objectives = Policy().objectives
     if spec.objectives is not None:
         objectives = tuple(Objective(one.name, one.tolerance) for one in spec.objectives)
-    mix = default_mix(gangs, nodes) if spec.mix is None else tuple(sorted(spec.mix.items()))
+    if spec.mix is not None:
+        mix = tuple(sorted(spec.mix.items()))
     solve = spec.solve
     return Policy(
         name=document.metadata.name,

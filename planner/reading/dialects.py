@@ -1,7 +1,8 @@
-"""Documents sorted by kind: Lists unwrapped, each compact kind typed, anything else refused.
+"""Documents sorted by family: compact kinds typed, Kubernetes objects gathered, topology files read.
 
-Promises: every document is either typed or reported. Another family of documents is another entry
-here. Called by ``planner.reading``.
+Promises: every document is typed, gathered or reported. What is no document at all is a fault,
+but only a remark beside Kubernetes objects, whose folders hold other things too.
+Called by ``planner.reading``.
 """
 
 from __future__ import annotations
@@ -17,10 +18,13 @@ from models.documents import (
     suggestion,
 )
 from models.quantities import described, shown
-from planner.errors import Fault
+from planner.errors import Fault, InputError
 from planner.reading.composing import Path
 from planner.reading.findings import Finding, Findings
+from planner.reading.kubernetes.objects import Gatherer, is_object
 from planner.reading.parsing import parse
+from planner.reading.remarks import Remarks
+from planner.reading.slurm import SlurmTopology, is_topology
 from planner.reading.sources import Source
 from planner.reading.validating import Entry, validate
 
@@ -38,13 +42,34 @@ class Documents:
     gangs: list[Entry[GangDocument]] = field(default_factory=list)
     policies: list[Entry[PolicyDocument]] = field(default_factory=list)
     unusable: set[str] = field(default_factory=set)
+    remarks: Remarks = field(default_factory=Remarks)
+    gatherer: Gatherer = field(init=False)
+    topologies: list[tuple[Source, SlurmTopology]] = field(default_factory=list)
+    strangers: list[Finding] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.gatherer = Gatherer(self.remarks)
 
     def lose_all(self) -> None:
         """A text could not be read: it may have held anything."""
         self.unusable.update(KINDS)
 
+    def settle(self) -> None:
+        """Decide about what is no document, now that all is read."""
+        for stranger in self.strangers:
+            inside_a_list = len(stranger.path) > 1
+            if self.gatherer.objects and (inside_a_list or not stranger.source.named):
+                self.remarks.add(stranger.source.name, f"{stranger.what}; it is left out")
+            else:
+                self.findings.add(stranger)
+                self.lose_all()
+        self.strangers = []
+
     def read(self, source: Source) -> None:
         """Add every document of a text."""
+        if is_topology(source.name, source.text):
+            self._topology(source)
+            return
         composed = parse(source)
         for fault in composed.faults:
             self.findings.malformed(source, fault)
@@ -65,12 +90,28 @@ class Documents:
         if not isinstance(tree, dict):
             what = f"expected a document with apiVersion and kind, not {described(tree)}"
             hint = "put documents in a `kind: List`, or between `---`"
-            self._fault(source, path, what, hint)
+            stranger = Finding(source, path, what, hint)
+            if depth:
+                self.strangers.append(stranger)
+            else:
+                self.findings.add(stranger)
+        elif is_object(tree) and tree.get("kind") != "List":
+            self.gatherer.add(tree, source.name)
         elif tree.get("kind") != "List":
             yield path, tree
         elif self._is_list(source, tree, path, depth):
             for i, item in enumerate(tree["items"]):
                 yield from self._unwrapped(source, item, (*path, "items", i), depth + 1)
+
+    def _topology(self, source: Source) -> None:
+        from planner.reading.slurm import read_topology  # only where there is one
+
+        try:
+            self.topologies.append((source, read_topology(source)))
+        except InputError as error:
+            for fault in error.faults:
+                self.findings.fault(fault)
+            self.lose_all()
 
     def _is_list(self, source: Source, tree: dict[str, object], path: Path, depth: int) -> bool:
         for name in tree:
@@ -96,6 +137,9 @@ class Documents:
         if kind not in KINDS:
             what, hint = _unknown(tree)
             at = (*path, "kind") if "kind" in tree else path
+            if "kind" not in tree and "apiVersion" not in tree:
+                self.strangers.append(Finding(source, at, what, hint))
+                return
             self._fault(source, at, what, hint)
             if not isinstance(kind, str):
                 self.lose_all()

@@ -1,15 +1,18 @@
 """``gangplan validate PATH...``: read and check, and say every fault with its place.
 
-Promises: no solver is loaded, nothing is written.
+Promises: no solver is loaded; nothing is written but the file of ``--save-policy``.
 """
 
 from __future__ import annotations
 
 import shlex
+from pathlib import Path
+from typing import Annotated
 
 import typer
 
 from planner.console import Color, LogFormat
+from planner.errors import Fault, UsageError
 from planner.showing.text import plural
 from planner.verbs.options import (
     ColorOption,
@@ -24,15 +27,23 @@ def validate(
     context: typer.Context,
     paths: PathsArgument,
     *,
+    save_policy: Annotated[
+        Path | None,
+        typer.Option(
+            "--save-policy", metavar="FILE", help="Write the levels that were found as a Policy."
+        ),
+    ] = None,
     color: ColorOption = Color.auto,
     log_format: LogOption = LogFormat.text,
     debug: DebugOption = False,
 ) -> None:
     """Read the input and list every fault with file, line and column."""
     console = console_of(context, color=color, log_format=log_format, debug=debug)
-    from planner.reading import read
+    from planner.reading import load
+    from planner.showing.remarks import tell
 
-    instance = read(paths, stdin=console.stdin)
+    built = load(paths, stdin=console.stdin)
+    instance = built.instance
     nodes = instance.cluster.nodes
     running = sum(gang.running for gang in instance.gangs)
     waiting = len(instance.gangs) - running
@@ -40,5 +51,19 @@ def validate(
         f"valid: {plural(len(nodes), 'node')}, {plural(sum(node.gpus for node in nodes), 'GPU')},"
         f" {plural(len(instance.gangs), 'gang')} ({running:,} running, {waiting:,} waiting)\n"
     )
+    tell(console, built)
+    if save_policy is not None:
+        _save(save_policy, built.levels_policy)
+        console.say(f"saved {shlex.quote(str(save_policy))}")
     console.event("read", nodes=len(nodes), gangs=len(instance.gangs))
     console.next(f"{console.program} plan {shlex.join(paths)}")
+
+
+def _save(path: Path, policy: str | None) -> None:
+    from planner.saving import check_target, save
+
+    if policy is None:
+        what = "no levels were found: the input states its own"
+        raise UsageError(Fault(what, "leave out --save-policy"))
+    check_target(path)
+    save(path, policy)

@@ -1,0 +1,216 @@
+"""Objects to the compact documents of the same cluster: the end of every Kubernetes dialect.
+
+Promises: what is left out is said; what a pod holds stays held, in a gang, off ``allocatable`` or
+as GPUs that are never given. Called by the builder.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from pydantic import ValidationError
+
+from models.cluster import Level
+from models.documents import ClusterDocument, GangDocument
+from models.documents.base import API_VERSION
+from models.documents.cluster import NodeDocument
+from models.hardware import ServerModel
+from models.policy import Policy
+from models.quantities import number
+from planner.reading.findings import Findings
+from planner.reading.kubernetes.forms import KubeGang, KubeNode, Objects
+from planner.reading.kubernetes.gang_trees import GangTrees, Json, asks
+from planner.reading.kubernetes.gangs import read_gangs
+from planner.reading.kubernetes.levels import Levels, read_levels
+from planner.reading.kubernetes.naming import is_name
+from planner.reading.kubernetes.node_trees import NodeTrees, Use, uses
+from planner.reading.kubernetes.nodes import read_nodes
+from planner.reading.kubernetes.pods import read_pods
+from planner.reading.kubernetes.servers import Find, server_model
+from planner.reading.remarks import Remarks
+from planner.reading.slurm import SlurmTopology
+from planner.reading.sources import Source
+from planner.reading.validating import Entry
+from planner.reading.wording import worded
+
+SOURCE = "the Kubernetes objects"
+CLUSTER_NAME = "kubernetes"
+
+
+@dataclass(slots=True)
+class Assembled:
+    """The documents of a cluster's objects. ``models``: server models that no catalogue has."""
+
+    cluster: Entry[ClusterDocument]
+    gangs: list[Entry[GangDocument]]
+    levels: Levels
+    models: dict[str, ServerModel] = field(default_factory=dict)
+
+
+def assemble(
+    objects: Objects,
+    policy: Policy,
+    find: Find,
+    findings: Findings,
+    remarks: Remarks,
+    topology: SlurmTopology | None = None,
+) -> Assembled:
+    """One Cluster and its gangs. Needs at least one Node among the objects.
+
+    ``topology``: a topology file, whose levels go before those of the objects.
+    """
+    settings = policy.kubernetes
+    nodes = _named(read_nodes(objects, settings, remarks), remarks)
+    pods = read_pods(objects, nodes, settings, remarks)
+    gangs = read_gangs(objects, pods, settings, remarks)
+    levels = read_levels(objects, nodes, settings, asks(gangs), remarks, topology)
+    source = Source(SOURCE, "", "json")
+    mixed = len(_resources(nodes, gangs)) > 1
+    marked_only = policy.gpu_binding == "none"
+    trees = GangTrees(levels, {node.name for node in nodes}, remarks, mixed, marked_only)
+    entries: list[Entry[GangDocument]] = []
+    members: set[tuple[str, str]] = set()
+    for gang in gangs:
+        document = _gang(trees.tree(gang), gang, remarks)
+        if document is not None:
+            entries.append(Entry(source, ("items", len(entries)), document, findings))
+            members.update(pod.key for pod in gang.pods())
+    used = uses(nodes, pods, members)
+    making = NodeTrees(
+        levels=levels,
+        find=find,
+        keys=_keys(policy, entries),
+        asked=_asked(entries),
+        mixed=mixed,
+        marked_only=marked_only,
+        remarks=remarks,
+    )
+    kept = _wanted(nodes, used, entries)
+    _warn_of_fabric(gangs, levels, remarks)
+    cluster = _cluster(objects, kept, used, making, policy)
+    whole = Entry(source, (), ClusterDocument.model_validate(cluster), findings)
+    return Assembled(whole, entries, levels, making.models)
+
+
+def _named(nodes: Iterable[KubeNode], remarks: Remarks) -> list[KubeNode]:
+    """Nodes whose name can stand in a plan."""
+    found = []
+    for node in nodes:
+        if is_name(node.name):
+            found.append(node)
+        else:
+            remarks.add(node.object.where, "has a malformed name; it is left out")
+    return found
+
+
+def _resources(nodes: Sequence[KubeNode], gangs: Sequence[KubeGang]) -> set[str]:
+    """GPU resource names that nodes offer and gangs ask for."""
+    offered = {node.gpu_resource for node in nodes if node.gpus}
+    asked = {pod.gpu_resource for gang in gangs for pod in gang.pods() if pod.gpus}
+    return {name for name in offered | asked if name is not None}
+
+
+def _gang(tree: Json, gang: KubeGang, remarks: Remarks) -> GangDocument | None:
+    try:
+        document = GangDocument.model_validate(tree)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        what = worded(GangDocument, first, tuple(first["loc"]))[0]  # type: ignore[arg-type]
+    else:
+        wrong = next(iter(document.complaints()), None)
+        if wrong is None:
+            return document
+        what = wrong.what
+    remarks.add(gang.subject, f"cannot be planned ({what}); what its pods hold stays held")
+    return None
+
+
+def _keys(policy: Policy, gangs: Sequence[Entry[GangDocument]]) -> set[str]:
+    """Label keys that decide where pods may go."""
+    keys = {key for key, _ in policy.node_selector}
+    for entry in gangs:
+        for role in entry.document.spec.roles:
+            keys.update(role.node_selector)
+            keys.update(one.key for term in getattr(role, "node_affinity", ()) for one in term)
+    return keys
+
+
+def _asked(gangs: Sequence[Entry[GangDocument]]) -> list[str]:
+    return sorted({key for e in gangs for role in e.document.spec.roles for key in role.requests})
+
+
+def _wanted(
+    nodes: Sequence[KubeNode], used: Mapping[str, Use], gangs: Sequence[Entry[GangDocument]]
+) -> list[KubeNode]:
+    """Nodes with GPUs, and those without if a gang stands on them or has pods that need none."""
+    standing: set[str | None] = set()
+    without = False
+    for entry in gangs:
+        pods = entry.document.status.pods
+        standing.update(pod.node for pod in pods)
+        if any(pod.node is None for pod in pods):
+            without = without or any(role.gpus == 0 for role in entry.document.spec.roles)
+    return [
+        node
+        for node in nodes
+        if node.installed or used[node.name].gang_gpus or without or node.name in standing
+    ]
+
+
+def _warn_of_fabric(gangs: Sequence[KubeGang], levels: Levels, remarks: Remarks) -> None:
+    """NVLink between servers needs an IMEX channel: a ComputeDomain claim on every pod."""
+    if not any(level.nvlink for level in levels.levels):
+        return
+    for gang in gangs:
+        speaking = [pod for pod in gang.pods() if pod.gpus and pod.finished is None]
+        if len(speaking) > 1 and not all(pod.fabric for pod in speaking):
+            remarks.add(
+                gang.subject,
+                "holds no ComputeDomain claim; the plan counts NVLink between servers all the same",
+                "without the claim its pods reach each other over the network only",
+            )
+
+
+def _cluster(
+    objects: Objects,
+    nodes: Sequence[KubeNode],
+    used: Mapping[str, Use],
+    making: NodeTrees,
+    policy: Policy,
+) -> Json:
+    entries = []
+    for node in nodes:
+        model = server_model(node, policy.kubernetes, making.find, making.remarks)
+        entries.append(_node(making.tree(node, model, used[node.name]), node, making.remarks))
+    metadata: Json = {"name": CLUSTER_NAME}
+    identity = objects.named("", "Namespace", "", "kube-system")
+    if identity is not None and identity.uid is not None and is_name(identity.uid):
+        metadata["uid"] = identity.uid
+    levels = [_level(level) for level in making.levels.levels]
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "Cluster",
+        "metadata": metadata,
+        "spec": {"levels": levels, "nodes": entries},
+    }
+
+
+def _node(tree: Json, node: KubeNode, remarks: Remarks) -> NodeDocument:
+    """The entry; one that is refused keeps what stands on it, and takes nothing more."""
+    try:
+        return NodeDocument.model_validate(tree)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        what = worded(NodeDocument, first, tuple(first["loc"]))[0]  # type: ignore[arg-type]
+    remarks.add(node.object.where, f"{what}; nothing is placed on it")
+    safe = {name: tree[name] for name in ("name", "model", "domains") if name in tree}
+    return NodeDocument.model_validate({**safe, "unschedulable": True})
+
+
+def _level(level: Level) -> Json:
+    tree: Json = {"name": level.name, "nvlink": level.nvlink}
+    tree["oversubscription"] = number(level.oversubscription)
+    if level.label is not None:
+        tree["label"] = level.label
+    return tree

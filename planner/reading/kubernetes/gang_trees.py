@@ -1,0 +1,277 @@
+"""Gangs as compact Gang documents: level names, roles, pods that stand, why one is held.
+
+Promises: every pod that holds room stays in its gang's document or is counted as lost room; a
+document that its own rules refuse becomes a remark. Called by ``assembling``.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from models.documents.base import API_VERSION
+from models.gang import Toleration
+from models.quantities import time_text
+from planner.reading.kubernetes.forms import (
+    Expression,
+    KubeGang,
+    KubePod,
+    KubeRole,
+    LevelAsk,
+    SliceAsk,
+)
+from planner.reading.kubernetes.levels import Levels
+from planner.reading.kubernetes.naming import LONGEST, SHORT, clean, distinct, is_name
+from planner.reading.remarks import Remarks
+
+Json = dict[str, Any]
+
+UNSUPPORTED = "Unsupported"
+INCOMPLETE = "Incomplete"
+
+ACK_SCHEDULE = "ack.node.gpu.schedule"
+"""ACK's node label; here also a taint on nodes that refuse GPU pods without ACK's mark."""
+
+RESOURCE_LABEL = "gangplan.dev/gpu-resource"
+"""Label that tells the GPU resources of a mixed cluster apart: its value is the name, / as -."""
+
+
+@dataclass(slots=True)
+class GangTrees:
+    """Turns gangs into documents.
+
+    ``nodes``: names of the nodes of the cluster. ``mixed``: several GPU resources are in play, so
+    roles must be kept to nodes of theirs. ``marked_only``: ACK's topology nodes refuse GPU pods
+    that are not marked.
+    """
+
+    levels: Levels
+    nodes: Collection[str]
+    remarks: Remarks
+    mixed: bool = False
+    marked_only: bool = False
+    names: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
+    pod_names: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
+    uids: set[str] = field(default_factory=set)
+
+    def tree(self, gang: KubeGang) -> Json:
+        """The document of a gang."""
+        namespace = clean(gang.namespace or "default")
+        name = distinct(clean(gang.name), self.names[namespace])
+        if name != gang.name:
+            self.remarks.add(gang.subject, f"is called {name} in the plan")
+        spec: Json = {
+            "priority": gang.priority,
+            "preemptible": gang.preemptible,
+            "movable": gang.movable,
+            "topology": self._topology(gang, gang.required, gang.preferred),
+            "roles": [],
+        }
+        if gang.queue is not None and is_name(gang.queue):
+            spec["queue"] = gang.queue
+        if (submitted := _time(gang.submitted_at)) is not None:
+            spec["submittedAt"] = submitted
+        if gang.kind == "Pod":
+            spec["communication"] = {"pattern": "none"}
+        status: Json = {"pods": []}
+        role_names: set[str] = set()
+        for role in gang.roles:
+            role_name = distinct(clean(role.name, SHORT), role_names, SHORT)
+            spec["roles"].append(self._role(gang, role, role_name))
+            gpus = spec["roles"][-1]["gpus"]
+            status["pods"] += self._pods(namespace, role, role_name, gpus)
+        if (held := self._hold(gang)) is not None:
+            status["hold"] = held
+        metadata = {"name": name, "namespace": namespace}
+        return {
+            "apiVersion": API_VERSION,
+            "kind": "Gang",
+            "metadata": metadata,
+            "spec": spec,
+            "status": status,
+        }
+
+    def _topology(
+        self, gang: KubeGang, required: LevelAsk | None, preferred: LevelAsk | None
+    ) -> Json:
+        found: Json = {}
+        for name, ask in (("required", required), ("preferred", preferred)):
+            level = None if ask is None else self.levels.resolve(ask)
+            if level is not None:
+                found[name] = level
+            elif ask is not None and name == "preferred":
+                what = f"prefers level {ask}, which no node has; it is not preferred any more"
+                self.remarks.add(gang.subject, what)
+        return found
+
+    def _role(self, gang: KubeGang, role: KubeRole, name: str) -> Json:
+        model = _model_pod(role)
+        if model is None:  # nothing of it exists yet: the gang is held until something does
+            return {"name": name, "replicas": max(1, role.size), "gpus": 0}
+        requests, differ = _requests(role)
+        if differ:
+            what = "pods of one role ask for different amounts; the largest counts for all"
+            self.remarks.add(gang.subject, what)
+        tree: Json = {
+            "name": name,
+            "replicas": max(1, role.size),
+            "gpus": model.gpus,
+            "requests": requests,
+            "topology": self._topology(gang, role.required, role.preferred),
+            "nodeSelector": dict(model.selector),
+            "tolerations": [_toleration(one) for one in model.tolerations],
+        }
+        if role.first_index:
+            tree["firstIndex"] = role.first_index
+        if model.affinity:
+            tree["nodeAffinity"] = [
+                [_expression(one) for one in term] for term in model.affinity if term
+            ]
+        if model.gpus and self.mixed and model.gpu_resource is not None:
+            tree["nodeSelector"][RESOURCE_LABEL] = resource_value(model.gpu_resource)
+        if self.marked_only and (not model.gpus or model.topology_scheduled):
+            tree["tolerations"].append({"key": ACK_SCHEDULE, "operator": "Exists"})
+        pieces = [piece for piece in self._slices(role) if piece is not None]
+        if len(pieces) == 1:
+            tree["slice"] = {"size": pieces[0][0], "required": pieces[0][1]}
+        covering = _covering(role)
+        if covering is not None and "required" not in tree["topology"]:
+            level = self.levels.resolve(covering.level)
+            if level is not None:
+                tree["topology"]["required"] = level
+        return tree
+
+    def _slices(self, role: KubeRole) -> Iterator[tuple[int, str] | None]:
+        """(size, level) of the slices that cut the role."""
+        for ask in role.slices:
+            if 0 < ask.size < role.size or (ask.size > 0 and role.first_index):
+                level = self.levels.resolve(ask.level)
+                yield None if level is None else (ask.size, level)
+
+    def _pods(self, namespace: str, role: KubeRole, role_name: str, gpus: int) -> Iterator[Json]:
+        for index, pod in role.members:
+            name = distinct(clean(pod.name), self.pod_names[namespace])
+            tree: Json = {"name": name, "role": role_name, "index": index}
+            uid = pod.object.uid
+            if uid is not None and is_name(uid, LONGEST):
+                if uid in self.uids:
+                    self.remarks.add(pod.subject, "has the uid of another pod; it is left out")
+                else:
+                    self.uids.add(uid)
+                    tree["uid"] = uid
+            if pod.node is not None and pod.node in self.nodes and pod.finished is None:
+                tree["node"] = pod.node
+                known = pod.indices is not None and len(pod.indices) == gpus
+                tree["gpus"] = list(pod.indices or ()) if known else None
+            elif pod.mode is not None and pod.ours:
+                tree["mode"] = pod.mode
+            yield tree
+
+    def _hold(self, gang: KubeGang) -> Json | None:
+        """Why the gang cannot be started by us, if it cannot."""
+        problems = list(dict.fromkeys((*gang.problems, *self._problems(gang))))
+        if problems:
+            return {"code": UNSUPPORTED, "message": _bounded("; ".join(problems))}
+        if gang.missing is not None:
+            return {"code": INCOMPLETE, "message": _bounded(gang.missing)}
+        return None
+
+    def _problems(self, gang: KubeGang) -> Iterator[str]:
+        asks = [gang.required, *(role.required for role in gang.roles)]
+        asks += [piece.level for role in gang.roles for piece in role.slices]
+        for ask in asks:
+            if ask is not None and self.levels.resolve(ask) is None:
+                yield f"it requires level {ask}, which this cluster does not have"
+        for role in gang.roles:
+            waiting = [pod for _, pod in role.members if pod.ours]
+            for pod in waiting:
+                yield from pod.unsupported
+            if len({_where(pod) for pod in waiting}) > 1:
+                yield f"pods of role {role.name} differ in the nodes they may use"
+            if len([piece for piece in self._slices(role) if piece is not None]) > 1:
+                yield f"role {role.name} is cut into slices of several layers"
+
+
+def asks(gangs: Collection[KubeGang]) -> tuple[LevelAsk, ...]:
+    """Every level that some gang names, once, in order of first mention."""
+    found: dict[LevelAsk, None] = {}
+    for gang in gangs:
+        named = [gang.required, gang.preferred]
+        for role in gang.roles:
+            named += [role.required, role.preferred, *(piece.level for piece in role.slices)]
+        found.update((ask, None) for ask in named if ask is not None)
+    return tuple(found)
+
+
+def resource_value(resource: str) -> str:
+    """A GPU resource name as a label value."""
+    return clean(resource.replace("/", "-"), SHORT)
+
+
+def _model_pod(role: KubeRole) -> KubePod | None:
+    """The pod that speaks for its role: one that waits for us, else one that is not finished."""
+    pods = sorted(
+        (pod for _, pod in role.members), key=lambda pod: (not pod.ours, bool(pod.finished))
+    )
+    return pods[0] if pods else None
+
+
+def _covering(role: KubeRole) -> SliceAsk | None:
+    """The narrowest slice layer that takes in the whole role: a required level by another name."""
+    if role.first_index:
+        return None
+    return next((ask for ask in reversed(role.slices) if ask.size >= role.size), None)
+
+
+def _requests(role: KubeRole) -> tuple[Json, bool]:
+    """The largest request of its unfinished pods a resource, and whether they differ."""
+    pods = [pod for _, pod in role.members if pod.finished is None] or [role.members[0][1]]
+    first = pods[0].requests
+    if all(pod.requests == first for pod in pods):
+        return amounts(first), False
+    largest: dict[str, int] = {}
+    for pod in pods:
+        for resource, amount in pod.requests.items():
+            largest[resource] = max(amount, largest.get(resource, 0))
+    return amounts(largest), True
+
+
+def amounts(units: Mapping[str, int]) -> Json:
+    """Amounts as quantities: cpu is kept in millicores."""
+    return {
+        resource: f"{units[resource]}m" if resource == "cpu" else units[resource]
+        for resource in sorted(units)
+    }
+
+
+def _where(pod: KubePod) -> tuple[object, ...]:
+    return (tuple(sorted(pod.selector.items())), pod.affinity, frozenset(pod.tolerations))
+
+
+def _toleration(one: Toleration) -> Json:
+    fields = {"key": one.key, "operator": one.operator, "value": one.value, "effect": one.effect}
+    return {name: value for name, value in fields.items() if value}
+
+
+def _expression(one: Expression) -> Json:
+    tree: Json = {"key": one.key, "operator": one.operator}
+    if one.values:
+        tree["values"] = list(one.values)
+    if one.field:
+        tree["field"] = True
+    return tree
+
+
+def _time(seconds: int | None) -> str | None:
+    if seconds is None:
+        return None
+    try:
+        return time_text(seconds)
+    except (ValueError, OverflowError, OSError):
+        return None
+
+
+def _bounded(message: str) -> str:
+    return message if len(message) <= 1000 else message[:997] + "..."

@@ -1,0 +1,127 @@
+"""What real clusters say of themselves, beside what was written by hand: one list of Clusters.
+
+Promises: Kubernetes objects and topology files end as Cluster documents like any other; a Cluster
+written without levels takes over those that were found. Called by the builder.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from models.documents import ClusterDocument, GangDocument
+from models.documents.cluster import HOSTNAME_LABEL
+from models.hardware import ServerModel, slug
+from models.policy import Policy
+from planner.errors import Fault
+from planner.reading.dialects import Documents
+from planner.reading.hardware import Find
+from planner.reading.slurm import SlurmTopology, cluster_tree
+from planner.reading.sources import Source
+from planner.reading.validating import Entry
+
+ClusterEntry = Entry[ClusterDocument]
+
+NODES_TOO = "record nodes and pods together: kubectl get nodes,pods -A -o json"
+
+
+@dataclass(slots=True)
+class Real:
+    """Every Cluster, found ones first; gangs of Kubernetes; the catalogue with models made up.
+
+    ``topology``: still to be laid under the merged Cluster.
+    """
+
+    clusters: list[ClusterEntry]
+    find: Find
+    gangs: list[Entry[GangDocument]] = field(default_factory=list)
+    found: str | None = None
+    levels_policy: str | None = None
+    topology: SlurmTopology | None = None
+
+
+def real_cluster(documents: Documents, policy: Policy, find: Find) -> Real:
+    """The Clusters of the input, whatever they were read from."""
+    topology = _only_topology(documents)
+    objects = documents.gatherer.objects
+    if objects.of("Node"):
+        return _kubernetes(documents, policy, find, topology)
+    if objects.of("Pod"):
+        documents.findings.fault(Fault("Kubernetes pods, but no Node among the objects", NODES_TOO))
+    else:
+        for kind, found in sorted(objects.by_kind.items()):
+            what = "an object that says nothing without Nodes; it is left out"
+            documents.remarks.add(f"{kind} {found[0].name}", what)
+    if topology is None or documents.clusters or "Cluster" in documents.unusable:
+        return Real(documents.clusters, find, topology=topology)
+    return _slurm(documents, policy, find, topology)
+
+
+def _only_topology(documents: Documents) -> SlurmTopology | None:
+    for source, _ in documents.topologies[1:]:
+        what = "a second topology file"
+        hint = f"keep one; the first is {documents.topologies[0][0].name}"
+        documents.findings.fault(Fault(what, hint, source.name, 1, 1))
+    if not documents.topologies:
+        return None
+    topology = documents.topologies[0][1]
+    for remark in topology.remarks:
+        documents.remarks.add(remark.subject, remark.what, remark.hint)
+    return topology
+
+
+def _kubernetes(
+    documents: Documents, policy: Policy, find: Find, topology: SlurmTopology | None
+) -> Real:
+    from planner.reading.kubernetes.assembling import assemble  # only where there are objects
+
+    made = assemble(
+        documents.gatherer.objects, policy, find, documents.findings, documents.remarks, topology
+    )
+
+    def found(name: str) -> ServerModel | None:
+        return made.models.get(slug(name)) or find(name)
+
+    clusters = [made.cluster, *_adopting(documents.clusters, made.cluster)]
+    return Real(clusters, found, made.gangs, made.levels.found, made.levels.policy_text())
+
+
+def _slurm(documents: Documents, policy: Policy, find: Find, topology: SlurmTopology) -> Real:
+    """The nodes of the topology file alone: what they are, a Policy says, or nobody knows."""
+    from planner.reading.kubernetes.servers import unknown_model  # only where it is needed
+
+    asked = [role.gpus for entry in documents.gangs for role in entry.document.spec.roles]
+    unknown = unknown_model("unknown", max(asked)) if any(asked) else None
+    guessed: list[str] = []
+
+    def model_of(node: str) -> str | None:
+        labels = {HOSTNAME_LABEL: node}
+        for selector, model in policy.kubernetes.server_models:
+            if all(labels.get(key) == value for key, value in selector):
+                return model
+        guessed.append(node)
+        return None if unknown is None else unknown.name
+
+    def found(name: str) -> ServerModel | None:
+        return unknown if unknown is not None and slug(name) == slug(unknown.name) else find(name)
+
+    tree = cluster_tree(topology, model_of)
+    if guessed and unknown is not None:
+        documents.remarks.add(
+            topology.source,
+            f"says nothing of GPUs: its nodes count as servers of {unknown.gpus} unknown GPUs, PCIe only",
+            "name their model in a Policy: kubernetes: {serverModels: [{nodeSelector: {}, model: DGX H100}]}",
+        )
+    document = ClusterDocument.model_validate(tree)
+    names = ", ".join(level.name for level in topology.levels) or "none"
+    entry = Entry(Source(topology.source, "", "json"), (), document, documents.findings)
+    return Real([entry], found, found=f"levels from {topology.source}: {names}")
+
+
+def _adopting(entries: Sequence[ClusterEntry], base: ClusterEntry) -> list[ClusterEntry]:
+    """Clusters that state no levels take over those of the base."""
+    for entry in entries:
+        if not entry.document.spec.levels and not entry.lacks("spec", "levels"):
+            spec = entry.document.spec.model_copy(update={"levels": base.document.spec.levels})
+            entry.document = entry.document.model_copy(update={"spec": spec})
+    return list(entries)

@@ -1,0 +1,149 @@
+"""Broken objects of a real cluster: a remark or a clear error, never a traceback, never a lost pod."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import kube
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from planner.errors import InputError
+from planner.reading import Built
+from planner.reading.builder import build
+from planner.reading.dialects import Documents
+from planner.reading.findings import Findings
+from planner.reading.hardware import shipped
+
+Tree = dict[str, Any]
+
+ODD: list[object] = [
+    None, True, False, 0, -1, 1, 2**31, 2**63, 10**30, -(10**30), 0.5, "", " ", "x", "-1", "1e9",
+    "999999999999999999999", "NaN", "../../etc", "a/b/c", "\x00\x1b[31m", "ü" * 300, "y" * 5000,
+    [], {}, [None], [[]], {"a": {"b": []}}, [{"name": None}], ["x", 1], {"": ""}, {"x y": "\n"},
+]  # fmt: skip
+
+
+@cache
+def recorded(name: str) -> tuple[Tree, ...]:
+    trees: list[Tree] = []
+    for path in sorted((kube.SNAPSHOTS / name).glob("*.json*")):
+        if path.name != "expected.json":
+            trees += kube.listed(path)
+    return tuple(trees)
+
+
+def read_trees(trees: list[Tree]) -> Built:
+    documents = Documents(Findings())
+    for tree in trees:
+        documents.gatherer.add(tree, "a test")
+    return build(documents, shipped)
+
+
+@cache
+def untouched(name: str) -> Built:
+    return read_trees([copy.deepcopy(tree) for tree in recorded(name)])
+
+
+def places(tree: object, path: tuple[str | int, ...] = ()) -> list[tuple[str | int, ...]]:
+    """Every place below a tree, but its kind and apiVersion."""
+    found: list[tuple[str | int, ...]] = []
+    steps: list[tuple[str | int, object]] = []
+    if isinstance(tree, dict):
+        steps = [(k, v) for k, v in tree.items() if path or k not in ("kind", "apiVersion")]
+    elif isinstance(tree, list):
+        steps = list(enumerate(tree))
+    for step, value in steps:
+        found.append((*path, step))
+        found += places(value, (*path, step))
+    return found
+
+
+def broken(tree: Tree, path: tuple[str | int, ...], odd: object, how: str) -> Tree:
+    """A copy with the place removed, replaced, renamed or doubled."""
+    result = copy.deepcopy(tree)
+    here: Any = result
+    for step in path[:-1]:
+        here = here[step]
+    last = path[-1]
+    if how == "remove":
+        del here[last]
+    elif how == "rename" and isinstance(here, dict):
+        here[str(odd)[:80]] = here.pop(last)
+    elif how == "double" and isinstance(here, list):
+        here.append(copy.deepcopy(here[last]))
+    else:
+        here[last] = copy.deepcopy(odd)
+    return result
+
+
+@st.composite
+def mutated(draw: st.DrawFn, name: str, chosen: Callable[[Tree], bool]) -> tuple[list[Tree], set[int]]:
+    """The objects of a snapshot with one to four of them broken, and which."""
+    trees = list(recorded(name))
+    candidates = [i for i, tree in enumerate(trees) if chosen(tree)]
+    hit: set[int] = set()
+    for _ in range(draw(st.integers(1, 4))):
+        i = draw(st.sampled_from(candidates))
+        spots = places(trees[i])
+        if spots:
+            path = draw(st.sampled_from(spots))
+            how = draw(st.sampled_from(["remove", "replace", "replace", "rename", "double"]))
+            trees[i] = broken(trees[i], path, draw(st.sampled_from(ODD)), how)
+            hit.add(i)
+    return trees, hit
+
+
+def is_pod(tree: Tree) -> bool:
+    return tree["kind"] == "Pod"
+
+
+def held(found: Built) -> dict[tuple[str, str], str]:
+    """Node of every standing pod."""
+    nodes = found.instance.cluster.nodes
+    return {
+        (gang.namespace, pod.name): nodes[pod.node].name
+        for gang in found.instance.gangs
+        for pod in gang.pods
+        if pod.node is not None
+    }
+
+
+@settings(max_examples=60, deadline=None)
+@given(mutated("v100-mpi", is_pod))
+def test_a_broken_pod_is_never_fatal_and_never_hides_another(case: tuple[list[Tree], set[int]]) -> None:
+    trees, hit = case
+    before, after = held(untouched("v100-mpi")), held(read_trees(trees))
+    own = {(t["metadata"]["namespace"], t["metadata"]["name"]) for t in (recorded("v100-mpi")[i] for i in hit)}
+    for pod, node in before.items():
+        if pod not in own:
+            assert after.get(pod) == node, pod
+
+
+@settings(max_examples=60, deadline=None)
+@given(mutated("v100-mpi", lambda tree: True))
+def test_any_broken_object_is_remarked_or_refused_in_plain_words(
+    case: tuple[list[Tree], set[int]],
+) -> None:
+    trees, _ = case
+    try:
+        found = read_trees(trees)
+    except InputError as error:
+        assert all(fault.what for fault in error.faults)
+        return
+    assert all(len(line) < 2_000 and line.isprintable() for line in found.remarks)
+
+
+@settings(max_examples=12, deadline=None)
+@given(mutated("nvl72", lambda tree: tree["kind"] != "Pod"))
+def test_broken_groups_controllers_and_slices_leave_every_pod_where_it_stands(
+    case: tuple[list[Tree], set[int]],
+) -> None:
+    trees, hit = case
+    if any(recorded("nvl72")[i]["kind"] == "Node" for i in hit):
+        read_trees(trees)
+        return
+    assert held(read_trees(trees)) == held(untouched("nvl72"))
