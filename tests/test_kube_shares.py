@@ -72,6 +72,14 @@ def test_a_layout_that_is_still_being_applied_counts_as_parted() -> None:
     assert one(node("n1", **labels))[0].shared == "MIG"
 
 
+def test_a_layout_that_no_strategy_shows_counts_as_parted() -> None:
+    labels = {
+        "nvidia.com/gpu.product": "NVIDIA-A100-SXM4-40GB", "nvidia.com/mig.strategy": "none",
+        "nvidia.com/mig.config": "all-1g.5gb", "nvidia.com/mig.config.state": "success",
+    }  # fmt: skip
+    assert one(node("n1", **labels))[0].shared == "MIG"
+
+
 def test_an_unknown_mode_of_ack_gives_nothing() -> None:
     found, said = one(node("n1", **{"ack.node.gpu.schedule": "surprise"}))
     assert found.shared == "fractional"

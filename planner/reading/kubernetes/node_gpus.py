@@ -227,11 +227,12 @@ def _migged(labels: Mapping[str, str]) -> bool:
     if labels.get(_GKE_PART):
         return True
     config = labels.get("nvidia.com/mig.config", "all-disabled")
-    if config == "all-disabled" or labels.get("nvidia.com/mig.strategy") in {"mixed", "none"}:
+    strategy = labels.get("nvidia.com/mig.strategy")
+    if config == "all-disabled" or strategy == "mixed":
         return False
-    # The product tells once the change is through; until then the wanted layout does.
-    through = product is not None and labels.get("nvidia.com/mig.config.state") == "success"
-    return not through and _SLICE.search(config) is not None
+    # The product tells once the change is through, but with the strategy `none` it never does.
+    done = product is not None and labels.get("nvidia.com/mig.config.state") == "success"
+    return not (done and strategy != "none") and _SLICE.search(config) is not None
 
 
 def _ack(told: Told, remarks: Remarks) -> str | None:
