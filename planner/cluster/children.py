@@ -92,7 +92,7 @@ class Children:
                 if (cut := self._cut(deadline, out)) is not None:
                     return Ended(-signal.SIGKILL, b"", talk.text(), cut)
                 ready = selector.select(_TICK_S)
-                if not ready and process.poll() is not None:
+                if not ready and process.poll() is not None and not selector.select(0):
                     break  # it ended, but something that it left behind still holds the pipe
                 for key, _ in ready:
                     if not key.data.take(os.read(key.fd, _CHUNK)):

@@ -55,11 +55,12 @@ class ListFile:
         self._stream.write(_ENCODE(head)[:-1].encode("ascii") + b',"items":[')
 
     def add(self, items: Iterable[dict[str, Any]]) -> None:
-        """One object a line."""
-        for item in items:
-            line = (",\n" if self.items else "\n") + _ENCODE(item)
-            self._stream.write(line.encode("ascii"))
-            self.items += 1
+        """One object a line; written in one piece."""
+        lines = [_ENCODE(item) for item in items]
+        if lines:
+            text = (",\n" if self.items else "\n") + ",\n".join(lines)
+            self._stream.write(text.encode("ascii"))
+            self.items += len(lines)
 
     def end(self) -> None:
         self._stream.write(b"\n]}\n")

@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NoReturn, Self, TypeVar
+from urllib.parse import quote
 
 from planner.cluster.children import Children, Cut, Ended
 from planner.cluster.refusals import Reason, Refusal, one_line, understood
@@ -42,6 +45,25 @@ _RETURNED = (Reason.missing, Reason.forbidden, Reason.expired)
 
 Tree = dict[str, Any]
 _Body = TypeVar("_Body")
+
+
+_CONTINUE = re.compile(
+    rb'\{"kind":"\w+","apiVersion":"[\w./-]+","metadata":\{[^{}]*"continue":"([^"\\]+)"[^{}]*\},'
+)
+"""How lists of built-in kinds begin: what to ask for next is known before the rest is parsed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A list, or a page of one, that is on its way. ``token``: the ``continue`` it was asked with.
+
+    ``following``: the ``continue`` it begins with, known before the rest is parsed; None if it does
+    not begin with one.
+    """
+
+    token: str | None
+    following: Future[str | None]
+    body: Future[Tree | Refusal]
 
 
 class MalformedError(ValueError):
@@ -137,6 +159,27 @@ class Kubectl:
         """Ask now, wait later. A body that is cut short counts as a transient failure."""
         return self._threads.submit(self._got, path, _object)
 
+    def ask_list(self, path: str, limit: int | None, token: str | None) -> Asked:
+        """The same for a list of at most ``limit`` objects, from where ``token`` says."""
+        query = "" if limit is None else f"?limit={limit}"
+        if token is not None:
+            query += f"{'&' if query else '?'}continue={quote(token, safe='')}"
+        following: Future[str | None] = Future()
+
+        def parse(raw: bytes) -> Tree:
+            found = _CONTINUE.match(raw)
+            if not following.done():
+                following.set_result(found[1].decode("ascii", "replace") if found else None)
+            return _object(raw)
+
+        def ended(_: Future[Tree | Refusal]) -> None:
+            if not following.done():
+                following.set_result(None)
+
+        body = self._threads.submit(self._got, path + query, parse)
+        body.add_done_callback(ended)
+        return Asked(token, following, body)
+
     def close(self) -> None:
         """End every child and every thread; no further question is answered."""
         self._children.close()
@@ -153,7 +196,11 @@ class Kubectl:
     ) -> None:
         self.close()
 
-    def _got(self, path: str, parse: Callable[[bytes], _Body]) -> _Body | Refusal:
+    def _got(
+        self,
+        path: str,
+        parse: Callable[[bytes], _Body],
+    ) -> _Body | Refusal:
         """GET ``path``, tried again where that can help."""
         begun = time.monotonic()
         for tries, pause in enumerate((*self._waits_s, None), start=1):

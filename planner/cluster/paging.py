@@ -7,13 +7,11 @@ Called by ``planner.cluster.recording``.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import quote
 
 from planner.cluster.discovery import Served
-from planner.cluster.kubectl import Kubectl, Tree
+from planner.cluster.kubectl import Asked, Kubectl, Tree
 from planner.cluster.refusals import Reason, Refusal
 from planner.errors import Fault, UnavailableError
 from planner.reading.kubernetes.looking import text, whole
@@ -52,7 +50,7 @@ class Listing:
     namespaces: Sequence[str] = ()
     restarts: int = 0
     refusals: list[tuple[str | None, Refusal]] = field(default_factory=list)
-    _first: Future[Tree | Refusal] | None = None
+    _first: Asked | None = None
 
     def open(self) -> None:
         """Ask for the first page, without waiting for it."""
@@ -75,36 +73,36 @@ class Listing:
         begins = True
         for place in self._places():
             first, self._first = self._first, None
-            asked = first or self._ask(place, None)
-            for tree in self._trees(place, asked):
+            for tree in self._trees(place, first or self._ask(place, None)):
                 metadata = tree.get("metadata")
                 left = whole(metadata, "remainingItemCount") or 0
                 version = text(metadata, "resourceVersion")
                 yield Page(tree.get("items") or [], version, begins, left)
                 begins = False
 
-    def _trees(self, place: str | None, asked: Future[Tree | Refusal]) -> Iterator[Tree]:
+    def _trees(self, place: str | None, asked: Asked) -> Iterator[Tree]:
         """The documents of one place; what follows is asked for before each is handed out."""
-        before = None
         for _ in range(MAX_PAGES):
-            answer = asked.result()
+            token = asked.following.result()
+            ahead = None if token in {None, asked.token} else self._ask(place, token)
+            answer = asked.body.result()
             if isinstance(answer, Refusal):
-                if answer.reason is Reason.expired and self.restarts <= MAX_RESTARTS:
-                    raise _Expired
-                if answer.reason is Reason.expired:
+                if answer.reason is not Reason.expired:
+                    self.refusals.append((place, answer))
+                    return
+                if self.restarts > MAX_RESTARTS:
                     break
-                self.refusals.append((place, answer))
-                return
-            if not isinstance(answer.get("items"), list | None):
-                break
+                raise _Expired
             following = text(answer, "metadata", "continue")
+            whole_list = isinstance(answer.get("items"), list | None)
+            if not whole_list or (following is not None and following == asked.token):
+                break
             if following is None:
                 yield answer
                 return
-            if following == before:
-                break
-            before = following
-            asked = self._ask(place, following)
+            # The page may have been sent again, and be of a later state than what it first began with.
+            fits = ahead is not None and ahead.token == following
+            asked = ahead if ahead is not None and fits else self._ask(place, following)
             yield answer
         what = f"GET {self.served.path(place)}: the server's answers do not make a list"
         raise UnavailableError(Fault(what, "try again; if it stays so, look at the API server"))
@@ -114,13 +112,9 @@ class Listing:
             return list(self.namespaces)
         return [None]
 
-    def _ask(self, place: str | None, following: str | None) -> Future[Tree | Refusal]:
-        path = self.served.path(place)
-        if self.restarts <= MAX_RESTARTS:
-            path += f"?limit={PAGE}"
-            if following is not None:
-                path += f"&continue={quote(following, safe='')}"
-        return self.door.ask_json(path)
+    def _ask(self, place: str | None, token: str | None) -> Asked:
+        limit = PAGE if self.restarts <= MAX_RESTARTS else None
+        return self.door.ask_list(self.served.path(place), limit, token)
 
 
 class _Expired(Exception):  # noqa: N818  # an event, no error

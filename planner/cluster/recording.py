@@ -6,8 +6,10 @@ memory stays bounded; the folder is written whole or not at all. Called by ``pla
 
 from __future__ import annotations
 
+import gc
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -60,11 +62,23 @@ def record(door: Kubectl, wish: Wish, progress: Progress) -> Recorded:
     Raises CannotWriteError, UnavailableError, NotPermittedError (nodes or pods may not be listed);
     then the folder is what it was.
     """
-    with Folder(wish.out, ours=FILE_NAMES, force=wish.force) as folder:
+    with Folder(wish.out, ours=FILE_NAMES, force=wish.force) as folder, _no_cycles():
         recorder = _Recorder(door, wish, folder, progress)
         recorder.run()
         recorder.recorded.bytes = folder.keep()
     return recorder.recorded
+
+
+@contextmanager
+def _no_cycles() -> Iterator[None]:
+    """Trees of JSON have no cycles, and looking for some takes as long as parsing them."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 class _Recorder:
