@@ -22,6 +22,8 @@ def found_text(source: str, chain: Chain) -> str:
     if not chain.columns:
         if source == "the Policy":
             return "no levels: the Policy says so"
+        if source == "node labels":
+            return "no levels: no topology label that is known divides the nodes"
         return f"no levels above the nodes in {printable(source)}"
     parts = []
     for i, column in enumerate(chain.columns):

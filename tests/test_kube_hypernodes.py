@@ -1,0 +1,162 @@
+"""HyperNodes to tiers: members of every kind, gaps between tiers, and what is odd in them."""
+
+from __future__ import annotations
+
+import kube
+import pytest
+from kube_levels import Tree, exact, found, hypernode, label_match, labelled, names, node, regex
+
+from planner.reading.kubernetes import hypernodes
+from planner.reading.kubernetes.forms import LevelAsk
+
+NODES = [node(f"n{i}", {"a/rack": f"k{i // 2}", "a/half": str(i // 4)}) for i in range(8)]
+
+
+def tiers(*trees: Tree) -> tuple[dict[str, tuple[str | None, ...]], list[str]]:
+    """Node to its HyperNodes, widest first; and what was said."""
+    levels, nodes, said = found([*NODES, *trees])
+    assert all(name.startswith("hypernode-tier-") for name in names(levels))
+    return {one.name: levels.domain(one.name) for one in nodes}, said
+
+
+@pytest.mark.parametrize(
+    "members",
+    [
+        [exact("n0"), exact("n1"), exact("n2"), exact("n3")],
+        [regex("^n[0-3]$")],
+        [regex("[0-3]")],  # found anywhere in the name, as Volcano does
+        [label_match(matchLabels={"a/half": "0"})],
+        [
+            label_match(
+                matchExpressions=[{"key": "a/rack", "operator": "In", "values": ["k0", "k1"]}]
+            )
+        ],
+        [label_match(matchLabels={"a/rack": "k0"}), label_match(matchLabels={"a/rack": "k1"})],
+        [
+            label_match(
+                matchLabels={"a/half": "0"},
+                matchExpressions=[
+                    {"key": "a/rack", "operator": "NotIn", "values": ["k2"]},
+                    {"key": "a/rack", "operator": "Exists"},
+                    {"key": "a/none", "operator": "DoesNotExist"},
+                ],
+            )
+        ],
+        [regex("n[01]"), exact("n2"), label_match(matchLabels={"a/rack": "k1"})],
+    ],
+)
+def test_members_of_every_kind_are_found(members: list[Tree]) -> None:
+    inside, said = tiers(hypernode("h", 1, *members))
+    assert inside == {f"n{i}": ("h",) if i < 4 else (None,) for i in range(8)}
+    assert said == []
+
+
+def test_tiers_nest_by_name_and_by_pattern() -> None:
+    inside, said = tiers(
+        hypernode("top", 7, regex("^m", "HyperNode")),
+        hypernode("m-1", 3, exact("h0", "HyperNode"), exact("h1", "HyperNode")),
+        hypernode("m-2", 3, regex("^h[23]$", "HyperNode")),
+        *(hypernode(f"h{i}", 1, label_match(matchLabels={"a/rack": f"k{i}"})) for i in range(4)),
+    )
+    assert inside == {f"n{i}": ("top", f"m-{i // 4 + 1}", f"h{i // 2}") for i in range(8)}
+    assert said == []
+
+
+def test_a_tier_is_found_by_the_number_up_to_which_a_gang_may_spread() -> None:
+    trees = [
+        *NODES,
+        hypernode("m", 5, regex(".", "HyperNode"), tier_name="row"),
+        *(
+            hypernode(f"h{i}", 2, regex(f"n[{2 * i}{2 * i + 1}]"), tier_name="rack")
+            for i in range(4)
+        ),
+    ]
+    levels, _, _ = found(trees)
+    assert names(levels) == ["hypernode-tier-5", "hypernode-tier-2"]
+    resolved = [levels.resolve(LevelAsk(tier=tier)) for tier in (0, 1, 2, 4, 5, 99)]
+    # no HyperNode is of tier 1 or below
+    low, high = "hypernode-tier-2", "hypernode-tier-5"
+    assert resolved == [low, None, low, low, high, high]
+    assert levels.resolve(LevelAsk(tier_name="rack")) == low
+    assert levels.resolve(LevelAsk(tier_name="row")) == high
+
+
+def test_a_hypernode_outside_the_next_tier_is_a_place_of_its_own_there() -> None:
+    inside, _ = tiers(
+        hypernode("m", 2, exact("h0", "HyperNode"), exact("n7")),
+        hypernode("h0", 1, regex("n[01]")),
+        hypernode("h1", 1, regex("n[23]")),
+    )
+    # n7 is in m, but in nothing of tier 1; n4 to n6 are in nothing
+    assert inside["n0"] == ("m", "h0")
+    assert inside["n3"] == ("h1", "h1")
+    assert inside["n7"] == ("m", None)
+    assert inside["n5"] == (None, None)
+
+
+def test_hypernodes_of_single_nodes_are_no_level() -> None:
+    trees = [*NODES, *(hypernode(f"h{i}", 1, exact(f"n{i}")) for i in range(8))]
+    levels, _, _ = found([*trees, hypernode("m", 2, regex("h", "HyperNode"))])
+    assert names(levels) == ["hypernode-tier-2"]
+    assert levels.resolve(LevelAsk(tier=1)) == "node"
+
+
+def test_a_node_in_two_hypernodes_of_a_tier_is_in_the_first_by_name() -> None:
+    inside, said = tiers(hypernode("b", 1, regex("n[0-5]")), hypernode("a", 1, regex("n[4-7]")))
+    assert inside == {f"n{i}": ("b",) if i < 4 else ("a",) for i in range(8)}
+    assert said == [
+        "HyperNode b: shares nodes with another HyperNode of its tier: they count for the first"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("member", "what"),
+    [
+        (exact("n99"), "a member that is not in the input"),
+        (exact("h2", "HyperNode"), "a member that is not in the input, or not of a lower tier"),
+        (regex("n[0-1"), "the pattern 'n[0-1' is not read: it breaks off"),
+        (regex("(?i)N"), "the pattern '(?i)N' is not read: flags are not read"),
+        ({"type": "Node"}, "a member that is not understood: ignored"),
+        ({"type": "Rack", "selector": {}}, "a member that is not understood: ignored"),
+        ({"type": "Node", "selector": {"exactMatch": {"name": 5}}}, "not understood"),
+        (label_match(), "not understood"),
+        (label_match(matchLabels={"a/rack": 5}), "not understood"),
+    ],
+)
+def test_a_member_that_is_odd_is_passed_over(member: Tree, what: str) -> None:
+    inside, said = tiers(hypernode("h", 1, member, exact("n0"), exact("n1")), hypernode("h2", 1))
+    assert inside["n0"] == ("h",)
+    assert inside["n2"] == (None,)
+    assert any(line.startswith("HyperNode h: ") and what in line for line in said)
+
+
+@pytest.mark.parametrize("tier", [None, "1", -1, True, 10**30, 1.5])
+def test_a_hypernode_without_a_tier_is_ignored(tier: object) -> None:
+    _, said = tiers(hypernode("h", tier, regex("n")))
+    assert said[0] == "HyperNode h: spec.tier is no number of a tier: ignored"
+
+
+def test_hypernodes_in_one_another_end() -> None:
+    inside, _ = tiers(
+        hypernode("a", 1, exact("b", "HyperNode"), regex("n[01]")),
+        hypernode("b", 1, exact("a", "HyperNode"), regex("n[23]")),
+        hypernode("c", 2, exact("c", "HyperNode"), exact("a", "HyperNode")),
+    )
+    assert (inside["n0"], inside["n2"]) == (("c", "a"), ("b", "b"))
+
+
+def test_costly_patterns_and_many_members_are_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hypernodes, "MAX_WORK", 300)
+    _, said = tiers(*(hypernode(f"h{i}", 1, regex("(n|m)*[0-9]$")) for i in range(30)))
+    assert any("too costly to match" in line for line in said)
+    monkeypatch.setattr(hypernodes, "MAX_MEMBERS", 20)
+    _, said = tiers(*(hypernode(f"h{i}", 1, exact("n0"), exact("n1")) for i in range(30)))
+    assert any("too many members" in line for line in said)
+
+
+def test_volcano_tiers_are_not_mixed_with_objects_of_other_groups() -> None:
+    other = hypernode("h", 1, regex("n"))
+    other["apiVersion"] = "example.com/v1"
+    levels, _, _ = found([*labelled(n0={}, n1={}), other])
+    assert levels.levels == ()
+    assert kube.parsed(other).kind == "HyperNode"

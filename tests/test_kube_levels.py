@@ -1,0 +1,518 @@
+"""The levels of Kubernetes clusters: where they come from, what they hold, what gangs mean."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import kube
+import pytest
+import yaml
+from kube_levels import CLIQUE, Tree, exact, found, hypernode, labelled, names, node, topology
+
+from models.cluster import Level
+from models.documents import PolicyDocument
+from models.documents.cluster import MAX_LEVELS
+from models.policy import KubernetesPolicy
+from planner.reading import slurm
+from planner.reading.kubernetes.forms import LevelAsk
+from planner.reading.kubernetes.levels import Levels
+from planner.reading.sources import Source
+
+GKE = "cloud.google.com/gce-topology"
+ZONE = "topology.kubernetes.io/zone"
+
+
+# --- the recorded clusters
+
+
+def test_h100_gke_has_the_blocks_and_subblocks_of_its_kueue_topology() -> None:
+    levels, nodes, said = found(kube.load("h100-gke"), f"{GKE}-block", f"{GKE}-host")
+    assert levels.levels == (
+        Level("block", f"{GKE}-block"),
+        Level("subblock", f"{GKE}-subblock"),
+    )
+    facts = kube.expected("h100-gke")["nodes"]
+    for one in nodes:
+        labels = facts[one.name]["topologyLabels"]
+        assert levels.domain(one.name) == (labels[f"{GKE}-block"], labels[f"{GKE}-subblock"])
+    assert levels.found == "levels from Kueue Topology gke-default: block (3 domains), subblock (9)"
+    assert levels.resolve(LevelAsk(label=f"{GKE}-block")) == "block"
+    # every host is a node of its own, as is every hostname
+    assert levels.resolve(LevelAsk(label=f"{GKE}-host")) == "node"
+    assert levels.resolve(LevelAsk(label="kubernetes.io/hostname")) == "node"
+    assert said == []
+
+
+def test_nvl72_has_the_tiers_of_its_hypernodes_and_cliques() -> None:
+    levels, nodes, said = found(kube.load("nvl72"), CLIQUE)
+    assert levels.levels == (
+        Level("hypernode-tier-3"),
+        Level("hypernode-tier-2"),
+        Level("hypernode-tier-1"),
+        Level("clique", CLIQUE, nvlink=True),
+    )
+    assert len(nodes) == 108
+    for one in nodes:
+        # gb200-rRR-nNN; racks 1 and 2 below spine-1 and so on; rack 5 in two halves of 9
+        rack = int(one.name[7:9])
+        clique = one.labels.get(CLIQUE)
+        half = {"1": "nvl-5-a", "2": "nvl-5-b"}[str(clique)[-1]] if rack == 5 else f"nvl-{rack}"
+        assert levels.domain(one.name) == ("core-1", f"spine-{(rack + 1) // 2}", half, clique)
+    assert levels.domain("gb200-r02-n18")[3] is None
+    assert levels.found == (
+        "levels from HyperNodes: hypernode-tier-3 (1 domain), hypernode-tier-2 (3),"
+        " hypernode-tier-1 (7), clique (7, NVLink, from nvidia.com/gpu.clique)"
+    )
+    # tier 0 is the lowest there is; a tier above all is the highest
+    asked = [levels.resolve(LevelAsk(tier=tier)) for tier in range(5)]
+    assert asked == [f"hypernode-tier-{tier}" for tier in (1, 1, 2, 3, 3)]
+    assert levels.resolve(LevelAsk(tier_name="spine")) == "hypernode-tier-2"
+    assert levels.resolve(LevelAsk(tier_name="nope")) is None
+    assert levels.resolve(LevelAsk(label=CLIQUE)) == "clique"
+    [line] = said
+    assert line == (
+        "Node gb200-r02-n18: is in no NVLink domain, though its neighbours are: it counts alone"
+        f" (hint: its label {CLIQUE} is missing)"
+    )
+
+
+def test_nvl72_without_hypernodes_has_the_switches_of_both_generations_of_labels() -> None:
+    gathered = kube.load("nvl72")
+    del gathered.by_kind["HyperNode"]
+    levels, nodes, said = found(gathered, "accelerator.topograph.run/domain")
+    assert levels.levels == (
+        Level("region", "topology.kubernetes.io/region"),
+        Level("zone", ZONE),
+        Level("core"),  # racks 1-3 have the new key, 4 and 5 the old one: neither is implied
+        Level("spine"),
+        Level("leaf"),
+        Level("clique", CLIQUE, nvlink=True),
+    )
+    for one in nodes:
+        rack = int(one.name[7:9])
+        switches: tuple[str | None, ...] = ("core-1", f"spine-{(rack + 1) // 2}", f"leaf-{rack}")
+        if one.name == "gb200-r04-n18":  # no labels of either
+            switches = (None, None, None)
+        assert levels.domain(one.name) == ("dc-west", "hall-2", *switches, one.labels.get(CLIQUE))
+    # leaf-4 is nvl-4: what accelerators name is what leaf switches name
+    assert levels.resolve(LevelAsk(label="accelerator.topograph.run/domain")) == "leaf"
+    assert levels.resolve(LevelAsk(label="network.topology.nvidia.com/leaf")) == "leaf"
+    assert levels.resolve(LevelAsk(label="fabric.topograph.run/tier-0")) == "leaf"
+    assert [line.partition(":")[0] for line in said] == ["Node gb200-r02-n18", "Node gb200-r04-n18"]
+    assert "stands alone there and farther in" in said[1]
+
+
+def test_v100_mpi_has_only_its_region_and_zone() -> None:
+    levels, _, said = found(kube.load("v100-mpi"))
+    assert levels.levels == (Level("region", "topology.kubernetes.io/region"), Level("zone", ZONE))
+    assert levels.found == "levels from node labels: region (1 domain), zone (1)"
+    assert said == []
+
+
+# --- label families
+
+
+@pytest.mark.parametrize(
+    ("keys", "wanted"),
+    [
+        ([f"{GKE}-subblock", f"{GKE}-block", ZONE], ["zone", "block", "subblock"]),
+        (
+            [f"topology.k8s.aws/network-node-layer-{n}" for n in (3, 10, 1, 2)],
+            ["layer-1", "layer-2", "layer-3", "layer-10"],  # 1 is the widest
+        ),
+        (
+            ["oci.oraclecloud.com/host.rack_id", "oci.oraclecloud.com/host.network_block_id"],
+            ["network-block", "rack"],
+        ),
+        (
+            ["ib.coreweave.cloud/leafgroup", "node.coreweave.cloud/rack",
+             "ib.coreweave.cloud/superpod", "backend.coreweave.cloud/fabric"],
+            ["fabric", "superpod", "leafgroup", "rack"],
+        ),
+        (
+            [f"fabric.topograph.run/tier-{n}" for n in (0, 1, 2, 3)],
+            ["tier-3", "core", "spine", "leaf"],  # 0 is the nearest
+        ),
+        (
+            [f"network.topology.nvidia.com/{key}" for key in ("block", "spine", "datacenter")],
+            ["core", "spine", "leaf"],
+        ),
+        (
+            [f"topologyconf.slurm.nebius.ai/tier-{n}" for n in (1, 2, 3)],
+            ["tier-3", "tier-2", "tier-1"],
+        ),
+        (
+            ["topology.kubernetes.io/region", "failure-domain.beta.kubernetes.io/zone"],
+            ["region", "zone"],
+        ),
+    ],
+)  # fmt: skip
+def test_label_families_are_ordered_from_the_widest(keys: list[str], wanted: list[str]) -> None:
+    levels, _, said = found(
+        labelled(**{f"n{i}": dict.fromkeys(keys, f"v{i // 2}") for i in range(4)})
+    )
+    assert names(levels) == wanted
+    assert sorted(str(level.label) for level in levels.levels) == sorted(keys)
+    assert all(levels.domain(f"n{i}") == (f"v{i // 2}",) * len(keys) for i in range(4))
+    assert said == []
+
+
+def test_keys_of_two_generations_that_differ_on_a_node_are_two_levels() -> None:
+    old = "network.topology.nvidia.com"
+    levels, _, _ = found(
+        labelled(
+            a={f"{old}/leaf": "l1", f"{old}/block": "b1"},
+            b={f"{old}/leaf": "l1", f"{old}/block": "b1"},
+            c={f"{old}/leaf": "l2", f"{old}/block": "b1"},
+            d={f"{old}/leaf": "l2", f"{old}/block": "b1"},
+        )
+    )
+    assert names(levels) == ["block", "leaf"]
+    assert levels.domain("c") == ("b1", "l2")
+
+
+def test_levels_of_single_nodes_are_none() -> None:
+    levels, _, _ = found(
+        labelled(**{f"n{i}": {f"{GKE}-block": "b", f"{GKE}-host": f"h{i}"} for i in range(3)})
+    )
+    assert names(levels) == ["block"]
+    assert levels.resolve(LevelAsk(label=f"{GKE}-host")) == "node"
+
+
+def test_a_cluster_without_labels_has_no_levels() -> None:
+    levels, _, said = found([kube.node("a"), kube.node("b")])
+    assert levels.levels == ()
+    assert levels.found == "no levels: no topology label that is known divides the nodes"
+    assert levels.domain("a") == ()
+    assert said == []
+
+
+def test_a_value_that_is_no_name_is_no_domain_and_the_level_implies_no_label() -> None:
+    levels, _, said = found(labelled(a={ZONE: "z"}, b={ZONE: "z"}, c={ZONE: "-bad-"}, d={ZONE: ""}))
+    assert levels.levels == (Level("zone"),)
+    assert [levels.domain(name) for name in "abcd"] == [("z",), ("z",), (None,), (None,)]
+    assert len(said) == 1
+    assert said[0].startswith(f"Node c: its label {ZONE} cannot name a domain: ignored")
+
+
+# --- NVLink domains
+
+
+def cliques(*values: str | None, **more: str) -> list[Tree]:
+    """Nodes with these cliques; ``more``: labels of all of them."""
+    return labelled(
+        **{
+            f"n{i}": {**({} if value is None else {CLIQUE: value}), **more}
+            for i, value in enumerate(values)
+        }
+    )
+
+
+def test_cliques_are_a_level_of_their_own_inside_what_is_wider() -> None:
+    levels, _, said = found(cliques("u.1", "u.1", "u.2", "u.2", **{f"{GKE}-block": "b"}))
+    assert levels.levels == (Level("block", f"{GKE}-block"), Level("clique", CLIQUE, nvlink=True))
+    assert said == []
+
+
+def test_a_level_that_has_exactly_the_cliques_is_marked_instead() -> None:
+    trees = [
+        node(f"n{i}", {CLIQUE: f"u.{i // 2}", f"{GKE}-subblock": f"s{i // 2}"}) for i in range(4)
+    ]
+    levels, _, _ = found(trees)
+    assert levels.levels == (Level("subblock", f"{GKE}-subblock", nvlink=True),)
+    assert levels.resolve(LevelAsk(label=CLIQUE)) == "subblock"
+
+
+def test_a_zone_is_never_taken_for_an_nvlink_domain() -> None:
+    # one rack in one zone: racks that are imagined beside it share the zone, not the fabric
+    levels, _, _ = found(cliques("u.1", "u.1", **{ZONE: "z"}))
+    assert levels.levels == (Level("zone", ZONE), Level("clique", CLIQUE, nvlink=True))
+
+
+def test_cliques_go_outside_levels_that_are_narrower() -> None:
+    trees = [
+        node(f"n{i}", {CLIQUE: f"u.{i // 4}", f"{GKE}-subblock": f"s{i // 2}"}) for i in range(8)
+    ]
+    assert names(found(trees)[0]) == ["clique", "subblock"]
+
+
+def test_a_clique_of_zeros_is_none() -> None:
+    zero = "00000000-0000-0000-0000-000000000000.0"
+    levels, _, said = found(cliques(zero, zero, "u.1", "u.1"))
+    assert levels.levels == (Level("clique", None, nvlink=True),)
+    assert levels.domain("n0") == (None,)
+    assert said[0].startswith("Node n0, Node n1: nvidia.com/gpu.clique names no NVLink cluster")
+    assert found(cliques(zero, zero))[0].levels == ()
+
+
+@pytest.mark.parametrize(
+    ("key", "name"),
+    [
+        ("accelerator.topograph.run/domain", "nvlink-domain"),
+        ("network.topology.nvidia.com/accelerator", "nvlink-domain"),
+        ("ds.coreweave.com/nvlink.domain", "nvlink-domain"),
+        ("topology.k8s.aws/ultraserver-id", "ultraserver"),
+    ],
+)
+def test_other_labels_mark_nvlink_domains_where_there_are_no_cliques(key: str, name: str) -> None:
+    trees = [node(f"n{i}", {key: f"d{i // 2}"}) for i in range(4)]
+    assert found(trees)[0].levels == (Level(name, key, nvlink=True),)
+    both = [node(f"n{i}", {key: f"d{i // 4}", CLIQUE: f"u.{i // 2}"}) for i in range(8)]
+    assert found(both)[0].levels == (Level(name, key), Level("clique", CLIQUE, nvlink=True))
+
+
+def test_cliques_of_one_node_each_are_no_level() -> None:
+    levels, _, _ = found(cliques("u.1", "u.2", "u.3"), CLIQUE)
+    assert levels.levels == ()
+    assert levels.resolve(LevelAsk(label=CLIQUE)) == "node"
+
+
+# --- the Policy
+
+
+def test_the_policy_goes_before_all_else_and_says_itself_what_is_nvlink() -> None:
+    own = (Level("row", "example.com/row", Fraction(3, 2)), Level("cell", CLIQUE))
+    trees = [
+        node(f"n{i}", {"example.com/row": "r", CLIQUE: f"u.{i // 2}", ZONE: "z"}) for i in range(4)
+    ]
+    levels, _, _ = found([*trees, topology("t", ZONE)], policy=KubernetesPolicy(levels=own))
+    assert levels.levels == own
+    assert levels.domain("n3") == ("r", "u.1")
+    assert levels.found == "levels from the Policy: row (1 domain), cell (2)"
+
+
+def test_cliques_stand_beside_the_levels_of_a_policy_that_is_silent_on_nvlink() -> None:
+    trees = cliques("u.1", "u.1", "u.2", "u.2", **{ZONE: "z"})
+    policy = KubernetesPolicy(levels=(Level("zone", ZONE),))
+    assert names(found(trees, policy=policy)[0]) == ["zone", "clique"]
+    none = found(trees, policy=KubernetesPolicy(levels=()))[0]
+    assert (none.levels, none.found) == ((), "no levels: the Policy says so")
+
+
+def test_a_level_of_the_policy_that_no_node_has_stays_and_is_remarked() -> None:
+    policy = KubernetesPolicy(levels=(Level("row", "example.com/row"),))
+    levels, _, said = found([kube.node("a")], policy=policy)
+    assert levels.levels == policy.levels
+    assert said == [
+        "Policy level row: no node has the label of this level: every node stands alone there"
+    ]
+
+
+# --- Topology objects
+
+
+def test_the_topology_that_the_flavor_of_the_gpu_nodes_names_is_chosen() -> None:
+    trees = [node(f"n{i}", {"a/row": "r", ZONE: "z", "pool": "gpu"}) for i in range(2)]
+    flavor: Tree = {
+        "apiVersion": "kueue.x-k8s.io/v1beta1",
+        "kind": "ResourceFlavor",
+        "metadata": {"name": "f"},
+        "spec": {"nodeLabels": {"pool": "gpu"}, "topologyName": "second"},
+    }
+    both = [topology("first", "a/row", ZONE), topology("second", ZONE)]
+    assert names(found([*trees, *both])[0]) == ["row", "zone"]
+    levels, _, said = found([*trees, *both, flavor])
+    assert names(levels) == ["zone"]
+    [line] = said
+    assert line == (
+        "Kueue Topology first: not used: the levels are those of Kueue Topology second"
+        " (hint: state `levels` in the Policy to use others)"
+    )
+
+
+def test_a_topology_of_kai_gives_its_aliases_as_names() -> None:
+    trees = [node(f"n{i}", {"a/row": "r", "a/rack": f"k{i // 2}"}) for i in range(4)]
+    kai = topology("k", "a/row", "a/rack", "kubernetes.io/hostname", kai=True, p0="Big Row")
+    levels, _, _ = found([*trees, kai])
+    assert levels.levels == (Level("Big-Row", "a/row"), Level("rack", "a/rack"))
+    assert levels.found.startswith("levels from KAI Topology k: ")
+
+
+def test_a_topology_whose_labels_no_node_has_is_passed_over() -> None:
+    trees = labelled(a={ZONE: "z"}, b={ZONE: "z"})
+    levels, _, said = found([*trees, topology("t", "x/y", "kubernetes.io/hostname")])
+    assert names(levels) == ["zone"]
+    assert said == ["Kueue Topology t: no node has a label of its levels: not used"]
+
+
+def test_a_level_of_a_topology_that_no_node_has_is_left_out() -> None:
+    trees = [node(f"n{i}", {"a/row": "r"}) for i in range(2)]
+    levels, _, said = found([*trees, topology("t", "x/y", "a/row")], "x/y")
+    assert names(levels) == ["row"]
+    assert levels.resolve(LevelAsk(label="x/y")) is None
+    assert said == ["Kueue Topology t: its level y is left out: no node has the label"]
+
+
+def test_the_layers_of_koordinator_are_followed_up_from_the_nodes() -> None:
+    trees = [node(f"n{i}", {"a/s": "s", "a/b": f"b{i // 2}"}) for i in range(4)]
+    layers: Tree = {
+        "apiVersion": "scheduling.koordinator.sh/v1alpha1",
+        "kind": "ClusterNetworkTopology",
+        "metadata": {"name": "default"},
+        "spec": {
+            "networkTopologySpec": [
+                {"topologyLayer": "NodeTopologyLayer", "parentTopologyLayer": "BlockLayer"},
+                {
+                    "topologyLayer": "BlockLayer",
+                    "parentTopologyLayer": "SpineLayer",
+                    "labelKey": ["a/b", "a/other"],
+                },
+                {"topologyLayer": "SpineLayer", "labelKey": ["a/s"]},
+            ]
+        },
+    }
+    levels, _, _ = found([*trees, layers])
+    assert levels.levels == (Level("spine", "a/s"), Level("block", "a/b"))
+    assert levels.found.startswith("levels from Koordinator ClusterNetworkTopology default: ")
+
+
+def test_a_topology_file_goes_before_the_objects() -> None:
+    file = slurm.read_topology(
+        Source("topology.conf", "SwitchName=s Nodes=a,b\nSwitchName=t Nodes=c", "either")
+    )
+    trees = cliques("u.1", "u.1", "u.2", "u.2", **{ZONE: "z"})
+    for tree, name in zip(trees, "abcd", strict=True):
+        tree["metadata"]["name"] = name
+    levels, _, said = found([*trees, topology("t", ZONE)], ZONE, topology=file)
+    assert names(levels) == ["zone", "leaf", "clique"]
+    assert [levels.domain(name)[1] for name in "abcd"] == ["s", "s", "t", None]
+    assert said[0] == "Node d: is not in the topology file: it stands alone at every level"
+
+
+# --- what gangs name
+
+
+RACKS = [
+    node(f"n{i}", {"a/row": f"w{i // 4}", "a/rack": f"k{i // 2}", "a/pod": f"p{i // 4}",
+                          "a/pair": f"x{i % 2}", "a/all": "1"})
+    for i in range(8)
+]  # fmt: skip
+
+
+def asked(*keys: str) -> tuple[Levels, list[str]]:
+    levels, _, said = found([*RACKS, topology("t", "a/row", "a/rack")], *keys)
+    return levels, said
+
+
+def test_a_label_that_a_gang_names_becomes_a_level_where_it_nests() -> None:
+    levels, said = asked("a/all")
+    assert names(levels) == ["all", "row", "rack"]
+    assert levels.resolve(LevelAsk(label="a/all")) == "all"
+    assert said == []
+
+
+def test_a_label_that_divides_as_a_level_does_means_that_level() -> None:
+    levels, said = asked("a/pod")
+    assert names(levels) == ["row", "rack"]
+    assert levels.resolve(LevelAsk(label="a/pod")) == "row"
+    assert said == []
+
+
+def test_a_label_that_nests_nowhere_is_innermost_and_remarked() -> None:
+    # evens and odds of all racks: inside a rack each stands alone
+    levels, said = asked("a/pair")
+    assert names(levels) == ["row", "rack", "pair"]
+    assert said[0].startswith("level pair: nests in no other level")
+
+
+def test_a_label_that_no_node_has_is_not_resolved() -> None:
+    levels, said = asked("a/none", "b")
+    assert levels.resolve(LevelAsk(label="a/none")) is None
+    assert levels.resolve(LevelAsk(tier=1)) is None
+    assert (names(levels), said) == (["row", "rack"], [])
+
+
+def test_more_labels_than_levels_are_not_resolved() -> None:
+    keys = [f"a/k{number:02d}" for number in range(20)]
+    # each splits off one node of 40, so no two divide alike
+    trees = [
+        node(f"n{i}", {key: str(i == number) for number, key in enumerate(keys)}) for i in range(40)
+    ]
+    levels, _, said = found(trees, *keys)
+    assert len(levels.levels) == MAX_LEVELS
+    resolved = [levels.resolve(LevelAsk(label=key)) for key in keys]
+    assert resolved == [f"k{number:02d}" for number in range(10)] + [None] * 10
+    assert any("gangs ask for more than 10 levels" in line for line in said)
+
+
+def test_levels_for_all_nodes_give_way_before_others() -> None:
+    keys = [f"a/k{number:02d}" for number in range(14)]
+    # the first three are one domain each; each of the others splits off one more node
+    trees = [
+        node(f"n{i}", {key: str(i < number - 2) for number, key in enumerate(keys)})
+        for i in range(20)
+    ]
+    levels, _, said = found([*trees, topology("t", *keys)])
+    assert len(levels.levels) == MAX_LEVELS
+    assert not {"k00", "k01", "k02"} & set(names(levels))
+    assert len([line for line in said if "left out: more than 10 levels" in line]) == 1
+
+
+def test_names_are_valid_and_their_own() -> None:
+    keys = ["a/rack", "b/rack", "c/node", "d/" + "x" * 63, "e/9_.Z"]
+    trees = [
+        node(f"n{i}", {key: f"v{i // 2 ** (5 - k)}" for k, key in enumerate(keys)})
+        for i in range(64)
+    ]
+    levels, _, _ = found([*trees, topology("t", *keys)])
+    assert names(levels) == ["rack", "rack-2", "node-2", "x" * 63, "9_.Z"]
+
+
+def test_a_node_without_a_wider_level_is_named() -> None:
+    trees = [node(f"n{i}", {"a/row": "r", "a/rack": "k"}) for i in range(3)]
+    del trees[1]["metadata"]["labels"]["a/row"]
+    levels, _, said = found([*trees, topology("t", "a/row", "a/rack")])
+    assert levels.domain("n1") == (None, "k")
+    [line] = said
+    assert line == (
+        "Node n1: no domain at level row: it stands alone there and farther in"
+        " (hint: its label a/row is missing)"
+    )
+
+
+# --- the Policy that is saved
+
+
+def test_the_saved_policy_gives_the_same_levels_again() -> None:
+    gathered = kube.load("h100-gke")
+    first, nodes, _ = found(gathered, ZONE)
+    again, _, _ = found(gathered, ZONE, policy=saved(first))
+    assert again.levels == first.levels
+    assert all(again.domain(one.name) == first.domain(one.name) for one in nodes)
+
+
+def test_the_saved_policy_keeps_rates_and_nvlink() -> None:
+    own = (Level("row", "a/row", Fraction(5, 2)), Level("on", "a/rack", nvlink=True))
+    policy = KubernetesPolicy(levels=own)
+    first, _, _ = found(RACKS, policy=policy)
+    assert saved(first) == policy
+
+
+def test_a_policy_that_cannot_state_the_levels_says_so_and_leaves_them_to_be_found() -> None:
+    levels, _, _ = found(kube.load("nvl72"))
+    assert saved(levels).levels is None
+    text = levels.policy_text()
+    assert "# hypernode-tier-3, hypernode-tier-2, hypernode-tier-1." in text
+    assert f"#   - {{name: clique, label: {CLIQUE}, nvlink: true}}" in text
+
+
+def saved(levels: Levels) -> KubernetesPolicy:
+    document = PolicyDocument.model_validate(yaml.safe_load(levels.policy_text()))
+    assert list(document.complaints()) == []
+    return document.spec.kubernetes.to_policy()
+
+
+def test_the_name_of_an_object_cannot_break_out_of_the_saved_policy() -> None:
+    name = "t\nspec: {nodeSelector: {a: b}}"
+    trees = [node(f"n{i}", {"a/row": "r"}) for i in range(2)]
+    levels, _, _ = found([*trees, topology(name, "a/row")])
+    assert "\n" not in levels.found
+    assert saved(levels).levels == (Level("row", "a/row"),)
+
+
+def test_a_tier_that_the_policy_does_not_state_is_added_for_a_gang() -> None:
+    trees = [*RACKS, hypernode("h0", 1, *(exact(f"n{i}") for i in range(4)))]
+    policy = KubernetesPolicy(levels=(Level("rack", "a/rack"),))
+    levels, _, _ = found(trees, LevelAsk(tier=1), policy=policy)
+    assert names(levels) == ["rack", "hypernode-tier-1"]
+    assert levels.resolve(LevelAsk(tier=1)) == "hypernode-tier-1"
