@@ -11,7 +11,7 @@ from kube import expected, load
 from kube_gangs import TRUSTING, level, read_all, seats, simple_pods, sizes
 
 from models.quantities import epoch_seconds
-from planner.reading.kubernetes.forms import KubeGang
+from planner.reading.kubernetes.forms import KubeGang, Objects
 
 SNAPSHOTS = ("h100-gke", "nvl72", "v100-mpi")
 KINDS = {"LWS": "LeaderWorkerSet"}
@@ -160,6 +160,25 @@ def test_the_queue_is_the_one_an_object_names(snapshot: str) -> None:
 @pytest.mark.parametrize("snapshot", SNAPSHOTS)
 def test_a_clean_snapshot_gives_no_remarks(snapshot: str) -> None:
     assert read_all(load(snapshot), TRUSTING)[1].lines() == []
+
+
+@pytest.mark.parametrize("snapshot", SNAPSHOTS)
+def test_the_order_of_objects_does_not_matter(snapshot: str) -> None:
+    forward = load(snapshot)
+    backward = Objects()
+    for kind in sorted(forward.by_kind, reverse=True):
+        for one in reversed(forward.by_kind[kind]):
+            assert backward.add(one)
+    found, _ = read_all(backward, TRUSTING)
+    assert {(gang.namespace, gang.name): gang.subject for gang in found.values()} == {
+        name: gang.subject for name, gang in gangs(snapshot).items()
+    }
+    for gang in found.values():
+        same = gangs(snapshot)[gang.namespace, gang.name]
+        assert (seats(gang), sizes(gang)) == (seats(same), sizes(same))
+        assert (gang.required, gang.preferred) == (same.required, same.preferred)
+        assert (gang.missing, gang.queue) == (same.missing, same.queue)
+        assert gang.submitted_at == same.submitted_at
 
 
 @pytest.mark.parametrize("snapshot", SNAPSHOTS)

@@ -425,3 +425,13 @@ def test_a_group_with_more_pods_than_it_needs_is_whole_with_those_that_exist() -
     assert seats(gangs["train"])["train-worker-3"] == ("worker", 1)
     assert gangs["train"].missing is None
     assert len(remarks.lines()) == 1
+
+
+def test_groups_that_start_together_wait_for_the_one_without_pods() -> None:
+    policy = {"gang": {"minCount": 1}}
+    groups = [
+        native_group(name, schedulingPolicy=policy, parentCompositePodGroupName="both")
+        for name in "ab"
+    ]
+    gangs, _ = read(*groups, *native_pods(1, "a"))
+    assert gangs["both"].missing == "group b has no pods yet"

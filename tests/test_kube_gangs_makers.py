@@ -354,3 +354,35 @@ def test_pods_of_no_gang_are_gangs_of_one_if_they_hold_gpus_or_are_ours(owner: s
         "gpu": ("Pod", [("worker", 1, 0)]),
         "ours": ("Pod", [("worker", 1, 0)]),
     }
+
+
+def test_pods_that_are_made_once_others_run_are_not_missing_before() -> None:
+    # The worker Job of this JobSet is made when the initializer is complete.
+    made = jobset(("init", 1, 1), ("worker", 1, 2))
+    made["spec"]["replicatedJobs"][1]["dependsOn"] = [{"name": "init", "status": "Complete"}]
+    gangs, _ = read(made, jobset_pod(0, 0, role="init"))
+    assert (sizes(gangs["js"]), gangs["js"].missing) == ([("init", 1, 0)], None)
+    gangs, _ = read(made, jobset_pod(0, 0, role="init"), jobset_pod(0, 1))
+    assert gangs["js"].missing == "worker 0 has not been created (2 of 3 pods exist)"
+
+
+def test_startup_in_order_makes_the_later_roles_later() -> None:
+    made = jobset(("ps", 1, 1), ("worker", 1, 2))
+    made["spec"]["startupPolicy"] = {"startupPolicyOrder": "InOrder"}
+    gangs, _ = read(made, jobset_pod(0, 0, role="ps"))
+    assert (sizes(gangs["js"]), gangs["js"].missing) == ([("ps", 1, 0)], None)
+
+
+def test_workers_that_wait_for_a_ready_leader_are_not_missing_before() -> None:
+    made = lws(1)
+    made["spec"]["startupPolicy"] = "LeaderReady"
+    gangs, _ = read(made, lws_pod(0, 0))
+    assert (sizes(gangs["lws"]), gangs["lws"].missing) == ([("leader", 1, 0)], None)
+
+
+def test_a_launcher_that_waits_for_its_workers_is_not_missing_before() -> None:
+    workers = [training_pod("worker", index) for index in range(2)]
+    gangs, _ = read(mpijob(launcherCreationPolicy="WaitForWorkersReady"), *workers)
+    assert (sizes(gangs["train"]), gangs["train"].missing) == ([("worker", 2, 0)], None)
+    gangs, _ = read(mpijob(), *workers)
+    assert gangs["train"].missing == "launcher 0 has not been created (2 of 3 pods exist)"

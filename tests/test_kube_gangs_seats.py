@@ -250,3 +250,15 @@ def test_the_queue_stands_on_the_controller_or_on_the_pods(
     assert read(job(1, labels=labels), waiting)[0]["j"].queue == queue
     waiting["metadata"]["labels"] |= labels
     assert read(job(1), waiting)[0]["j"].queue == queue
+
+
+def test_a_pod_that_goes_before_it_ever_ran_leaves_its_index() -> None:
+    gone = terminating(indexed("j-1-old", 1))
+    gangs, remarks = read(job(2), indexed("j-0", 0), gone, indexed("j-1-new", 1))
+    assert seats(gangs["j"]) == {"j-0": ("worker", 0), "j-1-new": ("worker", 1)}
+    assert (gangs["j"].missing, remarks.lines()) == (None, [])
+
+
+def test_a_gang_does_not_start_while_a_pod_of_it_is_being_deleted() -> None:
+    gangs, _ = read(job(2), indexed("j-0", 0), terminating(indexed("j-1", 1)))
+    assert gangs["j"].missing == "worker 1 being deleted, not yet replaced"

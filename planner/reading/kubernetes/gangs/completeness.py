@@ -22,11 +22,15 @@ _NAMED = 3
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """What the group objects of a gang need: pods in all, and by role."""
+    """What the group objects of a gang need: pods in all, and by role.
+
+    ``absent``: groups that must start with it and have no pods yet.
+    """
 
     total: int | None
     by_role: dict[str, int]
     whose: str
+    absent: tuple[str, ...] = ()
 
 
 def need(groups: Sequence[Group]) -> Need:
@@ -35,7 +39,10 @@ def need(groups: Sequence[Group]) -> Need:
     for group in groups:
         by_role.update(group.minimums)
     total = sum(one or 0 for one in totals) if totals else None
-    return Need(total, by_role, groups[0].subject if groups else "")
+    here = {group.link.name for group in groups}
+    partners = sorted({name for group in groups for name in group.partners})
+    absent = tuple(name for name in partners if name not in here)
+    return Need(total, by_role, groups[0].subject if groups else "", absent)
 
 
 def settle(drafts: list[Draft], needed: Need, subject: str, remarks: Remarks) -> str | None:
@@ -54,6 +61,7 @@ def settle(drafts: list[Draft], needed: Need, subject: str, remarks: Remarks) ->
         missing.append(_not_created(lacking, drafts, existing, whole))
     elif needed.total is not None and existing < needed.total:
         missing.append(f"{existing} of the {needed.total} pods that {needed.whose} needs exist")
+    missing += [f"group {name} has no pods yet" for name in needed.absent[:_NAMED]]
     if any(draft.members for draft in drafts):
         drafts[:] = [draft for draft in drafts if draft.size]
     return "; ".join(missing + _finished(drafts) + _not_ours(drafts)) or None

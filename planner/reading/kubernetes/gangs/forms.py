@@ -50,7 +50,8 @@ class RolePlan:
     """A role as its controller wants it.
 
     ``size``: None if nothing says. ``stride``: pods of one Job of a JobSet. ``queue_like``: its
-    pods work through more indexes than run at once, so an index is no rank.
+    pods work through more indexes than run at once, so an index is no rank. ``later``: its pods are
+    made once others run, so that none of them is missing before the first is there.
     """
 
     name: str
@@ -58,6 +59,7 @@ class RolePlan:
     first_index: int = 0
     stride: int = 1
     queue_like: bool = False
+    later: bool = False
     required: LevelAsk | None = None
     slices: tuple[SliceAsk, ...] = ()
 
@@ -99,7 +101,8 @@ class Group:
     """A group object. ``gang`` False: its pods may start one by one.
 
     ``minimum``: pods it needs. ``minimums``: the same by role. ``wider``: the group of groups it
-    starts with. ``roles``: role by pod, for pods that no controller gives one.
+    starts with, ``partners``: the names of all of these. ``roles``: role by pod, for pods that no
+    controller gives one.
     """
 
     link: Link
@@ -113,6 +116,7 @@ class Group:
     queue: str | None = None
     preemptible: bool = False
     wider: str | None = None
+    partners: tuple[str, ...] = ()
     roles: dict[PodKey, str] = field(default_factory=dict)
     problems: tuple[str, ...] = ()
 

@@ -33,7 +33,8 @@ def read_gangs(
     objects: Objects, pods: Sequence[KubePod], policy: KubernetesPolicy, remarks: Remarks
 ) -> list[KubeGang]:
     """Every gang that stands, or that waits for us; a lone pod with GPUs, or of ours, is one too."""
-    bunches, alone = sort_out(objects, pods, remarks)
+    ordered = sorted(pods, key=lambda pod: pod.key)
+    bunches, alone = sort_out(objects, ordered, remarks)
     gangs = [
         _gang(bunch, objects, policy, remarks)
         for bunch in bunches

@@ -95,7 +95,7 @@ def _plans(
         maker = bunch.makers[key]
         for plan in maker.roles:
             here = (key, plan.name) in claims
-            if key in bunch.complete and (here or plan.size):
+            if key in bunch.complete and (here or (plan.size and not plan.later)):
                 found.append((key, plan))
             elif here:
                 # Split over several groups: what the controller wants is not what this one has.

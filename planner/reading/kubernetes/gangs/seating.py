@@ -41,7 +41,7 @@ def seated(claims: Sequence[Claim], plan: RolePlan, remarks: Remarks) -> list[Me
             left.append((index, pod))
         elif index not in taken:
             taken[index] = pod
-        elif pod.finished is not None:
+        elif pod.finished is not None or (waits(pod) and pod.terminating):
             continue  # its successor has the index
         elif waits(pod) and taken[index].terminating:
             remarks.add(pod.subject, BEHIND)

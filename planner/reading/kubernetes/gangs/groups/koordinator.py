@@ -44,13 +44,15 @@ def describe(link: Link, pods: Sequence[KubePod], found: Objects, remarks: Remar
         stated = _first(notes, MINIMUM) or _first(notes, f"{POD_GROUP}/min-available")
         minimum = number(stated)
     required, preferred, lost = _levels(_first(notes, TOPOLOGY), found)
+    partners = _partners(_first(notes, TOGETHER), link)
     group = Group(
         link,
         made,
         minimum=minimum,
         required=required,
         preferred=preferred,
-        wider=_wider(_first(notes, TOGETHER), link),
+        wider=partners[0] if partners else None,
+        partners=partners,
         problems=(UNKNOWN_LAYER,) if lost else (),
     )
     if lost:
@@ -62,14 +64,14 @@ def _first(notes: Sequence[dict[str, str]], key: str) -> str | None:
     return next((value for note in notes if (value := note.get(key))), None)
 
 
-def _wider(written: str | None, link: Link) -> str | None:
-    """The gangs that start together, as one name: the first of them in sort order."""
+def _partners(written: str | None, link: Link) -> tuple[str, ...]:
+    """The gangs of this namespace that start together, in sort order; none if it starts alone."""
     names = sorted({name for name in _parsed_list(written) if isinstance(name, str)})
     own = (link.name, f"{link.namespace}/{link.name}")
     here = [name for name in names if name in own or name.startswith(f"{link.namespace}/")]
     if len(here) < 2 or not any(name in own for name in here):
-        return None
-    return here[0].removeprefix(f"{link.namespace}/")
+        return ()
+    return tuple(sorted({name.removeprefix(f"{link.namespace}/") for name in here}))
 
 
 def _parsed_list(written: str | None) -> list[object]:
@@ -108,7 +110,8 @@ def _levels(written: str | None, found: Objects) -> tuple[LevelAsk | None, Level
 def _layers(found: Objects) -> dict[str, tuple[int, str]]:
     """(depth, label) by layer, in lower case."""
     layers = dict.fromkeys(_NODE_LAYERS, (_DEEPEST + 1, "kubernetes.io/hostname"))
-    for made in found.of("ClusterNetworkTopology", "scheduling.koordinator.sh"):
+    topologies = found.of("ClusterNetworkTopology", "scheduling.koordinator.sh")
+    for made in sorted(topologies, key=lambda one: one.name):
         parts: dict[str, Tree] = {}
         for part in objects(made.tree, "spec", "networkTopologySpec"):
             parts.setdefault(text(part, "topologyLayer") or "", part)

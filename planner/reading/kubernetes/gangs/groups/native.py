@@ -40,13 +40,15 @@ def describe(link: Link, pods: Sequence[KubePod], found: Objects, remarks: Remar
     if more:
         remarks.add(made.subject, "asks for several topology keys; the first one counts")
     gang, minimum = gang_policy(policy)
+    wider = _widest(made, found)
     return Group(
         link,
         made,
         gang=gang,
         minimum=minimum,
         required=required,
-        wider=_widest(made, found),
+        wider=wider,
+        partners=_partners(wider, made.namespace, found) if wider is not None else (),
     )
 
 
@@ -89,6 +91,12 @@ def _widest(made: KubeObject, found: Objects) -> str | None:
             break
         spec = at(above.tree, "spec")
     return name
+
+
+def _partners(wider: str, namespace: str, found: Objects) -> tuple[str, ...]:
+    """All groups of the namespace under that composite."""
+    groups = (one for one in found.of("PodGroup", GROUP) if one.namespace == namespace)
+    return tuple(sorted(one.name for one in groups if _widest(one, found) == wider))
 
 
 DIALECT = GroupDialect("PodGroup", claim, find, describe)

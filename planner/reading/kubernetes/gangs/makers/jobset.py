@@ -7,12 +7,13 @@ from labels. Called through ``gangs.table``.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from planner.reading.kubernetes.forms import KubeObject, KubePod, LevelAsk, Objects, SliceAsk
 from planner.reading.kubernetes.gangs.counting import counted, times
 from planner.reading.kubernetes.gangs.forms import Maker, MakerDialect, MakerKey, RolePlan, Seat
 from planner.reading.kubernetes.gangs.makers.job import completion_index, pods_at_once
-from planner.reading.kubernetes.looking import Tree, mapping, number, objects, text
+from planner.reading.kubernetes.looking import Tree, items, mapping, number, objects, text
 
 GROUP = "jobset.x-k8s.io"
 TRAINER = "trainer.kubeflow.org"
@@ -55,6 +56,7 @@ def describe(key: MakerKey, pods: Sequence[KubePod], found: Objects) -> Maker:
 
 def _from_object(made: KubeObject) -> tuple[RolePlan, ...]:
     everywhere = made.annotations.get(EXCLUSIVE)
+    in_order = text(made.tree, "spec", "startupPolicy", "startupPolicyOrder") == "InOrder"
     plans: dict[str, RolePlan] = {}
     for replicated in objects(made.tree, "spec", "replicatedJobs"):
         name = text(replicated, "name")
@@ -63,7 +65,8 @@ def _from_object(made: KubeObject) -> tuple[RolePlan, ...]:
         jobs = counted(replicated, "replicas", absent=1)
         each = pods_at_once(mapping(replicated, "template", "spec"))
         label = text(replicated, "template", "metadata", "annotations", EXCLUSIVE) or everywhere
-        plans.setdefault(name, _plan(name, jobs, each, label))
+        later = bool(items(replicated, "dependsOn")) or (in_order and bool(plans))
+        plans.setdefault(name, replace(_plan(name, jobs, each, label), later=later))
     return tuple(plans.values())
 
 

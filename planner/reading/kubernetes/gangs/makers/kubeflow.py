@@ -7,11 +7,12 @@ Called through ``gangs.table``.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from planner.reading.kubernetes.forms import KubeObject, KubePod, Objects
 from planner.reading.kubernetes.gangs.counting import counted
 from planner.reading.kubernetes.gangs.forms import Maker, MakerDialect, MakerKey, RolePlan, Seat
-from planner.reading.kubernetes.looking import flag, mapping, number
+from planner.reading.kubernetes.looking import flag, mapping, number, text
 
 GROUP = "kubeflow.org"
 _KEY = "training.kubeflow.org/"
@@ -31,6 +32,9 @@ KINDS = {
     "mx": "MXJob",
 }
 """Kind by what the name of its operator begins with."""
+
+_WAITS = "WaitForWorkersReady"
+"""The launcher of such an MPIJob is made once all workers are ready."""
 
 _ORDER = ("launcher", "chief", "master", "scheduler", "ps", "server", "worker", "evaluator")
 """Roles in the order shown: the API keeps replica types in a map, which has none."""
@@ -61,6 +65,8 @@ def describe(key: MakerKey, pods: Sequence[KubePod], found: Objects) -> Maker:
     plans += [RolePlan(role, None) for role in seen if role not in known]
     if kind == "MPIJob" and made is not None and flag(made.tree, "spec", "runLauncherAsWorker"):
         plans = [_from_one(plan, pods, key.name) for plan in plans]
+    if made is not None and text(made.tree, "spec", "launcherCreationPolicy") == _WAITS:
+        plans = [replace(plan, later=plan.name == "launcher") for plan in plans]
     return Maker(key, kind, key.name, made, tuple(sorted(plans, key=_place)))
 
 
@@ -99,7 +105,7 @@ def _from_one(plan: RolePlan, pods: Sequence[KubePod], job: str) -> RolePlan:
     seats = [_seat(pod, job) for pod in pods]
     if Seat("worker", 0) in seats:
         return plan
-    return RolePlan(plan.name, plan.size, first_index=1)
+    return replace(plan, first_index=1)
 
 
 def _place(plan: RolePlan) -> tuple[int, str]:

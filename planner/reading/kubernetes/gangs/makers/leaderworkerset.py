@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from planner.reading.kubernetes.forms import KubeObject, KubePod, LevelAsk, Objects
 from planner.reading.kubernetes.gangs.counting import counted
 from planner.reading.kubernetes.gangs.forms import Maker, MakerDialect, MakerKey, RolePlan, Seat
-from planner.reading.kubernetes.looking import number
+from planner.reading.kubernetes.looking import number, text
 
 GROUP = "leaderworkerset.x-k8s.io"
 _KEY = "leaderworkerset.sigs.k8s.io/"
@@ -51,11 +51,14 @@ def describe(key: MakerKey, pods: Sequence[KubePod], found: Objects) -> Maker:
     # A group beside a set of one group is a rolling update's surge: it keeps its number.
     name = key.name if replicas == 1 and key.part == "0" else f"{key.name}-{key.part}"
     size = _size(made, pods)
+    # LeaderReady: workers are made once their leader is ready.
+    of_spec = made.tree if made is not None else None
+    later = text(of_spec, "spec", "startupPolicy") == "LeaderReady"
     roles = [RolePlan("leader", 1)]
     if size is None:
         roles.append(RolePlan("worker", None, first_index=1))
     elif size > 1:
-        roles.append(RolePlan("worker", size - 1, first_index=1))
+        roles.append(RolePlan("worker", size - 1, first_index=1, later=later))
     label = _annotation(EXCLUSIVE, made, pods)
     level = LevelAsk(label=label) if label else None
     problems = (SUBGROUPS,) if _annotation(SUBGROUP_EXCLUSIVE, made, pods) else ()

@@ -39,7 +39,9 @@ def describe(key: MakerKey, pods: Sequence[KubePod], found: Objects) -> Maker:
     for number_, task in enumerate(objects(made.tree, "spec", "tasks")):
         name = text(task, "name") or f"default{number_}"
         size = counted(task, "replicas", absent=1)
-        plans.setdefault(name, RolePlan(name, size, slices=_parts(task)))
+        plans.setdefault(
+            name, RolePlan(name, size, later=bool(task.get("dependsOn")), slices=_parts(task))
+        )
     required, preferred, _ = tiers.asked(made.tree, "spec", "networkTopology")
     return Maker(
         key,
