@@ -9,8 +9,8 @@ from __future__ import annotations
 import base64
 import gzip
 import json
+import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -318,13 +318,11 @@ def kubeconfig(path: Path, url: str) -> Path:
 
 def main() -> None:
     """``python tests/api_server.py SNAPSHOT``: serve it until interrupted, to try things by hand."""
-    import sys
-
     server = ApiServer.of(sys.argv[1])
     with serving(server, Path.cwd()) as endpoint:
-        print(f"export KUBECONFIG={endpoint.kubeconfig}", flush=True)
-        while True:
-            time.sleep(3600)
+        sys.stdout.write(f"export KUBECONFIG={endpoint.kubeconfig}\n")
+        sys.stdout.flush()
+        threading.Event().wait()
 
 
 if __name__ == "__main__":

@@ -66,6 +66,10 @@ class Asked:
     body: Future[Tree | Refusal]
 
 
+class FailedRequestError(UnavailableError):
+    """The server is there, and one request failed as often as it was sent."""
+
+
 class MalformedError(ValueError):
     """An answer that is no JSON object."""
 
@@ -85,7 +89,6 @@ class Kubectl:
         context: str | None = None,
         kubeconfig: str | None = None,
         timeout_s: float = 60.0,
-        waits_s: tuple[float, ...] = WAITS_S,
         most: int = MAX_BYTES,
     ) -> None:
         self._program = program
@@ -94,7 +97,6 @@ class Kubectl:
         self.context = context
         self._kubeconfig = kubeconfig
         self._timeout_s = timeout_s
-        self._waits_s = waits_s
         self._most = most
         self._children = Children()
         self._threads = ThreadPoolExecutor(max_workers=4, thread_name_prefix="kubectl")
@@ -203,7 +205,7 @@ class Kubectl:
     ) -> _Body | Refusal:
         """GET ``path``, tried again where that can help."""
         begun = time.monotonic()
-        for tries, pause in enumerate((*self._waits_s, None), start=1):
+        for tries, pause in enumerate((*WAITS_S, None), start=1):
             ended = self._run(["get", f"--raw={path}"])
             refusal = self._refusal(ended) if ended.code or ended.cut else None
             if refusal is None:
@@ -263,6 +265,7 @@ class Kubectl:
             case Reason.transient:
                 times = f" ({tries} times)" if tries > 1 else ""
                 said = f"{what} failed{times}: {refusal.message}"
+                return FailedRequestError(Fault(said, hint))
             case _:
                 said = f"kubectl failed: {refusal.message}"
         return UnavailableError(Fault(said, hint))

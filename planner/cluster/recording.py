@@ -18,7 +18,7 @@ from planner.cluster.discovery import Discovery, Served, certain
 from planner.cluster.folder import Folder, ListFile
 from planner.cluster.keeping import GONE
 from planner.cluster.kinds import FILE_NAMES, NAMESPACES, NODES, OTHERS, PODS, Kind, file_name
-from planner.cluster.kubectl import Kubectl
+from planner.cluster.kubectl import FailedRequestError, Kubectl
 from planner.cluster.paging import Listing
 from planner.cluster.refusals import Reason, Refusal
 from planner.errors import Fault, NotPermittedError, UnavailableError
@@ -34,10 +34,8 @@ _IDENTITY = "/api/v1/namespaces/kube-system"
 class Wish:
     """What to record. ``namespaces``: of namespaced kinds only these; none: all. ``skip``: resources."""
 
-    out: Path
     namespaces: tuple[str, ...] = ()
     skip: frozenset[str] = frozenset()
-    force: bool = False
 
 
 @dataclass(slots=True)
@@ -56,14 +54,18 @@ Progress = Callable[[str, int, int], None]
 """Told the resource, how many objects were read, and how many there seem to be in all."""
 
 
-def record(door: Kubectl, wish: Wish, progress: Progress) -> Recorded:
-    """Read the cluster behind the door into the folder ``wish.out``.
+def folder_for(out: Path, *, force: bool) -> Folder:
+    """The folder of a snapshot; entering it fails where it cannot be written."""
+    return Folder(out, ours=FILE_NAMES, force=force)
 
-    Raises CannotWriteError, UnavailableError, NotPermittedError (nodes or pods may not be listed);
-    then the folder is what it was.
+
+def record(door: Kubectl, folder: Folder, wish: Wish, progress: Progress) -> Recorded:
+    """Read the cluster behind the door into the folder, and keep that.
+
+    Raises CannotWriteError, UnavailableError, NotPermittedError (nodes or pods may not be listed).
     """
-    with Folder(wish.out, ours=FILE_NAMES, force=wish.force) as folder, _no_cycles():
-        recorder = _Recorder(door, wish, folder, progress)
+    recorder = _Recorder(door, wish, folder, progress)
+    with _no_cycles():
         recorder.run()
         recorder.recorded.bytes = folder.keep()
     return recorder.recorded
@@ -102,7 +104,10 @@ class _Recorder:
         self._identity(identity.result())
         served, self.recorded.absent = discovery.found()
         for listing in self._opened(served):
-            self._record(listing)
+            try:
+                self._record(listing)
+            except FailedRequestError as error:
+                raise _with_a_way_on(error, listing.served.kind) from error
 
     def _listing(self, served: Served) -> Listing:
         return Listing(self._door, served, self._wish.namespaces)
@@ -186,3 +191,10 @@ def _lacking(kind: Kind, right: str, refusal: Refusal) -> NotPermittedError | Un
     if kind is PODS and " in all namespaces" in right:
         hint += ", or record the namespaces you may read: --namespace NAME"
     return NotPermittedError(Fault(f"not permitted: {right} ({refusal.message})", hint))
+
+
+def _with_a_way_on(error: FailedRequestError, kind: Kind) -> FailedRequestError:
+    """One broken kind, such as one whose conversion webhook is gone, need not stop the rest."""
+    (fault,) = error.faults
+    hint = f"{fault.hint}; or leave this kind out: --skip {kind.resource}"
+    return FailedRequestError(Fault(fault.what, hint))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import shlex
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,6 +17,7 @@ import typer
 
 from planner.console import Color, Console, LogFormat
 from planner.errors import Fault, UsageError
+from planner.showing.text import plural
 from planner.verbs.options import ColorOption, DebugOption, LogOption, console_of
 
 if TYPE_CHECKING:
@@ -68,24 +70,21 @@ def snapshot(
     """Record a live cluster through kubectl: what planning needs of it, and nothing else."""
     console = console_of(context, color=color, log_format=log_format, debug=debug)
     from planner.cluster.kubectl import Kubectl
-    from planner.cluster.recording import Wish, record
+    from planner.cluster.recording import Wish, folder_for, record
 
-    wish = Wish(
-        out=out,
-        namespaces=_namespaces(namespaces or []),
-        skip=_skipped(skip or []),
-        force=force,
-    )
+    wish = Wish(_namespaces(namespaces or []), _skipped(skip or []))
+    timeout_s = _timeout(timeout)
     begun = time.monotonic()
-    with Kubectl.find(
-        console.environ,
-        context=kube_context,
-        kubeconfig=kubeconfig,
-        timeout_s=_timeout(timeout),
-    ) as door:
-        recorded = record(door, wish, _Live(console))
-        console.clear_live()
-        _report(console, wish, recorded, door.context, door.retries, time.monotonic() - begun)
+    with (
+        folder_for(out, force=force) as folder,
+        Kubectl.find(
+            console.environ, context=kube_context, kubeconfig=kubeconfig, timeout_s=timeout_s
+        ) as door,
+    ):
+        recorded = record(door, folder, wish, _Live(console))
+    console.clear_live()
+    run = _Run(door.context, door.retries, time.monotonic() - begun)
+    _report(console, out, wish, recorded, run)
 
 
 class _Live:
@@ -100,19 +99,21 @@ class _Live:
             self._console.live(f"recording {resource}: {done:,} of {of:,}")
 
 
-def _report(
-    console: Console,
-    wish: Wish,
-    recorded: Recorded,
-    kube_context: str | None,
-    retries: int,
-    seconds: float,
-) -> None:
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """How the recording went: the context used, requests sent again, how long it took."""
+
+    context: str | None
+    retries: int
+    seconds: float
+
+
+def _report(console: Console, out: Path, wish: Wish, recorded: Recorded, run: _Run) -> None:
     """What was recorded, what is not in it and why, what to do next."""
     counts = ", ".join(f"{count:,} {name}" for name, count in recorded.counts.items())
-    source = "this pod's cluster" if kube_context is None else f"context {kube_context}"
+    source = "this pod's cluster" if run.context is None else f"context {run.context}"
     console.say(f"recorded {source}: {counts or 'nothing'}")
-    absent = [kind.resource for kind in recorded.absent]
+    absent = _grouped(recorded)
     if absent:
         console.say(f"not served by this cluster: {', '.join(absent)}")
     if recorded.forbidden:
@@ -124,34 +125,45 @@ def _report(
     if wish.namespaces:
         named = ", ".join(wish.namespaces)
         console.say(f"warning: only pods of {named} are in it; what others hold looks free")
-    again = [
-        f"{count} {what}"
-        for count, what in (
-            (retries, "requests sent again"),
-            (recorded.restarts, "lists begun again"),
-        )
-        if count
-    ]
-    if again:
-        console.say(", ".join(again))
-    place = shlex.quote(str(wish.out))
-    console.say(f"saved {place} ({recorded.bytes / 1e6:.1f} MB in {seconds:.1f} s)")
+    if run.retries:
+        console.say(f"{plural(run.retries, 'request')} sent again")
+    if recorded.restarts:
+        console.say(f"{plural(recorded.restarts, 'list')} begun again")
+    place = shlex.quote(str(out))
+    console.say(f"saved {place} ({recorded.bytes / 1e6:.1f} MB in {run.seconds:.1f} s)")
     console.next(f"{console.program} plan {place}")
     console.event(
         "summary",
         verb="snapshot",
         status="recorded",
         exit_code=0,
-        context=kube_context,
+        context=run.context,
         cluster=recorded.cluster,
         counts={name: float(count) for name, count in recorded.counts.items()},
         absent=absent,
         forbidden=recorded.forbidden,
-        retries=retries,
+        retries=run.retries,
         restarts=recorded.restarts,
         bytes=recorded.bytes,
-        seconds=round(seconds, 3),
+        seconds=round(run.seconds, 3),
     )
+
+
+def _grouped(recorded: Recorded) -> list[str]:
+    """What the cluster does not have: a whole API group by its name, else the resource by its own."""
+    from planner.cluster.kinds import OTHERS
+
+    gone = {kind.resource for kind in recorded.absent}
+    groups: dict[str, list[str]] = {}
+    for kind in OTHERS:
+        groups.setdefault(kind.group, []).append(kind.resource)
+    return [
+        name
+        for group, resources in groups.items()
+        for name in (
+            [group] if gone.issuperset(resources) else [one for one in resources if one in gone]
+        )
+    ]
 
 
 def _namespaces(names: list[str]) -> tuple[str, ...]:

@@ -1,0 +1,279 @@
+"""``gangplan snapshot`` with the real kubectl against an API server of ours: what is recorded."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from api_server import ApiServer, Request, forbidden, status
+from conftest import RunCli
+from snapshots import Cluster, cluster, files, more, objects_of, small
+
+from models.policy import KubernetesPolicy
+from planner.cluster.kinds import ALL, FILE_NAMES, file_name
+from planner.reading.kubernetes.nodes import read_nodes
+from planner.reading.kubernetes.pods import read_pods
+from planner.reading.remarks import Remarks
+
+PAGE = "/api/v1/pods"
+
+
+@pytest.fixture
+def tiny(tmp_path: Path, cli: RunCli) -> Iterator[Cluster]:
+    with cluster(small(), tmp_path, cli) as served:
+        yield served
+
+
+@pytest.mark.parametrize("name", ["h100-gke", "nvl72", "v100-mpi"])
+def test_a_recorded_cluster_comes_back_with_the_same_objects(
+    name: str, tmp_path: Path, cli: RunCli
+) -> None:
+    server = ApiServer.of(name)
+    with cluster(server, tmp_path, cli) as served:
+        result = served.snapshot()
+    assert result.code == 0, result.err
+    written = files(served.out)
+    for resource in server.resources:
+        tree = written[_file(resource.plural, resource.group)]
+        assert (tree["kind"], tree["apiVersion"]) == (
+            f"{resource.kind}List",
+            resource.api_version,
+        )
+        if resource.plural != "namespaces":
+            assert [_identity(item) for item in tree["items"]] == [
+                _identity(item) for item in resource.items
+            ]
+            assert tree["metadata"] == {"resourceVersion": "4711"}
+    assert len(written) == len(server.resources)
+    kube_system = next(
+        item
+        for item in server.resource("namespaces").items
+        if item["metadata"]["name"] == "kube-system"
+    )
+    identity = {"name": "kube-system", "uid": kube_system["metadata"]["uid"]}
+    assert written["namespaces.json"]["items"] == [{"metadata": identity}]
+
+
+def _file(plural: str, group: str) -> str:
+    return next(file_name(kind) for kind in ALL if (kind.plural, kind.group) == (plural, group))
+
+
+def _identity(item: dict[str, object]) -> tuple[object, ...]:
+    metadata = item["metadata"]
+    assert isinstance(metadata, dict)
+    return tuple(metadata.get(name) for name in ("namespace", "name", "uid", "labels"))
+
+
+@pytest.mark.parametrize("name", ["h100-gke", "nvl72", "v100-mpi"])
+def test_nodes_and_pods_read_the_same_from_the_snapshot(
+    name: str, tmp_path: Path, cli: RunCli
+) -> None:
+    server = ApiServer.of(name)
+    with cluster(server, tmp_path, cli) as served:
+        assert served.snapshot().code == 0
+    lists = [
+        {"kind": f"{one.kind}List", "apiVersion": one.api_version, "items": one.items}
+        for one in server.resources
+    ]
+    assert _facts(list(files(served.out).values())) == _facts(lists)
+
+
+def _facts(lists: list[dict[str, object]]) -> list[object]:
+    """Everything the readers know of nodes and pods, the trees themselves apart."""
+    objects, policy, remarks = objects_of(lists), KubernetesPolicy(), Remarks()
+    nodes = read_nodes(objects, policy, remarks)
+    pods = read_pods(objects, nodes, policy, remarks)
+    return [
+        [
+            (field, getattr(one, field))
+            for field in type(one).__dataclass_fields__
+            if field != "object"
+        ]
+        + [one.object.name, one.object.uid, one.object.owner, one.object.created]
+        for one in [*nodes, *pods]
+    ] + [remarks.lines()]
+
+
+def test_nodes_are_read_before_pods_and_both_before_the_rest(tmp_path: Path, cli: RunCli) -> None:
+    with cluster(ApiServer.of("h100-gke"), tmp_path, cli) as served:
+        assert served.snapshot().code == 0
+    lists = [r.path for r in served.server.requests if "limit" in r.query]
+    assert lists[0] == "/api/v1/nodes"
+    # 1044 pods in pages of 500
+    assert lists[1:4] == ["/api/v1/pods"] * 3
+    assert set(lists[4:]).isdisjoint({"/api/v1/nodes", "/api/v1/pods"})
+    assert [query["limit"] for query in served.server.asked(PAGE)] == ["500"] * 3
+    assert len(json.loads((served.out / "pods.json").read_bytes())["items"]) == 1044
+
+
+def test_only_kinds_that_are_served_are_asked_for(tiny: Cluster) -> None:
+    tiny.server.add(*more("JobSet", "jobsets", "jobset.x-k8s.io/v1alpha2", "js"))
+    tiny.server.add(*more("Widget", "widgets", "example.com/v1", "w"))
+    result = tiny.snapshot()
+    assert result.code == 0
+    asked = {request.path for request in tiny.server.requests}
+    assert "/apis/jobset.x-k8s.io/v1alpha2/jobsets" in asked
+    assert not any("kueue" in path or "example.com" in path for path in asked)
+    assert sorted(files(tiny.out)) == ["jobsets.json", "namespaces.json", "nodes.json", "pods.json"]
+    assert "not served by this cluster: " in result.err
+    assert "kueue.x-k8s.io" in result.err
+
+
+def test_a_known_version_is_taken_before_the_preferred_one(tiny: Cluster) -> None:
+    # scheduling.k8s.io prefers v1, which has PriorityClass only; PodGroup is served in v1alpha2.
+    tiny.server.add(*more("PriorityClass", "priorityclasses", "scheduling.k8s.io/v1", "high"))
+    tiny.server.add(*more("PodGroup", "podgroups", "scheduling.k8s.io/v1alpha2", "g"))
+    tiny.server.add(*more("Topology", "topologies", "kueue.x-k8s.io/v1beta9", "t"))
+    assert tiny.snapshot().code == 0
+    written = files(tiny.out)
+    assert written["podgroups.scheduling.k8s.io.json"]["apiVersion"] == "scheduling.k8s.io/v1alpha2"
+    # A version nobody knows yet is better than none.
+    assert written["topologies.kueue.x-k8s.io.json"]["apiVersion"] == "kueue.x-k8s.io/v1beta9"
+
+
+def test_what_may_not_be_listed_is_left_out_and_said(tiny: Cluster) -> None:
+    tiny.server.add(*more("JobSet", "jobsets", "jobset.x-k8s.io/v1alpha2", "js"))
+    tiny.server.refuse(
+        "/apis/jobset.x-k8s.io/v1alpha2/jobsets", forbidden("list", "jobsets.jobset.x-k8s.io")
+    )
+    tiny.server.refuse("/api/v1/namespaces/kube-system", forbidden("get", "namespaces"))
+    result = tiny.snapshot()
+    assert result.code == 0
+    assert (
+        "warning: not permitted, so left out: get namespaces/kube-system; "
+        "list jobsets.jobset.x-k8s.io in all namespaces\n"
+    ) in result.err
+    assert "no plan of it can be applied" in result.err
+    assert sorted(files(tiny.out)) == ["nodes.json", "pods.json"]
+
+
+def test_a_kind_that_is_gone_when_it_is_asked_for_is_absent(tiny: Cluster) -> None:
+    tiny.server.add(*more("JobSet", "jobsets", "jobset.x-k8s.io/v1alpha2", "js"))
+    tiny.server.refuse(
+        "/apis/jobset.x-k8s.io/v1alpha2/jobsets", status(404, "NotFound", "page not found")
+    )
+    result = tiny.snapshot()
+    assert result.code == 0
+    assert "jobset.x-k8s.io" in result.err.partition("not served by this cluster: ")[2]
+
+
+@pytest.mark.parametrize("resource", ["nodes", "pods"])
+def test_without_the_right_to_list_nodes_or_pods_it_is_77_and_names_the_right(
+    resource: str, tiny: Cluster
+) -> None:
+    tiny.server.refuse(f"/api/v1/{resource}", forbidden("list", resource))
+    result = tiny.snapshot()
+    assert result.code == 77
+    where = " in all namespaces" if resource == "pods" else ""
+    assert result.err.startswith(
+        f"error: not permitted: list {resource}{where} ({resource} is forb"
+    )
+    assert 'User "tester"' in result.err
+    assert ("--namespace" in result.err) == (resource == "pods")
+    assert tiny.litter() == []
+
+
+def test_some_namespaces_for_those_who_may_not_list_all(tiny: Cluster) -> None:
+    tiny.server.refuse("/api/v1/pods", forbidden("list", "pods"))
+    tiny.server.add(*more("Job", "jobs", "batch/v1", "a-job"))
+    result = tiny.snapshot("-n", "team-a", "--namespace", "team-b", "-n", "team-a")
+    assert result.code == 0, result.err
+    written = files(tiny.out)
+    assert [pod["metadata"]["name"] for pod in written["pods.json"]["items"]] == ["p1", "p2", "p3"]
+    assert [node["metadata"]["name"] for node in written["nodes.json"]["items"]] == ["n1", "n2"]
+    assert (
+        "warning: only pods of team-a, team-b are in it; what others hold looks free" in result.err
+    )
+    assert "/apis/batch/v1/namespaces/team-a/jobs" in {r.path for r in tiny.server.requests}
+
+
+def test_the_right_that_lacks_in_one_namespace_is_named(tiny: Cluster) -> None:
+    tiny.server.refuse(
+        "/api/v1/namespaces/team-b/pods", forbidden("list", "pods", 'in the namespace "team-b"')
+    )
+    result = tiny.snapshot("-n", "team-a", "-n", "team-b")
+    assert result.code == 77
+    assert result.err.startswith("error: not permitted: list pods in namespace team-b (")
+
+
+def test_the_summary_says_what_was_recorded_and_what_to_do_next(tiny: Cluster) -> None:
+    result = tiny.snapshot()
+    assert result.out == ""
+    lines = result.err.splitlines()
+    assert lines[0] == "recorded context test: 2 nodes, 3 pods"
+    assert lines[-2].startswith(f"saved {tiny.out} (0.0 MB in ")
+    assert lines[-1] == f"next: gangplan plan {tiny.out}"
+
+
+def test_the_summary_for_machines(tiny: Cluster) -> None:
+    result = tiny.snapshot("--log-format", "json")
+    (event,) = map(json.loads, result.err.splitlines())
+    assert event["type"] == "summary"
+    assert event["counts"] == {"nodes": 2, "pods": 3}
+    assert event["cluster"] == "11111111-2222-3333-4444-555555555555"
+    assert (event["context"], event["retries"], event["restarts"]) == ("test", 0, 0)
+
+
+def test_an_empty_cluster_is_recorded_too(tiny: Cluster) -> None:
+    for plural in ("nodes", "pods"):
+        tiny.server.resource(plural).items = []
+    assert tiny.snapshot().code == 0
+    assert files(tiny.out)["pods.json"]["items"] == []
+
+
+def test_a_kind_can_be_left_out(tiny: Cluster) -> None:
+    tiny.server.add(*more("JobSet", "jobsets", "jobset.x-k8s.io/v1alpha2", "js"))
+    broken = status(500, "InternalError", "conversion webhook failed")
+    tiny.server.refuse("/apis/jobset.x-k8s.io/v1alpha2/jobsets", broken)
+    assert tiny.snapshot("--skip", "jobsets.jobset.x-k8s.io").code == 0
+    result = tiny.snapshot("--skip", "jobset")
+    assert result.code == 64
+    assert "jobsets.jobset.x-k8s.io" in result.err
+
+
+def test_a_namespace_that_is_no_name_is_refused_before_anything_is_asked(tiny: Cluster) -> None:
+    for name in ("../../secrets", "a?limit=1", "--help", "A", ""):
+        result = tiny.snapshot(f"--namespace={name}")
+        assert result.code == 64, name
+    assert tiny.server.requests == []
+
+
+def test_a_version_from_discovery_never_becomes_a_strange_path(tiny: Cluster) -> None:
+    tiny.server.add(*more("JobSet", "jobsets", "jobset.x-k8s.io/v1/../../secrets", "js"))
+    tiny.server.resource("jobsets", "jobset.x-k8s.io/v1/../..")
+    assert tiny.snapshot().code == 0
+    assert not any(".." in request.path for request in tiny.server.requests)
+
+
+def test_every_file_has_a_name_of_its_own() -> None:
+    assert len(FILE_NAMES) == len(ALL)
+
+
+def test_a_list_that_expires_half_way_begins_again(tmp_path: Path, cli: RunCli) -> None:
+    server = ApiServer.of("h100-gke")
+    gone = status(410, "Expired", "The provided continue parameter is too old to display a list")
+    server.fail(PAGE, gone, when=_second_page)
+    with cluster(server, tmp_path, cli) as served:
+        result = served.snapshot()
+    assert result.code == 0, result.err
+    assert "1 list begun again" in result.err
+    names = [pod["metadata"]["uid"] for pod in files(served.out)["pods.json"]["items"]]
+    assert names == [pod["metadata"]["uid"] for pod in server.resource("pods").items]
+
+
+def _second_page(request: Request) -> bool:
+    return "continue" in request.query
+
+
+def test_a_list_that_always_expires_is_asked_for_in_one_piece(tmp_path: Path, cli: RunCli) -> None:
+    server = ApiServer.of("h100-gke")
+    gone = status(410, "Gone", "The provided continue parameter is too old to display a list")
+    server.mishaps.append(lambda r: gone if r.path == PAGE and _second_page(r) else None)
+    with cluster(server, tmp_path, cli) as served:
+        result = served.snapshot()
+    assert result.code == 0, result.err
+    assert "4 lists begun again" in result.err
+    assert "limit" not in served.server.asked(PAGE)[-1]
+    assert len(files(served.out)["pods.json"]["items"]) == 1044

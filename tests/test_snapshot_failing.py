@@ -1,0 +1,358 @@
+"""``gangplan snapshot`` where something goes wrong: servers, kubectl, folders, disks."""
+
+from __future__ import annotations
+
+import errno
+import json
+import socket
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import pytest
+from api_server import Answer, ApiServer, Request, kubeconfig, status
+from conftest import RunCli
+from snapshots import Cluster, cluster, environment, files, more, small
+
+from planner.cluster import folder
+
+PODS = "/api/v1/pods"
+
+
+@pytest.fixture
+def tiny(tmp_path: Path, cli: RunCli) -> Iterator[Cluster]:
+    with cluster(small(), tmp_path, cli) as served:
+        yield served
+
+
+@pytest.fixture(autouse=True)
+def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tries follow each other at once."""
+    monkeypatch.setattr("planner.cluster.kubectl.WAITS_S", (0.0, 0.0, 0.0))
+
+
+def untouched(cluster: Cluster) -> bool:
+    """Whether nobody asked the server for anything; some builds of kubectl ask for its version."""
+    return {request.path for request in cluster.server.requests} <= {"/version"}
+
+
+def whole(cluster: Cluster) -> bool:
+    return [pod["metadata"]["name"] for pod in files(cluster.out)["pods.json"]["items"]] == [
+        "p1",
+        "p2",
+        "p3",
+    ]
+
+
+TRANSIENT = {
+    "500": status(500, "InternalError", "etcdserver: leader changed"),
+    "503": status(
+        503, "ServiceUnavailable", "the server is currently unable to handle the request"
+    ),
+    "504": status(504, "Timeout", "Timeout: request did not complete within requested timeout"),
+    "429": status(429, "TooManyRequests", "Too many requests, please try again later."),
+    "a proxy's page": Answer(502, b"<html><body>Bad Gateway</body></html>"),
+    "half an answer": Answer(200, b'{"kind":"PodList","items":[{"meta', missing=4000),
+    "half an answer that looks whole": Answer(200, b'{"kind":"PodList","items":[{"meta'),
+    "nothing": Answer(200, b""),
+    "no object": Answer(200, b"[]"),
+    "no number": Answer(200, b'{"kind":"PodList","items":[{"spec":{"priority":NaN}}]}'),
+}
+
+
+@pytest.mark.parametrize("name", TRANSIENT)
+def test_what_may_pass_is_asked_again_and_counted(name: str, tiny: Cluster) -> None:
+    tiny.server.fail(PODS, TRANSIENT[name])
+    result = tiny.snapshot()
+    assert result.code == 0, result.err
+    assert whole(tiny)
+    assert "1 request sent again\n" in result.err
+
+
+@pytest.mark.parametrize("name", TRANSIENT)
+def test_what_does_not_pass_is_69_and_leaves_nothing(name: str, tiny: Cluster) -> None:
+    tiny.server.refuse(PODS, TRANSIENT[name])
+    result = tiny.snapshot()
+    assert result.code == 69
+    lines = result.err.splitlines()
+    assert lines[0].startswith("error: GET /api/v1/pods failed (4 times): ")
+    assert lines[1].startswith("hint: try it by hand: kubectl --context=test get nodes")
+    assert len(lines) == 2
+    assert len(tiny.server.asked(PODS)) == 4
+    assert tiny.litter() == []
+
+
+def test_a_page_that_comes_again_from_a_later_state_takes_its_own_continuation(
+    tmp_path: Path, cli: RunCli
+) -> None:
+    # The first try begins with the token of an old state and breaks off; the second has another.
+    server = ApiServer.of("h100-gke")
+    first = server.answer(f"{PODS}?limit=500").body
+    token = json.loads(first)["metadata"]["continue"]
+    stale = first.replace(token.encode(), b"b2xkIHN0YXRl")
+    server.requests.clear()
+    server.fail(PODS, Answer(200, stale[: len(stale) // 2]))
+    gone = status(410, "Expired", "The provided continue parameter is too old")
+    server.mishaps.append(lambda r: gone if r.query.get("continue") == "b2xkIHN0YXRl" else None)
+    with cluster(server, tmp_path, cli) as served:
+        result = served.snapshot()
+    assert result.code == 0, result.err
+    assert len(files(served.out)["pods.json"]["items"]) == 1044
+    assert "begun again" not in result.err
+
+
+def test_a_server_that_continues_with_the_same_page_for_ever_is_found_out(tiny: Cluster) -> None:
+    page = {
+        "kind": "PodList",
+        "apiVersion": "v1",
+        "metadata": {"resourceVersion": "1", "continue": "bW9yZQ"},
+        "items": [],
+    }
+    tiny.server.refuse(PODS, Answer(200, json.dumps(page, separators=(",", ":")).encode()))
+    result = tiny.snapshot()
+    assert result.code == 69
+    assert "do not make a list" in result.err
+    assert tiny.litter() == []
+
+
+@pytest.mark.parametrize("items", [{}, "x", 7])
+def test_items_that_are_no_list_are_found_out(items: object, tiny: Cluster) -> None:
+    page = {"kind": "PodList", "apiVersion": "v1", "metadata": {}, "items": items}
+    tiny.server.refuse(PODS, Answer(200, json.dumps(page).encode()))
+    result = tiny.snapshot()
+    assert (result.code, tiny.litter()) == (69, [])
+
+
+@pytest.mark.parametrize("metadata", [None, [], {"continue": 5, "remainingItemCount": "many"}])
+def test_odd_metadata_of_a_list_does_no_harm(metadata: object, tiny: Cluster) -> None:
+    page = {"kind": "PodList", "apiVersion": "v1", "metadata": metadata, "items": None}
+    tiny.server.refuse(PODS, Answer(200, json.dumps(page).encode()))
+    assert tiny.snapshot().code == 0
+    assert files(tiny.out)["pods.json"] == {
+        "apiVersion": "v1",
+        "kind": "PodList",
+        "metadata": {},
+        "items": [],
+    }
+
+
+def test_odd_items_of_a_list_are_left_out(tiny: Cluster) -> None:
+    tiny.server.resource("pods").items[:] = [
+        *tiny.server.resource("pods").items,
+        None,
+        "pod",
+        [],
+        {"metadata": "x", "spec": 5, "status": []},
+        {"metadata": {"name": "kept"}, "spec": {"containers": {}, "volumes": [None, {"name": 5}]}},
+    ]
+    assert tiny.snapshot().code == 0
+    names = [pod["metadata"]["name"] for pod in files(tiny.out)["pods.json"]["items"]]
+    assert names == ["p1", "p2", "p3", "kept"]
+
+
+def test_slow_answers_end_at_the_time_out(tiny: Cluster) -> None:
+    tiny.server.refuse(PODS, Answer(200, b"{}", after_s=30))
+    result = tiny.snapshot("--request-timeout", "1s")
+    assert result.code == 69
+    assert result.err.startswith("error: GET /api/v1/pods failed (2 times): ")
+    assert tiny.litter() == []
+
+
+def test_a_kind_whose_webhook_is_broken_is_named_with_the_way_on(tiny: Cluster) -> None:
+    tiny.server.add(*more("JobSet", "jobsets", "jobset.x-k8s.io/v1alpha2", "js"))
+    broken = status(500, "InternalError", "conversion webhook failed: \x1b[31mno endpoints\x1b[0m")
+    tiny.server.refuse("/apis/jobset.x-k8s.io/v1alpha2/jobsets", broken)
+    result = tiny.snapshot()
+    assert result.code == 69
+    assert "GET /apis/jobset.x-k8s.io/v1alpha2/jobsets failed" in result.err
+    assert "\x1b" not in result.err
+    assert "\\e[31mno endpoints" in result.err
+    assert "--skip jobsets.jobset.x-k8s.io" in result.err
+    assert tiny.litter() == []
+
+
+def test_a_server_that_is_not_there_is_69_after_two_tries(tmp_path: Path, cli: RunCli) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+        kubeconfig(tmp_path / "kubeconfig", f"http://127.0.0.1:{port}")
+        result = cli("snapshot", "--out", str(tmp_path / "out"), environ=environment(tmp_path))
+    assert result.code == 69
+    assert result.err == (
+        "error: cannot reach the API server: "
+        f"The connection to the server 127.0.0.1:{port} was refused\n"
+        "hint: try it by hand: kubectl --context=test get nodes\n"
+    )
+    assert not (tmp_path / "out").exists()
+
+
+def test_an_unknown_context_is_69_in_kubectls_words(tiny: Cluster) -> None:
+    result = tiny.snapshot("--context", "elsewhere")
+    assert result.code == 69
+    assert result.err.startswith('error: kubectl failed: context "elsewhere" does not exist\n')
+    assert untouched(tiny)
+
+
+def test_a_context_that_looks_like_an_option_is_none(tiny: Cluster) -> None:
+    result = tiny.snapshot("--context=--server=http://127.0.0.1:1")
+    assert result.code == 69
+    assert "does not exist" in result.err
+
+
+def test_the_context_is_looked_up_once_and_then_named(tiny: Cluster, tmp_path: Path) -> None:
+    # While pods are read somebody switches the current context; it must not matter.
+    tree = json.loads((tmp_path / "kubeconfig").read_text())
+    tree["current-context"] = "elsewhere"
+
+    def switch(request: Request) -> Answer | None:
+        if request.path == PODS:
+            (tmp_path / "kubeconfig").write_text(json.dumps(tree))
+        return None
+
+    tiny.server.mishaps.append(switch)
+    tiny.server.add(*more("Job", "jobs", "batch/v1", "j"))
+    assert tiny.snapshot().code == 0
+    assert "jobs.json" in files(tiny.out)
+
+
+def test_a_kubeconfig_that_is_not_there_is_66(tiny: Cluster) -> None:
+    result = tiny.snapshot("--kubeconfig", str(tiny.folder / "none"))
+    assert result.code == 66
+    assert "no such file" in result.err
+
+
+def test_a_kubeconfig_that_is_named_is_used(tiny: Cluster) -> None:
+    elsewhere = tiny.folder / "elsewhere"
+    (tiny.folder / "kubeconfig").rename(elsewhere)
+    assert tiny.snapshot("--kubeconfig", str(elsewhere)).code == 0
+
+
+def test_without_kubectl_it_is_69_and_says_how_to_name_one(tiny: Cluster) -> None:
+    result = tiny.snapshot(KUBECTL="", PATH=str(tiny.folder))
+    assert result.code == 69
+    assert result.err == (
+        "error: kubectl is not a program that can be run\n"
+        "hint: install kubectl, or name it: KUBECTL=/path/to/kubectl\n"
+    )
+    result = tiny.snapshot(KUBECTL="/nowhere/kubectl")
+    assert result.code == 69
+    assert result.err.startswith("error: $KUBECTL is /nowhere/kubectl, which is not a program")
+
+
+def test_without_credentials_it_is_77(tiny: Cluster) -> None:
+    unauthorized = status(401, "Unauthorized", "Unauthorized")
+    tiny.server.mishaps.append(lambda _: unauthorized)
+    result = tiny.snapshot()
+    assert result.code == 77
+    assert result.err.startswith("error: not logged in: You must be logged in to the server")
+
+
+def test_a_folder_that_is_not_empty_is_refused_before_anything_is_asked(tiny: Cluster) -> None:
+    tiny.out.mkdir()
+    (tiny.out / "pods.json").write_text("mine")
+    result = tiny.snapshot()
+    assert result.code == 73
+    assert result.err == (
+        f"error: cannot write {tiny.out}: the folder is not empty\n"
+        "hint: name a new folder, or replace the snapshot in it with --force\n"
+    )
+    assert (tiny.out / "pods.json").read_text() == "mine"
+    assert untouched(tiny)
+
+
+def test_force_replaces_a_snapshot_whole(tiny: Cluster) -> None:
+    tiny.out.mkdir()
+    for name in ("pods.json", "jobsets.json"):
+        (tiny.out / name).write_text("old")
+    assert tiny.snapshot("--force").code == 0
+    assert whole(tiny)
+    assert sorted(files(tiny.out)) == ["namespaces.json", "nodes.json", "pods.json"]
+    assert tiny.litter() == ["out"]
+
+
+def test_force_replaces_nothing_but_snapshots(tiny: Cluster) -> None:
+    tiny.out.mkdir()
+    (tiny.out / "pods.json").write_text("old")
+    (tiny.out / "thesis.tex").write_text("mine")
+    result = tiny.snapshot("--force")
+    assert result.code == 73
+    assert "it holds what is no part of a snapshot: thesis.tex" in result.err
+    assert (tiny.out / "thesis.tex").read_text() == "mine"
+
+
+def test_the_old_snapshot_stays_when_the_new_one_fails(tiny: Cluster) -> None:
+    tiny.out.mkdir()
+    (tiny.out / "pods.json").write_text("old")
+    tiny.server.refuse(PODS, TRANSIENT["500"])
+    assert tiny.snapshot("--force").code == 69
+    assert (tiny.out / "pods.json").read_text() == "old"
+    assert tiny.litter() == ["out"]
+
+
+def test_an_empty_folder_is_filled(tiny: Cluster) -> None:
+    tiny.out.mkdir()
+    assert tiny.snapshot().code == 0
+    assert whole(tiny)
+
+
+def test_a_link_to_a_folder_stays_a_link(tiny: Cluster) -> None:
+    (tiny.folder / "real").mkdir()
+    tiny.out.symlink_to(tiny.folder / "real")
+    assert tiny.snapshot().code == 0
+    assert tiny.out.is_symlink()
+    assert (tiny.folder / "real" / "pods.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("out", "why"),
+    [
+        ("missing/out", "No such file or directory"),
+        ("kubeconfig", "it is a file"),
+        ("kubeconfig/out", "Not a directory"),
+        (".", "it is in use"),
+        ("x" * 300, "File name too long"),
+    ],
+)
+def test_places_that_cannot_be_written_are_73_before_anything_is_asked(
+    out: str, why: str, tiny: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tiny.folder)
+    result = tiny.cli("snapshot", "--out", out, environ=environment(tiny.folder))
+    assert result.code == 73, result.err
+    assert f": {why}\n" in result.err
+    assert untouched(tiny)
+
+
+def test_a_full_disk_leaves_nothing(tiny: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(_: folder.ListFile, items: Iterable[object]) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(folder.ListFile, "add", full)
+    result = tiny.snapshot()
+    assert result.code == 73
+    assert "the disk is full" in result.err
+    assert tiny.litter() == []
+
+
+def test_the_old_snapshot_comes_back_when_the_last_rename_fails(
+    tiny: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tiny.out.mkdir()
+    (tiny.out / "pods.json").write_text("old")
+    rename = Path.rename
+
+    def failing(self: Path, target: Path) -> Path:
+        if ".partial-" in self.name:
+            raise OSError(errno.EIO, "Input/output error")
+        return rename(self, target)
+
+    monkeypatch.setattr(Path, "rename", failing)
+    result = tiny.snapshot("--force")
+    assert result.code == 73
+    assert (tiny.out / "pods.json").read_text() == "old"
+    assert tiny.litter() == ["out"]
+
+
+def test_the_missing_option_is_a_usage_error(cli: RunCli) -> None:
+    result = cli("snapshot")
+    assert result.code == 64
+    assert "--out" in result.err
