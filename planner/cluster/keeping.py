@@ -32,7 +32,7 @@ def number(value: Any) -> Any:  # noqa: ANN401
 
 
 def record(fields: Mapping[str, Keep]) -> Keep:
-    """An object of these fields. One that had others only is dropped; an empty one stays."""
+    """An object of these fields; empty if it had none of them, for `basic: {}` says something."""
     rules = dict(fields)
 
     def keep(value: Any) -> Any:  # noqa: ANN401
@@ -48,7 +48,7 @@ def record(fields: Mapping[str, Keep]) -> Keep:
                     kept[name] = inner
             elif (found := rule(inner)) is not GONE:
                 kept[name] = found
-        return kept if kept or not value else GONE
+        return kept
 
     return keep
 

@@ -1,0 +1,249 @@
+"""One object of every kind that no recorded snapshot holds, with what planning reads of it.
+
+``read`` names fields that must survive, as paths; beside them stand some that must not.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import yaml
+
+_TEXT = """
+- group: kai.scheduler
+  object:
+    kind: Topology
+    metadata: {name: dc}
+    spec: {levels: [{nodeLabel: rack, alias: r}, {nodeLabel: kubernetes.io/hostname}]}
+  read: [spec.levels.0.nodeLabel, spec.levels.1.nodeLabel, spec.levels.0.alias]
+- group: scheduling.run.ai
+  object:
+    kind: PodGroup
+    metadata: {name: pg, namespace: a}
+    spec:
+      minMember: 4
+      queue: q
+      priorityClassName: train
+      preemptibility: preemptible
+      topologyConstraint: {topology: dc, requiredTopologyLevel: rack}
+      subGroups:
+      - name: decode
+        minMember: 2
+        parent: all
+        topologyConstraint: {topology: dc, preferredTopologyLevel: rack}
+    status: {phase: Pending, schedulingConditions: [{reasons: [{message: no room}]}]}
+  read:
+  - spec.minMember
+  - spec.queue
+  - spec.preemptibility
+  - spec.topologyConstraint.requiredTopologyLevel
+  - spec.subGroups.0.minMember
+  - spec.subGroups.0.parent
+  - spec.subGroups.0.topologyConstraint.preferredTopologyLevel
+- group: scheduling.run.ai
+  object:
+    kind: Queue
+    metadata: {name: q}
+    spec:
+      displayName: Q
+      parentQueue: top
+      priority: 5
+      resources: {gpu: {quota: 8, overQuotaWeight: 1, limit: -1}}
+  read: [spec.parentQueue, spec.priority, spec.resources.gpu.quota, spec.resources.gpu.limit]
+- group: kueue.x-k8s.io
+  object:
+    kind: Workload
+    metadata: {name: w, namespace: a}
+    spec:
+      queueName: q
+      priority: 7
+      active: true
+      podSets:
+      - name: main
+        count: 4
+        minCount: 2
+        topologyRequest:
+          required: rack
+          podSetSliceRequiredTopology: host
+          podSetSliceSize: 2
+          podsetSliceRequiredTopologyConstraints: [{topology: rack, size: 2}]
+        template:
+          spec: {containers: [{name: c, resources: {requests: {nvidia.com/gpu: 8}}}]}
+    status:
+      admission:
+        clusterQueue: cq
+        podSetAssignments:
+        - name: main
+          count: 4
+          flavors: {nvidia.com/gpu: h100}
+          resourceUsage: {nvidia.com/gpu: "32"}
+          topologyAssignment:
+            levels: [rack, kubernetes.io/hostname]
+            domains: [{values: [r1, n1], count: 4}]
+            slices:
+            - domainCount: 2
+              valuesPerLevel: [{universal: r1}, {individual: {prefix: n, roots: ["1", "2"]}}]
+              podCounts: {universal: 2}
+      unhealthyNodes: [{name: n2}]
+  read:
+  - spec.podSets.0.minCount
+  - spec.podSets.0.topologyRequest.required
+  - spec.podSets.0.topologyRequest.podsetSliceRequiredTopologyConstraints.0.size
+  - spec.podSets.0.template.spec.containers.0.resources.requests
+  - status.admission.podSetAssignments.0.flavors
+  - status.admission.podSetAssignments.0.topologyAssignment.domains.0.values
+  - status.admission.podSetAssignments.0.topologyAssignment.slices.0.valuesPerLevel.1.individual.roots
+  - status.unhealthyNodes.0.name
+- group: scheduling.koordinator.sh
+  object:
+    kind: Device
+    metadata: {name: n1}
+    spec:
+      devices:
+      - type: gpu
+        id: GPU-1
+        minor: 0
+        health: true
+        resources: {koordinator.sh/gpu-core: "100"}
+        topology: {socketID: 0, nodeID: 0, pcieID: "1", busID: "0000:08:00.0"}
+  read: [spec.devices.0.id, spec.devices.0.minor, spec.devices.0.topology.busID]
+- group: scheduling.koordinator.sh
+  object:
+    kind: ClusterNetworkTopology
+    metadata: {name: default}
+    spec: {networkTopologySpec: [{topologyLayer: Rack, parentTopologyLayer: Block, labelKey: [rack]}]}
+  read: [spec.networkTopologySpec.0.labelKey, spec.networkTopologySpec.0.parentTopologyLayer]
+- group: scheduling.sigs.k8s.io
+  object:
+    kind: PodGroup
+    metadata: {name: pg, namespace: a}
+    spec: {minMember: 4, minResources: {cpu: 4}, scheduleTimeoutSeconds: 60}
+  read: [spec.minMember, spec.minResources.cpu]
+- group: scheduling.k8s.io
+  object:
+    kind: Workload
+    metadata: {name: w, namespace: a}
+    spec:
+      controllerRef: {apiGroup: batch, kind: Job, name: j}
+      podGroupTemplates:
+      - name: workers
+        schedulingPolicy: {gang: {minCount: 8}}
+        schedulingConstraints: {topology: [{key: rack}]}
+      - name: launcher
+        schedulingPolicy: {basic: {}}
+  read:
+  - spec.controllerRef.name
+  - spec.podGroupTemplates.0.schedulingPolicy.gang.minCount
+  - spec.podGroupTemplates.0.schedulingConstraints.topology.0.key
+  - spec.podGroupTemplates.1.schedulingPolicy.basic
+- group: scheduler.grove.io
+  object:
+    kind: PodGang
+    metadata: {name: g, namespace: a}
+    spec:
+      topologyConstraint: {packConstraint: {required: rack, preferred: host}}
+      podgroups: [{name: prefill, minReplicas: 2, podReferences: [{namespace: a, name: p1}]}]
+    status: {placementScore: 0.5}
+  read:
+  - spec.topologyConstraint.packConstraint.required
+  - spec.podgroups.0.podReferences.0.name
+- group: kubeflow.org
+  object:
+    kind: TFJob
+    metadata: {name: tf, namespace: a}
+    spec:
+      runPolicy: {suspend: true, schedulingPolicy: {minAvailable: 3, queue: q}}
+      tfReplicaSpecs:
+        PS: {replicas: 1, template: {spec: {containers: [{name: tensorflow}]}}}
+        Worker:
+          replicas: 2
+          template:
+            spec: {containers: [{name: tensorflow, resources: {limits: {nvidia.com/gpu: 1}}}]}
+  read:
+  - spec.runPolicy.schedulingPolicy.minAvailable
+  - spec.tfReplicaSpecs.PS.replicas
+  - spec.tfReplicaSpecs.Worker.template.spec.containers.0.resources.limits
+- group: trainer.kubeflow.org
+  object:
+    kind: TrainJob
+    metadata: {name: tj, namespace: a}
+    spec:
+      runtimeRef: {name: torch, kind: ClusterTrainingRuntime}
+      suspend: false
+      trainer: {numNodes: 4, numProcPerNode: 8, resourcesPerNode: {limits: {nvidia.com/gpu: 8}}}
+      initializer: {dataset: {storageUri: "s3://x", secretRef: {name: s}}}
+  read: [spec.runtimeRef.name, spec.trainer.numNodes, spec.trainer.resourcesPerNode.limits]
+- group: ray.io
+  object:
+    kind: RayCluster
+    metadata: {name: rc, namespace: a}
+    spec:
+      headGroupSpec: {rayStartParams: {redis-password: s}, template: {spec: {containers: [{name: head}]}}}
+      workerGroupSpecs:
+      - groupName: gpu
+        replicas: 2
+        minReplicas: 1
+        maxReplicas: 4
+        numOfHosts: 2
+        rayStartParams: {redis-password: s}
+        template: {spec: {containers: [{name: w, resources: {requests: {nvidia.com/gpu: 8}}}]}}
+  read:
+  - spec.workerGroupSpecs.0.groupName
+  - spec.workerGroupSpecs.0.numOfHosts
+  - spec.workerGroupSpecs.0.template.spec.containers.0.resources.requests
+- group: ray.io
+  object:
+    kind: RayJob
+    metadata: {name: rj, namespace: a}
+    spec:
+      entrypoint: python train.py
+      runtimeEnvYAML: "env_vars: {A: B}"
+      rayClusterSpec: {workerGroupSpecs: [{groupName: gpu, replicas: 2}]}
+    status: {rayClusterName: rj-1}
+  read: [spec.rayClusterSpec.workerGroupSpecs.0.replicas, status.rayClusterName]
+- group: resource.nvidia.com
+  object:
+    kind: ComputeDomain
+    metadata: {name: cd, namespace: a}
+    spec: {numNodes: 4, channel: {resourceClaimTemplate: {name: cd-channel}}}
+    status: {status: Ready, nodes: [{name: n1, cliqueID: u.0, ipAddress: 10.0.0.1}]}
+  read: [spec.numNodes, spec.channel.resourceClaimTemplate.name, status.nodes.0.cliqueID]
+- group: ""
+  object:
+    kind: PersistentVolume
+    metadata: {name: pv, labels: {topology.kubernetes.io/zone: z}}
+    spec:
+      claimRef: {namespace: a, name: c, uid: u}
+      csi: {volumeHandle: h, nodePublishSecretRef: {name: s}}
+      nodeAffinity:
+        required: {nodeSelectorTerms: [{matchExpressions: [{key: zone, operator: In, values: [z]}]}]}
+  read:
+  - spec.claimRef.name
+  - spec.nodeAffinity.required.nodeSelectorTerms.0.matchExpressions.0.values
+  - metadata.labels
+- group: ""
+  object:
+    kind: PersistentVolumeClaim
+    metadata: {name: c, namespace: a, annotations: {volume.kubernetes.io/selected-node: n1}}
+    spec: {volumeName: pv, storageClassName: fast}
+    status: {phase: Bound}
+  read: [spec.volumeName, spec.storageClassName, metadata.annotations]
+- group: storage.k8s.io
+  object:
+    kind: StorageClass
+    metadata: {name: fast}
+    parameters: {csi.storage.k8s.io/provisioner-secret-name: s}
+    volumeBindingMode: WaitForFirstConsumer
+    allowedTopologies: [{matchLabelExpressions: [{key: zone, values: [z]}]}]
+  read: [volumeBindingMode, allowedTopologies.0.matchLabelExpressions.0.values]
+- group: node.k8s.io
+  object:
+    kind: RuntimeClass
+    metadata: {name: nvidia}
+    handler: nvidia
+    scheduling: {nodeSelector: {gpu: "yes"}, tolerations: [{key: gpu}]}
+    overhead: {podFixed: {cpu: 100m}}
+  read: [scheduling.nodeSelector, scheduling.tolerations.0.key, overhead.podFixed.cpu]
+"""
+
+SAMPLES: list[dict[str, Any]] = yaml.safe_load(_TEXT)

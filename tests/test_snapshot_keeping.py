@@ -1,0 +1,313 @@
+"""What a snapshot keeps of an object, and above all what it never keeps."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from api_server import recorded
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from kube import SNAPSHOTS, pod
+from kube_kinds import SAMPLES
+
+from planner.cluster.keeping import GONE
+from planner.cluster.kept.pods import CLAIMS
+from planner.cluster.kinds import ALL, PODS, Kind
+
+Tree = dict[str, Any]
+
+SECRET = "hunter2 swordfish!"
+LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
+
+POISON: Tree = {
+    "env": [{"name": SECRET, "value": SECRET, "valueFrom": {"secretKeyRef": {"name": SECRET}}}],
+    "envFrom": [{"secretRef": {"name": SECRET}}, {"configMapRef": {"name": SECRET}}],
+    "command": [SECRET],
+    "args": [SECRET],
+    "image": SECRET,
+    "imagePullSecrets": [{"name": SECRET}],
+    "volumeMounts": [{"name": SECRET, "mountPath": SECRET}],
+    "livenessProbe": {
+        "exec": {"command": [SECRET]},
+        "httpGet": {"httpHeaders": [{"value": SECRET}]},
+    },
+    "lifecycle": {"preStop": {"exec": {"command": [SECRET]}}},
+    "managedFields": [{"manager": SECRET, "fieldsV1": {SECRET: {}}}],
+    "secretName": SECRET,
+    "secretRef": {"name": SECRET},
+    "serviceAccountName": SECRET,
+    "data": {SECRET: SECRET},
+    "stringData": {"password": SECRET},
+    "message": SECRET,
+    "token": SECRET,
+    "entrypoint": SECRET,
+    "description": SECRET,
+    "parameters": {"password": SECRET, "nested": {"name": SECRET}},
+    "hostAliases": [{"hostnames": [SECRET]}],
+    "nodeSelectorTermsOfAnotherKind": {"values": [SECRET]},
+}
+"""Fields planted everywhere; whatever of them reached a file would show SECRET."""
+
+VOLUMES = [
+    {"name": SECRET, "secret": {"secretName": SECRET}},
+    {"name": SECRET, "configMap": {"name": SECRET}},
+    {"name": SECRET, "projected": {"sources": [{"secret": {"name": SECRET}}]}},
+    {"name": SECRET, "csi": {"nodePublishSecretRef": {"name": SECRET}}},
+    {"name": SECRET, "hostPath": {"path": SECRET}},
+]
+
+
+def kind_of(group: str, name: str) -> Kind:
+    return next(kind for kind in ALL if (kind.group, kind.name) == (group, name))
+
+
+def specimens() -> Iterator[tuple[Kind, Tree]]:
+    """Objects of every kind: the recorded ones, and one each of the others."""
+    for path in sorted(SNAPSHOTS.glob("*/*.json*")):
+        if path.name != "expected.json":
+            tree = recorded(path)
+            group, name = tree["apiVersion"].rpartition("/")[0], tree["kind"].removesuffix("List")
+            for item in tree["items"][:: 4 if name == "Pod" else 1]:
+                yield kind_of(group, name), item
+    for sample in SAMPLES:
+        yield kind_of(sample["group"], sample["object"]["kind"]), sample["object"]
+
+
+SPECIMENS = list(specimens())
+
+
+def poisoned(tree: Any) -> Any:  # noqa: ANN401  # any part of a tree
+    """The tree with POISON in every object of it, and last-applied wherever annotations may be."""
+    if isinstance(tree, list):
+        return [poisoned(entry) for entry in tree]
+    if not isinstance(tree, dict):
+        return tree
+    found = {name: poisoned(value) for name, value in tree.items()}
+    for name, value in POISON.items():
+        found.setdefault(name, copy.deepcopy(value))
+    found["volumes"] = copy.deepcopy(VOLUMES)
+    for name in ("metadata", "labels", "annotations"):
+        if isinstance(found.get(name), dict):
+            found[name] |= {LAST_APPLIED: SECRET, "example.com/password": SECRET}
+    if "metadata" in found and isinstance(found["metadata"], dict):
+        found["metadata"].setdefault("annotations", {LAST_APPLIED: SECRET})
+    return found
+
+
+def test_every_kind_has_a_specimen() -> None:
+    missing = {kind.resource for kind in ALL} - {kind.resource for kind, _ in SPECIMENS}
+    # The same rules as for TFJob, with another name for the map of replica types.
+    assert missing == {f"{name}jobs.kubeflow.org" for name in ("xgboost", "paddle", "jax")}
+
+
+def test_nothing_planted_anywhere_reaches_a_file() -> None:
+    for kind, item in SPECIMENS:
+        text = json.dumps(kind.keep(poisoned(item)))
+        for name in ("hunter2", "swordfish", "last-applied", "secretName", "managedFields"):
+            assert name not in text, (kind.resource, item["metadata"]["name"], name)
+
+
+def test_what_is_planted_changes_nothing_of_what_is_kept() -> None:
+    """Else the rules would depend on what they drop. (Maps of free names keep the names.)"""
+    plain = [(kind, item) for kind, item in SPECIMENS if kind.name in {"Pod", "Node", "JobSet"}]
+    for kind, item in plain[::4]:
+        assert kind.keep(poisoned(item)) == kind.keep(item), kind.resource
+
+
+_WORDS = st.sampled_from(
+    sorted(
+        {
+            *POISON,
+            *("metadata", "spec", "status", "template", "containers", "resources", "requests"),
+            *("labels", "annotations", "affinity", "devices", "allocation", "replicatedJobs"),
+            *("podSets", "tasks", "selector", "matchLabels", "conditions", "volumes", "name"),
+        }
+    )
+)
+_ODD = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.just("text"),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(_WORDS, inner, max_size=4),
+    max_leaves=12,
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(data=st.data())
+def test_odd_types_anywhere_raise_nothing_and_hide_nothing(data: st.DataObject) -> None:
+    kind, item = data.draw(st.sampled_from(SPECIMENS))
+    tree = copy.deepcopy(item)
+    for _ in range(data.draw(st.integers(1, 4))):
+        place = tree
+        while True:
+            name = data.draw(st.sampled_from(sorted(place)) if place else st.just("spec"))
+            below = place.get(name)
+            if isinstance(below, list) and below and isinstance(below[0], dict):
+                below = below[0]
+            if isinstance(below, dict) and below and data.draw(st.booleans()):
+                place = below
+                continue
+            break
+        place[name] = data.draw(_ODD)
+    tree = poisoned(tree)
+    text = json.dumps(kind.keep(tree), default=str)
+    for name in ("hunter2", "swordfish", LAST_APPLIED):
+        assert name not in text
+
+
+@pytest.mark.parametrize("sample", SAMPLES, ids=lambda s: f"{s['object']['kind']}.{s['group']}")
+def test_what_planning_reads_is_kept(sample: Tree) -> None:
+    kept = kind_of(sample["group"], sample["object"]["kind"]).keep(sample["object"])
+    for path in sample["read"]:
+        assert _at(kept, path) == _at(sample["object"], path), path
+
+
+def _at(tree: Any, path: str) -> Any:  # noqa: ANN401  # any part of a tree
+    for step in path.split("."):
+        tree = tree[int(step)] if isinstance(tree, list) else tree[step]
+    return tree
+
+
+def kept_pod(**spec: object) -> Tree:
+    kept = PODS.keep(pod("p", **spec))
+    assert isinstance(kept, dict)
+    return kept
+
+
+def test_volumes_become_the_names_of_their_claims() -> None:
+    kept = kept_pod(
+        volumes=[
+            {"name": "data", "persistentVolumeClaim": {"claimName": "datasets"}},
+            {"name": "scratch", "ephemeral": {"volumeClaimTemplate": {"spec": {}}}},
+            {"name": "again", "persistentVolumeClaim": {"claimName": "datasets"}},
+            *VOLUMES,
+        ]
+    )
+    # An ephemeral volume's claim is named after the pod and the volume.
+    assert kept["metadata"]["annotations"] == {CLAIMS: "datasets,p-scratch"}
+    assert "volumes" not in kept["spec"]
+
+
+def test_claims_that_a_tenant_notes_down_are_no_facts() -> None:
+    tree = pod("p", annotations={CLAIMS: "made-up", "gangplan.dev/gpus": "0,1"})
+    kept = PODS.keep(tree)
+    assert kept["metadata"]["annotations"] == {"gangplan.dev/gpus": "0,1"}
+    assert tree["metadata"]["annotations"][CLAIMS] == "made-up"
+
+
+def test_of_ports_only_those_of_the_host_are_kept() -> None:
+    ports = [
+        {"name": "http", "containerPort": 80},
+        {"name": "nccl", "containerPort": 5000, "hostPort": 5000, "protocol": "TCP"},
+    ]
+    containers = [{"name": "a", "ports": ports}, {"name": "b", "ports": ports[:1]}]
+    assert kept_pod(containers=containers)["spec"]["containers"] == [
+        {"name": "a", "ports": [{"hostPort": 5000, "protocol": "TCP"}]},
+        {"name": "b"},
+    ]
+
+
+CONSTRAINTS: Tree = {
+    "nodeSelector": {"gpu": "h100"},
+    "affinity": {
+        "nodeAffinity": {
+            "requiredDuringSchedulingIgnoredDuringExecution": {
+                "nodeSelectorTerms": [
+                    {"matchExpressions": [{"key": "rack", "operator": "In", "values": ["r1"]}]},
+                    {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n"]}]},
+                ]
+            }
+        },
+        "podAntiAffinity": {
+            "requiredDuringSchedulingIgnoredDuringExecution": [
+                {"labelSelector": {"matchLabels": {"app": "x"}}, "topologyKey": "rack"}
+            ]
+        },
+    },
+    "tolerations": [{"key": "gpu", "operator": "Exists", "effect": "NoSchedule"}],
+    "topologySpreadConstraints": [
+        {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}
+    ],
+    "schedulingGates": [{"name": "gangplan.dev/placement"}, {"name": "kueue.x-k8s.io/topology"}],
+    "schedulingGroup": {"podGroupName": "g"},
+    "schedulerName": "gangplan",
+    "priority": 1000,
+    "priorityClassName": "high",
+    "overhead": {"cpu": "250m"},
+    "resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "t"}],
+    "initContainers": [
+        {"name": "sidecar", "restartPolicy": "Always", "resources": {"limits": {"memory": "1Gi"}}}
+    ],
+    "hostNetwork": True,
+    "runtimeClassName": "nvidia",
+}
+
+
+@pytest.mark.parametrize("field", sorted(CONSTRAINTS))
+def test_what_constrains_a_pod_is_kept_whole(field: str) -> None:
+    kept = kept_pod(**{field: CONSTRAINTS[field]})
+    assert kept["spec"][field] == CONSTRAINTS[field]
+
+
+def test_what_a_pods_status_tells_is_kept() -> None:
+    status = {
+        "phase": "Running",
+        "nominatedNodeName": "n1",
+        "reason": "Evicted",
+        "conditions": [{"type": "PodScheduled", "status": "False", "reason": "SchedulingGated"}],
+        "resourceClaimStatuses": [{"name": "gpu", "resourceClaimName": "p-gpu-x"}],
+        "containerStatuses": [{"name": "c", "allocatedResources": {"cpu": "8"}}],
+    }
+    told = {
+        **status,
+        "message": SECRET,
+        "podIP": "10.0.0.1",
+        "hostIP": "10.0.0.2",
+        "containerStatuses": [
+            {**status["containerStatuses"][0], "image": SECRET, "state": {"waiting": {}}}  # type: ignore[dict-item]
+        ],
+    }
+    assert PODS.keep({**pod("p"), "status": told})["status"] == status
+
+
+def test_of_annotations_only_those_of_the_scheduling_world_are_kept() -> None:
+    kept = {
+        "kueue.x-k8s.io/podset-required-topology": "rack",
+        "scheduling.k8s.io/group-name": "g",
+        "topology.kubernetes.io/gpu-visible": "0,1",
+        "gangplan.dev/submitted-at": "2026-11-20T08:00:00Z",
+        "pod-group-name": "g",
+        "leaderworkerset.sigs.k8s.io/size": "4",
+        "scheduling.koordinator.sh/device-allocated": '{"gpu":[{"minor":0}]}',
+    }
+    dropped = {
+        LAST_APPLIED: "{}",
+        "kueue.x-k8s.io.example.com/x": "y",
+        "example.com/kueue.x-k8s.io/x": "y",
+        "topology.kubernetes.io/note": "y",
+        "prometheus.io/scrape": "true",
+        "gangplan.dev": "y",
+    }
+    found = PODS.keep(pod("p", annotations=kept | dropped))["metadata"]["annotations"]
+    assert found == kept
+
+
+def test_a_label_keeps_only_what_the_server_takes_for_one() -> None:
+    labels = {"app": "vit", "empty": "", "no": SECRET, "long": "x" * 64, "number": 5}
+    found = PODS.keep(pod("p", labels=labels))["metadata"]["labels"]  # type: ignore[arg-type]
+    assert found == {"app": "vit", "empty": ""}
+
+
+@pytest.mark.parametrize("value", [None, 5, "pod", [], True])
+def test_what_is_no_object_is_dropped(value: object) -> None:
+    assert {kind.keep(value) is GONE for kind in ALL} == {True}
+
+
+def test_what_is_kept_is_much_less() -> None:
+    tree = recorded(SNAPSHOTS / "h100-gke" / "pods.json.gz")
+    before = len(json.dumps(tree["items"], separators=(",", ":")))
+    after = len(json.dumps([PODS.keep(item) for item in tree["items"]], separators=(",", ":")))
+    assert after < 0.7 * before
