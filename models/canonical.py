@@ -160,7 +160,11 @@ def _gang_spec(gang: Gang, cluster: Cluster) -> Json:
             **_present(minBandwidthShare=None if share is None else number(share)),
         },
         "roles": [_role(role, cluster) for role in gang.roles],
-        "communication": {"pattern": gang.pattern, "weight": gang.weight},
+        "communication": {
+            "pattern": gang.pattern,
+            "weight": gang.weight,
+            **_present(nvlinkAcrossNodes=None if gang.nvlink_across_nodes else False),
+        },
     }
 
 

@@ -128,7 +128,7 @@ def gang_value(
     """Bandwidth, share and domains of one gang's pods."""
     cluster = instance.cluster
     sets = own_sets(instance, gang, pods, known)
-    bandwidth, ideal = _rates(cluster, sets)
+    bandwidth, ideal = _rates(cluster, sets, joined=gang.nvlink_across_nodes)
     share, meets = None, True
     if bandwidth is not None and ideal is not None:
         share = share_permille(bandwidth, ideal)
@@ -138,18 +138,21 @@ def gang_value(
     return GangValue(bandwidth, share, meets, domains)
 
 
-def _rates(cluster: Cluster, sets: dict[int, ServerSet]) -> tuple[Fraction | None, Fraction | None]:
+def _rates(
+    cluster: Cluster, sets: dict[int, ServerSet], *, joined: bool
+) -> tuple[Fraction | None, Fraction | None]:
     """B and ideal; None where there is none, or where a rate they need is not known."""
     bandwidth = None
     with contextlib.suppress(
         UnknownRate
     ):  # the readers refuse it for every gang that may be placed
-        bandwidth = gang_MBps(cluster, sets)
+        bandwidth = gang_MBps(cluster, sets, joined=joined)
     if bandwidth is None:
         return None, None
     models = tuple(dict.fromkeys(m for n in sets if (m := cluster.nodes[n].model) is not None))
+    gpus = sum(chosen.count for chosen in sets.values())
     try:
-        return bandwidth, ideal_MBps(models, sum(chosen.count for chosen in sets.values()))
+        return bandwidth, ideal_MBps(models, gpus, joined=joined)
     except UnknownRate:
         return bandwidth, None
 

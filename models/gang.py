@@ -87,6 +87,7 @@ class Gang:
 
     ``submitted_at``: whole seconds since the epoch, None if unknown. ``weight``: of its bandwidth.
     ``pattern``: communication pattern, "none" counts no bandwidth. Larger ``priority`` goes first.
+    ``nvlink_across_nodes``: whether it may use NVLink between servers; if not, each is by itself.
     ``hold``: while it is there the gang is neither placed nor completed.
     """
 
@@ -104,6 +105,7 @@ class Gang:
     min_bandwidth_share: Fraction | None = None
     pattern: str = "all-reduce"
     weight: int = 1
+    nvlink_across_nodes: bool = True
     pods: tuple[StandingPod, ...] = ()
     hold: Hold | None = None
 

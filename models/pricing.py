@@ -106,14 +106,20 @@ def fabric_MBps(model: ServerModel) -> Fraction:
     return Fraction(model.links_per_gpu * model.link_MBps)
 
 
-def gang_MBps(cluster: Cluster, sets: Mapping[int, ServerSet]) -> Fraction | None:
-    """B before rounding; None with fewer than two GPUs. ``sets``: node index -> its GPUs there."""
+def gang_MBps(
+    cluster: Cluster, sets: Mapping[int, ServerSet], *, joined: bool = True
+) -> Fraction | None:
+    """B before rounding; None with fewer than two GPUs. ``sets``: node index -> its GPUs there.
+
+    ``joined`` False: every server by itself, whatever NVLink domain it is in.
+    """
     sets = {node: chosen for node, chosen in sets.items() if chosen.count}
     if sum(chosen.count for chosen in sets.values()) < 2:
         return None
     groups: dict[tuple[int, int], list[int]] = {}
     for node in sorted(sets):
-        groups.setdefault(group_of(cluster, node), []).append(node)
+        group = group_of(cluster, node) if joined else (cluster.node_level, node)
+        groups.setdefault(group, []).append(node)
     insides = [_group_inside(cluster, members, sets) for members in groups.values()]
     limits = [value for value in insides if value is not None]
     if len(groups) > 1:
@@ -134,15 +140,18 @@ def _group_inside(
     return min(fabric_MBps(model) for model in models if model is not None)
 
 
-def ideal_MBps(models: tuple[ServerModel, ...], gpus: int) -> Fraction:
-    """ideal for ``gpus`` GPUs: the smallest over the models of the servers chosen, as made."""
-    return min(_model_ideal(model, gpus) for model in models)
+def ideal_MBps(models: tuple[ServerModel, ...], gpus: int, *, joined: bool = True) -> Fraction:
+    """ideal for ``gpus`` GPUs: the smallest over the models of the servers chosen, as made.
+
+    ``joined`` False: no NVLink between servers.
+    """
+    return min(_model_ideal(model, gpus, joined=joined) for model in models)
 
 
-def _model_ideal(model: ServerModel, gpus: int) -> Fraction:
+def _model_ideal(model: ServerModel, gpus: int, *, joined: bool) -> Fraction:
     if gpus <= model.gpus:
         return Fraction(best_inside_MBps(model, gpus) or 0)
-    if model.nvlink_domain_nodes > 1 and gpus <= model.gpus * model.nvlink_domain_nodes:
+    if joined and gpus <= model.gpus * model.nvlink_domain_nodes:
         return fabric_MBps(model)
     network = nics_MBps(model, model.nics, model.all_gpus)
     inside = inside_MBps(model, model.all_gpus)

@@ -121,11 +121,12 @@ def gang(
     preemptible: bool = False,
     movable: bool = False,
     held: str | None = None,
+    joined: bool = True,
 ) -> Gang:
     """A gang of ``roles``, or of one role of ``pods`` x ``gpus_per_pod``.
 
     ``stands``: running pods as (role, index, node, mask of GPUs or None where unknown).
-    ``held``: the code of its hold.
+    ``held``: the code of its hold. ``joined``: whether NVLink between servers counts for it.
     """
     own = tuple(roles) or (role("worker", pods, gpus_per_pod, slices=slices, requests=requests),)
     return Gang(
@@ -141,6 +142,7 @@ def gang(
         min_bandwidth_share=None if min_share is None else Fraction(min_share),
         pattern=pattern,
         weight=weight,
+        nvlink_across_nodes=joined,
         pods=tuple(
             StandingPod(f"{name}-{own[r].name}-{i}", r, i, uid=None, node=n, gpus=m)
             for r, i, n, m in stands

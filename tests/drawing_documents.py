@@ -61,6 +61,12 @@ def nodes(draw: st.DrawFn, name: str) -> Json:
     return {**node, **{key: optional[key] for key in sorted(chosen)}}
 
 
+TALK = st.fixed_dictionaries(
+    {"pattern": st.sampled_from(["none", "all-to-all"]), "weight": st.just(2)},
+    optional={"nvlinkAcrossNodes": st.booleans()},
+)
+
+
 @st.composite
 def roles(draw: st.DrawFn, name: str) -> Json:
     level = st.sampled_from([*LEVELS, "node"])
@@ -100,7 +106,7 @@ def gangs(draw: st.DrawFn, name: str) -> Json:
         "preemptible": draw(st.booleans()),
         "movable": draw(st.booleans()),
         "topology": {"required": draw(level), "minBandwidthShare": draw(DECIMALS)},
-        "communication": {"pattern": draw(st.sampled_from(["none", "all-to-all"])), "weight": 2},
+        "communication": draw(TALK),
     }
     chosen = draw(st.sets(st.sampled_from(sorted(optional))))
     return {

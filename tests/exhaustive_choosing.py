@@ -25,7 +25,9 @@ class Choosing:
         self.ground = ground
         self.sameness = sameness
         self.policy = ground.instance.policy
-        self.prices = Prices(ground.instance, ground.known)
+        self._prices = {
+            joins: Prices(ground.instance, ground.known, joins=joins) for joins in (True, False)
+        }
         self._choices: dict[tuple[object, ...], list[int]] = {}
 
     def takings(
@@ -40,7 +42,8 @@ class Choosing:
         used = sorted({n for n, gpus in enumerate(spread.gpus) if gpus} | set(base))
         total = sum(mask.bit_count() + blind for mask, blind in base.values()) + sum(spread.gpus)
         priced = total >= 2 and (gang.pattern != "none" or self._least(gang) > 0)
-        several = len({self.prices.units[n] for n in used}) > 1
+        prices = self._prices[gang.nvlink_across_nodes]
+        several = len({prices.units[n] for n in used}) > 1
         asked = [n for n in used if spread.gpus[n]]
         options = [
             self._sets(
@@ -48,7 +51,7 @@ class Choosing:
                 state[n][0],
                 spread.gpus[n],
                 base.get(n, (0, 0))[0],
-                (priced and not self.prices.fabric(n), priced and several, not last),
+                (priced and not prices.fabric(n), priced and several, not last),
             )
             for n in asked
         ]
@@ -59,19 +62,23 @@ class Choosing:
                 taken[n] = gpus
                 mask, blind = base.get(n, (0, 0))
                 holds[n] = (mask, blind + gpus) if self.ground.blind[n] else (mask | gpus, blind)
-            share = self._share(gang, holds) if priced else 0
+            share = self._share(prices, gang, holds) if priced else 0
             if share is not None:
                 yield tuple(taken), share
 
-    def _share(self, gang: Gang, holds: Mapping[int, Hold]) -> int | None:
+    def _share(self, prices: Prices, gang: Gang, holds: Mapping[int, Hold]) -> int | None:
         """share(gang), None where rule 10 forbids it."""
-        rate, ideal = self.prices.bandwidth(holds), self.prices.ideal(holds)
+        rate, ideal = prices.bandwidth(holds), prices.ideal(holds)
         assert rate is not None
         return None if rate < self._least(gang) * ideal else permille(rate, ideal)
 
     def _least(self, gang: Gang) -> Fraction:
         own = gang.min_bandwidth_share
         return self.policy.min_bandwidth_share if own is None else own
+
+    def _rates(self, n: int, hold: Hold) -> tuple[Fraction | None, Fraction]:
+        """(inside, N) on one node, the same for every gang."""
+        return self._prices[True].rates(n, hold)
 
     def _sets(
         self, n: int, free: int, count: int, own: int, matters: tuple[bool, bool, bool]
@@ -83,7 +90,7 @@ class Choosing:
         if key not in self._choices:
             found: dict[tuple[object, ...], int] = {}
             for chosen in subsets(free, count):
-                rates = self.prices.rates(n, (own | chosen, 0))
+                rates = self._rates(n, (own | chosen, 0))
                 worth = (*rates, self.sameness.left(n, free & ~chosen))
                 telling = tuple(v for v, counts in zip(worth, matters, strict=True) if counts)
                 found.setdefault(telling, chosen)

@@ -60,12 +60,12 @@ def worst_rates(
 
 
 @cache
-def ideal_on(model: ServerModel, gpus: int) -> Fraction:
+def ideal_on(model: ServerModel, gpus: int, joins: bool) -> Fraction:
     """The best ``gpus`` GPUs can reach on servers of one model as made."""
     if gpus <= model.gpus:
         rates = [inside_MBps(model, chosen) for chosen in subsets(model.all_gpus, gpus)]
         return max(rate for rate in rates if rate is not None)
-    if gpus <= model.gpus * model.nvlink_domain_nodes:
+    if joins and gpus <= model.gpus * model.nvlink_domain_nodes:
         return _fabric(model)
     inside = inside_MBps(model, model.all_gpus)
     network = nics_MBps(model, model.nics, model.all_gpus)
@@ -82,12 +82,14 @@ def _fabric(model: ServerModel) -> Fraction:
 class Prices:
     """B, ideal and share of the GPU sets of one gang in one instance.
 
-    ``known``: per node the GPUs known to be held once the plan is carried out.
+    ``known``: per node the GPUs known to be held once the plan is carried out. ``joins``: whether
+    NVLink between servers counts for the gang.
     """
 
-    def __init__(self, instance: Instance, known: Sequence[int]) -> None:
+    def __init__(self, instance: Instance, known: Sequence[int], *, joins: bool) -> None:
         self.cluster = instance.cluster
         self.known = tuple(known)
+        self.joins = joins
         self._spans: dict[frozenset[int], Fraction] = {}
         self._rates: dict[tuple[int, Hold], tuple[Fraction | None, Fraction]] = {}
 
@@ -95,7 +97,8 @@ class Prices:
     def units(self) -> tuple[tuple[str, ...], ...]:
         """Per node what counts as its server: itself, or its domain of the widest NVLink level."""
         cluster = self.cluster
-        fabric = next((i for i, level in enumerate(cluster.levels) if level.nvlink), None)
+        shared = [i for i, level in enumerate(cluster.levels) if level.nvlink and self.joins]
+        fabric = shared[0] if shared else None
         return tuple(
             domain(cluster, fabric, n)
             if fabric is not None and node.model and node.model.nvlink_domain_nodes > 1
@@ -178,7 +181,7 @@ class Prices:
         holds = self._credible(holds)
         gpus = sum(known.bit_count() + blind for known, blind in holds.values())
         models = {self.cluster.nodes[n].model for n in holds}
-        return min(ideal_on(model, gpus) for model in models if model is not None)
+        return min(ideal_on(m, gpus, self.joins) for m in models if m is not None)
 
     def share(self, holds: Mapping[int, Hold]) -> int | None:
         """Permille of the ideal that B reaches; None below two GPUs."""

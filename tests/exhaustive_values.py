@@ -173,7 +173,7 @@ def tier_values(instance: Instance, decisions: Sequence[GangDecision]) -> Tiers:
         for n, (mask, count) in own.items():
             known[n] |= mask
             blind[n] += count
-    prices = Prices(instance, known)
+    prices = {joins: Prices(instance, known, joins=joins) for joins in (True, False)}
     sums: Counter[str] = Counter()
     for gang, decision, own in zip(instance.gangs, decisions, holds, strict=True):
         if running(gang):
@@ -181,7 +181,8 @@ def tier_values(instance: Instance, decisions: Sequence[GangDecision]) -> Tiers:
             sums[f"kept/{gang.priority}"] += sum(gang.roles[p.role].gpus for p in stand)
         if admitted(gang, decision):
             pods = [(p.role, p.node) for p in decision.pods]
-            sums.update(earnings(instance, gang, pods, prices.share(own)))
+            share = prices[gang.nvlink_across_nodes].share(own)
+            sums.update(earnings(instance, gang, pods, share))
     free = [
         max(0, (n.healthy & ~known[i]).bit_count() - blind[i]) if usable(instance, n) else 0
         for i, n in enumerate(nodes)

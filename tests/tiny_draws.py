@@ -32,6 +32,7 @@ FEATURES = (
     "submitted",
     "weights",
     "pattern_none",
+    "network_only",  # gangs that may not use NVLink between servers
     "resources",  # cpu, memory and pods limits that bind
     "selectors",
     "taints",

@@ -33,7 +33,7 @@ def draw_gangs(draws: Draws, cluster: Cluster) -> tuple[tuple[Gang, ...], Cluste
         runs = draws.on("running", r, 0.25)
         gang = _started(draws, gang, cluster, free) if runs else _queued(draws, gang)
         asked += gang.weight_gpus
-        gangs.append(_held(draws, gang))
+        gangs.append(_held(draws, _apart(draws, gang)))
     nodes = tuple(_sickened(draws, i, node, free[i]) for i, node in enumerate(cluster.nodes))
     return tuple(sorted(gangs, key=lambda g: g.key)), replace(cluster, nodes=nodes)
 
@@ -157,6 +157,12 @@ def _queued(draws: Draws, gang: Gang) -> Gang:
         if r.random() < 0.7
     )
     return replace(gang, pods=pods if draws.on("waiting_pods", r, 0.15) else ())
+
+
+def _apart(draws: Draws, gang: Gang) -> Gang:
+    """The gang, perhaps without NVLink between servers."""
+    r = draws.random(f"network_only/{gang.name}")
+    return replace(gang, nvlink_across_nodes=not draws.on("network_only", r, 0.25))
 
 
 def _held(draws: Draws, gang: Gang) -> Gang:

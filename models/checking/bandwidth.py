@@ -1,7 +1,8 @@
 """B(gang), ideal(gang) and share(gang) of a plan, exactly; rates of GPU sets come from ``models.bandwidth``.
 
-Servers that share one NVLink domain count as one. One of them: B = inside. Several, with O the largest
-oversubscription the gang's GPU pods cross: B = min over them of min(inside, N / O).
+Servers that share one NVLink domain count as one, unless the gang may not use NVLink between servers. One
+of them: B = inside. Several, with O the largest oversubscription its GPU pods cross: min over them of
+min(inside, N / O).
 Promises: ``Fraction`` MB/s, None where there is none or a rate is not known. Called by ``judging``.
 """
 
@@ -81,8 +82,8 @@ class Pricing:
         if count < 2:
             return Speed(None, None)
         return Speed(
-            _unless_unknown(lambda: self._reached(parts)),
-            _unless_unknown(lambda: self._ideal(parts, count)),
+            _unless_unknown(lambda: self._reached(parts, joined=change.gang.joined)),
+            _unless_unknown(lambda: self._ideal(parts, count, joined=change.gang.joined)),
         )
 
     def _parts(self, change: Change) -> list[_Part]:
@@ -114,8 +115,8 @@ class Pricing:
                 return wider
         return node.all_gpus & ~own
 
-    def _reached(self, parts: Sequence[_Part]) -> Fraction | None:
-        fabrics = list(self._fabrics(parts))
+    def _reached(self, parts: Sequence[_Part], *, joined: bool) -> Fraction | None:
+        fabrics = list(self._fabrics(parts)) if joined else [[part] for part in parts]
         if len(fabrics) == 1:
             return self._inside(fabrics[0])
         over = self._oversubscription(parts)
@@ -178,18 +179,18 @@ class Pricing:
             return nics_MBps(model, part.node.nics, part.known)
         return min(nics_MBps(model, part.node.nics, mask) for mask in _typical_sets(part))
 
-    def _ideal(self, parts: Sequence[_Part], count: int) -> Fraction:
+    def _ideal(self, parts: Sequence[_Part], count: int, *, joined: bool) -> Fraction:
         models = {id(part.node.model): _model(part) for part in parts}
-        return min(ideal_on(model, count) for model in models.values())
+        return min(_ideal_on(model, count, joined=joined) for model in models.values())
 
 
-def ideal_on(model: ServerModel, count: int) -> Fraction:
+def _ideal_on(model: ServerModel, count: int, *, joined: bool) -> Fraction:
     """The best that ``count`` >= 2 GPUs on servers of this model, as made, can reach."""
     if count <= model.gpus:
         best = best_inside_MBps(model, count)
         assert best is not None, "two or more GPUs have a bandwidth"
         return best
-    if count <= model.gpus * model.nvlink_domain_nodes:
+    if joined and count <= model.gpus * model.nvlink_domain_nodes:
         return Fraction(_fabric_rate(model))
     inside = inside_MBps(model, model.all_gpus)
     out = nics_MBps(model, model.nics, model.all_gpus)

@@ -113,6 +113,7 @@ class Gang:
     """``existing``: (name, uid) of every pod that exists; ``standing``: those that run.
 
     ``hold``: code of the reason why no pod of it may be placed, None where they may.
+    ``joined``: whether NVLink between servers counts for it.
     """
 
     namespace: str
@@ -130,6 +131,7 @@ class Gang:
     existing: Mapping[PodKey, tuple[str, str | None]]
     standing: Mapping[PodKey, Pod]
     hold: str | None = None
+    joined: bool = True
 
     @property
     def key(self) -> tuple[str, str]:

@@ -96,7 +96,7 @@ class GangReader:
         talk = form.mapping(
             spec.get("communication") or {},
             f"{where}.spec.communication",
-            frozenset(("pattern", "weight")),
+            frozenset(("pattern", "weight", "nvlinkAcrossNodes")),
         )
         for field in ("queue", "expectedDuration"):
             form.optional_text(spec.get(field), f"{where}.spec.{field}")
@@ -124,6 +124,11 @@ class GangReader:
             weight=1
             if weight is None
             else form.integer(weight, f"{where}.spec.communication.weight", 0),
+            joined=form.flag(
+                talk.get("nvlinkAcrossNodes"),
+                f"{where}.spec.communication.nvlinkAcrossNodes",
+                default=True,
+            ),
             roles=roles,
             existing=existing,
             standing=standing,

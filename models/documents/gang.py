@@ -161,6 +161,10 @@ class Communication(Document):
 
     pattern: ShortName = "all-reduce"
     weight: Annotated[int, whole(0, 1000)] = 1
+    nvlink_across_nodes: bool = Field(
+        default=True,
+        description="false: its pods reach other servers over the network only, NVLink domain or not",
+    )
 
 
 class GangSpec(Document):

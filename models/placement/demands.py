@@ -239,4 +239,5 @@ def identity(instance: Instance, demand: Demand) -> tuple[object, ...]:
         for role in demand.roles
     )
     share: Fraction = instance.min_share(gang)
-    return (gang.required, gang.preferred, share, gang.pattern == "none", gang.weight, roles)
+    talk = (gang.pattern == "none", gang.weight, gang.nvlink_across_nodes)
+    return (gang.required, gang.preferred, share, talk, roles)

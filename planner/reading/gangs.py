@@ -212,6 +212,7 @@ class GangReader:
             min_bandwidth_share=spec.topology.min_bandwidth_share,
             pattern=spec.communication.pattern,
             weight=spec.communication.weight,
+            nvlink_across_nodes=spec.communication.nvlink_across_nodes,
             pods=tuple(sorted(pods, key=lambda pod: (pod.role, pod.index))),
             hold=None if hold is None else Hold(hold.code, hold.message),
         )

@@ -99,5 +99,6 @@ def _one_fabric(instance: Instance, gang: Gang, node: Node) -> bool:
         return False
     if gang.required == cluster.node_level:
         return True
-    joined = node.model is not None and node.model.nvlink_domain_nodes > 1
+    joined = gang.nvlink_across_nodes
+    joined &= node.model is not None and node.model.nvlink_domain_nodes > 1
     return joined and any(level.nvlink for level in cluster.levels[: gang.required + 1])

@@ -21,7 +21,8 @@ from models.pricing import fabric_MBps, ideal_MBps, set_inside_MBps
 class Carrier:
     """A server in use if ``variable`` is not 0: its rates with the gang's GPUs on it.
 
-    ``most``: upper bound of the variable. ``group``: its NVLink domain, None outside any.
+    ``most``: upper bound of the variable. ``group``: its NVLink domain, None outside any and where
+    the gang may not use NVLink between servers.
     """
 
     variable: int
@@ -96,7 +97,8 @@ def carriers_of(
 def _standing_ideal(instance: Instance, gang: GangVariables) -> Fraction | None:
     nodes = instance.cluster.nodes
     models = tuple(m for n, _ in gang.demand.standing if (m := nodes[n].model))
-    return ideal_MBps(models, gang.demand.total_gpus) if models else None
+    joined = gang.gang.nvlink_across_nodes
+    return ideal_MBps(models, gang.demand.total_gpus, joined=joined) if models else None
 
 
 def _carrier(
@@ -114,10 +116,11 @@ def _carrier(
     cluster = instance.cluster
     model = cluster.nodes[n].model
     assert model is not None
-    ideal = ideal_MBps((model,), gang.demand.total_gpus)
+    joined = gang.gang.nvlink_across_nodes
+    ideal = ideal_MBps((model,), gang.demand.total_gpus, joined=joined)
     group = None
     level = next((i for i, spec in enumerate(cluster.levels) if spec.nvlink), None)
-    if model.nvlink_domain_nodes > 1 and level is not None:
+    if joined and model.nvlink_domain_nodes > 1 and level is not None:
         group = cluster.domain_of[level][n]
     return Carrier(
         variable,
