@@ -1,0 +1,154 @@
+"""``gangplan snapshot`` as a process: signals, terminals, children that must not stay behind."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from api_server import Answer, ApiServer, Request
+from conftest import RunCli
+from interactive import on_terminal, started
+from snapshots import Cluster, cluster, environment, small
+
+PODS = "/api/v1/pods"
+
+
+@pytest.fixture
+def held(tmp_path: Path, cli: RunCli) -> Iterator[tuple[Cluster, threading.Event]]:
+    """A cluster that never answers for its pods; the event says that somebody asked."""
+    server, asked = small(), threading.Event()
+
+    def hold(request: Request) -> Answer | None:
+        if request.path != PODS:
+            return None
+        asked.set()
+        return Answer(200, b"{}", after_s=60)
+
+    server.mishaps.append(hold)
+    with cluster(server, tmp_path, cli) as served:
+        yield served, asked
+
+
+def alive(processes: set[int]) -> list[str]:
+    """Command lines of processes that are still there, of those that were seen."""
+    found = []
+    for process in processes:
+        try:
+            words = Path(f"/proc/{process}/cmdline").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if words != [b""]:
+            found.append(b" ".join(words).decode())
+    return found
+
+
+def descendants(parent: int) -> set[int]:
+    """Processes below one, by the kernel's word."""
+    found: set[int] = set()
+    todo = [parent]
+    while todo:
+        process = todo.pop()
+        for path in Path(f"/proc/{process}/task").glob("*/children"):
+            below = {int(word) for word in path.read_text().split()} - found
+            found |= below
+            todo += below
+    return found
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_a_signal_ends_kubectl_too_and_leaves_nothing(
+    number: signal.Signals,
+    code: int,
+    held: tuple[Cluster, threading.Event],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    served, asked = held
+    served.out.mkdir()
+    (served.out / "pods.json").write_text("old")
+    for name, value in environment(served.folder).items():
+        monkeypatch.setenv(name, value)
+    with started("snapshot", "--out", str(served.out), "--force", cwd=served.folder) as process:
+        assert asked.wait(20)
+        time.sleep(0.2)
+        kubectls = descendants(process.pid)
+        assert any("--raw=/api/v1/pods" in line for line in alive(kubectls))
+        begun = time.monotonic()
+        process.send_signal(number)
+        out, err = process.communicate(timeout=20)
+    assert (process.returncode, out) == (code, "")
+    assert err == "error: interrupted; nothing was saved\n"
+    assert time.monotonic() - begun < 5
+    assert alive(kubectls) == []
+    assert served.litter() == ["out"]
+    assert (served.out / "pods.json").read_text() == "old"
+
+
+def test_a_second_signal_leaves_nothing_either(
+    held: tuple[Cluster, threading.Event], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served, asked = held
+    for name, value in environment(served.folder).items():
+        monkeypatch.setenv(name, value)
+    with started("snapshot", "--out", str(served.out), cwd=served.folder) as process:
+        assert asked.wait(20)
+        for _ in range(5):
+            process.send_signal(signal.SIGTERM)
+            time.sleep(0.01)
+        process.communicate(timeout=20)
+    assert process.returncode == 143
+    assert served.litter() == []
+
+
+def test_kubectl_behind_a_script_ends_with_what_it_started(
+    held: tuple[Cluster, threading.Event], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Many put a script before kubectl; ending the script alone would leave kubectl waiting.
+    served, asked = held
+    script = served.folder / "wrapped"
+    script.write_text(f'#!/bin/sh\n{environment(served.folder)["KUBECTL"]} "$@"\nexit $?\n')
+    script.chmod(0o755)
+    for name, value in environment(served.folder, KUBECTL=str(script)).items():
+        monkeypatch.setenv(name, value)
+    with started("snapshot", "--out", str(served.out), cwd=served.folder) as process:
+        assert asked.wait(20)
+        time.sleep(0.2)
+        below = descendants(process.pid)
+        assert len(below) >= 2
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=20)
+    deadline = time.monotonic() + 5
+    while alive(below) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert alive(below) == []
+
+
+def test_a_terminal_sees_how_far_it_is(tmp_path: Path, cli: RunCli) -> None:
+    with cluster(ApiServer.of("v100-mpi"), tmp_path, cli) as served:
+        code, seen = on_terminal(
+            "snapshot", "--out", "out", cwd=served.folder, **environment(served.folder)
+        )
+    assert code == 0
+    assert "recording pods: 79 of 79" in seen
+    # Wiped before the first line of the summary.
+    assert "\r\x1b[2Krecorded context test: 4 nodes, 79 pods" in seen
+
+
+def test_standard_input_is_not_kubectls(tmp_path: Path, cli: RunCli) -> None:
+    # A credential helper that asks at the keyboard must fail, not hang a nightly run.
+    asking = tmp_path / "asking"
+    asking.write_text(
+        '#!/bin/sh\nread answer && echo "$answer" || { echo no answer >&2; exit 1; }\n'
+    )
+    asking.chmod(0o755)
+    told = cli(
+        "snapshot",
+        "--out",
+        str(tmp_path / "out"),
+        environ=environment(tmp_path, KUBECTL=str(asking)),
+    )
+    assert told.code == 69
+    assert "kubectl failed: no answer" in told.err
