@@ -11,6 +11,7 @@ import hashlib
 import json
 from typing import Any
 
+from models.affinity import NodeTerm
 from models.cluster import Cluster, Level, Node
 from models.documents.base import API_VERSION
 from models.gang import Gang, Role, StandingPod
@@ -191,12 +192,25 @@ def _role(role: Role, cluster: Cluster) -> Json:
         "topology": _topology(role.required, role.preferred, cluster),
         **_present(slice=piece, model=role.model),
         "nodeSelector": dict(role.node_selector),
+        **_present(nodeAffinity=[_term(term) for term in role.node_affinity] or None),
         "tolerations": [
             {"key": t.key, "operator": t.operator, "value": t.value, "effect": t.effect}
             for t in role.tolerations
         ],
         "mixModels": role.mix_models,
     }
+
+
+def _term(term: NodeTerm) -> list[Json]:
+    return [
+        {
+            "key": one.key,
+            "operator": one.operator,
+            "values": list(one.values),
+            **_present(field=one.field or None),
+        }
+        for one in term
+    ]
 
 
 def _pod(pod: StandingPod, gang: Gang, cluster: Cluster) -> Json:

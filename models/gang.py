@@ -10,6 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from fractions import Fraction
 
+from models.affinity import NodeAffinity
+
 
 @dataclass(frozen=True, slots=True)
 class Toleration:
@@ -28,6 +30,7 @@ class Role:
     ``min`` == ``max`` for a fixed size; otherwise allowed counts are min, min+step, ... <= max.
     Their indices are first_index, first_index + 1, ...; it grows upward.
     ``gpus``: whole GPUs a pod. ``requests``: cpu in millicores, others in whole units, a pod, sorted.
+    ``node_affinity``: any of these terms must hold on its nodes, beside the selector.
     ``slice_size``/``slice_level``: pods with equal index // slice_size share one domain of that level.
     """
 
@@ -47,6 +50,7 @@ class Role:
     model: str | None = None
     mix_models: bool = False
     first_index: int = 0
+    node_affinity: NodeAffinity = ()
 
     def indices(self, count: int) -> range:
         """Indices of its pods when it has so many."""

@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 
+from models.affinity import matches
 from models.cluster import Cluster, Node
-from models.gang import Gang, Role, Toleration
-from models.hardware import slug
+from models.eligibility import Eligibility, model_matches, tolerated
+from models.gang import Gang, Role
 from models.policy import Policy
 
 
@@ -64,30 +65,20 @@ class Instance:
         if not self.schedulable(node):
             return False
         labels = self.labels_of(node)
-        if any(labels.get(key) != value for key, value in role.node_selector):
-            return False
-        if any(
-            taint.effect in ("NoSchedule", "NoExecute")
-            and not any(
-                tolerates(t, taint.key, taint.value, taint.effect) for t in role.tolerations
-            )
-            for taint in node.taints
-        ):
-            return False
-        return role.model is None or model_matches(role.model, node)
+        return (
+            all(labels.get(key) == value for key, value in role.node_selector)
+            and matches(role.node_affinity, labels, node.name)
+            and tolerated(role.tolerations, node.taints)
+            and (role.model is None or model_matches(role.model, node))
+        )
 
+    def eligible_nodes(self, role: Role) -> frozenset[int]:
+        """Indices of the nodes that are eligible for the role; remembered."""
+        return self._eligibility.of(role)
 
-def model_matches(wanted: str, node: Node) -> bool:
-    """Whether ``wanted`` names the node's GPU model or its server model (name or alias), as slugs."""
-    if node.model is None:
-        return False
-    return slug(wanted) in (slug(node.model.gpu), *node.model.slugs)
-
-
-def tolerates(toleration: Toleration, key: str, value: str, effect: str) -> bool:
-    """Kubernetes' rule: an empty effect matches all, an empty key with Exists matches every taint."""
-    if toleration.effect and toleration.effect != effect:
-        return False
-    if toleration.operator == "Exists":
-        return toleration.key in ("", key)
-    return toleration.key == key and toleration.value == value
+    @cached_property
+    def _eligibility(self) -> Eligibility:
+        nodes = self.cluster.nodes
+        labels = tuple(self.labels_of(node) for node in nodes)
+        usable = frozenset(n for n, node in enumerate(nodes) if self.schedulable(node))
+        return Eligibility(nodes, labels, usable)

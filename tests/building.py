@@ -11,6 +11,7 @@ from fractions import Fraction
 
 from building_servers import switched
 
+from models.affinity import NodeAffinity
 from models.cluster import Cluster, Level, Node, Taint
 from models.gang import Gang, Hold, Role, StandingPod, Toleration
 from models.hardware import Nic, ServerModel
@@ -80,6 +81,7 @@ def role(
     model: str | None = None,
     mix_models: bool = False,
     first: int = 0,
+    affinity: NodeAffinity = (),
 ) -> Role:
     """A role; elastic from ``pods`` to ``most`` if that is given; ``slices`` = (size, level)."""
     return Role(
@@ -99,6 +101,7 @@ def role(
         model=model,
         mix_models=mix_models,
         first_index=first,
+        node_affinity=affinity,
     )
 
 

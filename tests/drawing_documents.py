@@ -61,6 +61,22 @@ def nodes(draw: st.DrawFn, name: str) -> Json:
     return {**node, **{key: optional[key] for key in sorted(chosen)}}
 
 
+EXPRESSIONS = st.one_of(
+    st.fixed_dictionaries(
+        {"key": st.just("a.b/c"), "operator": st.sampled_from(["Exists", "DoesNotExist"])}
+    ),
+    st.fixed_dictionaries(
+        {
+            "key": st.just("zone"),
+            "operator": st.sampled_from(["In", "NotIn"]),
+            "values": st.lists(NAMES, min_size=1, max_size=2),
+        }
+    ),
+    st.just({"key": "zone", "operator": "Gt", "values": ["-3"]}),
+    st.just({"key": "metadata.name", "operator": "In", "values": ["n0"], "field": True}),
+)
+
+
 TALK = st.fixed_dictionaries(
     {"pattern": st.sampled_from(["none", "all-to-all"]), "weight": st.just(2)},
     optional={"nvlinkAcrossNodes": st.booleans()},
@@ -89,6 +105,7 @@ def roles(draw: st.DrawFn, name: str) -> Json:
         "tolerations": [{"key": "k", "operator": "Exists"}, {"key": "k", "value": draw(NAMES)}],
         "model": draw(st.sampled_from(["H100", "X1", "none such"])),
         "mixModels": draw(st.booleans()),
+        "nodeAffinity": draw(st.lists(st.lists(EXPRESSIONS, max_size=2), max_size=2)),
         "firstIndex": draw(st.integers(0, 3)),
     }
     chosen = draw(st.sets(st.sampled_from(sorted(optional))))

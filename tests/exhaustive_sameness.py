@@ -73,7 +73,11 @@ class Sameness:
         """Nodes of one kind can change places: equal in all but name, room and standing gangs."""
         node, ground = self.nodes[n], self.ground
         selectors = [self.instance.policy.node_selector]
-        selectors += [role.node_selector for gang in self.instance.gangs for role in gang.roles]
+        roles = [role for gang in self.instance.gangs for role in gang.roles]
+        selectors += [role.node_selector for role in roles]
+        asked = [one for role in roles for term in role.node_affinity for one in term]
+        if any(one.field or one.key == HOSTNAME for one in asked):
+            return n
         if self.standing[n] or any(key == HOSTNAME for chosen in selectors for key, _ in chosen):
             return n
         return (

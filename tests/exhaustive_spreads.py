@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from exhaustive_prices import domains_used
 from exhaustive_values import labels_of, usable
 
+from models.affinity import NodeExpression
 from models.cluster import Node, Taint
 from models.gang import Gang, Role, Toleration
 from models.hardware import slug
@@ -54,6 +55,34 @@ def tolerated(tolerations: Sequence[Toleration], taint: Taint) -> bool:
     )
 
 
+NAME = "(metadata.name)"
+"""Stands among the labels for the field; no label is called so."""
+
+
+def attracted(role: Role, labels: Mapping[str, str]) -> bool:
+    """Whether the role's node affinity holds: some term has expressions, and all of them hold."""
+    fulfilled = [
+        [met(one, labels.get(NAME if one.field else one.key)) for one in term]
+        for term in role.node_affinity
+    ]
+    return not fulfilled or any(term != [] and False not in term for term in fulfilled)
+
+
+def met(one: NodeExpression, value: str | None) -> bool:
+    """One expression against the label's value."""
+    if one.operator in ("Gt", "Lt"):
+        if value is None or not value.isdigit() or int(value) >= 1 << 63:
+            return False
+        difference = int(value) - int(one.values[0])
+        return difference > 0 if one.operator == "Gt" else difference < 0
+    return {
+        "In": value in one.values,
+        "NotIn": value not in one.values,
+        "Exists": value is not None,
+        "DoesNotExist": value is None,
+    }[one.operator]
+
+
 def may_stand(instance: Instance, role: Role, node: Node) -> bool:
     """Whether a new pod of the role may go to the node, whatever room there is."""
     labels = labels_of(instance.cluster, node)
@@ -62,6 +91,7 @@ def may_stand(instance: Instance, role: Role, node: Node) -> bool:
     return (
         usable(instance, node)
         and all(labels.get(key) == value for key, value in role.node_selector)
+        and attracted(role, {**labels, NAME: node.name})
         and all(tolerated(role.tolerations, taint) for taint in node.taints)
         and (wanted is None or wanted in names)
         and (role.gpus == 0 or node.model is not None)

@@ -35,6 +35,7 @@ FEATURES = (
     "network_only",  # gangs that may not use NVLink between servers
     "resources",  # cpu, memory and pods limits that bind
     "selectors",
+    "affinity",  # node affinities
     "taints",
     "cordons",
     "not_ready",

@@ -11,6 +11,7 @@ from random import Random
 
 from tiny_draws import Draws
 
+from models.affinity import NodeExpression
 from models.cluster import Cluster, Node
 from models.gang import Gang, Hold, Role, StandingPod, Toleration
 
@@ -48,7 +49,7 @@ def _gang(draws: Draws, i: int, cluster: Cluster) -> Gang:
         roles.insert(r.randint(0, 1), _launcher(draws, r, cluster, 1))
     if draws.on("cpu_gangs", r, 0.06):
         roles = [_launcher(draws, r, cluster, r.randint(1, 4))]
-    roles = [_shifted(draws, i, role) for role in roles]
+    roles = [_attracted(draws, i, _shifted(draws, i, role), cluster) for role in roles]
     levels = range(len(cluster.levels) + 1)
     required, preferred = min(r.choice(levels), r.choice(levels)), r.choice(levels)
     share, weight = draws.share(r), r.randint(2, 3)
@@ -98,6 +99,31 @@ def _shifted(draws: Draws, gang: int, role: Role) -> Role:
     r = draws.random(f"first_index/{gang}/{role.name}")
     first = r.randint(1, 4)
     return replace(role, first_index=first if draws.on("first_index", r, 0.12) else 0)
+
+
+def _attracted(draws: Draws, gang: int, role: Role, cluster: Cluster) -> Role:
+    """The role with a node affinity of one or two terms."""
+    r = draws.random(f"affinity/{gang}/{role.name}")
+    terms = tuple(
+        tuple(_expression(r, cluster) for _ in range(r.choice((1, 1, 2))))
+        for _ in range(r.choice((1, 2)))
+    )
+    return replace(role, node_affinity=terms if draws.on("affinity", r, 0.1) else ())
+
+
+def _expression(r: Random, cluster: Cluster) -> NodeExpression:
+    hosts = tuple(r.choice(cluster.nodes).name for _ in range(2))
+    key = r.choice(("pool", "size", "example.com/rack", "kubernetes.io/hostname"))
+    pick = r.choice(("In", "NotIn"))
+    return r.choice(
+        (
+            NodeExpression("metadata.name", pick, hosts, field=True),
+            NodeExpression("pool", pick, (r.choice("ab"),)),
+            NodeExpression("size", r.choice(("Gt", "Lt")), (str(r.randint(0, 3)),)),
+            NodeExpression("example.com/rack", pick, ("r1",)),
+            NodeExpression(key, r.choice(("Exists", "DoesNotExist"))),
+        )
+    )
 
 
 def _launcher(draws: Draws, r: Random, cluster: Cluster, pods: int) -> Role:

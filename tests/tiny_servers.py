@@ -135,13 +135,20 @@ def _node(draws: Draws, i: int, model: ServerModel | None, levels: tuple[Level, 
         model=model,
         domains=tuple(domains),
         allocatable=_allocatable(draws, r, gpus),
-        labels=(("pool", r.choice("aab")),),
+        labels=(("pool", r.choice("aab")), *_size(draws, i)),
         taints=(Taint("dedicated", "infra", effect),) if draws.on("taints", r, 0.12) else (),
         nics=own if draws.on("own_nics", r, 0.12) and gpus else None,
         unschedulable=draws.on("cordons", r, 0.06),
         ready=not draws.on("not_ready", r, 0.04),
         unhealthy=mask(*sick) if draws.on("unhealthy", r, 0.15) else 0,
     )
+
+
+def _size(draws: Draws, i: int) -> tuple[tuple[str, str], ...]:
+    """A label to compare numbers with, on some nodes, and on some no number."""
+    r = draws.random(f"size/{i}")
+    value = r.choice((None, "1", "2", "3", "large"))
+    return (("size", value),) if value is not None and "affinity" not in draws.without else ()
 
 
 def _allocatable(draws: Draws, r: Random, gpus: int) -> tuple[tuple[str, int], ...]:

@@ -47,6 +47,16 @@ class Toleration:
 
 
 @dataclass(frozen=True, slots=True)
+class Expression:
+    """One requirement of a node affinity. ``key`` None: the node's name. ``limit``: of Gt and Lt."""
+
+    key: str | None
+    operator: str
+    values: frozenset[str]
+    limit: int | None
+
+
+@dataclass(frozen=True, slots=True)
 class Node:
     """``domain[l]``: dense index of its domain at level l, the node level last.
 
@@ -83,7 +93,7 @@ class Node:
 class Role:
     """``requests``: resource to exact amount a pod; ``model``: slug of a GPU or server model.
 
-    ``first``: index of its first pod; the others follow without a gap.
+    ``first``: index of its first pod; the others follow without a gap. ``affinity``: terms, any of them.
     """
 
     name: str
@@ -102,6 +112,7 @@ class Role:
     model: str | None
     mix_models: bool
     first: int = 0
+    affinity: tuple[tuple[Expression, ...], ...] = ()
 
     def allows(self, count: int) -> bool:
         """Whether the role may run with so many pods."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from fractions import Fraction
 
+from models.checking.affinity import affinity
 from models.checking.clusters import amounts
 from models.checking.facts import Gang, Node, Pod, PodKey, Role, Toleration
 from models.checking.form import MAX_INTEGER, Form, Object, shown
@@ -44,6 +45,7 @@ _ROLE = frozenset(
         "topology",
         "slice",
         "nodeSelector",
+        "nodeAffinity",
         "tolerations",
         "model",
         "mixModels",
@@ -210,6 +212,7 @@ class GangReader:
             ),
             model=None if wanted is None else slug(wanted),
             mix_models=form.flag(doc.get("mixModels"), f"{where}.mixModels"),
+            affinity=affinity(form, doc.get("nodeAffinity"), f"{where}.nodeAffinity"),
             first=form.optional_integer(doc.get("firstIndex"), f"{where}.firstIndex", 0) or 0,
         )
 

@@ -23,7 +23,7 @@ RULES: dict[str, str] = {
     "resources": "every resource of every node holds",
     "schedulable": "cordons, readiness and the policy's own nodes are respected",
     "taint": "taints are tolerated",
-    "selector": "node selectors and the model a role asks for hold",
+    "selector": "node selectors, affinities and the model a role asks for hold",
     "all-or-nothing": "every pod of every role, at an allowed count, or none",
     "required": "required levels of gang and role hold",
     "slice": "every slice shares one domain",

@@ -33,6 +33,7 @@ from models.documents.base import (
     decimal_schema,
     whole,
 )
+from models.documents.choosing import NodeExpressionDocument, TolerationDocument
 from models.documents.cluster import resource_complaints
 from models.documents.server import GpuIndices
 from models.documents.suggesting import suggestion
@@ -88,15 +89,6 @@ class SliceDocument(Document):
     required: LevelName
 
 
-class TolerationDocument(Document):
-    """A Kubernetes toleration."""
-
-    key: LabelKey | Literal[""] = ""
-    operator: Literal["Equal", "Exists"] = "Equal"
-    value: LabelValue = ""
-    effect: Literal["", "NoSchedule", "PreferNoSchedule", "NoExecute"] = ""
-
-
 class RoleDocument(Document):
     """Pods of one kind within a gang."""
 
@@ -113,6 +105,9 @@ class RoleDocument(Document):
     slice: SliceDocument | None = None
     node_selector: Mapped[LabelKey, LabelValue] = Field(
         default={}, description="Labels its nodes must have"
+    )
+    node_affinity: Many[Many[NodeExpressionDocument]] = Field(
+        default=(), description="Any of these terms must hold, all expressions of one"
     )
     tolerations: Many[TolerationDocument] = ()
     model: Title | None = Field(default=None, description="A GPU model or a server model")
@@ -143,17 +138,13 @@ class RoleDocument(Document):
                 ("requests", "pods"), "pods cannot be requested", "every pod takes one; remove it",
                 at_key=True,
             )  # fmt: skip
+        for t, term in enumerate(self.node_affinity):
+            for e, expression in enumerate(term):
+                for fault in expression.complaints():
+                    yield Complaint(("nodeAffinity", t, e, *fault.path), fault.what, fault.hint)
         for i, toleration in enumerate(self.tolerations):
-            path: Path = ("tolerations", i)
-            if toleration.operator == "Exists" and toleration.value:
-                yield Complaint(
-                    (*path, "value"), "Exists takes no value", "remove it, or use operator: Equal"
-                )
-            if toleration.operator == "Equal" and not toleration.key:
-                yield Complaint(
-                    path, "a toleration without a key tolerates everything or nothing",
-                    "add a key, or operator: Exists to tolerate everything",
-                )  # fmt: skip
+            for fault in toleration.complaints():
+                yield Complaint(("tolerations", i, *fault.path), fault.what, fault.hint)
 
 
 class Communication(Document):

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
-from models.gang import Gang, Role
+from models.gang import Gang
 from models.instance import Instance
 from models.placement.slicing import Cut, cut_of
 from models.pricing import ServerSet, server_set
@@ -77,37 +77,18 @@ class Demand:
         return self.gpus + sum(chosen.count for _, chosen in self.standing)
 
 
-class Eligibility:
-    """Nodes a role may use, memoised by what the question depends on."""
-
-    def __init__(self, instance: Instance) -> None:
-        self._instance = instance
-        self._known: dict[object, frozenset[int]] = {}
-
-    def nodes(self, role: Role) -> frozenset[int]:
-        key = (role.node_selector, role.tolerations, role.model)
-        if key not in self._known:
-            self._known[key] = frozenset(
-                index
-                for index, node in enumerate(self._instance.cluster.nodes)
-                if self._instance.eligible(role, node)
-            )
-        return self._known[key]
-
-
 def demands_of(instance: Instance, known: list[int]) -> tuple[Demand, ...]:
     """Every gang with pods to place, in instance order; held ones are not to be placed.
 
     ``known``: mask of GPUs known held, a node.
     """
-    eligibility = Eligibility(instance)
     found = []
     for index, gang in enumerate(instance.gangs):
         if gang.hold is not None:
             continue
         if gang.running:
             if gang.missing():
-                found.append(_completion(instance, index, gang, eligibility, known))
+                found.append(_completion(instance, index, gang, known))
         else:
             roles = tuple(
                 RoleDemand(
@@ -115,7 +96,7 @@ def demands_of(instance: Instance, known: list[int]) -> tuple[Demand, ...]:
                     tuple(role.indices(count)),
                     role.gpus,
                     role.requests,
-                    eligibility.nodes(role),
+                    instance.eligible_nodes(role),
                 )
                 for number, (role, count) in enumerate(
                     zip(gang.roles, gang.target_counts(), strict=True)
@@ -125,9 +106,7 @@ def demands_of(instance: Instance, known: list[int]) -> tuple[Demand, ...]:
     return tuple(found)
 
 
-def _completion(
-    instance: Instance, index: int, gang: Gang, eligibility: Eligibility, known: list[int]
-) -> Demand:
+def _completion(instance: Instance, index: int, gang: Gang, known: list[int]) -> Demand:
     """The missing pods of a running gang, held to the domains and models of its standing pods."""
     cluster = instance.cluster
     missing: dict[int, list[int]] = {}
@@ -139,7 +118,7 @@ def _completion(
     for number, indices in missing.items():
         role = gang.roles[number]
         own = {p.node for p in gang.standing if p.role == number and p.node is not None}
-        allowed = eligibility.nodes(role)
+        allowed = instance.eligible_nodes(role)
         for level, stand in ((gang.required, nodes_all), (role.required, own)):
             allowed, fine = _same_domain(instance, level, stand, allowed)
             possible &= fine

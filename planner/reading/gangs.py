@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
+from models.affinity import NodeExpression
 from models.cluster import Node
 from models.documents import Complaint, GangDocument, PodDocument, RoleDocument, suggestion
 from models.documents.cluster import NODE_LEVEL
@@ -244,4 +245,8 @@ class GangReader:
             model=role.model,
             mix_models=role.mix_models,
             first_index=role.first_index,
+            node_affinity=tuple(
+                tuple(NodeExpression(e.key, e.operator, e.values, e.field) for e in term)
+                for term in role.node_affinity
+            ),
         )

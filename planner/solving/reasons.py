@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from models.affinity import shown
 from models.instance import Instance
 from models.occupancy import PODS
 from models.placement.demands import Demand, RoleDemand, demands_of, identity
@@ -46,6 +47,10 @@ def with_reasons(
             message = f"{counted(missing, 'pod')} missing, and so it stays: {why.message}"
             result[demand.gang] = replace(decision, reason=Reason("Incomplete", message))
     return tuple(result)
+
+
+LONGEST_WISH = 300
+"""Most characters of a node affinity in a reason."""
 
 
 class _Finder:
@@ -103,6 +108,7 @@ class _Finder:
         nodes = instance.cluster.nodes
         off = sum(1 for node in nodes if not instance.schedulable(node))
         wants = [f"{key}={value}" for key, value in spec.node_selector]
+        wants += [_shortened(shown(spec.node_affinity))] if spec.node_affinity else []
         wants += [f"model {spec.model}"] if spec.model else []
         wanted = f" with {', '.join(wants)}" if wants else ""
         return (
@@ -224,3 +230,7 @@ class _Finder:
             "was found on them"
         )
         return Reason("Outranked" if higher else "NoRoom", text)
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= LONGEST_WISH else f"{text[: LONGEST_WISH - 3]}..."

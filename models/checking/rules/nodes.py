@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
 
+from models.checking.affinity import suits
 from models.checking.changes import Change
 from models.checking.facts import Facts, Node, Role, Toleration
 from models.checking.form import printable
@@ -70,6 +71,8 @@ def _eligible(node: Node, role: Role, change: Change) -> Iterator[Violation]:
             yield Violation(
                 "selector", change.label, f"{where}: label {printable(key)} does not match"
             )
+    if role.affinity and not suits(node, role.affinity):
+        yield Violation("selector", change.label, f"{where}: its node affinity does not hold")
     if role.model is not None and not (
         node.model is not None and role.model in (slug(node.model.gpu), *node.model.slugs)
     ):

@@ -1,0 +1,307 @@
+"""Node affinity: Kubernetes' meaning of every operator, in the search, in the judge, in reasons."""
+
+from __future__ import annotations
+
+import io
+import json
+import time
+from typing import Any
+
+import pytest
+from building import build, gang, node, role
+from building_servers import switched
+from outcomes import NOW, planned
+from plan_documents import Doc, entry, restated, wanted
+from tiny import tiny
+
+from models.affinity import NodeAffinity, NodeExpression, matches, shown
+from models.canonical import instance_document
+from models.checking import check
+from models.instance import Instance
+from models.placement.demands import demands_of
+from models.placement.formulation import base_decisions, pairs
+from models.plan import compose
+from planner.errors import InputError
+from planner.reading import instance_from_document, read
+from planner.solving import solve
+from planner.solving.greedy import greedy
+
+LABELS = {"zone": "a", "cores": "64", "name": "x64", "spot": "", "huge": "9" * 30}
+
+
+def one(key: str, operator: str, *values: str, field: bool = False) -> NodeExpression:
+    return NodeExpression(key, operator, values, field)
+
+
+MEANING = [
+    (one("zone", "In", "a", "b"), True),
+    (one("zone", "In", "b"), False),
+    (one("none", "In", "a"), False),
+    (one("zone", "NotIn", "a"), False),
+    (one("zone", "NotIn", "b"), True),
+    (one("none", "NotIn", "a"), True),  # as in Kubernetes: without the label it is not in
+    (one("zone", "Exists"), True),
+    (one("spot", "Exists"), True),  # an empty value is a value
+    (one("none", "Exists"), False),
+    (one("none", "DoesNotExist"), True),
+    (one("spot", "DoesNotExist"), False),
+    (one("cores", "Gt", "63"), True),
+    (one("cores", "Gt", "64"), False),
+    (one("cores", "Gt", "-1"), True),
+    (one("cores", "Lt", "65"), True),
+    (one("cores", "Lt", "64"), False),
+    (one("name", "Gt", "1"), False),  # no integer
+    (one("name", "Lt", "100"), False),
+    (one("spot", "Lt", "100"), False),
+    (one("none", "Gt", "0"), False),
+    (one("none", "Lt", "0"), False),
+    (one("huge", "Gt", "1"), False),  # beyond 64 bits is no integer
+    (one("metadata.name", "In", "n1", field=True), True),
+    (one("metadata.name", "In", "n2", "n3", field=True), False),
+    (one("metadata.name", "NotIn", "n1", field=True), False),
+    (one("metadata.name", "NotIn", "n2", field=True), True),
+    (one("metadata.name", "In", "n1"), False),  # a label of that name, which no node has
+]
+
+
+@pytest.mark.parametrize(("expression", "holds"), MEANING, ids=str)
+def test_an_expression_means_what_it_means_in_kubernetes(
+    expression: NodeExpression, holds: bool
+) -> None:
+    assert matches(((expression,),), LABELS, "n1") is holds
+    place_ = "place" if holds else "wait"
+    nodes = [node("n1", switched(1), labels=LABELS)]
+    workers = role(affinity=((expression,),))
+    outcome = planned(build(nodes=nodes, gangs=[gang("a", roles=[workers])]))
+    assert outcome.decision("a") == place_
+
+
+@pytest.mark.parametrize(("expression", "holds"), MEANING, ids=str)
+def test_the_judge_means_the_same(expression: NodeExpression, holds: bool) -> None:
+    nodes = [node("n1", switched(1), labels=LABELS)]
+    plan = document_of(build(nodes=nodes, gangs=[gang("a", roles=[role()])]))
+    wanted(plan, "a")["spec"]["roles"][0]["nodeAffinity"] = [
+        [
+            {
+                "key": expression.key,
+                "operator": expression.operator,
+                "values": list(expression.values),
+                "field": expression.field,
+            }
+        ]
+    ]
+    assert {violation.rule for violation in check(restated(plan))} == (
+        set() if holds else {"selector"}
+    )
+
+
+YES, NO = one("zone", "In", "a"), one("zone", "In", "b")
+
+
+@pytest.mark.parametrize(
+    ("affinity", "holds"),
+    [
+        ((), True),
+        (((),), False),  # an empty term matches no node
+        (((), (YES,)), True),
+        (((YES, YES),), True),
+        (((YES, NO),), False),
+        (((YES, NO), (NO,)), False),
+        (((NO,), (YES,)), True),
+    ],
+)
+def test_any_term_and_all_of_its_expressions(affinity: NodeAffinity, holds: bool) -> None:
+    assert matches(affinity, LABELS, "n1") is holds
+    nodes = [node("n1", switched(1), labels=LABELS)]
+    instance = build(nodes=nodes, gangs=[gang("a", roles=[role(affinity=affinity)])])
+    assert planned(instance).decision("a") == ("place" if holds else "wait")
+
+
+def test_labels_of_levels_and_host_names_are_implied() -> None:
+    rack = ((one("example.com/rack", "In", "r2"), one("kubernetes.io/hostname", "NotIn", "n3")),)
+    nodes = [node(f"n{i}", switched(1), rack=f"r{min(i, 2)}") for i in (1, 2, 3)]
+    outcome = planned(build(nodes=nodes, gangs=[gang("a", roles=[role(affinity=rack)])]))
+    assert outcome.nodes("a") == ["n2"]
+
+
+def test_it_stands_beside_the_selector() -> None:
+    nodes = [node("n1", switched(1), labels={"a": "1"}), node("n2", switched(1), labels=LABELS)]
+    both = role(selector={"a": "1"}, affinity=((YES,),))
+    outcome = planned(build(nodes=nodes, gangs=[gang("a", roles=[both])]))
+    assert (outcome.decision("a"), outcome.reason("a")) == ("wait", "Selector")
+
+
+def test_a_pod_that_runs_elsewhere_stays() -> None:
+    runs = gang("a", roles=[role(affinity=((YES,),))], stands=[(0, 0, 0, 1)])
+    assert planned(build(gangs=[runs])).decision("a") == "keep"
+
+
+def test_alike_nodes_are_told_apart_by_an_affinity() -> None:
+    # 20 equal nodes are one region; two gangs of ten pods each want one half of them.
+    half = tuple(f"n{i:02}" for i in range(1, 11))
+    gangs = [
+        gang("a", roles=[role(pods=10, affinity=((one("metadata.name", "In", *half, field=True),),))]),
+        gang("b", roles=[role(pods=10, affinity=((one("metadata.name", "NotIn", *half, field=True),),))]),
+    ]  # fmt: skip
+    outcome = planned(build(nodes_per_rack=20, gpus=1, gangs=gangs), small=False)
+    assert set(outcome.nodes("a")) == set(half)
+    assert len(outcome.nodes("b")) == 10
+
+
+def test_the_reason_names_it() -> None:
+    asked = ((one("zone", "In", "b", "c"), one("cores", "Gt", "8")), (one("spot", "DoesNotExist"),))
+    assert shown(asked) == "zone in (b, c) and cores > 8, or no spot"
+    nodes = [node("n1", switched(1), labels=LABELS)]
+    outcome = planned(build(nodes=nodes, gangs=[gang("a", roles=[role(affinity=asked)])]))
+    reason = outcome.of("a").reason
+    assert reason is not None
+    assert reason.code == "Selector"
+    assert f"no node with {shown(asked)} takes pods of role worker" in reason.message
+
+
+def test_a_long_affinity_is_cut_in_the_reason() -> None:
+    hosts = tuple(f"host-{i:04}" for i in range(1000))
+    asked = role(affinity=((one("metadata.name", "In", *hosts, field=True),),))
+    reason = planned(build(gangs=[gang("a", roles=[asked])]), small=False).of("a").reason
+    assert reason is not None
+    assert len(reason.message) < 600
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_what_is_remembered_is_what_is_asked_of_every_node(seed: int) -> None:
+    instance = tiny(seed, more=("affinity", "selectors", "taints", "role_model", "ours", "cordons"))
+    for each in instance.gangs:
+        for asked in each.roles:
+            assert instance.eligible_nodes(asked) == {
+                n
+                for n, server in enumerate(instance.cluster.nodes)
+                if instance.eligible(asked, server)
+            }
+
+
+def test_many_affinities_on_many_nodes_cost_little() -> None:
+    # 500 gangs, each with an affinity of its own, on 1,000 nodes.
+    nodes = [
+        node(f"n{i:04}", switched(8), rack=f"r{i // 20}", labels={"size": str(i % 50)})
+        for i in range(1000)
+    ]
+    gangs = [
+        gang(
+            f"g{i:03}",
+            roles=[
+                role(
+                    affinity=(
+                        (one("size", "Gt", str(i % 40)), one("example.com/rack", "NotIn", f"r{i}")),
+                        (one("metadata.name", "In", f"n{i:04}", field=True),),
+                    )
+                )
+            ],
+        )
+        for i in range(500)
+    ]
+    instance = build(nodes=nodes, gangs=gangs)
+    began = time.process_time()
+    assert len(demands_of(instance, [0] * 1000)) == 500
+    assert time.process_time() - began < 4
+    assert pairs(instance) >= 0
+    placed = greedy(instance, base_decisions(instance))
+    assert sum(decision.decision == "place" for decision in placed) == 500
+    assert time.process_time() - began < 40
+
+
+def document_of(instance: Instance) -> Doc:
+    plan = compose(instance, solve(instance), name="p", created_at=NOW, generator="gangplan test")
+    return json.loads(json.dumps(plan))  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        1,
+        [1],
+        [[1]],
+        [[{}]],
+        [[{"key": "a", "operator": "Equals"}]],
+        [[{"key": "a", "operator": "Gt", "values": ["x"]}]],
+        [[{"key": "a", "operator": "Gt", "values": ["1", "2"]}]],
+        [[{"key": "a", "operator": "Lt", "values": ["9" * 5000]}]],
+        [[{"key": "a", "operator": "In", "values": [1]}]],
+        [[{"key": "a", "operator": "In", "values": ["b"], "field": True}]],
+        [[{"key": "metadata.name", "operator": "Exists", "field": True}]],
+        [[{"key": "a", "operator": "Exists", "more": 1}]],
+    ],
+)
+def test_the_judge_takes_no_other_affinity(bad: object) -> None:
+    plan = document_of(build(gangs=[gang("a", roles=[role()])]))
+    wanted(plan, "a")["spec"]["roles"][0]["nodeAffinity"] = bad
+    assert "form" in {violation.rule for violation in check(plan)}
+
+
+def test_the_judge_finds_a_pod_moved_to_a_node_that_does_not_suit() -> None:
+    nodes = [node("n1", switched(1), labels=LABELS), node("n2", switched(1))]
+    plan = document_of(build(nodes=nodes, gangs=[gang("a", roles=[role(affinity=((YES,),))])]))
+    assert (entry(plan, "a")["pods"][0]["node"], check(plan)) == ("n1", [])
+    entry(plan, "a")["pods"][0]["node"] = "n2"
+    assert {violation.rule for violation in check(restated(plan))} == {"selector"}
+
+
+def read_role(more: dict[str, Any]) -> Instance:
+    documents = [
+        {
+            "apiVersion": "gangplan.dev/v1alpha1",
+            "kind": "Cluster",
+            "metadata": {"name": "c"},
+            "spec": {"nodes": [{"name": "n", "model": "DGX H100"}]},
+        },
+        {
+            "apiVersion": "gangplan.dev/v1alpha1",
+            "kind": "Gang",
+            "metadata": {"name": "a"},
+            "spec": {"roles": [{"name": "w", "replicas": 2, "gpus": 1, **more}]},
+        },
+    ]
+    bundle = {"apiVersion": "v1", "kind": "List", "items": documents}
+    return read(["-"], stdin=io.BytesIO(json.dumps(bundle).encode()))
+
+
+def test_it_is_read_and_written_and_its_absence_is_not() -> None:
+    written = [
+        [
+            {"key": "metadata.name", "operator": "In", "values": ["n"], "field": True},
+            {"key": "cores", "operator": "Gt", "values": ["-1"]},
+        ],
+        [],
+    ]
+    instance = read_role({"nodeAffinity": written})
+    assert instance.gangs[0].roles[0].node_affinity == (
+        (one("metadata.name", "In", "n", field=True), one("cores", "Gt", "-1")),
+        (),
+    )
+    document = instance_document(instance)
+    assert document["gangs"][0]["spec"]["roles"][0]["nodeAffinity"] == written
+    assert instance_from_document(document) == instance
+    usual: dict[str, Any]
+    for usual in ({}, {"nodeAffinity": []}):
+        document = instance_document(read_role(usual))
+        assert "nodeAffinity" not in document["gangs"][0]["spec"]["roles"][0]
+
+
+@pytest.mark.parametrize(
+    ("expression", "what"),
+    [
+        ({"key": "a", "operator": "Equals"}, "'Equals' cannot stand here"),
+        ({"key": "a", "operator": "In"}, "In without values"),
+        ({"key": "a", "operator": "Exists", "values": ["b"]}, "Exists takes no values"),
+        ({"key": "a", "operator": "Gt", "values": ["b"]}, "Gt compares with one whole number"),
+        ({"key": "a", "operator": "Lt", "values": ["1", "2"]}, "Lt compares with one whole number"),
+        ({"key": "a", "operator": "In", "values": ["b"], "field": True}, "no field 'a'"),
+        ({"key": "metadata.name", "operator": "Exists", "field": True}, "Exists on a field"),
+        ({"key": "a b", "operator": "Exists"}, "'a b' cannot be a label or resource name"),
+    ],
+)
+def test_an_expression_that_says_nothing_is_refused(expression: Doc, what: str) -> None:
+    with pytest.raises(InputError) as caught:
+        read_role({"nodeAffinity": [[expression]]})
+    (fault,) = caught.value.faults
+    assert what in fault.what
+    assert fault.hint
