@@ -171,6 +171,9 @@ Title = Annotated[str, AfterValidator(_title), Field(min_length=1, max_length=25
 
 Prose = Annotated[str, AfterValidator(_prose)]
 
+Sentence = Annotated[str, Field(min_length=1), AfterValidator(_prose)]
+"""Prose that says something."""
+
 
 def whole(least: int, most: int) -> FieldInfo:
     """Annotation of an integer between two bounds."""

@@ -52,9 +52,7 @@ class NodeExpressionDocument(Document):
             yield Complaint(("operator",), f"{self.operator} on a field", "use In or NotIn")
         elif self.operator in ("In", "NotIn"):
             if not self.values:
-                yield Complaint(
-                    (), f"{self.operator} without values", "add `values`, or use Exists"
-                )
+                yield Complaint((), f"{self.operator} without values", "add `values`")
         elif self.operator in ("Exists", "DoesNotExist"):
             if self.values:
                 yield Complaint(("values",), f"{self.operator} takes no values", "remove them")

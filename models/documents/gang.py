@@ -24,8 +24,8 @@ from models.documents.base import (
     Mapped,
     Name,
     Path,
-    Prose,
     Quantity,
+    Sentence,
     ShortName,
     Time,
     Title,
@@ -195,7 +195,7 @@ class HoldDocument(Document):
     """Why pods of the gang must not be started, whatever room there is."""
 
     code: Literal["Unsupported", "Incomplete"]
-    message: Annotated[Prose, Field(min_length=1)]
+    message: Sentence
 
 
 class GangStatus(Document):
