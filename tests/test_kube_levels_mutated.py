@@ -86,7 +86,10 @@ def name_of(tree: Tree) -> object:
 def mutated(tree: Tree, data: st.DataObject) -> Tree:
     """A copy with one value gone or odd, or one label put in."""
     changed = copy.deepcopy(tree)
-    path = data.draw(st.sampled_from(places(changed)))
+    there = places(changed)
+    if not there:
+        return changed
+    path = data.draw(st.sampled_from(there))
     here: object = changed
     for step in path[:-1]:
         here = here[step]  # type: ignore[index]

@@ -50,17 +50,20 @@ class Draft:
             elif column.keys:
                 what = f"its level {column.name} is left out: no node has the label"
                 self.remarks.add(found.source, what)
-        divided = divisions(kept, self.nodes)
-        while kept and not kept[-1].stated and alone(divided[len(kept) - 1]):
+        while kept and not kept[-1].stated and self.names_nodes(kept[-1]):
             self.single.append(kept.pop())
         self.chain.set(kept)
+
+    def names_nodes(self, column: Column) -> bool:
+        """Whether no two nodes share a domain of it."""
+        return alone(divisions([column], self.nodes)[0])
 
     def add_nvlink(self) -> None:
         """Mark the level that the NVLink domains are, or add one."""
         column = nvlink_column(self.nodes, self.remarks)
         if column is None:
             return
-        if alone(divisions([column], self.nodes)[0]):
+        if self.names_nodes(column):
             self.single.append(column)
             return
         same = next((one for one in self.chain.columns if set(one.keys) & set(column.keys)), None)
@@ -106,9 +109,9 @@ class Draft:
         if column in self.chain.columns or column in self.single:
             self.asked.append(column)
             return
-        if alone(divisions([column], self.nodes)[0]):
+        if self.names_nodes(column):
             self.single.append(column)
-        elif (same := self.chain.same(column, self.nodes)) is not None:
+        elif (same := self.twin(column)) is not None:
             self.asked.append(self.alias(same, column))
         elif len(self.asked) >= MAX_LEVELS:
             what = f"gangs ask for more than {MAX_LEVELS} levels: this one is left out"
@@ -138,6 +141,11 @@ class Draft:
             if tier in column.tiers:
                 return column
         return self.hypernodes.columns[tier]
+
+    def twin(self, column: Column) -> Column | None:
+        """A level of the same values, else one that divides the nodes in the same way."""
+        equal = (one for one in self.chain.columns if one.values == column.values)
+        return next(equal, None) or self.chain.same(column, self.nodes)
 
     def alias(self, same: Column, other: Column, *, nvlink: bool = False) -> Column:
         """Let one column answer for another that divides the nodes in the same way."""
