@@ -7,12 +7,15 @@ Called by the verb ``topo``.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from fractions import Fraction
+from itertools import combinations
 from math import comb
 from typing import TYPE_CHECKING
 
 from models.bandwidth import TableRow, UnknownRate, switched_MBps, table
+from models.bandwidth.inside import link_count
+from models.bandwidth.symmetry import signatures
 from planner.showing.recognised import rate_note, reading_facts
 from planner.showing.table import Cell, Column, Table
 from planner.showing.text import number
@@ -23,6 +26,10 @@ if TYPE_CHECKING:
 
 MOST_SETS = 256
 """Most sets of one size that are listed: of a mesh of 16 GPUs only the pairs and the large sets."""
+
+MOST_SHAPES = 2
+"""Most sets of one size above 8 GPUs that may be linked differently: of a made-up mesh of 16 GPUs
+one set can take ten seconds to price."""
 
 
 def topology_text(model: ServerModel, reading: Reading | None = None) -> str:
@@ -168,7 +175,20 @@ def bandwidths(model: ServerModel, reading: Reading | None = None) -> Table:
 
 
 def _few(model: ServerModel, size: int) -> bool:
-    return comb(model.gpus, size) <= MOST_SETS
+    if comb(model.gpus, size) > MOST_SETS:
+        return False
+    return size <= 8 or len(_shapes(model, size)) <= MOST_SHAPES
+
+
+def _shapes(model: ServerModel, size: int) -> set[Hashable]:
+    """What tells apart how the sets of one size are linked; empty without a matrix."""
+    if model.matrix is None:
+        return set()
+    links = [[link_count(cell) for cell in row] for row in model.matrix]
+    return {
+        tuple(sorted(signatures([[links[a][b] for b in chosen] for a in chosen])))
+        for chosen in combinations(range(model.gpus), size)
+    }
 
 
 def _notes(model: ServerModel, sizes: list[int]) -> Iterator[str]:
@@ -176,7 +196,8 @@ def _notes(model: ServerModel, sizes: list[int]) -> Iterator[str]:
     yield "`several servers`: so many GPUs on each of two or more, nothing between them oversubscribed."
     left = [k for k in range(1, model.gpus + 1) if k not in sizes]
     if left:
-        yield f"Not listed: sets of {left[0]} to {left[-1]} GPUs, more than {MOST_SETS} of each size."
+        sizes_left = f"{left[0]} to {left[-1]}" if len(left) > 1 else str(left[0])
+        yield f"Not listed: sets of {sizes_left} GPUs, too many of each size."
     if model.nvlink_domain_nodes > 1:
         yield f"Within one NVLink domain: {_floored(switched_MBps(model))} on any of its servers."
     if any(nic.megabits is None for nic in model.nics):

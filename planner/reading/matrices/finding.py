@@ -79,9 +79,11 @@ def read_topologies(file: str, text: str) -> tuple[Topology, ...]:
     ends = [0, *(table.end for table in found)]
     for table in matrices:
         place = found.index(table)
-        until = found[place + 1].line - 1 if place + 1 < len(found) else len(lines)
+        last = place + 1 == len(found)
+        before = lines[ends[place] : table.line - 1]
+        after = lines[table.end : len(lines) if last else found[place + 1].line - 1]
         try:
-            topologies.append(nvidia.read_table(table, lines[ends[place] : until], file))
+            topologies.append(nvidia.read_table(table, before, after, file, last=last))
         except InputError as error:
             faults += error.faults
     if faults:

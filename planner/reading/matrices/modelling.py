@@ -135,12 +135,13 @@ def _fabric(topology: Topology, matrix: Matrix, known: Known) -> Fabric:
     place = (topology.file, topology.line)
     if any(sum(row) > most for row in counts):
         if len(pairs) > 1:
-            gpu = next(g for g, row in enumerate(counts) if sum(row) > most)
+            a, b = _least_linked(counts)
+            here, there = topology.numbers[a], topology.numbers[b]
             what = (
-                f"GPU{topology.numbers[gpu]} has {sum(counts[gpu])} links by its row, more than a"
-                f" GPU has: they go through a switch, but not to every other GPU"
+                f"the GPUs are linked through a switch with NV{max(pairs)},"
+                f" but GPU{here} and GPU{there} with {matrix[a][b]}"
             )
-            hint = "is a GPU or the fabric manager down? a server model needs all GPUs linked"
+            hint = "are links or the fabric manager down? take a server of this kind that is sound"
             raise InputError(Fault(what, hint, *place))
         return "nvswitch"
     if len(pairs) == 1 and known.agreed(lambda model: model.fabric) == "nvswitch":
@@ -155,6 +156,13 @@ def _fabric(topology: Topology, matrix: Matrix, known: Known) -> Fabric:
     if len(whole) == 1:
         return whole.pop()
     return "direct" if connected(matrix) else "bridges"
+
+
+def _least_linked(counts: list[list[int]]) -> tuple[int, int]:
+    """Two GPUs that have the fewest links between them: one that many have few to, and another."""
+    gpus = range(len(counts))
+    first = min(gpus, key=lambda g: (sum(counts[g]), -g))
+    return first, min((g for g in gpus if g != first), key=lambda g: (counts[first][g], g))
 
 
 def _link_rate(fabric: Fabric, known: Known) -> int | None:

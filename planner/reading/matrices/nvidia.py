@@ -22,7 +22,8 @@ _HINT = "nvidia-smi's names: X, NV1, NV2, ..., PIX, PXB, PHB, NODE, SYS"
 _PEER = frozenset({"OK", "NS", "CNS", "GNS", "TNS", "U", "DR"})
 # SOC: SYS before driver 375. PSB: the switch on a board of two GPUs (K80).
 _NAMES = {"SOC": "SYS", "PSB": "PIX"}
-_LEGEND = re.compile(r"\s*(NIC[0-9]{1,3})\s*[:=]\s*([\w.-]{1,64})\s*")
+_LEGEND = re.compile(r"(?:^|\s)(NIC[0-9]{1,3})\s*[:=]\s*([\w.-]{1,64})$")
+_MIG = re.compile(r"^\s*MIG\s+[0-9]+g\.|\(UUID: MIG-|\bMIG[0-9]*\s+GPU[0-9]", re.MULTILINE)
 _WITHOUT_LINKS = (
     "NVLinks may be left out: the legend has none, as `nvidia-smi topo -mp` prints it;"
     " `nvidia-smi topo -m` prints them"
@@ -35,8 +36,14 @@ def is_peer_access(table: Table) -> bool:
     return bool(words & _PEER) and words <= _PEER | {"X"}
 
 
-def read_table(table: Table, around: Sequence[str], file: str) -> Topology:
-    """The topology of one table. ``around``: the lines before and after it. Raises InputError."""
+def read_table(
+    table: Table, before: Sequence[str], after: Sequence[str], file: str, *, last: bool
+) -> Topology:
+    """The topology of one table. Raises InputError.
+
+    ``before``, ``after``: the lines between it and the tables next to it; ``last``: there is none
+    after it, so that what stands there is not of another server.
+    """
     labels = ordered_gpus(table, file)
     cells = square(table, labels, file, lambda text: bool(_PATH.fullmatch(text)), _HINT)
     _check_diagonal(cells, labels, table, file)
@@ -54,12 +61,12 @@ def read_table(table: Table, around: Sequence[str], file: str) -> Topology:
         line=table.line,
         numbers=tuple(gpu_number(label) for label in labels),
         matrix=matrix,
-        nics=_nics(table, cells, labels, around),
+        nics=_nics(table, cells, labels, after),
         numa=numa if any(nodes is not None for nodes in numa) else None,
         own_numa=own if any(node is not None for node in own) else None,
         cpus=cpus if any(cpus) else None,
-        product=product(around),
-        remarks=_remarks(matrix, around),
+        product=product(before) or (product(after) if last else None),
+        remarks=_remarks(matrix, before, after),
     )
 
 
@@ -77,12 +84,12 @@ def _check_diagonal(cells: Cells, labels: Sequence[str], table: Table, file: str
 
 
 def _nics(
-    table: Table, cells: Cells, labels: Sequence[str], around: Sequence[str]
+    table: Table, cells: Cells, labels: Sequence[str], after: Sequence[str]
 ) -> tuple[NicPaths, ...]:
     """NICs in the order of their columns, by the name that the legend gives them."""
     names: dict[str, str] = {}
-    for line in around:
-        if (entry := _LEGEND.fullmatch(line)) is not None:
+    for line in after:
+        if (entry := _LEGEND.search(line.rstrip())) is not None:
             names.setdefault(entry[1], entry[2])
     told = [names.get(label, label) for label in table.others]
     if len(set(told)) < len(told):
@@ -94,11 +101,18 @@ def _nics(
     )
 
 
-def _remarks(matrix: Sequence[Sequence[str]], around: Sequence[str]) -> tuple[str, ...]:
+def _remarks(
+    matrix: Sequence[Sequence[str]], before: Sequence[str], after: Sequence[str]
+) -> tuple[str, ...]:
     linked = any(cell.startswith("NV") for row in matrix for cell in row)
-    text = "\n".join(around)
+    told, legend = "\n".join(before), "\n".join(after)
+    remarks = []
+    if _MIG.search(told) is not None:
+        remarks.append("MIG slices are listed beside the matrix; the model has the whole GPUs")
     # Legends since 2016 explain NODE, and NV# wherever links may be printed.
-    modern = re.search(r"^\s*NODE\s+=", text, re.MULTILINE) is not None
-    asked = re.search(r"topo\s+(?:-mp|--matrix_pci)\b", text) is not None
-    without = modern and re.search(r"^\s*NV#\s+=", text, re.MULTILINE) is None
-    return (_WITHOUT_LINKS,) if not linked and (asked or without) else ()
+    modern = re.search(r"^\s*NODE\s+=", legend, re.MULTILINE) is not None
+    asked = re.search(r"topo\s+(?:-mp|--matrix_pci)\b", told) is not None
+    without = modern and re.search(r"^\s*NV#\s+=", legend, re.MULTILINE) is None
+    if not linked and (asked or without):
+        remarks.append(_WITHOUT_LINKS)
+    return tuple(remarks)

@@ -26,7 +26,7 @@ KINDS["bandwidth"] = BANDWIDTH
 """What the headings of tables mean."""
 
 _NUMA = re.compile(
-    r"\s*GPU\s*\[?\s*([0-9]{1,4})\s*\]?\s*:\s*\(Topology\)\s*Numa (Node|Affinity):?\s*(-?[0-9]{1,4})\s*",
+    r"(?:^|\s)GPU\s*\[?\s*([0-9]{1,4})\s*\]?\s*:\s*\(Topology\)\s*Numa (Node|Affinity):?\s*(-?[0-9]{1,4})$",
     re.IGNORECASE,
 )
 _NUMBER = re.compile(r"[0-9]{1,6}")
@@ -50,41 +50,72 @@ class Machine:
     affinities: dict[int, int | None] = field(default_factory=dict)
 
     @property
+    def gpus(self) -> frozenset[int]:
+        """Numbers of its GPUs: those of its tables, or else those whose NUMA node is told."""
+        told = {gpu_number(label) for table in self.tables.values() for label in table.gpus}
+        return frozenset(told or self.nodes.keys() | self.affinities.keys())
+
+    @property
     def heading(self) -> str | None:
         """The first of its tables that tells links."""
         return next((kind for kind in (TYPE, WEIGHT, HOPS) if kind in self.tables), None)
 
 
 def machines(tables: Sequence[Table], lines: Sequence[str]) -> list[Machine]:
-    """Tables and NUMA lines by machine: a kind of table seen again begins the next one."""
+    """Tables and NUMA blocks by machine: what a machine has already begins the next one."""
     starts = {table.line: table for table in tables}
     found: list[Machine] = []
+    block: Machine | None = None
     for number, line in enumerate(lines, 1):
         table = starts.get(number)
+        told = None if table is not None else _numa_line(line)
+        if block is not None and (table is not None or (told and _has_node(block, told))):
+            _join(found, block)
+            block = None
         if table is not None:
-            kind = KINDS[table.heading]
-            if not found or kind in found[-1].tables:
-                found.append(Machine(number))
-            found[-1].tables[kind] = table
-        elif (told := _NUMA.fullmatch(line)) is not None:
-            _add_node(found, number, told)
+            _join(found, Machine(number, {KINDS[table.heading]: table}))
+        elif told is not None:
+            block = block or Machine(number)
+            _nodes(block, told)[int(told[1])] = int(told[3]) if int(told[3]) >= 0 else None
+    if block is not None:
+        _join(found, block)
     return [machine for machine in found if machine.heading or machine.nodes or machine.affinities]
 
 
-def _add_node(found: list[Machine], number: int, told: re.Match[str]) -> None:
-    gpu = int(told[1])
-    node = int(told[3]) if int(told[3]) >= 0 else None
-    if not found:
-        found.append(Machine(number))
-    name = "nodes" if told[2].lower() == "node" else "affinities"
-    if gpu in getattr(found[-1], name):
-        found.append(Machine(number))
-    getattr(found[-1], name)[gpu] = node
+def _nodes(machine: Machine, told: re.Match[str]) -> dict[int, int | None]:
+    return machine.nodes if told[2].lower() == "node" else machine.affinities
+
+
+def _has_node(machine: Machine, told: re.Match[str]) -> bool:
+    return int(told[1]) in _nodes(machine, told)
+
+
+def _join(found: list[Machine], piece: Machine) -> None:
+    """Add a table or a NUMA block to the last machine, or as a machine of its own."""
+    last = found[-1] if found else None
+    if (
+        last is None
+        or last.tables.keys() & piece.tables.keys()
+        or last.nodes.keys() & piece.nodes.keys()
+        or last.affinities.keys() & piece.affinities.keys()
+        or (last.tables and piece.tables and last.gpus != piece.gpus)
+        or (last.tables and not piece.gpus <= last.gpus)
+        or (piece.tables and not last.gpus <= piece.gpus)
+    ):
+        found.append(piece)
+        return
+    last.tables.update(piece.tables)
+    last.nodes.update(piece.nodes)
+    last.affinities.update(piece.affinities)
 
 
 def tells_nodes(line: str) -> bool:
     """Whether it is a line of the NUMA block."""
-    return _NUMA.fullmatch(line) is not None
+    return _numa_line(line) is not None
+
+
+def _numa_line(line: str) -> re.Match[str] | None:
+    return _NUMA.search(line.rstrip()) if "opology" in line else None
 
 
 def read_machine(machine: Machine, file: str) -> Topology:

@@ -9,9 +9,11 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-_FIRST = re.compile(r"(?<![\w.\[/:-])GPU[0-9]{1,4}(?!:|[A-Za-z_\[])")
+_FIRST = re.compile(
+    r"(?<![\w.\[/:-])GPU[0-9]{1,4}(?![:\[_]|(?!GPU[0-9]|NIC[0-9]|mlx[0-9])[A-Za-z])"
+)
 _GPU = re.compile(r"GPU([0-9]{1,4})")
-_NIC = re.compile(r"(?!(?:NV|GPU)[0-9]+$)(?=\S*[0-9])[A-Za-z][\w.:-]*")
+_NIC = re.compile(r"(?!(?:NV|GPU)[0-9]+$)(?=\S*[0-9_])[A-Za-z][\w.:-]*")
 _COLUMN = re.compile(r"(?:CPU|NUMA|Memory|GPU)\s*(?:NUMA\s*)?(?:Affinity|ID)", re.IGNORECASE)
 _LABELS_TOGETHER = re.compile(r"(?<=[0-9])(?=GPU[0-9]|NIC[0-9]|mlx[0-9])")
 _PATH = r"(?:X|NV[0-9]{1,3}|PIX|PXB|PSB|PHB|NODE|SYS|SOC)"
@@ -19,7 +21,7 @@ _PEER = r"(?:OK|NS|CNS|GNS|TNS|U|DR)"
 _CELL = re.compile(rf"{_PATH}|{_PEER}|XGMI|PCIE|PCIe|[0-9]{{1,4}}|N/A|True|False|[0-9]+-[0-9]+")
 _PATHS_TOGETHER = re.compile(rf"{_PATH}{{2,}}")
 _PATH_AND_MORE = re.compile(r"(X|PIX|PXB|PSB|PHB|NODE|SYS|SOC)([0-9].*)")
-_HEADING = re.compile(r"\s*=*\s*([A-Za-z][A-Za-z ]*[A-Za-z])\s*=*\s*$")
+_HEADING = re.compile(r"(?:^|==)[ \t=]*([A-Za-z][A-Za-z ]*[A-Za-z])[ \t=]*$")
 TITLES = (
     "weight between two gpus",
     "hops between two gpus",
@@ -110,7 +112,7 @@ def tables(lines: list[str]) -> list[Table]:
 
 
 def _title(line: str) -> str | None:
-    matched = _HEADING.match(line)
+    matched = _HEADING.search(line.rstrip())
     title = " ".join(matched[1].lower().split()) if matched else None
     return title if title in TITLES else None
 
@@ -126,6 +128,8 @@ def _header(line: str, number: int, heading: str) -> Table | None:
     labels = _LABELS_TOGETHER.sub(" ", tail[:cut]).split()
     if not labels or not all(_GPU.fullmatch(label) or _NIC.fullmatch(label) for label in labels):
         return None
+    if any(_CELL.fullmatch(piece.text) for label in labels for piece in _apart(Token(label, 1))):
+        return None  # a row whose cells run together
     if titles and _COLUMN.sub("", tail[cut:]).strip():
         return None
     columns = tuple(" ".join(title[0].lower().split()) for title in titles)
