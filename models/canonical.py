@@ -269,4 +269,5 @@ def _kubernetes(policy: KubernetesPolicy) -> Json | None:
         ],
         "ignore": list(policy.ignore),
         "trustSubmittedAt": policy.trust_submitted_at,
+        "nvlinkAcrossNodes": policy.nvlink_across_nodes,
     }

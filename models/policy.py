@@ -55,6 +55,8 @@ class KubernetesPolicy:
     resource names that mean whole GPUs. ``levels``: None to find them on the nodes.
     ``server_models``: (node selector, model), the first match counts. ``ignore``: of UNMODELLED.
     ``trust_submitted_at``: whether an annotation may say since when a gang waits.
+    ``nvlink_across_nodes``: NVLink between servers counts for every gang (``assumed``), or only for
+    those whose pods with GPUs all hold a ComputeDomain claim (``claimed``).
     """
 
     scheduler_name: str = "gangplan"
@@ -64,6 +66,7 @@ class KubernetesPolicy:
     server_models: tuple[tuple[tuple[tuple[str, str], ...], str], ...] = ()
     ignore: tuple[str, ...] = ()
     trust_submitted_at: bool = False
+    nvlink_across_nodes: str = "assumed"
 
 
 @dataclass(frozen=True, slots=True)

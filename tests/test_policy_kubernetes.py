@@ -33,6 +33,7 @@ EVERYTHING = {
     ],
     "ignore": ["podAntiAffinity", "hostPort"],
     "trustSubmittedAt": True,
+    "nvlinkAcrossNodes": "claimed",
 }
 
 
@@ -53,6 +54,7 @@ def test_every_setting_is_read_and_written_back() -> None:
         server_models=(((("a", "1"), ("b", "2")), "DGX H100"), ((), "HGX B200")),
         ignore=("hostPort", "podAntiAffinity"),
         trust_submitted_at=True,
+        nvlink_across_nodes="claimed",
     )
     document = instance_document(instance)
     assert instance_from_document(json.loads(json.dumps(document))) == instance
@@ -85,6 +87,7 @@ def test_the_usual_way_is_not_written(kubernetes: dict[str, Any] | None) -> None
         ({"schedulerName": ""}, "'' cannot be a name"),
         ({"serverModels": [{"nodeSelector": {"a": "b"}}]}, "missing field 'model'"),
         ({"trustSubmittedAt": "yes"}, "expected true or false"),
+        ({"nvlinkAcrossNodes": "none"}, "one of: assumed, claimed"),
         ({"schedulers": []}, "unknown field 'schedulers'"),
     ],
 )

@@ -112,6 +112,11 @@ class KubernetesDocument(Document):
     trust_submitted_at: bool = Field(
         default=False, description="Whether an annotation may say since when a gang waits"
     )
+    nvlink_across_nodes: Literal["assumed", "claimed"] = Field(
+        default="assumed",
+        description="Whether NVLink between servers counts for every gang, or only where all GPU pods "
+        "hold a ComputeDomain claim",
+    )
 
     def complaints(self) -> Iterator[Complaint]:
         """Contradictions; paths start at `kubernetes`."""
@@ -144,6 +149,7 @@ class KubernetesDocument(Document):
             ),
             ignore=tuple(sorted(self.ignore)),
             trust_submitted_at=self.trust_submitted_at,
+            nvlink_across_nodes=self.nvlink_across_nodes,
         )
 
 

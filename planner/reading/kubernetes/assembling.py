@@ -19,6 +19,7 @@ from models.hardware import ServerModel
 from models.policy import Policy
 from models.quantities import number
 from planner.reading.findings import Findings
+from planner.reading.kubernetes.fabrics import warn_of_fabrics
 from planner.reading.kubernetes.forms import KubeGang, KubeNode, Objects
 from planner.reading.kubernetes.gang_trees import GangTrees, Json, asks
 from planner.reading.kubernetes.gangs import read_gangs
@@ -68,7 +69,7 @@ def assemble(
     source = Source(SOURCE, "", "json")
     mixed = len(_resources(nodes, gangs)) > 1
     marked_only = policy.gpu_binding == "none"
-    trees = GangTrees(levels, {node.name for node in nodes}, remarks, mixed, marked_only)
+    trees = GangTrees(levels, {node.name for node in nodes}, remarks, settings, mixed, marked_only)
     entries: list[Entry[GangDocument]] = []
     members: set[tuple[str, str]] = set()
     for gang in gangs:
@@ -87,7 +88,7 @@ def assemble(
         remarks=remarks,
     )
     kept = _wanted(nodes, used, entries)
-    _warn_of_fabric(gangs, levels, remarks)
+    warn_of_fabrics(gangs, levels, settings, remarks)
     cluster = _cluster(objects, kept, used, making, policy)
     whole = Entry(source, (), ClusterDocument.model_validate(cluster), findings)
     return Assembled(whole, entries, levels, making.models)
@@ -156,20 +157,6 @@ def _wanted(
         for node in nodes
         if node.installed or used[node.name].gang_gpus or without or node.name in standing
     ]
-
-
-def _warn_of_fabric(gangs: Sequence[KubeGang], levels: Levels, remarks: Remarks) -> None:
-    """NVLink between servers needs an IMEX channel: a ComputeDomain claim on every pod."""
-    if not any(level.nvlink for level in levels.levels):
-        return
-    for gang in gangs:
-        speaking = [pod for pod in gang.pods() if pod.gpus and pod.finished is None]
-        if len(speaking) > 1 and not all(pod.fabric for pod in speaking):
-            remarks.add(
-                gang.subject,
-                "holds no ComputeDomain claim; the plan counts NVLink between servers all the same",
-                "without the claim its pods reach each other over the network only",
-            )
 
 
 def _cluster(

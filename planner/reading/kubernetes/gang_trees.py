@@ -13,7 +13,9 @@ from typing import Any
 
 from models.documents.base import API_VERSION
 from models.gang import Toleration
+from models.policy import KubernetesPolicy
 from models.quantities import time_text
+from planner.reading.kubernetes.fabrics import network_only
 from planner.reading.kubernetes.forms import (
     Expression,
     KubeGang,
@@ -50,6 +52,7 @@ class GangTrees:
     levels: Levels
     nodes: Collection[str]
     remarks: Remarks
+    policy: KubernetesPolicy = field(default_factory=KubernetesPolicy)
     mixed: bool = False
     marked_only: bool = False
     names: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
@@ -75,6 +78,8 @@ class GangTrees:
             spec["submittedAt"] = submitted
         if gang.kind == "Pod":
             spec["communication"] = {"pattern": "none"}
+        elif network_only(gang, self.policy):
+            spec["communication"] = {"nvlinkAcrossNodes": False}
         status: Json = {"pods": []}
         role_names: set[str] = set()
         for role in gang.roles:
