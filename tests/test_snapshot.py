@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 from api_server import ApiServer, Request, forbidden, status
 from conftest import RunCli
-from snapshots import Cluster, cluster, files, more, objects_of, small
+from snapshots import Cluster, Tree, cluster, files, more, objects_of, small
 
 from models.policy import KubernetesPolicy
 from planner.cluster.kinds import ALL, FILE_NAMES, file_name
+from planner.reading.kubernetes.forms import KubeObject
+from planner.reading.kubernetes.gangs import read_gangs
+from planner.reading.kubernetes.levels import read_levels
 from planner.reading.kubernetes.nodes import read_nodes
 from planner.reading.kubernetes.pods import read_pods
 from planner.reading.remarks import Remarks
@@ -67,7 +72,7 @@ def _identity(item: dict[str, object]) -> tuple[object, ...]:
 
 
 @pytest.mark.parametrize("name", ["h100-gke", "nvl72", "v100-mpi"])
-def test_nodes_and_pods_read_the_same_from_the_snapshot(
+def test_everything_reads_the_same_from_the_snapshot(
     name: str, tmp_path: Path, cli: RunCli
 ) -> None:
     server = ApiServer.of(name)
@@ -80,20 +85,36 @@ def test_nodes_and_pods_read_the_same_from_the_snapshot(
     assert _facts(list(files(served.out).values())) == _facts(lists)
 
 
-def _facts(lists: list[dict[str, object]]) -> list[object]:
-    """Everything the readers know of nodes and pods, the trees themselves apart."""
+def _facts(lists: list[Tree]) -> list[object]:
+    """Everything the readers make of the objects: nodes, pods, gangs, levels, remarks."""
     objects, policy, remarks = objects_of(lists), KubernetesPolicy(), Remarks()
     nodes = read_nodes(objects, policy, remarks)
     pods = read_pods(objects, nodes, policy, remarks)
+    gangs = read_gangs(objects, pods, policy, remarks)
+    parts = [part for gang in gangs for part in (gang, *gang.roles)]
+    asks = {ask: None for part in parts for ask in (part.required, part.preferred) if ask}
+    levels = read_levels(objects, nodes, policy, list(asks), remarks)
     return [
-        [
-            (field, getattr(one, field))
-            for field in type(one).__dataclass_fields__
-            if field != "object"
-        ]
-        + [one.object.name, one.object.uid, one.object.owner, one.object.created]
-        for one in [*nodes, *pods]
-    ] + [remarks.lines()]
+        _plain(nodes),
+        _plain(pods),
+        _plain(gangs),
+        levels.found,
+        levels.levels,
+        [levels.domain(node.name) for node in nodes],
+        [levels.resolve(ask) for ask in asks],
+        remarks.lines(),
+    ]
+
+
+def _plain(value: object) -> object:
+    """Forms as tuples that compare by value; of an object its identity, not its tree."""
+    if isinstance(value, KubeObject):
+        return (value.kind, value.namespace, value.name, value.uid, value.owner, value.created)
+    if isinstance(value, list | tuple):
+        return [_plain(entry) for entry in value]
+    if dataclasses.is_dataclass(value):
+        return [(one.name, _plain(getattr(value, one.name))) for one in dataclasses.fields(value)]
+    return value
 
 
 def test_nodes_are_read_before_pods_and_both_before_the_rest(tmp_path: Path, cli: RunCli) -> None:
@@ -117,8 +138,11 @@ def test_only_kinds_that_are_served_are_asked_for(tiny: Cluster) -> None:
     assert "/apis/jobset.x-k8s.io/v1alpha2/jobsets" in asked
     assert not any("kueue" in path or "example.com" in path for path in asked)
     assert sorted(files(tiny.out)) == ["jobsets.json", "namespaces.json", "nodes.json", "pods.json"]
-    assert "not served by this cluster: " in result.err
-    assert "kueue.x-k8s.io" in result.err
+    absent = result.err.partition("not served by this cluster: ")[2].partition("\n")[0].split(", ")
+    # One name for a group that is not there at all; the core group is there, these of it were not.
+    assert "kueue.x-k8s.io" in absent
+    assert "persistentvolumes" in absent
+    assert not {"jobset.x-k8s.io", ""} & set(absent)
 
 
 def test_a_known_version_is_taken_before_the_preferred_one(tiny: Cluster) -> None:
@@ -245,6 +269,21 @@ def test_a_version_from_discovery_never_becomes_a_strange_path(tiny: Cluster) ->
     tiny.server.resource("jobsets", "jobset.x-k8s.io/v1/../..")
     assert tiny.snapshot().code == 0
     assert not any(".." in request.path for request in tiny.server.requests)
+
+
+def test_the_documented_role_grants_what_is_asked_for_and_no_more() -> None:
+    page = (Path(__file__).parent.parent / "docs" / "snapshot.md").read_text(encoding="utf-8")
+    role = yaml.safe_load(page.partition("```yaml\n")[2].partition("```")[0])
+    granted = [
+        (group, resource, verb)
+        for rule in role["rules"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    ]
+    listed = {(kind.group, kind.plural, "list") for kind in ALL if kind.plural != "namespaces"}
+    assert len(granted) == len(set(granted))
+    assert set(granted) == listed | {("", "namespaces", "get")}
 
 
 def test_every_file_has_a_name_of_its_own() -> None:

@@ -161,7 +161,9 @@ def _grouped(recorded: Recorded) -> list[str]:
         name
         for group, resources in groups.items()
         for name in (
-            [group] if gone.issuperset(resources) else [one for one in resources if one in gone]
+            [group]
+            if group and gone.issuperset(resources)
+            else [one for one in resources if one in gone]
         )
     ]
 
