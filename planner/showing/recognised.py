@@ -30,7 +30,7 @@ def reading_facts(reading: Reading) -> list[tuple[str, str]]:
     rows = [
         ("read from", f"{topology.file}:{topology.line}, {topology.tool}"),
         ("recognised as", _recognised(reading)),
-        ("numbering", _numbering(known.best)),
+        ("numbering", _numbering((*known.best, *rest))),
         ("same links", _names(rest)),
         ("may be part of", _names(parts)),
     ]
@@ -64,24 +64,32 @@ def _agreement(like: Likeness, *, linked: bool) -> str:
     return f"{text}, other {_listed(differs, 'and')}" if differs else text
 
 
-def _numbering(best: Sequence[Likeness]) -> str:
-    like = next((like for like in best if like.renumbered), None)
-    if like is None or not best[0].renumbered:
+def _numbering(found: Sequence[Likeness]) -> str:
+    """How its GPUs are those of the best known of these servers, where that numbers them otherwise."""
+    like = next(iter(_makers_first(found)), None)
+    if like is None or not (like.whole and like.renumbered):
         return ""
     theirs = ",".join(map(str, like.gpus))
     return f"GPU 0 to {len(like.gpus) - 1} here are GPU {theirs} of {like.model.name}"
 
 
 def _names(found: Iterable[Likeness]) -> str:
-    names = [like.model.name for like in sorted(found, key=lambda like: _is_cloud(like.model))]
+    names = [like.model.name for like in _makers_first(found)]
     if len(names) > MOST_NAMES + 1:
         return f"{', '.join(names[:MOST_NAMES])} or {plural(len(names) - MOST_NAMES, 'other')}"
     return _listed(names)
 
 
-def _is_cloud(model: ServerModel) -> bool:
-    """Whether it is a cloud's name for a board: those come after the makers' own."""
-    return model.name.startswith(("AWS ", "Azure ", "GCP ", "OCI ")) or "cloud VM" in model.name
+def _makers_first(found: Iterable[Likeness]) -> list[Likeness]:
+    """The maker's own servers, then others, then the names that clouds give them."""
+    return sorted(found, key=lambda like: _rank(like.model))
+
+
+def _rank(model: ServerModel) -> int:
+    if model.name.startswith(("DGX", "HGX")):
+        return 0
+    cloud = model.name.startswith(("AWS ", "Azure ", "GCP ", "OCI ")) or "cloud VM" in model.name
+    return 2 if cloud else 1
 
 
 def _listed(words: Sequence[str], last: str = "or") -> str:
@@ -120,7 +128,7 @@ def advice(reading: Reading) -> list[str]:
         lines.append(f"hint: say which GPU it has, such as --gpu {_quoted(choices[0])}")
     elif unknown and choices:
         lines.append(
-            f"hint: say which GPU it has: --gpu {_listed([_quoted(gpu) for gpu in choices])}"
+            f"hint: say which GPU it has with --gpu: {_listed(list(map(_quoted, choices)))}"
         )
     elif unknown:
         lines.append("hint: say which GPU it has, such as --gpu A100")

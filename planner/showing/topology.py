@@ -63,7 +63,7 @@ def facts(model: ServerModel, reading: Reading | None = None) -> Table:
         ("confidence", model.confidence),
     ]
     shown = tuple((Cell(name, "dim"), Cell(value)) for name, value in rows if value)
-    return Table((Column("fact"), Column("value")), shown, headless=True)
+    return Table((Column("fact"), Column("value", fold=True)), shown, headless=True)
 
 
 def _pcie(model: ServerModel, assumed: tuple[str, ...]) -> str:

@@ -127,7 +127,8 @@ def _print_documents(console: Console, found: Found, output: Format) -> None:
         if model.matrix is None and not model.switched:
             file, line = (reading.topology.file, reading.topology.line) if reading else (None, None)
             what = f"the link matrix of {model.name} is not known, so it makes no server model"
-            raise InputError(Fault(what, "save what `rocm-smi --showtopo` prints", file, line))
+            hint = "save what `nvidia-smi topo -m` or `rocm-smi --showtopo` prints"
+            raise InputError(Fault(what, hint, file, line))
         documents.append(model_document(model, reading.assumed if reading else ()))
     if output is Format.yaml:
         console.data("---\n".join(model_yaml(document) for document in documents))

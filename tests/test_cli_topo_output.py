@@ -1,0 +1,211 @@
+"""``gangplan topo`` on the output of nvidia-smi and rocm-smi: tables, documents, errors, advice."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import yaml
+from conftest import RunCli
+
+from models.documents.server import ServerModelDocument
+
+SAMPLES = Path(__file__).parent / "data" / "nvidia-smi"
+REFUSED = ("05-", "23-")
+
+
+def path(start: str) -> str:
+    (found,) = SAMPLES.glob(f"{start}*.txt")
+    return str(found)
+
+
+def documents(out: str) -> list[ServerModelDocument]:
+    return [ServerModelDocument.model_validate(tree) for tree in yaml.safe_load_all(out)]
+
+
+def test_a_captured_matrix_is_shown_as_a_server_model(
+    cli: RunCli, golden: Callable[[str, str], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(SAMPLES)
+    known = cli("topo", "03-v100x8-permuted-order-node.txt")
+    assert known.code == 0
+    golden("topo-nvidia-smi-known.txt", known.out + known.err)
+    unknown = cli("topo", "09-nv18-8gpu-10nic-collapsed-columns.txt")
+    assert unknown.code == 0
+    golden("topo-nvidia-smi-unknown-rate.txt", unknown.out + unknown.err)
+    nodes = cli("topo", "22-rocm-mi250x-lumi-showtoponuma.txt")
+    assert nodes.code == 0
+    golden("topo-rocm-smi-nodes.txt", nodes.out + nodes.err)
+
+
+def test_every_sample_is_shown_or_refused_with_65(cli: RunCli) -> None:
+    for sample in sorted(SAMPLES.glob("*.txt")):
+        result = cli("topo", str(sample))
+        if sample.name.startswith(REFUSED):
+            assert (result.code, result.out) == (65, "")
+            assert result.err.startswith("error: the ")
+            assert f"\n  --> {sample}:" in result.err
+            assert result.err.count("\n") == 3
+        else:
+            assert result.code == 0
+            assert result.out.startswith("server model")
+            assert "error" not in result.err
+
+
+def test_content_counts_not_the_name_of_the_file(cli: RunCli, tmp_path: Path) -> None:
+    raw = Path(path("07-")).read_bytes()
+    asked = cli("topo", path("07-"), "--name", "mine").out.split("\n", 2)[2]
+    for name in ("nvidia-smi.txt", "out.yaml", "plain", "model.json"):
+        (tmp_path / name).write_bytes(raw)
+        shown = cli("topo", str(tmp_path / name), "--name", "mine")
+        assert (shown.code, shown.out.split("\n", 2)[2]) == (0, asked)
+    assert cli("topo", "-", "--name", "mine", stdin=raw).out.split("\n", 2)[2] == asked
+
+
+def test_yaml_is_a_server_model_that_reads_back(cli: RunCli) -> None:
+    for sample in sorted(SAMPLES.glob("*.txt")):
+        if sample.name.startswith((*REFUSED, "22-")):
+            continue
+        written = cli("topo", str(sample), "-o", "yaml")
+        assert written.code == 0
+        for document in documents(written.out):
+            assert document.complaints() == ()
+        again = cli("topo", "-", "-o", "yaml", stdin=written.out.encode())
+        assert again.code == 0
+        # The rates that were left out are written out as the defaults; the models are the same.
+        read = [document.to_server_model() for document in documents(again.out)]
+        assert read == [document.to_server_model() for document in documents(written.out)]
+        as_json = cli("topo", str(sample), "-o", "json")
+        trees = json.loads(as_json.out)
+        assert (trees if isinstance(trees, list) else [trees]) == list(
+            yaml.safe_load_all(written.out)
+        )
+
+
+def test_what_is_not_known_is_left_out_of_the_document(cli: RunCli) -> None:
+    (tree,) = yaml.safe_load_all(cli("topo", path("16-"), "-o", "yaml").out)
+    assert set(tree) == {"name", "vendor", "gpu", "gpus", "fabric", "matrix", "numa"}
+    assert tree["gpu"] == "unknown"
+    (tree,) = yaml.safe_load_all(cli("topo", path("02-"), "-o", "yaml").out)
+    assert tree["nics"] == [{"name": "mlx5_0", "gpus": [2, 3]}]
+
+
+def test_a_model_of_the_catalogue_is_written_too(cli: RunCli) -> None:
+    written = cli("topo", "dgx-1-v100", "-o", "yaml")
+    assert (written.code, written.err) == (0, "")
+    assert cli("topo", "-", stdin=written.out.encode()).out == cli("topo", "DGX-1 V100").out
+
+
+def test_two_machines_in_one_file_have_two_names(cli: RunCli) -> None:
+    assert cli("topo", path("12-"), "-o", "name").out == "2x GPU\n2x GPU #2\n"
+    named = cli("topo", path("12-"), "--name", "desk", "--gpu", "RTX 3090", "-o", "yaml")
+    assert [document.name for document in documents(named.out)] == ["desk", "desk #2"]
+    assert cli("topo", path("12-")).out.count("read from") == 2
+
+
+def test_the_model_that_is_written_can_be_planned_with(cli: RunCli, tmp_path: Path) -> None:
+    model = cli("topo", path("03-"), "--name", "our V100", "-o", "yaml").out
+    cluster = {
+        "apiVersion": "gangplan.dev/v1alpha1",
+        "kind": "Cluster",
+        "metadata": {"name": "c"},
+        "spec": {
+            "serverModels": [yaml.safe_load(model)],
+            "nodes": [{"name": "gpu-[1-2]", "model": "our-v100"}],
+        },
+    }
+    (tmp_path / "cluster.yaml").write_text(yaml.safe_dump(cluster), encoding="utf-8")
+    result = cli("validate", str(tmp_path))
+    assert result.code == 0
+    assert result.out.startswith("valid: 2 nodes, 16 GPUs")
+
+
+def test_the_gpu_that_is_said_gives_the_rate(cli: RunCli) -> None:
+    open_ = cli("topo", path("09-"))
+    assert "no bandwidth table" in open_.out
+    assert (
+        "20,600 MB/s a link on H100, H200 or H20, 40,100 MB/s a link on B200 or B300" in open_.out
+    )
+    assert "hint: say which GPU it has with --gpu: H100" in open_.err
+    said = cli("topo", path("09-"), "--gpu", "B200")
+    # 18 links x 40,100 MB/s.
+    assert "721,800" in said.out
+    assert "hint" not in said.err
+    other = cli("topo", path("09-"), "--gpu", "A100")
+    assert "no known server with these links has GPU model A100" in other.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (("dgx-1-v100", "--gpu", "V100"), 64, "--gpu is for the output of nvidia-smi and rocm-smi"),
+        (("dgx-1-v100", "--name", "mine"), 64, "--name is for the output"),
+        ((path("07-"), "--name", " "), 64, "--name is no name"),
+        ((path("07-"), "--gpu", "x" * 101), 64, "--gpu is no name"),
+        ((path("22-"), "-o", "yaml"), 65, "the link matrix of 8x GPU is not known"),
+        (("nvidia-smi.txt",), 66, "no such file or folder: nvidia-smi.txt"),
+        (("/nowhere/topo",), 66, "no such file or folder"),
+    ],
+)
+def test_what_cannot_be_done_is_an_error(
+    arguments: tuple[str, ...], code: int, said: str, cli: RunCli
+) -> None:
+    result = cli("topo", *arguments)
+    assert (result.code, result.out) == (code, "")
+    assert result.err.startswith(f"error: {said}")
+    assert result.err.count("\n") <= 3
+
+
+@pytest.mark.parametrize(
+    ("raw", "said"),
+    [
+        (b"", "no server model in this file"),
+        (b"hello world\n", "no topology and no server model in this file"),
+        (b"\xff\xfeG\x00P\x00", "not UTF-8, but UTF-16"),
+        (b"\x80\x81", "not UTF-8"),
+        (b"\x00\x01\x02\x03", "no topology and no server model"),
+        (b"GPU0 " + b"A" * 100_000, "line 1 has 100005 characters"),
+        (b"GPU0 GPU1\n", "the matrix is cut off"),
+        (b"GPU0 X NV1\nGPU1 NV1 X\n", "the line of labels above it"),
+    ],
+)
+def test_a_file_without_a_topology_is_65(
+    raw: bytes, said: str, cli: RunCli, tmp_path: Path
+) -> None:
+    bad = tmp_path / "nvidia-smi.txt"
+    bad.write_bytes(raw)
+    result = cli("topo", str(bad))
+    assert (result.code, result.out) == (65, "")
+    assert said in result.err
+    assert f"  --> {bad}" in result.err
+    assert result.err.count("error:") == 1
+
+
+def test_the_documented_outputs_are_what_is_printed(
+    cli: RunCli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = SAMPLES.parent.parent.parent
+    monkeypatch.chdir(root)
+    page = (root / "docs" / "topo.md").read_text(encoding="utf-8")
+    (command, shown), *_ = re.findall(r"^```\n\$ (.*?)\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    assert cli(*command.split()[1:]).out == shown
+    (written,) = re.findall(r"^```yaml\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    assert cli("topo", path("07b-"), "-o", "yaml").out == written
+
+
+def test_names_from_the_text_drive_no_terminal(cli: RunCli) -> None:
+    text = "\tGPU0\tNIC0\nGPU0\tX\tPIX\n\nGPU 0: NVIDIA A1\x1b]0;owned\x07 (UUID: GPU-1)\nNIC0: a\u202eb\n"
+    for output in ("table", "yaml", "json", "name"):
+        result = cli("topo", "-", "-o", output, stdin=text.encode())
+        assert result.code == 0
+        assert not any(bad in result.out + result.err for bad in "\x1b\x07\u202e")
+
+
+def test_tool_output_in_the_comments_of_a_model_is_left_alone(cli: RunCli) -> None:
+    model = cli("topo", "hgx-a100-4-gpu-direct", "-o", "yaml").out
+    comments = "".join(f"# {line}\n" for line in Path(path("07-")).read_text("utf-8").split("\n"))
+    shown = cli("topo", "-", stdin=(comments + model).encode())
+    assert shown.out == cli("topo", "hgx-a100-4-gpu-direct").out

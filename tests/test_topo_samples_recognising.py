@@ -1,0 +1,277 @@
+"""Known servers are recognised by their matrix, under any numbering, and nothing else is."""
+
+from __future__ import annotations
+
+import time
+from itertools import permutations
+from math import comb
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from topo_text import nvidia_text, paths, relabelled
+
+from models import catalogue
+from models.hardware import ServerModel
+from planner.errors import InputError
+from planner.reading.matrices import Choice, Reading, read_model, read_topologies
+from planner.reading.matrices.embedding import embedding
+
+KNOWN = catalogue.server_models()
+NVIDIA = [model for model in KNOWN if model.vendor == "NVIDIA" and (model.matrix or model.switched)]
+MESHES = [model for model in NVIDIA if model.matrix is not None]
+
+
+def found(text: str, gpu: str | None = None) -> Reading:
+    (topology,) = read_topologies("f", text)
+    return read_model(topology, Choice(gpu), KNOWN)
+
+
+def named(name: str) -> ServerModel:
+    model = catalogue.find(name)
+    assert model is not None
+    return model
+
+
+@settings(deadline=None, max_examples=150)
+@given(st.data())
+def test_any_numbering_of_a_known_server_is_recognised(data: st.DataObject) -> None:
+    model = data.draw(st.sampled_from(NVIDIA))
+    order = data.draw(st.permutations(range(model.gpus)))
+    matrix = relabelled(paths(model), order)
+    numa = None if model.numa is None else [model.numa[g] for g in order]
+    reading = found(nvidia_text(matrix, numa))
+    like = next(like for like in reading.known.whole if like.model == model)
+    # The permutation that is told maps every path onto one of the model's.
+    theirs = paths(model)
+    for a in range(model.gpus):
+        for b in range(model.gpus):
+            assert theirs[like.gpus[a]][like.gpus[b]] == matrix[a][b]
+    assert like in reading.known.best
+    assert reading.model.matrix == matrix
+    if numa is not None:
+        assert reading.model.numa == tuple(numa)
+        groups = [model.numa[g] for g in like.gpus] if model.numa else []
+        assert all(
+            (groups[a] == groups[b]) == (numa[a] == numa[b])
+            for a in range(model.gpus)
+            for b in range(model.gpus)
+        )
+
+
+@settings(deadline=None, max_examples=100)
+@given(st.data())
+def test_a_part_of_a_known_mesh_is_found_in_it_if_its_gpus_are_linked(data: st.DataObject) -> None:
+    model = named("DGX-1 V100")
+    size = data.draw(st.integers(3, 7))
+    chosen = data.draw(st.permutations(range(8)))[:size]
+    matrix = relabelled(paths(model), chosen)
+    reading = found(nvidia_text(matrix))
+    linked = _linked(matrix)
+    assert any(like.model == model for like in reading.known.parts) == linked
+    if linked:
+        like = next(like for like in reading.known.parts if like.model == model)
+        assert len(set(like.gpus)) == size
+        assert _counts(relabelled(paths(model), like.gpus)) == _counts(matrix)
+
+
+def _counts(matrix: tuple[tuple[str, ...], ...]) -> list[list[str]]:
+    return [[cell if cell.startswith("NV") else "" for cell in row] for row in matrix]
+
+
+def _linked(matrix: tuple[tuple[str, ...], ...]) -> bool:
+    """Whether all are one component, by merging until nothing changes: another way than the reader's."""
+    group = list(range(len(matrix)))
+    for _ in matrix:
+        for a, row in enumerate(matrix):
+            for b, cell in enumerate(row):
+                if cell.startswith("NV"):
+                    group[a] = group[b] = min(group[a], group[b])
+    return len(set(group)) == 1
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.data())
+def test_one_link_more_or_less_is_another_server(data: st.DataObject) -> None:
+    model = data.draw(st.sampled_from([m for m in MESHES if m.fabric != "pcie" and m.gpus > 2]))
+    a, b = sorted(data.draw(st.permutations(range(model.gpus)))[:2])
+    rows = [list(row) for row in paths(model)]
+    cell = rows[a][b]
+    rows[a][b] = rows[b][a] = f"NV{int(cell[2:]) + 1}" if cell.startswith("NV") else "NV1"
+    reading = found(nvidia_text(rows))
+    assert model not in [like.model for like in reading.known.all]
+
+
+def test_the_same_count_of_links_otherwise_joined_is_another_server() -> None:
+    # Two rings of four and one of eight: every GPU has two links in both.
+    one = [["X" if a == b else "NV1" if (a - b) % 8 in (1, 7) else "SYS" for b in range(8)]
+           for a in range(8)]  # fmt: skip
+    two = [
+        ["X" if a == b else "NV1" if a // 4 == b // 4 and (a - b) % 4 in (1, 3) else "SYS"
+         for b in range(8)]
+        for a in range(8)
+    ]  # fmt: skip
+    assert embedding(_colours(one), _colours(two)) is None
+    assert embedding(_colours(one), _colours(relabelled(one, (3, 1, 4, 7, 5, 2, 6, 0)))) is not None
+
+
+def _colours(matrix: object) -> list[list[str]]:
+    assert isinstance(matrix, (list, tuple))
+    return [list(row) for row in matrix]
+
+
+@settings(deadline=None, max_examples=80)
+@given(st.integers(2, 6), st.data())
+def test_an_embedding_is_found_exactly_where_one_exists(size: int, data: st.DataObject) -> None:
+    cells = st.sampled_from("012")
+    small = _drawn(size, data, cells)
+    large = _drawn(data.draw(st.integers(size, 6)), data, cells)
+    exists = any(
+        all(small[a][b] == large[p[a]][p[b]] for a in range(size) for b in range(size))
+        for p in permutations(range(len(large)), size)
+    )
+    assert (embedding(small, large) is not None) == exists
+
+
+def _drawn(size: int, data: st.DataObject, cells: st.SearchStrategy[str]) -> list[list[str]]:
+    drawn = iter(data.draw(st.lists(cells, min_size=comb(size, 2), max_size=comb(size, 2))))
+    matrix = [["X"] * size for _ in range(size)]
+    for a in range(size):
+        for b in range(a):
+            matrix[a][b] = matrix[b][a] = next(drawn)
+    return matrix
+
+
+def test_pcie_paths_break_the_tie_of_equal_links() -> None:
+    mesh = paths(named("DGX-1 V100"))
+    for path, best in (
+        ("SYS", "DGX-1 V100"),
+        ("PHB", "V100 8-GPU cloud VM (p3.16xlarge-like)"),
+        ("NODE", "V100 8-GPU, permuted numbering"),
+    ):
+        rows = [[path if cell == "SYS" else cell for cell in row] for row in mesh]
+        reading = found(nvidia_text(rows))
+        assert reading.known.best[0].model.name == best
+        assert reading.model.link_MBps == 20000
+
+
+def test_links_alone_tell_a_rate_only_if_every_server_with_them_has_it() -> None:
+    eight = [["X" if a == b else "NV18" for b in range(8)] for a in range(8)]
+    reading = found(nvidia_text(eight))
+    assert (reading.known.gpu, reading.model.link_MBps, reading.model.gpu) == (
+        None,
+        None,
+        "unknown",
+    )
+    assert reading.model.pcie_MBps == 40000
+    a100 = [["X" if a == b else "NV12" for b in range(8)] for a in range(8)]
+    assert found(nvidia_text(a100)).model.link_MBps == 20000
+    # Four of 18 links each may be half an HGX H100, or a GB200 tray: 20,600 or 40,100.
+    four = [["X" if a == b else "NV18" for b in range(4)] for a in range(4)]
+    assert found(nvidia_text(four)).model.link_MBps is None
+    # Four of 12 links each to three peers: 36 links are more than any GPU has, so a part of a DGX A100.
+    part = found(nvidia_text([["X" if a == b else "NV12" for b in range(4)] for a in range(4)]))
+    assert (part.model.fabric, part.model.link_MBps, part.known.gpu) == ("nvswitch", 20000, "A100")
+    # Two of 12 links may be any bridge.
+    pair = found(nvidia_text([["X", "NV12"], ["NV12", "X"]]))
+    assert (pair.model.link_MBps, pair.known.gpu, pair.known.best) == (None, None, ())
+    # Six links to each of three peers are an H100 board of four, unless the GPU is a V100 of six links.
+    six = nvidia_text([["X" if a == b else "NV6" for b in range(4)] for a in range(4)])
+    assert (found(six).model.fabric, found(six).model.link_MBps) == ("direct", None)
+    assert (found(six, "H100").model.fabric, found(six, "H100").model.link_MBps) == (
+        "direct",
+        20600,
+    )
+    assert (found(six, "V100").model.fabric, found(six, "V100").model.link_MBps) == (
+        "nvswitch",
+        20000,
+    )
+
+
+def dgx_2() -> str:
+    """16 GPUs, two beside a NIC (PIX), the next two one switch further (PXB), the rest NODE or SYS."""
+    labels = [f"GPU{g}" for g in range(16)] + [f"mlx5_{n}" for n in range(8)]
+    lines = ["\t" + "\t".join(labels)]
+    for g in range(16):
+        links = ["X" if g == other else "NV6" for other in range(16)]
+        nics = [
+            "PIX" if g // 2 == n else "PXB" if g // 4 == n // 2 else "NODE" if g // 8 == n // 4 else "SYS"
+            for n in range(8)
+        ]  # fmt: skip
+        lines.append("\t".join([f"GPU{g}", *links, *nics]))
+    return "\n".join(lines)
+
+
+def test_the_closer_of_two_switches_counts() -> None:
+    reading = found(dgx_2())
+    assert [like.model.name for like in reading.known.best] == ["DGX-2"]
+    assert "nics" in reading.known.best[0].same
+    near = [(nic.gpus, nic.megabits) for nic in reading.model.nics]
+    assert near == [((2 * n, 2 * n + 1), 100_000) for n in range(8)]
+    # A NIC behind the upper switch alone is near all four GPUs below it.
+    text = dgx_2().replace("mlx5_1", "storage")
+    rows = [line.split("\t") for line in text.split("\n")]
+    for row in rows[1:]:
+        row[18] = {"PIX": "PXB"}.get(row[18], row[18])
+    moved = found("\n".join("\t".join(row) for row in rows))
+    assert moved.model.nics[1].gpus == (0, 1, 2, 3)
+    # GPUs 2 and 3 have no closer NIC now, so the one beside 0 and 1 is near them too.
+    assert moved.model.nics[0].gpus == (0, 1, 2, 3)
+
+
+def test_the_text_beside_the_matrix_may_name_the_gpu() -> None:
+    text = nvidia_text([["X" if a == b else "NV18" for b in range(8)] for a in range(8)])
+    reading = found(f"GPU 0,1,2,3,4,5,6,7: NVIDIA H100 80GB HBM3\n{text}")
+    assert (reading.known.gpu, reading.known.by, reading.model.link_MBps) == ("H100", "text", 20600)
+    # It is no proof: a V100 mesh stays one, whatever GPUs the prose is about.
+    mesh = nvidia_text(paths(named("DGX-1 V100")))
+    assert found(f"GPU 0: NVIDIA H100 (UUID: GPU-1)\n{mesh}").known.gpu == "V100"
+    # Two names tell nothing, and what the user says goes first.
+    both = "GPU 0: NVIDIA H100 (UUID: GPU-1)\nGPU 1: NVIDIA B200 (UUID: GPU-2)\n"
+    assert found(both + text).known.gpu is None
+    assert found(f"GPU 0: NVIDIA H100 (UUID: GPU-1)\n{text}", "B200").model.link_MBps == 40100
+
+
+@pytest.mark.parametrize(
+    ("far", "what"),
+    [("SYS", "linked through a switch with NV18, but GPU7 and GPU0 with SYS"),
+     ("NV16", "linked through a switch with NV18, but GPU7 and GPU0 with NV16")],
+)  # fmt: skip
+def test_a_switch_with_links_down_is_no_server_model(far: str, what: str) -> None:
+    rows = [["X" if a == b else far if 7 in (a, b) else "NV18" for b in range(8)] for a in range(8)]
+    with pytest.raises(InputError, match=what):
+        found(nvidia_text(rows))
+
+
+def test_more_than_sixteen_gpus_need_a_switch() -> None:
+    with pytest.raises(InputError, match="17 GPUs without a switch"):
+        found(nvidia_text([["X" if a == b else "PHB" for b in range(17)] for a in range(17)]))
+    switched = found(
+        nvidia_text([["X" if a == b else "NV18" for b in range(17)] for a in range(17)])
+    )
+    assert switched.model.fabric == "nvswitch"
+
+
+def rook(a: int, b: int) -> bool:
+    """Same row or column of a board of four by four: 16 GPUs, six neighbours each, all alike."""
+    return a // 4 == b // 4 or a % 4 == b % 4
+
+
+def shrikhande(a: int, b: int) -> bool:
+    """Its twin: the same counts of neighbours of neighbours, and yet another graph."""
+    step = ((a // 4 - b // 4) % 4, (a - b) % 4)
+    return step in {(0, 1), (0, 3), (1, 0), (3, 0), (1, 1), (3, 3)}
+
+
+def test_graphs_that_counting_cannot_tell_apart_end_fast() -> None:
+    graphs = {
+        name: [["X" if a == b else "NV1" if joined(a, b) else "SYS" for b in range(16)] for a in range(16)]
+        for name, joined in (("rook", rook), ("shrikhande", shrikhande))
+    }  # fmt: skip
+    started = time.monotonic()
+    assert embedding(_colours(graphs["rook"]), _colours(graphs["shrikhande"])) is None
+    order = (5, 3, 9, 1, 15, 0, 2, 12, 7, 11, 4, 6, 8, 14, 10, 13)
+    assert embedding(_colours(graphs["rook"]), _colours(relabelled(graphs["rook"], order)))
+    for rows in graphs.values():
+        assert found(nvidia_text(rows)).known.all == ()
+    assert time.monotonic() - started < 5
