@@ -59,7 +59,7 @@ def _claim(
     return claim
 
 
-def _user(name: str, *claims: str, **spec: object) -> dict[str, Any]:
+def _user(name: str, *claims: str, **spec: Any) -> dict[str, Any]:
     """A pod that uses these claims by name."""
     entries = [{"name": f"c{place}", "resourceClaimName": one} for place, one in enumerate(claims)]
     return pod(name, resourceClaims=entries, **spec)
@@ -78,7 +78,7 @@ def test_a_waiting_pod_asks_for_the_gpus_of_its_claims() -> None:
         _claim("x", _request(2), _request(1)),
         _claim("y", _request(4)),
     )
-    assert (found.gpus, found.gpu_resource, found.indices) == (7, "nvidia.com/gpu", None)
+    assert (found.gpus, found.gpu_resource, found.indices) == (7, "gpu.nvidia.com", None)
     assert found.unsupported == ()
 
 
@@ -195,7 +195,7 @@ def test_device_classes_are_understood_by_their_selectors_not_by_their_names() -
     nic = class_("gpu.not", "device.driver == 'nic.example.com'")
     claims = [_claim("x", _request(2, "fast"))]
     found = one(whole, _user("a", "x", gated=True), *claims)
-    assert (found.gpus, found.gpu_resource) == (2, "nvidia.com/gpu")
+    assert (found.gpus, found.gpu_resource) == (2, "gpu.nvidia.com")
     found = one(part, _user("a", "x", gated=True), _claim("x", _request(1, "gpu.small")))
     assert (found.gpus, found.unsupported) == (0, ("a fraction of a GPU",))
     found = one(nic, _user("a", "x", gated=True), _claim("x", _request(1, "gpu.not")))

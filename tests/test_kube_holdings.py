@@ -364,7 +364,11 @@ def test_a_policy_may_name_other_resources_as_whole_gpus() -> None:
     mine = pod("a", gated=True, containers=[asking({"my.org/gpu": "3", "nvidia.com/gpu": "1"})])
     found = one(mine, gpu_resources=("my.org/gpu",))
     assert (found.gpus, found.gpu_resource) == (3, "my.org/gpu")
-    assert found.requests == {"nvidia.com/gpu": 1}
+    # GPUs are no resource like others: those the Policy does not list cannot be asked for
+    assert found.requests == {}
+    assert found.unsupported == (
+        "GPUs asked as nvidia.com/gpu, which kubernetes.gpuResources of the Policy lacks",
+    )
 
 
 def test_gpus_under_two_names_are_not_planned() -> None:

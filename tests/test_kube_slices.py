@@ -186,3 +186,24 @@ def test_koordinator_tells_which_gpus_are_sick() -> None:
     found, _ = one(node("n1", gpus=4), koordinator("n1", True, False, True, False))
     assert found.sick == (1, 3)
     assert one(node("n1", gpus=4), koordinator("other", False))[0].sick == ()
+
+
+def test_a_rule_of_an_operator_makes_devices_sick() -> None:
+    def rule(name: str, effect: str, **selector: object) -> dict[str, object]:
+        return {
+            "apiVersion": "resource.k8s.io/v1beta2", "kind": "DeviceTaintRule",
+            "metadata": {"name": name},
+            "spec": {"deviceSelector": selector, "taint": {"key": "broken", "effect": effect}},
+        }  # fmt: skip
+
+    devices = [device(f"gpu-{i}", index=i) for i in range(4)]
+    driver = {"driver": "gpu.nvidia.com", "pool": "n1"}
+    found, _ = one(
+        *claimed(*devices),
+        rule("a", "NoSchedule", **driver, device="gpu-2"),
+        rule("b", "NoExecute", pool="n1", device="gpu-0"),
+        rule("c", "None", **driver, device="gpu-1"),
+        rule("d", "NoSchedule", driver="gpu.nvidia.com", pool="n2"),
+        rule("e", "NoSchedule", deviceClassName="gpu.nvidia.com"),
+    )
+    assert (found.gpus, found.sick) == (2, (0, 2))

@@ -35,8 +35,11 @@ _SHARES = {
     "volcano.sh/vgpu-number": "volcano.sh/vgpu-number",
     "volcano.sh/gpu-memory": "volcano.sh/gpu-number",
 }
-_KOORDINATOR = ("koordinator.sh/", "kubernetes.io/")
-_CUT_UP = re.compile(r"nvidia\.com/mig-.+|nvidia\.com/gpu\.shared|amd\.com/.+_nps[0-9]+")
+KOORDINATOR = ("koordinator.sh/", "kubernetes.io/")
+KOORDINATOR_PERCENTS = ("gpu", "gpu-core", "gpu-memory-ratio")
+"""Koordinator's resources, now and of old: percents of GPUs, by cores and by memory."""
+
+CUT_UP = re.compile(r"nvidia\.com/mig-.+|nvidia\.com/gpu\.shared|amd\.com/.+_nps[0-9]+")
 """Parts with resource names of their own: their GPUs are not among those offered whole."""
 
 _TELLTALE = ("gpu", "mig-", "_nps")
@@ -46,7 +49,7 @@ _TELLTALE = ("gpu", "mig-", "_nps")
 class Asking:
     """GPUs a pod asks for by resource names and annotations, without DRA.
 
-    ``gpus``: whole ones, under ``resource`` (None: no name of the policy's). ``part``: asks for a
+    ``gpus``: whole ones, under ``resource`` (None: several names). ``part``: asks for a
     part of a GPU; ``shares``: of so many GPUs, 0 if those are offered to nobody as whole ones.
     ``hived``: asks through HiveD, whose annotations alone say how many. ``kai``: shares as KAI
     writes them, in annotations.
@@ -62,6 +65,11 @@ class Asking:
 
 
 NONE = Asking()
+
+
+def is_gpu_name(resource: str) -> bool:
+    """Whether a resource is GPUs by its name: the documents keep those apart from the others."""
+    return resource.endswith("/gpu")
 
 
 def read_asking(
@@ -114,7 +122,7 @@ def _special(
         if name in amounts:
             return Asking(part=True, shares=_bounded(amounts.get(counter, 1)))
     if not whole:
-        for prefix in _KOORDINATOR:
+        for prefix in KOORDINATOR:
             if (found := _koordinator(amounts, prefix)) is not None:
                 return found
     return _of_classes(amounts, others, classes, whole=bool(whole))
@@ -128,19 +136,15 @@ def _of_classes(
         if classes.get(name) is Sort.PART:
             return Asking(part=True, shares=_bounded(amounts[name]))
         if classes.get(name) is Sort.WHOLE and not whole:
-            return Asking(min(amounts[name], MOST), None)
-    if not whole and any(_CUT_UP.fullmatch(name) for name in others):
+            return Asking(min(amounts[name], MOST), name)
+    if not whole and any(CUT_UP.fullmatch(name) for name in others):
         return Asking(part=True, shares=0)
     return None
 
 
 def _koordinator(amounts: Mapping[str, int], prefix: str) -> Asking | None:
     """Percents of cores and of memory: equal hundreds are whole GPUs."""
-    percents = [
-        amounts[prefix + name]
-        for name in ("gpu", "gpu-core", "gpu-memory-ratio")
-        if prefix + name in amounts
-    ]
+    percents = [amounts[prefix + name] for name in KOORDINATOR_PERCENTS if prefix + name in amounts]
     bytes_ = prefix + "gpu-memory" in amounts
     if not percents and not bytes_:
         return None
@@ -149,7 +153,7 @@ def _koordinator(amounts: Mapping[str, int], prefix: str) -> Asking | None:
     count = most // 100
     alike = count > 0 and all(percent == 100 * count for percent in percents)
     if alike and spread in (0, count):
-        return Asking(min(count, MOST), None)
+        return Asking(min(count, MOST), prefix + "gpu")
     return Asking(part=True, shares=_bounded(spread or -(-most // 100) or 1))
 
 

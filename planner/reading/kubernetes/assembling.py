@@ -67,9 +67,11 @@ def assemble(
     gangs = read_gangs(objects, pods, settings, remarks)
     levels = read_levels(objects, nodes, settings, asks(gangs), remarks, topology)
     source = Source(SOURCE, "", "json")
-    mixed = len(_resources(nodes, gangs)) > 1
+    telling = _telling(nodes, gangs)
     marked_only = policy.gpu_binding == "none"
-    trees = GangTrees(levels, {node.name for node in nodes}, remarks, settings, mixed, marked_only)
+    trees = GangTrees(
+        levels, {node.name for node in nodes}, remarks, settings, telling, marked_only
+    )
     entries: list[Entry[GangDocument]] = []
     members: set[tuple[str, str]] = set()
     for gang in gangs:
@@ -83,7 +85,7 @@ def assemble(
         find=find,
         keys=_keys(policy, entries),
         asked=_asked(entries),
-        mixed=mixed,
+        telling=telling,
         marked_only=marked_only,
         remarks=remarks,
     )
@@ -105,11 +107,13 @@ def _named(nodes: Iterable[KubeNode], remarks: Remarks) -> list[KubeNode]:
     return found
 
 
-def _resources(nodes: Sequence[KubeNode], gangs: Sequence[KubeGang]) -> set[str]:
-    """GPU resource names that nodes offer and gangs ask for."""
-    offered = {node.gpu_resource for node in nodes if node.gpus}
+def _telling(nodes: Sequence[KubeNode], gangs: Sequence[KubeGang]) -> frozenset[str]:
+    """Names by which gangs ask for GPUs and some node with GPUs does not offer its own."""
     asked = {pod.gpu_resource for gang in gangs for pod in gang.pods() if pod.gpus}
-    return {name for name in offered | asked if name is not None}
+    offered = {node.asked_by for node in nodes if node.gpus}
+    return frozenset(
+        name for name in asked if name is not None and not all(name in one for one in offered)
+    )
 
 
 def _gang(tree: Json, gang: KubeGang, remarks: Remarks) -> GangDocument | None:
@@ -168,7 +172,9 @@ def _cluster(
 ) -> Json:
     entries = []
     for node in nodes:
-        model = server_model(node, policy.kubernetes, making.find, making.remarks)
+        taken = node.shared is None and _is_ours(node, policy)
+        said = making.remarks if taken else Remarks()  # nothing of it is given: no matter
+        model = server_model(node, policy.kubernetes, making.find, said)
         entries.append(_node(making.tree(node, model, used[node.name]), node, making.remarks))
     metadata: Json = {"name": CLUSTER_NAME}
     identity = objects.named("", "Namespace", "", "kube-system")
@@ -181,6 +187,10 @@ def _cluster(
         "metadata": metadata,
         "spec": {"levels": levels, "nodes": entries},
     }
+
+
+def _is_ours(node: KubeNode, policy: Policy) -> bool:
+    return all(node.labels.get(key) == value for key, value in policy.node_selector)
 
 
 def _node(tree: Json, node: KubeNode, remarks: Remarks) -> NodeDocument:

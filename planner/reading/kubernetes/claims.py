@@ -19,7 +19,7 @@ from planner.reading.kubernetes.device_classes import (
 )
 from planner.reading.kubernetes.forms import KubeNode, KubeObject, Objects
 from planner.reading.kubernetes.looking import Tree, at, flag, mapping, objects, text, whole
-from planner.reading.kubernetes.slices import GROUP, resource_of
+from planner.reading.kubernetes.slices import GROUP
 
 _OWNER_POD_CLAIM = "resource.kubernetes.io/pod-claim-name"
 _MOST_DEVICES = 100_000
@@ -45,7 +45,7 @@ class Claimed:
 
     ``gpus``: whole GPUs asked by claims without an allocation. ``held``: GPUs of allocations,
     each once (``keys``).
-    ``resource``: the resource name such GPUs go by too, None where nobody knows.
+    ``driver``: whose GPUs they are, None where nobody knows.
     ``node``: where allocations tie the pod to. ``exclusive``: no other pod uses these claims.
     ``part``: asks for parts of GPUs. ``every``: asks for all GPUs of a node. ``missing``: claims
     that are not in the input. ``problems``: what cannot be planned, in words.
@@ -54,7 +54,7 @@ class Claimed:
     gpus: int = 0
     held: list[Held] = field(default_factory=list)
     keys: set[str] = field(default_factory=set)
-    resource: str | None = None
+    driver: str | None = None
     node: str | None = None
     exclusive: bool = True
     fabric: bool = False
@@ -173,7 +173,7 @@ class Claims:
         if held.key not in result.keys:
             result.keys.add(held.key)
             result.held.append(held)
-            result.resource = result.resource or resource_of(driver)
+            result.driver = result.driver or driver
         return True
 
     def _where(self, claim: KubeObject, result: Claimed) -> str | None:
@@ -223,7 +223,7 @@ class Claims:
             else:
                 if not all(_only_type(expression) for expression in chosen):
                     result.problem("selectors on the devices of a claim")
-                result.resource = result.resource or self.classes.resource(name)
+                result.driver = result.driver or self.classes.driver(name)
                 return _count(request, result)
         return 0
 

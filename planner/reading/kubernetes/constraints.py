@@ -44,10 +44,11 @@ def read_constraints(pod: KubeObject, ignore: Collection[str], volumes: Volumes)
     selector = texts(spec, "nodeSelector")
     odd = len(selector) != len(mapping(spec, "nodeSelector"))
     affinity = mapping(spec, "affinity")
+    node_affinity = _node_affinity(affinity) if affinity else ()
     tied = False if "volumeZone" in ignore else volumes.tie_down(pod)
     return Constraints(
         selector=selector,
-        affinity=_node_affinity(affinity) if affinity else (),
+        affinity=node_affinity,
         tolerations=read_tolerations(spec),
         unsupported=tuple(
             words
@@ -58,6 +59,7 @@ def read_constraints(pod: KubeObject, ignore: Collection[str], volumes: Volumes)
                 ("hostPort", _host_port(spec, ignore)),
                 ("runtimeClass scheduling", volumes.runtime_ties_down(spec)),
                 ("a nodeSelector that cannot be read", odd),
+                ("a required nodeAffinity that no node can match", node_affinity == (IMPOSSIBLE,)),
             )
             if holds
         ),

@@ -14,7 +14,7 @@ from functools import lru_cache
 
 from planner.reading.kubernetes.forms import KubeNode, KubeObject, Objects
 from planner.reading.kubernetes.looking import mapping, objects, text
-from planner.reading.kubernetes.slices import GROUP, is_gpu_driver, resource_of
+from planner.reading.kubernetes.slices import GROUP, is_gpu_driver
 
 FABRIC_DRIVER = "compute-domain.nvidia.com"
 IMPLICIT = "deviceclass.resource.kubernetes.io/"
@@ -58,7 +58,7 @@ class DeviceClasses:
     input: Objects
     drivers: frozenset[str]
     _sorts: dict[str, Sort] = field(default_factory=dict)
-    _resources: dict[str, str] = field(default_factory=dict)
+    _driver: dict[str, str] = field(default_factory=dict)
     extended_resources: dict[str, Sort] = field(default_factory=dict)
     """Extended resources by which device classes may be asked, with what they mean."""
 
@@ -81,16 +81,27 @@ class DeviceClasses:
                 drivers.append(name.removeprefix("vfio."))
             self._sorts[name] = sort
             if sort is Sort.WHOLE and drivers:
-                self._resources[name] = resource_of(drivers[0])
+                self._driver[name] = drivers[0]
         return self._sorts[name]
 
     def is_gpu_driver(self, driver: str) -> bool:
         return driver in self.drivers or is_gpu_driver(driver)
 
-    def resource(self, name: str) -> str | None:
-        """The resource name that the class's GPUs go by too; None where its driver is unknown."""
+    def driver(self, name: str) -> str | None:
+        """The driver whose GPUs the class gives out; None where it gives none, or nobody knows."""
         self.sort(name)
-        return self._resources.get(name)
+        return self._driver.get(name)
+
+    def names_by_driver(self) -> dict[str, tuple[str, ...]]:
+        """Extended resources by which whole GPUs may be asked without a claim, by their driver."""
+        found: dict[str, tuple[str, ...]] = {}
+        for one in self.input.of("DeviceClass", GROUP):
+            driver = self.driver(one.name)
+            if driver is not None:
+                named = text(one.tree, "spec", "extendedResourceName")
+                names = (IMPLICIT + one.name, *([named] if named else []))
+                found[driver] = (*found.get(driver, ()), *names)
+        return found
 
     def _by_selectors(self, name: str, found: KubeObject, drivers: list[str]) -> Sort:
         """What the class's selectors say; the GPU drivers they name are added to ``drivers``."""
@@ -107,7 +118,10 @@ class DeviceClasses:
         if drivers:
             part = is_part_name(name) or any(means_part(one) for one in expressions)
             return Sort.PART if part else Sort.WHOLE
-        return Sort.OTHER if domains else _by_name(name)
+        if domains:
+            return Sort.OTHER
+        drivers.append(name.removeprefix("vfio."))
+        return _by_name(name)
 
 
 def _by_name(name: str) -> Sort:

@@ -115,8 +115,9 @@ class KubeNode:
     """One node. ``allocatable``: everything but GPUs; ``gpus``: whole GPUs that pods may ask for.
 
     ``installed``: what capacity, slices or labels say is built in (the largest credible figure).
-    ``gpu_resource``: the resource name pods ask for, None without GPUs. ``shared``: why its GPUs
-    are not given whole (``MIG``, ``time-sliced``, ``fractional``), None if they are.
+    ``gpu_resource``: the resource name pods ask for, None without GPUs. ``asked_by``: every name
+    its GPUs are asked by: resources, and DRA drivers. ``shared``: why its GPUs are not given whole
+    (``MIG``, ``time-sliced``, ``fractional``), None if they are.
     ``topology_only``: takes only topology-scheduled GPU pods (ACK). ``sick``: GPUs known to be bad.
     """
 
@@ -129,6 +130,7 @@ class KubeNode:
     unschedulable: bool
     taints: tuple[Taint, ...]
     devices: tuple[Device, ...] = ()
+    asked_by: tuple[str, ...] = ()
     shared: str | None = None
     topology_only: bool = False
     sick: tuple[int, ...] = ()
@@ -158,7 +160,8 @@ class KubePod:
 
     ``node``: where it runs or where room is held for it; ``bound``: whether it is really there.
     ``ours``: waits, and is ours to place; ``mode`` says how (gate or binding).
-    ``requests``: without GPUs. ``gpus``: whole GPUs it asks for under ``gpu_resource``.
+    ``requests``: without GPUs. ``gpus``: whole GPUs it asks for by ``gpu_resource`` (a resource, or
+    the DRA driver of its claims).
     ``indices``: GPUs it holds, ascending, None where nobody knows which.
     ``selector``, ``affinity`` (any of these terms, all expressions of one), ``tolerations``: where
     it may go. ``unsupported``: constraints that are not modelled, in the words shown to people.

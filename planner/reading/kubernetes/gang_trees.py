@@ -36,24 +36,24 @@ INCOMPLETE = "Incomplete"
 ACK_SCHEDULE = "ack.node.gpu.schedule"
 """ACK's node label; here also a taint on nodes that refuse GPU pods without ACK's mark."""
 
-RESOURCE_LABEL = "gangplan.dev/gpu-resource"
-"""Label that tells the GPU resources of a mixed cluster apart: its value is the name, / as -."""
+_OFFERS = "offers.gangplan.dev/"
+"""Prefix of labels that tell nodes apart by the names under which their GPUs are asked for."""
 
 
 @dataclass(slots=True)
 class GangTrees:
     """Turns gangs into documents.
 
-    ``nodes``: names of the nodes of the cluster. ``mixed``: several GPU resources are in play, so
-    roles must be kept to nodes of theirs. ``marked_only``: ACK's topology nodes refuse GPU pods
-    that are not marked.
+    ``nodes``: names of the nodes of the cluster. ``telling``: names by which GPUs are asked for, but
+    not on every node: their roles must be kept to nodes that have them. ``marked_only``: ACK's
+    topology nodes refuse GPU pods that are not marked.
     """
 
     levels: Levels
     nodes: Collection[str]
     remarks: Remarks
     policy: KubernetesPolicy = field(default_factory=KubernetesPolicy)
-    mixed: bool = False
+    telling: Collection[str] = ()
     marked_only: bool = False
     names: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
     pod_names: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
@@ -134,8 +134,9 @@ class GangTrees:
             tree["nodeAffinity"] = [
                 [_expression(one) for one in term] for term in model.affinity if term
             ]
-        if model.gpus and self.mixed and model.gpu_resource is not None:
-            tree["nodeSelector"][RESOURCE_LABEL] = resource_value(model.gpu_resource)
+        asked = model.gpu_resource
+        if asked is not None and asked in self.telling and model.gpus:
+            tree["nodeSelector"][offers(asked)] = "true"
         if self.marked_only and (not model.gpus or model.topology_scheduled):
             tree["tolerations"].append({"key": ACK_SCHEDULE, "operator": "Exists"})
         pieces = [piece for piece in self._slices(role) if piece is not None]
@@ -210,9 +211,9 @@ def asks(gangs: Collection[KubeGang]) -> tuple[LevelAsk, ...]:
     return tuple(found)
 
 
-def resource_value(resource: str) -> str:
-    """A GPU resource name as a label value."""
-    return clean(resource.replace("/", "-"), SHORT)
+def offers(name: str) -> str:
+    """The label of nodes whose GPUs are asked for by this name."""
+    return _OFFERS + clean(name.replace("/", "-"), SHORT)
 
 
 def _model_pod(role: KubeRole) -> KubePod | None:

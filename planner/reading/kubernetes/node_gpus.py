@@ -5,23 +5,19 @@ Promises: figures nobody can believe are passed over with a remark, never used. 
 
 from __future__ import annotations
 
-import json
-import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from planner.reading.kubernetes.asking import CUT_UP, KOORDINATOR, KOORDINATOR_PERCENTS
 from planner.reading.kubernetes.forms import Device, KubeObject
 from planner.reading.kubernetes.looking import number, objects, text, whole
+from planner.reading.kubernetes.node_facts import ACK, AMD, MOST_GPUS, NVIDIA, PRODUCT, Told
+from planner.reading.kubernetes.sharing import WORDS, behind, why_shared
 from planner.reading.kubernetes.slices import NodeDevices, resource_of
 from planner.reading.remarks import Remarks
 
-MOST_GPUS = 1024
-"""Most GPUs of one server; more is a mistake, or shares counted as GPUs."""
-
-NVIDIA, AMD, ACK = "nvidia.com/gpu", "amd.com/gpu", "aliyun.com/gpu"
-
-PRODUCT = "nvidia.com/gpu.product"
-ACK_MODE = "ack.node.gpu.schedule"
+_SAME = (NVIDIA, ACK)
+"""Names that the same GPUs go by on one node, where their numbers agree."""
 
 _COUNT = "nvidia.com/gpu.count"
 _COUNTS = {
@@ -33,22 +29,6 @@ _COUNTS = {
 }
 """Labels that count the GPUs built in, and the resource they are about (None: of any maker)."""
 
-_HAMI = ("hami.io/node-nvidia-register", "volcano.sh/node-vgpu-register")
-_ACK_SHARES = ("aliyun.com/gpu-mem", "aliyun.com/gpu-core.percentage")
-_ACK_COUNT = "aliyun.com/gpu-count"
-_GKE_PART = "cloud.google.com/gke-gpu-partition-size"
-_GKE_SHARING = "cloud.google.com/gke-gpu-sharing-strategy"
-_GKE_CLIENTS = "cloud.google.com/gke-max-shared-clients-per-gpu"
-_AMD_PART = "amd.com/gpu.compute-memory-partition"
-
-_SLICE = re.compile(r"(?:^|[^0-9])([1-7])g\.[0-9]+gb")
-
-_WORDS = {
-    "MIG": "its GPUs are partitioned (MIG)",
-    "time-sliced": "its GPUs are time-sliced",
-    "fractional": "its GPUs are given in fractions",
-}
-
 
 @dataclass(frozen=True, slots=True)
 class NodeGpus:
@@ -58,27 +38,9 @@ class NodeGpus:
     gpus: int = 0
     installed: int = 0
     devices: tuple[Device, ...] = ()
+    asked_by: tuple[str, ...] = ()
     shared: str | None = None
     sick: tuple[int, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Told:
-    """What is known about one node. ``capacity``, ``allocatable``: of the GPU resources it names.
-
-    ``others``: allocatable of everything else. ``health``: its Koordinator Device, if any.
-    ``extended``: resource names by which DRA devices may be asked without a claim. ``doubled``: DRA
-    drivers beside which some node offers the same GPUs by a resource: the resource counts then.
-    """
-
-    node: KubeObject
-    capacity: Mapping[str, int]
-    allocatable: Mapping[str, int]
-    others: Mapping[str, int]
-    slices: Sequence[NodeDevices]
-    health: KubeObject | None
-    extended: Collection[str] = ()
-    doubled: Collection[str] = ()
 
 
 def node_gpus(told: Told, resources: Sequence[str], remarks: Remarks) -> NodeGpus:
@@ -92,7 +54,8 @@ def node_gpus(told: Told, resources: Sequence[str], remarks: Remarks) -> NodeGpu
         if devices is not None:
             # Where only claims give its GPUs out, pods that ask by a resource cannot go there.
             common = resource_of(devices.driver)
-            named = common in told.extended or devices.driver in told.doubled
+            by_name = common in told.extended.get(devices.driver, ())
+            named = by_name or devices.driver in told.doubled
             resource = common if named else devices.driver
         elif labels:
             resource = NVIDIA if NVIDIA in resources else resources[0]
@@ -100,20 +63,23 @@ def node_gpus(told: Told, resources: Sequence[str], remarks: Remarks) -> NodeGpu
             return NodeGpus()
     capacity = _believed(told.capacity.get(resource), where, remarks) or 0
     gpus = _allocatable(told, resource, devices, remarks)
-    shared = _shared(told, resource, devices, remarks)
+    shared = why_shared(told, resource, devices, remarks)
     seen = (len(devices.devices) if devices is not None else 0, len(minors), *labels)
     if shared is None:
         installed = max(capacity, gpus, *seen)
         if gpus < installed:
-            remarks.add(where, "offers fewer GPUs than it has; the others count as sick")
+            cut = any(CUT_UP.fullmatch(name) and amount for name, amount in told.others.items())
+            why = "are cut up, and none of their parts is given" if cut else "count as sick"
+            remarks.add(where, f"offers fewer GPUs than it has; the others {why}")
     else:
-        remarks.add(where, f"{_WORDS[shared]}; none of them is given")
-        installed = max(*seen, _behind(told, capacity or gpus))
+        remarks.add(where, f"{WORDS[shared]}; none of them is given")
+        installed = max(*seen, behind(told, capacity or gpus))
     return NodeGpus(
         resource=resource,
         gpus=gpus,
         installed=installed,
         devices=devices.devices if devices is not None else (),
+        asked_by=tuple(dict.fromkeys(_asked_by(told, resource, devices))),
         shared=shared,
         sick=_sick(minors, devices),
     )
@@ -125,13 +91,32 @@ def _resource(told: Told, resources: Sequence[str], remarks: Remarks) -> str | N
     if not named:
         return None
     most = {name: max(told.capacity.get(name, 0), told.allocatable.get(name, 0)) for name in named}
-    if sum(1 for amount in most.values() if amount) > 1:
+    counted = {name: amount for name, amount in most.items() if amount}
+    twice = len(set(counted.values())) == 1 and counted.keys() <= {*_SAME}
+    if len(counted) > 1 and not twice:
         remarks.add(
             told.node.where,
             "offers GPUs under several resource names; only the one with the most counts",
             "list the one that counts under kubernetes.gpuResources in the Policy",
         )
     return max(named, key=lambda name: most[name])
+
+
+def _asked_by(told: Told, resource: str, devices: NodeDevices | None) -> Iterator[str]:
+    """Names by which pods may ask for its GPUs: resources, and the driver of claims."""
+    offered = told.allocatable.get(resource)
+    if offered is not None:
+        yield resource
+        if resource in _SAME:
+            yield from (one for one in _SAME if told.allocatable.get(one) == offered)
+    yield from (
+        prefix + "gpu"
+        for prefix in KOORDINATOR
+        if any(prefix + name in told.others for name in KOORDINATOR_PERCENTS)
+    )
+    if devices is not None:
+        yield devices.driver
+        yield from told.extended.get(devices.driver, ())
 
 
 def _devices(told: Told, resource: str | None, remarks: Remarks) -> NodeDevices | None:
@@ -191,91 +176,6 @@ def _labels(
             remarks.add(node.where, f"its label {key} is no believable count; it is ignored")
         elif count:
             yield count
-
-
-def _shared(told: Told, resource: str, devices: NodeDevices | None, remarks: Remarks) -> str | None:
-    """Why its GPUs are not given whole; None if they are."""
-    labels = told.node.labels
-    if resource_of(resource) == AMD:
-        parted = not labels.get(_AMD_PART, "spx").lower().startswith("spx")
-    else:
-        parted = _migged(labels)
-    if parted:
-        return "MIG"
-    if devices is not None and devices.shared:
-        return "fractional"
-    if _time_sliced(labels):
-        return "time-sliced"
-    if any(key in told.node.annotations for key in _HAMI):
-        return "fractional"
-    return _ack(told, remarks)
-
-
-def _time_sliced(labels: Mapping[str, str]) -> bool:
-    sharing = labels.get("nvidia.com/gpu.sharing-strategy") or "none"
-    on_gke = labels.get(_GKE_SHARING) or "none"
-    replicas = number(labels.get("nvidia.com/gpu.replicas")) or 1
-    shared = labels.get(PRODUCT, "").endswith("-SHARED")
-    return shared or replicas > 1 or sharing != "none" or on_gke.lower() != "none"
-
-
-def _migged(labels: Mapping[str, str]) -> bool:
-    """Whether the GPUs it names are partitions. `mixed` names partitions by names of their own."""
-    product = labels.get(PRODUCT)
-    if product is not None and "-MIG-" in product:
-        return True
-    if labels.get(_GKE_PART):
-        return True
-    config = labels.get("nvidia.com/mig.config", "all-disabled")
-    strategy = labels.get("nvidia.com/mig.strategy")
-    if config == "all-disabled" or strategy == "mixed":
-        return False
-    # The product tells once the change is through, but with the strategy `none` it never does.
-    done = product is not None and labels.get("nvidia.com/mig.config.state") == "success"
-    return not (done and strategy != "none") and _SLICE.search(config) is not None
-
-
-def _ack(told: Told, remarks: Remarks) -> str | None:
-    """Sharing as ACK labels it, or as its share resources show it."""
-    mode = told.node.labels.get(ACK_MODE, "default")
-    if mode in {"share", "cgpu"} or any(told.others.get(name) for name in _ACK_SHARES):
-        return "fractional"
-    if mode == "mps":
-        return "time-sliced"
-    if mode not in {"default", "topology", ""}:
-        remarks.add(told.node.where, f"its label {ACK_MODE} has an unknown value")
-        return "fractional"
-    return None
-
-
-def _behind(told: Told, advertised: int) -> int:
-    """Physical GPUs behind the shares a node advertises, where no label counts them: at least."""
-    labels, annotations = told.node.labels, told.node.annotations
-    registered = max(_registered(annotations.get(key)) for key in _HAMI)
-    counted = max(registered, min(MOST_GPUS, told.others.get(_ACK_COUNT, 0)))
-    if counted or not advertised:
-        return counted
-    part = _SLICE.search(
-        f"{labels.get(PRODUCT, '')} {labels.get(_GKE_PART, '')}"
-        f" {labels.get('nvidia.com/mig.config', '')}"
-    )
-    parts = 1 if part is None else 7 // int(part.group(1))
-    for key in ("nvidia.com/gpu.replicas", _GKE_CLIENTS):
-        parts *= max(1, number(labels.get(key)) or 1)
-    return -(-advertised // parts)
-
-
-def _registered(written: str | None) -> int:
-    """GPUs in HAMi's list: JSON, or entries that end with a colon."""
-    if written is None:
-        return 0
-    if written.lstrip().startswith("["):
-        try:
-            found = json.loads(written)
-        except (ValueError, RecursionError):
-            return 0
-        return min(MOST_GPUS, sum(isinstance(one, dict) for one in found))
-    return min(MOST_GPUS, sum("," in entry for entry in written.split(":")))
 
 
 def _minors(health: KubeObject | None) -> dict[int, bool]:

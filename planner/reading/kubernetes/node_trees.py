@@ -12,13 +12,13 @@ from dataclasses import dataclass, field
 
 from models.hardware import Nic, ServerModel, slug
 from models.quantities import exact, number
+from planner.reading.kubernetes.asking import is_gpu_name
 from planner.reading.kubernetes.forms import KubeNode, KubePod
 from planner.reading.kubernetes.gang_trees import (
     ACK_SCHEDULE,
-    RESOURCE_LABEL,
     Json,
     amounts,
-    resource_value,
+    offers,
 )
 from planner.reading.kubernetes.levels import Levels
 from planner.reading.kubernetes.naming import is_label_key, is_label_value
@@ -30,9 +30,13 @@ HOSTNAME = "kubernetes.io/hostname"
 
 @dataclass(slots=True)
 class Use:
-    """What pods take of one node, beside what gangs hold: pods of no gang, and lost room."""
+    """What pods take of one node: ``resources``, ``pods`` and ``lost_gpus`` those of no gang.
+
+    ``in_gangs``, ``gang_gpus``: what gangs use and hold there.
+    """
 
     resources: Counter[str] = field(default_factory=Counter)
+    in_gangs: Counter[str] = field(default_factory=Counter)
     pods: int = 0
     gang_gpus: int = 0
     lost_gpus: int = 0
@@ -50,7 +54,7 @@ class NodeTrees:
 
     ``keys``: label keys that some selector asks for; other labels decide nothing and are left out.
     ``asked``: resources that some gang asks for: where a node does not have one, it offers 0.
-    ``mixed``: several GPU resources are in play. ``marked_only``: topology-only nodes refuse GPU
+    ``telling``: as in ``GangTrees``. ``marked_only``: topology-only nodes refuse GPU
     pods without the mark.
     """
 
@@ -58,7 +62,7 @@ class NodeTrees:
     find: Find
     keys: Collection[str]
     asked: Collection[str]
-    mixed: bool
+    telling: Collection[str]
     marked_only: bool
     remarks: Remarks
     models: dict[str, ServerModel] = field(default_factory=dict)
@@ -112,14 +116,15 @@ class NodeTrees:
             if "/" in resource:
                 left.setdefault(resource, 0)
         taken = use.resources + Counter({"pods": use.pods})
+        for resource, amount in sorted((taken + use.in_gangs).items()):
+            if node.allocatable.get(resource, amount) < amount:
+                what = f"its pods ask for more {resource} than it has; no other that asks is added"
+                self.remarks.add(node.object.where, what)
         for resource, amount in taken.items():
-            if resource in left and left[resource] < amount:
-                self.remarks.add(
-                    node.object.where, f"pods ask for more {resource} than it has; none is left"
-                )
             if resource in left:
                 left[resource] = max(0, left[resource] - amount)
-        return amounts({name: left[name] for name in left if is_label_key(name)})
+        kept = (name for name in left if is_label_key(name) and not is_gpu_name(name))
+        return amounts({name: left[name] for name in kept})
 
     def _labels(self, node: KubeNode) -> Json:
         kept = {}
@@ -130,8 +135,9 @@ class NodeTrees:
                     kept[key] = value
                 else:
                     self.remarks.add(node.object.where, "has a malformed label; it is ignored")
-        if self.mixed and node.gpu_resource is not None:
-            kept[RESOURCE_LABEL] = resource_value(node.gpu_resource)
+        for name in node.asked_by:
+            if name in self.telling:
+                kept[offers(name)] = "true"
         return kept
 
     def _taints(self, node: KubeNode) -> list[Json]:
@@ -151,6 +157,8 @@ def uses(
             continue
         if pod.key in members:
             found[pod.node].gang_gpus += pod.gpus
+            found[pod.node].in_gangs.update(pod.requests)
+            found[pod.node].in_gangs["pods"] += 1
         else:
             found[pod.node].take(pod)
     return found

@@ -13,10 +13,13 @@ from functools import lru_cache
 from models.cluster import Taint
 from models.policy import KubernetesPolicy
 from models.quantities import Refused, offered, quantity
+from planner.reading.kubernetes.asking import KOORDINATOR, is_gpu_name
+from planner.reading.kubernetes.device_classes import DeviceClasses
 from planner.reading.kubernetes.forms import KubeNode, KubeObject, Objects
 from planner.reading.kubernetes.looking import Tree, at, mapping, objects, text
-from planner.reading.kubernetes.node_gpus import ACK_MODE, Told, node_gpus
-from planner.reading.kubernetes.slices import GROUP, NodeDevices, read_slices, resource_of
+from planner.reading.kubernetes.node_facts import ACK_MODE, Told
+from planner.reading.kubernetes.node_gpus import node_gpus
+from planner.reading.kubernetes.slices import NodeDevices, read_slices, resource_of
 from planner.reading.remarks import Remarks
 
 _EFFECTS = frozenset({"NoSchedule", "NoExecute", "PreferNoSchedule"})
@@ -31,11 +34,9 @@ def read_nodes(objects_: Objects, policy: KubernetesPolicy, remarks: Remarks) ->
         resources=policy.gpu_resources,
         slices=slices,
         health={one.name: one for one in objects_.of("Device", "scheduling.koordinator.sh")},
-        extended=frozenset(
-            name
-            for one in objects_.of("DeviceClass", GROUP)
-            if (name := text(one.tree, "spec", "extendedResourceName")) is not None
-        ),
+        extended=DeviceClasses(
+            objects_, frozenset(entry.driver for found in slices.values() for entry in found)
+        ).names_by_driver(),
         doubled=frozenset(
             entry.driver
             for one in nodes
@@ -54,7 +55,7 @@ class _NodeReader:
     resources: Sequence[str]
     slices: Mapping[str, Sequence[NodeDevices]]
     health: Mapping[str, KubeObject]
-    extended: Collection[str]
+    extended: Mapping[str, tuple[str, ...]]
     doubled: Collection[str]
     remarks: Remarks
 
@@ -72,6 +73,7 @@ class _NodeReader:
             extended=self.extended,
             doubled=self.doubled,
         )
+        self._tell_of_others(node, allocatable)
         gpus = node_gpus(told, self.resources, self.remarks)
         taints = _taints(node)
         return KubeNode(
@@ -84,10 +86,21 @@ class _NodeReader:
             unschedulable=_closed(node, taints, self.remarks),
             taints=taints or (),
             devices=gpus.devices,
+            asked_by=gpus.asked_by,
             shared=gpus.shared,
             topology_only=node.labels.get(ACK_MODE) == "topology",
             sick=gpus.sick,
         )
+
+    def _tell_of_others(self, node: KubeObject, allocatable: Mapping[str, int]) -> None:
+        """Say which GPUs do not count because the Policy leaves their name out."""
+        for name, amount in sorted(allocatable.items()):
+            if is_gpu_name(name) and amount and not name.startswith(KOORDINATOR):
+                self.remarks.add(
+                    node.where,
+                    f"offers GPUs as {name}, which the Policy does not list; they are not counted",
+                    "list the name under kubernetes.gpuResources",
+                )
 
     def _allocatable(self, node: KubeObject, capacity: dict[str, int]) -> dict[str, int]:
         written = at(node.tree, "status", "allocatable")

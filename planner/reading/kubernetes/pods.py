@@ -6,19 +6,28 @@ Called by ``planner.reading.kubernetes.assembling``.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from models.policy import KubernetesPolicy
-from planner.reading.kubernetes.asking import A_FRACTION, Asking, read_asking
+from planner.reading.kubernetes.asking import (
+    A_FRACTION,
+    KOORDINATOR,
+    TWO_NAMES,
+    Asking,
+    is_gpu_name,
+    read_asking,
+)
 from planner.reading.kubernetes.claims import Claimed, Claims
 from planner.reading.kubernetes.constraints import read_constraints
+from planner.reading.kubernetes.device_classes import IMPLICIT, Sort
 from planner.reading.kubernetes.forms import KubeNode, KubeObject, KubePod, Objects
 from planner.reading.kubernetes.holding import read_holder
 from planner.reading.kubernetes.holdings import hived
 from planner.reading.kubernetes.holdings.settling import Holder, settle
 from planner.reading.kubernetes.pinning import Places
 from planner.reading.kubernetes.priorities import Priorities
+from planner.reading.kubernetes.repelling import kept_apart
 from planner.reading.kubernetes.requests import Asked, effective_requests
 from planner.reading.kubernetes.standing import Standing, read_standing
 from planner.reading.kubernetes.volumes import Volumes
@@ -44,10 +53,12 @@ def read_pods(
             by_node.setdefault(pod.node, []).append(holder)
     for name in sorted(by_node):
         settle(reader.places.nodes[name], by_node[name], remarks)
-    return [
+    settled = [
         pod if holder is None else replace(pod, gpus=holder.count, indices=holder.indices)
         for pod, holder in drafts
     ]
+    apart = kept_apart(settled, nodes, found, policy.ignore, remarks)
+    return [apart.get(pod.key, pod) for pod in settled]
 
 
 @dataclass(slots=True)
@@ -120,6 +131,8 @@ class _Reader:
             what = "its volumes are not in the input; they are taken to be reached from every node"
             self.remarks.add(pod.subject, what)
         gpus = self._asked_gpus(pod, asking, claimed)
+        problems = [*constraints.unsupported, *_problems(asked, asking, claimed, waits=ours)]
+        problems += self._strange(asked, asking)
         return KubePod(
             object=pod,
             node=standing.node,
@@ -132,13 +145,13 @@ class _Reader:
             scheduler=standing.scheduler,
             priority=self._priority(pod),
             gpus=gpus,
-            gpu_resource=asking.resource or claimed.resource,
+            gpu_resource=asking.resource or claimed.driver,
             requests=self._requests(asked),
             indices=None if gpus else (),
             selector=constraints.selector,
             affinity=constraints.affinity,
             tolerations=constraints.tolerations,
-            unsupported=(*constraints.unsupported, *_problems(asked, asking, claimed, waits=ours)),
+            unsupported=tuple(dict.fromkeys(problems)),
             fabric=claimed.fabric,
             topology_scheduled=bool(pod.labels.get(ACK_TOPOLOGY)),
         )
@@ -157,10 +170,29 @@ class _Reader:
         return {
             name: amount
             for name, amount in sorted(asked.amounts.items())
-            if (name in self.known or "/" in name)
+            if (name in self.known or ("/" in name and not self._by_class(name)))
             and name not in self.policy.gpu_resources
             and name not in _UNSCHEDULED
+            and not is_gpu_name(name)
         }
+
+    def _by_class(self, name: str) -> bool:
+        """Whether a resource stands for devices of a DRA class."""
+        return name in self.claims.classes.extended_resources or name.startswith(IMPLICIT)
+
+    def _strange(self, asked: Asked, asking: Asking) -> Iterator[str]:
+        """What it asks under names that nobody can place, in words."""
+        for name in asked.amounts:
+            if name == asking.resource or name in self.policy.gpu_resources:
+                continue
+            if is_gpu_name(name) and not name.startswith(KOORDINATOR):
+                yield f"GPUs asked as {name}, which kubernetes.gpuResources of the Policy lacks"
+            elif self._by_class(name) and name not in self.known:
+                sort = self.claims.classes.extended_resources.get(name, Sort.OTHER)
+                if sort is Sort.OTHER:
+                    yield f"devices asked as {name}"
+                elif sort is Sort.WHOLE:
+                    yield TWO_NAMES
 
     def _priority(self, pod: KubeObject) -> int:
         found = self.priorities.of_pod(pod)

@@ -14,7 +14,7 @@ from models.hardware import MAX_MESH_GPUS, Nic, ServerModel
 from models.policy import KubernetesPolicy
 from models.quantities import shown
 from planner.reading.kubernetes.forms import KubeNode
-from planner.reading.kubernetes.node_gpus import MOST_GPUS, PRODUCT
+from planner.reading.kubernetes.node_facts import MOST_GPUS, PRODUCT
 from planner.reading.kubernetes.products import (
     AMD_DEVICES,
     GKE_ACCELERATORS,

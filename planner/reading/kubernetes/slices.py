@@ -83,6 +83,7 @@ def read_slices(objects_: Objects, remarks: Remarks) -> dict[str, tuple[NodeDevi
     """GPUs by node name, a tuple entry a driver, drivers in order of their names."""
     found: dict[tuple[str, str], list[_Found]] = {}
     parted: set[tuple[str, str]] = set()
+    rules = _taint_rules(objects_)
     for (driver, pool), kept in sorted(_pools(objects_).items()):
         _check_whole(driver, pool, kept, remarks)
         taken: set[tuple[str, str]] = set()
@@ -97,7 +98,9 @@ def read_slices(objects_: Objects, remarks: Remarks) -> dict[str, tuple[NodeDevi
                     remarks.add(one.where, "has a device without a name of its own; it is left out")
                     continue
                 taken.add((node, name))
-                found.setdefault((node, driver), []).append(_found(tree, driver, pool, name))
+                one_found = _found(tree, driver, pool, name)
+                one_found.sick |= any(_about(rule, driver, pool, name) for rule in rules)
+                found.setdefault((node, driver), []).append(one_found)
     result: dict[str, tuple[NodeDevices, ...]] = {}
     for node, driver in sorted({*found, *parted}):
         entry = _numbered(node, driver, found.get((node, driver), []), remarks)
@@ -124,6 +127,23 @@ def _pools(objects_: Objects) -> dict[tuple[str, str], _Pool]:
         elif generation == pool.generation:
             pool.slices.append(one)
     return pools
+
+
+def _taint_rules(objects_: Objects) -> list[Tree]:
+    """Device selectors of an operator's DeviceTaintRules that shut devices."""
+    return [
+        mapping(one.tree, "spec", "deviceSelector")
+        for one in objects_.of("DeviceTaintRule", GROUP)
+        if text(one.tree, "spec", "taint", "effect") in _SHUT
+    ]
+
+
+def _about(rule: Tree, driver: str, pool: str, device: str) -> bool:
+    """Whether a rule is about the device: what it leaves open it is about all of."""
+    if "deviceClassName" in rule or "selectors" in rule:
+        return False  # an older form, about devices that only an expression tells
+    own = (("driver", driver), ("pool", pool), ("device", device))
+    return all(rule.get(name) in (None, value) for name, value in own)
 
 
 def _check_whole(driver: str, name: str, pool: _Pool, remarks: Remarks) -> None:

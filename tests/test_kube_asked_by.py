@@ -1,0 +1,170 @@
+"""By which names GPUs are asked for: pods go only where their own name for GPUs is offered."""
+
+from __future__ import annotations
+
+import io
+import json
+from typing import Any
+
+import pytest
+from kube import node, pod
+from kube_nodes import device, gpus_of, one, slice_of
+from kube_pods import asking, thing
+from kube_pods import one as one_pod
+
+from planner.reading import Built, load
+
+NVIDIA_DRIVER, AMD_DRIVER = "gpu.nvidia.com", "gpu.amd.com"
+RESOURCE = "resource.k8s.io/v1"
+
+
+def built(*trees: dict[str, Any]) -> Built:
+    listed = {"apiVersion": "v1", "kind": "List", "items": list(trees)}
+    return load(["-"], stdin=io.BytesIO(json.dumps(listed).encode()))
+
+
+def reached(*trees: dict[str, Any]) -> dict[str, set[str]]:
+    """Nodes with GPUs that each waiting gang may use, by its name; room is left aside."""
+    instance = built(*trees).instance
+    assert [gang.hold for gang in instance.gangs if gang.hold is not None] == []
+    return {
+        gang.name: {
+            instance.cluster.nodes[index].name
+            for index in instance.eligible_nodes(gang.roles[0])
+            if instance.cluster.nodes[index].healthy.bit_count()
+            > instance.cluster.nodes[index].unknown_unhealthy
+        }
+        for gang in instance.gangs
+    }
+
+
+def by_claims(name: str, driver: str = NVIDIA_DRIVER) -> list[dict[str, Any]]:
+    """A node whose 8 GPUs only its slices tell of."""
+    devices = [device(f"gpu-{i}", index=i) for i in range(8)]
+    return [node(name, gpus=0), slice_of(name, devices, driver=driver)]
+
+
+def class_of(driver: str, **spec: object) -> dict[str, Any]:
+    selectors = [{"cel": {"expression": f"device.driver == '{driver}'"}}]
+    return thing("DeviceClass", driver, RESOURCE, spec={"selectors": selectors, **spec})
+
+
+def claim(name: str, driver: str) -> dict[str, Any]:
+    request = {"name": "r", "exactly": {"deviceClassName": driver, "count": 2}}
+    return thing(
+        "ResourceClaim", name, RESOURCE, "default", spec={"devices": {"requests": [request]}}
+    )
+
+
+def claimer(name: str, driver: str = NVIDIA_DRIVER) -> list[dict[str, Any]]:
+    """A waiting pod with a claim of two GPUs of this driver."""
+    entries = [{"name": "gpus", "resourceClaimName": name}]
+    return [pod(name, gated=True, resourceClaims=entries), claim(name, driver)]
+
+
+def asker(name: str, resource: str) -> dict[str, Any]:
+    return pod(name, gated=True, containers=[asking({resource: "2"})])
+
+
+def test_gpus_of_one_maker_are_never_given_to_pods_that_ask_for_anothers() -> None:
+    found = reached(
+        node("nv"),
+        node("amd", resource="amd.com/gpu"),
+        asker("a", "amd.com/gpu"),
+        asker("n", "nvidia.com/gpu"),
+        pod("no-gpus", gated=True),
+    )
+    assert found == {"a": {"amd"}, "n": {"nv"}, "no-gpus": {"amd", "nv"}}
+
+
+def test_claims_and_resources_are_served_by_the_nodes_that_have_them() -> None:
+    # half of the cluster has gone over from the device plugin to claims
+    found = reached(
+        node("plugin"),
+        *by_claims("claims"),
+        *by_claims("amd-claims", AMD_DRIVER),
+        class_of(NVIDIA_DRIVER),
+        class_of(AMD_DRIVER),
+        *claimer("c"),
+        *claimer("ca", AMD_DRIVER),
+        asker("r", "nvidia.com/gpu"),
+    )
+    assert found == {"c": {"claims"}, "ca": {"amd-claims"}, "r": {"plugin"}}
+
+
+def test_where_there_are_only_claims_a_claim_goes_anywhere_and_a_resource_nowhere() -> None:
+    nodes = [*by_claims("n1"), *by_claims("n2")]
+    assert reached(*nodes, *claimer("c")) == {"c": {"n1", "n2"}}
+    both = reached(*nodes, *claimer("c"), asker("r", "nvidia.com/gpu"))
+    assert both == {"c": {"n1", "n2"}, "r": set()}
+
+
+@pytest.mark.parametrize(
+    "name", ["nvidia.com/gpu", "deviceclass.resource.kubernetes.io/gpu.nvidia.com"]
+)
+def test_a_device_class_lets_its_gpus_be_asked_by_a_resource(name: str) -> None:
+    named = class_of(NVIDIA_DRIVER, extendedResourceName="nvidia.com/gpu")
+    found = reached(
+        *by_claims("n1"),
+        node("amd", resource="amd.com/gpu"),
+        named,
+        asker("r", name),
+        *claimer("c"),
+    )
+    assert found == {"c": {"n1"}, "r": {"n1"}}
+
+
+def test_a_class_asked_as_a_resource_that_is_not_of_gpus_is_not_planned() -> None:
+    nic = class_of("nic.example.com")
+    asked = "deviceclass.resource.kubernetes.io/nic.example.com"
+    mine = pod("a", gated=True, containers=[asking({"nvidia.com/gpu": "1", asked: "1"})])
+    found = one_pod(nic, mine)
+    assert found.unsupported == (f"devices asked as {asked}",)
+    assert found.requests == {}
+
+
+def test_two_names_of_the_same_gpus_are_one_offer() -> None:
+    # ACK's nodes may state their GPUs under its own name and under NVIDIA's
+    twice = node("both")
+    for amounts in (twice["status"]["capacity"], twice["status"]["allocatable"]):
+        amounts["aliyun.com/gpu"] = "8"
+    found, said = one(twice)
+    assert (found.gpus, found.asked_by, said) == (8, ("nvidia.com/gpu", "aliyun.com/gpu"), "")
+    found_ = reached(twice, node("one"), asker("a", "aliyun.com/gpu"), asker("n", "nvidia.com/gpu"))
+    assert found_ == {"a": {"both"}, "n": {"both", "one"}}
+
+
+def test_koordinators_percents_are_asked_of_nodes_that_have_them() -> None:
+    managed = node("managed")
+    for amounts in (managed["status"]["capacity"], managed["status"]["allocatable"]):
+        amounts |= {"koordinator.sh/gpu": "800", "koordinator.sh/gpu-core": "800"}
+    # `koordinator.sh/gpu` ends as GPUs do; it is no plain resource of the node's
+    found = reached(managed, node("plain"), asker_of_percents())
+    assert found == {"k": {"managed"}}
+
+
+def asker_of_percents() -> dict[str, Any]:
+    return pod("k", gated=True, containers=[asking({"koordinator.sh/gpu": "200"})])
+
+
+def test_gpus_that_the_policy_does_not_list_are_told_of_and_not_counted() -> None:
+    found, said = one(node("n1", resource="example.com/gpu"))
+    assert found.gpus == 0
+    assert "Node n1: offers GPUs as example.com/gpu, which the Policy does not list" in said
+    instance = built(
+        node("n1", resource="example.com/gpu"), node("n2"), asker("a", "example.com/gpu")
+    ).instance
+    (gang,) = instance.gangs
+    assert gang.hold is not None
+    assert gang.hold.message == (
+        "GPUs asked as example.com/gpu, which kubernetes.gpuResources of the Policy lacks"
+    )
+
+
+def test_partitions_beside_whole_gpus_are_told_of() -> None:
+    cut = gpus_of(node("n1"), "2", "2")
+    cut["metadata"]["labels"]["nvidia.com/gpu.count"] = "8"
+    cut["status"]["allocatable"]["nvidia.com/mig-1g.10gb"] = "42"
+    found, said = one(cut)
+    assert (found.gpus, found.installed) == (2, 8)
+    assert "offers fewer GPUs than it has; the others are cut up" in said
