@@ -136,6 +136,20 @@ _TEXT = """
   - spec.podGroupTemplates.0.schedulingPolicy.gang.minCount
   - spec.podGroupTemplates.0.schedulingConstraints.topology.0.key
   - spec.podGroupTemplates.1.schedulingPolicy.basic
+- group: scheduling.k8s.io
+  object:
+    kind: CompositePodGroup
+    metadata: {name: both, namespace: a}
+    spec: {parentCompositePodGroupName: all, schedulingPolicy: {gang: {minCount: 2}}}
+  read: [spec.parentCompositePodGroupName, spec.schedulingPolicy.gang.minCount]
+- group: resource.k8s.io
+  object:
+    kind: DeviceTaintRule
+    metadata: {name: sick}
+    spec:
+      deviceSelector: {driver: gpu.nvidia.com, pool: n1, device: gpu-3}
+      taint: {key: sick, effect: NoExecute, timeAdded: "2026-11-20T08:00:00Z"}
+  read: [spec.deviceSelector.driver, spec.deviceSelector.device, spec.taint.effect]
 - group: scheduler.grove.io
   object:
     kind: PodGang

@@ -173,6 +173,15 @@ def test_what_may_not_be_listed_is_left_out_and_said(tiny: Cluster) -> None:
     assert sorted(files(tiny.out)) == ["nodes.json", "pods.json"]
 
 
+def test_without_discovery_of_a_group_its_kinds_are_tried(tiny: Cluster) -> None:
+    tiny.server.add(*more("JobSet", "jobsets", "jobset.x-k8s.io/v1alpha2", "js"))
+    tiny.server.add(*more("Topology", "topologies", "kueue.x-k8s.io/v1beta2", "t"))
+    for path in ("/apis/jobset.x-k8s.io/v1alpha2", "/apis/kueue.x-k8s.io/v1beta2"):
+        tiny.server.refuse(path, forbidden("get", "", f'path "{path}"'))
+    assert tiny.snapshot().code == 0
+    assert {"jobsets.json", "topologies.kueue.x-k8s.io.json"} <= set(files(tiny.out))
+
+
 def test_a_kind_that_is_gone_when_it_is_asked_for_is_absent(tiny: Cluster) -> None:
     tiny.server.add(*more("JobSet", "jobsets", "jobset.x-k8s.io/v1alpha2", "js"))
     tiny.server.refuse(

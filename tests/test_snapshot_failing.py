@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import os
 import socket
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -294,6 +295,16 @@ def test_an_empty_folder_is_filled(tiny: Cluster) -> None:
     assert whole(tiny)
 
 
+def test_what_a_killed_run_left_behind_is_in_nobodys_way(tiny: Cluster) -> None:
+    # In a container every run may have the same pid.
+    left = tiny.out.with_name(f"out.partial-{os.getpid()}")
+    left.mkdir()
+    (left / "pods.json").write_text("half")
+    assert tiny.snapshot().code == 0
+    assert tiny.litter() == ["out", left.name]
+    assert (left / "pods.json").read_text() == "half"
+
+
 def test_a_link_to_a_folder_stays_a_link(tiny: Cluster) -> None:
     (tiny.folder / "real").mkdir()
     tiny.out.symlink_to(tiny.folder / "real")
@@ -309,6 +320,7 @@ def test_a_link_to_a_folder_stays_a_link(tiny: Cluster) -> None:
         ("kubeconfig", "it is a file"),
         ("kubeconfig/out", "Not a directory"),
         (".", "it is in use"),
+        ("/", "it is in use"),
         ("x" * 300, "File name too long"),
     ],
 )

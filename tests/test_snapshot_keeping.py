@@ -14,9 +14,11 @@ from hypothesis import strategies as st
 from kube import SNAPSHOTS, pod
 from kube_kinds import SAMPLES
 
+from planner.cluster.annotations import allowed
 from planner.cluster.keeping import GONE
 from planner.cluster.kept.pods import CLAIMS
 from planner.cluster.kinds import ALL, PODS, Kind
+from planner.reading.kubernetes.holdings import KEYS
 
 Tree = dict[str, Any]
 
@@ -101,7 +103,7 @@ def poisoned(tree: Any) -> Any:  # noqa: ANN401  # any part of a tree
 def test_every_kind_has_a_specimen() -> None:
     missing = {kind.resource for kind in ALL} - {kind.resource for kind, _ in SPECIMENS}
     # The same rules as for TFJob, with another name for the map of replica types.
-    assert missing == {f"{name}jobs.kubeflow.org" for name in ("xgboost", "paddle", "jax")}
+    assert missing == {f"{name}jobs.kubeflow.org" for name in ("xgboost", "paddle", "jax", "mx")}
 
 
 def test_nothing_planted_anywhere_reaches_a_file() -> None:
@@ -293,6 +295,10 @@ def test_of_annotations_only_those_of_the_scheduling_world_are_kept() -> None:
     }
     found = PODS.keep(pod("p", annotations=kept | dropped))["metadata"]["annotations"]
     assert found == kept
+
+
+def test_annotations_that_tell_who_holds_which_gpu_are_all_kept() -> None:
+    assert {key for key in KEYS if not allowed(key)} == set()
 
 
 def test_a_label_keeps_only_what_the_server_takes_for_one() -> None:

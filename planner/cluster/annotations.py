@@ -60,6 +60,10 @@ _KEYS = frozenset(
         "hami.io/vgpu-devices-allocated",
         "hami.io/vgpu-devices-to-allocate",
         "hami.io/bind-phase",
+        "hami.io/node-nvidia-register",
+        "run.ai/reserve_for_gpu_index",
+        "scheduler.framework.gpushare.allocation",
+        "ALIYUN_COM_GPU_MEM_IDX",
         "ray.io/num-hosts",
     }
 )

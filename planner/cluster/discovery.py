@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from planner.cluster.kinds import Kind
 from planner.cluster.kubectl import Kubectl, Tree
-from planner.cluster.refusals import Refusal
+from planner.cluster.refusals import Reason, Refusal
 from planner.reading.kubernetes.looking import items, objects, text
 
 _VERSION = re.compile(r"v[0-9]{1,3}(?:(?:alpha|beta)[0-9]{1,3})?")
@@ -71,7 +71,10 @@ class Discovery:
         return found, absent
 
     def _has(self, kind: Kind, version: str) -> bool:
-        return kind.certain or kind.plural in self._documents.listable(kind.group, version)
+        if kind.certain:
+            return True
+        listable = self._documents.listable(kind.group, version)
+        return listable is None or kind.plural in listable
 
 
 def _versions(answer: Tree | Refusal) -> dict[str, list[str]] | None:
@@ -111,11 +114,11 @@ class _Documents:
             self._asked[key] = self._door.ask_json(f"/apis/{group}/{version}")
         return self._asked[key]
 
-    def listable(self, group: str, version: str) -> set[str]:
-        """Plurals that can be listed; empty where the document is not there."""
+    def listable(self, group: str, version: str) -> set[str] | None:
+        """Plurals that can be listed; None where the user may not know."""
         answer = self.ask(group, version).result()
         if isinstance(answer, Refusal):
-            return set()
+            return None if answer.reason is Reason.forbidden else set()
         return {
             name
             for entry in objects(answer, "resources")

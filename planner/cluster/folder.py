@@ -14,6 +14,7 @@ import shutil
 import signal
 import threading
 from collections.abc import Collection, Iterable, Iterator
+from itertools import chain, count
 from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO, Self
@@ -80,12 +81,13 @@ class Folder:
             self._target = target.resolve()
         except (OSError, RuntimeError, ValueError) as error:
             raise self._failure(error) from error
-        self._aside = self._target.with_name(f"{self._target.name}.partial-{os.getpid()}")
+        self._aside = self._target.parent / f"{self._target.name}.partial-{os.getpid()}"
         self._kept = False
 
     def __enter__(self) -> Self:
         """Raises CannotWriteError before any work is done where it is plain that it cannot be kept."""
         self._check()
+        self._aside = self._free("partial")
         try:
             self._aside.mkdir()
         except (OSError, ValueError) as error:
@@ -160,7 +162,7 @@ class Folder:
 
     def _swap(self) -> None:
         """Rename over nothing or an empty folder; a full one steps aside first, and back if needed."""
-        old = self._target.with_name(f"{self._target.name}.old-{os.getpid()}")
+        old = self._free("old")
         if self._target.is_dir() and any(self._target.iterdir()):
             self._target.rename(old)
             try:
@@ -171,6 +173,16 @@ class Folder:
             shutil.rmtree(old, ignore_errors=True)
         else:
             self._aside.rename(self._target)
+
+    def _free(self, what: str) -> Path:
+        """A name beside the target that is free.
+
+        In containers every run has the same pid: one that was killed may have left its own behind.
+        """
+        stem = f"{self._target.name}.{what}-{os.getpid()}"
+        names = chain([stem], (f"{stem}-{number}" for number in count(2)))
+        paths = (self._target.with_name(name) for name in names)
+        return next(path for path in paths if not os.path.lexists(path))
 
     def _refused(self, why: str, hint: str) -> CannotWriteError:
         return CannotWriteError(Fault(f"cannot write {self._shown}: {why}", hint))

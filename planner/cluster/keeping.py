@@ -83,7 +83,7 @@ def label(value: Any) -> Any:  # noqa: ANN401
 
 def quantity(value: Any) -> Any:  # noqa: ANN401
     """An amount as Kubernetes writes it."""
-    if type(value) is int:
+    if type(value) in {int, float}:
         return value
     return value if type(value) is str and _QUANTITY.fullmatch(value) else GONE
 

@@ -114,10 +114,16 @@ _BUILT_IN = (
         ),
     ),
     *_kinds(
+        "resource.k8s.io",
+        ("v1", "v1beta2", "v1alpha3"),
+        wide=(("DeviceTaintRule", "devicetaintrules", nodes.DEVICE_TAINT_RULE),),
+    ),
+    *_kinds(
         "scheduling.k8s.io",
         _NATIVE,
         ("PodGroup", "podgroups", groups.POD_GROUP),
         ("Workload", "workloads", groups.WORKLOAD),
+        ("CompositePodGroup", "compositepodgroups", groups.COMPOSITE_POD_GROUP),
     ),
 )
 
@@ -192,6 +198,7 @@ _CONTROLLERS = (
         ("XGBoostJob", "xgboostjobs", controllers.kubeflow("xgbReplicaSpecs")),
         ("PaddleJob", "paddlejobs", controllers.kubeflow("paddleReplicaSpecs")),
         ("JAXJob", "jaxjobs", controllers.kubeflow("jaxReplicaSpecs")),
+        ("MXJob", "mxjobs", controllers.kubeflow("mxReplicaSpecs")),
     ),
     *_kinds(
         "trainer.kubeflow.org", ("v1alpha1",), ("TrainJob", "trainjobs", controllers.TRAIN_JOB)

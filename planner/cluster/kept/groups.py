@@ -47,6 +47,8 @@ POD_GROUP = kind(
     status=record({"conditions": CONDITIONS}),
 )
 
+COMPOSITE_POD_GROUP = kind(spec=record(_GROUP))
+
 _OLD_GROUP = {"policy": _POLICY}  # v1alpha1 of Kubernetes 1.35
 
 WORKLOAD = kind(

@@ -81,6 +81,20 @@ _SELECTORS = listed(record({"cel": record({"expression": scalar})}))
 
 DEVICE_CLASS = kind(spec=record({"selectors": _SELECTORS, "extendedResourceName": scalar}))
 
+DEVICE_TAINT_RULE = kind(
+    spec=record(
+        {
+            "taint": record(dict.fromkeys(("key", "value", "effect"), scalar)),
+            "deviceSelector": record(
+                {
+                    **dict.fromkeys(("driver", "pool", "device", "deviceClassName"), scalar),
+                    "selectors": _SELECTORS,
+                }
+            ),
+        }
+    )
+)
+
 _EXACT = {
     **dict.fromkeys(("deviceClassName", "allocationMode", "count", "adminAccess"), scalar),
     "selectors": _SELECTORS,
