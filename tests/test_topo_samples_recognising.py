@@ -209,7 +209,7 @@ def test_the_closer_of_two_switches_counts() -> None:
     near = [(nic.gpus, nic.megabits) for nic in reading.model.nics]
     assert near == [((2 * n, 2 * n + 1), 100_000) for n in range(8)]
     # A NIC behind the upper switch alone is near all four GPUs below it.
-    text = dgx_2().replace("mlx5_1", "storage")
+    text = dgx_2().replace("mlx5_1", "mlx5_stor_0")
     rows = [line.split("\t") for line in text.split("\n")]
     for row in rows[1:]:
         row[18] = {"PIX": "PXB"}.get(row[18], row[18])
