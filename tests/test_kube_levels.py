@@ -241,7 +241,7 @@ def test_a_clique_of_zeros_is_none() -> None:
     levels, _, said = found(cliques(zero, zero, "u.1", "u.1"))
     assert levels.levels == (Level("clique", None, nvlink=True),)
     assert levels.domain("n0") == (None,)
-    assert said[0].startswith("Node n0, Node n1: nvidia.com/gpu.clique names no NVLink cluster")
+    assert "n1: nvidia.com/gpu.clique names no NVLink cluster, only zeros: ignored" in said[0]
     assert found(cliques(zero, zero))[0].levels == ()
 
 
@@ -488,12 +488,14 @@ def test_the_saved_policy_keeps_rates_and_nvlink() -> None:
     assert saved(first) == policy
 
 
-def test_a_policy_that_cannot_state_the_levels_says_so_and_leaves_them_to_be_found() -> None:
-    levels, _, _ = found(kube.load("nvl72"))
-    assert saved(levels).levels is None
-    text = levels.policy_text()
-    assert "# hypernode-tier-3, hypernode-tier-2, hypernode-tier-1." in text
-    assert f"#   - {{name: clique, label: {CLIQUE}, nvlink: true}}" in text
+@pytest.mark.parametrize("gone", ["", "HyperNode"])
+def test_the_saved_policy_of_levels_without_labels_gives_them_again(gone: str) -> None:
+    gathered = kube.load("nvl72")
+    gathered.by_kind.pop(gone, None)
+    first, nodes, _ = found(gathered, CLIQUE)
+    again, _, _ = found(gathered, CLIQUE, policy=saved(first))
+    assert again.levels == first.levels
+    assert all(again.domain(one.name) == first.domain(one.name) for one in nodes)
 
 
 def saved(levels: Levels) -> KubernetesPolicy:

@@ -14,7 +14,7 @@ from kube_levels import CLIQUE, Tree, found
 from models.documents import ClusterDocument, PolicyDocument
 from models.documents.cluster import MAX_LEVELS
 from models.policy import KubernetesPolicy
-from planner.reading.kubernetes.columns import is_key
+from planner.reading.kubernetes.columns import is_key, is_name
 from planner.reading.kubernetes.forms import KubeNode, LevelAsk
 from planner.reading.kubernetes.levels import Levels
 
@@ -68,7 +68,7 @@ def test_levels_of_mutated_clusters_are_sound(data: st.DataObject) -> None:
     for _ in range(data.draw(st.integers(0, 6))):
         at = data.draw(st.integers(0, len(trees) - 1))
         trees[at] = mutated(trees[at], data)
-    kept = {(tree["kind"], str(name_of(tree))): tree for tree in trees if name_of(tree)}
+    kept = {(tree["kind"], name): tree for tree in trees if (name := name_of(tree)) is not None}
     asks = data.draw(st.lists(st.sampled_from(ASKS), max_size=6))
     levels, nodes, said = found(list(kept.values()), *asks)
     check(levels, nodes, said)
@@ -77,10 +77,13 @@ def test_levels_of_mutated_clusters_are_sound(data: st.DataObject) -> None:
     assert all(again.domain(one.name) == levels.domain(one.name) for one in nodes)
 
 
-def name_of(tree: Tree) -> object:
+def name_of(tree: Tree) -> str | None:
+    """Its name; None for one that no API server lets through as a name of a node."""
     metadata = tree.get("metadata")
     name = metadata.get("name") if isinstance(metadata, dict) else None
-    return name if isinstance(name, str) else None
+    if not isinstance(name, str) or (tree["kind"] == "Node" and not is_name(name)):
+        return None
+    return name or None
 
 
 def mutated(tree: Tree, data: st.DataObject) -> Tree:

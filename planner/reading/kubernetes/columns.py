@@ -111,13 +111,19 @@ class Chain:
         return nests([own[i] for i in there], [self.divisions[level][i] for i in there])
 
     def same(self, column: Column, among: Sequence[KubeNode]) -> Column | None:
-        """The innermost column that divides these nodes exactly as this one does, regions aside."""
+        """The innermost column that divides these nodes exactly as this one does, regions aside.
+
+        By itself or by whole path: inside the same wider domains both come to the same.
+        """
         chosen = {node.name for node in among}
         places = [i for i, node in enumerate(self.nodes) if node.name in chosen]
-        own = divided(_whole(self.nodes), column, self.nodes)
-        wanted = _renumbered(own, places)
+        whole = _whole(self.nodes)
+        wanted = _renumbered(divided(whole, column, self.nodes), places)
         for here, division in zip(reversed(self.columns), reversed(self.divisions), strict=True):
-            if not here.wide and _renumbered(division, places) == wanted:
+            if here.wide:
+                continue
+            by_itself = divided(whole, here, self.nodes)
+            if wanted in (_renumbered(division, places), _renumbered(by_itself, places)):
                 return here
         return None
 

@@ -77,6 +77,8 @@ _TIER = re.compile(r"fabric\.topograph\.run/tier-([0-9]{1,3})")
 _LAYER = re.compile(r"topology\.k8s\.aws/network-node-layer-([0-9]{1,3})")
 _NEBIUS = re.compile(r"topologyconf\.slurm\.nebius\.ai/tier-([0-9]{1,3})")
 
+_MOST = 16  # levels of one numbered family
+
 # The older keys name the tiers that the newer ones number, the nearest switch being tier 0.
 _OLDER: dict[int, tuple[str, tuple[str, ...]]] = {
     0: ("leaf", (f"{_OLD}/leaf", f"{_OLD}/block")),
@@ -109,7 +111,7 @@ def _topograph(keys: set[str]) -> list[Family]:
     numbers = {int(found[1]) for key in keys if (found := _TIER.fullmatch(key))}
     numbers.update(_OLDER)
     result = []
-    for number in sorted(numbers, reverse=True):
+    for number in sorted(sorted(numbers)[:_MOST], reverse=True):
         name, older = _OLDER.get(number, (f"tier-{number}", ()))
         result.append(Family(name, (f"fabric.topograph.run/tier-{number}", *older)))
     return result
@@ -121,7 +123,7 @@ def _numbered(
     """Families that are numbered, from the widest."""
     found = {(int(match[1]), key) for key in keys if (match := form.fullmatch(key))}
     ordered = sorted(found, reverse=not widest_first)
-    return [Family(f"{name}-{number}", (key,)) for number, key in ordered]
+    return [Family(f"{name}-{number}", (key,)) for number, key in ordered[:_MOST]]
 
 
 def family_of(key: str) -> Family:

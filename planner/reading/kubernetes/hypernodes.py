@@ -20,8 +20,10 @@ from planner.reading.remarks import Remarks
 GROUP = "topology.volcano.sh"
 MAX_MEMBERS = 2_000_000
 """Most (HyperNode, node) pairs that are looked at."""
-MAX_WORK = 20_000_000
-"""Most steps that all patterns of a reading take together: some seconds."""
+MAX_WORK = 2_000_000
+"""Most steps that all patterns of a reading take together: a second or two."""
+MAX_TIERS = 16
+"""Most tiers: the lowest count."""
 
 _IGNORED = "a member that is not understood: ignored"
 
@@ -62,11 +64,14 @@ def read_tiers(gathered: Objects, nodes: Sequence[KubeNode], remarks: Remarks) -
             by_tier.setdefault(tier, []).append(one)
     members = _Members(nodes, remarks)
     inside: dict[int, dict[str, str]] = {}
+    for tier in sorted(by_tier)[MAX_TIERS:]:
+        for one in by_tier.pop(tier):
+            remarks.add(one.where, f"more than {MAX_TIERS} tiers: this one is ignored")
     for tier in sorted(by_tier):
         ordered = sorted(by_tier[tier], key=lambda one: one.name)
         found = [(one, members.of(one)) for one in ordered]
         inside[tier] = _values(found, remarks)
-        members.known.update((one.name, names) for one, names in found)
+        members.learn({one.name: names for one, names in found})
     return Tiers(_columns(inside), _names(by_tier, remarks))
 
 
@@ -113,16 +118,22 @@ class _Members:
 
     def __init__(self, nodes: Sequence[KubeNode], remarks: Remarks) -> None:
         self.nodes = nodes
-        self.names = [node.name for node in nodes]
-        self.position = {name: i for i, name in enumerate(self.names)}
+        self.position = {node.name: i for i, node in enumerate(nodes)}
+        self.sorted = sorted(self.position)
         self.remarks = remarks
         self.known: dict[str, list[str]] = {}
+        self.known_sorted: list[str] = []
         self.pairs = 0
         self.work = 0
         self.by_label: dict[tuple[str, str], list[KubeNode]] = {}
         for node in nodes:
             for pair in node.labels.items():
                 self.by_label.setdefault(pair, []).append(node)
+
+    def learn(self, found: Mapping[str, list[str]]) -> None:
+        """Take in the HyperNodes of one tier: higher ones may have them as members."""
+        self.known.update(found)
+        self.known_sorted = sorted(self.known)
 
     def of(self, hypernode: KubeObject) -> list[str]:
         """Names of the nodes of a HyperNode, in the order of the nodes."""
@@ -149,11 +160,11 @@ class _Members:
         """Nodes that one selector finds."""
         if "labelMatch" in selector and not selector.keys() & {"exactMatch", "regexMatch"}:
             return self.labelled(hypernode, mapping(selector, "labelMatch"))
-        return self.named(hypernode, selector, self.names, self.position)
+        return self.named(hypernode, selector, self.sorted, self.position)
 
     def some_hypernodes(self, hypernode: KubeObject, selector: Tree) -> list[str]:
         """Nodes of the HyperNodes of lower tiers that one selector finds."""
-        found = self.named(hypernode, selector, list(self.known), self.known)
+        found = self.named(hypernode, selector, self.known_sorted, self.known)
         sizes = sum(len(self.known[name]) for name in found)
         if self.pairs + sizes > MAX_MEMBERS:
             self.pairs += sizes
@@ -189,14 +200,15 @@ class _Members:
             self.remarks.add(hypernode.where, f"{refused.what}: its members are passed over")
             return []
         found = []
-        for name in names:
-            if self.work + automaton.spent > MAX_WORK:
+        for name in automaton.among(names):
+            before = automaton.spent
+            if self.work > MAX_WORK:
                 what = "patterns that are too costly to match: their members are passed over"
                 self.remarks.add(hypernode.where, what)
                 return []
             if automaton.search(name):
                 found.append(name)
-        self.work += automaton.spent
+            self.work += automaton.spent - before
         return found
 
     def labelled(self, hypernode: KubeObject, selector: Tree) -> list[str]:

@@ -176,13 +176,18 @@ class Draft:
         self.gaps()
 
     def spare(self) -> Column:
-        """A level nobody needs: one domain for all, else one that others repeat, else the last."""
+        """A level to leave out: one domain for all, else the last that only gangs name.
+
+        Then one whose domains the others repeat, else the innermost that can go.
+        """
         columns, divided = self.chain.columns, self.chain.divisions
         free = [i for i, one in enumerate(columns) if not (one.stated or one.nvlink)]
         unasked = [i for i in free if columns[i] not in self.asked]
         for i in unasked:
             if len(set(divided[i])) == 1:
                 return columns[i]
+        if added := [one for one in self.asked if one.origin and one in columns]:
+            return added[-1]
         for i in unasked:
             rest = divisions([*columns[:i], *columns[i + 1 :]], self.nodes)
             if all(nests(new, old) for new, old in zip(rest[i:], divided[i + 1 :], strict=True)):

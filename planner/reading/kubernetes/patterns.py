@@ -6,11 +6,14 @@ counts the work. Called by ``hypernodes``.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import bisect
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from models.quantities import Refused, shown
 from planner.reading.kubernetes.pattern_syntax import Ranges, Tree, parsed
+
+_LAST = 0x10FFFF
 
 MAX_STATES = 1_000
 MAX_STEPS = 1_000
@@ -28,29 +31,57 @@ class _State:
 
 @dataclass(slots=True)
 class Pattern:
-    """A compiled pattern. State 0 is the match; sets of states are met once and remembered."""
+    """A compiled pattern. State 0 is the match; sets of states are met once and remembered.
+
+    ``literal``: text that every match starts with; ``anchored``: and the text with it.
+    """
 
     states: list[_State]
     first: int
-    steps: dict[tuple[frozenset[int], str], frozenset[int]] = field(default_factory=dict)
+    steps: dict[tuple[frozenset[int], str, bool], frozenset[int]] = field(default_factory=dict)
     spent: int = 0
+    begin: frozenset[int] | None = None
+    literal: str = field(init=False)
+    anchored: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        state = self.states[self.first]
+        self.anchored = state.only == "start"
+        if self.anchored:
+            state = self.states[state.following[0]]
+        found = []
+        while len(state.ranges) == 1 and state.ranges[0][0] == state.ranges[0][1] >= 0:
+            found.append(chr(state.ranges[0][0]))
+            state = self.states[state.following[0]]
+        self.literal = "".join(found)
 
     def search(self, text: str) -> bool:
         """Whether the pattern matches anywhere in the text."""
         self.spent += len(text)
-        here = self._closed((self.first,), start=True, end=not text)
+        if self.begin is None:
+            self.begin = self._closed((self.first,), start=True)
+        here = self.begin if text else self._closed((self.first,), start=True, end=True)
+        last = len(text) - 1
         for i, character in enumerate(text):
             if 0 in here:
                 return True
-            if i == len(text) - 1:
-                return 0 in self._closed((*self._after(here, character), self.first), end=True)
-            step = (here, character)
+            step = (here, character, i == last)
             if (known := self.steps.get(step)) is None:
-                known = self._closed((*self._after(here, character), self.first))
+                known = self._closed((*self._after(here, character), self.first), end=i == last)
                 if len(self.steps) < MAX_STEPS:
                     self.steps[step] = known
             here = known
         return 0 in here
+
+    def among(self, names: Sequence[str]) -> Sequence[str]:
+        """Those of sorted names that may match: the others lack its literal text."""
+        if not self.literal:
+            return names
+        if not self.anchored:
+            return [name for name in names if self.literal in name]
+        first = bisect.bisect_left(names, self.literal)
+        behind = bisect.bisect_left(names, self.literal + chr(_LAST), first)
+        return names[first:behind]
 
     def _after(self, here: frozenset[int], character: str) -> list[int]:
         code = ord(character)

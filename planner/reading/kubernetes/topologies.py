@@ -19,7 +19,7 @@ KUEUE = "kueue.x-k8s.io"
 KAI = "kai.scheduler"
 KOORDINATOR = "scheduling.koordinator.sh"
 _NODE_LAYER = "NodeTopologyLayer"
-_MAX_KEYS = 64
+_MAX_KEYS = 16
 
 Named = tuple[str, tuple[str, ...]]
 """A level as an object describes it: its name, and the labels of which the first counts."""
@@ -115,7 +115,7 @@ def _layers(topology: KubeObject, remarks: Remarks) -> list[Named]:
     seen: set[str] = set()
     taken: set[str] = set()
     here = _NODE_LAYER if _NODE_LAYER in by_name else _innermost(by_name)
-    while here is not None and here in by_name and here not in seen:
+    while here is not None and here in by_name and here not in seen and len(seen) <= _MAX_KEYS:
         seen.add(here)
         listed = items(by_name[here], "labelKey")[:_MAX_KEYS]
         keys = tuple(dict.fromkeys(k for k in listed if isinstance(k, str) and k not in taken))
