@@ -1,7 +1,7 @@
 """The two streams: data on stdout, talk on stderr; colour, terminals and JSON log lines.
 
-Promises: nothing but this file and ``planner.cli`` writes to a stream; rich is imported only to
-draw on a terminal. Made once in ``planner.cli`` and handed to every verb.
+Promises: nothing but this file and ``planner.cli`` writes to a stream. Made once in
+``planner.cli`` and handed to every verb.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ class Console:
             ) from error
 
     def table(self, table: Table) -> None:
-        """Draw a table on stdout: rich on a terminal, plain columns that are never cut elsewhere."""
+        """Draw a table on stdout: folded to fit a terminal, plain columns that are never cut elsewhere."""
         color = self.use_color(self.stdout)
         if self.is_terminal(self.stdout):
             from planner.showing.drawing import draw
@@ -137,6 +137,20 @@ class Console:
         """A line of talk on stderr; silent where stderr speaks JSON."""
         if not self.json_log:
             self._talk("\n".join(safe(line) for line in text.split("\n")))
+
+    def warn(self, text: str) -> None:
+        """A warning for people on stderr: one line, folded between words on a terminal."""
+        if self.json_log:
+            return
+        label, lines = "warning:", [safe(text)]
+        if self.is_terminal(self.stderr):
+            from planner.showing.wrapping import wrapped
+
+            width = max(shutil.get_terminal_size((100, 24)).columns, 40)
+            first, *rest = wrapped(f"{label} {safe(text)}", width - 2)
+            lines = [first.removeprefix(label).lstrip(), *(f"  {line}" for line in rest)]
+        painted = _paint(label, "33", color=self.use_color(self.stderr))
+        self._talk(f"{painted} " + "\n".join(lines))
 
     def next(self, what: str) -> None:
         """The last line of a run: what to do next."""

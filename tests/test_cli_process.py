@@ -137,8 +137,8 @@ def test_a_signal_before_the_search_saves_nothing(
     number: signal.Signals, code: int, folder: Path
 ) -> None:
     slow = "import sys, time\nimport planner.reading\n"
-    slow += "def read(*a, **k): print('reading', file=sys.stderr, flush=True); time.sleep(60)\n"
-    slow += "planner.reading.read = read\n"
+    slow += "def load(*a, **k): print('reading', file=sys.stderr, flush=True); time.sleep(60)\n"
+    slow += "planner.reading.load = load\n"
     with started("plan", "in.yaml", "--out", "saved.json", before=slow, cwd=folder) as process:
         wait_for(process, "reading")
         process.send_signal(number)

@@ -14,6 +14,7 @@ from planner.showing.hosts import compress, nodes_and_gpus, ranges
 from planner.showing.progress import SearchProgress
 from planner.showing.table import Cell, Column, Table
 from planner.showing.text import gigabytes, number, percent, permille, safe, width
+from planner.showing.wrapping import wrapped
 
 
 def test_consecutive_hosts_fold_into_a_range() -> None:
@@ -117,8 +118,61 @@ def test_a_narrow_terminal_loses_optional_columns_but_no_text() -> None:
     narrow = draw(TABLE, width=28, color=False)
     assert "GPUS" not in narrow
     assert narrow.count("long") == 40
-    # Narrower still: nothing fits, so lines run over rather than being cut.
-    assert draw(TABLE, width=21, color=False) == TABLE.plain()
+    # Narrower still: the last column hangs below its rows, four blanks in.
+    tiny = draw(TABLE, width=21, color=False).splitlines()
+    assert tiny[:3] == ["NAME", "a", "東京"]
+    assert tiny[3] == "    long long long"
+    assert sum(line.count("long") for line in tiny) == 40
+    # Where not even a name fits, lines run over rather than being cut.
+    assert draw(TABLE, width=3, color=False) == TABLE.plain()
+
+
+NODES = Table(
+    (Column("GANG"), Column("NODES", fold=True)),
+    (
+        (Cell("a"), Cell("gpu-1 gpu-2 gpu-3")),
+        (Cell("b", "good"), Cell("a-name-of-one-node-that-is-long:any")),
+        (Cell("c"), Cell("one two three four five six seven eight nine ten", "warn")),
+    ),
+)
+
+
+def test_a_long_last_cell_hangs_below_its_row_and_no_name_is_broken() -> None:
+    # GANG takes 4 and 2 between: 14 columns are too few, so all hangs; with 20 what takes two lines folds.
+    assert draw(NODES, width=40, color=False).splitlines() == [
+        "GANG  NODES",
+        "a     gpu-1 gpu-2 gpu-3",
+        "b",
+        "    a-name-of-one-node-that-is-long:any",
+        "c     one two three four five six seven",
+        "      eight nine ten",
+    ]
+    assert draw(NODES, width=26, color=False).splitlines() == [
+        "GANG  NODES",
+        "a     gpu-1 gpu-2 gpu-3",
+        "b",
+        "    a-name-of-one-node-tha",
+        "    t-is-long:any",
+        "c",
+        "    one two three four",
+        "    five six seven eight",
+        "    nine ten",
+    ]
+    hung = draw(NODES, width=40, color=True)
+    assert "\x1b[32mb\x1b[0m\n" in hung
+    assert "\x1b[33meight nine ten\x1b[0m\n" in hung
+
+
+@given(st.text("ab ,東", max_size=60), st.integers(2, 12))
+def test_wrapped_text_loses_only_blanks_and_fits(text: str, columns: int) -> None:
+    lines = wrapped(text, columns)
+    assert "".join(lines).replace(" ", "") == text.replace(" ", "")
+    assert all(width(line) <= columns for line in lines)
+
+
+def test_a_word_too_long_for_a_line_breaks_after_a_comma() -> None:
+    assert wrapped("n[01,03,05]:any", 9) == ["n[01,03,", "05]:any"]
+    assert wrapped("", 9) == [""]
 
 
 def test_columns_without_content_are_left_out() -> None:

@@ -14,6 +14,8 @@ MAX_REMARKS = 100_000
 """Most remarks kept; the rest are counted."""
 
 _SHOWN_SUBJECTS = 3
+_SHOWN_CHARACTERS = 80
+"""Fewer subjects are shown where their names are long, but always one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,14 +48,28 @@ class Remarks:
             subjects.setdefault((remark.what, remark.hint), []).append(remark.subject)
         lines = []
         for (what, hint), about in subjects.items():
-            distinct = list(dict.fromkeys(about))
-            named = ", ".join(distinct[:_SHOWN_SUBJECTS])
-            more = len(distinct) - _SHOWN_SUBJECTS
-            rest = f" and {more} more" if more > 0 else ""
-            lines.append(f"{named}{rest}: {what}" + (f" (hint: {hint})" if hint else ""))
+            lines.append(f"{_together(about)}: {what}" + (f" (hint: {hint})" if hint else ""))
         if self.left_out:
-            lines.append(f"and {self.left_out} more remarks")
+            lines.append(f"and {self.left_out:,} more remarks")
         return lines
+
+
+def _together(subjects: list[str]) -> str:
+    """``Node a, b, c and 2 more``: the first ones, each once; a kind they share is said once."""
+    distinct = list(dict.fromkeys(subjects))
+    for count in range(_SHOWN_SUBJECTS, 0, -1):
+        named = _named(distinct[:count])
+        if len(named) <= _SHOWN_CHARACTERS:
+            break
+    more = len(distinct) - count
+    return f"{named} and {more:,} more" if more > 0 else named
+
+
+def _named(subjects: list[str]) -> str:
+    kinds = {subject.partition(" ")[0] for subject in subjects}
+    if len(kinds) > 1 or not all(" " in subject for subject in subjects):
+        return ", ".join(subjects)
+    return ", ".join([subjects[0], *(subject.partition(" ")[2] for subject in subjects[1:])])
 
 
 def _bounded(text: str) -> str:

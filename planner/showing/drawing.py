@@ -1,31 +1,25 @@
-"""Tables on a terminal, drawn by rich: long cells fold inside their column.
+"""Tables on a terminal: long cells fold inside their column, or hang below their row.
 
-Promises: no markup is ever interpreted; only ``planner.console`` calls this, and only for a terminal.
+Promises: no line is wider than the terminal where that is possible, nothing is cut, and a name is
+broken only if it fits no line. Only ``planner.console`` calls this, and only for a terminal.
 """
 
 from __future__ import annotations
 
-import io
-
-from rich.console import Console as RichConsole
-from rich.table import Table as RichTable
-from rich.text import Text
-
-from planner.showing.table import Table
+from planner.showing.table import Cell, Table, styled
 from planner.showing.text import safe
-from planner.showing.text import width as text_width
+from planner.showing.wrapping import breaks_words, wrapped
 
 _LEAST_FOLD = 16
 """A folding column gets at least so much room."""
 
-_RICH_STYLES = {
-    "good": "green",
-    "busy": "cyan",
-    "warn": "yellow",
-    "bad": "red",
-    "dim": "dim",
-    "head": "bold",
-}
+_MOST_FOLDED = 2
+"""A cell of the last column that would take more lines hangs below its row instead."""
+
+_HANGING = 4
+"""Blanks before what hangs."""
+
+_APART = 2
 
 
 def draw(table: Table, *, width: int, color: bool) -> str:
@@ -36,41 +30,52 @@ def draw(table: Table, *, width: int, color: bool) -> str:
     fitting = _fitting(table, width)
     if fitting is None:
         return table.plain(color=color)
-    drawn = RichTable(
-        box=None,
-        pad_edge=False,
-        padding=(0, 2, 0, 0),
-        header_style="bold",
-        show_header=not table.headless,
-    )
-    for column in fitting.columns:
-        drawn.add_column(
-            Text(column.title),
-            justify="right" if column.right else "left",
-            overflow="fold",
-            no_wrap=not column.fold,
-        )
+    widths = _widths(fitting, width)
+    lines: list[str] = []
+    if not table.headless:
+        titles = tuple(Cell(column.title, "head") for column in fitting.columns)
+        titles = titles if widths[-1] else (*titles[:-1], Cell(""))
+        lines += _folded(fitting, titles, widths, color=color)
     for row in fitting.rows:
-        drawn.add_row(
-            *(Text(cell.text, style=_RICH_STYLES.get(cell.style or "", "")) for cell in row)
-        )
-    buffer = io.StringIO()
-    console = RichConsole(
-        file=buffer,
-        width=width,
-        force_terminal=color,
-        no_color=not color,
-        color_system="standard" if color else None,
-        markup=False,
-        highlight=False,
-        emoji=False,
-        legacy_windows=False,
-    )
-    console.print(drawn)
-    for note in table.notes:
-        console.print(Text(safe(note)))
-    lines = [line.rstrip() for line in buffer.getvalue().splitlines()]
+        lines += _row(fitting, row, widths, width, color=color)
+    lines += [line for note in table.notes for line in wrapped(safe(note), width)]
     return "\n".join([*lines, ""])
+
+
+def _row(
+    table: Table, row: tuple[Cell, ...], widths: list[int], width: int, *, color: bool
+) -> list[str]:
+    last = row[-1]
+    if not table.columns[-1].fold or not _hangs(last.text, widths[-1]):
+        return _folded(table, row, widths, color=color)
+    above = _folded(table, (*row[:-1], Cell("")), widths, color=color)
+    below = wrapped(last.text, width - _HANGING)
+    return above + [" " * _HANGING + styled(Cell(line, last.style), color=color) for line in below]
+
+
+def _hangs(text: str, columns: int) -> bool:
+    return bool(text) and (
+        not columns or breaks_words(text, columns) or len(wrapped(text, columns)) > _MOST_FOLDED
+    )
+
+
+def _folded(table: Table, row: tuple[Cell, ...], widths: list[int], *, color: bool) -> list[str]:
+    """The lines of one row, every cell folded inside its column."""
+    cells = [
+        wrapped(cell.text, widths[c]) if table.columns[c].fold else [cell.text]
+        for c, cell in enumerate(row)
+    ]
+    return [
+        table.line(
+            tuple(
+                Cell(lines[number] if number < len(lines) else "", cell.style)
+                for lines, cell in zip(cells, row, strict=True)
+            ),
+            widths,
+            color=color,
+        )
+        for number in range(max(map(len, cells)))
+    ]
 
 
 def _fitting(table: Table, width: int) -> Table | None:
@@ -78,14 +83,34 @@ def _fitting(table: Table, width: int) -> Table | None:
     if _least_width(table) <= width:
         return table
     less = table.of_columns([c for c, column in enumerate(table.columns) if not column.optional])
-    return less if _least_width(less) <= width else None
+    hanging = less.columns[-1].fold and len(less.columns) > 1
+    least = _least_width(less.of_columns(list(range(len(less.columns) - 1)))) if hanging else 0
+    return less if _least_width(less) <= width or (hanging and least <= width) else None
 
 
 def _least_width(table: Table) -> int:
     """Columns of a terminal needed when folding columns are squeezed."""
-    needed = 0
-    for c, column in enumerate(table.columns):
-        texts = [row[c].text for row in table.rows] + ([] if table.headless else [column.title])
-        longest = max((text_width(text) for text in texts), default=0)
-        needed += min(longest, _LEAST_FOLD) if column.fold else longest
-    return needed + 2 * (len(table.columns) - 1)
+    longest = table.widths()
+    needed = sum(
+        min(longest[c], _LEAST_FOLD) if column.fold else longest[c]
+        for c, column in enumerate(table.columns)
+    )
+    return needed + _APART * (len(table.columns) - 1)
+
+
+def _widths(table: Table, width: int) -> list[int]:
+    """Columns of a terminal for each column; folding ones share what the others leave.
+
+    0 for the last one: too little is left, so all of it hangs.
+    """
+    widths = table.widths()
+    folding = [c for c, column in enumerate(table.columns) if column.fold]
+    left = width - _APART * (len(widths) - 1) - sum(widths) + sum(widths[c] for c in folding)
+    if folding and left < sum(min(widths[c], _LEAST_FOLD) for c in folding):
+        left += _APART
+        widths[folding.pop()] = 0
+    folding.sort(key=lambda c: widths[c])
+    for place, c in enumerate(folding):  # the shortest first: what it does not need is shared
+        widths[c] = min(widths[c], left // (len(folding) - place))
+        left -= widths[c]
+    return widths

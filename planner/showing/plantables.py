@@ -64,7 +64,7 @@ def facts(plan: PlanView) -> Table:
         ("gangs", _gangs_read(plan.instance.gangs)),
     ]
     return Table(
-        (Column("what"), Column("how many")),
+        (Column("what"), Column("how many", fold=True)),
         tuple((Cell(name, "dim"), Cell(text)) for name, text in rows),
         headless=True,
     )

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from planner.showing.text import plural
-
 if TYPE_CHECKING:
     from planner.console import Console
     from planner.reading import Built
@@ -27,9 +25,9 @@ def tell(console: Console, built: Built, *, all_with: str | None = None) -> None
         console.event("levels", found=built.found)
     told = built.remarks if all_with is None else built.remarks[:MOST_OF_A_DRY_RUN]
     for line in told:
-        console.say(f"warning: {line}")
+        console.warn(line)
     for line in built.remarks:
         console.event("warning", warning=line)
     rest = len(built.remarks) - len(told)
     if rest:
-        console.say(f"warning: and {plural(rest, 'more')}; {all_with} shows all")
+        console.warn(f"and {rest:,} more; {all_with} shows {'it' if rest == 1 else 'all'}")

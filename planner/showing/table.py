@@ -80,18 +80,30 @@ class Table:
         """Columns two spaces apart, no trailing blanks, one line a row whatever its length."""
         head = () if self.headless else (tuple(Cell(c.title, "head") for c in self.columns),)
         body = (*head, *self.rows)
-        widths = [
-            max((width(row[c].text) for row in body), default=0) for c in range(len(self.columns))
-        ]
-        lines = [self._line(cells, widths, color=color) for cells in body]
+        widths = self.widths()
+        lines = [self.line(cells, widths, color=color) for cells in body]
         return "\n".join([*lines, *(safe(note) for note in self.notes), ""])
 
-    def _line(self, cells: tuple[Cell, ...], widths: list[int], *, color: bool) -> str:
+    def widths(self) -> list[int]:
+        """The widest cell of each column, its title included where it is printed."""
+        return [
+            max(
+                (
+                    *(width(row[c].text) for row in self.rows),
+                    0 if self.headless else width(column.title),
+                ),
+                default=0,
+            )
+            for c, column in enumerate(self.columns)
+        ]
+
+    def line(self, cells: tuple[Cell, ...], widths: list[int], *, color: bool) -> str:
+        """One line: a cell a column, padded to ``widths``, no trailing blanks."""
         parts = []
         last = len(cells) - 1
         for c, cell in enumerate(cells):
             blank = " " * (widths[c] - width(cell.text))
-            text = _styled(cell, color=color)
+            text = styled(cell, color=color)
             if self.columns[c].right:
                 parts.append(blank + text)
             else:
@@ -99,7 +111,8 @@ class Table:
         return "  ".join(parts).rstrip()
 
 
-def _styled(cell: Cell, *, color: bool) -> str:
+def styled(cell: Cell, *, color: bool) -> str:
+    """The cell's text, in its colour if ``color``."""
     if not color or cell.style is None or not cell.text:
         return cell.text
     return f"\x1b[{STYLES[cell.style]}m{cell.text}\x1b[0m"

@@ -116,8 +116,8 @@ def _report(console: Console, wish: Wish, planned: Planned, view: PlanView) -> N
         if gang.proven:
             console.error(Fault(f"required gang {gang.name} cannot be admitted: {gang.why}"))
         else:
-            console.say(
-                f"warning: required gang {gang.name} is not admitted; that it cannot be is not proven"
+            console.warn(
+                f"required gang {gang.name} is not admitted; that it cannot be is not proven"
             )
     if planned.signal_exit is not None:
         console.say("interrupted: this is the best plan found until then, checked")

@@ -1,0 +1,95 @@
+"""Remarks: told together where they say the same, short, and folded on a terminal."""
+
+from __future__ import annotations
+
+import io
+import json
+
+import pytest
+
+from planner.console import Color, Console, LogFormat
+from planner.reading.remarks import Remarks
+
+
+def lines(*remarks: tuple[str, str, str | None]) -> list[str]:
+    made = Remarks()
+    for remark in remarks:
+        made.add(*remark)
+    return made.lines()
+
+
+def test_the_same_remark_on_many_objects_is_one_line_with_the_first_of_them() -> None:
+    made: list[tuple[str, str, str | None]] = [
+        (f"Pod a/p-{number}", "is odd; it is left out", None) for number in range(1_203)
+    ]
+    made.append(("Pod b/q", "is strange", "look at it"))
+    assert lines(*made, made[0]) == [
+        "Pod a/p-0, a/p-1, a/p-2 and 1,200 more: is odd; it is left out",
+        "Pod b/q: is strange (hint: look at it)",
+    ]
+
+
+def test_objects_of_several_kinds_are_named_with_their_kinds() -> None:
+    odd = [("Pod a/p", "is odd", None), ("Node n", "is odd", None)]
+    assert lines(*odd) == ["Pod a/p, Node n: is odd"]
+    assert lines(("in.json", "is odd", None), ("Node n", "is odd", None)) == [
+        "in.json, Node n: is odd"
+    ]
+
+
+def test_fewer_objects_are_named_where_names_are_long() -> None:
+    long = [f"Node {letter * 60}" for letter in "abcd"]
+    assert lines(*((subject, "is odd", None) for subject in long)) == [
+        f"Node {'a' * 60} and 3 more: is odd"
+    ]
+
+
+def test_equal_remarks_with_other_hints_are_told_apart() -> None:
+    assert lines(("a", "is odd", "x"), ("b", "is odd", "y")) == [
+        "a: is odd (hint: x)",
+        "b: is odd (hint: y)",
+    ]
+
+
+def test_a_remark_drives_no_terminal_and_has_an_end() -> None:
+    (line,) = lines(("Pod \x1b[31m", "x" * 10_000, None))
+    assert "\x1b" not in line
+    assert len(line) < 1_000
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_warning_folds_between_words_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    seen = Terminal()
+    Console(stderr=seen, environ={"NO_COLOR": "1"}).warn("Node a: " + "word " * 10)
+    # 38 columns: "warning: Node a:" takes 16 and each word 5, so four, then six behind two blanks.
+    assert seen.getvalue().splitlines() == [
+        "warning: Node a: word word word word",
+        "  word word word word word word",
+    ]
+
+
+def test_a_warning_off_a_terminal_is_one_line_and_coloured_only_on_demand() -> None:
+    seen = io.StringIO()
+    console = Console(stderr=seen, environ={})
+    console.warn("word " * 100)
+    assert seen.getvalue().count("\n") == 1
+    assert "\x1b" not in seen.getvalue()
+    console.configure(color=Color.always, log_format=LogFormat.text, debug=False)
+    console.warn("x\x1b[2J")
+    assert seen.getvalue().splitlines()[-1] == "\x1b[33mwarning:\x1b[0m x\\e[2J"
+
+
+def test_where_stderr_speaks_json_a_warning_for_people_is_silent() -> None:
+    seen = io.StringIO()
+    console = Console(stderr=seen, environ={})
+    console.configure(color=Color.auto, log_format=LogFormat.json, debug=False)
+    console.warn("x")
+    console.event("warning", warning="x")
+    assert [json.loads(line) for line in seen.getvalue().splitlines()] == [
+        {"type": "warning", "warning": "x"}
+    ]
