@@ -249,6 +249,22 @@ def test_what_is_broken_is_said_with_its_place() -> None:
     )
 
 
+def test_a_second_matrix_without_rows_is_not_passed_over() -> None:
+    whole = sample(ONE_NIC)
+    said = broken(ONE_NIC, lambda lines: [*lines, *lines[:1]])
+    place, what = said.split(" ", 1)
+    assert place == f"{whole.count(chr(10)) + 2}:9"
+    assert what == "the matrix is cut off: GPU0 and more head columns, but there are no rows"
+    # Prose that happens to name GPUs alone is no matrix.
+    assert read(f"{whole}\nGPU0 GPU1\n") == read(whole)
+
+
+def test_a_table_of_rocm_smi_needs_its_heading() -> None:
+    for cell in ("15", "XGMI"):
+        with pytest.raises(InputError, match="rocm-smi without the heading"):
+            read(f"\tGPU0\tGPU1\nGPU0\t0\t{cell}\nGPU1\t{cell}\t0\n")
+
+
 def test_more_cells_that_differ_are_counted() -> None:
     said = broken(ONE_NIC, lambda lines: in_line(3, "NV2", "NV1")(in_line(2, "NV1", "NV2")(lines)))
     # GPU0-GPU1 and GPU1-GPU2.

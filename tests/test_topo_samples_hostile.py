@@ -125,6 +125,7 @@ def test_long_and_strange_texts_end_soon() -> None:
         ("[" * 16_000 + "\n") * 100,
         ("\x1b]" * 8_000 + "\n") * 50,
         ("CPU " * 4_000 + "GPU0 GPU1 " + "CPU " * 4_000 + "\n") * 50,
+        "GPU0 GPU1\n" + "GPU0 X NV1 " + "N/A" * 5_000 + "\n",
         "GPU0 GPU1\n" + ("GPU0 " + "XNV1" * 4_000 + "Q\n") * 50,
         "".join(chr(dice.randrange(256)) for _ in range(500_000)),
         "\tGPU0\tGPU1\tCPU Affinity\nGPU0\tX\tPIX\t" + "0-99999," * 2_000 + "7\nGPU1\tPIX\tX\t0\n",

@@ -61,7 +61,8 @@ def read_topologies(file: str, text: str) -> tuple[Topology, ...]:
     """Every topology of the text, in order. Raises InputError if there is none or one is broken."""
     lines = clean_lines(text)
     found = tables(lines)
-    _check_rows(found, file)
+    faults = [_no_rows(table, file) for table in found if not table.rows]
+    found = [table for table in found if table.rows]
     amd = [table for table in found if table.heading in rocm.KINDS]
     other = [table for table in found if table.heading not in rocm.KINDS]
     matrices = [table for table in other if not nvidia.is_peer_access(table)]
@@ -70,7 +71,6 @@ def read_topologies(file: str, text: str) -> tuple[Topology, ...]:
         what = f"{len(machines) + len(matrices)} servers in one text, more than {MOST_TOPOLOGIES}"
         raise InputError(Fault(what, "one file a server will do", file))
     topologies: list[Topology] = []
-    faults: list[Fault] = []
     for machine in machines:
         try:
             topologies.append(rocm.read_machine(machine, file))
@@ -93,13 +93,12 @@ def read_topologies(file: str, text: str) -> tuple[Topology, ...]:
     return tuple(sorted(topologies, key=lambda topology: topology.line))
 
 
-def _check_rows(found: Sequence[Table], file: str) -> None:
-    if found and not found[0].rows:
-        table = found[0]
-        what = (
-            f"the matrix is cut off: {table.labels[0]} and more head columns, but there are no rows"
-        )
-        raise InputError(Fault(what, _TOPO, file, table.line, table.column))
+def _no_rows(table: Table, file: str) -> Fault:
+    more = (
+        f"{table.labels[0]} and more head" if len(table.labels) > 1 else f"{table.labels[0]} heads"
+    )
+    what = f"the matrix is cut off: {more} columns, but there are no rows"
+    return Fault(what, _TOPO, file, table.line, table.column)
 
 
 def _nothing(file: str, text: str, other: Sequence[Table]) -> Fault:

@@ -45,6 +45,7 @@ def read_table(
     after it, so that what stands there is not of another server.
     """
     labels = ordered_gpus(table, file)
+    _check_tool(table, file)
     cells = square(table, labels, file, lambda text: bool(_PATH.fullmatch(text)), _HINT)
     _check_diagonal(cells, labels, table, file)
     check_symmetric(cells, table, file, _name)
@@ -72,6 +73,15 @@ def read_table(
 
 def _name(text: str) -> str:
     return _NAMES.get(text, text)
+
+
+def _check_tool(table: Table, file: str) -> None:
+    """rocm-smi's tables look alike, and say what they tell in a heading alone."""
+    words = {cell.text.upper() for row in table.rows.values() for cell in row.cells}
+    if words & {"XGMI", "PCIE"} or all(word.isdigit() for word in words):
+        what = "a table of rocm-smi without the heading above it, such as Weight between two GPUs"
+        hint = "save all that `rocm-smi --showtopo` prints"
+        raise InputError(Fault(what, hint, file, table.line, table.column))
 
 
 def _check_diagonal(cells: Cells, labels: Sequence[str], table: Table, file: str) -> None:

@@ -90,7 +90,10 @@ def gpu_number(label: str) -> int:
 
 
 def tables(lines: list[str]) -> list[Table]:
-    """Every table that has a row, in order; and where none has, the headers alone."""
+    """Every table that has a row, in order, and labels that rows must have followed.
+
+    Labels alone are those of a matrix if other columns are named too, or if there is no table.
+    """
     found: list[Table] = []
     heading = ""
     for number, line in enumerate(lines, 1):
@@ -108,7 +111,7 @@ def tables(lines: list[str]) -> list[Table]:
             heading = ""
         elif found:
             _take(found[-1], line, number)
-    return [table for table in found if table.rows] or found[:1]
+    return [table for table in found if table.rows or table.columns] or found[:1]
 
 
 def _title(line: str) -> str | None:
@@ -173,6 +176,8 @@ def _apart(word: Token) -> list[Token]:
         ]  # fmt: skip
     if (both := _PATH_AND_MORE.fullmatch(text)) is not None:
         return [Token(both[1], word.column), *_apart(Token(both[2], word.column + both.start(2)))]
-    if text.endswith("N/A") and len(text) > 3:
-        return [*_apart(Token(text[:-3], word.column)), Token("N/A", word.column + len(text) - 3)]
-    return [word]
+    end = len(text)
+    while end > 3 and text.endswith("N/A", 0, end):
+        end -= 3
+    unknown = [Token("N/A", word.column + at) for at in range(end, len(text), 3)]
+    return [Token(text[:end], word.column), *unknown]
