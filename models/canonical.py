@@ -17,7 +17,7 @@ from models.documents.base import API_VERSION
 from models.gang import Gang, Role, StandingPod
 from models.hardware import Nic, ServerModel
 from models.instance import Instance
-from models.policy import KubernetesPolicy, Policy
+from models.policy import Domains, KubernetesPolicy, Policy
 from models.quantities import duration_text, exact, number, quantity_text, time_text
 
 Json = dict[str, Any]
@@ -258,11 +258,19 @@ def _kubernetes(policy: KubernetesPolicy) -> Json | None:
     if policy == KubernetesPolicy():
         return None
     levels = policy.levels
+    nodes_of = dict(policy.level_domains)
     return {
         "schedulerName": policy.scheduler_name,
         "schedulingGate": policy.scheduling_gate,
         "gpuResources": list(policy.gpu_resources),
-        **_present(levels=None if levels is None else [_level(level) for level in levels]),
+        **_present(
+            levels=None
+            if levels is None
+            else [
+                {**_level(level), **_present(domains=_domains(nodes_of.get(level.name)))}
+                for level in levels
+            ]
+        ),
         "serverModels": [
             {"nodeSelector": dict(selector), "model": model}
             for selector, model in policy.server_models
@@ -271,3 +279,7 @@ def _kubernetes(policy: KubernetesPolicy) -> Json | None:
         "trustSubmittedAt": policy.trust_submitted_at,
         "nvlinkAcrossNodes": policy.nvlink_across_nodes,
     }
+
+
+def _domains(domains: Domains | None) -> Json | None:
+    return None if domains is None else {domain: list(nodes) for domain, nodes in domains}

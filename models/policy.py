@@ -47,12 +47,17 @@ UNMODELLED = ("podAntiAffinity", "podAffinity", "topologySpread", "volumeZone", 
 GPU_RESOURCES = ("nvidia.com/gpu", "amd.com/gpu", "aliyun.com/gpu", "habana.ai/gaudi")
 
 
+Domains = tuple[tuple[str, tuple[str, ...]], ...]
+"""(domain, names of its nodes), both sorted."""
+
+
 @dataclass(frozen=True, slots=True)
 class KubernetesPolicy:
     """How Kubernetes objects are read; nothing here decides once the Instance is made.
 
     ``scheduler_name``, ``scheduling_gate``: which waiting pods are ours to place. ``gpu_resources``:
     resource names that mean whole GPUs. ``levels``: None to find them on the nodes.
+    ``level_domains``: (name of a level, its domains) of levels that have no label.
     ``server_models``: (node selector, model), the first match counts. ``ignore``: of UNMODELLED.
     ``trust_submitted_at``: whether an annotation may say since when a gang waits.
     ``nvlink_across_nodes``: NVLink between servers counts for every gang (``assumed``), or only for
@@ -66,6 +71,7 @@ class KubernetesPolicy:
     server_models: tuple[tuple[tuple[tuple[str, str], ...], str], ...] = ()
     ignore: tuple[str, ...] = ()
     trust_submitted_at: bool = False
+    level_domains: tuple[tuple[str, Domains], ...] = ()
     nvlink_across_nodes: str = "assumed"
 
 

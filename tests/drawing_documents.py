@@ -178,7 +178,13 @@ KUBERNETES = st.fixed_dictionaries(
     optional={
         "schedulerName": NAMES,
         "gpuResources": st.just(["example.com/gpu"]),
-        "levels": st.sampled_from([[], [{"name": "rack", "label": "r", "oversubscription": 1.5}]]),
+        "levels": st.sampled_from(
+            [
+                [],
+                [{"name": "rack", "label": "r", "oversubscription": 1.5}],
+                [{"name": "rack", "domains": {"b": ["n[1-2]x", "n7"], "a": []}}, {"name": "x"}],
+            ]
+        ),
         "serverModels": st.just([{"nodeSelector": {"b": "1", "a": ""}, "model": "DGX H100"}]),
         "ignore": st.sampled_from([[], ["volumeZone", "hostPort"]]),
         "trustSubmittedAt": st.booleans(),

@@ -11,6 +11,7 @@ from kube_levels import CLIQUE, Tree, exact, found, hypernode, labelled, names, 
 
 from models.cluster import Level
 from models.documents import PolicyDocument
+from models.documents.base import MAX_FIELDS
 from models.documents.cluster import MAX_LEVELS
 from models.policy import KubernetesPolicy
 from planner.reading import slurm
@@ -496,6 +497,21 @@ def test_the_saved_policy_of_levels_without_labels_gives_them_again(gone: str) -
     again, _, _ = found(gathered, CLIQUE, policy=saved(first))
     assert again.levels == first.levels
     assert all(again.domain(one.name) == first.domain(one.name) for one in nodes)
+
+
+def test_a_tier_is_known_by_the_nodes_of_a_saved_level() -> None:
+    gathered = kube.load("nvl72")
+    first, _, _ = found(gathered)
+    again, _, _ = found(gathered, LevelAsk(tier=2), policy=saved(first))
+    assert again.levels == first.levels
+    assert again.resolve(LevelAsk(tier=2)) == "hypernode-tier-2"
+
+
+def test_levels_of_more_domains_than_a_policy_holds_are_left_to_be_found() -> None:
+    members = {f"n{i}-{half}": (f"d{i}",) for i in range(MAX_FIELDS + 1) for half in "ab"}
+    levels = Levels((Level("pair"),), "levels from a test", members)
+    assert "# A level without a label has more than 10,000 domains" in levels.policy_text()
+    assert saved(levels) == KubernetesPolicy()
 
 
 def saved(levels: Levels) -> KubernetesPolicy:

@@ -54,6 +54,9 @@ def _expandable(pattern: str) -> str:
     return pattern
 
 
+Hosts = Annotated[HostRange, AfterValidator(_expandable)]
+
+
 class LevelDocument(Document):
     """One topology level."""
 
@@ -82,7 +85,7 @@ class TaintDocument(Document):
 class NodeDocument(Document):
     """One server, or a range of equal servers."""
 
-    name: Annotated[HostRange, AfterValidator(_expandable)] = Field(
+    name: Hosts = Field(
         description="Name or host range such as gpu-[01-16,20]; several brackets: all combinations"
     )
     model: Title | None = Field(
@@ -247,6 +250,7 @@ def level_complaints(levels: Iterable[LevelDocument], at: Path) -> Iterator[Comp
 
 __all__ = [
     "ClusterDocument",
+    "Hosts",
     "LevelDocument",
     "NodeDocument",
     "TaintDocument",

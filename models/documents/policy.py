@@ -27,8 +27,9 @@ from models.documents.base import (
     decimal_schema,
     whole,
 )
-from models.documents.cluster import MAX_LEVELS, LevelDocument, level_complaints
+from models.documents.cluster import MAX_LEVELS, level_complaints
 from models.documents.gang import Share
+from models.documents.levels import StatedLevel
 from models.documents.suggesting import suggestion
 from models.policy import DEFAULT_OBJECTIVES, UNMODELLED, KubernetesPolicy
 from models.quantities import Refused, shown
@@ -98,7 +99,7 @@ class KubernetesDocument(Document):
         description="Resource names that mean whole GPUs",
         max_length=MAX_GPU_RESOURCES,
     )
-    levels: Many[LevelDocument] | None = Field(
+    levels: Many[StatedLevel] | None = Field(
         default=None, description="Topology levels, widest first; absent: found, []: none"
     )
     server_models: Many[ServerModelChoice] = Field(
@@ -130,6 +131,9 @@ class KubernetesDocument(Document):
         if len(levels) > MAX_LEVELS:
             yield Complaint(("levels",), f"{len(levels):,} levels", f"the most is {MAX_LEVELS}")
         yield from level_complaints(levels, ("levels",))
+        for i, level in enumerate(levels):
+            for fault in level.complaints():
+                yield Complaint(("levels", i, *fault.path), fault.what, fault.hint, fault.at_key)
         yield from _listed_twice(self.ignore, "ignore")
         for i, name in enumerate(self.ignore):
             if name not in UNMODELLED:
@@ -143,6 +147,9 @@ class KubernetesDocument(Document):
             scheduling_gate=self.scheduling_gate,
             gpu_resources=self.gpu_resources,
             levels=None if self.levels is None else tuple(one.to_level() for one in self.levels),
+            level_domains=tuple(
+                (one.name, one.to_domains()) for one in self.levels or () if one.domains is not None
+            ),
             server_models=tuple(
                 (tuple(sorted(choice.node_selector.items())), choice.model)
                 for choice in self.server_models

@@ -6,7 +6,7 @@ Called by ``models.documents`` and the readers; the inverse functions by ``model
 
 from models.quantities.amounts import MAX_AMOUNT, offered, quantity, quantity_text, requested
 from models.quantities.decimals import MAX_DIGITS, exact, number, significant_digits
-from models.quantities.hosts import MAX_NAMES, check_hosts, host_count, hosts
+from models.quantities.hosts import MAX_NAMES, check_hosts, host_count, host_ranges, hosts
 from models.quantities.refusal import Refused, described, shown
 from models.quantities.times import (
     MAX_SECONDS,
@@ -28,6 +28,7 @@ __all__ = [
     "epoch_seconds",
     "exact",
     "host_count",
+    "host_ranges",
     "hosts",
     "number",
     "offered",

@@ -1,4 +1,4 @@
-"""Host ranges such as ``gpu-[01-16,20]``: counted first, then expanded.
+"""Host ranges such as ``gpu-[01-16,20]``: counted first, then expanded; and names as ranges.
 
 Promises: a range that explodes is refused before any name is made.
 Called by ``models.documents`` and the readers.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 
 from models.quantities.refusal import Refused, shown
@@ -18,6 +18,10 @@ MAX_NAMES = 200_000
 """Most names one host range (and one cluster) may hold."""
 
 
+MOST_RUNS = 20
+"""Runs of numbers in one bracket, so that a range stays short enough to be read."""
+
+_NUMBERED = re.compile(r"(.*?)([0-9]{1,18})")
 _ITEM = re.compile(r"([0-9]{1,18})(?:-([0-9]{1,18}))?")
 
 
@@ -46,6 +50,35 @@ def hosts(pattern: str) -> Iterator[str]:
     check_hosts(pattern)
     choices = [[part] if isinstance(part, str) else _numbers(part) for part in _parts(pattern)]
     return ("".join(combination) for combination in itertools.product(*choices))
+
+
+def host_ranges(names: Iterable[str]) -> tuple[str, ...]:
+    """The names as few host ranges over the numbers they end in, sorted; ``hosts`` undoes it."""
+    ranges: list[str] = []
+    numbered: dict[tuple[str, int], list[int]] = {}
+    for name in sorted(set(names)):
+        found = _NUMBERED.fullmatch(name)
+        if found is None:
+            ranges.append(name)
+        else:
+            prefix, digits = found.groups()
+            numbered.setdefault((prefix, len(digits)), []).append(int(digits))
+    for (prefix, width), numbers in numbered.items():
+        runs = list(_runs(numbers, width))
+        if len(numbers) == 1:
+            ranges.append(prefix + runs[0])
+        else:
+            pieces = (runs[at : at + MOST_RUNS] for at in range(0, len(runs), MOST_RUNS))
+            ranges += [f"{prefix}[{','.join(piece)}]" for piece in pieces]
+    return tuple(sorted(ranges))
+
+
+def _runs(numbers: list[int], width: int) -> Iterator[str]:
+    """Ascending numbers as ``07`` and ``09-12``."""
+    starts = [i for i, number in enumerate(numbers) if not i or number != numbers[i - 1] + 1]
+    for start, end in zip(starts, [*starts[1:], len(numbers)], strict=True):
+        first, last = numbers[start], numbers[end - 1]
+        yield f"{first:0{width}d}" + (f"-{last:0{width}d}" if last > first else "")
 
 
 def _numbers(items: list[tuple[int, int, int]]) -> list[str]:

@@ -1,19 +1,19 @@
 """What is said of levels that were found: a sentence, and a Policy that fixes them.
 
-Promises: the Policy, read again, gives the same levels, or says why it cannot.
+Promises: the Policy, read again, gives the same levels and domains, or says why it cannot.
 Called by ``levels``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import yaml
 
 from models.cluster import Level
-from models.documents.base import API_VERSION
-from models.quantities import number
-from planner.reading.kubernetes.columns import Chain
+from models.documents.base import API_VERSION, MAX_FIELDS
+from models.quantities import host_ranges, number
+from planner.reading.kubernetes.columns import Chain, is_name
 from planner.reading.sources import printable
 
 
@@ -40,40 +40,55 @@ def found_text(source: str, chain: Chain) -> str:
     return printable(f"levels from {source}: {', '.join(parts)}")
 
 
-def policy_text(levels: Sequence[Level], found: str) -> str:
-    """A Policy document in YAML that states the levels.
+def policy_text(
+    levels: Sequence[Level], domains: Mapping[str, Sequence[str | None]], found: str
+) -> str:
+    """A Policy document in YAML that states the levels: by their label, else by their nodes.
 
-    A level without a label comes from objects or files that a Policy does not hold. To state the
-    others alone would lose it, so they stand in comments.
+    ``domains``: by node, its domain at every level. A level of more domains than a Policy can hold
+    is said to be one, and then all are left to be found again.
     """
-    unlabelled = [level.name for level in levels if level.label is None]
-    entries = [_entry(level) for level in levels if level.label is not None]
+    spread = [_nodes(domains, i) if level.label is None else None for i, level in enumerate(levels)]
     lines = [f"# {found}", f"apiVersion: {API_VERSION}", "kind: Policy"]
     lines += ["metadata: {name: levels-as-found}", "spec:"]
-    if not unlabelled:
-        lines.append("  kubernetes:" if entries else "  kubernetes: {levels: []}")
-        lines += ["    levels:"] * bool(entries)
-        lines += [f"    - {entry}" for entry in entries]
-    else:
+    if any(one is not None and len(one) > MAX_FIELDS for one in spread):
         lines += [
-            "  # A level in a Policy is a node label, and these levels are more than one label:",
-            f"  # {', '.join(unlabelled)}.",
+            f"  # A level without a label has more than {MAX_FIELDS:,} domains, too many to be written.",
             "  # Without `levels` here, all of them are found again from the same objects.",
             "  kubernetes: {}",
         ]
-        if entries:
-            lines.append("  # The others alone would be:")
-            lines += ["  # kubernetes:", "  #   levels:"]
-            lines += [f"  #   - {entry}" for entry in entries]
+    elif levels:
+        lines += ["  kubernetes:", "    levels:"]
+        for level, nodes in zip(levels, spread, strict=True):
+            first, *rest = _entry(level, nodes)
+            lines += [f"    - {first}", *(f"      {line}" for line in rest)]
+    else:
+        lines.append("  kubernetes: {levels: []}")
     return "\n".join(lines) + "\n"
 
 
-def _entry(level: Level) -> str:
-    """One level on one line."""
-    fields: dict[str, object] = {"name": level.name, "label": level.label}
+def _nodes(domains: Mapping[str, Sequence[str | None]], level: int) -> dict[str, list[str]]:
+    """The nodes of every domain of a level, as host ranges."""
+    members: dict[str, list[str]] = {}
+    for node, own in domains.items():
+        domain = own[level]
+        if domain is not None and is_name(node):
+            members.setdefault(domain, []).append(node)
+    return {domain: list(host_ranges(members[domain])) for domain in sorted(members)}
+
+
+def _entry(level: Level, nodes: dict[str, list[str]] | None) -> list[str]:
+    """Lines of one level: a single one, unless its nodes are written out."""
+    fields: dict[str, object] = {"name": level.name}
+    if level.label is not None:
+        fields["label"] = level.label
     if level.oversubscription != 1:
         fields["oversubscription"] = number(level.oversubscription)
     if level.nvlink:
         fields["nvlink"] = True
-    flow = yaml.safe_dump(fields, default_flow_style=True, sort_keys=False, width=1000)
-    return flow.strip()
+    if nodes is None:
+        flow = yaml.safe_dump(fields, default_flow_style=True, sort_keys=False, width=1000)
+        return [flow.strip()]
+    fields["domains"] = nodes
+    # None: brackets for the innermost lists only
+    return yaml.safe_dump(fields, default_flow_style=None, sort_keys=False, width=110).splitlines()

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from models.cluster import Level
 from models.documents.cluster import HOSTNAME_LABEL, NODE_LEVEL
-from models.policy import KubernetesPolicy
+from models.policy import Domains, KubernetesPolicy
 from planner.reading.kubernetes.columns import Column, Found, labelled, to_level
 from planner.reading.kubernetes.families import from_labels
 from planner.reading.kubernetes.forms import KubeNode, LevelAsk, Objects
@@ -52,8 +52,8 @@ class Levels:
         return None if tier is None else self.tiers.get(tier)
 
     def policy_text(self) -> str:
-        """A Policy document, as YAML, that states these levels where a Policy can."""
-        return policy_text(self.levels, self.found)
+        """A Policy document, as YAML, that states these levels."""
+        return policy_text(self.levels, self.domains, self.found)
 
 
 def read_levels(
@@ -91,7 +91,8 @@ def _source(
 ) -> Found:
     """The levels of the first source that has any."""
     if policy.levels is not None:
-        return Found("the Policy", _stated(policy.levels, nodes, remarks))
+        of_nodes = dict(policy.level_domains)
+        return Found("the Policy", _stated(policy.levels, of_nodes, nodes, remarks))
     if topology is not None and (of_file := _of_file(topology, nodes, remarks)) is not None:
         return of_file
     if (kueue := from_topologies(gathered, nodes, remarks)) is not None:
@@ -104,13 +105,19 @@ def _source(
 
 
 def _stated(
-    levels: Sequence[Level], nodes: Sequence[KubeNode], remarks: Remarks
+    levels: Sequence[Level],
+    of_nodes: Mapping[str, Domains],
+    nodes: Sequence[KubeNode],
+    remarks: Remarks,
 ) -> tuple[Column, ...]:
     """The Policy's levels, all of them, as it states them."""
     columns = []
     for level in levels:
         keys = () if level.label is None else (level.label,)
         column = labelled(level.name, keys, nodes, remarks)
+        if level.name in of_nodes:
+            values = _written_out(level.name, of_nodes[level.name], nodes, remarks)
+            column = replace(column, values=values)
         if keys and nodes and not column.values:
             what = "no node has the label of this level: every node stands alone there"
             remarks.add(f"Policy level {level.name}", what)
@@ -123,6 +130,17 @@ def _stated(
             )
         )
     return tuple(columns)
+
+
+def _written_out(
+    level: str, domains: Domains, nodes: Sequence[KubeNode], remarks: Remarks
+) -> dict[str, str]:
+    """The domain of every node that the Policy names."""
+    known = {node.name for node in nodes}
+    values = {node: domain for domain, members in domains for node in members}
+    if not known.issuperset(values):
+        remarks.add(f"Policy level {level}", "names nodes that are not there: left aside")
+    return {node: domain for node, domain in values.items() if node in known}
 
 
 def _of_file(topology: SlurmTopology, nodes: Sequence[KubeNode], remarks: Remarks) -> Found | None:
