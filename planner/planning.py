@@ -99,7 +99,8 @@ def plan(
     with phases.phase("read"):
         built = load(wish.paths, policy=wish.policy, stdin=stdin)
         instance = _limited(built.instance, wish)
-    tell(console, built, all_with=f"{console.program} validate {shlex.join(wish.paths)}")
+    reading = [*wish.paths, *(("--policy", wish.policy) if wish.policy else ())]
+    tell(console, built, all_with=f"{console.program} validate {shlex.join(reading)}")
     required = _resolve(wish.require, instance)
     console.event("read", nodes=len(instance.cluster.nodes), gangs=len(instance.gangs))
 

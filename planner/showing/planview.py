@@ -179,6 +179,7 @@ class _Status(View):
     objectives: list[TierView]
     search: _Search
     notes: list[str] = Field(default_factory=list)
+    remarks: list[str] = Field(default_factory=list)
     digests: dict[str, str]
 
 

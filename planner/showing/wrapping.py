@@ -10,7 +10,7 @@ from planner.showing.text import width
 
 
 def wrapped(text: str, columns: int) -> list[str]:
-    """Lines of at most ``columns`` (2 or more); a longer word breaks after a comma, else anywhere."""
+    """Lines of at most ``columns`` (2 or more); a longer word breaks after , or / if it can."""
     lines: list[str] = []
     line = ""
     for word in text.split():
@@ -34,8 +34,7 @@ def _pieces(word: str, columns: int) -> list[str]:
     pieces = []
     while width(word) > columns:
         fit = _prefix(word, columns)
-        comma = word.rfind(",", 0, fit) + 1
-        cut = comma or fit
+        cut = max(word.rfind(mark, 0, fit) for mark in ",/") + 1 or fit
         pieces.append(word[:cut])
         word = word[cut:]
     return [*pieces, word]

@@ -33,9 +33,15 @@ def show(
     """Show a saved plan."""
     console = console_of(context, color=color, log_format=log_format, debug=debug)
     from planner.showing import formats, planfile
+    from planner.showing.remarks import warn_of
 
     content = planfile.read_bytes(path, console.stdin)
     view = planfile.view(content, path)
     formats.show(console, output, view, lambda: planfile.parse(content, path))
+    if output in (Format.table, Format.wide):
+        more = (
+            None if output is Format.wide else f"{console.program} show {shlex.quote(path)} -o wide"
+        )
+        warn_of(console, view.status.remarks, all_with=more)
     if path != "-":
         console.next(f"{console.program} verify {shlex.quote(path)}")

@@ -6,6 +6,7 @@ Promises: no solver is loaded; nothing is written but the file of ``--save-polic
 from __future__ import annotations
 
 import shlex
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -27,10 +28,14 @@ def validate(
     context: typer.Context,
     paths: PathsArgument,
     *,
+    policy: Annotated[
+        str | None,
+        typer.Option("--policy", metavar="FILE", help="Use this Policy instead of the input's."),
+    ] = None,
     save_policy: Annotated[
         Path | None,
         typer.Option(
-            "--save-policy", metavar="FILE", help="Write the levels that were found as a Policy."
+            "--save-policy", metavar="FILE", help="Save the levels that were found as a Policy."
         ),
     ] = None,
     color: ColorOption = Color.auto,
@@ -39,10 +44,11 @@ def validate(
 ) -> None:
     """Read the input and list every fault with file, line and column."""
     console = console_of(context, color=color, log_format=log_format, debug=debug)
+    from models.policy import Policy
     from planner.reading import load
     from planner.showing.remarks import tell
 
-    built = load(paths, stdin=console.stdin)
+    built = load(paths, policy=policy, stdin=console.stdin)
     instance = built.instance
     nodes = instance.cluster.nodes
     running = sum(gang.running for gang in instance.gangs)
@@ -55,8 +61,13 @@ def validate(
     if save_policy is not None:
         _save(save_policy, built.levels_policy)
         console.say(f"saved {shlex.quote(str(save_policy))}")
+        if replace(instance.policy, mix=()) == Policy():
+            policy = str(save_policy)
+        else:
+            console.say("put its levels into your Policy: an input has one")
     console.event("read", nodes=len(nodes), gangs=len(instance.gangs))
-    console.next(f"{console.program} plan {shlex.join(paths)}")
+    with_policy = [] if policy is None else ["--policy", policy]
+    console.next(f"{console.program} plan {shlex.join([*paths, *with_policy])}")
 
 
 def _save(path: Path, policy: str | None) -> None:
