@@ -168,3 +168,70 @@ def test_partitions_beside_whole_gpus_are_told_of() -> None:
     found, said = one(cut)
     assert (found.gpus, found.installed) == (2, 8)
     assert "offers fewer GPUs than it has; the others are cut up" in said
+
+
+def test_imagined_nodes_offer_the_gpus_of_their_maker() -> None:
+    imagined = [{"name": "more-nv", "model": "DGX H100"}, {"name": "more-amd", "model": "mi300x-8"}]
+    inline = {"name": "mi300x-8", "vendor": "AMD", "gpu": "MI300X", "gpus": 8, "fabric": "nvswitch"}
+    inline |= {"linkMBps": 48000, "linksPerGpu": 7}
+    cluster = {
+        "apiVersion": "gangplan.dev/v1alpha1", "kind": "Cluster", "metadata": {"name": "what-if"},
+        "spec": {"nodes": imagined, "serverModels": [inline]},
+    }  # fmt: skip
+    found = reached(
+        node("nv"), node("amd", resource="amd.com/gpu"), cluster,
+        asker("a", "amd.com/gpu"), asker("n", "nvidia.com/gpu"),
+    )  # fmt: skip
+    assert found == {"a": {"amd", "more-amd"}, "n": {"nv", "more-nv"}}
+
+
+def test_a_gang_that_waits_for_what_a_policy_may_ignore_says_so() -> None:
+    port = {"containerPort": 80, "hostPort": 80}
+    requests = {"nvidia.com/gpu": "1"}
+    container = {"name": "main", "ports": [port], "resources": {"requests": requests}}
+    (gang,) = built(node("n1"), pod("a", gated=True, containers=[container])).instance.gangs
+    assert gang.hold is not None
+    assert gang.hold.message == (
+        "hostPort; a Policy with kubernetes.ignore: [hostPort] plans it all the same"
+    )
+
+
+def test_nodes_of_which_nothing_is_given_need_no_server_model() -> None:
+    sliced = node("n1", gpus=4)
+    sliced["metadata"]["labels"]["nvidia.com/gpu.replicas"] = "4"
+    remarks = "\n".join(built(sliced, node("n2", gpus=3)).remarks)
+    assert "Node n2: server with 3 x" in remarks
+    assert "Node n1: its GPUs are time-sliced" in remarks
+    assert "Node n1: server" not in remarks
+
+
+def test_pods_that_overfill_a_node_are_told_of_whether_in_gangs_or_not() -> None:
+    # 96 cores: 50 of a pod with GPUs (a gang of one), 50 of a pod of nobody's
+    first = pod("a", on="n1", containers=[asking({"cpu": "50", "nvidia.com/gpu": "1"})])
+    second = pod("b", on="n1", containers=[asking({"cpu": "50"})])
+    assert built(node("n1"), first).remarks == built(node("n1"), second).remarks
+    assert any(
+        line.startswith("Node n1: its pods ask for more cpu than it has;")
+        for line in built(node("n1"), first, second).remarks
+    )
+
+
+def test_a_pod_on_a_node_that_is_gone_is_what_its_gang_waits_for() -> None:
+    label = {"batch.kubernetes.io/job-name": "train"}
+    owner = [
+        {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": "u", "controller": True}
+    ]
+    pods = []
+    for index, place in enumerate(("n1", "gone")):
+        index_label = {"batch.kubernetes.io/job-completion-index": str(index)}
+        pods.append(pod(f"train-{index}-x", gpus=8, on=place, labels=label | index_label))
+        pods[-1]["metadata"]["ownerReferences"] = owner
+    spec = {"completions": 2, "parallelism": 2, "completionMode": "Indexed"}
+    job = thing("Job", "train", "batch/v1", "default", spec=spec)
+    found = built(node("n1"), job, *pods)
+    (gang,) = found.instance.gangs
+    assert gang.hold is not None
+    assert (gang.hold.code, gang.hold.message) == (
+        "Incomplete",
+        "worker 1 bound to a node that is not there",
+    )

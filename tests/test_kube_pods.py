@@ -152,6 +152,13 @@ def test_our_plan_counts_only_on_pods_that_are_ours_to_place() -> None:
     assert one(node("n1"), pod("a", gpus=2, gated=True, **unmarked)).ours
 
 
+def test_a_pod_of_our_plan_that_is_pinned_holds_its_room_without_the_annotation() -> None:
+    labels = {"gangplan.dev/plan": "p1"}
+    pinned = pod("a", gpus=2, gated=True, labels=labels, nodeSelector={HOST: "n1"})
+    found = one(node("n1"), pinned)
+    assert (found.node, found.bound, found.ours, found.indices) == ("n1", False, False, None)
+
+
 def test_a_plan_for_a_node_that_is_not_there_is_void() -> None:
     marks: dict[str, Any] = {
         "labels": {"gangplan.dev/plan": "p1"},

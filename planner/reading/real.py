@@ -6,7 +6,7 @@ written without levels takes over those that were found. Called by the builder.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 from models.documents import ClusterDocument, GangDocument
@@ -83,7 +83,25 @@ def _kubernetes(
         return made.models.get(slug(name)) or find(name)
 
     clusters = [made.cluster, *_adopting(documents.clusters, made.cluster)]
+    if made.telling:
+        _offer(documents.clusters, made.telling, found)
     return Real(clusters, found, made.gangs, made.levels.found, made.levels.policy_text())
+
+
+def _offer(entries: Sequence[ClusterEntry], told: Collection[str], find: Find) -> None:
+    """Let nodes written by hand offer their GPUs by the names that pods of Kubernetes ask with."""
+    from planner.reading.kubernetes.offering import imagined  # only where there are objects
+
+    for entry in entries:
+        own = {slug(one.name): one.vendor for one in entry.document.spec.server_models}
+        nodes = []
+        for node in entry.document.spec.nodes:
+            model = find(node.model) if node.model is not None else None
+            vendor = own.get(slug(node.model or ""), model.vendor if model is not None else "")
+            labels = {**imagined(vendor, told), **node.labels}
+            nodes.append(node.model_copy(update={"labels": labels}))
+        spec = entry.document.spec.model_copy(update={"nodes": tuple(nodes)})
+        entry.document = entry.document.model_copy(update={"spec": spec})
 
 
 def _slurm(documents: Documents, policy: Policy, find: Find, topology: SlurmTopology) -> Real:

@@ -19,6 +19,7 @@ from models.hardware import ServerModel
 from models.policy import Policy
 from models.quantities import number
 from planner.reading.findings import Findings
+from planner.reading.kubernetes import offering
 from planner.reading.kubernetes.fabrics import warn_of_fabrics
 from planner.reading.kubernetes.forms import KubeGang, KubeNode, Objects
 from planner.reading.kubernetes.gang_trees import GangTrees, Json, asks
@@ -41,11 +42,15 @@ CLUSTER_NAME = "kubernetes"
 
 @dataclass(slots=True)
 class Assembled:
-    """The documents of a cluster's objects. ``models``: server models that no catalogue has."""
+    """The documents of a cluster's objects.
+
+    ``telling``: see ``offering``. ``models``: server models that no catalogue has.
+    """
 
     cluster: Entry[ClusterDocument]
     gangs: list[Entry[GangDocument]]
     levels: Levels
+    telling: frozenset[str] = frozenset()
     models: dict[str, ServerModel] = field(default_factory=dict)
 
 
@@ -67,11 +72,9 @@ def assemble(
     gangs = read_gangs(objects, pods, settings, remarks)
     levels = read_levels(objects, nodes, settings, asks(gangs), remarks, topology)
     source = Source(SOURCE, "", "json")
-    telling = _telling(nodes, gangs)
+    told = offering.telling(nodes, gangs)
     marked_only = policy.gpu_binding == "none"
-    trees = GangTrees(
-        levels, {node.name for node in nodes}, remarks, settings, telling, marked_only
-    )
+    trees = GangTrees(levels, {node.name for node in nodes}, remarks, settings, told, marked_only)
     entries: list[Entry[GangDocument]] = []
     members: set[tuple[str, str]] = set()
     for gang in gangs:
@@ -85,7 +88,7 @@ def assemble(
         find=find,
         keys=_keys(policy, entries),
         asked=_asked(entries),
-        telling=telling,
+        telling=told,
         marked_only=marked_only,
         remarks=remarks,
     )
@@ -93,7 +96,7 @@ def assemble(
     warn_of_fabrics(gangs, levels, settings, remarks)
     cluster = _cluster(objects, kept, used, making, policy)
     whole = Entry(source, (), ClusterDocument.model_validate(cluster), findings)
-    return Assembled(whole, entries, levels, making.models)
+    return Assembled(whole, entries, levels, told, making.models)
 
 
 def _named(nodes: Iterable[KubeNode], remarks: Remarks) -> list[KubeNode]:
@@ -105,15 +108,6 @@ def _named(nodes: Iterable[KubeNode], remarks: Remarks) -> list[KubeNode]:
         else:
             remarks.add(node.object.where, "has a malformed name; it is left out")
     return found
-
-
-def _telling(nodes: Sequence[KubeNode], gangs: Sequence[KubeGang]) -> frozenset[str]:
-    """Names by which gangs ask for GPUs and some node with GPUs does not offer its own."""
-    asked = {pod.gpu_resource for gang in gangs for pod in gang.pods() if pod.gpus}
-    offered = {node.asked_by for node in nodes if node.gpus}
-    return frozenset(
-        name for name in asked if name is not None and not all(name in one for one in offered)
-    )
 
 
 def _gang(tree: Json, gang: KubeGang, remarks: Remarks) -> GangDocument | None:

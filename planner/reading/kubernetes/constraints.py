@@ -18,6 +18,19 @@ from planner.reading.kubernetes.volumes import Volumes
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 HOSTNAME = "kubernetes.io/hostname"
 
+ANTI_AFFINITY, AFFINITY = "required podAntiAffinity", "required podAffinity"
+SPREAD = "topologySpreadConstraints with DoNotSchedule"
+SOME_NODES_VOLUME = "a volume that only some nodes reach"
+HOST_PORT = "hostPort"
+IGNORABLE = {
+    ANTI_AFFINITY: "podAntiAffinity",
+    AFFINITY: "podAffinity",
+    SPREAD: "topologySpread",
+    SOME_NODES_VOLUME: "volumeZone",
+    HOST_PORT: "hostPort",
+}
+"""Constraints that a Policy may ignore: the words shown to people, and its name for them."""
+
 IMPOSSIBLE = (Expression(HOSTNAME, "Exists"), Expression(HOSTNAME, "DoesNotExist"))
 """A term that no node matches: of an affinity whose terms can match none."""
 
@@ -54,9 +67,9 @@ def read_constraints(pod: KubeObject, ignore: Collection[str], volumes: Volumes)
             words
             for words, holds in (
                 *_pod_rules(affinity, ignore),
-                ("topologySpreadConstraints with DoNotSchedule", _spread(spec, ignore)),
-                ("a volume that only some nodes reach", tied is True),
-                ("hostPort", _host_port(spec, ignore)),
+                (SPREAD, _spread(spec, ignore)),
+                (SOME_NODES_VOLUME, tied is True),
+                (HOST_PORT, _host_port(spec, ignore)),
                 ("runtimeClass scheduling", volumes.runtime_ties_down(spec)),
                 ("a nodeSelector that cannot be read", odd),
                 ("a required nodeAffinity that no node can match", node_affinity == (IMPOSSIBLE,)),
@@ -69,9 +82,9 @@ def read_constraints(pod: KubeObject, ignore: Collection[str], volumes: Volumes)
 
 def _pod_rules(affinity: Tree, ignore: Collection[str]) -> Iterator[tuple[str, bool]]:
     """Rules between pods that are required, in words."""
-    for kind in ("podAntiAffinity", "podAffinity"):
+    for kind, words in (("podAntiAffinity", ANTI_AFFINITY), ("podAffinity", AFFINITY)):
         if kind in affinity and kind not in ignore:
-            yield f"required {kind}", bool(items(affinity, kind, REQUIRED))
+            yield words, bool(items(affinity, kind, REQUIRED))
 
 
 def _spread(spec: Tree, ignore: Collection[str]) -> bool:

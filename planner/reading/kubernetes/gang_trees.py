@@ -7,7 +7,7 @@ document that its own rules refuse becomes a remark. Called by ``assembling``.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,6 +15,8 @@ from models.documents.base import API_VERSION
 from models.gang import Toleration
 from models.policy import KubernetesPolicy
 from models.quantities import time_text
+from planner.reading.kubernetes import offering
+from planner.reading.kubernetes.constraints import IGNORABLE
 from planner.reading.kubernetes.fabrics import network_only
 from planner.reading.kubernetes.forms import (
     Expression,
@@ -35,9 +37,6 @@ INCOMPLETE = "Incomplete"
 
 ACK_SCHEDULE = "ack.node.gpu.schedule"
 """ACK's node label; here also a taint on nodes that refuse GPU pods without ACK's mark."""
-
-_OFFERS = "offers.gangplan.dev/"
-"""Prefix of labels that tell nodes apart by the names under which their GPUs are asked for."""
 
 
 @dataclass(slots=True)
@@ -136,7 +135,7 @@ class GangTrees:
             ]
         asked = model.gpu_resource
         if asked is not None and asked in self.telling and model.gpus:
-            tree["nodeSelector"][offers(asked)] = "true"
+            tree["nodeSelector"][offering.label(asked)] = "true"
         if self.marked_only and (not model.gpus or model.topology_scheduled):
             tree["tolerations"].append({"key": ACK_SCHEDULE, "operator": "Exists"})
         pieces = [piece for piece in self._slices(role) if piece is not None]
@@ -179,7 +178,10 @@ class GangTrees:
         """Why the gang cannot be started by us, if it cannot."""
         problems = list(dict.fromkeys((*gang.problems, *self._problems(gang))))
         if problems:
-            return {"code": UNSUPPORTED, "message": _bounded("; ".join(problems))}
+            return {
+                "code": UNSUPPORTED,
+                "message": _bounded("; ".join(problems) + _way_out(problems)),
+            }
         if gang.missing is not None:
             return {"code": INCOMPLETE, "message": _bounded(gang.missing)}
         return None
@@ -209,11 +211,6 @@ def asks(gangs: Collection[KubeGang]) -> tuple[LevelAsk, ...]:
             named += [role.required, role.preferred, *(piece.level for piece in role.slices)]
         found.update((ask, None) for ask in named if ask is not None)
     return tuple(found)
-
-
-def offers(name: str) -> str:
-    """The label of nodes whose GPUs are asked for by this name."""
-    return _OFFERS + clean(name.replace("/", "-"), SHORT)
 
 
 def _model_pod(role: KubeRole) -> KubePod | None:
@@ -277,6 +274,14 @@ def _time(seconds: int | None) -> str | None:
         return time_text(seconds)
     except (ValueError, OverflowError, OSError):
         return None
+
+
+def _way_out(problems: Sequence[str]) -> str:
+    """How a Policy gets round these problems, if it can get round all of them."""
+    names = [IGNORABLE[words] for words in problems if words in IGNORABLE]
+    if len(names) < len(problems):
+        return ""
+    return f"; a Policy with kubernetes.ignore: [{', '.join(names)}] plans it all the same"
 
 
 def _bounded(message: str) -> str:

@@ -12,13 +12,13 @@ from dataclasses import dataclass, field
 
 from models.hardware import Nic, ServerModel, slug
 from models.quantities import exact, number
+from planner.reading.kubernetes import offering
 from planner.reading.kubernetes.asking import is_gpu_name
 from planner.reading.kubernetes.forms import KubeNode, KubePod
 from planner.reading.kubernetes.gang_trees import (
     ACK_SCHEDULE,
     Json,
     amounts,
-    offers,
 )
 from planner.reading.kubernetes.levels import Levels
 from planner.reading.kubernetes.naming import is_label_key, is_label_value
@@ -135,10 +135,7 @@ class NodeTrees:
                     kept[key] = value
                 else:
                     self.remarks.add(node.object.where, "has a malformed label; it is ignored")
-        for name in node.asked_by:
-            if name in self.telling:
-                kept[offers(name)] = "true"
-        return kept
+        return kept | offering.labels(node.asked_by, self.telling)
 
     def _taints(self, node: KubeNode) -> list[Json]:
         taints = [{"key": t.key, "value": t.value, "effect": t.effect} for t in node.taints]

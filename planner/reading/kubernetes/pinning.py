@@ -62,9 +62,11 @@ def nominated(pod: KubeObject) -> str | None:
     return text(pod.tree, "status", "nominatedNodeName")
 
 
-def planned(pod: KubeObject) -> str | None:
-    """The node our own plan names, for a pod that is ours to place."""
-    return pod.annotations.get(NODE) or None if PLAN in pod.labels else None
+def planned(pod: KubeObject, places: Places) -> str | None:
+    """The node our own plan names or pins it to, for a pod that is ours to place."""
+    if PLAN not in pod.labels:
+        return None
+    return pod.annotations.get(NODE) or places.pinned(mapping(pod.tree, "spec"))
 
 
 def _only(entry: Tree, key: str) -> str | None:

@@ -102,7 +102,7 @@ def _planned(
     remarks: Remarks,
 ) -> str | None:
     """The node a waiting pod will go to whatever we plan; None if that is open."""
-    found = [planned(pod) if mode is not None else None, nominated(pod)]
+    found = [planned(pod, places) if mode is not None else None, nominated(pod)]
     if claimed.held and claimed.exclusive:
         found.append(claimed.node)
     # a pod of ours that is pinned still waits for us to bind it

@@ -168,6 +168,8 @@ def _not_ours(drafts: Sequence[Draft]) -> list[str]:
 def _for_whom(pod: KubePod) -> str:
     if pod.terminating:
         return "being deleted, not yet replaced"
+    if pod.bound:
+        return "bound to a node that is not there"
     if pod.gates:
         return f"held by the scheduling gate {pod.gates[0]}"
     return f"left to scheduler {pod.scheduler}"
