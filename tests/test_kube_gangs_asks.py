@@ -18,8 +18,13 @@ HOST, RACK, BLOCK = (LevelAsk(label=f"example.com/{name}") for name in ("host", 
 
 def asking(**by_role: dict[str, str]) -> tuple[KubeGang, Remarks]:
     """A JobSet of roles of four pods, with these annotations on the pods of each."""
+    return asking_of(2, by_role)
+
+
+def asking_of(jobs: int, by_role: dict[str, dict[str, str]]) -> tuple[KubeGang, Remarks]:
+    """The same with so many Jobs of two pods a role."""
     replicated = [
-        {"name": role, "replicas": 2, "template": {"spec": {"parallelism": 2, "completions": 2}}}
+        {"name": role, "replicas": jobs, "template": {"spec": {"parallelism": 2, "completions": 2}}}
         for role in by_role
     ]
     made = thing("JobSet", "jobset.x-k8s.io/v1alpha2", "js", {"replicatedJobs": replicated})
@@ -37,7 +42,7 @@ def asking(**by_role: dict[str, str]) -> tuple[KubeGang, Remarks]:
             annotations=notes,
         )
         for role, notes in by_role.items()
-        for job in range(2)
+        for job in range(jobs)
         for index in range(2)
     ]
     gangs, remarks = read(made, *pods)
@@ -118,10 +123,40 @@ def layers(*entries: tuple[str, Any]) -> str:
 
 
 def test_slices_in_slices_are_kept_from_the_widest() -> None:
-    written = layers(("block", 4), ("rack", 2), ("host", 1))
-    gang, remarks = asking(worker={f"{KUEUE}slice-required-topology-constraints": written})
-    assert gang.roles[0].slices == (SliceAsk(4, BLOCK), SliceAsk(2, RACK), SliceAsk(1, HOST))
+    written = layers(("block", 4), ("rack", 2))
+    notes = {f"{KUEUE}slice-required-topology-constraints": written}
+    gang, remarks = asking_of(4, {"worker": notes})
+    assert gang.roles[0].slices == (SliceAsk(4, BLOCK), SliceAsk(2, RACK))
     assert (gang.problems, remarks.lines()) == ((), [])
+
+
+@pytest.mark.parametrize(
+    ("written", "required", "slices"),
+    [
+        # All 8 pods of the role are one slice of the block, and a slice of one pod is no tie.
+        (layers(("block", 8), ("rack", 4), ("host", 1)), BLOCK, (SliceAsk(4, RACK),)),
+        (layers(("block", 8), ("rack", 8)), None, (SliceAsk(8, RACK),)),
+        # Of layers of one size the nearest says it all.
+        (layers(("block", 4), ("rack", 4)), None, (SliceAsk(4, RACK),)),
+        (layers(("block", 8), ("rack", 8), ("host", 2)), RACK, (SliceAsk(2, HOST),)),
+        (layers(("block", 8)), None, (SliceAsk(8, BLOCK),)),
+    ],
+)
+def test_a_layer_that_takes_in_the_whole_role_is_what_it_requires(
+    written: str, required: LevelAsk | None, slices: tuple[SliceAsk, ...]
+) -> None:
+    gang, _ = asking_of(4, {"worker": {f"{KUEUE}slice-required-topology-constraints": written}})
+    assert (gang.required, gang.roles[0].slices) == (required, slices)
+
+
+def test_a_layer_of_the_whole_role_stands_beside_the_level_it_requires_anyhow() -> None:
+    notes = {
+        f"{KUEUE}required-topology": "example.com/block",
+        f"{KUEUE}slice-required-topology-constraints": layers(("rack", 8), ("host", 2)),
+    }
+    gang, _ = asking_of(4, {"worker": notes})
+    role = gang.roles[0]
+    assert (gang.required, role.required, role.slices) == (BLOCK, RACK, (SliceAsk(2, HOST),))
 
 
 @pytest.mark.parametrize(

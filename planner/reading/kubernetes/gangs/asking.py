@@ -55,9 +55,12 @@ def asks(
     together += _loose(bunch)
     for sharing in shared(together, drafts, found.problems, subject, remarks):
         _add(found, sharing)
+    _promote(found)
     for draft, role in zip(drafts, found.roles, strict=True):
         role.slices = _fitting(draft, role.slices, found.problems, subject, remarks)
-    _promote(found)
+        _cover(draft, role)
+    if len(found.roles) == 1 and found.required is None:
+        found.required, found.roles[0].required = found.roles[0].required, None
     found.problems = list(dict.fromkeys(found.problems))
     return found
 
@@ -171,6 +174,22 @@ def _fitting(
         draft.members = [(index - draft.first, pod) for index, pod in draft.members]
         draft.plan = replace(draft.plan, first_index=0)
     return kept
+
+
+def _cover(draft: Draft, role: RoleAsks) -> None:
+    """Of several layers of slices those that take in the whole role are a level it requires.
+
+    Slices of one pod ask for nothing, and of one size the nearest layer asks for all.
+    """
+    if len(role.slices) > 1:
+        nearest = {one.size: one for one in role.slices if one.size > 1}
+        role.slices = tuple(nearest.values()) or role.slices[:1]
+    covering = [one for one in role.slices if one.size >= (draft.size or 0)]
+    if len(role.slices) > 1 and covering:
+        rest = tuple(one for one in role.slices if one not in covering)
+        role.slices = rest or tuple(covering[-1:])
+        # Layers lie inside what else the role requires: the narrowest of them says it all.
+        role.required = covering[-1].level if rest else role.required
 
 
 def _promote(found: Asks) -> None:

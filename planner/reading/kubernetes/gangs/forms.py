@@ -66,7 +66,10 @@ class RolePlan:
 
 @dataclass(frozen=True, slots=True)
 class Maker:
-    """A controller. ``name``: of the gang it makes. ``roles``: in its order."""
+    """A controller. ``name``: of the gang it makes. ``roles``: in its order.
+
+    ``ranks``: order of the parts of a role that have names and no numbers.
+    """
 
     key: MakerKey
     kind: str
@@ -77,6 +80,7 @@ class Maker:
     preferred: LevelAsk | None = None
     queue: str | None = None
     problems: tuple[str, ...] = ()
+    ranks: dict[str, int] = field(default_factory=dict)
 
     def role(self, name: str) -> RolePlan | None:
         return next((role for role in self.roles if role.name == name), None)
@@ -86,7 +90,8 @@ class Maker:
 class Together:
     """Pods that ask for one domain of a level; with ``size``, every so many by index do.
 
-    ``hard``: required, else preferred. ``what``: what asks, in words.
+    ``hard``: required, else preferred. ``what``: what asks, in words. ``apart``: the members are one
+    such part already, told apart by labels.
     """
 
     members: frozenset[PodKey]
@@ -94,6 +99,7 @@ class Together:
     hard: bool
     what: str
     size: int | None = None
+    apart: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +108,7 @@ class Group:
 
     ``minimum``: pods it needs. ``minimums``: the same by role. ``wider``: the group of groups it
     starts with, ``partners``: the names of all of these. ``roles``: role by pod, for pods that no
-    controller gives one.
+    controller gives one; ``order``: names of these roles in the order of the group.
     """
 
     link: Link
@@ -118,6 +124,7 @@ class Group:
     wider: str | None = None
     partners: tuple[str, ...] = ()
     roles: dict[PodKey, str] = field(default_factory=dict)
+    order: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
 
     @property

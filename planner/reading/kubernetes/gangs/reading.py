@@ -38,19 +38,30 @@ def read_gangs(
     gangs = [
         _gang(bunch, objects, policy, remarks)
         for bunch in bunches
-        if _counts(bunch.pods) and not _idle(bunch, policy)
+        if (_counts(bunch.pods) or _stranded(bunch.pods)) and not _idle(bunch, policy)
     ]
     for pod in alone:
         if _counts([pod]) and (pod.gpus or pod.ours):
             lone = Bunch(pod.object.namespace, [pod], [None])
             gangs.append(_lone(lone, pod, objects, policy, remarks))
-    gangs.sort(key=lambda gang: (gang.namespace, gang.name, gang.kind == ALONE, gang.kind))
+    gangs.sort(key=_first_named)
     return _distinct(gangs, remarks)
+
+
+def _first_named(gang: KubeGang) -> tuple[object, ...]:
+    """Of gangs of one name the one that asks for GPUs keeps it: a RayJob before its submitter."""
+    without = not any(pod.gpus for pod in gang.pods())
+    return (gang.namespace, gang.name, gang.kind == ALONE, without, gang.kind)
 
 
 def _counts(pods: Sequence[KubePod]) -> bool:
     """Whether any of them stands, or waits for us: other schedulers' waiting gangs are left out."""
     return any(holds(pod) or (waits(pod) and pod.ours) for pod in pods)
+
+
+def _stranded(pods: Sequence[KubePod]) -> bool:
+    """Whether any of them is bound to a node that is not there: it ran, and is not to be forgotten."""
+    return any(pod.bound and pod.node is None and pod.finished is None for pod in pods)
 
 
 def _idle(bunch: Bunch, policy: KubernetesPolicy) -> bool:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from planner.reading.kubernetes.forms import KubePod
 from planner.reading.kubernetes.gangs.forms import MakerKey, RolePlan, Seat
-from planner.reading.kubernetes.gangs.seating import Claim, Member, seated
+from planner.reading.kubernetes.gangs.seating import Claim, Member, numbered, seated
 from planner.reading.kubernetes.gangs.sorting import Bunch
 from planner.reading.kubernetes.gangs.table import MAKERS
 from planner.reading.kubernetes.looking import number
@@ -65,6 +65,8 @@ def drafts(bunch: Bunch, remarks: Remarks) -> list[Draft]:
     made: list[Draft] = []
     for key, wanted in _plans(bunch, claims):
         mine = claims.get((key, wanted.name), [])
+        if key is None:
+            mine = numbered(mine, _stated(bunch, wanted.name, len(claims)))
         plan, problem = _bounded(wanted, len(mine))
         members = seated(mine, plan, remarks)
         draft = Draft(_name(bunch, claims, key, plan.name), plan, members, plan.size)
@@ -86,6 +88,15 @@ def _seat(bunch: Bunch, pod: KubePod, key: MakerKey | None) -> Seat:
     return Seat(role, next((index for index in indexes if index is not None), None))
 
 
+def _stated(bunch: Bunch, role: str, roles: int) -> int | None:
+    """How many pods the group says that a role without a controller has."""
+    for group in bunch.groups.values():
+        if role in group.minimums:
+            return group.minimums[role]
+    totals = [group.minimum for group in bunch.groups.values()]
+    return totals[0] if roles == 1 and len(totals) == 1 else None
+
+
 def _plans(
     bunch: Bunch, claims: dict[tuple[MakerKey | None, str], list[Claim]]
 ) -> list[tuple[MakerKey | None, RolePlan]]:
@@ -103,9 +114,10 @@ def _plans(
         known = {plan.name for plan in maker.roles}
         more = sorted(role for own, role in claims if own == key and role not in known)
         found += [(key, RolePlan(role, None)) for role in more]
-    return found + [
-        (None, RolePlan(role, None)) for role in sorted(role for own, role in claims if own is None)
-    ]
+    order = [role for group in bunch.groups.values() for role in group.order]
+    loose = sorted(role for own, role in claims if own is None)
+    loose.sort(key=lambda role: order.index(role) if role in order else len(order))
+    return found + [(None, RolePlan(role, None)) for role in loose]
 
 
 def _bounded(plan: RolePlan, standing: int) -> tuple[RolePlan, str | None]:

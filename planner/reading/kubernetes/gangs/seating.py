@@ -51,6 +51,23 @@ def seated(claims: Sequence[Claim], plan: RolePlan, remarks: Remarks) -> list[Me
     return sorted(taken.items())
 
 
+def numbered(claims: list[Claim], size: int | None) -> list[Claim]:
+    """Pods that nobody made, under the numbers that end their names, if these count to ``size``.
+
+    The numbers start at 0, or at 1 where the last is the size; others say nothing.
+    """
+    if size is None or any(index is not None or pod.object.owner for index, pod in claims):
+        return claims
+    tails = [number(pod.name.rpartition("-")[2]) for _, pod in claims]
+    known = [tail for tail in tails if tail is not None]
+    if len(set(known)) < len(claims):
+        return claims
+    first = 1 if min(known) == 1 and max(known) == size else 0
+    if max(known) - first >= size:
+        return claims
+    return [(tail - first, pod) for tail, (_, pod) in zip(known, claims, strict=True)]
+
+
 def by_name(pod: KubePod) -> tuple[str, int, str]:
     """The order of names; of pods that nobody made, 10 after 9: people number them."""
     front, _, last = pod.name.rpartition("-")

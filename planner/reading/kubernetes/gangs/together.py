@@ -45,9 +45,10 @@ def shared(
         roles = sorted({place[key][0] for key in inside})
         if not inside:
             continue
-        if one.size is not None and not _one_each(one.size, roles, drafts):
+        in_a_row = None if one.apart else one.size
+        if in_a_row is not None and not _one_each(in_a_row, roles, drafts):
             found += _by_size(one, roles, drafts, problems, subject, remarks)
-        elif one.size is None and len(inside) == len(place):
+        elif in_a_row is None and len(inside) == len(place) and _whole(one, drafts):
             found.append(Sharing(one.level, one.hard))
         elif len(roles) == 1:
             indexes = {place[key][1] for key in inside}
@@ -59,6 +60,11 @@ def shared(
             Sharing(level, hard, role), sets, drafts[role], problems, subject, remarks
         )
     return found
+
+
+def _whole(one: Together, drafts: Sequence[Draft]) -> bool:
+    """Whether all pods that the roles will have are in this part, not only those that exist."""
+    return not one.apart or (one.size or 0) >= sum(draft.size or 0 for draft in drafts)
 
 
 def _one_each(size: int, roles: Sequence[int], drafts: Sequence[Draft]) -> bool:
@@ -92,9 +98,10 @@ def _of_role(
     remarks: Remarks,
 ) -> list[Sharing]:
     """Sets inside one role: all of it, or slices if they lie as slices do."""
-    if len(sets) == 1 and len(sets[0][1]) == len(draft.members):
+    size = max((one.size or 0) if one.apart else 0 for one, _ in sets)
+    size = max(size, *(len(indexes) for _, indexes in sets))
+    if len(sets) == 1 and len(sets[0][1]) == len(draft.members) and _whole(sets[0][0], [draft]):
         return [wanted]
-    size = max(len(indexes) for _, indexes in sets)
     ranks = [{(index - draft.first) // size for index in indexes} for _, indexes in sets]
     aligned = all(len(rank) == 1 for rank in ranks)
     apart = len(set().union(*ranks)) == len(sets)

@@ -45,11 +45,10 @@ def describe(link: Link, pods: Sequence[KubePod], found: Objects, remarks: Remar
         return Group(link, roles=subgroup)
     constraint = mapping(made.tree, "spec", "topologyConstraint")
     required, preferred, problems = _levels(constraint, found)
-    parts = {
-        name: part
-        for part in reversed(objects(made.tree, "spec", "subGroups"))
-        if (name := text(part, "name")) is not None
-    }
+    parts: dict[str, Tree] = {}
+    for part in objects(made.tree, "spec", "subGroups"):
+        if (name := text(part, "name")) is not None:
+            parts.setdefault(name, part)
     together: list[Together] = []
     for name, part in parts.items():
         inside, more = _part(name, part, parts, subgroup, found)
@@ -58,10 +57,13 @@ def describe(link: Link, pods: Sequence[KubePod], found: Objects, remarks: Remar
     if problems:
         remarks.add(made.subject, UNKNOWN_LEVEL)
     sizes = {name: size for name, part in parts.items() if (size := whole(part, "minMember"))}
+    minimum = whole(made.tree, "spec", "minMember")
+    if minimum is None and sizes:
+        minimum = sum(size for size in sizes.values() if size > 0)
     return Group(
         link,
         made,
-        minimum=whole(made.tree, "spec", "minMember"),
+        minimum=minimum,
         minimums=sizes,
         required=required,
         preferred=preferred,
@@ -69,6 +71,7 @@ def describe(link: Link, pods: Sequence[KubePod], found: Objects, remarks: Remar
         queue=text(made.tree, "spec", "queue"),
         preemptible=text(made.tree, "spec", "preemptibility") == "preemptible",
         roles=subgroup,
+        order=tuple(parts),
         problems=tuple(dict.fromkeys(problems)),
     )
 

@@ -91,6 +91,7 @@ def _sub_groups(
             required is not None,
             f"sub-group policy {name}",
             size if size is not None and size > 0 else None,
+            apart=bool(keys),
         )
         for members in by_labels.values()
     ]

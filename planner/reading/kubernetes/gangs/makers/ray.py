@@ -1,6 +1,7 @@
 """Ray clusters: the head and every worker group are roles.
 
-Promises: a worker of several hosts counts as that many pods. Called through ``gangs.table``.
+Promises: a worker of several hosts counts as that many pods; the cluster of a RayJob goes by the
+name of the job, for its own is drawn anew at every start. Called through ``gangs.table``.
 """
 
 from __future__ import annotations
@@ -20,6 +21,10 @@ NODE_TYPE = f"{_KEY}node-type"
 WORKER_GROUP = f"{_KEY}group"
 HOST = f"{_KEY}replica-host-index"
 REPLICA = f"{_KEY}worker-group-replica-index"
+REPLICA_NAME = f"{_KEY}worker-group-replica-name"
+ORIGIN_KIND = f"{_KEY}originated-from-crd"
+ORIGIN_NAME = f"{_KEY}originated-from-cr-name"
+JOB = "RayJob"
 HEAD = "head"
 
 
@@ -37,7 +42,29 @@ def describe(key: MakerKey, pods: Sequence[KubePod], found: Objects) -> Maker:
     plans = {HEAD: RolePlan(HEAD, 1)} | (_from_object(made) if made is not None else {})
     for role in sorted({_role(pod) for pod in pods}):
         plans.setdefault(role, RolePlan(role, None))
-    return Maker(key, KIND, key.name, made, tuple(plans.values()))
+    job = _job(made, pods)
+    kind, name = (KIND, key.name) if job is None else (JOB, job)
+    speaker = found.named(GROUP, JOB, key.namespace, job) if job is not None else None
+    roles = tuple(plans.values())
+    return Maker(key, kind, name, speaker or made, roles, ranks=_ranks(pods))
+
+
+def _job(made: KubeObject | None, pods: Sequence[KubePod]) -> str | None:
+    """The RayJob that the cluster was made for."""
+    if made is not None and made.owner is not None and made.owner.kind == JOB:
+        return made.owner.name
+    labels = made.labels if made is not None else next((pod.labels for pod in pods), {})
+    return (labels.get(ORIGIN_NAME) or None) if labels.get(ORIGIN_KIND) == JOB else None
+
+
+def _ranks(pods: Sequence[KubePod]) -> dict[str, int]:
+    """Order of the replicas of several hosts that have names and no index, by name in each group."""
+    names: dict[str, set[str]] = {}
+    for pod in pods:
+        name = pod.labels.get(REPLICA_NAME)
+        if name and number(pod.labels.get(REPLICA)) is None:
+            names.setdefault(_role(pod), set()).add(name)
+    return {name: rank for group in names.values() for rank, name in enumerate(sorted(group))}
 
 
 def _from_object(made: KubeObject) -> dict[str, RolePlan]:
@@ -66,6 +93,8 @@ def seat(pod: KubePod, maker: Maker) -> Seat:
         return Seat(role, 0)
     plan = maker.role(role)
     replica, host = number(pod.labels.get(REPLICA)), number(pod.labels.get(HOST))
+    if replica is None:
+        replica = maker.ranks.get(pod.labels.get(REPLICA_NAME, ""))
     if replica is None or plan is None:
         return Seat(role, None)
     return Seat(role, replica * plan.stride + min(host or 0, plan.stride - 1))
