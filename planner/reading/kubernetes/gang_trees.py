@@ -24,7 +24,6 @@ from planner.reading.kubernetes.forms import (
     KubePod,
     KubeRole,
     LevelAsk,
-    SliceAsk,
 )
 from planner.reading.kubernetes.levels import Levels
 from planner.reading.kubernetes.naming import LONGEST, SHORT, clean, distinct, is_name
@@ -141,17 +140,12 @@ class GangTrees:
         pieces = [piece for piece in self._slices(role) if piece is not None]
         if len(pieces) == 1:
             tree["slice"] = {"size": pieces[0][0], "required": pieces[0][1]}
-        covering = _covering(role)
-        if covering is not None and "required" not in tree["topology"]:
-            level = self.levels.resolve(covering.level)
-            if level is not None:
-                tree["topology"]["required"] = level
         return tree
 
     def _slices(self, role: KubeRole) -> Iterator[tuple[int, str] | None]:
-        """(size, level) of the slices that cut the role."""
+        """(size, level) of its slices, None for a level that is not there."""
         for ask in role.slices:
-            if 0 < ask.size < role.size or (ask.size > 0 and role.first_index):
+            if ask.size > 0:
                 level = self.levels.resolve(ask.level)
                 yield None if level is None else (ask.size, level)
 
@@ -219,13 +213,6 @@ def _model_pod(role: KubeRole) -> KubePod | None:
         (pod for _, pod in role.members), key=lambda pod: (not pod.ours, bool(pod.finished))
     )
     return pods[0] if pods else None
-
-
-def _covering(role: KubeRole) -> SliceAsk | None:
-    """The narrowest slice layer that takes in the whole role: a required level by another name."""
-    if role.first_index:
-        return None
-    return next((ask for ask in reversed(role.slices) if ask.size >= role.size), None)
 
 
 def _requests(role: KubeRole) -> tuple[Json, bool]:
