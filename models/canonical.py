@@ -183,6 +183,9 @@ def _role(role: Role, cluster: Cluster) -> Json:
     piece = None
     if role.slice_size is not None and role.slice_level is not None:
         piece = {"size": role.slice_size, "required": cluster.level_name(role.slice_level)}
+    outer = [
+        {"size": size, "required": cluster.level_name(level)} for size, level in role.outer_slices
+    ]
     return {
         "name": role.name,
         "replicas": replicas,
@@ -190,7 +193,7 @@ def _role(role: Role, cluster: Cluster) -> Json:
         "gpus": role.gpus,
         "requests": _quantities(role.requests),
         "topology": _topology(role.required, role.preferred, cluster),
-        **_present(slice=piece, model=role.model),
+        **_present(slice=piece, outerSlices=outer or None, model=role.model),
         "nodeSelector": dict(role.node_selector),
         **_present(nodeAffinity=[_term(term) for term in role.node_affinity] or None),
         "tolerations": [

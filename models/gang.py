@@ -32,6 +32,7 @@ class Role:
     ``gpus``: whole GPUs a pod. ``requests``: cpu in millicores, others in whole units, a pod, sorted.
     ``node_affinity``: any of these terms must hold on its nodes, beside the selector.
     ``slice_size``/``slice_level``: pods with equal index // slice_size share one domain of that level.
+    ``outer_slices``: (size, level) of slices around those, each a multiple of the one before, and wider.
     """
 
     name: str
@@ -51,6 +52,14 @@ class Role:
     mix_models: bool = False
     first_index: int = 0
     node_affinity: NodeAffinity = ()
+    outer_slices: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def slice_layers(self) -> tuple[tuple[int, int], ...]:
+        """(size, level) of every layer of slices, innermost first."""
+        if self.slice_size is None or self.slice_level is None:
+            return ()
+        return ((self.slice_size, self.slice_level), *self.outer_slices)
 
     def indices(self, count: int) -> range:
         """Indices of its pods when it has so many."""

@@ -82,6 +82,7 @@ def role(
     mix_models: bool = False,
     first: int = 0,
     affinity: NodeAffinity = (),
+    outer: Sequence[tuple[int, str]] = (),
 ) -> Role:
     """A role; elastic from ``pods`` to ``most`` if that is given; ``slices`` = (size, level)."""
     return Role(
@@ -102,6 +103,7 @@ def role(
         mix_models=mix_models,
         first_index=first,
         node_affinity=affinity,
+        outer_slices=tuple((size, LEVELS.index(name)) for size, name in outer),
     )
 
 

@@ -109,7 +109,13 @@ def roles(draw: st.DrawFn, name: str) -> Json:
         "firstIndex": draw(st.integers(0, 3)),
     }
     chosen = draw(st.sets(st.sampled_from(sorted(optional))))
-    return {**role, **{key: optional[key] for key in sorted(chosen)}}
+    found: Json = {**role, **{key: optional[key] for key in sorted(chosen)}}
+    piece = found.get("slice")
+    if piece and piece["required"] == "node" and draw(st.booleans()):
+        widths = [("rack", 2), ("block", 6)][draw(st.integers(0, 1)) :]
+        layers = [{"size": piece["size"] * by, "required": level} for level, by in widths]
+        found["outerSlices"] = layers
+    return found
 
 
 @st.composite

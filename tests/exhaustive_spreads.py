@@ -174,6 +174,9 @@ class Spreading:
         size = gang.roles[first.role].slice_size
         if first.role != second.role or size is None or len(first.indices) != len(second.indices):
             return False
+        around = [layer for layer, _ in gang.roles[first.role].outer_slices]
+        if any(first.indices[0] // big != second.indices[0] // big for big in around):
+            return False
         slices = (first.slice_number, second.slice_number)
         return not any(
             p.node is not None and p.role == first.role and p.index // size in slices
@@ -221,11 +224,12 @@ class Spreading:
             if not self._one(role.required, nodes) or not self._one_model(role, nodes):
                 return False
         for number, index in {(r, i) for r, i, _ in new}:
-            size = gang.roles[number].slice_size
-            if size is not None:
-                same = [n for r, i, n in pods if r == number and i // size == index // size]
-                if not self._one(gang.roles[number].slice_level, same):
-                    return False
+            role = gang.roles[number]
+            for size, level in ((role.slice_size, role.slice_level), *role.outer_slices):
+                if size is not None:
+                    same = [n for r, i, n in pods if r == number and i // size == index // size]
+                    if not self._one(level, same):
+                        return False
         return True
 
     def _one(self, level: int | None, nodes: Sequence[int]) -> bool:

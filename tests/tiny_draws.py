@@ -24,6 +24,7 @@ FEATURES = (
     "launchers",  # a role without GPUs
     "roles",  # two roles with GPUs
     "slices",
+    "slice_layers",  # slices around slices
     "first_index",  # roles whose indices do not start at 0
     "required",
     "preferred",

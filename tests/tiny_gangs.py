@@ -49,6 +49,7 @@ def _gang(draws: Draws, i: int, cluster: Cluster) -> Gang:
         roles.insert(r.randint(0, 1), _launcher(draws, r, cluster, 1))
     if draws.on("cpu_gangs", r, 0.06):
         roles = [_launcher(draws, r, cluster, r.randint(1, 4))]
+    roles = [_enclosed(draws, i, role) for role in roles]
     roles = [_attracted(draws, i, _shifted(draws, i, role), cluster) for role in roles]
     levels = range(len(cluster.levels) + 1)
     required, preferred = min(r.choice(levels), r.choice(levels)), r.choice(levels)
@@ -99,6 +100,19 @@ def _shifted(draws: Draws, gang: int, role: Role) -> Role:
     r = draws.random(f"first_index/{gang}/{role.name}")
     first = r.randint(1, 4)
     return replace(role, first_index=first if draws.on("first_index", r, 0.12) else 0)
+
+
+def _enclosed(draws: Draws, gang: int, role: Role) -> Role:
+    """The role with slices around its slices, one layer for every wider level or fewer."""
+    r = draws.random(f"slice_layers/{gang}/{role.name}")
+    size, outer = role.slice_size or 1, list[tuple[int, int]]()
+    for level in reversed(range(role.slice_level or 0)):
+        factor, skips = r.choice((2, 2, 3)), r.random() < 0.3
+        if not skips:
+            size *= factor
+            outer.append((size, level))
+    on = draws.on("slice_layers", r, 0.3) and role.slice_size is not None
+    return replace(role, outer_slices=tuple(outer) if on else ())
 
 
 def _attracted(draws: Draws, gang: int, role: Role, cluster: Cluster) -> Role:

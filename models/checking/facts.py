@@ -94,6 +94,7 @@ class Role:
     """``requests``: resource to exact amount a pod; ``model``: slug of a GPU or server model.
 
     ``first``: index of its first pod; the others follow without a gap. ``affinity``: terms, any of them.
+    ``slices``: (size, level) of every layer.
     """
 
     name: str
@@ -105,8 +106,7 @@ class Role:
     requests: Mapping[str, Fraction]
     required: int | None
     preferred: int | None
-    slice_size: int | None
-    slice_level: int | None
+    slices: tuple[tuple[int, int], ...]
     selector: tuple[tuple[str, str], ...]
     tolerations: tuple[Toleration, ...]
     model: str | None

@@ -44,6 +44,7 @@ _ROLE = frozenset(
         "requests",
         "topology",
         "slice",
+        "outerSlices",
         "nodeSelector",
         "nodeAffinity",
         "tolerations",
@@ -180,14 +181,6 @@ class GangReader:
         topology = form.mapping(
             doc.get("topology") or {}, f"{where}.topology", frozenset(("required", "preferred"))
         )
-        slice_: Object = {}
-        if doc.get("slice") is not None:
-            slice_ = form.mapping(
-                doc["slice"],
-                f"{where}.slice",
-                frozenset(("size", "required")),
-                ("size", "required"),
-            )
         wanted = form.optional_text(doc.get("model"), f"{where}.model")
         return Role(
             name=form.text(doc.get("name"), f"{where}.name"),
@@ -199,10 +192,7 @@ class GangReader:
             requests=amounts(form, doc.get("requests"), f"{where}.requests"),
             required=self._level(topology, "required", f"{where}.topology"),
             preferred=self._level(topology, "preferred", f"{where}.topology"),
-            slice_size=form.integer(slice_.get("size"), f"{where}.slice.size", 1)
-            if slice_
-            else None,
-            slice_level=self._level(slice_, "required", f"{where}.slice"),
+            slices=self._slices(doc, where),
             selector=labels(form, doc.get("nodeSelector"), f"{where}.nodeSelector"),
             tolerations=tuple(
                 self._toleration(item, f"{where}.tolerations[{i}]")
@@ -215,6 +205,22 @@ class GangReader:
             affinity=affinity(form, doc.get("nodeAffinity"), f"{where}.nodeAffinity"),
             first=form.optional_integer(doc.get("firstIndex"), f"{where}.firstIndex", 0) or 0,
         )
+
+    def _slices(self, doc: Object, where: str) -> tuple[tuple[int, int], ...]:
+        """Size and level of every layer of slices."""
+        form, fields = self.form, ("size", "required")
+        inner = [] if doc.get("slice") is None else [(doc["slice"], f"{where}.slice")]
+        outer = form.optional_items(doc.get("outerSlices"), f"{where}.outerSlices")
+        found = []
+        for value, place in (*inner, *((o, f"{where}.outerSlices") for o in outer)):
+            layer = form.mapping(value, place, frozenset(fields), fields)
+            size = form.integer(layer.get("size"), f"{place}.size", 1)
+            level = self._level(layer, "required", place)
+            if level is None:
+                form.fault(place, "needs a level")
+            else:
+                found.append((size, level))
+        return tuple(found)
 
     def _replicas(self, value: object, where: str) -> tuple[int, int, int, bool]:
         """(min, max, step, elastic)."""

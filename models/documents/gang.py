@@ -36,18 +36,20 @@ from models.documents.base import (
 from models.documents.choosing import NodeExpressionDocument, TolerationDocument
 from models.documents.cluster import resource_complaints
 from models.documents.server import GpuIndices
+from models.documents.slices import (
+    MAX_PODS,
+    Count,
+    LevelName,
+    SliceDocument,
+    slice_complaints,
+)
 from models.documents.suggesting import suggestion
 from models.quantities import shown
-
-MAX_PODS = 1_000_000
-"""Most pods of one gang."""
 
 MAX_GPUS_A_POD = 100_000
 MAX_PRIORITY = 2_000_000_000
 
 Share = Annotated[Fraction, PlainValidator(decimal_check(0, 1)), decimal_schema(0, 1)]
-LevelName = Annotated[str, Field(description="`node` or a level of the cluster")]
-Count = Annotated[int, whole(1, MAX_PODS)]
 
 
 class ReplicaRange(Document):
@@ -82,13 +84,6 @@ class GangTopology(RoleTopology):
     )
 
 
-class SliceDocument(Document):
-    """Pods with equal floor(index / size) share one domain of `required`."""
-
-    size: Count
-    required: LevelName
-
-
 class RoleDocument(Document):
     """Pods of one kind within a gang."""
 
@@ -103,6 +98,9 @@ class RoleDocument(Document):
     requests: Mapped[LabelKey, Quantity] = Field(default={}, description="Other resources, a pod")
     topology: RoleTopology = RoleTopology()
     slice: SliceDocument | None = None
+    outer_slices: Many[SliceDocument] = Field(
+        default=(), description="Slices around those of `slice`, each wider than the one before"
+    )
     node_selector: Mapped[LabelKey, LabelValue] = Field(
         default={}, description="Labels its nodes must have"
     )
@@ -132,6 +130,7 @@ class RoleDocument(Document):
             yield Complaint(
                 ("firstIndex",), f"indices up to {last:,}", f"the largest is {MAX_PODS - 1:,}"
             )
+        yield from slice_complaints(self.slice, self.outer_slices)
         yield from resource_complaints(self.requests, ("requests",))
         if "pods" in self.requests:
             yield Complaint(
@@ -239,6 +238,8 @@ class GangDocument(Document):
                     yield (*path, "topology", field), level
             if role.slice is not None:
                 yield (*path, "slice", "required"), role.slice.required
+            for j, outer in enumerate(role.outer_slices):
+                yield (*path, "outerSlices", j, "required"), outer.required
 
     def complaints(self) -> Iterator[Complaint]:
         """Contradictions inside the gang; paths start at its top."""

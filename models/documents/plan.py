@@ -13,9 +13,10 @@ from pydantic import ConfigDict, Field
 
 from models.documents.base import ApiVersion, Document, Many, Mapped, Name, Prose, Title, whole
 from models.documents.cluster import ClusterDocument
-from models.documents.gang import MAX_PODS, GangDocument
+from models.documents.gang import GangDocument
 from models.documents.policy import PolicyDocument
 from models.documents.server import GpuIndices
+from models.documents.slices import MAX_PODS
 
 Natural = Annotated[int, Field(ge=0)]
 

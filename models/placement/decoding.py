@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 
 from models.instance import Instance
 from models.occupancy import Room
+from models.placement.arranging import Layer, arranged
 from models.placement.demands import Demand, RoleDemand
 from models.placement.packing import SetType
 from models.placement.pieces import Piece
 from models.placement.regions import Pools
-from models.placement.slicing import Cut
 from models.placement.variables import GangVariables, RegionFlow, Variables
 from models.pricing import bits
 from models.solution import Decision, GangDecision, PodPlacement
@@ -185,74 +185,20 @@ def _take(
 def _indexed(
     instance: Instance, demand: Demand, role: RoleDemand, places: list[tuple[int, int | None]]
 ) -> list[tuple[int, tuple[int, int | None]]]:
-    """Pair pod indices with places so that the pods of a slice share one domain."""
-    spec = instance.gangs[demand.gang].roles[role.role]
-    if spec.slice_size is None or spec.slice_level is None:
-        return list(zip(role.indices, places, strict=True))
-    of = instance.cluster.domain_of[spec.slice_level]
-    by_domain: dict[int, list[tuple[int, int | None]]] = {}
-    for place in places:
-        by_domain.setdefault(of[place[0]], []).append(place)
-    if role.groups:
-        return _match_groups(role, by_domain)
-    cut = role.cut(spec.slice_size)
-    if cut.head:
-        return list(zip(role.indices, _headed(cut, by_domain), strict=True))
-    short = cut.tail
-    # the domain that holds the short slice goes last, so that whole slices keep aligned indices
-    size = spec.slice_size
-    ordered = sorted(by_domain, key=lambda d: (bool(short) and len(by_domain[d]) % size != 0, d))
-    return list(zip(role.indices, [p for d in ordered for p in by_domain[d]], strict=True))
-
-
-def _headed(
-    cut: Cut, by_domain: dict[int, list[tuple[int, int | None]]]
-) -> list[tuple[int, int | None]]:
-    """The places in the order of the indices: the short first slice, the whole ones, a short last one.
-
-    A domain whose number of places is no multiple of the size holds a short slice: at most two do.
-    """
-    counts = {domain: len(places) for domain, places in sorted(by_domain.items())}
-    odd = [domain for domain, count in counts.items() if count % cut.size]
-    able = odd or [d for d, count in counts.items() if count >= cut.head + cut.tail][:1]
-    for first in able:
-        for last in able:
-            left = dict(counts)
-            left[first] -= cut.head
-            left[last] -= cut.tail
-            if all(count >= 0 and count % cut.size == 0 for count in left.values()):
-                head = [by_domain[first].pop(0) for _ in range(cut.head)]
-                tail = [by_domain[last].pop() for _ in range(cut.tail)]
-                return [*head, *(p for d in counts for p in by_domain[d]), *tail]
-    message = "the slice rows promise a domain for every short slice"
-    raise AssertionError(message)
-
-
-def _match_groups(
-    role: RoleDemand, by_domain: dict[int, list[tuple[int, int | None]]]
-) -> list[tuple[int, tuple[int, int | None]]]:
-    """Give every slice with missing pods a domain; slices held by standing pods first."""
-    left = {domain: len(places) for domain, places in by_domain.items()}
-    groups = sorted(role.groups, key=lambda g: (g[1] is None, -len(g[0]), g[0]))
-    chosen: list[int] = []
-
-    def search(position: int) -> bool:
-        if position == len(groups):
-            return True
-        indices, fixed = groups[position]
-        for domain in sorted(left) if fixed is None else [fixed]:
-            if left.get(domain, 0) >= len(indices):
-                left[domain] -= len(indices)
-                chosen.append(domain)
-                if search(position + 1):
-                    return True
-                chosen.pop()
-                left[domain] += len(indices)
-        return False
-
-    found = search(0)
-    assert found, "the slice rows promise a domain for every slice"
-    result = []
-    for (indices, _), domain in zip(groups, chosen, strict=True):
-        result += [(index, by_domain[domain].pop(0)) for index in indices]
-    return sorted(result)
+    """Pair pod indices with places so that the pods of every slice share one domain."""
+    layers = [
+        Layer(
+            size,
+            instance.cluster.domain_of[level],
+            {}
+            if not role.layers
+            else {g[0] // size: fixed for g, fixed in role.layers[number] if fixed is not None},
+            apart=bool(role.layers),
+        )
+        for number, (size, level) in enumerate(
+            instance.gangs[demand.gang].roles[role.role].slice_layers
+        )
+    ]
+    found = arranged(layers[::-1], role.indices, places)
+    assert found is not None, "the slice rows promise a domain for every slice"
+    return sorted(found, key=lambda pair: pair[0])

@@ -12,16 +12,19 @@ from fractions import Fraction
 
 from models.gang import Gang
 from models.instance import Instance
-from models.placement.slicing import Cut, cut_of
+from models.placement.slicing import Cut, cut_of, groups_of
 from models.pricing import ServerSet, server_set
+
+Groups = tuple[tuple[tuple[int, ...], int | None], ...]
+"""(indices of the pods to place of one slice, the domain where others of it stand or None), a slice."""
 
 
 @dataclass(frozen=True, slots=True)
 class RoleDemand:
     """Pods of one role to place. ``nodes``: those allowed, ascending, room aside.
 
-    ``indices``: the pod indices to fill, ascending. ``groups``: for sliced roles of an incomplete
-    gang, (indices of the missing pods of one slice, its fixed domain or None), else empty.
+    ``indices``: the pod indices to fill, ascending. ``layers``: where slices are told apart, their
+    groups for each layer, innermost first; else empty.
     """
 
     role: int
@@ -29,7 +32,12 @@ class RoleDemand:
     gpus: int
     requests: tuple[tuple[str, int], ...]
     nodes: frozenset[int]
-    groups: tuple[tuple[tuple[int, ...], int | None], ...] = ()
+    layers: tuple[Groups, ...] = ()
+
+    @property
+    def groups(self) -> Groups:
+        """Those of the innermost slices."""
+        return self.layers[0] if self.layers else ()
 
     @property
     def count(self) -> int:
@@ -90,20 +98,25 @@ def demands_of(instance: Instance, known: list[int]) -> tuple[Demand, ...]:
             if gang.missing():
                 found.append(_completion(instance, index, gang, known))
         else:
-            roles = tuple(
-                RoleDemand(
-                    number,
-                    tuple(role.indices(count)),
-                    role.gpus,
-                    role.requests,
-                    instance.eligible_nodes(role),
-                )
-                for number, (role, count) in enumerate(
-                    zip(gang.roles, gang.target_counts(), strict=True)
-                )
-            )
+            counts = gang.target_counts()
+            roles = tuple(_whole(instance, gang, i, count) for i, count in enumerate(counts))
             found.append(Demand(index, roles, possible=True))
     return tuple(found)
+
+
+def _whole(instance: Instance, gang: Gang, number: int, count: int) -> RoleDemand:
+    """All pods of a role of a gang that waits."""
+    role = gang.roles[number]
+    pods = tuple(role.indices(count))
+    demand = RoleDemand(number, pods, role.gpus, role.requests, instance.eligible_nodes(role))
+    if role.outer_slices and role.slice_level == instance.cluster.node_level:
+        # Two short slices on nodes cannot be counted by pieces and be held to their outer slices.
+        size, _ = role.slice_layers[0]
+        if len(demand.cut(size).shorts) > 1:
+            layers = (groups_of(pods, size) for size, _ in role.slice_layers)
+            apart = tuple(tuple((tuple(group), None) for group in groups) for groups in layers)
+            return replace(demand, layers=apart)
+    return demand
 
 
 def _completion(instance: Instance, index: int, gang: Gang, known: list[int]) -> Demand:
@@ -129,9 +142,14 @@ def _completion(instance: Instance, index: int, gang: Gang, known: list[int]) ->
                 allowed = frozenset(
                     n for n in allowed if (m := cluster.nodes[n].model) and m.gpu in gpu_models
                 )
-        groups, fine = _slice_groups(instance, gang, number, tuple(indices))
-        possible &= fine
-        roles.append(RoleDemand(number, tuple(indices), role.gpus, role.requests, allowed, groups))
+        layers = []
+        for size, level in role.slice_layers:
+            groups, fine = _slice_groups(instance, gang, number, indices, size, level)
+            possible &= fine
+            layers.append(groups)
+        pods = tuple(indices)
+        apart = tuple(layers) if possible else ()
+        roles.append(RoleDemand(number, pods, role.gpus, role.requests, allowed, apart))
     return Demand(
         index,
         tuple(roles),
@@ -155,25 +173,20 @@ def _same_domain(
 
 
 def _slice_groups(
-    instance: Instance, gang: Gang, number: int, indices: tuple[int, ...]
-) -> tuple[tuple[tuple[tuple[int, ...], int | None], ...], bool]:
-    role = gang.roles[number]
-    if role.slice_size is None or role.slice_level is None:
-        return (), True
-    of = instance.cluster.domain_of[role.slice_level]
-    groups: dict[int, list[int]] = {}
-    for pod in indices:
-        groups.setdefault(pod // role.slice_size, []).append(pod)
+    instance: Instance, gang: Gang, number: int, indices: list[int], size: int, level: int
+) -> tuple[Groups, bool]:
+    """The slices of one layer that miss pods; False if the pods that stand of one use several domains."""
+    of = instance.cluster.domain_of[level]
+    used: dict[int, set[int]] = {}
+    for pod in gang.standing:
+        if pod.role == number and pod.node is not None:
+            used.setdefault(pod.index // size, set()).add(of[pod.node])
     result: list[tuple[tuple[int, ...], int | None]] = []
-    for group, members in sorted(groups.items()):
-        used = {
-            of[p.node]
-            for p in gang.standing
-            if p.role == number and p.node is not None and p.index // role.slice_size == group
-        }
-        if len(used) > 1:
+    for members in groups_of(indices, size):
+        domains = used.get(members[0] // size, set())
+        if len(domains) > 1:
             return (), False
-        result.append((tuple(members), next(iter(used), None)))
+        result.append((tuple(members), next(iter(domains), None)))
     return tuple(result), True
 
 
@@ -211,7 +224,9 @@ def identity(instance: Instance, demand: Demand) -> tuple[object, ...]:
             gang.roles[role.role].preferred,
             gang.roles[role.role].slice_size,
             gang.roles[role.role].slice_level,
-            role.indices[0] % (gang.roles[role.role].slice_size or 1),
+            gang.roles[role.role].outer_slices,
+            role.indices[0]
+            % max((size for size, _ in gang.roles[role.role].slice_layers), default=1),
             gang.roles[role.role].mix_models,
             gang.roles[role.role].min,
         )

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from models.affinity import NodeExpression
 from models.cluster import Node
@@ -96,6 +97,15 @@ class GangReader:
             if level not in self.levels:
                 what = f"unknown level {shown(level)}"
                 entry.fault(path, what, suggestion(level, self.levels, "levels"))
+        for i, role in enumerate(entry.document.spec.roles):
+            layers = [role.slice, *role.outer_slices] if role.slice else []
+            for j, (inner, outer) in enumerate(pairwise(one.required for one in layers)):
+                if self.levels.get(outer, -1) >= self.levels.get(inner, 0):
+                    entry.fault(
+                        ("spec", "roles", i, "outerSlices", j, "required"),
+                        f"level {shown(outer)} is not wider than {shown(inner)}",
+                        f"write a level around {inner}, or remove this layer",
+                    )
 
     def _planned_names(self, entry: GangEntry) -> None:
         """Pods to come are named gang-role-index: two gangs may not arrive at one name."""
@@ -238,6 +248,9 @@ class GangReader:
             preferred=self._level(role.topology.preferred),
             slice_size=role.slice.size if role.slice else None,
             slice_level=self._level(role.slice.required) if role.slice else None,
+            outer_slices=tuple(
+                (outer.size, self.levels.get(outer.required, 0)) for outer in role.outer_slices
+            ),
             node_selector=tuple(sorted(role.node_selector.items())),
             tolerations=tuple(
                 Toleration(t.key, t.operator, t.value, t.effect) for t in role.tolerations

@@ -114,23 +114,28 @@ class Trial:
 
     def _slices(self, role: RoleDemand, nodes: list[int]) -> bool:
         spec = self._ground.instance.gangs[self._demand.gang].roles[role.role]
-        if spec.slice_size is None or spec.slice_level is None:
-            return self._fill(role, list(role.indices), nodes)
-        groups: list[tuple[list[int], int | None]] = [(list(i), d) for i, d in role.groups]
-        if not groups:
-            groups = [(members, None) for members in groups_of(role.indices, spec.slice_size)]
-        of = self._ground.instance.cluster.domain_of[spec.slice_level]
-        for indices, fixed in groups:
-            options = [[n for n in nodes if of[n] == fixed]]
-            if fixed is None:
-                options = self._by_domain(spec.slice_level, nodes)
-            if not any(self._attempt(role, indices, option) for option in options):
+        return self._layered(role, len(spec.slice_layers), list(role.indices), nodes)
+
+    def _layered(self, role: RoleDemand, layers: int, indices: list[int], nodes: list[int]) -> bool:
+        """These pods, slice by slice of the outermost of so many layers; inside each the next one."""
+        if not layers:
+            return self._fill(role, indices, nodes)
+        spec = self._ground.instance.gangs[self._demand.gang].roles[role.role]
+        size, level = spec.slice_layers[layers - 1]
+        of = self._ground.instance.cluster.domain_of[level]
+        fixed = dict(role.layers[layers - 1]) if role.layers else {}
+        for members in groups_of(indices, size):
+            own = fixed.get(tuple(members))
+            options = [[n for n in nodes if of[n] == own]]
+            if own is None:
+                options = self._by_domain(level, nodes)
+            if not any(self._attempt(role, layers - 1, members, option) for option in options):
                 return False
         return True
 
-    def _attempt(self, role: RoleDemand, indices: list[int], nodes: list[int]) -> bool:
+    def _attempt(self, role: RoleDemand, layers: int, indices: list[int], nodes: list[int]) -> bool:
         mark = len(self.chosen)
-        if self._fill(role, indices, nodes):
+        if self._layered(role, layers, indices, nodes):
             return True
         self._undo(mark)
         return False

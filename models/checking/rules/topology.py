@@ -39,8 +39,8 @@ def _gang(facts: Facts, change: Change) -> Iterator[Violation]:
         name = printable(role.name)
         if role.required is not None:
             yield from _one(facts, change, pods, role.required, "required", f"role {name}")
-        if role.slice_size is not None and role.slice_level is not None:
-            yield from _slices(facts, change, pods, role.slice_size, role.slice_level)
+        for size, level in role.slices:
+            yield from _slices(facts, change, pods, size, level)
         if role.gpus and not role.mix_models:
             models = {
                 node.model.gpu for pod in pods if (node := facts.nodes[pod.node]).model is not None
