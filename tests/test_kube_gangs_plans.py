@@ -19,7 +19,9 @@ RACK = "example.com/rack"
 
 def instance(folder: Path, *trees: dict[str, Any]) -> Instance:
     """The instance of these objects, on two racks of two nodes with 8 GPUs."""
-    nodes = [node(f"n{i}", **{RACK: f"r{i // 2}"}) for i in range(4)]
+    nodes = [node(f"n{i}") for i in range(4)]
+    for i, one in enumerate(nodes):
+        one["metadata"]["labels"][RACK] = f"r{i // 2}"
     items = {"apiVersion": "v1", "kind": "List", "items": [*nodes, *trees]}
     (folder / "objects.json").write_text(json.dumps(items))
     return load([str(folder)]).instance

@@ -82,8 +82,6 @@ def test_nvl72_without_hypernodes_has_the_switches_of_both_generations_of_labels
     del gathered.by_kind["HyperNode"]
     levels, nodes, said = found(gathered, "accelerator.topograph.run/domain")
     assert levels.levels == (
-        Level("region", "topology.kubernetes.io/region"),
-        Level("zone", ZONE),
         Level("core"),  # racks 1-3 have the new key, 4 and 5 the old one: neither is implied
         Level("spine"),
         Level("leaf"),
@@ -94,7 +92,7 @@ def test_nvl72_without_hypernodes_has_the_switches_of_both_generations_of_labels
         switches: tuple[str | None, ...] = ("core-1", f"spine-{(rack + 1) // 2}", f"leaf-{rack}")
         if one.name == "gb200-r04-n18":  # no labels of either
             switches = (None, None, None)
-        assert levels.domain(one.name) == ("dc-west", "hall-2", *switches, one.labels.get(CLIQUE))
+        assert levels.domain(one.name) == (*switches, one.labels.get(CLIQUE))
     # leaf-4 is nvl-4: what accelerators name is what leaf switches name
     assert levels.resolve(LevelAsk(label="accelerator.topograph.run/domain")) == "leaf"
     assert levels.resolve(LevelAsk(label="network.topology.nvidia.com/leaf")) == "leaf"
@@ -103,14 +101,41 @@ def test_nvl72_without_hypernodes_has_the_switches_of_both_generations_of_labels
     assert "stands alone there and farther in" in said[1]
 
 
-def test_v100_mpi_has_only_its_region_and_zone() -> None:
+def test_v100_mpi_has_no_levels_for_its_one_region_and_zone_hold_every_node() -> None:
     levels, _, said = found(kube.load("v100-mpi"))
-    assert levels.levels == (Level("region", "topology.kubernetes.io/region"), Level("zone", ZONE))
-    assert levels.found == "levels from node labels: region (1 domain), zone (1)"
+    assert levels.levels == ()
+    assert levels.found == "no levels: no topology label that is known divides the nodes"
     assert said == []
+    levels, _, said = found(kube.load("v100-mpi"), ZONE)
+    assert levels.levels == (Level("zone", ZONE),)
+    assert (levels.resolve(LevelAsk(label=ZONE)), said) == ("zone", [])
 
 
 # --- label families
+
+
+@pytest.mark.parametrize("key", [ZONE, "network.topology.nvidia.com/datacenter"])
+def test_one_zone_or_datacenter_around_every_node_is_no_level(key: str) -> None:
+    rack = "fabric.topograph.run/tier-0"
+    same = {f"n{i}": {key: "one", rack: f"r{i // 2}"} for i in range(4)}
+    assert names(found(labelled(**same))[0]) == ["leaf"]
+    # Two of them, or a node that is in none, and it says something.
+    other = {**same, "n3": {key: "two", rack: "r1"}}
+    assert len(names(found(labelled(**other))[0])) == 2
+    without = {**same, "n3": {rack: "r1"}}
+    assert len(names(found(labelled(**without))[0])) == 2
+
+
+def test_one_domain_of_any_other_label_is_a_level() -> None:
+    keys = ("fabric.topograph.run/tier-2", "node.coreweave.cloud/rack")
+    levels, _, _ = found(labelled(**{f"n{i}": dict.fromkeys(keys, "one") for i in range(3)}))
+    assert names(levels) == ["core", "rack"]
+
+
+def test_a_zone_that_the_policy_states_is_a_level_whatever_it_divides() -> None:
+    policy = KubernetesPolicy(levels=(Level("zone", ZONE),))
+    nodes = labelled(n0={ZONE: "one"}, n1={ZONE: "one"})
+    assert names(found(nodes, policy=policy)[0]) == ["zone"]
 
 
 @pytest.mark.parametrize(
@@ -226,7 +251,7 @@ def test_a_level_that_has_exactly_the_cliques_is_marked_instead() -> None:
 
 def test_a_zone_is_never_taken_for_an_nvlink_domain() -> None:
     # one rack in one zone: racks that are imagined beside it share the zone, not the fabric
-    levels, _, _ = found(cliques("u.1", "u.1", **{ZONE: "z"}))
+    levels, _, _ = found(cliques("u.1", "u.1", **{ZONE: "z"}), ZONE)
     assert levels.levels == (Level("zone", ZONE), Level("clique", CLIQUE, nvlink=True))
 
 
@@ -330,7 +355,7 @@ def test_a_topology_of_kai_gives_its_aliases_as_names() -> None:
 
 
 def test_a_topology_whose_labels_no_node_has_is_passed_over() -> None:
-    trees = labelled(a={ZONE: "z"}, b={ZONE: "z"})
+    trees = labelled(a={ZONE: "z"}, b={ZONE: "z"}, c={ZONE: "y"})
     levels, _, said = found([*trees, topology("t", "x/y", "kubernetes.io/hostname")])
     assert names(levels) == ["zone"]
     assert said == ["Kueue Topology t: no node has a label of its levels: not used"]

@@ -88,12 +88,14 @@ class Chain:
     def insert(self, column: Column) -> bool:
         """Put a column where it nests, innermost if it nests nowhere: then False.
 
-        Nodes that stand alone at a wider level do so wherever the column goes, and are not counted
-        against a place.
+        Of several places the innermost; for a region or zone the outermost. Nodes that stand alone
+        at a wider level do so wherever the column goes, and are not counted against a place.
         """
         own = divided(_whole(self.nodes), column, self.nodes)
         last = len(self.columns)
-        for at in range(last, -1, -1):
+        regions = next((i for i, one in enumerate(self.columns) if not one.wide), last)
+        inward = [*range(regions, last + 1), *range(regions - 1, -1, -1)]
+        for at in inward if column.wide else range(last, -1, -1):
             inside = at == 0 or self._lies_in(own, at - 1)
             around = at == last or nests(self.divisions[at], own)
             if inside and around:

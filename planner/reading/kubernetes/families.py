@@ -37,6 +37,7 @@ _WIDE = (
     ),
 )
 _OLD = "network.topology.nvidia.com"
+_DATACENTER = f"{_OLD}/datacenter"
 _COREWEAVE = ("backend.coreweave.cloud", "ib.coreweave.cloud")
 _GOOGLE = "cloud.google.com/gce-topology"
 _ORACLE = "oci.oraclecloud.com"
@@ -83,7 +84,7 @@ _MOST = 16  # levels of one numbered family
 _OLDER: dict[int, tuple[str, tuple[str, ...]]] = {
     0: ("leaf", (f"{_OLD}/leaf", f"{_OLD}/block")),
     1: ("spine", (f"{_OLD}/spine",)),
-    2: ("core", (f"{_OLD}/core", f"{_OLD}/datacenter")),
+    2: ("core", (f"{_OLD}/core", _DATACENTER)),
 }
 
 
@@ -167,7 +168,18 @@ def from_labels(nodes: Sequence[KubeNode], remarks: Remarks) -> Found:
             chain.replace(same, replace(same, keys=(*same.keys, *column.keys)))
         else:
             chain.insert(column)
-    return Found("node labels", tuple(chain.columns))
+    kept = (one for one in chain.columns if not _says_nothing(one, nodes))
+    return Found("node labels", tuple(kept))
+
+
+def _says_nothing(column: Column, nodes: Sequence[KubeNode]) -> bool:
+    """Whether it is one region, zone or datacenter around every node: where all are anyhow.
+
+    Such a level decides nothing, and nodes that are imagined beside these need not name it.
+    """
+    if not (column.wide or column.keys == (_DATACENTER,)):
+        return False
+    return len(column.values) == len(nodes) and len(set(column.values.values())) == 1
 
 
 def family_on(key: str, nodes: Sequence[KubeNode]) -> Family:

@@ -143,9 +143,15 @@ class Draft:
         return self.hypernodes.columns[tier]
 
     def twin(self, column: Column) -> Column | None:
-        """A level of the same values, else one that divides the nodes in the same way."""
-        equal = (one for one in self.chain.columns if one.values == column.values)
-        return next(equal, None) or self.chain.same(column, self.nodes)
+        """A level of the same values, else one that divides the nodes in the same way.
+
+        A zone stands for itself alone: what is imagined beside one rack is in its zone, not in it.
+        """
+        alike = (one for one in self.chain.columns if one.stated or one.wide == column.wide)
+        equal = next((one for one in alike if one.values == column.values), None)
+        if equal is not None or column.wide:
+            return equal
+        return self.chain.same(column, self.nodes)
 
     def alias(self, same: Column, other: Column, *, nvlink: bool = False) -> Column:
         """Let one column answer for another that divides the nodes in the same way."""
