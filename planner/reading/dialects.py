@@ -21,7 +21,13 @@ from models.quantities import described, shown
 from planner.errors import Fault, InputError
 from planner.reading.composing import Path
 from planner.reading.findings import Finding, Findings
-from planner.reading.kubernetes.objects import Gatherer, is_object
+from planner.reading.kubernetes.objects import (
+    Gatherer,
+    guessed,
+    is_object,
+    may_be_object,
+    subject_of,
+)
 from planner.reading.parsing import parse
 from planner.reading.remarks import Remarks
 from planner.reading.slurm import SlurmTopology, is_topology
@@ -45,7 +51,7 @@ class Documents:
     remarks: Remarks = field(default_factory=Remarks)
     gatherer: Gatherer = field(init=False)
     topologies: list[tuple[Source, SlurmTopology]] = field(default_factory=list)
-    strangers: list[Finding] = field(default_factory=list)
+    strangers: list[tuple[str, Finding]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.gatherer = Gatherer(self.remarks)
@@ -56,10 +62,10 @@ class Documents:
 
     def settle(self) -> None:
         """Decide about what is no document, now that all is read."""
-        for stranger in self.strangers:
+        for subject, stranger in self.strangers:
             inside_a_list = len(stranger.path) > 1
             if self.gatherer.objects and (inside_a_list or not stranger.source.named):
-                self.remarks.add(stranger.source.name, f"{stranger.what}; it is left out")
+                self.remarks.add(subject, f"{stranger.what}; it is left out")
             else:
                 self.findings.add(stranger)
                 self.lose_all()
@@ -92,11 +98,15 @@ class Documents:
             hint = "put documents in a `kind: List`, or between `---`"
             stranger = Finding(source, path, what, hint)
             if depth:
-                self.strangers.append(stranger)
+                self.strangers.append((source.name, stranger))
             else:
                 self.findings.add(stranger)
         elif is_object(tree) and tree.get("kind") != "List":
             self.gatherer.add(tree, source.name)
+        elif depth and (found := guessed(tree)) is not None:
+            self.gatherer.add(found, source.name)
+            what = "its kind or apiVersion cannot be read; it is taken for what it looks like"
+            self.remarks.add(subject_of(found), what)
         elif tree.get("kind") != "List":
             yield path, tree
         elif self._is_list(source, tree, path, depth):
@@ -137,8 +147,10 @@ class Documents:
         if kind not in KINDS:
             what, hint = _unknown(tree)
             at = (*path, "kind") if "kind" in tree else path
-            if "kind" not in tree and "apiVersion" not in tree:
-                self.strangers.append(Finding(source, at, what, hint))
+            nothing = "kind" not in tree and "apiVersion" not in tree
+            if nothing or (len(path) > 1 and may_be_object(tree)):
+                subject = source.name if nothing else subject_of(tree)
+                self.strangers.append((subject, Finding(source, at, what, hint)))
                 return
             self._fault(source, at, what, hint)
             if not isinstance(kind, str):

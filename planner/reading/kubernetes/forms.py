@@ -160,8 +160,7 @@ class KubePod:
 
     ``node``: where it runs or where room is held for it; ``bound``: whether it is really there.
     ``ours``: waits, and is ours to place; ``mode`` says how (gate or binding).
-    ``requests``: without GPUs. ``gpus``: whole GPUs it asks for by ``gpu_resource`` (a resource, or
-    the DRA driver of its claims).
+    ``requests``: without GPUs. ``gpus``: whole ones, asked by ``gpu_resource`` (or a DRA driver).
     ``indices``: GPUs it holds, ascending, None where nobody knows which.
     ``selector``, ``affinity`` (any of these terms, all expressions of one), ``tolerations``: where
     it may go. ``unsupported``: constraints that are not modelled, in the words shown to people.

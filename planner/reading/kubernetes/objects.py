@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from models.documents.base import API_VERSION
 from models.quantities import Refused, epoch_seconds, shown
 from planner.reading.kubernetes.forms import Objects, kube_object
-from planner.reading.kubernetes.looking import Tree, mapping, text
+from planner.reading.kubernetes.looking import Tree, items, mapping, text
 from planner.reading.remarks import Remarks
 
 OWN_GROUP = API_VERSION.partition("/")[0]
@@ -29,6 +29,40 @@ def is_object(tree: Tree) -> bool:
     if group == OWN_GROUP:
         return False
     return kind not in COMPACT_KINDS or group.endswith(".k8s.io")
+
+
+def may_be_object(tree: Tree) -> bool:
+    """Whether a document that names no kind of ours has the name and shape of an object."""
+    return not _of_ours(tree) and text(tree, "metadata", "name") is not None
+
+
+def _of_ours(tree: Tree) -> bool:
+    group = (text(tree, "apiVersion") or "").rpartition("/")[0]
+    return group == OWN_GROUP or text(tree, "kind") in COMPACT_KINDS
+
+
+def guessed(tree: Tree) -> Tree | None:
+    """A Pod or a Node that does not say so, by what it holds; None for anything else."""
+    if is_object(tree) or _of_ours(tree):
+        return None
+    kind = text(tree, "kind")
+    if kind not in ("Pod", "Node"):
+        if kind is not None:
+            return None
+        if items(tree, "spec", "containers"):
+            kind = "Pod"
+        elif mapping(tree, "status", "allocatable") or mapping(tree, "status", "capacity"):
+            kind = "Node"
+        else:
+            return None
+    return {**tree, "kind": kind, "apiVersion": "v1"}
+
+
+def subject_of(tree: Tree) -> str:
+    """How messages name a document that may be no object."""
+    kind, namespace = text(tree, "kind") or "object", text(tree, "metadata", "namespace")
+    name = text(tree, "metadata", "name") or "without a name"
+    return f"{kind} {namespace}/{name}" if namespace else f"{kind} {name}"
 
 
 def typed_list(tree: Tree) -> list[object] | None:

@@ -1,0 +1,56 @@
+"""Items of a List that do not say what they are: one of them hides none of the others."""
+
+from __future__ import annotations
+
+import io
+import json
+from typing import Any
+
+import pytest
+from kube import node, pod
+
+from planner.errors import InputError
+from planner.reading import Built, load
+
+GUESSED = "its kind or apiVersion cannot be read; it is taken for what it looks like"
+
+
+def built(*trees: dict[str, Any]) -> Built:
+    listed = {"apiVersion": "v1", "kind": "List", "items": list(trees)}
+    return load(["-"], stdin=io.BytesIO(json.dumps(listed).encode()))
+
+
+@pytest.mark.parametrize("field", ["kind", "apiVersion"])
+@pytest.mark.parametrize("value", [None, 5, "", {}])
+def test_a_pod_that_does_not_say_so_still_holds_its_gpus(field: str, value: object) -> None:
+    whole, broken = pod("a", gpus=2, on="n1"), pod("b", gpus=3, on="n1")
+    if value is None:
+        del broken[field]
+    else:
+        broken[field] = value
+    found = built(node("n1"), whole, broken)
+    assert {gang.name: gang.roles[0].gpus for gang in found.instance.gangs} == {"a": 2, "b": 3}
+    (remark,) = [line for line in found.remarks if GUESSED in line]
+    assert "default/b" in remark
+
+
+def test_a_node_that_does_not_say_so_still_has_its_gpus() -> None:
+    broken = node("n2")
+    del broken["kind"]
+    found = built(node("n1"), broken)
+    assert [one.name for one in found.instance.cluster.nodes] == ["n1", "n2"]
+
+
+def test_an_object_that_nobody_can_tell_is_left_out_by_name() -> None:
+    job = {"apiVersion": "batch/v1", "metadata": {"name": "j", "namespace": "team"}, "spec": {}}
+    found = built(node("n1"), pod("a", gpus=2, on="n1"), job)
+    assert [gang.name for gang in found.instance.gangs] == ["a"]
+    assert "object team/j: a document without kind; it is left out" in found.remarks
+
+
+def test_documents_of_ours_stay_strict_beside_objects() -> None:
+    gang = {"apiVersion": "gangplan.dev/v1alpha1", "kind": "Gnag", "metadata": {"name": "g"}}
+    with pytest.raises(InputError, match="unknown kind 'Gnag'"):
+        built(node("n1"), gang)
+    with pytest.raises(InputError, match="a Gang without apiVersion"):
+        built(node("n1"), {"kind": "Gang", "metadata": {"name": "g"}, "spec": {"roles": []}})
