@@ -374,3 +374,83 @@ def test_lingjun_fills_the_cluster_with_the_oldest_that_fit_even_on_a_small_budg
     for tier in tiers.values():
         best, bound = tier["best"], tier["bound"]
         assert bound >= best if tier["sense"] == "max" else bound <= best
+
+
+@cache
+def snapshot_plan(name: str, *, trusting: bool = False) -> dict[str, Any]:
+    instance = read([str(INPUTS / "snapshots" / name)], policy=TRUSTING if trusting else None)
+    return compose(
+        instance, solve(instance), name=name, created_at="2026-01-01T00:00:00Z", generator="test"
+    )
+
+
+TRUSTING = str(Path(__file__).parent / "data" / "trusting-policy.yaml")
+
+
+@pytest.mark.parametrize(
+    ("name", "nodes", "running", "waiting", "start", "gpus"),
+    [
+        ("v100-mpi", 4, 8, 6, 2, 8),
+        # sft-code-34b 32, codec-train 16, vlm-serve and segment-medical 12 each, embed-serve 8,
+        # quantum-rl 5, spec-decode-draft and diarize-ft 4 each, mech-interp 1
+        ("h100-gke", 96, 42, 44, 9, 94),
+        # llm-pretrain-2t 64, serve-400b-b and reward-rank 8 each, kv-bench 4, ckpt-reshard none
+        ("nvl72", 108, 21, 24, 5, 84),
+    ],
+)
+def test_a_recorded_cluster_is_planned_optimally_and_the_plan_is_accepted(
+    name: str, nodes: int, running: int, waiting: int, start: int, gpus: int
+) -> None:
+    plan = snapshot_plan(name)
+    assert check(plan) == []
+    assert plan["status"]["outcome"] == "optimal"
+    asked = {
+        (gang["metadata"]["namespace"], gang["metadata"]["name"]): gang
+        for gang in plan["instance"]["gangs"]
+    }
+    runs = [any("node" in pod for pod in gang["status"]["pods"]) for gang in asked.values()]
+    assert len(plan["instance"]["cluster"]["spec"]["nodes"]) == nodes
+    assert (sum(runs), len(runs) - sum(runs)) == (running, waiting)
+    starting = [gang for gang in plan["spec"]["gangs"] if gang["decision"] == "place"]
+    sizes = [
+        role["gpus"] * role["replicas"]
+        for gang in starting
+        for role in asked[gang["namespace"], gang["name"]]["spec"]["roles"]
+    ]
+    assert (len(starting), sum(sizes)) == (start, gpus)
+
+
+def test_v100_mpi_keeps_waiting_what_fits_no_server_and_what_is_not_all_there() -> None:
+    waiting = waiting_in(snapshot_plan("v100-mpi"))
+    assert waiting["gpt2-medium-pretrain"] == "RequiredTopology"
+    assert waiting["swin-l-cascade"] == "Incomplete"
+    gpt2 = gang_in(snapshot_plan("v100-mpi"), "gpt2-medium-pretrain")
+    # the facts: 2, 3, 1 and 4 GPUs are free on the four servers
+    assert "the best node has room for 4" in gpt2["reason"]["message"]
+
+
+def test_v100_mpi_starts_who_came_first_if_the_annotations_are_trusted() -> None:
+    trusting = snapshot_plan("v100-mpi", trusting=True)
+    assert check(trusting) == []
+    assert values_of(snapshot_plan("v100-mpi"))["waiting/100"] == 0
+    assert gang_in(trusting, "vit-finetune")["decision"] == "place"
+
+
+def test_h100_gke_keeps_waiting_for_pods_for_nodes_and_for_a_subblock() -> None:
+    waiting = waiting_in(snapshot_plan("h100-gke"))
+    assert waiting["ocr-multilingual"] == "Incomplete"
+    assert waiting["music-gen"] == "Selector"
+    assert waiting["dlrm-v3"] == "RequiredTopology"
+    assert waiting["llm-pretrain-405b"] == "NoRoom"
+
+
+def test_nvl72_gives_the_only_rack_with_sixteen_free_trays_to_the_highest_priority() -> None:
+    plan = snapshot_plan("nvl72")
+    winner = gang_in(plan, "llm-pretrain-2t")
+    assert {node[:9] for node in nodes_of(plan, "llm-pretrain-2t")} == {"gb200-r04"}
+    assert winner["bandwidthMBps"] == 18 * 40_100
+    waiting = waiting_in(plan)
+    assert waiting["llm-midtrain"] == "Outranked"
+    assert waiting["full-rack-probe"] == "RequiredTopology"
+    assert "two-rack-hard" in waiting
+    assert "bio-fm" not in {gang["name"] for gang in plan["spec"]["gangs"]}
