@@ -25,7 +25,7 @@ from planner.reading.kubernetes.objects import (
     Gatherer,
     guessed,
     is_object,
-    may_be_object,
+    is_of_ours,
     subject_of,
 )
 from planner.reading.parsing import parse
@@ -148,7 +148,7 @@ class Documents:
             what, hint = _unknown(tree)
             at = (*path, "kind") if "kind" in tree else path
             nothing = "kind" not in tree and "apiVersion" not in tree
-            if nothing or (len(path) > 1 and may_be_object(tree)):
+            if nothing or (len(path) > 1 and not is_of_ours(tree)):
                 subject = source.name if nothing else subject_of(tree)
                 self.strangers.append((subject, Finding(source, at, what, hint)))
                 return

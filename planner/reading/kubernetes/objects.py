@@ -31,19 +31,15 @@ def is_object(tree: Tree) -> bool:
     return kind not in COMPACT_KINDS or group.endswith(".k8s.io")
 
 
-def may_be_object(tree: Tree) -> bool:
-    """Whether a document that names no kind of ours has the name and shape of an object."""
-    return not _of_ours(tree) and text(tree, "metadata", "name") is not None
-
-
-def _of_ours(tree: Tree) -> bool:
+def is_of_ours(tree: Tree) -> bool:
+    """Whether a document says, by its group or its kind, that it is one of ours."""
     group = (text(tree, "apiVersion") or "").rpartition("/")[0]
     return group == OWN_GROUP or text(tree, "kind") in COMPACT_KINDS
 
 
 def guessed(tree: Tree) -> Tree | None:
     """A Pod or a Node that does not say so, by what it holds; None for anything else."""
-    if is_object(tree) or _of_ours(tree):
+    if is_object(tree) or is_of_ours(tree):
         return None
     kind = text(tree, "kind")
     if kind not in ("Pod", "Node"):
