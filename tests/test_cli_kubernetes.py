@@ -1,0 +1,330 @@
+"""Clusters as they are on the command line: what people pipe in, mix, save and see."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import kube
+import pytest
+import yaml
+from conftest import RunCli
+
+from planner.showing.remarks import MOST_OF_A_DRY_RUN
+
+EPOCH = {"SOURCE_DATE_EPOCH": "1795248000"}
+V100 = kube.SNAPSHOTS / "v100-mpi"
+IN_TRAIN = {"scheduling.x-k8s.io/pod-group": "train"}
+
+
+def listed(*trees: dict[str, Any]) -> bytes:
+    """What ``kubectl get -o json`` prints."""
+    return json.dumps({"apiVersion": "v1", "kind": "List", "items": trees}).encode()
+
+
+def group(name: str, members: int) -> dict[str, Any]:
+    return {
+        "apiVersion": "scheduling.x-k8s.io/v1alpha1",
+        "kind": "PodGroup",
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {"minMember": members},
+    }
+
+
+def h100(name: str, **labels: str) -> dict[str, Any]:
+    tree = kube.node(name)
+    tree["metadata"]["labels"] |= {"node.kubernetes.io/instance-type": "a3-highgpu-8g", **labels}
+    return tree
+
+
+TRAIN = (
+    h100("n-1"),
+    h100("n-2"),
+    kube.pod("train-0", gpus=8, gated=True, labels=IN_TRAIN),
+    kube.pod("train-1", gpus=8, gated=True, labels=IN_TRAIN),
+    group("train", 2),
+)
+
+
+def document(cli: RunCli, *arguments: str, stdin: bytes = b"") -> dict[str, Any]:
+    result = cli("plan", *arguments, "-o", "json", stdin=stdin, environ=EPOCH)
+    assert result.code == 0, result.err
+    plan: dict[str, Any] = json.loads(result.out)
+    return plan
+
+
+def decisions(plan: dict[str, Any]) -> dict[str, str]:
+    return {gang["name"]: gang["decision"] for gang in plan["spec"]["gangs"]}
+
+
+def test_what_kubectl_prints_is_planned_from_stdin(cli: RunCli) -> None:
+    result = cli("plan", "-", "-o", "name", stdin=listed(*TRAIN))
+    assert (result.code, result.out) == (0, "gang/default/train\n")
+    assert "warning" not in result.err
+    assert result.err.splitlines()[0].startswith("no levels: ")
+    assert result.err.splitlines()[-1].startswith("next: gangplan plan - --out plan.json")
+
+
+def test_a_recorded_cluster_on_stdin_is_planned_as_from_its_folder(cli: RunCli) -> None:
+    trees = [
+        tree
+        for path in sorted(V100.glob("*.json*"))
+        if path.name != "expected.json"
+        for tree in kube.listed(path)
+    ]
+    piped = document(cli, "-", stdin=listed(*trees))
+    folder = document(cli, str(V100))
+    assert piped["instance"] == folder["instance"]
+    assert piped["spec"] == folder["spec"]
+
+
+def test_imagined_servers_and_gangs_are_planned_with_the_real_ones(
+    cli: RunCli, tmp_path: Path
+) -> None:
+    rack = {"example.com/rack": "r1"}
+    real = [h100("n-1", **rack), h100("n-2", **rack)]
+    topology = {
+        "apiVersion": "kueue.x-k8s.io/v1beta1",
+        "kind": "Topology",
+        "metadata": {"name": "racks"},
+        "spec": {"levels": [{"nodeLabel": "example.com/rack"}]},
+    }
+    (tmp_path / "a.json").write_bytes(listed(*real, topology))
+    (tmp_path / "b.json").write_bytes(listed(*TRAIN[2:]))
+    (tmp_path / "what-if.yaml").write_text(
+        """
+apiVersion: gangplan.dev/v1alpha1
+kind: Cluster
+metadata: {name: on-order}
+spec:
+  nodes: [{name: "new-[1-4]", model: GCP a3-highgpu-8g, domains: {rack: r2}}]
+---
+apiVersion: gangplan.dev/v1alpha1
+kind: Gang
+metadata: {name: imagined, namespace: dream}
+spec:
+  topology: {required: rack}
+  roles: [{name: worker, replicas: 4, gpus: 8}]
+""",
+        encoding="utf-8",
+    )
+    plan = document(cli, str(tmp_path))
+    assert decisions(plan) == {"train": "place", "imagined": "place"}
+    # 32 GPUs in one rack: only the new one has them, so the real gang keeps to the real servers
+    where = {gang["name"]: {pod["node"] for pod in gang["pods"]} for gang in plan["spec"]["gangs"]}
+    assert where["imagined"] == {f"new-{number}" for number in range(1, 5)}
+    assert where["train"] == {"n-1", "n-2"}
+    assert [level["name"] for level in plan["instance"]["cluster"]["spec"]["levels"]] == ["rack"]
+
+
+def test_what_is_wrong_in_ones_own_document_beside_a_cluster_is_an_error_with_its_place(
+    cli: RunCli, tmp_path: Path
+) -> None:
+    (tmp_path / "a.json").write_bytes(listed(*TRAIN))
+    own = "apiVersion: gangplan.dev/v1alpha1\nkind: Gang\nmetadata: {name: a}\nspec:\n  role: []\n"
+    (tmp_path / "b.yaml").write_text(own, encoding="utf-8")
+    result = cli("plan", str(tmp_path))
+    assert (result.code, result.out) == (65, "")
+    assert f"  --> {tmp_path / 'b.yaml'}:5:3" in result.err
+
+
+def test_pods_without_nodes_are_bad_input_in_three_lines(cli: RunCli) -> None:
+    for verb in ("plan", "validate"):
+        result = cli(verb, "-", stdin=listed(*TRAIN[2:]))
+        assert (result.code, result.out) == (65, "")
+        assert result.err.splitlines() == [
+            "error: Kubernetes pods, but no Node among the objects",
+            "hint: record nodes and pods together: kubectl get nodes,pods -A -o json",
+        ]
+
+
+def test_the_levels_that_were_found_can_be_saved_and_used(cli: RunCli, tmp_path: Path) -> None:
+    nodes = [
+        h100(f"n-{block}{rack}{number}", **{"b/block": f"b{block}", "b/rack": f"b{block}r{rack}"})
+        for block in (1, 2)
+        for rack in (1, 2)
+        for number in (1, 2)
+    ]
+    topology = {
+        "apiVersion": "kueue.x-k8s.io/v1beta1",
+        "kind": "Topology",
+        "metadata": {"name": "ours"},
+        "spec": {"levels": [{"nodeLabel": "b/block"}, {"nodeLabel": "b/rack"}]},
+    }
+    with_topology, without = tmp_path / "with.json", tmp_path / "without.json"
+    with_topology.write_bytes(listed(*nodes, topology, *TRAIN[2:]))
+    without.write_bytes(listed(*nodes, *TRAIN[2:]))
+    saved = tmp_path / "levels.yaml"
+    result = cli("validate", str(with_topology), "--save-policy", str(saved))
+    assert result.code == 0
+    assert "levels from Kueue Topology ours: block (2 domains), rack (4)" in result.err
+    assert result.err.splitlines()[-1] == f"next: gangplan plan {with_topology} --policy {saved}"
+    levels = yaml.safe_load(saved.read_text())["spec"]["kubernetes"]["levels"]
+    assert levels == [
+        {"name": "block", "label": "b/block"},
+        {"name": "rack", "label": "b/rack"},
+    ]
+    again = cli("validate", str(without), "--policy", str(saved))
+    assert again.code == 0
+    assert "levels from the Policy: block (2 domains), rack (4)" in again.err
+    found = document(cli, str(with_topology))["instance"]["cluster"]
+    assert document(cli, str(without), "--policy", str(saved))["instance"]["cluster"] == found
+
+
+def test_levels_of_an_input_that_states_its_own_cannot_be_saved(
+    cli: RunCli, tmp_path: Path
+) -> None:
+    own = kube.SNAPSHOTS.parent / "quickstart"
+    result = cli("validate", str(own), "--save-policy", str(tmp_path / "levels.yaml"))
+    assert result.code == 64
+    assert "error: no levels were found: the input states its own" in result.err
+    assert not (tmp_path / "levels.yaml").exists()
+
+
+def test_saved_levels_do_not_replace_a_policy_that_is_in_the_input(
+    cli: RunCli, tmp_path: Path
+) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.json").write_bytes(listed(*TRAIN))
+    policy = "apiVersion: gangplan.dev/v1alpha1\nkind: Policy\nspec: {minBandwidthShare: 0.1}\n"
+    (tmp_path / "in" / "policy.yaml").write_text(policy, encoding="utf-8")
+    saved = tmp_path / "levels.yaml"
+    result = cli("validate", str(tmp_path / "in"), "--save-policy", str(saved))
+    assert result.code == 0
+    assert result.err.splitlines()[-2:] == [
+        "put its levels into your Policy: an input has one",
+        f"next: gangplan plan {tmp_path / 'in'}",
+    ]
+
+
+def odd(count: int) -> list[dict[str, Any]]:
+    """Nodes, each odd in its own way: an instance type nobody knows, a name a GPU."""
+    nodes = [kube.node(f"odd-{number}") for number in range(count)]
+    for number, node in enumerate(nodes):
+        node["metadata"]["labels"]["nvidia.com/gpu.product"] = f"Mystery {number}"
+    return nodes
+
+
+def test_a_dry_run_tells_the_first_remarks_and_who_tells_the_rest(
+    cli: RunCli, tmp_path: Path
+) -> None:
+    path = tmp_path / "odd.json"
+    path.write_bytes(listed(*odd(12), *TRAIN))
+    told = [line for line in cli("plan", str(path)).err.splitlines() if "warning:" in line]
+    assert len(told) == MOST_OF_A_DRY_RUN + 1
+    assert told[-1] == f"warning: and 4 more; gangplan validate {path} shows all"
+    every = [line for line in cli("validate", str(path)).err.splitlines() if "warning:" in line]
+    assert len(every) == 12
+    assert every[:MOST_OF_A_DRY_RUN] == told[:-1]
+    assert every[0].startswith("warning: Node odd-0: server with 8 x ")
+    assert "gangplan.dev/server-model" in every[0]
+
+
+def test_equal_remarks_are_told_together(cli: RunCli) -> None:
+    broken = [kube.pod(f"p-{number}", gpus=1, on="gone") for number in range(40)]
+    result = cli("validate", "-", stdin=listed(*TRAIN, *broken))
+    assert result.code == 0
+    told = [line for line in result.err.splitlines() if "warning:" in line]
+    subjects = "Pod default/p-0, default/p-1, default/p-10 and 37 more"
+    assert told == [f"warning: {subjects}: bound to a node that is not there: it counts as missing"]
+
+
+def test_remarks_are_in_the_plan_and_shown_with_it_and_do_not_disturb_the_check(
+    cli: RunCli, tmp_path: Path
+) -> None:
+    source, saved = tmp_path / "odd.json", tmp_path / "plan.json"
+    source.write_bytes(listed(*odd(12), *TRAIN))
+    planned = cli("plan", str(source), "--out", str(saved), "-o", "json", environ=EPOCH)
+    plan = json.loads(planned.out)
+    assert json.loads(saved.read_text()) == plan
+    every = [line for line in cli("validate", str(source)).err.splitlines() if "warning:" in line]
+    assert [f"warning: {line}" for line in plan["status"]["remarks"]] == every
+    assert cli("verify", str(saved)).code == 0
+    shown = cli("show", str(saved))
+    told = [line for line in shown.err.splitlines() if "warning:" in line]
+    assert told[:-1] == every[:MOST_OF_A_DRY_RUN]
+    assert told[-1] == f"warning: and 4 more; gangplan show {saved} -o wide shows all"
+    wide = cli("show", str(saved), "-o", "wide")
+    assert [line for line in wide.err.splitlines() if "warning:" in line] == every
+    for output in ("json", "yaml", "name"):
+        assert "warning" not in cli("show", str(saved), "-o", output).err
+
+
+def test_names_and_documents_on_stdout_are_free_of_remarks(cli: RunCli) -> None:
+    stdin = listed(*odd(12), *TRAIN)
+    names = cli("plan", "-", "-o", "name", stdin=stdin)
+    assert names.out == "gang/default/train\n"
+    assert names.err.count("warning:") == MOST_OF_A_DRY_RUN + 1
+    for output in ("table", "wide"):
+        assert "warning" not in cli("plan", "-", "-o", output, stdin=stdin).out
+
+
+def test_every_remark_is_one_object_where_stderr_speaks_json(cli: RunCli) -> None:
+    result = cli("plan", "-", "--log-format", "json", stdin=listed(*odd(12), *TRAIN))
+    events = [json.loads(line) for line in result.err.splitlines()]
+    assert [event["type"] for event in events[:2]] == ["levels", "warning"]
+    assert sum(event["type"] == "warning" for event in events) == 12
+    assert events[-1]["type"] == "summary"
+
+
+def test_a_gang_that_is_not_all_there_waits_and_the_plan_says_for_which_pod(cli: RunCli) -> None:
+    plan = document(cli, "-", stdin=listed(*TRAIN[:3], group("train", 2)))
+    (gang,) = plan["spec"]["gangs"]
+    assert (gang["decision"], gang["reason"]["code"]) == ("wait", "Incomplete")
+    assert "1 of 2 pods exist" in gang["reason"]["message"]
+    (asked,) = plan["instance"]["gangs"]
+    assert asked["status"]["hold"]["code"] == "Incomplete"
+
+
+def test_a_pod_with_an_unmodelled_constraint_waits_until_the_policy_ignores_it(
+    cli: RunCli, tmp_path: Path
+) -> None:
+    term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"a": "b"}}}
+    apart = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    stdin = listed(h100("n-1"), kube.pod("alone", gpus=8, gated=True, affinity=apart))
+    (gang,) = document(cli, "-", stdin=stdin)["spec"]["gangs"]
+    assert (gang["decision"], gang["reason"]["code"]) == ("wait", "Unsupported")
+    assert "kubernetes.ignore: [podAntiAffinity]" in gang["reason"]["message"]
+    policy = tmp_path / "policy.yaml"
+    policy.write_text(
+        "apiVersion: gangplan.dev/v1alpha1\nkind: Policy\n"
+        "spec: {kubernetes: {ignore: [podAntiAffinity]}}\n",
+        encoding="utf-8",
+    )
+    ignoring = document(cli, "-", "--policy", str(policy), stdin=stdin)
+    assert decisions(ignoring) == {"alone": "place"}
+
+
+def test_the_same_cluster_gives_the_same_bytes(cli: RunCli) -> None:
+    runs = [cli("plan", str(V100), "-o", "json", environ=EPOCH).out for _ in range(2)]
+    assert runs[0] == runs[1]
+    assert json.loads(runs[0])["metadata"]["createdAt"] == "2026-11-21T08:00:00Z"
+
+
+@pytest.mark.parametrize("name", ["v100-mpi", "nvl72"])
+def test_names_and_order_of_files_and_objects_change_nothing(
+    name: str, cli: RunCli, tmp_path: Path
+) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    left_out = shutil.ignore_patterns("expected.json", "*.md")
+    shutil.copytree(kube.SNAPSHOTS / name, first, ignore=left_out)
+    second.mkdir()
+    for number, path in enumerate(sorted(first.iterdir(), reverse=True)):
+        trees = kube.listed(path)
+        (second / f"{number:02d}.json").write_bytes(listed(*reversed(trees)))
+    plans = [document(cli, str(folder)) for folder in (first, second)]
+    assert plans[0]["instance"] == plans[1]["instance"]
+    assert plans[0]["spec"] == plans[1]["spec"]
+    assert plans[0]["status"]["digests"] == plans[1]["status"]["digests"]
+    assert plans[0]["status"].get("remarks") == plans[1]["status"].get("remarks")
+
+
+@pytest.mark.parametrize("name", ["v100-mpi", "h100-gke", "nvl72"])
+def test_a_recorded_cluster_is_valid_and_says_little_on_stderr(name: str, cli: RunCli) -> None:
+    result = cli("validate", str(kube.SNAPSHOTS / name))
+    assert result.code == 0
+    assert result.out.startswith("valid: ")
+    assert len(result.err.splitlines()) <= 8
+    assert all(len(line) < 400 for line in result.err.splitlines())
