@@ -80,7 +80,33 @@ def test_groups_under_one_composite_are_one_gang() -> None:
     assert list(gangs) == ["both"]
     assert len(gangs["both"].pods()) == 4
     gangs, _ = read(first, second, *pods[:3])
-    assert gangs["both"].missing == "worker 3 has not been created (3 of 4 pods exist)"
+    assert gangs["both"].missing == "b 1 has not been created (3 of 4 pods exist)"
+
+
+def test_groups_under_one_composite_keep_what_each_asks_of_its_own_pods() -> None:
+    def group(name: str, key: str) -> dict[str, Any]:
+        return native_group(
+            name,
+            schedulingPolicy={"gang": {"minCount": 2}},
+            schedulingConstraints={"topology": [{"key": key}]},
+            parentCompositePodGroupName="both",
+        )
+
+    constraints = {"schedulingConstraints": {"topology": [{"key": "example.com/block"}]}}
+    composite = thing("CompositePodGroup", "scheduling.k8s.io/v1alpha3", "both", constraints)
+    pods = native_pods(2, "a") + native_pods(4, "b", start=2)
+    rack, host = group("a", "example.com/rack"), group("b", "kubernetes.io/hostname")
+    gangs, _ = read(rack, host, composite, *pods)
+    gang = gangs["both"]
+    assert gang.required == BLOCK
+    assert [(role.name, role.size, role.required) for role in gang.roles] == [
+        ("a", 2, RACK),
+        ("b", 2, LevelAsk(label="kubernetes.io/hostname")),
+    ]
+    # Both ask for a rack, not for the same one.
+    gangs, _ = read(rack, group("b", "example.com/rack"), *pods)
+    assert gangs["both"].required is None
+    assert [role.required for role in gangs["both"].roles] == [RACK, RACK]
 
 
 def test_a_workload_of_1_35_has_a_group_for_every_replica_key() -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from planner.reading.kubernetes.forms import LevelAsk, Objects, SliceAsk
 from planner.reading.kubernetes.gangs import kueue_asks
-from planner.reading.kubernetes.gangs.forms import Maker, Together
+from planner.reading.kubernetes.gangs.forms import Link, Maker, PodKey, Together
 from planner.reading.kubernetes.gangs.groups import kai
 from planner.reading.kubernetes.gangs.kueue_asks import PodSetAsk
 from planner.reading.kubernetes.gangs.roles import Draft
@@ -56,6 +56,8 @@ def asks(
     for sharing in shared(together, drafts, found.problems, subject, remarks):
         _add(found, sharing)
     _promote(found)
+    for sharing in shared(_each(bunch), drafts, found.problems, subject, remarks):
+        _add(found, sharing)
     for draft, role in zip(drafts, found.roles, strict=True):
         role.slices = _fitting(draft, role.slices, found.problems, subject, remarks)
         _cover(draft, role)
@@ -66,10 +68,28 @@ def asks(
 
 
 def _of_groups(found: Asks, bunch: Bunch) -> None:
+    alone = len(bunch.groups) == 1
     for group in bunch.groups.values():
-        found.required = found.required or group.required
-        found.preferred = found.preferred or group.preferred
+        required = (group.required if alone else None) or group.around
+        found.required = found.required or required
+        found.preferred = found.preferred or (group.preferred if alone else None)
         found.problems += group.problems
+
+
+def _each(bunch: Bunch) -> list[Together]:
+    """What groups that only start together ask, each of its own pods."""
+    if len(bunch.groups) < 2:
+        return []
+    members: dict[Link, list[PodKey]] = {}
+    for pod, link in zip(bunch.pods, bunch.links, strict=True):
+        if link is not None:
+            members.setdefault(link, []).append(pod.key)
+    return [
+        Together(frozenset(members.get(link, ())), level, hard, group.subject)
+        for link, group in bunch.groups.items()
+        for level, hard in ((group.required, True), (group.preferred, False))
+        if level is not None
+    ]
 
 
 def _of_makers(found: Asks, bunch: Bunch, objects: Objects) -> None:

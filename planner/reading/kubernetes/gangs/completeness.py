@@ -37,6 +37,8 @@ def need(groups: Sequence[Group]) -> Need:
     totals = [group.minimum for group in groups if (group.minimum or 0) > 0]
     by_role: dict[str, int] = {}
     for group in groups:
+        if len(groups) > 1 and group.minimum is not None:
+            by_role[group.link.title] = group.minimum
         by_role.update(group.minimums)
     total = sum(one or 0 for one in totals) if totals else None
     here = {group.link.name for group in groups}

@@ -107,8 +107,8 @@ class Group:
     """A group object. ``gang`` False: its pods may start one by one.
 
     ``minimum``: pods it needs. ``minimums``: the same by role. ``wider``: the group of groups it
-    starts with, ``partners``: the names of all of these. ``roles``: role by pod, for pods that no
-    controller gives one; ``order``: names of these roles in the order of the group.
+    starts with, ``partners``: the names of all of these, ``around``: the level all of them share.
+    ``roles``: role by pod, for pods that no controller gives one; ``order``: their names in order.
     """
 
     link: Link
@@ -123,6 +123,7 @@ class Group:
     preemptible: bool = False
     wider: str | None = None
     partners: tuple[str, ...] = ()
+    around: LevelAsk | None = None
     roles: dict[PodKey, str] = field(default_factory=dict)
     order: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()

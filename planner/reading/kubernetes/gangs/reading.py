@@ -42,7 +42,7 @@ def read_gangs(
     ]
     for pod in alone:
         if _counts([pod]) and (pod.gpus or pod.ours):
-            lone = Bunch(pod.object.namespace, [pod], [None])
+            lone = Bunch(pod.object.namespace, [pod], [None], [None])
             gangs.append(_lone(lone, pod, objects, policy, remarks))
     gangs.sort(key=_first_named)
     return _distinct(gangs, remarks)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from planner.reading.kubernetes.forms import KubePod
-from planner.reading.kubernetes.gangs.forms import MakerKey, RolePlan, Seat
+from planner.reading.kubernetes.gangs.forms import Link, MakerKey, RolePlan, Seat
 from planner.reading.kubernetes.gangs.seating import Claim, Member, numbered, seated
 from planner.reading.kubernetes.gangs.sorting import Bunch
 from planner.reading.kubernetes.gangs.table import MAKERS
@@ -59,8 +59,8 @@ class Draft:
 def drafts(bunch: Bunch, remarks: Remarks) -> list[Draft]:
     """The roles of a bunch in the order of their controllers."""
     claims: dict[tuple[MakerKey | None, str], list[Claim]] = {}
-    for pod, key in zip(bunch.pods, bunch.keys, strict=True):
-        seat = _seat(bunch, pod, key)
+    for pod, key, link in zip(bunch.pods, bunch.keys, bunch.links, strict=True):
+        seat = _seat(bunch, pod, key, link)
         claims.setdefault((key, seat.role), []).append((seat.index, pod))
     made: list[Draft] = []
     for key, wanted in _plans(bunch, claims):
@@ -78,11 +78,13 @@ def drafts(bunch: Bunch, remarks: Remarks) -> list[Draft]:
     return made
 
 
-def _seat(bunch: Bunch, pod: KubePod, key: MakerKey | None) -> Seat:
+def _seat(bunch: Bunch, pod: KubePod, key: MakerKey | None, link: Link | None) -> Seat:
     if key is not None:
         return _SEATS[key.kind](pod, bunch.makers[key])
     roles = (group.roles.get(pod.key) for group in bunch.groups.values())
-    role = next((role for role in roles if role is not None), DEFAULT_ROLE)
+    # Groups that start together, each of pods that nobody made, are roles of one gang.
+    default = link.title if link is not None and len(bunch.groups) > 1 else DEFAULT_ROLE
+    role = next((role for role in roles if role is not None), default)
     labels = (pod.annotations.get(_INDEX_LABEL), *_INDEXES)
     indexes = (number(pod.labels.get(label)) for label in labels if label)
     return Seat(role, next((index for index in indexes if index is not None), None))
@@ -93,6 +95,8 @@ def _stated(bunch: Bunch, role: str, roles: int) -> int | None:
     for group in bunch.groups.values():
         if role in group.minimums:
             return group.minimums[role]
+        if role == group.link.title and len(bunch.groups) > 1:
+            return group.minimum
     totals = [group.minimum for group in bunch.groups.values()]
     return totals[0] if roles == 1 and len(totals) == 1 else None
 

@@ -21,7 +21,7 @@ LOOSE = "asks for one domain for pods that start one by one, which cannot be pro
 
 @dataclass(slots=True)
 class Bunch:
-    """Pods of one gang, not yet in roles.
+    """Pods of one gang, not yet in roles; ``keys``, ``links``: controller and group of each.
 
     ``groups``: the group objects, several under one composite; ``loose``: those whose pods may
     start one by one. ``makers``: the controllers; ``complete``: those with no pod elsewhere.
@@ -29,6 +29,7 @@ class Bunch:
 
     namespace: str
     pods: list[KubePod] = field(default_factory=list)
+    links: list[Link | None] = field(default_factory=list)
     keys: list[MakerKey | None] = field(default_factory=list)
     groups: dict[Link, Group] = field(default_factory=dict)
     loose: dict[Link, Group] = field(default_factory=dict)
@@ -71,6 +72,7 @@ def sort_out(
         bunch = bunches.setdefault(name, Bunch(pod.object.namespace))
         bunch.pods.append(pod)
         bunch.keys.append(key)
+        bunch.links.append(link)
         if group is not None:
             (bunch.groups if group.gang else bunch.loose)[group.link] = group
         if key is not None:

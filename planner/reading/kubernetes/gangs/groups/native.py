@@ -49,6 +49,7 @@ def describe(link: Link, pods: Sequence[KubePod], found: Objects, remarks: Remar
         required=required,
         wider=wider,
         partners=_partners(wider, made.namespace, found) if wider is not None else (),
+        around=_around(wider, made.namespace, found) if wider is not None else None,
     )
 
 
@@ -91,6 +92,13 @@ def _widest(made: KubeObject, found: Objects) -> str | None:
             break
         spec = at(above.tree, "spec")
     return name
+
+
+def _around(wider: str, namespace: str, found: Objects) -> LevelAsk | None:
+    """The level that the outermost composite asks of all groups under it."""
+    made = found.named(GROUP, COMPOSITE, namespace, wider)
+    tree = made.tree if made is not None else None
+    return asked_topology(mapping(tree, "spec", "schedulingConstraints"))[0]
 
 
 def _partners(wider: str, namespace: str, found: Objects) -> tuple[str, ...]:
