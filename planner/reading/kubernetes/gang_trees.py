@@ -27,6 +27,7 @@ from planner.reading.kubernetes.forms import (
 )
 from planner.reading.kubernetes.levels import Levels
 from planner.reading.kubernetes.naming import LONGEST, SHORT, clean, distinct, is_name
+from planner.reading.kubernetes.slice_layers import nest, telling
 from planner.reading.remarks import Remarks
 
 Json = dict[str, Any]
@@ -129,25 +130,28 @@ class GangTrees:
         if role.first_index:
             tree["firstIndex"] = role.first_index
         if model.affinity:
-            tree["nodeAffinity"] = [
-                [_expression(one) for one in term] for term in model.affinity if term
-            ]
+            tree["nodeAffinity"] = [[_expression(one) for one in term] for term in model.affinity]
         asked = model.gpu_resource
         if asked is not None and asked in self.telling and model.gpus:
             tree["nodeSelector"][offering.label(asked)] = "true"
         if self.marked_only and (not model.gpus or model.topology_scheduled):
             tree["tolerations"].append({"key": ACK_SCHEDULE, "operator": "Exists"})
-        pieces = [piece for piece in self._slices(role) if piece is not None]
-        if len(pieces) == 1:
-            tree["slice"] = {"size": pieces[0][0], "required": pieces[0][1]}
+        if (layers := self._layers(role)) and nest(layers):
+            finest, *outer = [
+                {"size": size, "required": self.levels.name(depth)} for size, depth in layers
+            ]
+            tree["slice"] = finest
+            tree |= {"outerSlices": outer} if outer else {}
         return tree
 
-    def _slices(self, role: KubeRole) -> Iterator[tuple[int, str] | None]:
-        """(size, level) of its slices, None for a level that is not there."""
+    def _layers(self, role: KubeRole) -> list[tuple[int, int]]:
+        """(size, depth of its level) of every slice layer that asks something, finest first."""
+        found = []
         for ask in role.slices:
-            if ask.size > 0:
-                level = self.levels.resolve(ask.level)
-                yield None if level is None else (ask.size, level)
+            level = self.levels.resolve(ask.level)
+            if ask.size > 0 and level is not None:
+                found.append((ask.size, self.levels.depth(level)))
+        return telling(found)
 
     def _pods(self, namespace: str, role: KubeRole, role_name: str, gpus: int) -> Iterator[Json]:
         for index, pod in role.members:
@@ -192,8 +196,8 @@ class GangTrees:
                 yield from pod.unsupported
             if len({_where(pod) for pod in waiting}) > 1:
                 yield f"pods of role {role.name} differ in the nodes they may use"
-            if len([piece for piece in self._slices(role) if piece is not None]) > 1:
-                yield f"role {role.name} is cut into slices of several layers"
+            if not nest(self._layers(role)):
+                yield f"the slice layers of role {role.name} do not stand inside one another"
 
 
 def asks(gangs: Collection[KubeGang]) -> tuple[LevelAsk, ...]:

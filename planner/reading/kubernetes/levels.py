@@ -51,6 +51,14 @@ class Levels:
         tier = self.hypernodes.tier(ask)
         return None if tier is None else self.tiers.get(tier)
 
+    def depth(self, level: str) -> int:
+        """Position of a level from the widest; ``node`` comes last."""
+        return next((i for i, one in enumerate(self.levels) if one.name == level), len(self.levels))
+
+    def name(self, depth: int) -> str:
+        """The level at a position from the widest."""
+        return self.levels[depth].name if depth < len(self.levels) else "node"
+
     def policy_text(self) -> str:
         """A Policy document, as YAML, that states these levels."""
         return policy_text(self.levels, self.domains, self.found)

@@ -1,0 +1,94 @@
+"""Slices in slices, as Kueue's constraints of several layers ask for them."""
+
+from __future__ import annotations
+
+import json
+
+import kube
+import pytest
+
+from planner.reading import Built
+from planner.reading.builder import build
+from planner.reading.dialects import Documents
+from planner.reading.findings import Findings
+from planner.reading.hardware import shipped
+from planner.reading.kubernetes.slice_layers import nest, telling
+
+BLOCK, RACK = "example.com/block", "example.com/rack"
+
+
+@pytest.mark.parametrize(
+    ("layers", "told"),
+    [
+        ([(8, 0), (4, 1)], [(4, 1), (8, 0)]),  # eights in a block, fours in a rack
+        ([(8, 1), (4, 1)], [(8, 1)]),  # eights in a rack say all about fours
+        ([(8, 1), (4, 0)], [(8, 1)]),  # still more so
+        ([(4, 0), (4, 1)], [(4, 1)]),  # one size: the narrower level
+        ([(16, 0), (8, 1), (4, 2)], [(4, 2), (8, 1), (16, 0)]),
+        ([(16, 1), (8, 0), (4, 2)], [(4, 2), (16, 1)]),
+    ],
+)
+def test_only_layers_that_ask_something_are_told(
+    layers: list[tuple[int, int]], told: list[tuple[int, int]]
+) -> None:
+    assert telling(layers) == told
+
+
+def test_layers_nest_where_sizes_divide() -> None:
+    assert nest([(4, 2), (8, 1), (16, 0)])
+    assert not nest([(4, 2), (6, 1)])
+
+
+def test_three_layers_of_an_annotation_become_slices_in_slices() -> None:
+    layers = [{"topology": BLOCK, "size": 4}, {"topology": RACK, "size": 2}]
+    role = jobs_of(layers).instance.gangs[0].roles[0]
+    # levels: block 0, rack 1
+    assert (role.slice_size, role.slice_level) == (2, 1)
+    assert role.outer_slices == ((4, 0),)
+
+
+def test_layers_that_do_not_nest_hold_the_gang() -> None:
+    layers = [{"topology": BLOCK, "size": 4}, {"topology": RACK, "size": 3}]
+    gang = jobs_of(layers).instance.gangs[0]
+    assert gang.hold is not None
+    assert gang.hold.code == "Unsupported"
+
+
+def jobs_of(layers: list[dict[str, object]]) -> Built:
+    """Eight racks of four nodes, two racks a block; a Job of eight pods cut as the layers say."""
+    documents = Documents(Findings())
+    for i in range(32):
+        node = kube.node(f"n{i:02}")
+        node["metadata"]["labels"].update({BLOCK: f"b{i // 8}", RACK: f"r{i // 4}"})
+        documents.gatherer.add(node, "a test")
+    documents.gatherer.add(
+        {
+            "apiVersion": "kueue.x-k8s.io/v1beta2",
+            "kind": "Topology",
+            "metadata": {"name": "t"},
+            "spec": {"levels": [{"nodeLabel": BLOCK}, {"nodeLabel": RACK}]},
+        },
+        "a test",
+    )
+    written = json.dumps(layers)
+    for i in range(8):
+        tree = kube.pod(
+            f"job-{i}",
+            gpus=8,
+            gated=True,
+            labels={
+                "batch.kubernetes.io/job-name": "job",
+                "batch.kubernetes.io/job-completion-index": str(i),
+            },
+            annotations={"kueue.x-k8s.io/podset-slice-required-topology-constraints": written},
+        )
+        owner = {
+            "apiVersion": "batch/v1",
+            "kind": "Job",
+            "name": "job",
+            "uid": "u",
+            "controller": True,
+        }
+        tree["metadata"]["ownerReferences"] = [owner]
+        documents.gatherer.add(tree, "a test")
+    return build(documents, shipped)
