@@ -64,7 +64,7 @@ def _is_output(text: Source) -> bool:
 def _from_output(texts: Sequence[Source], choice: Choice) -> list[Reading]:
     """Readings whose models have a name each."""
     from models import catalogue
-    from planner.reading.matrices import read_model, read_topologies
+    from planner.reading.matrices import possibilities, read_model, read_topologies
 
     models = catalogue.server_models()
     found: list[Reading] = []
@@ -76,7 +76,7 @@ def _from_output(texts: Sequence[Source], choice: Choice) -> list[Reading]:
             count = names[name] = names.get(name, 0) + 1
             if count > 1:
                 reading = replace(reading, model=replace(reading.model, name=f"{name} #{count}"))
-            found.append(reading)
+            found.append(replace(reading, possible=possibilities(reading)))
     return found
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from planner.reading.matrices.recognising import ASPECTS, Likeness
-from planner.showing.text import number, plural
+from planner.showing.text import plural
 
 if TYPE_CHECKING:
     from models.hardware import ServerModel
@@ -47,21 +47,23 @@ def _recognised(reading: Reading) -> str:
         if known.parts:
             return "no server: so few links tell little"
         has = "this matrix" if reading.model.fabric == "pcie" else "these links"
-        return f"nothing: no known server has {has}"
+        # Known servers of other GPUs than the one that was said may well have them.
+        server = f"server of {known.gpu}" if known.others and known.gpu else "server"
+        return f"nothing: no known {server} has {has}"
     if not best[0].whole:
         return f"{reading.model.gpus} of the {_sizes(best)} GPUs of {_names(best)}"
     return f"{_names(best)}: {_agreement(best[0], linked=reading.model.fabric != 'pcie')}"
 
 
 def _sizes(best: Sequence[Likeness]) -> str:
-    return _listed([str(size) for size in sorted({like.model.gpus for like in best})])
+    return listed([str(size) for size in sorted({like.model.gpus for like in best})])
 
 
 def _agreement(like: Likeness, *, linked: bool) -> str:
     same = [*(["links"] if linked else []), *(_ASPECTS[aspect] for aspect in like.same)]
-    text = f"the same {_listed(same, 'and')}"
+    text = f"the same {listed(same, 'and')}"
     differs = [_ASPECTS[aspect] for aspect in like.differs]
-    return f"{text}, other {_listed(differs, 'and')}" if differs else text
+    return f"{text}, other {listed(differs, 'and')}" if differs else text
 
 
 def _numbering(found: Sequence[Likeness]) -> str:
@@ -76,8 +78,8 @@ def _numbering(found: Sequence[Likeness]) -> str:
 def _names(found: Iterable[Likeness]) -> str:
     names = [like.model.name for like in _makers_first(found)]
     if len(names) > MOST_NAMES + 1:
-        return f"{', '.join(names[:MOST_NAMES])} or {plural(len(names) - MOST_NAMES, 'other')}"
-    return _listed(names)
+        names = [*names[:MOST_NAMES], plural(len(names) - MOST_NAMES, "other")]
+    return listed(names)
 
 
 def _makers_first(found: Iterable[Likeness]) -> list[Likeness]:
@@ -92,30 +94,17 @@ def _rank(model: ServerModel) -> int:
     return 2 if cloud else 1
 
 
-def _listed(words: Sequence[str], last: str = "or") -> str:
-    return f" {last} ".join([part for part in (", ".join(words[:-1]), *words[-1:]) if part])
+def listed(words: Sequence[str], last: str = "or") -> str:
+    """``a, b or c``; names that have commas themselves stand between semicolons."""
+    comma = "; " if any("," in word for word in words) else ", "
+    return f" {last} ".join([part for part in (comma.join(words[:-1]), *words[-1:]) if part])
 
 
 def gpu_choices(reading: Reading) -> list[str]:
-    """GPU models of the servers it may be, in order: what ``--gpu`` may say."""
-    return list(dict.fromkeys(like.model.gpu for like in reading.known.all))
-
-
-def rate_note(reading: Reading) -> str | None:
-    """What a link carries on each GPU model that it may have, where that is not known yet."""
-    model = reading.model
-    if model.matrix is None or model.link_MBps is not None or model.fabric == "pcie":
-        return None
-    by_rate: dict[int, list[str]] = {}
-    for like in reading.known.all:
-        if like.model.link_MBps is not None:
-            gpus = by_rate.setdefault(like.model.link_MBps, [])
-            gpus += [like.model.gpu] if like.model.gpu not in gpus else []
-    told = [
-        f"{number(rate)} MB/s a link on {_listed(gpus)}" for rate, gpus in sorted(by_rate.items())
-    ]
-    text = "Link rate not known: the matrix does not tell the GPU"
-    return f"{text}; {', '.join(told)}." if told else f"{text}."
+    """GPU models of the servers it may be, by link rate: what ``--gpu`` may say."""
+    choices = dict.fromkeys(like.model.gpu for like in reading.known.all)
+    rated = [gpu for one in reading.possible for gpu in one.gpus if gpu in choices]
+    return list(dict.fromkeys([*rated, *choices]))
 
 
 def advice(reading: Reading) -> list[str]:
@@ -123,15 +112,17 @@ def advice(reading: Reading) -> list[str]:
     model, known = reading.model, reading.known
     lines = []
     choices = gpu_choices(reading)
-    unknown = known.gpu is None and (reading_needs_gpu(reading) or model.matrix is None)
-    if unknown and choices and not known.telling:
-        lines.append(f"hint: say which GPU it has, such as --gpu {_quoted(choices[0])}")
-    elif unknown and choices:
-        lines.append(
-            f"hint: say which GPU it has with --gpu: {_listed(list(map(_quoted, choices)))}"
-        )
+    unknown = known.gpu is None and (
+        known.telling or reading_needs_gpu(reading) or model.matrix is None
+    )
+    if unknown and not known.telling:
+        likely = [*choices, *(gpu for one in reading.possible for gpu in one.gpus)]
+        likely.append("MI210" if model.vendor == "AMD" else "A100")
+        lines.append(f"hint: say which GPU it has, such as --gpu {_quoted(likely[0])}")
     elif unknown:
-        lines.append("hint: say which GPU it has, such as --gpu A100")
+        lines.append(
+            f"hint: say which GPU it has with --gpu: {listed(list(map(_quoted, choices)))}"
+        )
     elif model.link_MBps is None and model.fabric != "pcie":
         lines.append("hint: -o yaml writes the model; add linkMBps, the MB/s of one link, to it")
     best = known.best
@@ -146,6 +137,12 @@ def reading_needs_gpu(reading: Reading) -> bool:
     """Whether the GPU model decides rates that nothing else tells."""
     linked = reading.model.fabric != "pcie"
     return (linked and reading.model.link_MBps is None) or bool(reading.assumed)
+
+
+def unrated(reading: Reading) -> list[str]:
+    """GPU models that it may have whose link rate is not known, where that of others is."""
+    rated = {gpu for one in reading.possible for gpu in one.gpus}
+    return [gpu for gpu in gpu_choices(reading) if rated and gpu not in rated]
 
 
 def _quoted(gpu: str) -> str:

@@ -1,22 +1,16 @@
 """A server model for people: what it is, its link matrix, and what every set of its GPUs reaches.
 
-Promises: pure tables from a ServerModel, no terminal; rates are MB/s, rounded down.
+Promises: pure tables from a ServerModel, no terminal; rates are MB/s.
 Called by the verb ``topo``.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Hashable, Iterator
-from fractions import Fraction
-from itertools import combinations
-from math import comb
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from models.bandwidth import TableRow, UnknownRate, switched_MBps, table
-from models.bandwidth.inside import link_count
-from models.bandwidth.symmetry import signatures
-from planner.showing.recognised import rate_note, reading_facts
+from planner.showing.bandwidths import bandwidths, possible_bandwidths
+from planner.showing.recognised import gpu_choices, listed, reading_facts, unrated
 from planner.showing.table import Cell, Column, Table
 from planner.showing.text import number
 
@@ -24,39 +18,38 @@ if TYPE_CHECKING:
     from models.hardware import ServerModel
     from planner.reading.matrices import Reading
 
-MOST_SETS = 256
-"""Most sets of one size that are listed: of a mesh of 16 GPUs only the pairs and the large sets."""
-
-MOST_SHAPES = 2
-"""Most sets of one size above 8 GPUs that may be linked differently: of a made-up mesh of 16 GPUs
-one set can take ten seconds to price."""
-
 
 def topology_text(model: ServerModel, reading: Reading | None = None) -> str:
     """Everything about the model, as plain text: facts, link matrix, bandwidth table."""
-    return "\n".join(part.plain() for part in topology_tables(model, reading))
+    parts = topology_tables(model, reading)
+    return "\n".join("".join(table.plain() for table in part) for part in parts)
 
 
-def topology_tables(model: ServerModel, reading: Reading | None = None) -> list[Table]:
-    """Facts, link matrix, bandwidth table. ``reading``: of a model read from a tool's output."""
-    parts = [facts(model, reading), links(model, reading), bandwidths(model, reading)]
-    return [part for part in parts if part is not None]
+def topology_tables(model: ServerModel, reading: Reading | None = None) -> list[tuple[Table, ...]]:
+    """Facts, link matrix, bandwidth table, or several below their headings.
+
+    What stands in one tuple belongs together, without a blank line. ``reading``: of a model read
+    from a tool's output.
+    """
+    matrix = links(model, reading)
+    parts = [(facts(model, reading),), *([(matrix,)] if matrix is not None else [])]
+    if reading is None or not reading.possible:
+        return [*parts, (bandwidths(model),)]
+    return [*parts, *possible_bandwidths(reading.possible, unrated(reading))]
 
 
 def facts(model: ServerModel, reading: Reading | None = None) -> Table:
     """Name and value of what the model states."""
     linked = model.fabric != "pcie" and (reading is None or model.matrix is not None)
-    link = "not known" if model.link_MBps is None else f"{number(model.link_MBps)} MB/s a link"
-    known = reading is None or reading.known.gpu is not None
     rows = [
         ("server model", model.name),
         *(() if reading is None else reading_facts(reading)),
         ("also", ", ".join(model.aliases)),
         ("vendor", model.vendor),
-        ("GPUs", f"{model.gpus} x {model.gpu}" if known else f"{model.gpus}, model not known"),
+        ("GPUs", _gpus(model, reading)),
         ("fabric", _fabric(model) if linked or model.fabric == "pcie" else ""),
-        (_link(model), link if linked else ""),
-        ("PCIe", _pcie(model, () if reading is None else reading.assumed)),
+        (_link(model), _link_rate(model, reading) if linked else ""),
+        ("PCIe", _pcie(model, reading)),
         ("NICs", _nic_summary(model)),
         ("NVLink domain", _domain(model)),
         *(("source", source) for source in model.sources),
@@ -66,12 +59,40 @@ def facts(model: ServerModel, reading: Reading | None = None) -> Table:
     return Table((Column("fact"), Column("value", fold=True)), shown, headless=True)
 
 
-def _pcie(model: ServerModel, assumed: tuple[str, ...]) -> str:
+def _gpus(model: ServerModel, reading: Reading | None) -> str:
+    """How many, and which: every one that it may have, if it is recognised."""
+    if reading is None or reading.known.gpu is not None:
+        return f"{model.gpus} x {model.gpu}"
+    if not reading.known.telling or model.matrix is None:
+        return f"{model.gpus}, model not known"
+    return f"{model.gpus} x {listed(gpu_choices(reading))}"
+
+
+def _link_rate(model: ServerModel, reading: Reading | None) -> str:
+    if model.link_MBps is not None:
+        return f"{number(model.link_MBps)} MB/s a link"
+    if reading is None or not (reading.possible and reading.known.telling):
+        return "not known"
+    return f"{_one_of(one.model.link_MBps for one in reading.possible)} MB/s a link"
+
+
+def _pcie(model: ServerModel, reading: Reading | None) -> str:
+    assumed = () if reading is None else reading.assumed
     switch = f"{number(model.pcie_MBps)} MB/s under one switch"
     sockets = f"{number(model.sys_MBps)} MB/s between sockets"
-    if "pcieMBps" in assumed and "sysMBps" in assumed:
+    if "pcieMBps" not in assumed:
+        return f"{switch}, {sockets}"
+    if "sysMBps" in assumed:
         return f"taken to be {switch}, {sockets}"
-    return f"{switch}{' (assumed)' if 'pcieMBps' in assumed else ''}, {sockets}"
+    if reading is not None and reading.possible:
+        switch = f"{_one_of(one.model.pcie_MBps for one in reading.possible)} MB/s under one switch"
+        return f"{switch}, {sockets}"
+    return f"{switch} (assumed), {sockets}"
+
+
+def _one_of(rates: Iterable[int | None]) -> str:
+    """``20,600 or 40,100``."""
+    return listed([number(rate) for rate in sorted({rate for rate in rates if rate is not None})])
 
 
 def _link(model: ServerModel) -> str:
@@ -141,8 +162,14 @@ def links(model: ServerModel, reading: Reading | None = None) -> Table | None:
         for g, row in enumerate(matrix)
     )
     columns = (f"GPU{g}" for g in range(len(matrix[0])))
-    names = ("", *columns, "NUMA", "CPUs", "switch", "near NICs")
-    return Table(tuple(Column(name) for name in names), rows).without_empty_columns()
+    told = (
+        Column("NUMA"),
+        Column("CPUs", optional=True),
+        Column("switch", optional=True),
+        Column("near NICs", fold=True),
+    )
+    titles = (Column(""), *map(Column, columns), *told)
+    return Table(titles, rows).without_empty_columns()
 
 
 MOST_COLUMNS = 32
@@ -158,84 +185,3 @@ def _near(model: ServerModel, gpu: int) -> str:
     """The NICs near a GPU by name; ``all`` if that is every one."""
     near = [nic.name for nic in model.nics if nic.gpus is None or gpu in nic.gpus]
     return "all" if len(near) == len(model.nics) > 1 else " ".join(near)
-
-
-def bandwidths(model: ServerModel, reading: Reading | None = None) -> Table:
-    """One row for the sets of one size that reach the same: inside, and over several servers."""
-    sizes = [k for k in range(1, model.gpus + 1) if model.switched or _few(model, k)]
-    try:
-        rows = tuple(_row(row, mesh=model.fabric != "pcie") for row in table(model, sizes))
-    except UnknownRate as unknown:
-        why = None if reading is None else rate_note(reading)
-        notes = (f"no bandwidth table: {unknown}", *([why] if why else []))
-        return Table((), (), notes, headless=True)
-    names = ("GPUs", "inside", "rings", "chains", "sets", "such as", "NICs", "several servers")
-    columns = tuple(Column(name, right=name != "such as") for name in names)
-    return Table(columns, rows, tuple(_notes(model, sizes))).without_empty_columns()
-
-
-def _few(model: ServerModel, size: int) -> bool:
-    if comb(model.gpus, size) > MOST_SETS:
-        return False
-    return size <= 8 or len(_shapes(model, size)) <= MOST_SHAPES
-
-
-def _shapes(model: ServerModel, size: int) -> set[Hashable]:
-    """What tells apart how the sets of one size are linked; empty without a matrix."""
-    if model.matrix is None:
-        return set()
-    links = [[link_count(cell) for cell in row] for row in model.matrix]
-    return {
-        tuple(sorted(signatures([[links[a][b] for b in chosen] for a in chosen])))
-        for chosen in combinations(range(model.gpus), size)
-    }
-
-
-def _notes(model: ServerModel, sizes: list[int]) -> Iterator[str]:
-    yield "MB/s, one direction, rounded down; `inside` among these GPUs of one server, `NICs` out of it."
-    yield "`several servers`: so many GPUs on each of two or more, nothing between them oversubscribed."
-    left = [k for k in range(1, model.gpus + 1) if k not in sizes]
-    if left:
-        sizes_left = f"{left[0]} to {left[-1]}" if len(left) > 1 else str(left[0])
-        yield f"Not listed: sets of {sizes_left} GPUs, too many of each size."
-    if model.nvlink_domain_nodes > 1:
-        yield f"Within one NVLink domain: {_floored(switched_MBps(model))} on any of its servers."
-    if any(nic.megabits is None for nic in model.nics):
-        yield "The speed of a NIC is not known: give nodes of this model their own `nics`."
-
-
-def _row(row: TableRow, *, mesh: bool) -> tuple[Cell, ...]:
-    return tuple(
-        Cell(text)
-        for text in (
-            str(row.gpus),
-            "unlimited" if row.inside is None else _floored(row.inside),
-            str(row.rings) if mesh and row.rings is not None else "-",
-            str(row.chains) if mesh and row.chains is not None else "-",
-            number(row.subsets),
-            _indices(row.example),
-            "-" if row.out is None else _range(*row.out),
-            "-" if row.out is None else _range(*(_least(row.inside, out) for out in row.out)),
-        )
-    )
-
-
-def _least(inside: Fraction | None, out: Fraction) -> Fraction:
-    return out if inside is None else min(inside, out)
-
-
-def _floored(rate: Fraction) -> str:
-    return number(math.floor(rate))
-
-
-def _range(least: Fraction, most: Fraction) -> str:
-    """``12,500`` or ``12,500-25,000``."""
-    low, high = _floored(least), _floored(most)
-    return low if low == high else f"{low}-{high}"
-
-
-def _indices(gpus: tuple[int, ...]) -> str:
-    """``0,3``; a long run from 0 as ``0-15``."""
-    if len(gpus) > 8 and gpus == tuple(range(len(gpus))):
-        return f"0-{gpus[-1]}"
-    return ",".join(map(str, gpus))

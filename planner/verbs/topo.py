@@ -114,9 +114,10 @@ def _print(console: Console, found: Found, output: Format) -> None:
     from planner.showing.topology import topology_tables
 
     for number, (model, reading) in enumerate(found):
-        for place, table in enumerate(topology_tables(model, reading)):
+        for place, part in enumerate(topology_tables(model, reading)):
             console.data("\n" if number or place else "")
-            console.table(table)
+            for table in part:
+                console.table(table)
 
 
 def _print_documents(console: Console, found: Found, output: Format) -> None:
@@ -146,5 +147,8 @@ def _advise(console: Console, readings: list[Reading]) -> None:
             console.say(
                 f"note: {line}" if len(readings) == 1 else f"note: {reading.model.name}: {line}"
             )
-    for line in dict.fromkeys(line for reading in readings for line in advice(reading)):
+    said: dict[str, str] = {}
+    for line in (line for reading in readings for line in advice(reading)):
+        said.setdefault(line.partition(" --gpu ")[0], line)  # one example of a GPU will do
+    for line in said.values():
         console.say(line)

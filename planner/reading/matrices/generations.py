@@ -29,6 +29,7 @@ def _each(
 _BY_NAME = {
     **_each("p100", 18000, 4, 10000),
     **_each("v100 v100s", 20000, 6, 10000),
+    **_each("2080 8000", 20000, 2, 10000),
     **_each("a100 a100x", 20000, 12, 20000),
     **_each("a800", 20000, 8, 20000),
     **_each("a30", 20000, 4, 20000),
@@ -49,3 +50,32 @@ def generation(gpu: str) -> Generation | None:
 
 MOST_LINKS = 18
 """Most NVLinks that any GPU has: pairs that together name more go through a switch."""
+
+
+_PAIRS: tuple[tuple[int, int, tuple[str, ...]], ...] = (
+    (1, 2, ("P100",)),
+    (1, 6, ("V100", "RTX 2080 Ti", "Quadro RTX 8000")),
+    (4, 12, ("A100", "A800", "A30")),
+    (4, 4, ("RTX A6000", "A40", "RTX 3090")),
+    (6, 18, ("H100", "H200", "H20")),
+    (13, 18, ("B200", "B300")),
+)
+"""Fewest and most links that join two GPUs on boards, by bridges and through switches: a bridge
+has four, a board of four H100 six a pair, Blackwell GPUs meet at a switch alone."""
+
+
+def linkable(pairs: set[int], links: int) -> tuple[str, ...]:
+    """Common GPUs that may be joined like this, by name; the oldest first.
+
+    ``pairs``: every count of links that two of the GPUs share; ``links``: the most of one GPU.
+    """
+    found = []
+    for fewest, most, names in _PAIRS:
+        if all(fewest <= count <= most for count in pairs):
+            found += [name for name in names if links <= _links(name)]
+    return tuple(found)
+
+
+def _links(gpu: str) -> int:
+    told = generation(gpu)
+    return (told.links if told is not None else None) or 0

@@ -49,11 +49,20 @@ class Choice:
 
 
 @dataclass(frozen=True, slots=True)
+class Possible:
+    """The model that it is if its GPUs are those of ``gpus``."""
+
+    gpus: tuple[str, ...]
+    model: ServerModel
+
+
+@dataclass(frozen=True, slots=True)
 class Reading:
     """One topology as a server model. ``known``: the servers it may be, as far as told apart.
 
     ``assumed``: fields of the model that nothing tells, by their name in YAML; it has the defaults.
-    ``remarks``: what was concluded, left out or odd, one sentence each.
+    ``remarks``: what was concluded, left out or odd, one sentence each. ``possible``: the model
+    by GPUs that it may have, where the rate of its links depends on them (see ``possible``).
     """
 
     topology: Topology
@@ -61,6 +70,7 @@ class Reading:
     known: Known
     assumed: tuple[str, ...]
     remarks: tuple[str, ...]
+    possible: tuple[Possible, ...] = ()
 
 
 def read_model(topology: Topology, choice: Choice, catalogue: Sequence[ServerModel]) -> Reading:
@@ -70,8 +80,19 @@ def read_model(topology: Topology, choice: Choice, catalogue: Sequence[ServerMod
         return _by_nodes(topology, numa, choice, catalogue)
     near = near_gpus(topology)
     printed = Printed(topology.maker, topology.matrix, topology.counted, numa, near)
-    known = choose(topology, recognise(printed, catalogue), choice.gpu)
-    matrix, counted = _counted(topology, topology.matrix, known)
+    return by_matrix(topology, topology.matrix, recognise(printed, catalogue), choice)
+
+
+def by_matrix(
+    topology: Topology, printed: Matrix, found: Sequence[Likeness], choice: Choice
+) -> Reading:
+    """The server model of the matrix of a topology. ``found``: known servers of the same links.
+
+    Raises InputError as ``read_model``.
+    """
+    numa, near = numa_ids(topology), near_gpus(topology)
+    known = choose(topology, found, choice.gpu)
+    matrix, counted = _counted(topology, printed, known)
     fabric = _fabric(topology, matrix, known)
     told = None if known.gpu is None else generation(known.gpu)
     pcie = known.agreed(lambda model: model.pcie_MBps) or (told.pcie_MBps if told else None)

@@ -1,0 +1,186 @@
+"""The bandwidth table of a server model, or one for every GPU model that it may have.
+
+Promises: pure tables, no terminal; rates are MB/s, rounded down, or in links where the rate of one
+is not known. Called by ``topology``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Hashable, Iterator, Sequence
+from dataclasses import replace
+from fractions import Fraction
+from itertools import combinations
+from math import comb
+from typing import TYPE_CHECKING
+
+from models.bandwidth import TableRow, UnknownRate, switched_MBps, table
+from models.bandwidth.inside import link_count
+from models.bandwidth.symmetry import signatures
+from planner.showing.recognised import listed
+from planner.showing.table import Cell, Column, Table
+from planner.showing.text import number
+
+if TYPE_CHECKING:
+    from models.hardware import ServerModel
+    from planner.reading.matrices import Possible
+
+MOST_SETS = 256
+"""Most sets of one size that are listed: of a mesh of 16 GPUs only the pairs and the large sets."""
+
+MOST_SHAPES = 2
+"""Most sets of one size above 8 GPUs that may be linked differently: of a made-up mesh of 16 GPUs
+one set can take ten seconds to price."""
+
+_UNKNOWN_LINK = 10**15
+"""MB/s that stand for one link of unknown rate: so much more than any PCIe path carries that what
+holds back a set of GPUs is never mistaken."""
+
+_IN_LINKS = _UNKNOWN_LINK // 2
+"""From here on a rate is one in links: a chain over single links reaches 0.92 of one or more."""
+
+
+def possible_bandwidths(
+    possible: Sequence[Possible], unrated: Sequence[str] = ()
+) -> list[tuple[Table, ...]]:
+    """For each rate a heading that names the GPUs, and the table; the notes below the last.
+
+    ``unrated``: GPUs that it may have too, of whose links no rate is known.
+    """
+    parts: dict[tuple[int | None, Table], list[Possible]] = {}
+    for one in possible:
+        parts.setdefault((one.model.link_MBps, bandwidths(one.model)), []).append(one)
+    shown = [
+        (_heading(same, possible), replace(part, notes=())) for (_, part), same in parts.items()
+    ]
+    notes = list(parts)[-1][1].notes
+    if unrated:
+        notes = (*notes, f"Its GPUs may be {listed(unrated)} too: their link rate is not known.")
+    heading, last = shown.pop()
+    return [*shown, (heading, replace(last, notes=notes))]
+
+
+def _heading(same: Sequence[Possible], possible: Sequence[Possible]) -> Table:
+    """What GPUs a table is for, and the rates that make it differ from the others."""
+    gpus = [gpu for one in same for gpu in one.gpus]
+    rates = [f"{number(same[0].model.link_MBps)} MB/s a link"]
+    pcie = {one.model.pcie_MBps for one in same}
+    decides = not all(_all_linked(one.model) for one in same)
+    if decides and len(pcie) == 1 and len({one.model.pcie_MBps for one in possible}) > 1:
+        rates.append(f"{number(*pcie)} MB/s under one PCIe switch")
+    heading = Cell(f"if its GPUs are {listed(gpus)} ({', '.join(rates)})", "head")
+    return Table((Column("heading", fold=True),), ((heading,),), headless=True)
+
+
+def _all_linked(model: ServerModel) -> bool:
+    """Whether every two of its GPUs are linked, so that no set needs PCIe."""
+    gpus = range(model.gpus)
+    return model.switched or all(
+        link_count(model.matrix[a][b]) for a in gpus for b in range(a) if model.matrix is not None
+    )
+
+
+def bandwidths(model: ServerModel) -> Table:
+    """One row for the sets of one size that reach the same: inside, and over several servers."""
+    sizes = [k for k in range(1, model.gpus + 1) if model.switched or _few(model, k)]
+    notes: list[str] = []
+    try:
+        try:
+            rows = table(model, sizes)
+        except UnknownRate as unknown:
+            rows = table(replace(model, link_MBps=_UNKNOWN_LINK), sizes)
+            notes = [f"`links`: so many times what one link carries; {unknown}."]
+    except UnknownRate as unknown:
+        return Table((), (), (f"no bandwidth table: {unknown}",), headless=True)
+    names = ("GPUs", "inside", "rings", "chains", "sets", "such as", "NICs", "several servers")
+    columns = tuple(Column(name, right=name != "such as") for name in names)
+    cells = tuple(_row(row, mesh=model.fabric != "pcie", priced=bool(model.nics)) for row in rows)
+    shown = Table(columns, cells).without_empty_columns()
+    titles = {column.title for column in shown.columns}
+    return replace(shown, notes=(*_notes(model, sizes, titles), *notes))
+
+
+def _few(model: ServerModel, size: int) -> bool:
+    if comb(model.gpus, size) > MOST_SETS:
+        return False
+    return size <= 8 or len(_shapes(model, size)) <= MOST_SHAPES
+
+
+def _shapes(model: ServerModel, size: int) -> set[Hashable]:
+    """What tells apart how the sets of one size are linked; empty without a matrix."""
+    if model.matrix is None:
+        return set()
+    links = [[link_count(cell) for cell in row] for row in model.matrix]
+    return {
+        tuple(sorted(signatures([[links[a][b] for b in chosen] for a in chosen])))
+        for chosen in combinations(range(model.gpus), size)
+    }
+
+
+def _notes(model: ServerModel, sizes: list[int], titles: Collection[str]) -> Iterator[str]:
+    out = ", `NICs` out of it" if "NICs" in titles else ""
+    yield f"MB/s, one direction, rounded down; `inside` among these GPUs of one server{out}."
+    if "several servers" in titles:
+        yield (
+            "`several servers`: so many GPUs on each of two or more, nothing between them"
+            " oversubscribed."
+        )
+    left = [k for k in range(1, model.gpus + 1) if k not in sizes]
+    if left:
+        sizes_left = f"{left[0]} to {left[-1]}" if len(left) > 1 else str(left[0])
+        yield f"Not listed: sets of {sizes_left} GPUs, too many of each size."
+    if model.nvlink_domain_nodes > 1 and model.link_MBps is not None:
+        yield f"Within one NVLink domain: {_floored(switched_MBps(model))} on any of its servers."
+    if not model.nics:
+        yield "No NIC is known: give nodes of this model their own `nics`."
+    elif any(nic.megabits is None for nic in model.nics):
+        yield "The speed of a NIC is not known: give nodes of this model their own `nics`."
+
+
+def _row(row: TableRow, *, mesh: bool, priced: bool) -> tuple[Cell, ...]:
+    """``priced``: the model has NICs, so that what leaves it is known."""
+    out = row.out if priced else None
+    several = out if row.inside is None or row.inside < _IN_LINKS else None
+    return tuple(
+        Cell(text)
+        for text in (
+            str(row.gpus),
+            "unlimited" if row.inside is None else _inside(row.inside),
+            str(row.rings) if mesh and row.rings is not None else "-",
+            str(row.chains) if mesh and row.chains is not None else "-",
+            number(row.subsets),
+            _indices(row.example),
+            "-" if out is None else _range(*out),
+            "-" if several is None else _range(*(_least(row.inside, rate) for rate in several)),
+        )
+    )
+
+
+def _inside(rate: Fraction) -> str:
+    """MB/s, or ``2.45 links`` where the rate of one is not known."""
+    if rate < _IN_LINKS:
+        return _floored(rate)
+    whole, hundredths = divmod(math.floor(100 * rate / _UNKNOWN_LINK), 100)
+    text = f"{whole}.{hundredths:02d}".rstrip("0").rstrip(".")
+    return f"{text} {'link' if text == '1' else 'links'}"
+
+
+def _least(inside: Fraction | None, out: Fraction) -> Fraction:
+    return out if inside is None else min(inside, out)
+
+
+def _floored(rate: Fraction) -> str:
+    return number(math.floor(rate))
+
+
+def _range(least: Fraction, most: Fraction) -> str:
+    """``12,500`` or ``12,500-25,000``."""
+    low, high = _floored(least), _floored(most)
+    return low if low == high else f"{low}-{high}"
+
+
+def _indices(gpus: tuple[int, ...]) -> str:
+    """``0,3``; a long run from 0 as ``0-15``."""
+    if len(gpus) > 8 and gpus == tuple(range(len(gpus))):
+        return f"0-{gpus[-1]}"
+    return ",".join(map(str, gpus))

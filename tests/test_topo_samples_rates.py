@@ -1,0 +1,172 @@
+"""Where the matrix leaves the rate of a link open: a bandwidth table for every rate it may be."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from conftest import RunCli
+from topo_text import nvidia_text
+
+from models import catalogue
+from planner.reading.matrices import Choice, Reading, possibilities, read_model, read_topologies
+from planner.showing.drawing import draw
+from planner.showing.topology import links, topology_text
+
+SAMPLES = Path(__file__).parent / "data" / "nvidia-smi"
+KNOWN = catalogue.server_models()
+
+Heading = tuple[str, str]
+"""What stands in a heading: GPUs, rates."""
+
+# Rates: contract, section 1. A bridge of GA102 has four links of 12,000; NV12 and NV18 are
+# 12 x 20,000, 12 x 20,600, 18 x 20,600 and 18 x 40,100; PCIe NODE is 0.8 of one switch.
+HEADINGS: dict[str, dict[Heading, str]] = {
+    "08": {("H200, H100 or H20", "20,600 MB/s a link"): "370,800",
+           ("B200 or B300", "40,100 MB/s a link"): "721,800"},
+    "09": {("H100, H200 or H20", "20,600 MB/s a link"): "370,800",
+           ("B200 or B300", "40,100 MB/s a link"): "721,800"},
+    "11-": {("A100", "20,000 MB/s a link, 20,000 MB/s under one PCIe switch"): "240,000",
+            ("H100 NVL", "20,600 MB/s a link, 40,000 MB/s under one PCIe switch"): "247,200"},
+    "12": {("P100", "18,000 MB/s a link"): "36,000",
+           ("V100, RTX 2080 Ti or Quadro RTX 8000", "20,000 MB/s a link"): "40,000"},
+    "15": {("A100", "20,000 MB/s a link"): "240,000",
+           ("H100 NVL, H100, H200 or H20", "20,600 MB/s a link"): "247,200"},
+    "16": {("RTX A6000, A40 or RTX 3090",
+            "12,000 MB/s a link, 20,000 MB/s under one PCIe switch"): "48,000",
+           ("V100", "20,000 MB/s a link, 10,000 MB/s under one PCIe switch"): "80,000",
+           ("A100, A800 or A30", "20,000 MB/s a link, 20,000 MB/s under one PCIe switch"): "80,000"},
+    "20": {("MI300X", "64,000 MB/s a link"): "64,000",
+           ("MI350X or MI355X", "76,500 MB/s a link"): "76,500"},
+}  # fmt: skip
+
+
+def sample(start: str) -> Path:
+    (found,) = SAMPLES.glob(f"{start}*.txt")
+    return found
+
+
+def readings(text: str, gpu: str | None = None) -> list[Reading]:
+    return [read_model(topology, Choice(gpu), KNOWN) for topology in read_topologies("f", text)]
+
+
+def tables(out: str) -> dict[Heading, str]:
+    """What the best pair reaches inside, by the heading above its table."""
+    found = re.findall(
+        r"^if its GPUs are (.*) \((.*)\)\nGPUs .*\n +1  unlimited .*\n +2 +([\d,]+) ",
+        out,
+        re.MULTILINE,
+    )
+    return {(gpus, rates): inside for gpus, rates, inside in found}
+
+
+@pytest.mark.parametrize("start", HEADINGS)
+def test_each_rate_that_the_gpus_may_have_has_its_table(start: str, cli: RunCli) -> None:
+    shown = cli("topo", str(sample(start)))
+    assert shown.code == 0
+    assert tables(shown.out) == HEADINGS[start]
+    assert "no bandwidth table" not in shown.out
+    # What the columns mean is said once a server, whatever it has of tables.
+    assert shown.out.count("MB/s, one direction") == shown.out.count("read from")
+    assert "hint: say which GPU it has" in shown.err
+
+
+@pytest.mark.parametrize("start", HEADINGS)
+def test_a_table_is_what_saying_the_gpu_shows(start: str, cli: RunCli) -> None:
+    text = sample(start).read_text(encoding="utf-8")
+    for reading in readings(text):
+        for possible in possibilities(reading):
+            for gpu in possible.gpus:
+                said = cli("topo", str(sample(start)), "--gpu", gpu)
+                below = re.search(r"^GPUs +inside.*?(?=^MB/s)", said.out, re.MULTILINE | re.DOTALL)
+                assert below is not None
+                ours = topology_text(possible.model)
+                assert columns(below.group()) == columns(ours[ours.index("GPUs     inside") :])
+                assert "if its GPUs are" not in said.out
+
+
+def columns(text: str) -> list[list[str]]:
+    """GPUs and inside of every row of a table; NICs may be known to be those of one server."""
+    return [line.split()[:2] for line in text.splitlines() if re.match(r" +\d", line)]
+
+
+def test_the_document_names_no_gpu_that_is_not_known(cli: RunCli) -> None:
+    for start in HEADINGS:
+        written = cli("topo", str(sample(start)), "-o", "yaml").out
+        assert "linkMBps" not in written
+        assert "gpu: unknown\n" in written
+
+
+def test_at_most_four_tables_whatever_is_linked() -> None:
+    for count in range(1, 19):
+        for gpus in (2, 3, 4, 8):
+            text = nvidia_text(
+                [["X" if a == b else f"NV{count}" for b in range(gpus)] for a in range(gpus)]
+            )
+            (reading,) = readings(text)
+            assert len(possibilities(reading)) <= 4
+    bridged = [["X", "NV4", "NODE"], ["NV4", "X", "NODE"], ["NODE", "NODE", "X"]]
+    assert len(possibilities(*readings(nvidia_text(bridged)))) == 3
+
+
+def test_a_gpu_of_fewer_links_is_behind_a_switch_where_another_is_not() -> None:
+    # Six links to each of three peers: a board of four H100, or V100 of six links behind a switch.
+    six = nvidia_text([["X" if a == b else "NV6" for b in range(4)] for a in range(4)])
+    found = {one.gpus: one.model for one in possibilities(*readings(six))}
+    assert {gpus: (model.fabric, model.link_MBps) for gpus, model in found.items()} == {
+        ("V100",): ("nvswitch", 20000),
+        ("H100", "H200", "H20"): ("direct", 20600),
+    }
+
+
+def test_a_gpu_that_is_said_leaves_no_others() -> None:
+    for gpu in ("A100", "RTX 9999"):
+        for start in HEADINGS:
+            text = sample(start).read_text(encoding="utf-8")
+            assert not any(possibilities(reading) for reading in readings(text, gpu))
+
+
+def test_without_any_rate_sets_are_told_apart_in_links(cli: RunCli) -> None:
+    shown = cli("topo", str(sample("16")), "--gpu", "RTX 9999")
+    rows = [line.split() for line in shown.out.splitlines() if re.match(r" +\d", line)]
+    # The pair has four links; the lone GPU is at NODE, 0.8 of 20,000, and so are all three.
+    assert rows == [
+        ["1", "unlimited", "-", "-", "3", "0"],
+        ["2", "4", "links", "4", "4", "1", "0,1"],
+        ["2", "16,000", "0", "0", "2", "0,2"],
+        ["3", "16,000", "0", "0", "1", "0,1,2"],
+    ]
+    assert "`links`: so many times what one link carries; the rate of one link" in shown.out
+    assert "hint: -o yaml writes the model; add linkMBps" in shown.err
+    assert "\nrecognised as  nothing: no known server has these links\n" in shown.out
+    # The cube mesh: 2.45 links of three GPUs are the 49,066 MB/s of 20,000 each.
+    mesh = cli("topo", str(sample("01")), "--gpu", "RTX 9999").out
+    assert "\nrecognised as  nothing: no known server of RTX 9999 has these links\n" in mesh
+    assert re.search(r"^ +3 +2\.45 links +2 +2 +8 ", mesh, re.MULTILINE)
+    assert re.search(r"^ +8 +6 links +6 +3 +1 ", mesh, re.MULTILINE)
+
+
+def test_nics_that_no_tool_lists_are_not_taken_to_reach_nothing(cli: RunCli) -> None:
+    for start in ("04", "10", "20"):
+        shown = cli("topo", str(sample(start))).out
+        assert "several servers" not in shown
+        assert "No NIC is known: give nodes of this model their own `nics`." in shown
+
+
+def test_one_example_of_a_gpu_is_named_and_one_of_its_maker(cli: RunCli) -> None:
+    assert cli("topo", str(sample("12"))).err == "hint: say which GPU it has, such as --gpu V100\n"
+    assert cli("topo", str(sample("21"))).err == "hint: say which GPU it has, such as --gpu MI210\n"
+
+
+def test_a_matrix_fits_a_narrow_terminal_without_cpus_and_switches() -> None:
+    (reading,) = readings(sample("08").read_text(encoding="utf-8"))
+    matrix = links(reading.model, reading)
+    assert matrix is not None
+    assert "0-55,112-167" in draw(matrix, width=100, color=False)
+    narrow = draw(matrix, width=80, color=False)
+    # The heading and a line a GPU.
+    assert len(narrow.splitlines()) == 9
+    assert max(map(len, narrow.splitlines())) <= 80
+    assert "mlx5_6 mlx5_7" in narrow
+    assert "CPUs" not in narrow
