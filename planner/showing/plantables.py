@@ -48,9 +48,10 @@ def facts(plan: PlanView) -> Table:
     made = ", ".join(f"{count} x {name}" for name, count in sorted(models.items()))
     out = [node for node in nodes if node.unschedulable or not node.ready]
     sick = sum(len(node.unhealthy) + node.unknown_unhealthy for node in nodes)
+    guessed = any(node.unknown_unhealthy for node in nodes)  # given in parts, perhaps
     apart = [
         *([f"{plural(len(out), 'node')} cordoned or not ready"] if out else []),
-        *([f"{plural(sick, 'GPU')} unhealthy"] if sick else []),
+        *([f"{plural(sick, 'GPU')} unhealthy{' or shared' * guessed}"] if sick else []),
     ]
     levels = [level.name for level in cluster.spec.levels]
     rows = [
