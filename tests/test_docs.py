@@ -98,6 +98,57 @@ def test_the_picture_of_the_readme_is_what_the_demo_prints(cli: RunCli) -> None:
     assert result.out == shown
 
 
+KUBERNETES = ROOT / "docs" / "kubernetes.md"
+H100 = str(ROOT / "inputs" / "snapshots" / "h100-gke")
+
+
+def test_the_documented_what_if_and_policies_are_valid_beside_a_recorded_cluster(
+    cli: RunCli, tmp_path: Path
+) -> None:
+    what_if, for_slurm, policy = code_blocks(text(KUBERNETES), "yaml")
+    (tmp_path / "what-if.yaml").write_text(what_if, encoding="utf-8")
+    result = cli("validate", H100, str(tmp_path / "what-if.yaml"))
+    assert (result.code, "error" in result.err) == (0, False), result.err
+    # 96 servers of 8 and 16 on order; 86 gangs and one imagined
+    assert result.out == "valid: 112 nodes, 896 GPUs, 87 gangs (42 running, 45 waiting)\n"
+    for document in (for_slurm, policy):
+        (tmp_path / "policy.yaml").write_text(document, encoding="utf-8")
+        assert cli("validate", H100, "--policy", str(tmp_path / "policy.yaml")).code == 0
+
+
+def test_the_picture_of_saved_levels_is_what_validate_prints(cli: RunCli, tmp_path: Path) -> None:
+    (picture,) = [block for block in code_blocks(text(KUBERNETES)) if block.startswith("$ ")]
+    command, valid, levels = picture.splitlines()
+    assert command.endswith("--save-policy levels.yaml")
+    result = cli("validate", H100, "--save-policy", str(tmp_path / "levels.yaml"))
+    assert result.out == valid + "\n"
+    assert result.err.splitlines()[0] == levels
+
+
+def test_warnings_told_of_are_warnings_of_the_readers() -> None:
+    sources = "\n".join(text(path) for path in sorted((ROOT / "planner").rglob("*.py")))
+    said = re.sub(r'"\s*\n\s*f?"', "", sources)  # a sentence written over two lines
+    table = text(KUBERNETES).partition("## Warnings")[2].partition("\n## ")[0]
+    told = re.findall(r"^\| `([^`]+)` \|", table, re.MULTILINE)
+    assert len(told) >= 8
+    for warning in told:
+        for part in re.split(r"\.\.\.|\d+", warning):
+            assert part.strip() in said, warning
+
+
+def test_the_policy_that_is_told_of_holds_every_setting_and_its_default() -> None:
+    from models.documents import PolicyDocument
+
+    block = yaml.safe_load(code_blocks(text(KUBERNETES), "yaml")[2])
+    told = block["spec"]["kubernetes"]
+    defaults = PolicyDocument.model_validate(
+        {"apiVersion": block["apiVersion"], "kind": "Policy"}
+    ).spec.kubernetes.model_dump(by_alias=True, mode="json")
+    assert set(told) == set(defaults)
+    for name in set(told) - {"levels", "serverModels", "ignore"}:
+        assert told[name] == defaults[name], name
+
+
 def test_exit_codes_told_of_are_those_of_the_errors() -> None:
     from planner import errors
 
