@@ -91,6 +91,18 @@ def columns(text: str) -> list[list[str]]:
     return [line.split()[:2] for line in text.splitlines() if re.match(r" +\d", line)]
 
 
+def test_a_pcie_rate_that_only_the_gpu_tells_stands_in_the_heading(cli: RunCli) -> None:
+    # A ring of five: no known server. V100 is PCIe Gen 3: 0.8 of 10,000 to a GPU at NODE.
+    ring = [
+        ["X" if a == b else "NV3" if (a - b) % 5 in {1, 4} else "NODE" for b in range(5)]
+        for a in range(5)
+    ]
+    shown = cli("topo", "-", stdin=nvidia_text(ring).encode()).out
+    heading = "if its GPUs are V100 (20,000 MB/s a link, 10,000 MB/s under one PCIe switch)\n"
+    assert heading in shown
+    assert re.search(r"^ +2 +8,000 +0 +0 +5 +0,2$", shown, re.MULTILINE)
+
+
 def test_the_document_names_no_gpu_that_is_not_known(cli: RunCli) -> None:
     for start in HEADINGS:
         written = cli("topo", str(sample(start)), "-o", "yaml").out

@@ -41,17 +41,20 @@ _IN_LINKS = _UNKNOWN_LINK // 2
 
 
 def possible_bandwidths(
-    possible: Sequence[Possible], unrated: Sequence[str] = ()
+    model: ServerModel, possible: Sequence[Possible], unrated: Sequence[str] = ()
 ) -> list[tuple[Table, ...]]:
     """For each rate a heading that names the GPUs, and the table; the notes below the last.
 
-    ``unrated``: GPUs that it may have too, of whose links no rate is known.
+    ``model``: as it is without knowing the GPU. ``unrated``: GPUs that it may have too, of
+    whose links no rate is known.
     """
     parts: dict[tuple[int | None, Table], list[Possible]] = {}
     for one in possible:
         parts.setdefault((one.model.link_MBps, bandwidths(one.model)), []).append(one)
+    pcie = {model.pcie_MBps, *(one.model.pcie_MBps for one in possible)}
     shown = [
-        (_heading(same, possible), replace(part, notes=())) for (_, part), same in parts.items()
+        (_heading(same, tell_pcie=len(pcie) > 1), replace(part, notes=()))
+        for (_, part), same in parts.items()
     ]
     notes = list(parts)[-1][1].notes
     if unrated:
@@ -60,13 +63,12 @@ def possible_bandwidths(
     return [*shown, (heading, replace(last, notes=notes))]
 
 
-def _heading(same: Sequence[Possible], possible: Sequence[Possible]) -> Table:
-    """What GPUs a table is for, and the rates that make it differ from the others."""
+def _heading(same: Sequence[Possible], *, tell_pcie: bool) -> Table:
+    """What GPUs a table is for, and its rates; that of PCIe if it is told and some set needs it."""
     gpus = [gpu for one in same for gpu in one.gpus]
     rates = [f"{number(same[0].model.link_MBps)} MB/s a link"]
     pcie = {one.model.pcie_MBps for one in same}
-    decides = not all(_all_linked(one.model) for one in same)
-    if decides and len(pcie) == 1 and len({one.model.pcie_MBps for one in possible}) > 1:
+    if tell_pcie and len(pcie) == 1 and not all(_all_linked(one.model) for one in same):
         rates.append(f"{number(*pcie)} MB/s under one PCIe switch")
     heading = Cell(f"if its GPUs are {listed(gpus)} ({', '.join(rates)})", "head")
     return Table((Column("heading", fold=True),), ((heading,),), headless=True)

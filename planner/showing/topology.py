@@ -35,7 +35,7 @@ def topology_tables(model: ServerModel, reading: Reading | None = None) -> list[
     parts = [(facts(model, reading),), *([(matrix,)] if matrix is not None else [])]
     if reading is None or not reading.possible:
         return [*parts, (bandwidths(model),)]
-    return [*parts, *possible_bandwidths(reading.possible, unrated(reading))]
+    return [*parts, *possible_bandwidths(model, reading.possible, unrated(reading))]
 
 
 def facts(model: ServerModel, reading: Reading | None = None) -> Table:
