@@ -247,6 +247,14 @@ def test_a_level_that_has_exactly_the_cliques_is_marked_instead() -> None:
     levels, _, _ = found(trees)
     assert levels.levels == (Level("subblock", f"{GKE}-subblock", nvlink=True),)
     assert levels.resolve(LevelAsk(label=CLIQUE)) == "subblock"
+    # A gang that asks for the clique asks for it under its own label.
+    levels, _, _ = found(trees, CLIQUE)
+    assert levels.levels == (
+        Level("subblock", f"{GKE}-subblock", nvlink=True),
+        Level("clique", CLIQUE),
+    )
+    assert levels.resolve(LevelAsk(label=CLIQUE)) == "clique"
+    assert levels.resolve(LevelAsk(label=f"{GKE}-subblock")) == "subblock"
 
 
 def test_a_zone_is_never_taken_for_an_nvlink_domain() -> None:
@@ -427,11 +435,23 @@ def test_a_label_that_a_gang_names_becomes_a_level_where_it_nests() -> None:
     assert said == []
 
 
-def test_a_label_that_divides_as_a_level_does_means_that_level() -> None:
+def test_a_label_that_divides_as_a_level_does_is_a_level_under_its_own_name() -> None:
     levels, said = asked("a/pod")
-    assert names(levels) == ["row", "rack"]
-    assert levels.resolve(LevelAsk(label="a/pod")) == "row"
+    assert names(levels) == ["row", "pod", "rack"]
+    assert levels.resolve(LevelAsk(label="a/pod")) == "pod"
+    assert [level.label for level in levels.levels][1] == "a/pod"
     assert said == []
+
+
+def test_a_level_that_several_labels_tell_alike_goes_by_the_one_that_a_gang_names() -> None:
+    keys = ("backend.coreweave.cloud/leafgroup", "ib.coreweave.cloud/leafgroup")
+    nodes = labelled(**{f"n{i}": dict.fromkeys(keys, f"l{i // 2}") for i in range(4)})
+    assert found(nodes)[0].levels == (Level("leafgroup", keys[0]),)
+    assert found(nodes, keys[1])[0].levels == (Level("leafgroup", keys[1]),)
+    # Two gangs, two labels, one level: the first counts.
+    levels, _, _ = found(nodes, *keys)
+    assert levels.levels == (Level("leafgroup", keys[0]),)
+    assert levels.resolve(LevelAsk(label=keys[1])) == "leafgroup"
 
 
 def test_a_label_that_nests_nowhere_is_innermost_and_remarked() -> None:

@@ -107,51 +107,82 @@ class Draft:
         if column is None:
             return
         if column in self.chain.columns or column in self.single:
-            self.asked.append(column)
+            self.asked.append(self.under(ask.label, column))
             return
         if self.names_nodes(column):
             self.single.append(column)
         elif (same := self.twin(column)) is not None:
-            self.asked.append(self.alias(same, column))
+            self.asked.append(self.under(ask.label, self.alias(same, column)))
         elif len(self.asked) >= MAX_LEVELS:
-            what = f"gangs ask for more than {MAX_LEVELS} levels: this one is left out"
-            self.remarks.add(f"level {column.name}", what, "state `levels` in the Policy")
+            self.one_too_many(column)
         else:
             column = replace(column, origin="asked for by a gang")
+            self.disown(column)
             self.insert(column)
             self.asked.append(column)
+
+    def one_too_many(self, column: Column) -> None:
+        """A level that there is no place for: another that divides the nodes alike stands in."""
+        same = None if column.wide else self.chain.same(column, self.nodes)
+        if same is not None:
+            self.alias(same, column)
+            return
+        what = f"gangs ask for more than {MAX_LEVELS} levels: this one is left out"
+        self.remarks.add(f"level {column.name}", what, "state `levels` in the Policy")
+
+    def under(self, label: str | None, column: Column) -> Column:
+        """The level under the label that a gang names it by, where several labels say the same."""
+        if label not in column.keys or column.stated or column in self.asked:
+            return column
+        others = (key for key in column.keys if key != label)
+        named = replace(column, keys=(label, *others))
+        if named.keys == column.keys or named.label(self.nodes) != label:
+            return column
+        self.chain.replace(column, named)
+        return named
 
     def wanted(self, ask: LevelAsk) -> Column | None:
         """The column of an ask: one that is there, else a new one; None where no node has it."""
         there = (*self.chain.columns, *self.single)
         if ask.label is not None:
-            for column in there:
-                if ask.label in column.keys:
-                    return column
-            if ask.label not in self.present:
-                return None
-            family = family_on(ask.label, self.nodes)
-            keys = tuple(key for key in family.keys if key in self.present)
-            column = labelled(family.name, keys, self.nodes, self.remarks)
-            return replace(column, wide=family.wide) if column.values else None
+            known = next((one for one in there if ask.label in one.keys), None)
+            return self.of_label(ask.label, known) if ask.label in self.present else known
         tier = self.hypernodes.tier(ask)
         if tier is None:
             return None
-        for column in there:
-            if tier in column.tiers:
-                return column
-        return self.hypernodes.columns[tier]
+        found = next((one for one in there if tier in one.tiers), None)
+        return self.hypernodes.columns[tier] if found is None else found
+
+    def of_label(self, label: str, known: Column | None) -> Column | None:
+        """The column of a label that nodes have; ``known``: the one that answers for it so far."""
+        fixed = known is not None and (known.stated or known in self.single)
+        if known is not None and (fixed or known.keys[0] == label):
+            return known
+        family = family_on(label, self.nodes)
+        keys = tuple(key for key in family.keys if key in self.present)
+        column = labelled(family.name, keys, self.nodes, self.remarks)
+        if known is not None and (known.values == column.values or not self.labels(column)):
+            return known
+        return replace(column, wide=family.wide) if column.values else None
 
     def twin(self, column: Column) -> Column | None:
-        """A level of the same values, else one that divides the nodes in the same way.
+        """A level of the same values; for tiers, and in a Policy, one that divides in the same way.
 
-        A zone stands for itself alone: what is imagined beside one rack is in its zone, not in it.
+        A label that a gang names is a level under its own name though another one divides the nodes
+        of today alike: domains keep the names that people know, and what is imagined beside them
+        may differ.
         """
         alike = (one for one in self.chain.columns if one.stated or one.wide == column.wide)
         equal = next((one for one in alike if one.values == column.values), None)
         if equal is not None or column.wide:
             return equal
-        return self.chain.same(column, self.nodes)
+        same = self.chain.same(column, self.nodes)
+        own_name = column.tiers == () and self.labels(column)
+        return None if same is None or (own_name and not same.stated) else same
+
+    def labels(self, column: Column) -> bool:
+        """Whether a label says on every node what the column says."""
+        return column.label(self.nodes) is not None
 
     def alias(self, same: Column, other: Column, *, nvlink: bool = False) -> Column:
         """Let one column answer for another that divides the nodes in the same way."""
@@ -164,6 +195,14 @@ class Draft:
         self.chain.replace(same, both)
         self.asked = [both if one is same else one for one in self.asked]
         return both
+
+    def disown(self, column: Column) -> None:
+        """Let no other level answer for the labels of a column that becomes one."""
+        for one in self.chain.columns:
+            if rest := set(one.keys) & set(column.keys):
+                left = replace(one, keys=tuple(key for key in one.keys if key not in rest))
+                self.chain.replace(one, left)
+                self.asked = [left if other is one else other for other in self.asked]
 
     def insert(self, column: Column) -> None:
         """Add a column where it nests."""
