@@ -12,7 +12,7 @@ from topo_text import nvidia_text
 from models import catalogue
 from planner.reading.matrices import Choice, Reading, possibilities, read_model, read_topologies
 from planner.showing.drawing import draw
-from planner.showing.topology import links, topology_text
+from planner.showing.topology import bandwidths, links, topology_text
 
 SAMPLES = Path(__file__).parent / "data" / "nvidia-smi"
 KNOWN = catalogue.server_models()
@@ -171,7 +171,7 @@ def test_one_example_of_a_gpu_is_named_and_one_of_its_maker(cli: RunCli) -> None
     assert cli("topo", str(sample("21"))).err == "hint: say which GPU it has, such as --gpu MI210\n"
 
 
-def test_a_matrix_fits_a_narrow_terminal_without_cpus_and_switches() -> None:
+def test_what_matters_fits_a_narrow_terminal() -> None:
     (reading,) = readings(sample("08").read_text(encoding="utf-8"))
     matrix = links(reading.model, reading)
     assert matrix is not None
@@ -182,3 +182,8 @@ def test_a_matrix_fits_a_narrow_terminal_without_cpus_and_switches() -> None:
     assert max(map(len, narrow.splitlines())) <= 80
     assert "mlx5_6 mlx5_7" in narrow
     assert "CPUs" not in narrow
+    (mesh,) = readings(sample("01").read_text(encoding="utf-8"))
+    table = draw(bandwidths(mesh.model), width=80, color=False).splitlines()[:22]
+    assert max(map(len, table)) <= 80
+    assert "rings" in table[0]
+    assert "several servers" in table[0]

@@ -95,7 +95,9 @@ def bandwidths(model: ServerModel) -> Table:
     except UnknownRate as unknown:
         return Table((), (), (f"no bandwidth table: {unknown}",), headless=True)
     names = ("GPUs", "inside", "rings", "chains", "sets", "such as", "NICs", "several servers")
-    columns = tuple(Column(name, right=name != "such as") for name in names)
+    columns = tuple(
+        Column(name, right=name != "such as", optional=name == "chains") for name in names
+    )
     cells = tuple(_row(row, mesh=model.fabric != "pcie", priced=bool(model.nics)) for row in rows)
     shown = Table(columns, cells).without_empty_columns()
     titles = {column.title for column in shown.columns}

@@ -206,11 +206,9 @@ def _check_enough(
         raise InputError(Fault(what, _ALL, *place))
     linked = any(_is_xgmi(cells, a, b) for a, b in combinations(gpus, 2))
     if linked and len(gpus) > 2 and WEIGHT not in cells:
-        what = (
-            "the output is cut off: the table `Weight between two GPUs` is missing,"
-            " and it alone tells GPUs that are linked from those linked through another"
-        )
-        raise InputError(Fault(what, _ALL, *place))
+        what = "the output is cut off: the table `Weight between two GPUs` is missing"
+        hint = f"it alone tells linked GPUs from those linked through another; {_ALL}"
+        raise InputError(Fault(what, hint, *place))
 
 
 def _is_xgmi(cells: dict[str, Cells], a: str, b: str) -> bool:
