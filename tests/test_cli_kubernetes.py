@@ -119,6 +119,62 @@ spec:
     assert [level["name"] for level in plan["instance"]["cluster"]["spec"]["levels"]] == ["rack"]
 
 
+BOXES = """
+apiVersion: gangplan.dev/v1alpha1
+kind: Cluster
+metadata: {name: hardware}
+spec:
+  serverModels:
+  - name: Our Box
+    gpu: H100
+    gpus: 2
+    fabric: pcie
+    matrix: [[X, PIX], [PIX, X]]
+    pcieMBps: 20000
+    sysMBps: 10000
+---
+apiVersion: gangplan.dev/v1alpha1
+kind: Policy
+spec: {kubernetes: {serverModels: [{nodeSelector: {}, model: our-box}]}}
+"""
+
+
+def test_a_server_model_of_ones_own_describes_real_nodes(cli: RunCli, tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_bytes(
+        listed(kube.node("n-1", gpus=2), kube.pod("p", gpus=2, gated=True))
+    )
+    (tmp_path / "boxes.yaml").write_text(BOXES, encoding="utf-8")
+    plan = document(cli, str(tmp_path))
+    assert plan["instance"]["cluster"]["spec"]["nodes"][0]["model"] == "Our Box"
+    # two GPUs under one PCIe switch
+    assert [gang["bandwidthMBps"] for gang in plan["spec"]["gangs"]] == [20_000]
+    assert "remarks" not in plan["status"]
+
+
+def test_a_server_model_of_ones_own_describes_the_nodes_of_a_slurm_topology(
+    cli: RunCli, tmp_path: Path
+) -> None:
+    gang = """
+apiVersion: gangplan.dev/v1alpha1
+kind: Gang
+metadata: {name: a}
+spec: {topology: {required: leaf}, roles: [{name: worker, replicas: 2, gpus: 2}]}
+"""
+    (tmp_path / "topology.conf").write_text(
+        "SwitchName=s1 Nodes=n[1-2]\nSwitchName=s2 Nodes=n[3-4]\nSwitchName=top Switches=s[1-2]\n",
+        encoding="utf-8",
+    )
+    (tmp_path / "gangs.yaml").write_text(gang, encoding="utf-8")
+    (tmp_path / "boxes.yaml").write_text(BOXES, encoding="utf-8")
+    plan = document(cli, str(tmp_path))
+    nodes = plan["instance"]["cluster"]["spec"]["nodes"]
+    assert [(node["name"], node["model"]) for node in nodes] == [
+        (f"n{number}", "Our Box") for number in range(1, 5)
+    ]
+    assert decisions(plan) == {"a": "place"}
+    assert "remarks" not in plan["status"]
+
+
 def test_what_is_wrong_in_ones_own_document_beside_a_cluster_is_an_error_with_its_place(
     cli: RunCli, tmp_path: Path
 ) -> None:

@@ -52,7 +52,8 @@ def real_cluster(documents: Documents, policy: Policy, find: Find) -> Real:
         for kind, found in sorted(objects.by_kind.items()):
             what = "an object that says nothing without Nodes; it is left out"
             documents.remarks.add(f"{kind} {found[0].name}", what)
-    if topology is None or documents.clusters or "Cluster" in documents.unusable:
+    written = any(entry.document.spec.nodes for entry in documents.clusters)
+    if topology is None or written or "Cluster" in documents.unusable:
         return Real(documents.clusters, find, topology=topology)
     return _slurm(documents, policy, find, topology)
 
@@ -75,6 +76,7 @@ def _kubernetes(
 ) -> Real:
     from planner.reading.kubernetes.assembling import assemble  # only where there are objects
 
+    find = _written_first(documents.clusters, find)
     made = assemble(
         documents.gatherer.objects, policy, find, documents.findings, documents.remarks, topology
     )
@@ -86,6 +88,22 @@ def _kubernetes(
     if made.telling:
         _offer(documents.clusters, made.telling, found)
     return Real(clusters, found, made.gangs, made.levels.found, made.levels.policy_text())
+
+
+def _written_first(entries: Sequence[ClusterEntry], find: Find) -> Find:
+    """Models as Clusters of the input write them, before those of the catalogue."""
+    written: dict[str, ServerModel] = {}
+    for entry in entries:
+        for document in entry.document.spec.server_models:
+            if not any(document.complaints()):
+                model = document.to_server_model()
+                for text in model.slugs:
+                    written.setdefault(text, model)
+
+    def found(name: str) -> ServerModel | None:
+        return written.get(slug(name)) or find(name)
+
+    return found
 
 
 def _offer(entries: Sequence[ClusterEntry], told: Collection[str], find: Find) -> None:
@@ -105,9 +123,13 @@ def _offer(entries: Sequence[ClusterEntry], told: Collection[str], find: Find) -
 
 
 def _slurm(documents: Documents, policy: Policy, find: Find, topology: SlurmTopology) -> Real:
-    """The nodes of the topology file alone: what they are, a Policy says, or nobody knows."""
+    """The nodes of the topology file alone: what they are, a Policy says, or nobody knows.
+
+    Clusters of the input have no nodes; they may describe server models.
+    """
     from planner.reading.kubernetes.servers import unknown_model  # only where it is needed
 
+    find = _written_first(documents.clusters, find)
     asked = [role.gpus for entry in documents.gangs for role in entry.document.spec.roles]
     unknown = unknown_model("unknown", max(asked)) if any(asked) else None
     guessed: list[str] = []
@@ -133,7 +155,8 @@ def _slurm(documents: Documents, policy: Policy, find: Find, topology: SlurmTopo
     document = ClusterDocument.model_validate(tree)
     names = ", ".join(level.name for level in topology.levels) or "none"
     entry = Entry(Source(topology.source, "", "json"), (), document, documents.findings)
-    return Real([entry], found, found=f"levels from {topology.source}: {names}")
+    clusters = [entry, *_adopting(documents.clusters, entry)]
+    return Real(clusters, found, found=f"levels from {topology.source}: {names}")
 
 
 def _adopting(entries: Sequence[ClusterEntry], base: ClusterEntry) -> list[ClusterEntry]:
