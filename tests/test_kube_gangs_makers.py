@@ -313,8 +313,8 @@ def test_a_ray_cluster_has_a_head_and_its_worker_groups() -> None:
 
 def test_a_pod_gang_of_grove_has_its_cliques_as_roles() -> None:
     parts = [
-        {"name": "prefill", "podReferences": [{"name": "a"}, {"name": "b"}], "minReplicas": 2},
-        {"name": "decode", "podReferences": [{"name": "c"}], "minReplicas": 1},
+        {"name": "serve-0-prefill", "podReferences": [{"name": "a"}, {"name": "b"}]},
+        {"name": "serve-0-decode", "podReferences": [{"name": "c"}]},
     ]
     packed = {"packConstraint": {"required": "example.com/rack"}}
     made = thing(
@@ -328,7 +328,7 @@ def test_a_pod_gang_of_grove_has_its_cliques_as_roles() -> None:
             f"{clique}-{index}",
             {
                 "grove.io/podgang": "serve-0",
-                "grove.io/podclique": clique,
+                "grove.io/podclique": f"serve-0-{clique}",
                 "grove.io/podclique-pod-index": str(index),
             },
         )

@@ -1,6 +1,7 @@
 """Grove: a PodGang is a gang, its PodCliques are roles.
 
-Promises: sizes from the PodGang object where it is there. Called through ``gangs.table``.
+Promises: sizes from the PodGang object where it is there; a clique goes by its own name, without
+that of the gang that Grove puts before it. Called through ``gangs.table``.
 """
 
 from __future__ import annotations
@@ -31,9 +32,9 @@ def describe(key: MakerKey, pods: Sequence[KubePod], found: Objects) -> Maker:
         for part in objects(made.tree, "spec", "podgroups"):
             name = text(part, "name")
             if name is not None:
-                size = len(items(part, "podReferences"))
-                plans.setdefault(name, RolePlan(name, size, required=_packed(part)[0]))
-    for role in sorted({_role(pod) for pod in pods}):
+                role, size = _short(name, key.name), len(items(part, "podReferences"))
+                plans.setdefault(role, RolePlan(role, size, required=_packed(part)[0]))
+    for role in sorted({_role(pod, key.name) for pod in pods}):
         plans.setdefault(role, RolePlan(role, None))
     required, preferred = _packed(made.tree.get("spec")) if made is not None else (None, None)
     roles = tuple(plans.values())
@@ -49,13 +50,16 @@ def _packed(tree: Tree | object) -> tuple[LevelAsk | None, LevelAsk | None]:
     return required, preferred
 
 
-def _role(pod: KubePod) -> str:
-    return pod.labels.get(CLIQUE) or "worker"
+def _role(pod: KubePod, gang: str) -> str:
+    return _short(pod.labels.get(CLIQUE) or "worker", gang)
+
+
+def _short(clique: str, gang: str) -> str:
+    return clique.removeprefix(f"{gang}-") or clique
 
 
 def seat(pod: KubePod, maker: Maker) -> Seat:
-    del maker
-    return Seat(_role(pod), number(pod.labels.get(INDEX)))
+    return Seat(_role(pod, maker.key.name), number(pod.labels.get(INDEX)))
 
 
 DIALECT = MakerDialect(KIND, claim, describe, seat)
