@@ -93,8 +93,9 @@ def assemble(
         remarks=remarks,
     )
     kept = _wanted(nodes, used, entries)
-    warn_of_fabrics(gangs, levels, settings, remarks)
     cluster = _cluster(objects, kept, used, making, policy)
+    if any(model.nvlink_domain_nodes > 1 for model in making.models.values()):
+        warn_of_fabrics(gangs, levels, settings, remarks)
     whole = Entry(source, (), ClusterDocument.model_validate(cluster), findings)
     return Assembled(whole, entries, levels, told, making.models)
 
