@@ -74,7 +74,10 @@ def test_every_node_has_the_gpus_cpu_memory_and_pod_slots_that_were_recorded(nam
         assert left["pods"] == fact["pods"]["free"], node.name
         assert node.ready == (fact["ready"] == "True"), node.name
         assert node.unschedulable == fact["unschedulable"], node.name
-        taints = [f"{t.key}={t.value}:{t.effect}" if t.value else f"{t.key}:{t.effect}" for t in node.taints]
+        taints = [
+            f"{t.key}={t.value}:{t.effect}" if t.value else f"{t.key}:{t.effect}"
+            for t in node.taints
+        ]
         assert taints == fact["taints"], node.name
 
 
