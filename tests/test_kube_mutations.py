@@ -8,6 +8,7 @@ from functools import cache
 from typing import Any
 
 import kube
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -19,6 +20,9 @@ from planner.reading.findings import Findings
 from planner.reading.hardware import shipped
 
 Tree = dict[str, Any]
+
+# a whole cluster is a long example; it must not hide what failed
+pytestmark = pytest.mark.filterwarnings("ignore:Generating overly large repr")
 
 ODD: list[object] = [
     None, True, False, 0, -1, 1, 2**31, 2**63, 10**30, -(10**30), 0.5, "", " ", "x", "-1", "1e9",
@@ -74,14 +78,16 @@ def broken(tree: Tree, path: tuple[str | int, ...], odd: object, how: str) -> Tr
     elif how == "rename" and isinstance(here, dict):
         here[str(odd)[:80]] = here.pop(last)
     elif how == "double" and isinstance(here, list):
-        here.append(copy.deepcopy(here[last]))
+        here.append(copy.deepcopy(here[int(last)]))
     else:
         here[last] = copy.deepcopy(odd)
     return result
 
 
 @st.composite
-def mutated(draw: st.DrawFn, name: str, chosen: Callable[[Tree], bool]) -> tuple[list[Tree], set[int]]:
+def mutated(
+    draw: st.DrawFn, name: str, chosen: Callable[[Tree], bool]
+) -> tuple[list[Tree], set[int]]:
     """The objects of a snapshot with one to four of them broken, and which."""
     trees = list(recorded(name))
     candidates = [i for i, tree in enumerate(trees) if chosen(tree)]
@@ -98,7 +104,7 @@ def mutated(draw: st.DrawFn, name: str, chosen: Callable[[Tree], bool]) -> tuple
 
 
 def is_pod(tree: Tree) -> bool:
-    return tree["kind"] == "Pod"
+    return bool(tree["kind"] == "Pod")
 
 
 def held(found: Built) -> dict[tuple[str, str], str]:
@@ -114,10 +120,13 @@ def held(found: Built) -> dict[tuple[str, str], str]:
 
 @settings(max_examples=60, deadline=None)
 @given(mutated("v100-mpi", is_pod))
-def test_a_broken_pod_is_never_fatal_and_never_hides_another(case: tuple[list[Tree], set[int]]) -> None:
+def test_a_broken_pod_is_never_fatal_and_never_hides_another(
+    case: tuple[list[Tree], set[int]],
+) -> None:
     trees, hit = case
     before, after = held(untouched("v100-mpi")), held(read_trees(trees))
-    own = {(t["metadata"]["namespace"], t["metadata"]["name"]) for t in (recorded("v100-mpi")[i] for i in hit)}
+    broken_ones = [recorded("v100-mpi")[i]["metadata"] for i in hit]
+    own = {(one["namespace"], one["name"]) for one in broken_ones}
     for pod, node in before.items():
         if pod not in own:
             assert after.get(pod) == node, pod
@@ -130,11 +139,10 @@ def test_any_broken_object_is_remarked_or_refused_in_plain_words(
 ) -> None:
     trees, _ = case
     try:
-        found = read_trees(trees)
+        lines = read_trees(trees).remarks
     except InputError as error:
-        assert all(fault.what for fault in error.faults)
-        return
-    assert all(len(line) < 2_000 and line.isprintable() for line in found.remarks)
+        lines = tuple(fault.what for fault in error.faults)
+    assert all(0 < len(line) < 2_000 and line.isprintable() for line in lines)
 
 
 @settings(max_examples=12, deadline=None)
@@ -147,3 +155,32 @@ def test_broken_groups_controllers_and_slices_leave_every_pod_where_it_stands(
         read_trees(trees)
         return
     assert held(read_trees(trees)) == held(untouched("nvl72"))
+
+
+def test_a_request_or_rule_that_no_document_takes_holds_a_gang_back_and_hides_none_of_its_pods() -> (
+    None
+):
+    group = {"scheduling.x-k8s.io/pod-group": "g"}
+    for waiting in (False, True):
+        for name, rule in (
+            ("nodeSelector", {"../x": "y"}),
+            ("tolerations", [{"key": "../x", "operator": "Exists"}]),
+            (None, None),
+        ):
+            pods = [
+                kube.pod(one, gpus=2, on=None if waiting else "n", gated=waiting, labels=group)
+                for one in ("a", "b")
+            ]
+            for pod in pods:
+                if name is None:
+                    pod["spec"]["containers"][0]["resources"]["requests"]["../x"] = "1"
+                else:
+                    pod["spec"][name] = rule
+            found = read_trees([kube.node("n"), *pods])
+            (gang,) = found.instance.gangs
+            assert [pod.name for pod in gang.pods] == ["a", "b"]
+            assert held(found) == ({} if waiting else {("default", one): "n" for one in ("a", "b")})
+            assert (gang.hold.code if gang.hold else None) == ("Unsupported" if waiting else None)
+            (line,) = [line for line in found.remarks if "cannot be planned" in line]
+            assert "'../x' cannot be a label or resource name" in line
+            assert "[key]" not in line

@@ -81,7 +81,7 @@ def validate(
             return Entry(source, path, document, findings, lost, kept)
         cuts = []
         for one in errors:
-            real, at_key = _real(current, one)
+            real, at_key = real_path(current, one)
             origin = original(real, kept)
             what, hint = worded(model, one, origin)  # type: ignore[arg-type]  # a TypedDict
             # Later rounds fail because of what was cut, which has been reported.
@@ -96,7 +96,7 @@ def validate(
     return None
 
 
-def _real(tree: Any, error: Any) -> tuple[Path, bool]:  # noqa: ANN401  # plain data
+def real_path(tree: Any, error: Any) -> tuple[Path, bool]:  # noqa: ANN401  # plain data
     """The path in the tree that an error is about, and whether its place is the field's name.
 
     pydantic's own steps (arms of a union, ``[key]``) are left out; a missing field is the fault of

@@ -22,10 +22,10 @@ from planner.reading.findings import Findings
 from planner.reading.kubernetes import offering
 from planner.reading.kubernetes.fabrics import warn_of_fabrics
 from planner.reading.kubernetes.forms import KubeGang, KubeNode, Objects
-from planner.reading.kubernetes.gang_trees import GangTrees, Json, asks
+from planner.reading.kubernetes.gang_trees import UNSUPPORTED, GangTrees, Json, asks
 from planner.reading.kubernetes.gangs import read_gangs
 from planner.reading.kubernetes.levels import Levels, read_levels
-from planner.reading.kubernetes.naming import is_name
+from planner.reading.kubernetes.naming import is_label_key, is_name
 from planner.reading.kubernetes.node_trees import NodeTrees, Use, uses
 from planner.reading.kubernetes.nodes import read_nodes
 from planner.reading.kubernetes.pods import read_pods
@@ -33,7 +33,7 @@ from planner.reading.kubernetes.servers import Find, server_model
 from planner.reading.remarks import Remarks
 from planner.reading.slurm import SlurmTopology
 from planner.reading.sources import Source
-from planner.reading.validating import Entry
+from planner.reading.validating import Entry, real_path
 from planner.reading.wording import worded
 
 SOURCE = "the Kubernetes objects"
@@ -112,18 +112,40 @@ def _named(nodes: Iterable[KubeNode], remarks: Remarks) -> list[KubeNode]:
 
 
 def _gang(tree: Json, gang: KubeGang, remarks: Remarks) -> GangDocument | None:
+    """The document; of one that is refused what its pods hold, and nothing new is placed."""
+    document, what = _validated(tree)
+    if document is None:
+        document, _ = _validated(_bare(tree, f"it cannot be planned: {what}"))
+        remarks.add(gang.subject, f"cannot be planned ({what}); what its pods hold stays held")
+    return document
+
+
+def _validated(tree: Json) -> tuple[GangDocument | None, str]:
+    """The document of a tree; None, and what is wrong with it, if its own rules refuse it."""
     try:
         document = GangDocument.model_validate(tree)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        what = worded(GangDocument, first, tuple(first["loc"]))[0]  # type: ignore[arg-type]
-    else:
-        wrong = next(iter(document.complaints()), None)
-        if wrong is None:
-            return document
-        what = wrong.what
-    remarks.add(gang.subject, f"cannot be planned ({what}); what its pods hold stays held")
-    return None
+        return None, worded(GangDocument, dict(first), real_path(tree, first)[0])[0]
+    wrong = next(iter(document.complaints()), None)
+    return (document, "") if wrong is None else (None, wrong.what)
+
+
+def _bare(tree: Json, why: str) -> Json:
+    """The tree less what only matters to new pods, and less what nobody can name; held if any wait."""
+    kept = ("name", "replicas", "gpus", "firstIndex")
+    roles = []
+    for role in tree["spec"]["roles"]:
+        bare = {name: role[name] for name in kept if name in role}
+        requests = role.get("requests", {})
+        bare["requests"] = {name: requests[name] for name in requests if is_label_key(name)}
+        roles.append(bare)
+    spec = {**tree["spec"], "topology": {}, "roles": roles}
+    status = dict(tree["status"])
+    wanted = sum(role["replicas"] for role in roles)
+    if sum("node" in pod for pod in status["pods"]) < wanted:
+        status["hold"] = {"code": UNSUPPORTED, "message": why}
+    return {**tree, "spec": spec, "status": status}
 
 
 def _keys(policy: Policy, gangs: Sequence[Entry[GangDocument]]) -> set[str]:
@@ -194,7 +216,7 @@ def _node(tree: Json, node: KubeNode, remarks: Remarks) -> NodeDocument:
         return NodeDocument.model_validate(tree)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        what = worded(NodeDocument, first, tuple(first["loc"]))[0]  # type: ignore[arg-type]
+        what = worded(NodeDocument, dict(first), real_path(tree, first)[0])[0]
     remarks.add(node.object.where, f"{what}; nothing is placed on it")
     safe = {name: tree[name] for name in ("name", "model", "domains") if name in tree}
     return NodeDocument.model_validate({**safe, "unschedulable": True})
