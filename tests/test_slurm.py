@@ -18,7 +18,7 @@ from planner.reading.slurm import SlurmTopology
 from planner.reading.sources import Source
 
 SAMPLES = Path(__file__).parent / "data" / "slurm"
-FILES = sorted(path.name for path in SAMPLES.iterdir() if path.name != "README.md")
+FILES = sorted(path.name for path in SAMPLES.iterdir())
 
 
 def sample(name: str) -> SlurmTopology:
@@ -44,54 +44,54 @@ def numbered(form: str, first: int, last: int) -> list[str]:
 
 
 def test_a_tree_of_three_leaf_switches_has_two_levels() -> None:
-    topology = sample("man-tree.topology.conf")
+    topology = sample("tree-two-layers.topology.conf")
     assert names(topology) == ["switch-2", "leaf"]
-    # s0: dev0-5, s1: dev6-11, s2: dev12-17, all below s3
+    # rackA: gpu1-6, rackB: gpu7-12, rackC: gpu13-18, all below the spine
     assert dict(topology.domains) == {
-        **dict.fromkeys(numbered("dev{}", 0, 5), ("s3", "s0")),
-        **dict.fromkeys(numbered("dev{}", 6, 11), ("s3", "s1")),
-        **dict.fromkeys(numbered("dev{}", 12, 17), ("s3", "s2")),
+        **dict.fromkeys(numbered("gpu{}", 1, 6), ("spine", "rackA")),
+        **dict.fromkeys(numbered("gpu{}", 7, 12), ("spine", "rackB")),
+        **dict.fromkeys(numbered("gpu{}", 13, 18), ("spine", "rackC")),
     }
     assert topology.remarks == ()
 
 
 def test_a_tree_of_three_layers_of_switches_has_three_levels() -> None:
-    topology = sample("tree-3level-400nodes.topology.conf")
+    topology = sample("tree-three-layers.topology.conf")
     assert names(topology) == ["switch-3", "switch-2", "leaf"]
-    # leaf100-109 below grp10, leaf110-119 below grp11, 20 nodes each, in order
+    # 16 nodes a rack, 8 racks a row, in order: 128 nodes a row
     assert dict(topology.domains) == {
-        f"peta{10000 + number}": (
-            "root",
-            "grp10" if number < 200 else "grp11",
-            f"leaf{100 + number // 20}",
+        f"h100-{number + 1:03}": (
+            "fabric",
+            f"row{number // 128 + 1}",
+            f"tor{number // 16 + 1:02}",
         )
-        for number in range(400)
+        for number in range(384)
     }
 
 
 def test_in_an_unbalanced_tree_a_short_branch_is_its_own_domain_where_it_has_no_switch() -> None:
     topology = sample("tree-unbalanced.topology.conf")
-    # root > im0 > grp10-22 > leaf100-349, but root > grp23-35 > leaf350-599; 20 nodes a leaf
+    # core > east1 > pod01-06 > edge1-60, but core > pod07-12 > edge61-120; 32 nodes an edge
     assert names(topology) == ["switch-4", "switch-3", "switch-2", "leaf"]
-    assert topology.domain("peta10000") == ("root", "im0", "grp10", "leaf100")
-    assert topology.domain("peta14999") == ("root", "im0", "grp22", "leaf349")
-    assert topology.domain("peta15000") == ("root", "grp23", "grp23", "leaf350")
-    assert topology.domain("peta19999") == ("root", "grp35", "grp35", "leaf599")
+    assert topology.domain("n0000") == ("core", "east1", "pod01", "edge1")
+    assert topology.domain("n1919") == ("core", "east1", "pod06", "edge60")
+    assert topology.domain("n1920") == ("core", "pod07", "pod07", "edge61")
+    assert topology.domain("n3839") == ("core", "pod12", "pod12", "edge120")
     paths = topology.domains.values()
-    # im0 and the 13 groups beside it; 26 groups; 500 leaves
-    assert [len({path[: i + 1] for path in paths}) for i in range(4)] == [1, 14, 26, 500]
-    assert len(topology.domains) == 10_000
+    # east1 and the 6 pods beside it; 12 pods; 120 edges
+    assert [len({path[: i + 1] for path in paths}) for i in range(4)] == [1, 7, 12, 120]
+    assert len(topology.domains) == 3_840
 
 
 def test_roots_without_a_common_one_are_domains_of_the_widest_level() -> None:
     topology = sample("tree-no-common-root.topology.conf")
     assert names(topology) == ["switch-2", "leaf"]
     assert dict(topology.domains) == {
-        **dict.fromkeys(numbered("node{}", 1, 8), ("spineA", "leafA1")),
-        **dict.fromkeys(numbered("node{}", 9, 16), ("spineA", "leafA2")),
-        **dict.fromkeys(numbered("node{}", 17, 24), ("spineB", "leafB1")),
-        **dict.fromkeys(numbered("node{}", 25, 32), ("spineB", "leafB2")),
-        **dict.fromkeys(numbered("node{}", 33, 40), ("leafC", "leafC")),
+        **dict.fromkeys(numbered("gn{}", 1, 6), ("north", "north-a")),
+        **dict.fromkeys(numbered("gn{}", 7, 12), ("north", "north-b")),
+        **dict.fromkeys(numbered("gn{}", 13, 18), ("south", "south-a")),
+        **dict.fromkeys(numbered("gn{}", 19, 24), ("south", "south-b")),
+        **dict.fromkeys(numbered("gn{}", 25, 30), ("lab", "lab")),
     }
 
 
@@ -99,72 +99,73 @@ def test_of_several_parents_the_first_counts_and_the_others_are_remarked() -> No
     topology = sample("tree-linkspeed-multi-parent.topology.conf")
     assert names(topology) == ["switch-2", "leaf"]
     assert dict(topology.domains) == {
-        f"tux{number}": ("s4", f"s{number // 4}") for number in range(16)
+        f"dgx{number}": ("plane0", f"edge{number // 3}") for number in range(15)
     }
     assert list(dict.fromkeys(remark.subject for remark in topology.remarks)) == [
-        "switch s0", "switch s1", "switch s2", "switch s3",
-    ]  # fmt: skip
+        f"switch edge{number}" for number in range(5)
+    ]
 
 
-def test_what_topograph_writes_for_a_tree_is_read() -> None:
-    topology = sample("generated-by-topograph.topology.conf")
+def test_a_tree_with_what_a_provider_calls_its_switches_in_comments_is_read() -> None:
+    topology = sample("tree-provider-comments.topology.conf")
     assert names(topology) == ["switch-3", "switch-2", "leaf"]
     assert dict(topology.domains) == {
-        "node-1": ("switch.3.1", "switch.2.1", "switch.1.1"),
-        "node-2": ("switch.3.1", "switch.2.2", "switch.1.2"),
+        "vm-31": ("sw.l3.a", "sw.l2.1", "sw.l1.1"),
+        "vm-87": ("sw.l3.a", "sw.l2.2", "sw.l1.2"),
     }
 
 
-def test_what_topograph_writes_for_blocks_is_read() -> None:
-    topology = sample("generated-by-topograph-block.topology.conf")
+def test_blocks_with_what_a_provider_calls_them_in_comments_are_read() -> None:
+    topology = sample("block-provider-comments.topology.conf")
     # BlockSizes=3 is the base block alone
     assert topology.levels == (Level("block"),)
     assert dict(topology.domains) == {
-        **dict.fromkeys(["Node104", "Node105", "Node106"], ("block001",)),
-        **dict.fromkeys(["Node201", "Node202", "Node205"], ("block002",)),
-        **dict.fromkeys(["Node304", "Node305", "Node306"], ("block003",)),
-        **dict.fromkeys(["Node401", "Node402", "Node403"], ("block004",)),
+        **dict.fromkeys(["Tray1101", "Tray1102", "Tray1103"], ("nvl01",)),
+        **dict.fromkeys(["Tray1201", "Tray1204", "Tray1205"], ("nvl02",)),
+        **dict.fromkeys(["Tray1302", "Tray1303", "Tray1304"], ("nvl03",)),
+        **dict.fromkeys(["Tray1401", "Tray1402", "Tray1403"], ("nvl04",)),
+        **dict.fromkeys(["Tray1501", "Tray1502", "Tray1503"], ("nvl05",)),
     }
 
 
 def test_block_sizes_join_consecutive_blocks_until_all_are_one() -> None:
-    topology = sample("block-8x4.topology.conf")
-    # base 4: two blocks are 8 nodes, four 16, all eight 32; 64 divides nothing more
-    assert names(topology) == ["block-32", "block-16", "block-8", "block"]
-    assert topology.domain("node01") == ("b1-b8", "b1-b4", "b1-b2", "b1")
-    assert topology.domain("node12") == ("b1-b8", "b1-b4", "b3-b4", "b3")
-    assert topology.domain("node13") == ("b1-b8", "b1-b4", "b3-b4", "b4")
-    assert topology.domain("node17") == ("b1-b8", "b5-b8", "b5-b6", "b5")
-    assert topology.domain("node32") == ("b1-b8", "b5-b8", "b7-b8", "b8")
-    assert len(topology.domains) == 32
+    topology = sample("block-8x3.topology.conf")
+    # base 3: two blocks are 6 nodes, four 12, all eight 24; 48 divides nothing more
+    assert names(topology) == ["block-24", "block-12", "block-6", "block"]
+    assert topology.domain("a01") == ("cell1-cell8", "cell1-cell4", "cell1-cell2", "cell1")
+    assert topology.domain("a09") == ("cell1-cell8", "cell1-cell4", "cell3-cell4", "cell3")
+    assert topology.domain("a10") == ("cell1-cell8", "cell1-cell4", "cell3-cell4", "cell4")
+    assert topology.domain("a13") == ("cell1-cell8", "cell5-cell8", "cell5-cell6", "cell5")
+    assert topology.domain("a24") == ("cell1-cell8", "cell5-cell8", "cell7-cell8", "cell8")
+    assert len(topology.domains) == 24
     assert not any(level.nvlink for level in topology.levels)
 
 
 def test_a_base_block_may_be_smaller_than_the_blocks() -> None:
-    topology = sample("man-block.topology.conf")
-    # BlockSizes=30,120: four base blocks of 30 (of 32 nodes each) are 120
-    assert names(topology) == ["block-120", "block"]
+    topology = sample("block-spares.topology.conf")
+    # BlockSizes=16,64: four base blocks of 16 (of 18 nodes each) are 64
+    assert names(topology) == ["block-64", "block"]
     assert dict(topology.domains) == {
-        f"node{number}": ("block1-block4", f"block{(number + 31) // 32}")
-        for number in range(1, 129)
+        f"gb{number}": ("rack1-rack4", f"rack{(number + 17) // 18}") for number in range(1, 73)
     }
 
 
 def test_the_default_of_several_topologies_counts() -> None:
-    topology = sample("man.topology.yaml")
+    topology = sample("several.topology.yaml")
     assert names(topology) == ["switch-2", "leaf"]
     assert dict(topology.domains) == {
-        "node01": ("sw_root", "s1"), "node02": ("sw_root", "s1"),
-        "node03": ("sw_root", "s2"), "node04": ("sw_root", "s2"),
+        "c01": ("top", "leaf1"), "c02": ("top", "leaf1"), "c03": ("top", "leaf1"),
+        "c04": ("top", "leaf2"), "c05": ("top", "leaf2"), "c06": ("top", "leaf2"),
     }  # fmt: skip
     assert [remark.subject for remark in topology.remarks] == [
-        "topology topo2", "topology topo3", "topology topo3a", "topology topo4", "topology topo5",
+        "topology domains", "topology plain", "topology plain-ranked", "topology loop",
+        "topology cube",
     ]  # fmt: skip
 
 
 @pytest.mark.parametrize(
     ("default", "levels"),
-    [("topo2", ["block-16", "block"]), ("topo3", []), ("topo3a", [])],
+    [("domains", ["block-12", "block"]), ("plain", []), ("plain-ranked", [])],
 )
 def test_every_topology_of_the_yaml_that_has_levels_is_read(
     default: str, levels: list[str]
@@ -172,7 +173,7 @@ def test_every_topology_of_the_yaml_that_has_levels_is_read(
     assert names(read(default_is(default), "topology.yaml")) == levels
 
 
-@pytest.mark.parametrize(("default", "layout"), [("topo4", "ring"), ("topo5", "torus3d")])
+@pytest.mark.parametrize(("default", "layout"), [("loop", "ring"), ("cube", "torus3d")])
 def test_rings_and_tori_of_the_yaml_are_refused(default: str, layout: str) -> None:
     [[what, place, hint]] = faults(default_is(default), "topology.yaml")
     assert what == f"error: a {layout} has no levels: topology '{default}' is not read"
@@ -182,7 +183,7 @@ def test_rings_and_tori_of_the_yaml_are_refused(default: str, layout: str) -> No
 
 def default_is(name: str) -> str:
     """The sample, with another topology as the default."""
-    text = (SAMPLES / "man.topology.yaml").read_text(encoding="utf-8")
+    text = (SAMPLES / "several.topology.yaml").read_text(encoding="utf-8")
     before, _, after = text.partition(f"topology: {name}\n")
     before = before.replace("cluster_default: true", "cluster_default: false")
     return f"{before}topology: {name}\n" + after.replace("false", "true", 1)
@@ -190,10 +191,10 @@ def default_is(name: str) -> str:
 
 def test_a_ring_is_refused_with_its_reason() -> None:
     with pytest.raises(InputError) as caught:
-        sample("man-ring.topology.conf")
+        sample("ring.topology.conf")
     assert caught.value.faults[0].lines() == [
         "error: a ring has no levels: this topology cannot be planned with",
-        "  --> man-ring.topology.conf:5:1",
+        "  --> ring.topology.conf:3:1",
         "hint: trees of switches and blocks are read",
     ]
 
@@ -225,13 +226,13 @@ def test_comments_continued_lines_quotes_and_any_case_are_read() -> None:
     topology = read(
         "# a comment \\\n"
         "switchname = s0 \\\r\n"
-        '   NODES="tux[0-1,3],rack[1-2]n[08-09]" # LinkSpeed=1\r\n'
+        '   NODES="alpha[0-1,3],rack[1-2]n[08-09]" # LinkSpeed=1\r\n'
         "\n"
         "SWITCHNAME=s1 Nodes=a,\\\nb LinkSpeed=900\n"
         "SwitchName=top Switches=s[0-1]\n"
     )
     assert dict(topology.domains) == {
-        **dict.fromkeys(["tux0", "tux1", "tux3"], ("top", "s0")),
+        **dict.fromkeys(["alpha0", "alpha1", "alpha3"], ("top", "s0")),
         **dict.fromkeys(["rack1n08", "rack1n09", "rack2n08", "rack2n09"], ("top", "s0")),
         **dict.fromkeys(["a", "b"], ("top", "s1")),
     }
