@@ -14,7 +14,7 @@ from models.canonical import digest, instance_document
 from models.evaluating import Evaluation
 from models.gang import Gang
 from models.instance import Instance
-from models.pricing import bits
+from models.masks import bits
 from models.solution import GangDecision, PodPlacement, Solution, TierResult
 
 API_VERSION = "gangplan.dev/v1alpha1"

@@ -14,6 +14,7 @@ from itertools import combinations
 from models.bandwidth import best_inside_MBps, inside_MBps, nics_MBps
 from models.cluster import Cluster, Node
 from models.hardware import ServerModel
+from models.masks import bits
 
 FULL_SHARE = 1000
 """share() is permille of the ideal."""
@@ -44,11 +45,6 @@ def server_set(node: Node, known: int, blind: int, held: int) -> ServerSet:
         if candidates.bit_count() >= blind:
             return ServerSet(known, blind, candidates)
     return ServerSet(known, blind, installed & ~known)
-
-
-def bits(mask: int) -> tuple[int, ...]:
-    """Indices of the set bits, ascending."""
-    return tuple(i for i in range(mask.bit_length()) if mask >> i & 1)
 
 
 def worst_masks(chosen: ServerSet) -> tuple[int, ...]:

@@ -13,6 +13,7 @@ from models.cluster import Cluster, Level, Node
 from models.documents import ClusterDocument
 from planner.errors import InputError
 from planner.reading import slurm
+from planner.reading.recognition import is_topology
 from planner.reading.remarks import Remarks
 from planner.reading.slurm import SlurmTopology
 from planner.reading.sources import Source
@@ -202,7 +203,7 @@ def test_a_ring_is_refused_with_its_reason() -> None:
 @pytest.mark.parametrize("name", FILES)
 def test_every_sample_is_known_by_its_contents(name: str) -> None:
     text = (SAMPLES / name).read_text(encoding="utf-8")
-    assert slurm.is_topology("unnamed", text)
+    assert is_topology("unnamed", text)
 
 
 @pytest.mark.parametrize(
@@ -218,8 +219,8 @@ def test_every_sample_is_known_by_its_contents(name: str) -> None:
     ],
 )
 def test_other_texts_are_no_topology(text: str) -> None:
-    assert not slurm.is_topology("some.yaml", text)
-    assert slurm.is_topology("/etc/slurm/topology.conf", text)
+    assert not is_topology("some.yaml", text)
+    assert is_topology("/etc/slurm/topology.conf", text)
 
 
 def test_comments_continued_lines_quotes_and_any_case_are_read() -> None:
@@ -371,7 +372,7 @@ def test_a_mutated_file_is_read_or_refused(data: st.DataObject) -> None:
             )
         )  # fmt: skip
         text = text[:at] + junk + text[at + gone :]
-    slurm.is_topology(name, text)
+    is_topology(name, text)
     topology, told = outcome(text, name)
     assert len(told) <= 20
     assert all(len(lines) <= 3 and lines[0].isprintable() for lines in told)

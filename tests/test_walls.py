@@ -141,3 +141,21 @@ def test_a_light_door_does_not_load_the_solver(module: str) -> None:
         check=False,
     )
     assert (done.stdout.strip(), done.stderr) == ("[]", "")
+
+
+def test_compact_documents_open_no_other_reader() -> None:
+    script = (
+        "import sys; from planner.reading import read; read(['inputs/quickstart']); "
+        "print(sorted(m for m in sys.modules if m.startswith(("
+        "'planner.reading.slurm', 'planner.reading.kubernetes.', 'planner.reading.matrices', "
+        "'models.bandwidth', 'models.pricing', 'planner.showing'))))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.stdout.strip(), done.stderr) == ("['planner.reading.kubernetes.looking']", "")

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from models.instance import Instance
+from models.masks import bits
 from models.occupancy import Room
 from models.placement.arranging import Layer, arranged
 from models.placement.demands import Demand, RoleDemand
@@ -17,7 +18,6 @@ from models.placement.packing import SetType
 from models.placement.pieces import Piece
 from models.placement.regions import Pools
 from models.placement.variables import GangVariables, RegionFlow, Variables
-from models.pricing import bits
 from models.solution import Decision, GangDecision, PodPlacement
 
 

@@ -21,7 +21,8 @@ from models.bandwidth import (
 )
 from models.cluster import Node
 from models.hardware import Nic, ServerModel
-from models.pricing import ServerSet, bits, set_inside_MBps, set_nics_MBps
+from models.masks import bits
+from models.pricing import ServerSet, set_inside_MBps, set_nics_MBps
 
 LARGEST_MESH_STATE = 9
 """Free masks with more GPUs than this are relaxed to counts: 3^16 subset pairs would never end."""

@@ -12,7 +12,7 @@ from dataclasses import replace
 from models.cluster import Node
 from models.documents import PodDocument, RoleDocument
 from models.gang import Gang, StandingPod
-from models.pricing import bits
+from models.masks import bits
 from models.quantities import shown
 
 

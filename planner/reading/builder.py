@@ -20,7 +20,6 @@ from planner.reading.mixing import default_mix
 from planner.reading.nodes import merge
 from planner.reading.rates import check_rates
 from planner.reading.real import NODES_TOO, real_cluster
-from planner.reading.slurm import under
 from planner.reading.validating import Entry
 
 
@@ -49,13 +48,16 @@ def build(documents: Documents, find: Find, *, lenient: bool = False) -> Built:
     document = policy.document if policy is not None else None
     cluster = real_cluster(documents, _policy(document, ()), find)
     if not cluster.clusters:
-        pods_alone = documents.gatherer.objects.of("Pod")  # reported already
+        objects = documents.objects
+        pods_alone = objects is not None and objects.of("Pod")  # reported already
         if "Cluster" not in documents.unusable and not pods_alone:
             findings.fault(_no_cluster(documents))
         _gangs_alone(documents)
         findings.raise_all()
     merged = merge(cluster.clusters, Hardware(cluster.find))
     if cluster.topology is not None:
+        from planner.reading.slurm import under  # only where there is a topology file
+
         merged.cluster = under(merged.cluster, cluster.topology, documents.remarks)
     if "Cluster" in documents.unusable:
         merged.whole = merged.levels_known = False
@@ -75,7 +77,7 @@ def build(documents: Documents, find: Find, *, lenient: bool = False) -> Built:
 
 
 def _no_cluster(documents: Documents) -> Fault:
-    if documents.gatherer.objects:
+    if documents.objects:
         return Fault("no Node among the Kubernetes objects", NODES_TOO)
     return Fault("no Cluster in the input", "add a document of kind Cluster")
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from models.documents import (
     API_VERSION,
@@ -21,18 +22,16 @@ from models.quantities import described, shown
 from planner.errors import Fault, InputError
 from planner.reading.composing import Path
 from planner.reading.findings import Finding, Findings
-from planner.reading.kubernetes.objects import (
-    Gatherer,
-    guessed,
-    is_object,
-    is_of_ours,
-    subject_of,
-)
 from planner.reading.parsing import parse
+from planner.reading.recognition import guessed, is_object, is_of_ours, is_topology, subject_of
 from planner.reading.remarks import Remarks
-from planner.reading.slurm import SlurmTopology, is_topology
 from planner.reading.sources import Source
 from planner.reading.validating import Entry, validate
+
+if TYPE_CHECKING:
+    from planner.reading.kubernetes.forms import Objects
+    from planner.reading.kubernetes.objects import Gatherer
+    from planner.reading.slurm import SlurmTopology
 
 KINDS = ("Cluster", "Gang", "Policy")
 MAX_LISTS = 8
@@ -49,12 +48,23 @@ class Documents:
     policies: list[Entry[PolicyDocument]] = field(default_factory=list)
     unusable: set[str] = field(default_factory=set)
     remarks: Remarks = field(default_factory=Remarks)
-    gatherer: Gatherer = field(init=False)
     topologies: list[tuple[Source, SlurmTopology]] = field(default_factory=list)
     strangers: list[tuple[str, Finding]] = field(default_factory=list)
+    _gatherer: Gatherer | None = None
 
-    def __post_init__(self) -> None:
-        self.gatherer = Gatherer(self.remarks)
+    @property
+    def gatherer(self) -> Gatherer:
+        """Where Kubernetes objects go."""
+        if self._gatherer is None:
+            from planner.reading.kubernetes.objects import Gatherer  # only where there is one
+
+            self._gatherer = Gatherer(self.remarks)
+        return self._gatherer
+
+    @property
+    def objects(self) -> Objects | None:
+        """Every Kubernetes object; None where there is none, and their readers stay closed."""
+        return self._gatherer.objects if self._gatherer is not None else None
 
     def lose_all(self) -> None:
         """A text could not be read: it may have held anything."""
@@ -64,7 +74,7 @@ class Documents:
         """Decide about what is no document, now that all is read."""
         for subject, stranger in self.strangers:
             inside_a_list = len(stranger.path) > 1
-            if self.gatherer.objects and (inside_a_list or not stranger.source.named):
+            if self.objects and (inside_a_list or not stranger.source.named):
                 self.remarks.add(subject, f"{stranger.what}; it is left out")
             else:
                 self.findings.add(stranger)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from models.documents import ClusterDocument, GangDocument
 from models.documents.cluster import HOSTNAME_LABEL
@@ -16,9 +17,12 @@ from models.policy import Policy
 from planner.errors import Fault
 from planner.reading.dialects import Documents
 from planner.reading.hardware import Find
-from planner.reading.slurm import SlurmTopology, cluster_tree
 from planner.reading.sources import Source
 from planner.reading.validating import Entry
+
+if TYPE_CHECKING:
+    from planner.reading.kubernetes.forms import Objects
+    from planner.reading.slurm import SlurmTopology
 
 ClusterEntry = Entry[ClusterDocument]
 
@@ -43,19 +47,24 @@ class Real:
 def real_cluster(documents: Documents, policy: Policy, find: Find) -> Real:
     """The Clusters of the input, whatever they were read from."""
     topology = _only_topology(documents)
-    objects = documents.gatherer.objects
-    if objects.of("Node"):
-        return _kubernetes(documents, policy, find, topology)
-    if objects.of("Pod"):
-        documents.findings.fault(Fault("Kubernetes pods, but no Node among the objects", NODES_TOO))
-    else:
-        for kind, found in sorted(objects.by_kind.items()):
-            what = "an object that says nothing without Nodes; it is left out"
-            documents.remarks.add(f"{kind} {found[0].name}", what)
+    objects = documents.objects
+    if objects is not None and objects.of("Node"):
+        return _kubernetes(documents, objects, policy, find, topology)
+    if objects is not None:
+        _without_nodes(documents, objects)
     written = any(entry.document.spec.nodes for entry in documents.clusters)
     if topology is None or written or "Cluster" in documents.unusable:
         return Real(documents.clusters, find, topology=topology)
     return _slurm(documents, policy, find, topology)
+
+
+def _without_nodes(documents: Documents, objects: Objects) -> None:
+    if objects.of("Pod"):
+        documents.findings.fault(Fault("Kubernetes pods, but no Node among the objects", NODES_TOO))
+        return
+    for kind, found in sorted(objects.by_kind.items()):
+        what = "an object that says nothing without Nodes; it is left out"
+        documents.remarks.add(f"{kind} {found[0].name}", what)
 
 
 def _only_topology(documents: Documents) -> SlurmTopology | None:
@@ -72,14 +81,16 @@ def _only_topology(documents: Documents) -> SlurmTopology | None:
 
 
 def _kubernetes(
-    documents: Documents, policy: Policy, find: Find, topology: SlurmTopology | None
+    documents: Documents,
+    objects: Objects,
+    policy: Policy,
+    find: Find,
+    topology: SlurmTopology | None,
 ) -> Real:
     from planner.reading.kubernetes.assembling import assemble  # only where there are objects
 
     find = _written_first(documents.clusters, find)
-    made = assemble(
-        documents.gatherer.objects, policy, find, documents.findings, documents.remarks, topology
-    )
+    made = assemble(objects, policy, find, documents.findings, documents.remarks, topology)
 
     def found(name: str) -> ServerModel | None:
         return made.models.get(slug(name)) or find(name)
@@ -128,6 +139,7 @@ def _slurm(documents: Documents, policy: Policy, find: Find, topology: SlurmTopo
     Clusters of the input have no nodes; they may describe server models.
     """
     from planner.reading.kubernetes.servers import unknown_model  # only where it is needed
+    from planner.reading.slurm import cluster_tree
 
     find = _written_first(documents.clusters, find)
     asked = [role.gpus for entry in documents.gangs for role in entry.document.spec.roles]

@@ -11,12 +11,12 @@ from collections.abc import Iterable, Sequence
 
 from models.evaluating import gang_value, known_masks
 from models.instance import Instance
+from models.masks import bits
 from models.occupancy import PODS, rooms
 from models.placement.demands import Demand, RoleDemand, demands_of
 from models.placement.packing import CountPacking, Packing
 from models.placement.regions import packing_of
 from models.placement.slicing import groups_of
-from models.pricing import bits
 from models.solution import Decision, GangDecision, PodPlacement
 
 

@@ -12,12 +12,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from models.masks import bits
 from models.placement.packing import SetType
 from models.placement.pieces import Piece
 from models.placement.program import Linear, Program
 from models.placement.regions import Pools
 from models.placement.variables import RegionFlow, Variables
-from models.pricing import bits
 
 
 def add(

@@ -6,10 +6,9 @@ memory. Called by ``planner.reading``.
 
 from __future__ import annotations
 
-import re
-
 from planner.errors import Fault
 from planner.reading.findings import Findings
+from planner.reading.recognition import topology_form
 from planner.reading.remarks import Remarks
 from planner.reading.slurm.blocks import from_blocks
 from planner.reading.slurm.clusters import cluster_tree, under
@@ -19,45 +18,14 @@ from planner.reading.slurm.forms import SlurmTopology
 from planner.reading.slurm.trees import from_switches
 from planner.reading.sources import Source, printable
 
-__all__ = ["SlurmTopology", "cluster_tree", "is_topology", "read_topology", "under"]
-
-_CONF = re.compile(r"(switchname|blockname|blocksizes|ringname)[ \t]*=", re.IGNORECASE)
-_YAML = re.compile(r"-[ \t]+(topology|cluster_default|tree|block|flat|ring|torus3d)[ \t]*:")
-_JSON = re.compile(r'\[\s*\{\s*"(topology|cluster_default)"\s*:')
-_NAMED = re.compile(r"(.*[/\\.])?topology\.conf", re.IGNORECASE | re.DOTALL)
-
-
-def is_topology(name: str, text: str) -> bool:
-    """Whether a text is a Slurm topology file, by its first line that says something.
-
-    A file called ``topology.conf`` is one whatever it says.
-    """
-    return _form(text) is not None or _NAMED.fullmatch(name) is not None
-
-
-def _form(text: str) -> str | None:
-    """``conf`` or ``yaml``; None for a text that is neither."""
-    at = 0
-    while at < len(text):
-        end = text.find("\n", at)
-        end = len(text) if end < 0 else end
-        line = text[at:end].strip()
-        if line and not line.startswith(("#", "---", "%YAML")):
-            if _CONF.match(line):
-                return "conf"
-            if text[at] == "-" and _YAML.match(line):
-                return "yaml"
-            start = at + len(text[at:end]) - len(text[at:end].lstrip())
-            return "yaml" if _JSON.match(text, start) else None
-        at = end + 1
-    return None
+__all__ = ["SlurmTopology", "cluster_tree", "read_topology", "under"]
 
 
 def read_topology(source: Source) -> SlurmTopology:
     """The levels of a topology file. Raises InputError with everything that is wrong."""
     findings, remarks = Findings(), Remarks()
     called = f"Slurm topology {printable(source.name)}"
-    if _form(source.text) == "yaml":
+    if topology_form(source.text) == "yaml":
         chosen = read_documents(source, findings, remarks)
     else:
         chosen = _chosen(read_conf(source, findings), source, findings)
