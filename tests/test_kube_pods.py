@@ -368,3 +368,15 @@ def test_pods_are_sorted_by_namespace_and_name() -> None:
     found = objects(pod("b", namespace="x"), pod("a", namespace="y"), pod("a", namespace="x"))
     pods = read_pods(found, [], KubernetesPolicy(), Remarks())
     assert [one.key for one in pods] == [("x", "a"), ("x", "b"), ("y", "a")]
+
+
+@pytest.mark.parametrize("nonsense", [None, [], "x", [None], [{"resources": 3}], {"a": 1}])
+def test_a_waiting_pod_without_containers_is_not_planned_as_asking_nothing(
+    nonsense: object,
+) -> None:
+    tree = pod("p", gated=True)
+    tree["spec"]["containers"] = nonsense
+    remarks = Remarks()
+    (found,) = read_pods(objects(tree), [], KubernetesPolicy(), remarks)
+    assert found.unsupported == ("an amount that cannot be read",)
+    assert remarks.all[0].subject == "Pod default/p"

@@ -28,7 +28,7 @@ from planner.reading.kubernetes.holdings.settling import Holder, settle
 from planner.reading.kubernetes.pinning import Places
 from planner.reading.kubernetes.priorities import Priorities
 from planner.reading.kubernetes.repelling import kept_apart
-from planner.reading.kubernetes.requests import Asked, effective_requests
+from planner.reading.kubernetes.requests import CONTAINERS, Asked, effective_requests
 from planner.reading.kubernetes.standing import Standing, read_standing
 from planner.reading.kubernetes.volumes import Volumes
 from planner.reading.remarks import Remarks
@@ -110,7 +110,10 @@ class _Reader:
                 claimed,
                 standing.scheduler,
                 self.remarks,
-                unreadable=any(name in self.policy.gpu_resources for name in asked.unreadable),
+                unreadable=any(
+                    name == CONTAINERS or name in self.policy.gpu_resources
+                    for name in asked.unreadable
+                ),
             )
         if asked.unreadable:
             what = "asks an amount that cannot be read; the amount counts as 0"

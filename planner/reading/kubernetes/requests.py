@@ -19,6 +19,9 @@ _NANO = 10**9
 _POD_LEVEL = ("cpu", "memory")
 _LONGEST = 100
 
+CONTAINERS = "containers"
+"""Stands among the unreadable resources for all of them."""
+
 Amounts = dict[str, int]
 """Resource name to amount, in billionths of the unit people write: sums stay exact."""
 
@@ -27,7 +30,8 @@ Amounts = dict[str, int]
 class Asked:
     """Effective requests: cpu in millicores, others in whole units, rounded up; zeros left out.
 
-    ``unreadable``: resources with an amount that is no quantity; what could be read is counted.
+    ``unreadable``: resources with an amount that is no quantity, or CONTAINERS where these are no
+    containers at all; what could be read is counted.
     """
 
     amounts: dict[str, int] = field(default_factory=dict)
@@ -38,6 +42,8 @@ def effective_requests(pod: Tree) -> Asked:
     """The largest of what the pod needs while starting and while running, overhead included."""
     spec, status = mapping(pod, "spec"), mapping(pod, "status")
     unreadable: dict[str, None] = {}
+    if not _are_containers(spec.get(CONTAINERS)):
+        unreadable[CONTAINERS] = None
     infeasible = _infeasible(status)
     total = _containers(spec, status, unreadable, infeasible=infeasible)
     if "resources" in spec:
@@ -46,6 +52,22 @@ def effective_requests(pod: Tree) -> Asked:
         _add(total, _amounts(mapping(spec, "overhead"), unreadable))
     units = {name: _units(name, nano) for name, nano in total.items() if nano > 0}
     return Asked(units, tuple(unreadable))
+
+
+def _are_containers(value: object) -> bool:
+    """Whether a pod has containers, and what each asks is written where it belongs."""
+    if not isinstance(value, list) or not value:
+        return False
+    for container in value:
+        if not isinstance(container, dict):
+            return False
+        resources = container.get("resources") or {}
+        if not isinstance(resources, dict):
+            return False
+        for kind in ("requests", "limits"):
+            if not isinstance(resources.get(kind) or {}, dict):
+                return False
+    return True
 
 
 def _containers(
