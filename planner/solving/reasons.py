@@ -126,7 +126,7 @@ class _Finder:
             return Reason(
                 "NoRoom",
                 f"role {spec.name} needs {counted(role.count, 'pod')} of {counted(role.gpus, 'GPU')}; the "
-                f"{free} free GPUs of the nodes it may use hold {fits}",
+                f"nodes it may use have {counted(free, 'free GPU')}, which hold {fits}",
             )
         for resource, amount in ((PODS, 1), *role.requests):
             if not amount:
