@@ -12,9 +12,9 @@ from kube import node, objects, pod
 from kube_pods import asking, one, read
 
 from models.policy import KubernetesPolicy
-from planner.reading.kubernetes.asking import read_asking
-from planner.reading.kubernetes.holdings import DIALECTS, KEYS
+from planner.reading.kubernetes.devices.asking import read_asking
 from planner.reading.kubernetes.nodes import read_nodes
+from planner.reading.kubernetes.pods.holdings import DIALECTS, KEYS
 from planner.reading.remarks import Remarks
 
 VISIBLE = "topology.kubernetes.io/gpu-visible"

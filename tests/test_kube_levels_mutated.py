@@ -14,9 +14,9 @@ from kube_levels import CLIQUE, Tree, found
 from models.documents import ClusterDocument, PolicyDocument
 from models.documents.cluster import MAX_LEVELS
 from models.policy import KubernetesPolicy
-from planner.reading.kubernetes.columns import is_key, is_name
 from planner.reading.kubernetes.forms import KubeNode, LevelAsk
 from planner.reading.kubernetes.levels import Levels
+from planner.reading.kubernetes.levels.columns import is_key, is_name
 
 KINDS = ("Node", "Topology", "ResourceFlavor", "HyperNode")
 ODD: list[object] = [

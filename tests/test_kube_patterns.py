@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from models.quantities import Refused
-from planner.reading.kubernetes.patterns import compiled
+from planner.reading.kubernetes.levels.patterns import compiled
 
 ATOMS = [
     "a",

@@ -10,9 +10,9 @@ from kube_pods import asking, one, read, thing
 
 from models.gang import Toleration
 from models.policy import KubernetesPolicy
-from planner.reading.kubernetes.constraints import IMPOSSIBLE
 from planner.reading.kubernetes.forms import Expression
 from planner.reading.kubernetes.pods import read_pods
+from planner.reading.kubernetes.pods.constraints import IMPOSSIBLE
 from planner.reading.remarks import Remarks
 
 HOST = "kubernetes.io/hostname"

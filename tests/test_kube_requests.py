@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from models.quantities import MAX_AMOUNT
-from planner.reading.kubernetes.requests import effective_requests
+from planner.reading.kubernetes.pods.requests import effective_requests
 
 
 def _container(name: str = "c", *, always: bool = False, **requests: object) -> dict[str, Any]:

@@ -20,8 +20,8 @@ from models.documents.server import ServerModelDocument
 from models.hardware import Nic, ServerModel, slug
 from models.policy import KubernetesPolicy
 from planner.reading.kubernetes.nodes import read_nodes
-from planner.reading.kubernetes.products import product
-from planner.reading.kubernetes.servers import own_nics, server_model, unknown_model
+from planner.reading.kubernetes.nodes.products import product
+from planner.reading.kubernetes.nodes.servers import own_nics, server_model, unknown_model
 from planner.reading.remarks import Remarks
 
 PRODUCT, COUNT = "nvidia.com/gpu.product", "nvidia.com/gpu.count"

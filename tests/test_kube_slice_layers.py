@@ -12,7 +12,7 @@ from planner.reading.builder import build
 from planner.reading.dialects import Documents
 from planner.reading.findings import Findings
 from planner.reading.hardware import shipped
-from planner.reading.kubernetes.slice_layers import nest, telling
+from planner.reading.kubernetes.trees.slice_layers import nest, telling
 
 BLOCK, RACK = "example.com/block", "example.com/rack"
 

@@ -18,7 +18,7 @@ from planner.cluster.annotations import allowed
 from planner.cluster.keeping import GONE
 from planner.cluster.kept.pods import CLAIMS
 from planner.cluster.kinds import ALL, PODS, Kind
-from planner.reading.kubernetes.holdings import KEYS
+from planner.reading.kubernetes.pods.holdings import KEYS
 
 Tree = dict[str, Any]
 

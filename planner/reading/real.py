@@ -119,7 +119,7 @@ def _written_first(entries: Sequence[ClusterEntry], find: Find) -> Find:
 
 def _offer(entries: Sequence[ClusterEntry], told: Collection[str], find: Find) -> None:
     """Let nodes written by hand offer their GPUs by the names that pods of Kubernetes ask with."""
-    from planner.reading.kubernetes.offering import imagined  # only where there are objects
+    from planner.reading.kubernetes.trees.offering import imagined  # only where there are objects
 
     for entry in entries:
         own = {slug(one.name): one.vendor for one in entry.document.spec.server_models}
@@ -138,7 +138,7 @@ def _slurm(documents: Documents, policy: Policy, find: Find, topology: SlurmTopo
 
     Clusters of the input have no nodes; they may describe server models.
     """
-    from planner.reading.kubernetes.servers import unknown_model  # only where it is needed
+    from planner.reading.kubernetes.nodes.servers import unknown_model  # only where it is needed
     from planner.reading.slurm import cluster_tree
 
     find = _written_first(documents.clusters, find)

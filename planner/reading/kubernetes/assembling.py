@@ -19,17 +19,17 @@ from models.hardware import ServerModel
 from models.policy import Policy
 from models.quantities import number
 from planner.reading.findings import Findings
-from planner.reading.kubernetes import offering
-from planner.reading.kubernetes.fabrics import warn_of_fabrics
 from planner.reading.kubernetes.forms import KubeGang, KubeNode, Objects
-from planner.reading.kubernetes.gang_trees import UNSUPPORTED, GangTrees, Json, asks
 from planner.reading.kubernetes.gangs import read_gangs
 from planner.reading.kubernetes.levels import Levels, read_levels
 from planner.reading.kubernetes.naming import is_label_key, is_name
-from planner.reading.kubernetes.node_trees import NodeTrees, Use, uses
 from planner.reading.kubernetes.nodes import read_nodes
+from planner.reading.kubernetes.nodes.servers import Find, server_model
 from planner.reading.kubernetes.pods import read_pods
-from planner.reading.kubernetes.servers import Find, server_model
+from planner.reading.kubernetes.trees import offering
+from planner.reading.kubernetes.trees.fabrics import warn_of_fabrics
+from planner.reading.kubernetes.trees.gangs import UNSUPPORTED, GangTrees, Json, asks
+from planner.reading.kubernetes.trees.nodes import NodeTrees, Use, uses
 from planner.reading.remarks import Remarks
 from planner.reading.slurm import SlurmTopology
 from planner.reading.sources import Source

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from planner.reading.kubernetes.forms import KubeObject, KubePod, Objects
 from planner.reading.kubernetes.gangs import tiers
 from planner.reading.kubernetes.gangs.forms import Group, GroupDialect, Link, Together
-from planner.reading.kubernetes.gangs.selecting import matches
 from planner.reading.kubernetes.looking import Tree, items, mapping, objects, text, whole
+from planner.reading.kubernetes.selecting import matches
 from planner.reading.remarks import Remarks
 
 GROUP = "scheduling.volcano.sh"
