@@ -13,6 +13,7 @@ import stat
 import tempfile
 from pathlib import Path
 
+from planner.durable import sync_folder
 from planner.errors import CannotWriteError, Fault
 from planner.showing.text import safe
 
@@ -75,7 +76,7 @@ def _replace(target: Path, content: bytes) -> None:
         with contextlib.suppress(OSError):
             aside.unlink()
         raise
-    _sync_folder(target.parent)
+    sync_folder(target.parent)
 
 
 def _mode(target: Path) -> int:
@@ -85,16 +86,6 @@ def _mode(target: Path) -> int:
     mask = os.umask(0)
     os.umask(mask)
     return 0o666 & ~mask
-
-
-def _sync_folder(folder: Path) -> None:
-    """Make the rename itself durable, where the file system offers it."""
-    with contextlib.suppress(OSError):
-        handle = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
 
 
 def _real(path: Path) -> Path:

@@ -9,9 +9,14 @@ from pathlib import Path
 from typing import Protocol
 
 import pytest
+from hypothesis import settings
 
 from planner.cli import run
 from planner.console import Console
+
+settings.register_profile("repeatable", derandomize=True, deadline=None)
+settings.register_profile("searching", derandomize=False, deadline=None)
+settings.load_profile("repeatable")  # --hypothesis-profile=searching looks for new examples
 
 GOLDEN = Path(__file__).parent / "golden"
 

@@ -13,7 +13,7 @@ from planner.reading.kubernetes.pods import read_pods
 from planner.reading.remarks import Remarks
 
 
-def read(*trees: dict[str, Any], **policy: Any) -> tuple[dict[str, KubePod], list[str]]:
+def read(*trees: dict[str, Any], **policy: Any) -> tuple[dict[str, KubePod], list[str]]:  # noqa: ANN401  # any field of the policy
     """Pods by name, and what was remarked on them (nodes' own remarks left out)."""
     found, settings, remarks = objects(*trees), KubernetesPolicy(**policy), Remarks()
     nodes = read_nodes(found, settings, Remarks())
@@ -21,7 +21,7 @@ def read(*trees: dict[str, Any], **policy: Any) -> tuple[dict[str, KubePod], lis
     return {pod.name: pod for pod in pods}, remarks.lines()
 
 
-def one(*trees: dict[str, Any], **policy: Any) -> KubePod:
+def one(*trees: dict[str, Any], **policy: Any) -> KubePod:  # noqa: ANN401  # the same
     """The only pod of these objects."""
     pods, _ = read(*trees, **policy)
     (pod,) = pods.values()

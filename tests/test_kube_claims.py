@@ -59,7 +59,7 @@ def _claim(
     return claim
 
 
-def _user(name: str, *claims: str, **spec: Any) -> dict[str, Any]:
+def _user(name: str, *claims: str, **spec: Any) -> dict[str, Any]:  # noqa: ANN401  # any field
     """A pod that uses these claims by name."""
     entries = [{"name": f"c{place}", "resourceClaimName": one} for place, one in enumerate(claims)]
     return pod(name, resourceClaims=entries, **spec)

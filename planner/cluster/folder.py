@@ -19,6 +19,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO, Self
 
+from planner.durable import sync_folder
 from planner.errors import CannotWriteError, Fault
 from planner.showing.text import safe
 from planner.signals import CAUGHT
@@ -128,12 +129,12 @@ class Folder:
         """Put the folder in its place; bytes written. Raises CannotWriteError, the old one kept."""
         try:
             size = sum(file.stat().st_size for file in self._aside.iterdir())
-            _sync(self._aside)
+            sync_folder(self._aside)
             self._check()
             with _undisturbed():
                 self._swap()
                 self._kept = True
-            _sync(self._target.parent)
+            sync_folder(self._target.parent)
         except OSError as error:
             raise self._failure(error) from error
         return size
@@ -208,13 +209,3 @@ def _undisturbed() -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def _sync(folder: Path) -> None:
-    """Make the renames themselves durable, where the file system offers it."""
-    with contextlib.suppress(OSError):
-        handle = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
