@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -174,6 +175,46 @@ def test_people_may_not_write_the_same(case: str) -> None:
     bundle = {"apiVersion": "v1", "kind": "List", "items": documents}
     with pytest.raises(InputError):
         read(["-"], stdin=io.BytesIO(json.dumps(bundle).encode()))
+
+
+def with_uids(gangs: list[Doc]) -> list[Doc]:
+    """The gangs, every pod with a uid as a recorded one has."""
+    return [
+        {
+            **one,
+            "status": {
+                "pods": [
+                    {**pod, "uid": f"{one['metadata']['name']}-{i}"}
+                    for i, pod in enumerate(one["status"]["pods"])
+                ]
+            },
+        }
+        for one in gangs
+    ]
+
+
+def read_again(instance: Instance) -> Instance:
+    """The documents of an instance, given to ``gangplan plan``."""
+    parts = instance_document(instance)
+    items = [parts["cluster"], parts["policy"], *parts["gangs"]]
+    bundle = {"apiVersion": "v1", "kind": "List", "items": items}
+    return read(["-"], stdin=io.BytesIO(json.dumps(bundle).encode()))
+
+
+@pytest.mark.parametrize("case", TAKEN_AS_THEY_ARE)
+def test_the_instance_of_a_live_cluster_is_the_same_read_as_input(case: str) -> None:
+    found = lenient(with_uids(TAKEN_AS_THEY_ARE[case][0]))
+    live = replace(found, cluster=replace(found.cluster, uid="kube-system"))
+    assert read_again(live) == live
+
+
+def test_a_cluster_or_pods_without_uid_are_held_to_what_people_may_write() -> None:
+    found = lenient(with_uids(TAKEN_AS_THEY_ARE["overfull"][0]))
+    with pytest.raises(InputError):
+        read_again(found)
+    found = lenient(TAKEN_AS_THEY_ARE["overfull"][0])
+    with pytest.raises(InputError):
+        read_again(replace(found, cluster=replace(found.cluster, uid="kube-system")))
 
 
 def test_live_pods_of_two_gangs_may_have_names_that_could_meet() -> None:

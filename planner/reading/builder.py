@@ -14,7 +14,7 @@ from models.policy import Objective, Policy, SolveLimits
 from models.quantities import shown
 from planner.errors import Fault
 from planner.reading.dialects import Documents
-from planner.reading.gangs import GangReader, gang_complaints
+from planner.reading.gangs import GangEntry, GangReader, gang_complaints
 from planner.reading.hardware import Find, Hardware
 from planner.reading.mixing import default_mix
 from planner.reading.nodes import merge
@@ -40,7 +40,8 @@ class Built:
 def build(documents: Documents, find: Find, *, lenient: bool = False) -> Built:
     """The Instance of all documents. Raises InputError with everything that is wrong.
 
-    ``lenient``: standing pods may hold more than their nodes have, as they may in a real cluster.
+    ``lenient``: standing pods may hold more than their nodes have, as they may in a real cluster;
+    so may those of a plan's instance that is read as input again.
     """
     findings = documents.findings
     documents.settle()
@@ -62,10 +63,13 @@ def build(documents: Documents, find: Find, *, lenient: bool = False) -> Built:
     if "Cluster" in documents.unusable:
         merged.whole = merged.levels_known = False
     reader = GangReader(merged)
-    real = reader.read(cluster.gangs, lenient=True)
-    gangs = tuple(
-        sorted((*real, *reader.read(documents.gangs, lenient=lenient)), key=lambda gang: gang.key)
-    )
+    live = merged.cluster.uid is not None
+    observed: list[GangEntry] = []
+    written: list[GangEntry] = []
+    for entry in documents.gangs:
+        (observed if lenient or (live and _observed(entry)) else written).append(entry)
+    real = reader.read([*cluster.gangs, *observed], lenient=True)
+    gangs = tuple(sorted((*real, *reader.read(written)), key=lambda gang: gang.key))
     if findings:
         findings.raise_all()
     mix = default_mix(gangs, merged.cluster.nodes)
@@ -74,6 +78,12 @@ def build(documents: Documents, find: Find, *, lenient: bool = False) -> Built:
     if findings:
         findings.raise_all()
     return Built(instance, tuple(documents.remarks.lines()), cluster.found, cluster.levels_policy)
+
+
+def _observed(entry: GangEntry) -> bool:
+    """Whether a cluster that is told apart by its uid was seen to hold all pods of this gang."""
+    pods = entry.document.status.pods
+    return bool(pods) and all(pod.uid is not None for pod in pods)
 
 
 def _no_cluster(documents: Documents) -> Fault:
