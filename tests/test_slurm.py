@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from models.cluster import Cluster, Level, Node
 from models.documents import ClusterDocument
 from planner.errors import InputError
+from planner.reading import read as documents
 from planner.reading import slurm
 from planner.reading.recognition import is_topology
 from planner.reading.remarks import Remarks
@@ -329,6 +330,25 @@ def test_the_nodes_of_a_file_make_a_cluster_of_their_own() -> None:
             {"name": "m", "domains": {"switch-2": "r", "leaf": "t"}},
         ],
     }
+
+
+def test_a_server_model_of_the_policy_that_is_none_is_told_once_in_the_policy(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "topology.conf").write_text("SwitchName=s Nodes=n[1-9]\nSwitchName=t Nodes=m\n")
+    (tmp_path / "policy.yaml").write_text(
+        "apiVersion: gangplan.dev/v1alpha1\nkind: Policy\n"
+        "spec: {kubernetes: {serverModels: [{model: DGX H10}]}}\n"
+    )
+    with pytest.raises(InputError) as caught:
+        documents([str(tmp_path)])
+    assert [fault.lines() for fault in caught.value.faults] == [
+        [
+            "error: spec.kubernetes.serverModels[0].model: unknown server model 'DGX H10'",
+            f"  --> {tmp_path}/policy.yaml:3:44",
+            "hint: did you mean 'DGX H100'?",
+        ]
+    ]
 
 
 def test_the_levels_of_a_file_go_before_those_of_a_cluster() -> None:

@@ -80,7 +80,7 @@ class Hardware:
         """What a name that finds nothing may have meant."""
         names = {model.name for model in self.inline.values()}
         aliases: set[str] = set()
-        if self.find is shipped:
+        if self.find is not nothing:
             from models import catalogue  # as in shipped()
 
             for model in catalogue.server_models():

@@ -14,9 +14,10 @@ from models.documents import ClusterDocument, GangDocument
 from models.documents.cluster import HOSTNAME_LABEL
 from models.hardware import ServerModel, slug
 from models.policy import Policy
+from models.quantities import shown
 from planner.errors import Fault
 from planner.reading.dialects import Documents
-from planner.reading.hardware import Find
+from planner.reading.hardware import Find, Hardware
 from planner.reading.sources import Source
 from planner.reading.validating import Entry
 
@@ -142,6 +143,7 @@ def _slurm(documents: Documents, policy: Policy, find: Find, topology: SlurmTopo
     from planner.reading.slurm import cluster_tree
 
     find = _written_first(documents.clusters, find)
+    _models_are_known(documents, find)
     asked = [role.gpus for entry in documents.gangs for role in entry.document.spec.roles]
     unknown = unknown_model("unknown", max(asked)) if any(asked) else None
     guessed: list[str] = []
@@ -150,7 +152,7 @@ def _slurm(documents: Documents, policy: Policy, find: Find, topology: SlurmTopo
         labels = {HOSTNAME_LABEL: node}
         for selector, model in policy.kubernetes.server_models:
             if all(labels.get(key) == value for key, value in selector):
-                return model
+                return model if find(model) is not None else None
         guessed.append(node)
         return None if unknown is None else unknown.name
 
@@ -169,6 +171,16 @@ def _slurm(documents: Documents, policy: Policy, find: Find, topology: SlurmTopo
     entry = Entry(Source(topology.source, "", "json"), (), document, documents.findings)
     clusters = [entry, *_adopting(documents.clusters, entry)]
     return Real(clusters, found, found=f"levels from {topology.source}: {names}")
+
+
+def _models_are_known(documents: Documents, find: Find) -> None:
+    """Report a server model of the Policy that is none: here nothing else tells what nodes are."""
+    for entry in documents.policies[:1]:
+        for i, choice in enumerate(entry.document.spec.kubernetes.server_models):
+            if find(choice.model) is None:
+                at = ("spec", "kubernetes", "serverModels", i, "model")
+                what = f"unknown server model {shown(choice.model)}"
+                entry.fault(at, what, Hardware(find).hint(choice.model))
 
 
 def _adopting(entries: Sequence[ClusterEntry], base: ClusterEntry) -> list[ClusterEntry]:
