@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import yaml
+from bundles import read_all
 from drawing_documents import inputs
 from hypothesis import HealthCheck, given, settings
 
@@ -21,8 +22,7 @@ INPUTS = Path(__file__).parent.parent / "inputs"
 
 
 def read_documents(documents: list[dict[str, Any]]) -> Instance:
-    bundle = {"apiVersion": "v1", "kind": "List", "items": documents}
-    return read(["-"], stdin=io.BytesIO(json.dumps(bundle).encode()))
+    return read_all(documents)
 
 
 def parts(document: dict[str, Any]) -> list[dict[str, Any]]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import io
 import json
 from typing import Any
 
 import kube
 import pytest
+from bundles import load_all
 from kube import node, pod
 from kube_pods import thing
 from outcomes import NOW
@@ -63,8 +63,7 @@ def pods(claims: tuple[bool, ...] = (False, False)) -> list[dict[str, Any]]:
 
 
 def built(*trees: dict[str, Any]) -> Built:
-    bundle = {"apiVersion": "v1", "kind": "List", "items": trees}
-    return load(["-"], stdin=io.BytesIO(json.dumps(bundle).encode()))
+    return load_all(trees)
 
 
 def gang_of(found: Built) -> Gang:

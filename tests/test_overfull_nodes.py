@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from building import build, gang, mask, node
 from building_servers import nvl, switched, v100
+from bundles import read_all
 from outcomes import NOW, planned
 from plan_documents import Doc, decided, entry, restated, wanted
 
@@ -197,8 +198,7 @@ def read_again(instance: Instance) -> Instance:
     """The documents of an instance, given to ``gangplan plan``."""
     parts = instance_document(instance)
     items = [parts["cluster"], parts["policy"], *parts["gangs"]]
-    bundle = {"apiVersion": "v1", "kind": "List", "items": items}
-    return read(["-"], stdin=io.BytesIO(json.dumps(bundle).encode()))
+    return read_all(items)
 
 
 @pytest.mark.parametrize("case", TAKEN_AS_THEY_ARE)

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import io
 import json
 from fractions import Fraction
 from typing import Any
 
 import pytest
+from bundles import read_all
 
 from models.canonical import instance_document
 from models.cluster import Level
 from models.instance import Instance
 from models.policy import KubernetesPolicy
 from planner.errors import InputError
-from planner.reading import instance_from_document, read
+from planner.reading import instance_from_document
 
 CLUSTER = {
     "apiVersion": "gangplan.dev/v1alpha1",
@@ -40,8 +40,7 @@ EVERYTHING = {
 def planned_with(kubernetes: dict[str, Any] | None) -> Instance:
     spec = {} if kubernetes is None else {"kubernetes": kubernetes}
     policy = {"apiVersion": "gangplan.dev/v1alpha1", "kind": "Policy", "spec": spec}
-    bundle = {"apiVersion": "v1", "kind": "List", "items": [CLUSTER, policy]}
-    return read(["-"], stdin=io.BytesIO(json.dumps(bundle).encode()))
+    return read_all([CLUSTER, policy])
 
 
 def test_every_setting_is_read_and_written_back() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 from fractions import Fraction
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any
 
 import kube
 import pytest
+from bundles import load_all
 from conftest import RunCli
 from hypothesis import given
 from hypothesis import strategies as st
@@ -21,7 +21,7 @@ from models.instance import Instance
 from models.policy import KubernetesPolicy
 from models.quantities import host_ranges, hosts
 from planner.errors import InputError
-from planner.reading import Built, instance_from_document, load, read
+from planner.reading import Built, instance_from_document, read
 
 API = "gangplan.dev/v1alpha1"
 
@@ -31,8 +31,7 @@ def policy(*levels: dict[str, Any]) -> dict[str, Any]:
 
 
 def built(*trees: dict[str, Any]) -> Built:
-    bundle = {"apiVersion": "v1", "kind": "List", "items": trees}
-    return load(["-"], stdin=io.BytesIO(json.dumps(bundle).encode()))
+    return load_all(trees)
 
 
 def places(instance: Instance) -> dict[str, tuple[str | None, ...]]:

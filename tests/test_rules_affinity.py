@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import time
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import pytest
 from building import build, gang, node, role
 from building_servers import switched
+from bundles import read_all
 from outcomes import NOW, planned
 from plan_documents import Doc, entry, restated, wanted
 from tiny import tiny
@@ -22,7 +22,7 @@ from models.placement.demands import demands_of
 from models.placement.formulation import base_decisions, pairs
 from models.plan import compose
 from planner.errors import InputError
-from planner.reading import instance_from_document, read
+from planner.reading import instance_from_document
 from planner.solving import solve
 from planner.solving.greedy import greedy
 
@@ -260,8 +260,7 @@ def read_role(more: dict[str, Any]) -> Instance:
             "spec": {"roles": [{"name": "w", "replicas": 2, "gpus": 1, **more}]},
         },
     ]
-    bundle = {"apiVersion": "v1", "kind": "List", "items": documents}
-    return read(["-"], stdin=io.BytesIO(json.dumps(bundle).encode()))
+    return read_all(documents)
 
 
 def test_it_is_read_and_written_and_its_absence_is_not() -> None:

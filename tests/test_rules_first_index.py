@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import io
 import json
 from typing import Any
 
 import pytest
 from building import build, gang, node, role
 from building_servers import switched
+from bundles import read_all
 from outcomes import NOW, planned
 from plan_documents import Doc, entry, restated, wanted
 
@@ -19,7 +19,7 @@ from models.instance import Instance
 from models.placement.slicing import cut_of, groups_of
 from models.plan import compose
 from planner.errors import InputError
-from planner.reading import instance_from_document, read
+from planner.reading import instance_from_document
 from planner.solving import solve
 
 
@@ -219,8 +219,7 @@ def read_gang(role_: dict[str, Any], pods: list[dict[str, Any]]) -> Instance:
             "status": {"pods": pods},
         },
     ]
-    bundle = {"apiVersion": "v1", "kind": "List", "items": documents}
-    return read(["-"], stdin=io.BytesIO(json.dumps(bundle).encode()))
+    return read_all(documents)
 
 
 def test_the_first_index_is_read_and_written_unless_it_is_0() -> None:

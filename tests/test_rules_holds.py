@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import threading
 from collections.abc import Callable
@@ -10,6 +9,7 @@ from collections.abc import Callable
 import pytest
 from building import build, gang, node, role
 from building_servers import switched
+from bundles import read_all
 from outcomes import NOW, planned
 from plan_documents import Doc, entry, restated, sealed, wanted
 
@@ -18,7 +18,7 @@ from models.checking import check
 from models.gang import Hold
 from models.instance import Instance
 from models.plan import compose
-from planner.reading import instance_from_document, read
+from planner.reading import instance_from_document
 from planner.requiring import unmet
 from planner.solving import solve
 
@@ -168,8 +168,7 @@ def test_a_hold_is_read_and_written_and_its_absence_is_not() -> None:
             for name, status in (("a", {"hold": hold("Incomplete")}), ("b", {}))
         ),
     ]
-    bundle = {"apiVersion": "v1", "kind": "List", "items": documents}
-    instance = read(["-"], stdin=io.BytesIO(json.dumps(bundle).encode()))
+    instance = read_all(documents)
     assert [one.hold for one in instance.gangs] == [Hold("Incomplete", HELD), None]
     written = instance_document(instance)
     assert written["gangs"][0]["status"] == {"pods": [], "hold": hold("Incomplete")}

@@ -5,7 +5,6 @@ Trays of an NVLink domain: 721,800 MB/s over NVLink; the test NIC of 400 Gbit/s:
 
 from __future__ import annotations
 
-import io
 import json
 from collections.abc import Callable
 from typing import Any
@@ -13,6 +12,7 @@ from typing import Any
 import pytest
 from building import build, gang, node
 from building_servers import nvl, switched
+from bundles import read_all
 from outcomes import NOW, planned
 from plan_documents import Doc, entry, restated, sealed, wanted
 
@@ -23,7 +23,7 @@ from models.hardware import Nic
 from models.instance import Instance
 from models.plan import compose
 from planner.errors import InputError
-from planner.reading import instance_from_document, read
+from planner.reading import instance_from_document
 from planner.solving import solve
 
 
@@ -229,8 +229,7 @@ def read_gang(talk: dict[str, Any], *, held_to_its_rack: bool = False) -> Instan
             },
         },
     ]
-    bundle = {"apiVersion": "v1", "kind": "List", "items": documents}
-    return read(["-"], stdin=io.BytesIO(json.dumps(bundle).encode()))
+    return read_all(documents)
 
 
 def test_the_setting_is_read_and_written_only_where_it_says_something() -> None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import io
 import json
 from typing import Any
 
 import pytest
 from building import LEVELS, build, gang, node, role
 from building_servers import switched
+from bundles import read_all
 from outcomes import NOW, planned
 from plan_documents import Doc, entry, restated
 
@@ -18,7 +18,7 @@ from models.cluster import Node
 from models.instance import Instance
 from models.plan import compose
 from planner.errors import InputError
-from planner.reading import instance_from_document, read
+from planner.reading import instance_from_document
 from planner.solving import solve
 
 
@@ -227,8 +227,7 @@ def read_role(more: dict[str, Any]) -> Instance:
             "spec": {"roles": [{"name": "w", "replicas": 8, "gpus": 1, **more}]},
         },
     ]
-    bundle = {"apiVersion": "v1", "kind": "List", "items": documents}
-    return read(["-"], stdin=io.BytesIO(json.dumps(bundle).encode()))
+    return read_all(documents)
 
 
 INNER = {"size": 2, "required": "node"}

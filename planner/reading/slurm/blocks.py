@@ -14,7 +14,7 @@ from models.quantities import shown
 from planner.reading.findings import Findings
 from planner.reading.remarks import Remarks
 from planner.reading.slurm.forms import SlurmTopology
-from planner.reading.slurm.hostlists import counted, expanded, is_name, too_many
+from planner.reading.slurm.hostlists import Holders, is_name
 from planner.reading.slurm.spots import Block, Sizes
 
 
@@ -40,8 +40,7 @@ def from_blocks(
 def _members(blocks: Sequence[Block], findings: Findings) -> dict[str, list[str]]:
     """The nodes of every block, in the order of the file."""
     members: dict[str, list[str]] = {}
-    owner: dict[str, str] = {}
-    total = 0
+    holders = Holders("is in", "name it in one block", findings)
     for block in blocks:
         if block.name in members:
             what = f"block {shown(block.name)} is defined twice"
@@ -50,16 +49,10 @@ def _members(blocks: Sequence[Block], findings: Findings) -> dict[str, list[str]
         members[block.name] = []
         if block.nodes is None:
             continue
-        total += (count := counted(block.nodes, findings))
-        if too_many(total, block.nodes, findings):
+        nodes = holders.nodes(block.name, block.nodes)
+        if nodes is None:
             break
-        members[block.name] = list(expanded(block.nodes, findings)) if count else []
-        for node in members[block.name]:
-            first = owner.setdefault(node, block.name)
-            if first != block.name:
-                what = f"node {shown(node)} is in {shown(first)} and {shown(block.name)}"
-                block.nodes.spot.fault(findings, what, "name it in one block")
-                break
+        members[block.name] = nodes
     return members
 
 

@@ -6,6 +6,7 @@ Promises: no list explodes; every name can be a node's. Called by ``trees`` and 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -71,7 +72,36 @@ def _checked(name: str) -> str:
     return name
 
 
-def too_many(total: int, names: Names, findings: Findings) -> bool:
+@dataclass(slots=True)
+class Holders:
+    """The node lists of one file: every node in one of them, not too many in all.
+
+    ``says``: how a message puts that a node is in two, between the node and both; ``hint``: with it.
+    """
+
+    says: str
+    hint: str
+    findings: Findings
+    total: int = 0
+    owner: dict[str, str] = field(default_factory=dict)
+
+    def nodes(self, holder: str, names: Names) -> list[str] | None:
+        """The nodes that ``names`` gives to the holder; None where there are too many in all."""
+        count = counted(names, self.findings)
+        self.total += count
+        if _too_many(self.total, names, self.findings):
+            return None
+        found = list(expanded(names, self.findings)) if count else []
+        for node in found:
+            first = self.owner.setdefault(node, holder)
+            if first != holder:
+                what = f"node {shown(node)} {self.says} {shown(first)} and {shown(holder)}"
+                names.spot.fault(self.findings, what, self.hint)
+                break
+        return found
+
+
+def _too_many(total: int, names: Names, findings: Findings) -> bool:
     """Report the list that goes beyond MAX_NAMES nodes in all."""
     if total <= MAX_NAMES:
         return False

@@ -17,7 +17,7 @@ from models.quantities import shown
 from planner.reading.findings import Findings
 from planner.reading.remarks import Remarks
 from planner.reading.slurm.forms import SlurmTopology
-from planner.reading.slurm.hostlists import counted, expanded, too_many
+from planner.reading.slurm.hostlists import Holders, counted, expanded
 from planner.reading.slurm.spots import Names, Switch
 
 MAX_LINKS = 500_000
@@ -136,22 +136,15 @@ def _heights(tree: _Tree) -> dict[str, int]:
 
 def _leaves(tree: _Tree, findings: Findings) -> dict[str, list[str]]:
     """The nodes below each switch that has any."""
-    total = 0
     leaves: dict[str, list[str]] = {}
-    owner: dict[str, str] = {}
+    holders = Holders("hangs below", "name it below one leaf switch", findings)
     for switch in tree.switches.values():
         if switch.nodes is None:
             continue
-        total += (count := counted(switch.nodes, findings))
-        if too_many(total, switch.nodes, findings):
+        nodes = holders.nodes(switch.name, switch.nodes)
+        if nodes is None:
             break
-        leaves[switch.name] = list(expanded(switch.nodes, findings)) if count else []
-        for node in leaves[switch.name]:
-            first = owner.setdefault(node, switch.name)
-            if first != switch.name:
-                what = f"node {shown(node)} hangs below {shown(first)} and {shown(switch.name)}"
-                switch.nodes.spot.fault(findings, what, "name it below one leaf switch")
-                break
+        leaves[switch.name] = nodes
     return leaves
 
 
