@@ -323,7 +323,9 @@ def test_the_nodes_of_a_file_make_a_cluster_of_their_own() -> None:
     tree = slurm.cluster_tree(topology, lambda name: "DGX H100" if name != "m" else None)
     ClusterDocument.model_validate(tree)
     assert tree["spec"] == {
-        "levels": [{"name": "switch-2"}, {"name": "leaf"}],
+        "levels": [
+            {"name": name, "oversubscription": 1, "nvlink": False} for name in ("switch-2", "leaf")
+        ],
         "nodes": [
             {"name": "n1", "model": "DGX H100", "domains": {"switch-2": "r", "leaf": "s"}},
             {"name": "n2", "model": "DGX H100", "domains": {"switch-2": "r", "leaf": "s"}},

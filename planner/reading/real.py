@@ -53,6 +53,10 @@ def real_cluster(documents: Documents, policy: Policy, find: Find) -> Real:
         return _kubernetes(documents, objects, policy, find, topology)
     if objects is not None:
         _without_nodes(documents, objects)
+    if topology is not None:
+        from planner.reading.slurm import rated
+
+        topology = rated(topology, policy.kubernetes.levels, documents.remarks)
     written = any(entry.document.spec.nodes for entry in documents.clusters)
     if topology is None or written or "Cluster" in documents.unusable:
         return Real(documents.clusters, find, topology=topology)

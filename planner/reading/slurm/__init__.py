@@ -11,14 +11,14 @@ from planner.reading.findings import Findings
 from planner.reading.recognition import topology_form
 from planner.reading.remarks import Remarks
 from planner.reading.slurm.blocks import from_blocks
-from planner.reading.slurm.clusters import cluster_tree, under
+from planner.reading.slurm.clusters import cluster_tree, rated, under
 from planner.reading.slurm.conf import Conf, read_conf
 from planner.reading.slurm.documents import Chosen, read_documents
 from planner.reading.slurm.forms import SlurmTopology
 from planner.reading.slurm.trees import from_switches
 from planner.reading.sources import Source, printable
 
-__all__ = ["SlurmTopology", "cluster_tree", "read_topology", "under"]
+__all__ = ["SlurmTopology", "cluster_tree", "rated", "read_topology", "under"]
 
 
 def read_topology(source: Source) -> SlurmTopology:

@@ -6,12 +6,13 @@ Called by ``planner.reading``.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from models.cluster import Cluster, Node
+from models.cluster import Cluster, Level, Node
 from models.documents.base import API_VERSION
+from models.quantities import number
 from planner.reading.remarks import Remarks
 from planner.reading.slurm.forms import SlurmTopology
 
@@ -36,8 +37,35 @@ def cluster_tree(
         "apiVersion": API_VERSION,
         "kind": "Cluster",
         "metadata": {"name": name},
-        "spec": {"levels": [{"name": level.name} for level in topology.levels], "nodes": nodes},
+        "spec": {"levels": [_level(level) for level in topology.levels], "nodes": nodes},
     }
+
+
+def _level(level: Level) -> dict[str, Any]:
+    rate = number(level.oversubscription)
+    return {"name": level.name, "oversubscription": rate, "nvlink": level.nvlink}
+
+
+def rated(
+    topology: SlurmTopology, stated: Sequence[Level] | None, remarks: Remarks
+) -> SlurmTopology:
+    """The topology with what a Policy states of its levels, which no Slurm file tells."""
+    own = {level.name: level for level in stated or ()}
+    for name in sorted(own.keys() - {level.name for level in topology.levels}):
+        names = ", ".join(level.name for level in topology.levels) or "none"
+        what = f"is no level of {topology.source}: its levels are {names}; it is not used"
+        remarks.add(f"Policy level {name}", what)
+    levels = tuple(
+        replace(
+            level,
+            nvlink=own[level.name].nvlink,
+            oversubscription=own[level.name].oversubscription,
+        )
+        if level.name in own
+        else level
+        for level in topology.levels
+    )
+    return replace(topology, levels=levels)
 
 
 def under(cluster: Cluster, topology: SlurmTopology, remarks: Remarks) -> Cluster:
