@@ -99,7 +99,8 @@ def test_a_second_signal_leaves_nothing_either(
             process.send_signal(signal.SIGTERM)
             time.sleep(0.01)
         process.communicate(timeout=20)
-    assert process.returncode == 143
+    # One that comes when all is tidied up ends Python itself by the signal: 143 to a shell as well.
+    assert process.returncode in (143, -signal.SIGTERM)
     assert served.litter() == []
 
 
