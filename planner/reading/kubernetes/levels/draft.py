@@ -50,7 +50,8 @@ class Draft:
             elif column.keys:
                 what = f"its level {column.name} is left out: no node has the label"
                 self.remarks.add(found.source, what)
-        while kept and not kept[-1].stated and self.names_nodes(kept[-1]):
+        # by whole paths: a host number may be used again in another rack
+        while kept and not kept[-1].stated and alone(divisions(kept, self.nodes)[-1]):
             self.single.append(kept.pop())
         self.chain.set(kept)
 
