@@ -25,7 +25,7 @@ _BEFORE = r"(?:[ \t]*(?:#[^\n]*|---[ \t]*|%YAML[^\n]*)?\r?\n)*[ \t]*(?:---[ \t]+
 _FIELD = (
     r"\"?(?:name|aliases|vendor|gpu|gpus|fabric|matrix|apiVersion|kind|metadata|spec)\"?[ \t]*:"
 )
-_DOCUMENT = re.compile(rf"{_BEFORE}(?:{_FIELD}|\[?\s*\{{)")
+_DOCUMENT = re.compile(rf"{_BEFORE}(?:{_FIELD}|(?:\[\s*)?\{{)")
 """How a server model or a Cluster begins; a tool's output may stand in its comments."""
 
 _YAML = re.compile(rf"{_BEFORE}(?:[{{\[]|- |[A-Za-z]\w*:(?:\s|$)|$)")

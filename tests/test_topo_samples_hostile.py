@@ -129,6 +129,20 @@ def test_long_and_strange_texts_end_soon() -> None:
         "GPU0 GPU1\n" + ("GPU0 " + "XNV1" * 4_000 + "Q\n") * 50,
         "".join(chr(dice.randrange(256)) for _ in range(500_000)),
         "\tGPU0\tGPU1\tCPU Affinity\nGPU0\tX\tPIX\t" + "0-99999," * 2_000 + "7\nGPU1\tPIX\tX\t0\n",
+        "".join(f"\tGPU{gpu}" for gpu in range(64))
+        + "\tCPU Affinity\tNUMA Affinity\n"
+        + "".join(
+            f"GPU{gpu}"
+            + "".join("\tX" if gpu == other else "\tNV1" for other in range(64))
+            + "\t0-1\t"
+            + ",".join(["0-16383"] * 1_900)
+            + "\n"
+            for gpu in range(64)
+        ),
+        ("=" * 16_000 + "!\n") * 50,
+        ("== " * 5_000 + "!\n") * 50,
+        "GPU" + " " * 8_000 + "1" + " " * 8_000 + "opology",
+        "\n" * 200_000 + "\tGPU0\tGPU1\nGPU0\tX\tNV1\nGPU1\tNV1\tX\n" + "\n" * 200_000,
     ]
     for text in texts:
         started = time.monotonic()

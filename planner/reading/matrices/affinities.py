@@ -14,7 +14,7 @@ from itertools import combinations
 _LIST = re.compile(r"[0-9]{1,5}(?:-[0-9]{1,5})?(?:,[0-9]{1,5}(?:-[0-9]{1,5})?)*")
 _NODE = re.compile(r"0|[1-9][0-9]{0,2}")
 MOST_NUMBERS = 16_384
-"""Most CPUs or NUMA nodes that one list may name."""
+"""Most CPUs or NUMA nodes that one list may name, each time it names one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,13 +79,15 @@ def numbers(text: str) -> tuple[int, ...] | None:
     if not _LIST.fullmatch(text):
         return None
     found: set[int] = set()
+    room = MOST_NUMBERS
     for part in text.split(","):
         low, _, high = part.partition("-")
-        last = int(high or low)
-        if last < int(low) or last - int(low) > MOST_NUMBERS:
+        named = range(int(low), int(high or low) + 1)
+        room -= len(named)
+        if not named or room < 0:
             return None
-        found.update(range(int(low), last + 1))
-    return tuple(sorted(found)) if len(found) <= MOST_NUMBERS else None
+        found.update(named)
+    return tuple(sorted(found))
 
 
 def _apart(kinds: Sequence[str], rows: Sequence[Sequence[str]]) -> dict[tuple[str, ...], list[str]]:

@@ -23,7 +23,7 @@ _PEER = frozenset({"OK", "NS", "CNS", "GNS", "TNS", "U", "DR"})
 # SOC: SYS before driver 375. PSB: the switch on a board of two GPUs (K80).
 _NAMES = {"SOC": "SYS", "PSB": "PIX"}
 _LEGEND = re.compile(r"(?:^|\s)(NIC[0-9]{1,3})\s*[:=]\s*([\w.-]{1,64})$")
-_MIG = re.compile(r"^\s*MIG\s+[0-9]+g\.|\(UUID: MIG-|\bMIG[0-9]*\s+GPU[0-9]", re.MULTILINE)
+_MIG = re.compile(r"^[ \t]*MIG\s+[0-9]+g\.|\(UUID: MIG-|\bMIG[0-9]*\s+GPU[0-9]", re.MULTILINE)
 _WITHOUT_LINKS = (
     "NVLinks may be left out: the legend has none, as `nvidia-smi topo -mp` prints it;"
     " `nvidia-smi topo -m` prints them"
@@ -120,9 +120,9 @@ def _remarks(
     if _MIG.search(told) is not None:
         remarks.append("MIG slices are listed beside the matrix; the model has the whole GPUs")
     # Legends since 2016 explain NODE, and NV# wherever links may be printed.
-    modern = re.search(r"^\s*NODE\s+=", legend, re.MULTILINE) is not None
+    modern = re.search(r"^[ \t]*NODE\s+=", legend, re.MULTILINE) is not None
     asked = re.search(r"topo\s+(?:-mp|--matrix_pci)\b", told) is not None
-    without = modern and re.search(r"^\s*NV#\s+=", legend, re.MULTILINE) is None
+    without = modern and re.search(r"^[ \t]*NV#\s+=", legend, re.MULTILINE) is None
     if not linked and (asked or without):
         remarks.append(_WITHOUT_LINKS)
     return tuple(remarks)

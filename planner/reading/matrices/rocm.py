@@ -26,7 +26,8 @@ KINDS["bandwidth"] = BANDWIDTH
 """What the headings of tables mean."""
 
 _NUMA = re.compile(
-    r"(?:^|\s)GPU\s*\[?\s*([0-9]{1,4})\s*\]?\s*:\s*\(Topology\)\s*Numa (Node|Affinity):?\s*(-?[0-9]{1,4})$",
+    r"(?:^|\s)GPU\s*(?:\[\s*)?([0-9]{1,4})\s*(?:\]\s*)?:\s*\(Topology\)"
+    r"\s*Numa (Node|Affinity):?\s*(-?[0-9]{1,4})$",
     re.IGNORECASE,
 )
 _NUMBER = re.compile(r"[0-9]{1,6}")

@@ -21,7 +21,10 @@ _PEER = r"(?:OK|NS|CNS|GNS|TNS|U|DR)"
 _CELL = re.compile(rf"{_PATH}|{_PEER}|XGMI|PCIE|PCIe|[0-9]{{1,4}}|N/A|True|False|[0-9]+-[0-9]+")
 _PATHS_TOGETHER = re.compile(rf"{_PATH}{{2,}}")
 _PATH_AND_MORE = re.compile(r"(X|PIX|PXB|PSB|PHB|NODE|SYS|SOC)([0-9].*)")
-_HEADING = re.compile(r"(?:^|==)[ \t=]*([A-Za-z][A-Za-z ]*[A-Za-z])[ \t=]*$")
+_HEADING = re.compile(
+    # Looked for once in every run of = and blanks, not at each of its characters.
+    r"(?:^|(?<![ \t=])(?=[ \t=]*==))[ \t=]*([A-Za-z][A-Za-z ]*[A-Za-z])[ \t=]*$"
+)
 TITLES = (
     "weight between two gpus",
     "hops between two gpus",
