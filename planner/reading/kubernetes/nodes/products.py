@@ -28,7 +28,7 @@ class Product:
 
 
 _MAKERS = re.compile(r"^(?:(?:NVIDIA|TESLA|AMD|INSTINCT|INTEL|HABANA|RADEON)-)+")
-_SHARES = re.compile(r"(?:-SHARED|-MIG-.*)+$")
+_SHARES = re.compile(r"(?:-SHARED|-MIG-.*)+$", re.DOTALL)
 
 _NAMES: tuple[tuple[str, str, Form], ...] = (
     (r"GB300.*", "GB300", "board"),
