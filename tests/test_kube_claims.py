@@ -144,6 +144,20 @@ def test_gpus_asked_by_resource_name_are_not_counted_twice() -> None:
             1,
             ("selectors on the devices of a claim",),
         ),
+        (
+            _request(  # the type stands at both ends, and something else between
+                selectors=[
+                    {
+                        "cel": {
+                            "expression": "device.attributes['gpu.nvidia.com'].productName == 'H100'"
+                            " && device.attributes['gpu.nvidia.com'].type == 'gpu'"
+                        }
+                    }
+                ]
+            ),
+            1,
+            ("selectors on the devices of a claim",),
+        ),
     ],
 )
 def test_requests_are_whole_gpus_or_something_else(

@@ -6,6 +6,7 @@ Called by ``pods``.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -23,6 +24,7 @@ from planner.reading.kubernetes.looking import Tree, at, flag, mapping, objects,
 
 _OWNER_POD_CLAIM = "resource.kubernetes.io/pod-claim-name"
 _MOST_DEVICES = 100_000
+_ONLY_TYPE = re.compile(r"device\.attributes\['gpu\.[^']*'\]\.type=='gpu'")
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,7 +260,7 @@ def _expressions(request: Tree) -> Iterator[str]:
 def _only_type(expression: str) -> bool:
     """Whether a selector says no more than that the device is a GPU."""
     compact = "".join(expression.split()).replace('"', "'")
-    return compact.startswith("device.attributes['gpu.") and compact.endswith("].type=='gpu'")
+    return _ONLY_TYPE.fullmatch(compact) is not None
 
 
 def _owned(claims: Iterable[KubeObject]) -> dict[tuple[str, str], KubeObject]:
