@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from decimal import Decimal
 
 import pytest
 from kube import expected, load, node, objects
@@ -64,9 +65,12 @@ def test_amounts_are_rounded_down_and_numbers_count_like_texts() -> None:
     tree = node("n1", gpus=0)
     tree["status"]["allocatable"] = {
         "cpu": "1999.9m", "memory": "1.5", "pods": 110, "rdma/hca": 2.0, "nvidia.com/gpu": 4,
+        "example.com/decimal": Decimal("7.5"),  # as files are read
     }  # fmt: skip
     found, said = one(tree)
-    assert found.allocatable == {"cpu": 1999, "memory": 1, "pods": 110, "rdma/hca": 2}
+    assert found.allocatable == {
+        "cpu": 1999, "memory": 1, "pods": 110, "rdma/hca": 2, "example.com/decimal": 7,
+    }  # fmt: skip
     assert found.gpus == 4
     assert said == ""
 

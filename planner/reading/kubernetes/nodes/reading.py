@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from functools import lru_cache
 
 from models.cluster import Taint
@@ -136,7 +137,9 @@ def _amounts(node: KubeObject, written: Tree, remarks: Remarks) -> dict[str, int
 def _amount(resource: str, value: object) -> int:
     if isinstance(value, str):
         return _units(resource, value)
-    if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 2**53:
+    if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
+        raise Refused("not a quantity")
+    if -(2**53) < value < 2**53:
         return _units(resource, str(value))
     raise Refused("not a quantity")
 
