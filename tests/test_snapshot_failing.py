@@ -57,6 +57,7 @@ TRANSIENT = {
     "nothing": Answer(200, b""),
     "no object": Answer(200, b"[]"),
     "no number": Answer(200, b'{"kind":"PodList","items":[{"spec":{"priority":NaN}}]}'),
+    "too large a number": Answer(200, b'{"kind":"PodList","items":[{"spec":{"priority":1e999}}]}'),
 }
 
 

@@ -7,6 +7,7 @@ that can help, and counted. Called by ``planner.cluster.recording`` and whatever
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import shlex
@@ -286,13 +287,21 @@ def _worth(refusal: Refusal, tries: int) -> bool:
 def _object(body: bytes) -> Tree:
     """Raises MalformedError for anything but one JSON object without NaN and infinities."""
     try:
-        tree = json.loads(body, parse_constant=_no_number)
+        tree = json.loads(body, parse_float=_finite, parse_constant=_no_number)
     except (ValueError, RecursionError) as error:
         where = f" after {len(body):,} bytes" if len(body) else ": it is empty"
         raise MalformedError(f"the answer is not whole JSON{where}") from error
     if not isinstance(tree, dict):
         raise MalformedError("the answer is no JSON object")
     return tree
+
+
+def _finite(written: str) -> float:
+    """Raises ValueError for what is too large to be a number, such as 1e999."""
+    value = float(written)
+    if math.isinf(value):
+        _no_number(written)
+    return value
 
 
 def _no_number(name: str) -> NoReturn:
