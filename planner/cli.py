@@ -61,6 +61,7 @@ for verb in (validate, plan, show, verify, topo, snapshot):
 
 def main() -> NoReturn:
     """Run the command line of this process and exit."""
+    _take_standard_descriptors()
     called = Path(sys.argv[0]).stem
     program = "kubectl gangplan" if called.replace("_", "-") == "kubectl-gangplan" else "gangplan"
     for stream in (sys.stdout, sys.stderr):
@@ -68,6 +69,18 @@ def main() -> NoReturn:
             # A name that the terminal's encoding lacks is shown escaped, not answered with a crash.
             stream.reconfigure(errors="backslashreplace")
     _exit(run(sys.argv[1:], Console(program)))
+
+
+def _take_standard_descriptors() -> None:
+    """Nothing opened later may become descriptor 0, 1 or 2 where the caller closed it (`>&-`).
+
+    Engines that print on descriptor 1 would write into it: into the plan that is being saved.
+    """
+    for descriptor in range(3):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # the lowest that is free is this one
 
 
 def _exit(code: int) -> NoReturn:

@@ -12,7 +12,7 @@ from pathlib import Path
 import handmade
 import pytest
 from conftest import RunCli
-from interactive import PATIENT, ROOT, on_terminal, started
+from interactive import MAIN, PATIENT, ROOT, on_terminal, started
 
 from planner.showing.text import width
 
@@ -180,6 +180,21 @@ def test_a_full_disk_behind_stdout_is_73(folder: Path) -> None:
         _, err = process.communicate(timeout=20)
     assert process.returncode == 73
     assert err.startswith("error: cannot write to standard output: No space left")
+
+
+@pytest.mark.parametrize("descriptor", [0, 1, 2])
+def test_a_descriptor_that_the_caller_closed_disturbs_nothing(
+    descriptor: int, folder: Path
+) -> None:
+    again = f"import os, sys\nos.close({descriptor})\nos.execv(sys.executable, "
+    command = f"[sys.executable, '-c', {MAIN!r}, 'plan', 'in.yaml', '--out', 'new.json'])\n"
+    with started(before=again + command, cwd=folder) as process:
+        out, err = process.communicate(timeout=60)
+    assert process.returncode == 0, err
+    assert out.startswith("cluster" if descriptor != 1 else "")
+    assert ("saved new.json" in err) is (descriptor != 2)
+    saved = json.loads((folder / "new.json").read_text(encoding="utf-8"))
+    assert saved["spec"]["gangs"][0]["decision"] == "place"
 
 
 def test_names_beyond_the_encoding_of_the_terminal_are_escaped(folder: Path) -> None:

@@ -96,7 +96,8 @@ class _Hush:
     def enter(self) -> None:
         with self._lock:
             if self._depth == 0:
-                sys.stdout.flush()
+                if sys.stdout is not None:  # closed by the caller: `>&-`
+                    sys.stdout.flush()
                 self._kept = os.dup(1)
                 with Path(os.devnull).open("wb") as nowhere:
                     os.dup2(nowhere.fileno(), 1)
