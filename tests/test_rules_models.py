@@ -71,3 +71,14 @@ def test_completed_role_stays_on_the_model_its_pods_stand_on() -> None:
     assert planned(build(nodes=NODES, gangs=[broken])).decision("a") == "keep"
     fits = gang("a", pods=2, stands=[(0, 0, 0, 1)])
     assert planned(build(nodes=NODES, gangs=[fits])).nodes("a") == ["n1", "n1"]
+
+
+def test_a_gang_that_fits_on_two_models_only_is_told_that_it_must_fit_on_one() -> None:
+    nodes = [node("h", switched(gpu="H100")), node("a", switched(gpu="A100"))]
+    outcome = planned(build(nodes=nodes, gangs=[gang("a", pods=2, gpus_per_pod=8)]))
+    reason = outcome.of("a").reason
+    assert reason is not None
+    assert reason.code == "NoRoom"
+    assert reason.message == (
+        "role worker needs 2 pods of 8 GPUs on one GPU model; the best, A100, has room for 1"
+    )

@@ -128,6 +128,10 @@ class _Finder:
                 f"role {spec.name} needs {counted(role.count, 'pod')} of {counted(role.gpus, 'GPU')}; the "
                 f"nodes it may use have {counted(free, 'free GPU')}, which hold {fits}",
             )
+        if role.gpus and not spec.mix_models:
+            short = self._one_model(spec.name, role, by_gpus)
+            if short is not None:
+                return short
         for resource, amount in ((PODS, 1), *role.requests):
             if not amount:
                 continue
@@ -142,6 +146,21 @@ class _Finder:
                     f"nodes it may use is enough for {able}",
                 )
         return self._one_domain(demand, role, by_gpus)
+
+    def _one_model(self, name: str, role: RoleDemand, by_gpus: dict[int, int]) -> Reason | None:
+        nodes = self._instance.cluster.nodes
+        room: dict[str, int] = {}
+        for n, pods in sorted(by_gpus.items()):
+            if (model := nodes[n].model) is not None:
+                room[model.gpu] = room.get(model.gpu, 0) + pods
+        best = max(room, key=lambda gpu: room[gpu], default=None)
+        if best is None or room[best] >= role.count:
+            return None
+        return Reason(
+            "NoRoom",
+            f"role {name} needs {counted(role.count, 'pod')} of {counted(role.gpus, 'GPU')} on one GPU "
+            f"model; the best, {best}, has room for {room[best]}",
+        )
 
     def _one_domain(
         self, demand: Demand, role: RoleDemand, by_gpus: dict[int, int]
