@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import shutil
 from pathlib import Path
@@ -65,6 +66,40 @@ def test_what_kubectl_prints_is_planned_from_stdin(cli: RunCli) -> None:
     assert "warning" not in result.err
     assert result.err.splitlines()[0].startswith("no levels: ")
     assert result.err.splitlines()[-1].startswith("next: gangplan plan - --out plan.json")
+
+
+def test_a_packed_list_on_stdin_is_unpacked(cli: RunCli) -> None:
+    packed = gzip.compress(listed(*TRAIN), mtime=0)
+    assert document(cli, "-", stdin=packed) == document(cli, "-", stdin=listed(*TRAIN))
+    cut = cli("plan", "-", stdin=packed[:-20])
+    assert cut.code == 65
+    assert cut.err.startswith("error: not a whole gzip file\n  --> <stdin>\nhint: ")
+
+
+@pytest.mark.parametrize("kubectl", [listed(), b'{"apiVersion":"v1","kind":"NodeList","items":[]}'])
+def test_a_list_of_nothing_is_told_what_to_ask_kubectl_for(kubectl: bytes, cli: RunCli) -> None:
+    result = cli("plan", "-", stdin=kubectl)
+    assert result.code == 65
+    assert result.err.startswith("error: no Cluster in the input\n")
+    assert "kubectl get nodes,pods -A -o json" in result.err
+
+
+def test_a_path_of_nothing_is_not_found(cli: RunCli) -> None:
+    result = cli("plan", "")
+    assert (result.code, result.err.splitlines()[0]) == (66, "error: no such file or folder: ''")
+
+
+def test_control_characters_in_the_level_a_pod_asks_for_are_escaped_in_the_reason(
+    cli: RunCli,
+) -> None:
+    ask = {"kueue.x-k8s.io/podset-required-topology": "\x1b[41mrack\nred"}
+    plan = document(
+        cli, "-", stdin=listed(h100("n-1"), kube.pod("p", gpus=8, gated=True, annotations=ask))
+    )
+    assert plan["spec"]["gangs"][0]["reason"] == {
+        "code": "Unsupported",
+        "message": "it requires level \\x1b[41mrack\\nred, which this cluster does not have",
+    }
 
 
 def test_a_recorded_cluster_on_stdin_is_planned_as_from_its_folder(cli: RunCli) -> None:

@@ -89,7 +89,10 @@ def _observed(entry: GangEntry) -> bool:
 def _no_cluster(documents: Documents) -> Fault:
     if documents.objects:
         return Fault("no Node among the Kubernetes objects", NODES_TOO)
-    return Fault("no Cluster in the input", "add a document of kind Cluster")
+    hint = (
+        "add a document of kind Cluster, or Kubernetes objects: kubectl get nodes,pods -A -o json"
+    )
+    return Fault("no Cluster in the input", hint)
 
 
 def _gangs_alone(documents: Documents) -> None:

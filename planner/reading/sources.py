@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import gzip
+import io
 import os
 import stat
 import zlib
@@ -23,6 +24,7 @@ MAX_BYTES = 256 * 2**20
 
 SUFFIXES = (".yaml", ".yml", ".json", ".json.gz", ".yaml.gz", "topology.conf")
 STDIN = "<stdin>"
+GZIP_MAGIC = b"\x1f\x8b"
 
 Format = Literal["json", "yaml", "either"]
 
@@ -73,9 +75,9 @@ def _files(paths: Sequence[str]) -> list[str]:
     for path in paths:
         if path == "-":
             names.setdefault("-", "-")
-        elif not _exists(path):
+        elif not path or not _exists(path):  # Path("") would be the folder we are in
             hint = "check the spelling, or the folder you are in"
-            missing.append(Fault(f"no such file or folder: {printable(path)}", hint))
+            missing.append(Fault(f"no such file or folder: {printable(path) or repr(path)}", hint))
         elif Path(path).is_dir():
             inside = list(_folder(path, missing))
             if not inside:
@@ -127,15 +129,20 @@ def _bytes(name: str, stdin: BinaryIO | None) -> bytes | Fault:
     if name == "-":
         if stdin is None:
             raise FileNotFoundError(errno.ENOENT, "closed", STDIN)
-        return stdin.read(MAX_BYTES + 1)
-    with Path(name).open("rb") as file:
-        if not name.lower().endswith(".gz"):
-            return file.read(MAX_BYTES + 1)
-        try:
-            with gzip.GzipFile(fileobj=file) as unpacked:
-                return unpacked.read(MAX_BYTES + 1)
-        except (gzip.BadGzipFile, EOFError, zlib.error):
-            return Fault("not a whole gzip file", "pack it again, or give it unpacked", name)
+        raw = stdin.read(MAX_BYTES + 1)
+    else:
+        with Path(name).open("rb") as file:
+            raw = file.read(MAX_BYTES + 1)
+    # A pipe has no suffix that would tell; no text starts with these two bytes.
+    packed = raw.startswith(GZIP_MAGIC) or name.lower().endswith(".gz")
+    if not packed or len(raw) > MAX_BYTES:
+        return raw
+    try:
+        with gzip.GzipFile(fileobj=io.BytesIO(raw)) as unpacked:
+            return unpacked.read(MAX_BYTES + 1)
+    except (gzip.BadGzipFile, EOFError, zlib.error):
+        hint = "pack it again, or give it unpacked"
+        return Fault("not a whole gzip file", hint, STDIN if name == "-" else name)
 
 
 def _unreadable(name: str, error: OSError) -> Fault:

@@ -29,6 +29,7 @@ from planner.reading.kubernetes.trees import offering
 from planner.reading.kubernetes.trees.fabrics import network_only
 from planner.reading.kubernetes.trees.slice_layers import nest, telling
 from planner.reading.remarks import Remarks
+from planner.reading.sources import printable
 
 Json = dict[str, Any]
 
@@ -276,4 +277,6 @@ def _way_out(problems: Sequence[str]) -> str:
 
 
 def _bounded(message: str) -> str:
+    """Fit to stand in a document: what tenants wrote into it escaped and not too long."""
+    message = printable(message)
     return message if len(message) <= 1000 else message[:997] + "..."
