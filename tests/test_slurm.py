@@ -318,6 +318,21 @@ def test_a_file_that_includes_itself_is_refused(tmp_path: Path) -> None:
     assert "more than 100 included files" in what
 
 
+def test_a_tower_of_switches_is_refused_soon() -> None:
+    tower = [f"SwitchName=s{number} Switches=s{number + 1}" for number in range(64)]
+    (fault,) = faults("\n".join([*tower, "SwitchName=s64 Nodes=a"]))
+    # s0 to s64 are 65 levels
+    assert fault[0] == "error: switch 's0' heads more than 64 levels of switches"
+    assert fault[1] == "  --> topology.conf:1:12"
+    lower = "\n".join([*tower[1:], "SwitchName=s64 Nodes=a"])
+    assert names(read(lower))[-1] == "leaf"
+
+
+def test_a_line_continued_for_ever_is_refused() -> None:
+    text = "SwitchName=s Nodes=a \\\n" + "\\\n" * 1_100_000
+    assert faults(text)[0][0] == "error: a line of more than 1,000,000 characters"
+
+
 def test_the_nodes_of_a_file_make_a_cluster_of_their_own() -> None:
     topology = read("SwitchName=s Nodes=n[1-2]\nSwitchName=t Nodes=m\nSwitchName=r Switches=s,t")
     tree = slurm.cluster_tree(topology, lambda name: "DGX H100" if name != "m" else None)

@@ -71,7 +71,7 @@ def read_conf(source: Source, findings: Findings) -> Conf:
 
 def _read(source: Source, conf: Conf, findings: Findings, folder: Path | None) -> None:
     for line in _lines(source):
-        if len(line.text) > MAX_LINE:
+        if max(len(line.text), len(line.starts)) > MAX_LINE:  # parts may be empty
             what = f"a line of more than {MAX_LINE:,} characters"
             line.spot(0).fault(findings, what, "use host ranges")
             return
@@ -109,7 +109,7 @@ def _lines(source: Source) -> Iterator[_Line]:
         continued = part.rstrip().endswith("\\")
         parts.append(part.rstrip()[:-1] if continued else part)
         length += len(parts[-1])
-        if not continued or length > MAX_LINE:
+        if not continued or max(length, len(starts)) > MAX_LINE:
             yield _Line("".join(parts), tuple(starts), source)
             parts, starts, length = [], [], 0
     if starts:

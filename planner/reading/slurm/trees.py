@@ -23,6 +23,9 @@ from planner.reading.slurm.spots import Names, Switch
 MAX_LINKS = 500_000
 """Most (switch, switch below it) pairs of one file."""
 
+MAX_HEIGHT = 64
+"""Most switches above one another: bounds the work, far above any network."""
+
 
 @dataclass(slots=True)
 class _Tree:
@@ -48,6 +51,8 @@ def from_switches(
     if _has_cycle(tree, findings):
         return SlurmTopology(source, "tree", ())
     heights = _heights(tree)
+    if _too_high(heights, tree, findings):
+        return SlurmTopology(source, "tree", ())
     leaves = _leaves(tree, findings)
     chains = {leaf: _chain(tree, leaf) for leaf in leaves}
     used = sorted({heights[name] for chain in chains.values() for name in chain}, reverse=True)
@@ -132,6 +137,16 @@ def _heights(tree: _Tree) -> dict[str, int]:
             todo.pop()
             heights[name] = 1 + max((heights[child] for child in tree.below[name]), default=0)
     return heights
+
+
+def _too_high(heights: Mapping[str, int], tree: _Tree, findings: Findings) -> bool:
+    """Report the first switch of a height that no network has."""
+    name = next((name for name in tree.switches if heights[name] > MAX_HEIGHT), None)
+    if name is None:
+        return False
+    what = f"switch {shown(name)} heads more than {MAX_HEIGHT} levels of switches"
+    tree.switches[name].spot.fault(findings, what, "leave out levels that place nothing")
+    return True
 
 
 def _leaves(tree: _Tree, findings: Findings) -> dict[str, list[str]]:
