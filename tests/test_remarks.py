@@ -29,6 +29,14 @@ def test_the_same_remark_on_many_objects_is_one_line_with_the_first_of_them() ->
     ]
 
 
+def test_every_part_of_a_remark_is_printable_and_bounded() -> None:
+    # A label may be any text: 400 characters are shown of each part.
+    (line,) = lines(("Node \x1b[2J", "odd\n", "its label \r" + "x" * 500 + " is missing"))
+    assert line.isprintable()
+    assert line.startswith(r"Node \x1b[2J: odd\n (hint: its label \rxxx")
+    assert line.endswith("x...)")
+
+
 def test_objects_of_several_kinds_are_named_with_their_kinds() -> None:
     odd = [("Pod a/p", "is odd", None), ("Node n", "is odd", None)]
     assert lines(*odd) == ["Pod a/p, Node n: is odd"]

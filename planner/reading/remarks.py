@@ -39,6 +39,7 @@ class Remarks:
         if len(self.all) >= MAX_REMARKS:
             self.left_out += 1
             return
+        hint = None if hint is None else _bounded(hint)
         self.all.append(Remark(_bounded(subject), _bounded(what), hint))
 
     def lines(self) -> list[str]:
