@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -54,3 +55,18 @@ def test_documents_of_ours_stay_strict_beside_objects() -> None:
         built(node("n1"), gang)
     with pytest.raises(InputError, match="a Gang without apiVersion"):
         built(node("n1"), {"kind": "Gang", "metadata": {"name": "g"}, "spec": {"roles": []}})
+
+
+@pytest.mark.parametrize(("more", "told"), [("abc", True), ("", False), (None, False), (5, False)])
+def test_a_page_of_a_longer_list_is_remarked(tmp_path: Path, more: object, told: bool) -> None:
+    metadata = {} if more is None else {"continue": more}
+    pods = {
+        "kind": "PodList",
+        "apiVersion": "v1",
+        "metadata": metadata,
+        "items": [pod("a", on="n1")],
+    }
+    (tmp_path / "pods.json").write_text(json.dumps(pods), encoding="utf-8")
+    (tmp_path / "nodes.json").write_text(json.dumps(node("n1")), encoding="utf-8")
+    remarks = load([str(tmp_path)]).remarks
+    assert any("pods.json: a page of a longer list" in remark for remark in remarks) is told

@@ -40,6 +40,9 @@ class Gatherer:
         if inside is None:
             self._one(tree, kind, version, where)
             return
+        if text(tree, "metadata", "continue"):
+            what = "a page of a longer list; pods on pages that are not in the input look like room"
+            self.remarks.add(f"{kind} in {where}", what, "record all of it: gangplan snapshot")
         for number, item in enumerate(inside):
             if isinstance(item, dict):
                 self._one(item, kind.removesuffix("List"), version, where)
