@@ -73,7 +73,7 @@ def test_a_packed_list_on_stdin_is_unpacked(cli: RunCli) -> None:
     assert document(cli, "-", stdin=packed) == document(cli, "-", stdin=listed(*TRAIN))
     cut = cli("plan", "-", stdin=packed[:-20])
     assert cut.code == 65
-    assert cut.err.startswith("error: not a whole gzip file\n  --> <stdin>\nhint: ")
+    assert cut.err.startswith("error: not a whole gzip file\n  --> <stdin>:1:1\nhint: ")
 
 
 @pytest.mark.parametrize("kubectl", [listed(), b'{"apiVersion":"v1","kind":"NodeList","items":[]}'])

@@ -142,7 +142,7 @@ def _bytes(name: str, stdin: BinaryIO | None) -> bytes | Fault:
             return unpacked.read(MAX_BYTES + 1)
     except (gzip.BadGzipFile, EOFError, zlib.error):
         hint = "pack it again, or give it unpacked"
-        return Fault("not a whole gzip file", hint, STDIN if name == "-" else name)
+        return Fault("not a whole gzip file", hint, STDIN if name == "-" else name, 1, 1)
 
 
 def _unreadable(name: str, error: OSError) -> Fault:
