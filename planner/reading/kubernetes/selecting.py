@@ -1,7 +1,7 @@
-"""Label selectors of group objects.
+"""Label selectors of group objects and of pods.
 
 Promises: a selector that cannot be read selects nothing it does not surely select. Called by the
-group dialects.
+group dialects, and by ``pods`` for anti-affinity.
 """
 
 from __future__ import annotations

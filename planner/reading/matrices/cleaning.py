@@ -1,7 +1,7 @@
 """A captured text to plain lines: terminal escapes, quote marks and table frames become blanks.
 
 Promises: every line keeps its length, so that columns in messages are those of the file.
-Called by ``tables``.
+Called by ``finding``.
 """
 
 from __future__ import annotations
