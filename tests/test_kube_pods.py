@@ -195,6 +195,13 @@ def test_priority_is_bounded_and_a_class_nobody_described_is_said() -> None:
     assert lines[0].startswith("Pod default/a: its PriorityClass is not in the input;")
 
 
+@pytest.mark.parametrize("odd", ["high", 1.5, True, 10**40, [], {}])
+def test_a_priority_that_cannot_be_read_is_said_and_its_class_counts(odd: object) -> None:
+    pods, lines = read(pod("a", priority=odd, priorityClassName="system-node-critical"))
+    assert pods["a"].priority == 2 * 10**9
+    assert lines == ["Pod default/a: its priority is no whole number; its class counts"]
+
+
 def test_labels_and_annotations_give_no_priority() -> None:
     loud = {
         "priority": "1000",

@@ -20,6 +20,7 @@ from planner.reading.kubernetes.devices.asking import (
 )
 from planner.reading.kubernetes.devices.classes import IMPLICIT, Sort
 from planner.reading.kubernetes.forms import KubeNode, KubeObject, KubePod, Objects
+from planner.reading.kubernetes.looking import at, whole
 from planner.reading.kubernetes.pods.claims import Claimed, Claims
 from planner.reading.kubernetes.pods.constraints import read_constraints
 from planner.reading.kubernetes.pods.holding import read_holder
@@ -199,6 +200,10 @@ class _Reader:
 
     def _priority(self, pod: KubeObject) -> int:
         found = self.priorities.of_pod(pod)
+        written = at(pod.tree, "spec", "priority")
+        if written is not None and whole(pod.tree, "spec", "priority") is None:
+            what = "its priority is no whole number; its class counts"
+            self.remarks.add(pod.subject, what)
         if found is None:
             what = "its PriorityClass is not in the input; its priority counts as 0"
             self.remarks.add(pod.subject, what, "add the PriorityClasses to the input")
