@@ -154,12 +154,11 @@ class Kubectl:
         """
         return self._threads.submit(self._got, path, bytes).result()
 
-    def get_json(self, path: str) -> Tree | Refusal:
-        """The same, as a JSON object."""
-        return self.ask_json(path).result()
-
     def ask_json(self, path: str) -> Future[Tree | Refusal]:
-        """Ask now, wait later. A body that is cut short counts as a transient failure."""
+        """The same as a JSON object: ask now, wait later.
+
+        A body that is cut short counts as a transient failure.
+        """
         return self._threads.submit(self._got, path, _object)
 
     def ask_list(self, path: str, limit: int | None, token: str | None) -> Asked:
