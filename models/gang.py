@@ -94,6 +94,15 @@ class StandingPod:
     mode: str | None = None
 
 
+@dataclass(frozen=True, slots=True, order=True)
+class PlannedPod:
+    """Where an earlier plan wanted a pod: ``role`` an index into Gang.roles, ``node`` into the nodes."""
+
+    role: int
+    index: int
+    node: int
+
+
 @dataclass(frozen=True, slots=True)
 class Gang:
     """All pods start together or none does.
@@ -102,6 +111,8 @@ class Gang:
     ``pattern``: communication pattern, "none" counts no bandwidth. Larger ``priority`` goes first.
     ``nvlink_across_nodes``: whether it may use NVLink between servers; if not, each is by itself.
     ``hold``: while it is there the gang is neither placed nor completed.
+    ``started_at``, ``last_checkpoint``: seconds since the epoch, None if unknown; what it would lose.
+    ``resize_after``: until then its number of pods stays as it is. ``planned``: of an earlier plan.
     """
 
     namespace: str
@@ -121,6 +132,10 @@ class Gang:
     nvlink_across_nodes: bool = True
     pods: tuple[StandingPod, ...] = ()
     hold: Hold | None = None
+    started_at: int | None = None
+    last_checkpoint: int | None = None
+    resize_after: int | None = None
+    planned: tuple[PlannedPod, ...] = ()
 
     @property
     def key(self) -> tuple[str, str]:

@@ -14,7 +14,7 @@ from models.affinity import matches
 from models.cluster import Cluster, Node
 from models.eligibility import Eligibility, model_matches, tolerated
 from models.gang import Gang, Role
-from models.policy import Policy
+from models.policy import GPUS, Policy
 
 
 @dataclass(frozen=True)
@@ -36,6 +36,39 @@ class Instance:
     def age(self, gang: Gang) -> int:
         """Seconds T - submittedAt; an absent submittedAt counts 0."""
         return 0 if gang.submitted_at is None else self.latest_submission - gang.submitted_at
+
+    @cached_property
+    def now(self) -> int:
+        """The time ages are counted to: the policy's, else the latest time the input names."""
+        if self.policy.now is not None:
+            return self.policy.now
+        times = (t for g in self.gangs for t in (g.submitted_at, g.started_at, g.last_checkpoint))
+        return max((t for t in times if t is not None), default=0)
+
+    def aged(self, gang: Gang) -> bool:
+        """Whether the gang waits and has waited longer than the policy's starvation limit."""
+        limit = self.policy.starvation_after_s
+        if limit is None or gang.running or gang.submitted_at is None:
+            return False
+        return self.now - gang.submitted_at > limit
+
+    def size_held(self, gang: Gang) -> bool:
+        """Whether the gang runs and its number of pods stays until a checkpoint yet to come."""
+        return gang.running and gang.resize_after is not None and self.now < gang.resize_after
+
+    def harm(self, gang: Gang) -> int:
+        """What the loss of one of its GPUs counts in the disruption tier: 1, or seconds of runtime.
+
+        Seconds since the last checkpoint, or since the start where there is none after it: at least 1,
+        at most the cap; the cap where neither is known.
+        """
+        disruption = self.policy.disruption
+        if disruption.weight == GPUS:
+            return 1
+        times = [t for t in (gang.started_at, gang.last_checkpoint) if t is not None]
+        if not times:
+            return max(1, disruption.cap_s)
+        return max(1, min(disruption.cap_s, self.now - max(times)))
 
     def min_share(self, gang: Gang) -> Fraction:
         """minBandwidthShare of the gang, or the policy's default."""

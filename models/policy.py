@@ -41,6 +41,36 @@ class SolveLimits:
     seed: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class Moves:
+    """How much may restart elsewhere in one plan, None for no limit, and what it must be worth.
+
+    ``max_gangs``: gangs of which any pod moves. ``max_gpus``: all GPUs of those gangs.
+    ``min_gain``: GPUs a set of moves must buy for each GPU it restarts (exact); poorer sets are dropped.
+    """
+
+    max_gangs: int | None = None
+    max_gpus: int | None = None
+    min_gain: Fraction = Fraction(0)
+
+
+GPUS = "gpus"
+LOST_RUNTIME = "lostRuntime"
+
+DAY_S = 24 * 60 * 60
+
+
+@dataclass(frozen=True, slots=True)
+class Disruption:
+    """What stopping, moving or shrinking costs. ``weight``: GPUs, or GPUs x seconds of lost runtime.
+
+    ``cap_s``: the most seconds that count, and what an unknown start counts.
+    """
+
+    weight: str = GPUS
+    cap_s: int = DAY_S
+
+
 UNMODELLED = ("podAntiAffinity", "podAffinity", "topologySpread", "volumeZone", "hostPort")
 """Constraints of pods that no plan can promise: a gang with one waits unless they are ignored."""
 
@@ -77,7 +107,12 @@ class KubernetesPolicy:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """``mix``: (GPUs, permille) of future requests, ascending by GPUs, as used (default filled in)."""
+    """``mix``: (GPUs, permille) of future requests, ascending by GPUs, as used (default filled in).
+
+    ``moves``: None for no limits. ``starvation_after_s``: a gang that waited longer goes before its
+    priority peers, None for never. ``now``: seconds since the epoch that ages are counted to, None for
+    the latest time the input names (``Instance.now``).
+    """
 
     name: str = "default"
     objectives: tuple[Objective, ...] = tuple(Objective(name) for name in DEFAULT_OBJECTIVES)
@@ -87,3 +122,7 @@ class Policy:
     node_selector: tuple[tuple[str, str], ...] = ()
     solve: SolveLimits = SolveLimits()
     kubernetes: KubernetesPolicy = KubernetesPolicy()
+    moves: Moves | None = None
+    disruption: Disruption = Disruption()
+    starvation_after_s: int | None = None
+    now: int | None = None
