@@ -15,7 +15,7 @@ from models.evaluating import Evaluation
 from models.gang import Gang
 from models.instance import Instance
 from models.masks import bits
-from models.solution import GangDecision, PodPlacement, Solution, TierResult
+from models.solution import GangDecision, MoveSet, PodPlacement, Solution, TierResult
 
 API_VERSION = "gangplan.dev/v1alpha1"
 
@@ -54,6 +54,7 @@ def compose(  # what is planned, and what the document says of itself
                 "effort": round(solution.effort, 3),
                 "stoppedBy": solution.stopped_by,
             },
+            **_moves(instance, solution.moves),
             "notes": list(solution.notes),
             **({"remarks": list(remarks)} if remarks else {}),
             "digests": {"instance": digest(document), "spec": digest(spec)},
@@ -76,6 +77,30 @@ def _objective(tier: TierResult) -> dict[str, Any]:
         "gap": tier.gap,
         "proof": tier.proof,
     }
+
+
+def _moves(instance: Instance, moves: Sequence[MoveSet]) -> dict[str, Any]:
+    """The field ``moves`` of a plan that moves gangs, no field of one that does not."""
+
+    def names(gangs: Sequence[int]) -> list[str]:
+        return ["/".join(instance.gangs[gang].key) for gang in gangs]
+
+    stated = [
+        {
+            "gangs": names(move.gangs),
+            "gpus": move.moved_gpus,
+            "bought": {
+                "gangs": names(move.admitted),
+                "gpus": move.gpus,
+                "bandwidth": move.bandwidth,
+                "wholeNodes": move.whole_nodes,
+                "wholeDomains": move.whole_domains,
+            },
+            "gain": move.gain / 1000,
+        }
+        for move in moves
+    ]
+    return {"moves": stated} if stated else {}
 
 
 def _gang(

@@ -59,8 +59,32 @@ class TierResult:
 
 
 @dataclass(frozen=True, slots=True)
+class MoveSet:
+    """Gangs that restart elsewhere together, and what that bought against the best plan without it.
+
+    ``gangs``, ``admitted``: indices into Instance.gangs, ascending; ``admitted`` wait without the moves.
+    ``moved_gpus``: all GPUs the moved gangs hold now. The rest are differences, negative where the
+    moves cost some: ``gpus`` (w of all admitted gangs), ``bandwidth`` (w x share, permille-GPU),
+    ``whole_nodes`` and ``whole_domains`` (wholly free), ``gain`` (thousandths, rounded down): GPUs bought
+    of these three kinds for each GPU moved.
+    """
+
+    gangs: tuple[int, ...]
+    moved_gpus: int
+    admitted: tuple[int, ...]
+    gpus: int
+    bandwidth: int
+    whole_nodes: int
+    whole_domains: int
+    gain: int
+
+
+@dataclass(frozen=True, slots=True)
 class Solution:
-    """``decisions``: one a gang, in Instance order. ``notes``: what the plan assumes, in sentences."""
+    """``decisions``: one a gang, in Instance order. ``notes``: what the plan assumes, in sentences.
+
+    ``moves``: the gangs decided ``move``, each in one set.
+    """
 
     decisions: tuple[GangDecision, ...]
     tiers: tuple[TierResult, ...]
@@ -68,3 +92,4 @@ class Solution:
     solver: str
     effort: float = 0.0
     notes: tuple[str, ...] = ()
+    moves: tuple[MoveSet, ...] = ()
