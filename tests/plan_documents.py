@@ -204,6 +204,13 @@ def decided(name: str, decision: str, *places: Place, role: str = "worker", why:
     }
 
 
+def stopped(name: str, comes: str, code: str = "Preempted") -> Doc:
+    """An entry of a gang that gives way to another."""
+    entry = decided(name, "preempt", why=code)
+    entry["reason"]["message"] = f"gives way to default/{comes}"
+    return entry
+
+
 def tier(name: str, value: int, sense: str = "max") -> Doc:
     """A tier that is solved and proven."""
     bounds = {"value": value, "best": value, "bound": value}
@@ -243,18 +250,57 @@ def sealed(plan: Doc) -> Doc:
 
 
 def restated(plan: Doc) -> Doc:
-    """The same document with every figure and tier value that follows from its pods."""
+    """The same document with every figure and tier value that follows from its pods.
+
+    Gangs that move do so in one set that bought nothing.
+    """
     derived = figures(plan)
-    for entry in plan["spec"]["gangs"]:
-        found = derived[entry["namespace"], entry["name"]]
-        entry["bandwidthMBps"] = found.bandwidth
-        entry["share"] = found.share
-        entry["domains"] = found.domains
+    for stated in plan["spec"]["gangs"]:
+        found = derived[stated["namespace"], stated["name"]]
+        stated["bandwidthMBps"] = found.bandwidth
+        stated["share"] = found.share
+        stated["domains"] = found.domains
     plan["status"]["objectives"] = [
-        tier(name, value, "min" if name in ("disruption", "span", "stranded") else "max")
+        tier(name, value, "min" if name in MINIMISED else "max")
         for name, value in derive(plan).items()
     ]
+    plan["status"].pop("moves", None)
+    moved = [g for g in plan["instance"]["gangs"] if _moves(g, entry(plan, g["metadata"]["name"]))]
+    if moved:
+        names = [f"default/{g['metadata']['name']}" for g in moved]
+        plan["status"]["moves"] = [moves(names, sum(standing_gpus(g) for g in moved))]
     return sealed(plan)
+
+
+MINIMISED = ("disruption", "span", "stranded", "stability")
+
+
+def _moves(wanted: Doc, stated: Doc) -> bool:
+    """Whether a standing pod of a gang is on another node or on other GPUs."""
+    now = {
+        (p["role"], p["index"]): (p["node"], p["gpus"] or None)
+        for p in wanted["status"]["pods"]
+        if p.get("node")
+    }
+    after = {(p["role"], p["index"]): (p["node"], p["gpus"] or None) for p in stated["pods"]}
+    return any(now[key] != after[key] for key in now.keys() & after.keys())
+
+
+def standing_gpus(wanted: Doc) -> int:
+    """GPUs that a gang holds now."""
+    asks = {role["name"]: role["gpus"] for role in wanted["spec"]["roles"]}
+    return sum(
+        asks[p["role"]] if p["gpus"] is None else len(p["gpus"])
+        for p in wanted["status"]["pods"]
+        if p.get("node")
+    )
+
+
+def moves(names: list[str], gpus: int, **bought: object) -> Doc:
+    """A set of moves; ``bought``: what differs from nothing, ``gain`` among it."""
+    gain = bought.pop("gain", 0.0)
+    nothing = {"gangs": [], "gpus": 0, "bandwidth": 0, "wholeNodes": 0, "wholeDomains": 0}
+    return {"gangs": names, "gpus": gpus, "bought": nothing | bought, "gain": gain}
 
 
 def made(clusters: Doc, gangs: list[Doc], decisions: list[Doc], rules: Doc | None = None) -> Doc:

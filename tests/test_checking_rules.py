@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 from plan_busy import INFRA, busy_plan
-from plan_documents import Doc, decided, entry, restated, server, wanted
+from plan_documents import Doc, decided, entry, restated, server, stopped, wanted
 
 from models.checking import check
 
@@ -63,7 +63,7 @@ def _wait(name: str) -> Change:
 
 
 def _stop(name: str) -> Change:
-    return lambda plan: entry(plan, name).update(decided(name, "preempt", why="Outranked"))
+    return lambda plan: entry(plan, name).update(stopped(name, "nobody"))
 
 
 ALL = list(range(8))

@@ -18,6 +18,7 @@ from plan_documents import (
     role,
     sealed,
     standing,
+    stopped,
 )
 
 from models.checking import check, derive
@@ -48,7 +49,7 @@ def preempted(priority: int, *, node: str = "h1", **more: object) -> Doc:
     return made(
         servers(3),
         [new, old],
-        [decided("new", "place", (node, ALL)), decided("old", "preempt", why="Outranked")],
+        [decided("new", "place", (node, ALL)), stopped("old", "new")],
     )
 
 
@@ -161,7 +162,7 @@ def test_a_pod_that_changes_gpus_on_its_node_does_not_come_to_it() -> None:
     plan = made(
         servers(1),
         [low, top],
-        [decided("low", "preempt", why="Outranked"), decided("top", "move", ("h1", HIGH))],
+        [stopped("low", "top"), decided("top", "move", ("h1", HIGH))],
     )
     assert rules_broken(plan) == {"preemption"}
 
@@ -234,7 +235,7 @@ def test_an_incomplete_gang_is_kept_but_not_admitted() -> None:
 def test_an_incomplete_preemptible_gang_stops_for_a_higher_one() -> None:
     old = gang("old", role("worker", 2, 8), preemptible=True, pods=(standing("old", "h1", ALL),))
     new = gang("new", role("worker", 1, 8), priority=1)
-    decisions = [decided("new", "place", ("h1", ALL)), decided("old", "preempt", why="Outranked")]
+    decisions = [decided("new", "place", ("h1", ALL)), stopped("old", "new")]
     plan = made(servers(1), [new, old], decisions)
     assert check(plan) == []
     assert derive(plan)["disruption"] == 8

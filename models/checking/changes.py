@@ -6,7 +6,7 @@ Built once a check; read by every rule and every tier.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -84,6 +84,16 @@ class Change:
         """It has pods after the plan, and is not left with pods missing."""
         return bool(self.pods) and not (self.incomplete and self.kind == "keep")
 
+    def outranked_by(self, arrivals: Arrivals, leaving: Iterable[PodKey]) -> list[Change]:
+        """Gangs of strictly higher priority that come to a node which these pods of it leave."""
+        nodes = {self.gang.standing[key].node for key in leaving}
+        return [
+            change
+            for node in sorted(nodes)
+            for change in arrivals.get(node, ())
+            if change.gang.priority > self.gang.priority
+        ]
+
     @cached_property
     def gpus(self) -> int:
         """GPUs of the gang after the plan."""
@@ -93,6 +103,21 @@ class Change:
     def gpus_standing(self) -> int:
         """GPUs of the gang before the plan."""
         return sum(self.gang.held(pod) for pod in self.gang.standing.values())
+
+
+Arrivals = Mapping[int, Sequence[Change]]
+"""Node to the gangs that put a pod on it, one that does not stand there now."""
+
+
+def arrivals_of(changes: Iterable[Change]) -> Arrivals:
+    """Who comes where."""
+    found: dict[int, dict[int, Change]] = {}
+    for position, change in enumerate(changes):
+        standing = change.gang.standing
+        for key, pod in change.pods.items():
+            if key not in standing or standing[key].node != pod.node:
+                found.setdefault(pod.node, {})[position] = change
+    return {node: tuple(gangs.values()) for node, gangs in found.items()}
 
 
 def is_whole(gang: Gang, pods: Mapping[PodKey, Pod]) -> bool:

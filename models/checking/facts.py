@@ -7,7 +7,7 @@ Built by ``clusters``, ``groups`` and ``policies``; read by the rules, the bandw
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
 
@@ -124,7 +124,8 @@ class Gang:
     """``existing``: (name, uid) of every pod that exists; ``standing``: those that run.
 
     ``hold``: code of the reason why no pod of it may be placed, None where they may.
-    ``joined``: whether NVLink between servers counts for it.
+    ``joined``: whether NVLink between servers counts for it. ``started``, ``checkpoint``,
+    ``resize_after``: seconds since 1970. ``planned``: nodes where an earlier plan wanted its pods.
     """
 
     namespace: str
@@ -143,6 +144,10 @@ class Gang:
     standing: Mapping[PodKey, Pod]
     hold: str | None = None
     joined: bool = True
+    started: int | None = None
+    checkpoint: int | None = None
+    resize_after: int | None = None
+    planned: Mapping[PodKey, int] = field(default_factory=dict)
 
     @property
     def key(self) -> tuple[str, str]:
@@ -171,8 +176,22 @@ class Gang:
 
 
 @dataclass(frozen=True, slots=True)
+class MoveLimits:
+    """What may restart elsewhere in one plan; None: any number. ``least_gain``: of a set, a GPU moved."""
+
+    gangs: int | None = None
+    gpus: int | None = None
+    least_gain: Fraction | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Policy:
-    """``objectives``: (name, tolerance) in order; ``mix``: (GPUs, permille)."""
+    """``objectives``: (name, tolerance) in order; ``mix``: (GPUs, permille).
+
+    ``lost_cap``: most seconds of lost runtime that a GPU counts in disruption, None where every GPU
+    counts 1. ``starvation``: seconds after which a waiting gang is aged, None for never. ``now``:
+    seconds since 1970, None where the policy does not say.
+    """
 
     objectives: tuple[tuple[str, Fraction], ...]
     mix: tuple[tuple[int, int], ...]
@@ -180,6 +199,10 @@ class Policy:
     binds_exactly: bool
     selector: tuple[tuple[str, str], ...]
     seed: int
+    moves: MoveLimits = MoveLimits()
+    lost_cap: int | None = None
+    starvation: int | None = None
+    now: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,8 +220,3 @@ class Facts:
 
     def level_name(self, level: int) -> str:
         return "node" if level == len(self.levels) else self.levels[level].name
-
-    @property
-    def latest_submission(self) -> int:
-        """T: the latest submittedAt of the input, 0 if none is given."""
-        return max((g.submitted for g in self.gangs if g.submitted is not None), default=0)

@@ -1,6 +1,6 @@
 """What is stated of every gang against what follows from its pods.
 
-Names, uids, decision, reason, bandwidth, share, domains; and rule 10, minBandwidthShare.
+Names, uids, decision, reason, mark of age, bandwidth, share, domains; and rule 10, minBandwidthShare.
 Called by ``judging``.
 """
 
@@ -8,15 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from models.checking import reasons
+from models.checking.ages import Ages
 from models.checking.bandwidth import Speed
 from models.checking.changes import Change
 from models.checking.form import printable, shown
 from models.checking.outlook import Figures, Outlook
 from models.checking.statement import StatedGang
 from models.checking.violation import Violation
-
-INCOMPLETE = "Incomplete"
-UNSUPPORTED = "Unsupported"
 
 
 def check(outlook: Outlook) -> Iterator[Violation]:
@@ -28,7 +27,9 @@ def check(outlook: Outlook) -> Iterator[Violation]:
             yield Violation(
                 "decision", change.label, f"says {stated.decision}, its pods say {change.kind}"
             )
-        yield from _reason(change, stated)
+        yield from reasons.check(change, stated, outlook.arrivals)
+        if stated.aged != outlook.ages.aged(change.gang):
+            yield Violation("aged", change.label, _aged(outlook.ages, change))
         yield from _figures(change, stated, figures)
         yield from _min_share(change, speed)
 
@@ -50,24 +51,10 @@ def _names(change: Change, stated: StatedGang) -> Iterator[Violation]:
             )
 
 
-def _reason(change: Change, stated: StatedGang) -> Iterator[Violation]:
-    code = None if stated.reason is None else stated.reason[0]
-    hold = change.gang.hold if change.held_back else None
-    if hold is not None and change.kind in ("wait", "keep"):
-        if code != hold:
-            yield Violation("reason", change.label, f"is held: reason {hold}, not {shown(code)}")
-    elif change.kind in ("wait", "preempt"):
-        if code is None:
-            yield Violation("reason", change.label, "must say why it has no pods")
-        elif code == INCOMPLETE:
-            yield Violation("reason", change.label, f"has no pods, so it is not {INCOMPLETE}")
-    elif change.kind == "keep" and change.incomplete:
-        if code != INCOMPLETE:
-            yield Violation(
-                "reason", change.label, f"has pods missing: reason {INCOMPLETE}, not {shown(code)}"
-            )
-    elif code is not None and not (change.kind == "keep" and code == UNSUPPORTED):
-        yield Violation("reason", change.label, f"is admitted and needs no reason {shown(code)}")
+def _aged(ages: Ages, change: Change) -> str:
+    if ages.aged(change.gang):
+        return "has waited for longer than the starvation limit, and is not marked as aged"
+    return "is marked as aged, and is not"
 
 
 def _figures(change: Change, stated: StatedGang, figures: Figures) -> Iterator[Violation]:

@@ -1,4 +1,4 @@
-"""The Gangs of a plan document: roles, rules, and the pods that exist.
+"""The Gangs of a plan document: rules, times, the pods that exist and those an earlier plan wanted.
 
 Promises: gangs sorted by (namespace, name); pods that run point at nodes and GPUs that exist, once.
 Called by ``documents``.
@@ -9,17 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from fractions import Fraction
 
-from models.checking.affinity import affinity
-from models.checking.clusters import amounts
-from models.checking.facts import Gang, Node, Pod, PodKey, Role, Toleration
+from models.checking.facts import Gang, Node, Pod, PodKey, Role
 from models.checking.form import MAX_INTEGER, Form, Object, shown
 from models.checking.hardware import gpu_indices
-from models.checking.policies import METADATA_FIELDS, kind, labels
-from models.checking.quantities import seconds_of
-from models.hardware import slug
-
-MAX_ROLE_GPUS = 10**9
-"""No pod asks for more GPUs than this."""
+from models.checking.policies import METADATA_FIELDS, kind, time
+from models.checking.roles import RoleReader, level
 
 _GANG = frozenset(
     [
@@ -32,30 +26,14 @@ _GANG = frozenset(
         "topology",
         "roles",
         "communication",
+        "resizeAfter",
     ]
 )
 _TOPOLOGY = frozenset(("required", "preferred", "minBandwidthShare"))
-_ROLE = frozenset(
-    [
-        "name",
-        "replicas",
-        "firstIndex",
-        "gpus",
-        "requests",
-        "topology",
-        "slice",
-        "outerSlices",
-        "nodeSelector",
-        "nodeAffinity",
-        "tolerations",
-        "model",
-        "mixModels",
-    ]
-)
-_STATUS = frozenset(("pods", "hold"))
+_STATUS = frozenset(["pods", "hold", "startedAt", "lastCheckpoint", "planned"])
 _HOLDS = ("Unsupported", "Incomplete")
 _POD = frozenset(["name", "uid", "role", "index", "node", "gpus", "mode"])
-_TOLERATION = frozenset(["key", "operator", "value", "effect", "tolerationSeconds"])
+_PLANNED = frozenset(["role", "index", "node"])
 
 
 class GangReader:
@@ -73,6 +51,7 @@ class GangReader:
         self.nodes = nodes
         self.node_index = {node.name: i for i, node in enumerate(nodes)}
         self.default_share = default_share
+        self.roles = RoleReader(form, self.levels)
         self.last_roles: tuple[Role, ...] = ()
         self.role_numbers: dict[str, int] = {}
 
@@ -104,7 +83,7 @@ class GangReader:
         for field in ("queue", "expectedDuration"):
             form.optional_text(spec.get(field), f"{where}.spec.{field}")
         share = topology.get("minBandwidthShare")
-        roles = self._roles(spec.get("roles"), f"{where}.spec.roles")
+        roles = self.roles.read_all(spec.get("roles"), f"{where}.spec.roles")
         status = form.mapping(doc.get("status") or {}, f"{where}.status", _STATUS)
         existing, standing = self._pods(status, f"{where}.status", roles)
         weight = talk.get("weight")
@@ -114,11 +93,11 @@ class GangReader:
             ),
             name=form.text(metadata.get("name"), f"{where}.metadata.name"),
             priority=form.optional_integer(spec.get("priority"), f"{where}.spec.priority") or 0,
-            submitted=self._time(spec.get("submittedAt"), f"{where}.spec.submittedAt"),
+            submitted=time(form, spec.get("submittedAt"), f"{where}.spec.submittedAt"),
             preemptible=form.flag(spec.get("preemptible"), f"{where}.spec.preemptible"),
             movable=form.flag(spec.get("movable"), f"{where}.spec.movable"),
-            required=self._level(topology, "required", f"{where}.spec.topology"),
-            preferred=self._level(topology, "preferred", f"{where}.spec.topology"),
+            required=level(form, self.levels, topology, "required", f"{where}.spec.topology"),
+            preferred=level(form, self.levels, topology, "preferred", f"{where}.spec.topology"),
             min_share=self.default_share
             if share is None
             else form.number(share, f"{where}.spec.topology.minBandwidthShare", 0, 1),
@@ -136,6 +115,10 @@ class GangReader:
             existing=existing,
             standing=standing,
             hold=self._hold(status.get("hold"), f"{where}.status.hold"),
+            started=time(form, status.get("startedAt"), f"{where}.status.startedAt"),
+            checkpoint=time(form, status.get("lastCheckpoint"), f"{where}.status.lastCheckpoint"),
+            resize_after=time(form, spec.get("resizeAfter"), f"{where}.spec.resizeAfter"),
+            planned=self._planned(status.get("planned"), f"{where}.status.planned", roles),
         )
 
     def _hold(self, value: object, where: str) -> str | None:
@@ -146,113 +129,6 @@ class GangReader:
         doc = self.form.mapping(value, where, frozenset(fields), required=fields)
         self.form.text(doc.get("message"), f"{where}.message")
         return self.form.choice(doc.get("code"), f"{where}.code", _HOLDS)
-
-    def _time(self, value: object, where: str) -> int | None:
-        if value is None:
-            return None
-        seconds = seconds_of(value) if isinstance(value, str) else None
-        if seconds is None:
-            self.form.fault(where, f"must be an RFC 3339 time, not {shown(value)}")
-        return seconds
-
-    def _level(self, doc: Object, key: str, where: str) -> int | None:
-        name = self.form.optional_text(doc.get(key), f"{where}.{key}")
-        if name is not None and name not in self.levels:
-            self.form.fault(f"{where}.{key}", f"no level {shown(name)}", rule="reference")
-        return self.levels.get(name) if name else None
-
-    def _roles(self, value: object, where: str) -> tuple[Role, ...]:
-        roles = tuple(
-            self._role(item, f"{where}[{i}]")
-            for i, item in enumerate(self.form.items(value, where))
-        )
-        names = [role.name for role in roles]
-        if len(set(names)) < len(names):
-            self.form.fault(where, "two roles have one name", rule="reference")
-        if not roles:
-            self.form.fault(where, "a gang needs a role")
-        return roles
-
-    def _role(self, value: object, where: str) -> Role:
-        form = self.form
-        doc = form.mapping(value, where, _ROLE, required=("name", "replicas"))
-        low, high, step, elastic = self._replicas(doc.get("replicas"), f"{where}.replicas")
-        gpus = doc.get("gpus")
-        topology = form.mapping(
-            doc.get("topology") or {}, f"{where}.topology", frozenset(("required", "preferred"))
-        )
-        wanted = form.optional_text(doc.get("model"), f"{where}.model")
-        return Role(
-            name=form.text(doc.get("name"), f"{where}.name"),
-            min=low,
-            max=high,
-            step=step,
-            elastic=elastic,
-            gpus=0 if gpus is None else form.integer(gpus, f"{where}.gpus", 0, MAX_ROLE_GPUS),
-            requests=amounts(form, doc.get("requests"), f"{where}.requests"),
-            required=self._level(topology, "required", f"{where}.topology"),
-            preferred=self._level(topology, "preferred", f"{where}.topology"),
-            slices=self._slices(doc, where),
-            selector=labels(form, doc.get("nodeSelector"), f"{where}.nodeSelector"),
-            tolerations=tuple(
-                self._toleration(item, f"{where}.tolerations[{i}]")
-                for i, item in enumerate(
-                    form.optional_items(doc.get("tolerations"), f"{where}.tolerations")
-                )
-            ),
-            model=None if wanted is None else slug(wanted),
-            mix_models=form.flag(doc.get("mixModels"), f"{where}.mixModels"),
-            affinity=affinity(form, doc.get("nodeAffinity"), f"{where}.nodeAffinity"),
-            first=form.optional_integer(doc.get("firstIndex"), f"{where}.firstIndex", 0) or 0,
-        )
-
-    def _slices(self, doc: Object, where: str) -> tuple[tuple[int, int], ...]:
-        """Size and level of every layer of slices."""
-        form, fields = self.form, ("size", "required")
-        inner = [] if doc.get("slice") is None else [(doc["slice"], f"{where}.slice")]
-        outer = form.optional_items(doc.get("outerSlices"), f"{where}.outerSlices")
-        found = []
-        for value, place in (*inner, *((o, f"{where}.outerSlices") for o in outer)):
-            layer = form.mapping(value, place, frozenset(fields), fields)
-            size = form.integer(layer.get("size"), f"{place}.size", 1)
-            level = self._level(layer, "required", place)
-            if level is None:
-                form.fault(place, "needs a level")
-            else:
-                found.append((size, level))
-        return tuple(found)
-
-    def _replicas(self, value: object, where: str) -> tuple[int, int, int, bool]:
-        """(min, max, step, elastic)."""
-        form = self.form
-        if not isinstance(value, dict):
-            count = form.integer(value, where, 1)
-            return count, count, 1, False
-        doc = form.mapping(value, where, frozenset(("min", "max", "step")), required=("min", "max"))
-        low = form.integer(doc.get("min"), f"{where}.min", 1)
-        high = form.integer(doc.get("max"), f"{where}.max", 1)
-        if high < low:
-            form.fault(where, "max is below min")
-        step = doc.get("step")
-        return (
-            low,
-            max(low, high),
-            1 if step is None else form.integer(step, f"{where}.step", 1),
-            True,
-        )
-
-    def _toleration(self, value: object, where: str) -> Toleration:
-        form = self.form
-        doc = form.mapping(value, where, _TOLERATION)
-        operator = doc.get("operator")
-        return Toleration(
-            key=form.string(doc.get("key"), f"{where}.key"),
-            operator="Equal"
-            if operator is None
-            else form.choice(operator, f"{where}.operator", ("Equal", "Exists")),
-            value=form.string(doc.get("value"), f"{where}.value"),
-            effect=form.string(doc.get("effect"), f"{where}.effect"),
-        )
 
     def _pods(
         self, status: Object, where: str, roles: tuple[Role, ...]
@@ -280,6 +156,23 @@ class GangReader:
                     standing[number, index] = found
         return existing, standing
 
+    def _planned(self, value: object, where: str, roles: tuple[Role, ...]) -> Mapping[PodKey, int]:
+        """Node of every pod that an earlier plan placed; the pods need not exist."""
+        form = self.form
+        found: dict[PodKey, int] = {}
+        for i, item in enumerate(form.optional_items(value, where)):
+            place = f"{where}[{i}]"
+            doc = form.mapping(item, place, _PLANNED, required=("role", "index", "node"))
+            number = self.role_index(doc.get("role"), roles, f"{place}.role")
+            index = form.integer(doc.get("index"), f"{place}.index", 0)
+            node = self._node(doc.get("node"), f"{place}.node")
+            if number is None or node is None:
+                continue
+            if (number, index) in found:
+                form.fault(place, "the pod is listed twice", rule="reference")
+            found[number, index] = node
+        return found
+
     def role_index(self, value: object, roles: tuple[Role, ...], where: str) -> int | None:
         """Which role a pod names."""
         name = self.form.text(value, where)
@@ -297,11 +190,8 @@ class GangReader:
         ``gpus`` null: it holds as many as its role asks for, be they more than the node has; a pod
         that stands may, and one that is placed so breaks a rule.
         """
-        name = self.form.text(pod.get("node"), f"{where}.node")
-        node = self.node_index.get(name)
+        node = self._node(pod.get("node"), f"{where}.node")
         if node is None:
-            if name:
-                self.form.fault(f"{where}.node", f"no node {shown(name)}", rule="reference")
             return None
         gpus = pod.get("gpus")
         if gpus is None:
@@ -310,3 +200,10 @@ class GangReader:
         for gpu in gpu_indices(self.form, gpus, f"{where}.gpus", self.nodes[node].gpus):
             mask |= 1 << gpu
         return Pod(number, index, node, mask)
+
+    def _node(self, value: object, where: str) -> int | None:
+        name = self.form.text(value, where)
+        node = self.node_index.get(name)
+        if node is None and name:
+            self.form.fault(where, f"no node {shown(name)}", rule="reference")
+        return node

@@ -6,11 +6,12 @@ Called by ``verify`` and by ``plan`` before anything is saved.
 
 from __future__ import annotations
 
-from models.checking import gangs, status
+from models.checking import gangs, moves, status
 from models.checking.documents import check_digests, read_case
 from models.checking.outlook import Figures, Outlook
 from models.checking.rules import gangs as gang_rules
-from models.checking.rules import gpus, nodes, topology
+from models.checking.rules import gpus, nodes, sizes, topology
+from models.checking.rules import moves as move_rules
 from models.checking.tiers import tiers
 from models.checking.violation import Violation, ordered
 
@@ -30,8 +31,11 @@ def check(plan: dict[str, object]) -> list[Violation]:
         *gpus.check(outlook.facts, outlook.changes, outlook.usage),
         *nodes.check(outlook.facts, outlook.changes, outlook.usage),
         *topology.check(outlook.facts, outlook.changes),
-        *gang_rules.check(outlook.changes),
+        *gang_rules.check(outlook.changes, outlook.arrivals),
+        *sizes.check(outlook.changes, outlook.ages),
+        *move_rules.check(outlook.facts, outlook.changes),
         *gangs.check(outlook),
+        *moves.check(outlook),
         *status.check(outlook),
     ]
     return ordered(found)

@@ -9,11 +9,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
+from models.checking.ages import Ages
 from models.checking.bandwidth import Pricing, Speed
-from models.checking.changes import Change
+from models.checking.changes import Arrivals, Change, arrivals_of
 from models.checking.documents import Case
 from models.checking.facts import Facts
 from models.checking.usage import Usage, usage_of
+from models.checking.wholeness import Wholeness, wholeness
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +37,18 @@ class Outlook:
             Change(gang, stated.label, stated.pods)
             for gang, stated in zip(case.facts.gangs, case.gangs, strict=True)
         )
+
+    @cached_property
+    def arrivals(self) -> Arrivals:
+        return arrivals_of(self.changes)
+
+    @cached_property
+    def ages(self) -> Ages:
+        return Ages(self.facts)
+
+    @cached_property
+    def wholeness(self) -> Wholeness:
+        return wholeness(self.facts, self.usage)
 
     @cached_property
     def usage(self) -> Usage:

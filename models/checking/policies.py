@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from models.checking.facts import Policy
-from models.checking.form import Form, Object
+from models.checking.facts import MoveLimits, Policy
+from models.checking.form import Form, Object, shown
+from models.checking.quantities import duration_of, seconds_of
 
 KIND_FIELDS = frozenset(("apiVersion", "kind", "metadata", "spec", "status"))
 METADATA_FIELDS = frozenset(("name", "namespace", "uid", "labels", "annotations"))
@@ -23,11 +24,27 @@ OBJECTIVES = (
     "growth",
     "span",
     "stranded",
+    "defragment",
+    "stability",
 )
 
 _FIELDS = frozenset(
-    ["objectives", "mix", "minBandwidthShare", "gpuBinding", "nodeSelector", "solve", "kubernetes"]
+    [
+        "objectives",
+        "mix",
+        "minBandwidthShare",
+        "gpuBinding",
+        "nodeSelector",
+        "solve",
+        "kubernetes",
+        "moves",
+        "disruption",
+        "starvation",
+        "now",
+    ]
 )
+_MOVES = frozenset(["maxGangs", "maxGPUs", "minGain"])
+DAY_S = 24 * 60 * 60
 _SOLVE = frozenset(["budget", "timeLimit", "workers", "seed"])
 
 
@@ -64,7 +81,60 @@ def policy(form: Form, value: object, where: str) -> Policy:
         == "exact",
         selector=labels(form, spec.get("nodeSelector"), f"{where}.nodeSelector"),
         seed=0 if seed is None else form.integer(seed, f"{where}.solve.seed"),
+        moves=_moves(form, spec.get("moves"), f"{where}.moves"),
+        lost_cap=_lost_cap(form, spec.get("disruption"), f"{where}.disruption"),
+        starvation=_starvation(form, spec.get("starvation"), f"{where}.starvation"),
+        now=time(form, spec.get("now"), f"{where}.now"),
     )
+
+
+def time(form: Form, value: object, where: str) -> int | None:
+    """Seconds since 1970, None where nothing is said."""
+    if value is None:
+        return None
+    seconds = seconds_of(value) if isinstance(value, str) else None
+    if seconds is None:
+        form.fault(where, f"must be an RFC 3339 time, not {shown(value)}")
+    return seconds
+
+
+def _duration(form: Form, value: object, where: str) -> int:
+    seconds = duration_of(value) if isinstance(value, str) else None
+    if seconds is None:
+        form.fault(where, f"must be a duration such as 86400s, not {shown(value)}")
+    return seconds or 0
+
+
+def _moves(form: Form, value: object, where: str) -> MoveLimits:
+    if value is None:
+        return MoveLimits()
+    doc = form.mapping(value, where, _MOVES)
+    return MoveLimits(
+        gangs=form.optional_integer(doc.get("maxGangs"), f"{where}.maxGangs", 0),
+        gpus=form.optional_integer(doc.get("maxGPUs"), f"{where}.maxGPUs", 0),
+        least_gain=Fraction(0)
+        if doc.get("minGain") is None
+        else form.number(doc["minGain"], f"{where}.minGain"),
+    )
+
+
+def _lost_cap(form: Form, value: object, where: str) -> int | None:
+    """The cap where lost runtime is what counts, None where GPUs are."""
+    if value is None:
+        return None
+    doc = form.mapping(value, where, frozenset(("weight", "cap")))
+    cap = DAY_S if doc.get("cap") is None else _duration(form, doc["cap"], f"{where}.cap")
+    if doc.get("weight") is None:
+        return None
+    weight = form.choice(doc["weight"], f"{where}.weight", ("gpus", "lostRuntime"))
+    return cap if weight == "lostRuntime" else None
+
+
+def _starvation(form: Form, value: object, where: str) -> int | None:
+    if value is None:
+        return None
+    doc = form.mapping(value, where, frozenset(("after",)), required=("after",))
+    return _duration(form, doc.get("after"), f"{where}.after")
 
 
 def labels(form: Form, value: object, where: str) -> tuple[tuple[str, str], ...]:

@@ -1,4 +1,4 @@
-"""Kubernetes quantities and RFC 3339 times of a plan document, read exactly and independently of the readers.
+"""Quantities, times and durations of a plan document, read exactly and independently of the readers.
 
 Promises: bounded work on any string, None where it is not one. Called by ``models.checking`` alone.
 """
@@ -25,6 +25,12 @@ _QUANTITY = re.compile(
 _TIME = re.compile(
     r"([0-9]{4})-([0-9]{2})-([0-9]{2})[Tt]([0-9]{2}):([0-9]{2}):([0-9]{2})(?:\.[0-9]{1,12})?"
     r"(?:[Zz]|([+-])([0-9]{2}):([0-9]{2}))"
+)
+
+# Hours, minutes and seconds in this order, each at most once: 90m, 1h30m, 21600s.
+_DURATION = re.compile(
+    r"(?:([0-9]{1,15}(?:\.[0-9]{1,9})?)h)?(?:([0-9]{1,15}(?:\.[0-9]{1,9})?)m)?"
+    r"(?:([0-9]{1,15}(?:\.[0-9]{1,9})?)s)?"
 )
 
 _EPOCH = date(1970, 1, 1).toordinal()
@@ -64,3 +70,12 @@ def seconds_of(text: str) -> int | None:
             return None
         offset = (int(off_hours) * 3600 + int(off_minutes) * 60) * (1 if sign == "+" else -1)
     return days * 86400 + hour * 3600 + minute * 60 + second - offset
+
+
+def duration_of(text: str) -> int | None:
+    """Whole seconds of a duration such as ``24h`` or ``86400s``, fractions floored; None if it is none."""
+    match = _DURATION.fullmatch(text)
+    if match is None or not text:
+        return None
+    parts = zip(match.groups(), (3600, 60, 1), strict=True)
+    return int(sum(Fraction(amount) * unit for amount, unit in parts if amount))

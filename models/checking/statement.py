@@ -1,4 +1,4 @@
-"""What a plan document states: a decision a gang, a tier a line, how the search ended.
+"""What a plan document states: a decision a gang, a tier a line, its moves, how the search ended.
 
 Promises: stated values as they stand, places resolved against the facts; nothing is judged here.
 Called by ``documents``; judged by the rules, ``gangs``, ``tiers`` and ``status``.
@@ -14,6 +14,7 @@ from fractions import Fraction
 from models.checking.facts import Gang, Pod, PodKey
 from models.checking.form import Form, Object, printable, shown
 from models.checking.groups import GangReader
+from models.checking.stated_moves import StatedSet, stated_moves
 
 DECISIONS = ("place", "complete", "keep", "move", "resize", "preempt", "wait")
 
@@ -46,6 +47,7 @@ class StatedGang:
     share: int | None
     domains: Mapping[str, int] | None
     reason: tuple[str, str] | None
+    aged: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +68,7 @@ class StatedStatus:
     seed: int
     instance_digest: str
     spec_digest: str
+    moves: tuple[StatedSet, ...]
 
 
 def stated_gangs(
@@ -140,6 +143,7 @@ def _gang(
         share=form.optional_integer(doc.get("share"), f"{where}.share", 0),
         domains=_domains(form, doc.get("domains"), f"{where}.domains"),
         reason=_reason(form, doc.get("reason"), f"{where}.reason"),
+        aged=form.flag(doc.get("aged"), f"{where}.aged"),
     )
 
 
@@ -183,6 +187,7 @@ def stated_status(form: Form, value: object) -> StatedStatus:
         seed=form.integer(search.get("seed"), "status.search.seed"),
         instance_digest=form.text(digests.get("instance"), "status.digests.instance"),
         spec_digest=form.text(digests.get("spec"), "status.digests.spec"),
+        moves=stated_moves(form, status.get("moves"), "status.moves"),
     )
 
 

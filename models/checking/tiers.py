@@ -1,6 +1,6 @@
 """The tiers of a plan: which are to be stated, in which order, and their values.
 
-Values are of the plan as it stands; only admitted gangs count, except in kept and disruption.
+Values are of the plan as it stands; only admitted gangs count, except in kept, disruption and stability.
 Promises: exact integers. Called by ``status`` and by ``models.checking.derive``.
 """
 
@@ -15,6 +15,13 @@ from models.checking.facts import Facts, Gang
 from models.checking.outlook import Outlook
 from models.checking.rules.topology import domains_used
 from models.checking.stranding import stranded
+
+Which = Callable[[Gang], bool]
+"""Which gangs a value counts."""
+
+
+def _any(_gang: Gang) -> bool:
+    return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,10 +56,16 @@ def tiers(outlook: Outlook) -> Iterator[Tier]:
 
 
 def _admission(values: _Values, tolerance: Fraction, waits: Fraction | None) -> Iterator[Tier]:
-    """Priorities highest first; of each kept, admission, and waiting if that is listed too."""
+    """Priorities highest first; of each kept, aged gangs, admission; waiting if that is listed too."""
     for priority in values.priorities:
         if any(_could_shrink_or_stop(gang) for gang in values.gangs(priority)):
             yield Tier(f"kept/{priority}", "max", tolerance, values.kept(priority))
+        if any(values.ages.aged(gang) for gang in values.gangs(priority)):
+            aged = values.admission(priority, only=values.ages.aged)
+            yield Tier(f"aged/{priority}", "max", tolerance, aged)
+            if waits is not None:
+                aged = values.waiting(priority, only=values.ages.aged)
+                yield Tier(f"aged-waiting/{priority}", "max", waits, aged)
         yield Tier(f"admission/{priority}", "max", tolerance, values.admission(priority))
         if waits is not None:
             yield _waiting(values, waits, priority)
@@ -83,7 +96,7 @@ class _Values:
     def __init__(self, outlook: Outlook) -> None:
         self.outlook = outlook
         self.facts: Facts = outlook.facts
-        self.latest = outlook.facts.latest_submission
+        self.ages = outlook.ages
         self.by_priority: dict[int, list[Change]] = {}
         for change in outlook.changes:
             self.by_priority.setdefault(change.gang.priority, []).append(change)
@@ -94,6 +107,8 @@ class _Values:
             "bandwidth": ("max", self.bandwidth),
             "span": ("min", self.span),
             "stranded": ("min", lambda: stranded(self.facts, outlook.usage)),
+            "defragment": ("max", lambda: outlook.wholeness.value),
+            "stability": ("min", self.stability),
         }
 
     def gangs(self, priority: int) -> Iterator[Gang]:
@@ -108,29 +123,43 @@ class _Values:
             if key in change.pods
         )
 
-    def admission(self, priority: int) -> int:
-        return sum(c.gang.w for c in self.by_priority[priority] if c.admitted)
+    def admission(self, priority: int, only: Which = _any) -> int:
+        return sum(c.gang.w for c in self.by_priority[priority] if c.admitted and only(c.gang))
 
-    def waiting(self, priority: int) -> int:
+    def waiting(self, priority: int, only: Which = _any) -> int:
         """w x seconds since submission, of gangs that start; an absent time counts 0."""
+        latest = self.ages.latest_submission
         return sum(
-            c.gang.w * (self.latest - c.gang.submitted)
+            c.gang.w * (latest - c.gang.submitted)
             for c in self.by_priority[priority]
-            if c.admitted and not c.gang.running and c.gang.submitted is not None
+            if c.admitted and not c.gang.running and c.gang.submitted is not None and only(c.gang)
         )
 
     def disruption(self) -> int:
-        """All GPUs of a running gang that is stopped or moves; of one that only shrinks, those dropped."""
+        """All GPUs of a running gang that is stopped or moves; of one that only shrinks, those dropped.
+
+        Each as often as the loss of one of the gang's GPUs counts.
+        """
         total = 0
         for change in self.outlook.changes:
             gang = change.gang
             if not gang.running:
                 continue
             if not change.pods or any(gang.held(gang.standing[key]) for key in change.moved):
-                total += change.gpus_standing
+                lost = change.gpus_standing
             else:
-                total += sum(gang.held(gang.standing[key]) for key in change.dropped)
+                lost = sum(gang.held(gang.standing[key]) for key in change.dropped)
+            total += lost * self.ages.harm(gang)
         return total
+
+    def stability(self) -> int:
+        """GPUs that pods ask for which are not on the node where an earlier plan wanted them."""
+        return sum(
+            change.gang.roles[role].gpus
+            for change in self.outlook.changes
+            for (role, index), pod in change.pods.items()
+            if change.gang.planned.get((role, index), pod.node) != pod.node
+        )
 
     def preference(self) -> int:
         total = 0

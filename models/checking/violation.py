@@ -32,10 +32,13 @@ RULES: dict[str, str] = {
     "shrinking": "the highest indices leave first",
     "preemption": "a gang gives way only to one of higher priority that takes its room",
     "completion": "missing pods come back all together, beside those that stand",
+    "size": "the number of pods stays while resizeAfter is ahead",
+    "moves": "no more gangs and GPUs move than the policy allows, and no set below its minGain",
     "hold": "no pod of a gang that is held is placed",
     "min-share": "no gang is placed below its minBandwidthShare",
     "decision": "the decision says what happens to the pods",
     "reason": "waiting, stopped and incomplete gangs say why; others do not",
+    "aged": "gangs that waited longer than the limit are marked, and no others",
     "bandwidth": "bandwidthMBps of the gang",
     "share": "share of the ideal bandwidth",
     "domains": "domains used at every level",
@@ -46,6 +49,7 @@ RULES: dict[str, str] = {
     "tier-bound": "the bound lies on the far side of best and value",
     "tier-gap": "gap = |bound - best| / max(1, |best|)",
     "outcome": "optimal if and only if every gap is 0",
+    "bought": "every moved gang is in one set of moves; its GPUs, and what it can have bought",
     "search": "what is said of the search",
 }
 """Every rule name and what it guards, in the order of the work."""

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from models.checking.changes import Change, gapless
+from models.checking.changes import Arrivals, Change, gapless
 from models.checking.facts import Gang, PodKey
 from models.checking.form import printable
 from models.checking.violation import Violation
 
 
-def check(changes: Sequence[Change]) -> Iterator[Violation]:
-    arrivals = _arrivals(changes)
+def check(changes: Sequence[Change], arrivals: Arrivals) -> Iterator[Violation]:
     for change in changes:
         if change.held_back and change.added:
             yield Violation(
@@ -31,20 +30,6 @@ def check(changes: Sequence[Change]) -> Iterator[Violation]:
             yield from _with_pods_missing(change, arrivals)
         else:
             yield from _running(change, arrivals)
-
-
-def _arrivals(changes: Sequence[Change]) -> dict[int, int]:
-    """Highest priority of a gang that puts a pod on a node where that pod does not stand now."""
-    highest: dict[int, int] = {}
-    for change in changes:
-        standing = change.gang.standing
-        for key, pod in change.pods.items():
-            if key in standing and standing[key].node == pod.node:
-                continue
-            highest[pod.node] = max(
-                highest.get(pod.node, change.gang.priority), change.gang.priority
-            )
-    return highest
 
 
 def _whole(change: Change, rule: str) -> Iterator[Violation]:
@@ -71,7 +56,7 @@ def _counts(low: int, high: int, step: int) -> str:
     return str(low) if low == high else f"{low} to {high} by {step}"
 
 
-def _running(change: Change, arrivals: dict[int, int]) -> Iterator[Violation]:
+def _running(change: Change, arrivals: Arrivals) -> Iterator[Violation]:
     """A whole running gang.
 
     Stop: preemptible, for a higher gang. Move: movable. Shrink: elastic and movable, or elastic and
@@ -104,7 +89,7 @@ def _has_holes(change: Change) -> bool:
     )
 
 
-def _with_pods_missing(change: Change, arrivals: dict[int, int]) -> Iterator[Violation]:
+def _with_pods_missing(change: Change, arrivals: Arrivals) -> Iterator[Violation]:
     gang = change.gang
     if not change.pods:
         yield from _stopped(change, arrivals)
@@ -120,7 +105,7 @@ def _with_pods_missing(change: Change, arrivals: dict[int, int]) -> Iterator[Vio
         yield from _whole(change, "completion")
 
 
-def _stopped(change: Change, arrivals: dict[int, int]) -> Iterator[Violation]:
+def _stopped(change: Change, arrivals: Arrivals) -> Iterator[Violation]:
     if not change.gang.preemptible:
         yield Violation(
             "standing", change.label, "runs, is not preemptible, and may not be stopped"
@@ -130,11 +115,9 @@ def _stopped(change: Change, arrivals: dict[int, int]) -> Iterator[Violation]:
 
 
 def _gives_room(
-    change: Change, leaving: Iterable[PodKey], arrivals: dict[int, int]
+    change: Change, leaving: Iterable[PodKey], arrivals: Arrivals
 ) -> Iterator[Violation]:
-    gang = change.gang
-    nodes = {gang.standing[key].node for key in leaving}
-    if not any(arrivals.get(node, gang.priority) > gang.priority for node in nodes):
+    if not change.outranked_by(arrivals, leaving):
         yield Violation(
             "preemption",
             change.label,
