@@ -20,7 +20,8 @@ from models.solution import GangDecision, Reason
 from planner.solving.budget import Budget
 from planner.solving.engines.common import Goal, Status
 from planner.solving.engines.cpsat import solve_exactly
-from planner.solving.greedy import Ground, place
+from planner.solving.greedy import place
+from planner.solving.ground import Ground
 from planner.solving.wording import counted
 
 ALONE_EFFORT = 1.0
@@ -37,7 +38,7 @@ def with_reasons(
     result = list(decisions)
     base = base_decisions(instance)
     finder = _Finder(instance, decisions, budget)
-    for demand in demands_of(instance, Ground(instance, base).known):
+    for demand in demands_of(instance, Ground(instance, base).known()):
         decision = result[demand.gang]
         if decision.decision == "wait":
             result[demand.gang] = replace(decision, reason=finder.reason(demand))
@@ -63,15 +64,7 @@ class _Finder:
         self._before = Ground(instance, base_decisions(instance))
         self._known: dict[object, Reason | None] = {}
         self._proofs = 0
-        self._after = Ground(instance, base_decisions(instance))
-        demands = {d.gang: d for d in demands_of(instance, self._before.known)}
-        for index, decision in enumerate(decisions):
-            if decision.decision in ("place", "complete"):
-                demand = demands[index]
-                standing = {(p.role, p.index) for p in instance.gangs[index].standing}
-                self._after.take(
-                    demand.roles, [p for p in decision.pods if (p.role, p.index) not in standing]
-                )
+        self._after = Ground(instance, decisions)
 
     def reason(self, demand: Demand) -> Reason:
         """The first reason that holds."""
@@ -119,10 +112,12 @@ class _Finder:
     def _capacity(self, ground: Ground, demand: Demand, role: RoleDemand) -> Reason | None:
         """Counts that already say no, per role: GPUs, then every resource, then one domain's room."""
         spec = self._instance.gangs[demand.gang].roles[role.role]
-        by_gpus = {n: ground.free[n] // role.gpus if role.gpus else role.count for n in role.nodes}
+        by_gpus = {
+            n: ground.plots[n].free // role.gpus if role.gpus else role.count for n in role.nodes
+        }
         fits = sum(by_gpus.values())
         if fits < role.count:
-            free = sum(ground.free[n] for n in role.nodes)
+            free = sum(ground.plots[n].free for n in role.nodes)
             return Reason(
                 "NoRoom",
                 f"role {spec.name} needs {counted(role.count, 'pod')} of {counted(role.gpus, 'GPU')}; the "
@@ -136,7 +131,10 @@ class _Finder:
             if not amount:
                 continue
             able = sum(
-                min(by_gpus[n], max(0, ground.left[n].get(resource, amount * role.count)) // amount)
+                min(
+                    by_gpus[n],
+                    max(0, ground.plots[n].left.get(resource, amount * role.count)) // amount,
+                )
                 for n in role.nodes
             )
             if able < role.count:
@@ -230,7 +228,7 @@ class _Finder:
         instance, ground = self._instance, self._after
         gang = instance.gangs[demand.gang]
         allowed = frozenset().union(*(role.nodes for role in demand.roles))
-        free = sum(ground.free[n] for n in allowed)
+        free = sum(ground.plots[n].free for n in allowed)
         placed = [
             g
             for g, d in zip(instance.gangs, self._decisions, strict=True)

@@ -1,0 +1,196 @@
+"""Room for gangs that wait although they need not: others stop, shrink or move, the least harm first.
+
+Promises: the plan it returns obeys the contract's section 2 and the policy's limits on moves, is no worse
+tier by tier than the one it was given, and stops nobody whose pods would still fit where they stood.
+Called by ``solve`` after the greedy start.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+
+from models.evaluating import Evaluation, tiers_of
+from models.instance import Instance
+from models.placement.demands import Demand, identity
+from models.placement.formulation import base_decisions
+from models.solution import GangDecision
+from planner.solving.greedy import Turn, lacking, models_of, place, queue, turn
+from planner.solving.ground import Ground
+from planner.solving.opening import Allowance, Opening
+from planner.solving.restoring import put_back, unjustified
+from planner.solving.trying import Proposal, put_to_test
+from planner.solving.yielding import Prices, Yields
+
+DOMAINS = 12
+"""Domains tried for a gang that need not stay in one: those that lack least."""
+
+RETRIES = 5
+"""Times a gang that found no other place is barred from moving before nobody may move."""
+
+
+def reclaim(instance: Instance, decisions: Sequence[GangDecision]) -> tuple[GangDecision, ...]:
+    """The plan with room taken back for gangs that wait, highest band first."""
+    ground = Ground(instance, decisions)
+    _Reclaim(ground).run()
+    base = base_decisions(instance)
+    found = []
+    for index, decision in enumerate(decisions):
+        if ground.pods[index] == decision.pods:
+            found.append(decision)
+        elif ground.pods[index] == base[index].pods:
+            found.append(base[index])
+        else:
+            found.append(ground.decision(index))
+    if unjustified(ground, range(len(found))):
+        return tuple(decisions)
+    return (
+        tuple(found)
+        if _signed(instance, found) > _signed(instance, decisions)
+        else tuple(decisions)
+    )
+
+
+def _signed(instance: Instance, decisions: Sequence[GangDecision]) -> tuple[int, ...]:
+    """Values of all tiers, larger is better."""
+    values = Evaluation(instance, decisions).vector()
+    return tuple(
+        value if tier.sense == "max" else -value
+        for tier, value in zip(tiers_of(instance), values, strict=True)
+    )
+
+
+class _Reclaim:
+    """``_failed``: kinds of gang that found no room since some was last given; ``_stuck``: so of moves."""
+
+    def __init__(self, ground: Ground) -> None:
+        self._ground = ground
+        self._instance = ground.instance
+        self._prices = Prices(ground.instance)
+        self._yields: tuple[tuple[int, bool], Yields] | None = None
+        self._failed: set[object] = set()
+        self._stuck: set[int] = set()
+
+    def run(self) -> None:
+        """Every gang that waits in its turn; those that lose their room to a higher one, in theirs."""
+        ground, instance = self._ground, self._instance
+        turns: list[tuple[Turn, int]] = [(turn(instance, d), d.gang) for d in queue(ground)]
+        while turns:
+            _, gang = heapq.heappop(turns)
+            if ground.pods[gang] != ground.stood[gang]:
+                continue
+            mark = ground.mark()
+            self._admit(lacking(ground, gang))
+            changed = ground.since(mark)
+            for other in changed:
+                waits = ground.pods[other] == ground.stood[other] and other != gang
+                if waits and (not ground.stood[other] or other in instance.incomplete):
+                    heapq.heappush(turns, (turn(instance, lacking(ground, other)), other))
+            if self._yields is not None:
+                self._yields[1].refresh(changed)
+        gone = [
+            index
+            for index, stood in enumerate(ground.stood)
+            if stood and ground.decision(index).decision in ("preempt", "resize", "move")
+        ]
+        for index in sorted(gone, key=lambda i: (-len(ground.stood[i]), i)):
+            put_back(ground, index, ground.stood[index])
+
+    def _admit(self, demand: Demand) -> None:
+        """Put the gang down, on what is free or on what others give."""
+        ground, gang = self._ground, self._instance.gangs[demand.gang]
+        pods = place(ground, demand)
+        if pods is not None:
+            ground.set(demand.gang, (*ground.pods[demand.gang], *pods))
+            return
+        kind = (identity(self._instance, demand), gang.priority, self._instance.aged(gang))
+        if kind in self._failed:
+            return
+        proposal = self._best(demand)
+        if proposal is None:
+            self._failed.add(kind)
+            return
+        for other, left in proposal.pods.items():
+            ground.set(other, left)
+        self._failed.clear()
+        self._stuck.clear()
+
+    def _best(self, demand: Demand) -> Proposal | None:
+        yields = self._given_up_for(demand)
+        if not self._countable(demand, yields, None):
+            return None
+        best: Proposal | None = None
+        for scope in self._scopes(demand, yields):
+            for model in models_of(self._ground, demand, scope):
+                limit = None if best is None else best.cost
+                best = self._propose(demand, scope, model, yields, limit) or best
+        return best
+
+    def _given_up_for(self, demand: Demand) -> Yields:
+        gang = self._instance.gangs[demand.gang]
+        band = (gang.priority, self._instance.aged(gang))
+        if self._yields is None or self._yields[0] != band:
+            self._yields = (band, Yields(self._ground, self._prices, *band))
+        return self._yields[1]
+
+    def _scopes(self, demand: Demand, yields: Yields) -> list[frozenset[int]]:
+        """Where to make room: the domains of its required level, else everything and then some domains."""
+        cluster, gang = self._instance.cluster, self._instance.gangs[demand.gang]
+        allowed = frozenset().union(*(role.nodes for role in demand.roles))
+        if demand.standing_nodes:
+            return [allowed]
+        level = gang.required
+        if level is None:
+            level = gang.preferred if gang.preferred is not None else cluster.node_level - 1
+        if level < 0:
+            return [allowed]
+        of = cluster.domain_of[level]
+        domains: dict[int, list[int]] = {}
+        for n in sorted(allowed):
+            domains.setdefault(of[n], []).append(n)
+        lacks = {
+            d: demand.gpus - sum(self._ground.plots[n].free for n in members)
+            for d, members in domains.items()
+            if self._countable(demand, yields, frozenset(members))
+        }
+        found = [frozenset(domains[d]) for d in sorted(lacks, key=lambda d: (lacks[d], d))]
+        return found if gang.required is not None else [allowed, *found[:DOMAINS]]
+
+    def _countable(self, demand: Demand, yields: Yields, scope: frozenset[int] | None) -> bool:
+        """Whether the GPUs would do for every role if everybody gave what it can."""
+        plots = self._ground.plots
+        for role in demand.gpu_roles:
+            nodes = role.nodes if scope is None else role.nodes & scope
+            room = sum(max(0, plots[n].raw + yields.most[n]) // role.gpus for n in nodes)
+            if room < role.count:
+                return False
+        return True
+
+    def _propose(
+        self,
+        demand: Demand,
+        scope: frozenset[int],
+        model: str | None,
+        yields: Yields,
+        limit: int | None,
+    ) -> Proposal | None:
+        """The cheapest way found to make room within the scope, tested; None if there is none below limit."""
+        moves, moved = self._instance.policy.moves, self._ground.moved()
+        gangs = None if moves is None or moves.max_gangs is None else moves.max_gangs - len(moved)
+        gpus = (
+            None
+            if moves is None or moves.max_gpus is None
+            else moves.max_gpus - sum(moved.values())
+        )
+        for attempt in range(RETRIES + 1):
+            allowance = Allowance(gangs, gpus, frozenset(self._stuck), none=attempt == RETRIES)
+            opening = Opening(self._ground, demand, yields, allowance, limit)
+            if not opening.run(scope, model):
+                return None
+            proposal, stuck = put_to_test(self._ground, opening, yields)
+            if proposal is not None:
+                return proposal
+            if stuck is None:
+                return None
+            self._stuck.add(stuck)
+        return None
