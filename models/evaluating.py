@@ -7,20 +7,24 @@ Called by composing, by the search (to score any plan) and by tests.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
 from models.bandwidth import UnknownRate
 from models.cluster import Cluster
+from models.disturbing import disruption, kept, stability
 from models.gang import Gang
 from models.instance import Instance
-from models.leftover import stranded
+from models.leftover import stranded, whole_domains, whole_nodes
 from models.occupancy import free_after
 from models.pricing import ServerSet, gang_MBps, ideal_MBps, server_set, share_permille
 from models.solution import GangDecision, PodPlacement, Sense
 
 ADMITTED = ("place", "complete", "keep", "move", "resize")
+
+MAXIMISED = ("preference", "bandwidth", "defragment")
+"""Single tiers of which more is better; of the others less is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,11 +60,7 @@ def tiers_of(instance: Instance) -> tuple[Tier, ...]:
         name, tolerance = objective.name, objective.tolerance
         if name == "admission":
             for priority in priorities:
-                if _may_lose_gpus(instance, priority):
-                    tiers.append(Tier("kept", priority, "max", tolerance))
-                tiers.append(Tier("admission", priority, "max", tolerance))
-                if "waiting" in listed:
-                    tiers.append(Tier("waiting", priority, "max", listed["waiting"]))
+                tiers += _admission_tiers(instance, priority, tolerance, listed.get("waiting"))
         elif name == "waiting":
             if "admission" not in listed:
                 tiers += [Tier("waiting", priority, "max", tolerance) for priority in priorities]
@@ -68,9 +68,27 @@ def tiers_of(instance: Instance) -> tuple[Tier, ...]:
             elastic = sorted({g.priority for g in instance.gangs if g.elastic}, reverse=True)
             tiers += [Tier("growth", priority, "max", tolerance) for priority in elastic]
         else:
-            sense: Sense = "max" if name in ("preference", "bandwidth") else "min"
+            sense: Sense = "max" if name in MAXIMISED else "min"
             tiers.append(Tier(name, None, sense, tolerance))
     return tuple(tiers)
+
+
+def _admission_tiers(
+    instance: Instance, priority: int, tolerance: Fraction, waits: Fraction | None
+) -> list[Tier]:
+    """Of one priority: kept, the gangs that waited too long, admission. ``waits``: waiting's tolerance."""
+    families = []
+    if _may_lose_gpus(instance, priority):
+        families.append("kept")
+    if any(gang.priority == priority and instance.aged(gang) for gang in instance.gangs):
+        families += ["aged", "aged-waiting"]
+    families += ["admission", "waiting"]
+    tiers = []
+    for family in families:
+        given = waits if family in ("aged-waiting", "waiting") else tolerance
+        if given is not None:
+            tiers.append(Tier(family, priority, "max", given))
+    return tiers
 
 
 def _may_lose_gpus(instance: Instance, priority: int) -> bool:
@@ -196,7 +214,7 @@ class Evaluation:
     def tier(self, tier: Tier) -> int:
         """Value of one tier."""
         if tier.priority is not None:
-            return int(getattr(self, f"_{tier.family}")(tier.priority))
+            return int(getattr(self, f"_{tier.family.replace('-', '_')}")(tier.priority))
         return int(getattr(self, f"_{tier.family}")())
 
     def vector(self) -> tuple[int, ...]:
@@ -204,41 +222,32 @@ class Evaluation:
         return tuple(self.tier(tier) for tier in tiers_of(self.instance))
 
     def _kept(self, priority: int) -> int:
-        total = 0
-        for gang, decision in zip(self.instance.gangs, self.decisions, strict=True):
-            if gang.priority == priority and gang.running:
-                after = {(pod.role, pod.index) for pod in decision.pods}
-                total += sum(
-                    gang.roles[p.role].gpus for p in gang.standing if (p.role, p.index) in after
-                )
-        return total
+        return kept(self.instance, self.decisions, priority)
+
+    def _aged(self, priority: int) -> int:
+        return sum(g.weight_gpus for g in self._whole_of(priority) if self.instance.aged(g))
+
+    def _aged_waiting(self, priority: int) -> int:
+        return sum(
+            g.weight_gpus * self.instance.age(g)
+            for g in self._whole_of(priority)
+            if self.instance.aged(g)
+        )
 
     def _admission(self, priority: int) -> int:
-        return sum(g.weight_gpus for g, _, _ in self._whole if g.priority == priority)
+        return sum(g.weight_gpus for g in self._whole_of(priority))
 
     def _waiting(self, priority: int) -> int:
         return sum(
-            g.weight_gpus * self.instance.age(g)
-            for g, _, _ in self._whole
-            if g.priority == priority and not g.running
+            g.weight_gpus * self.instance.age(g) for g in self._whole_of(priority) if not g.running
         )
 
+    def _whole_of(self, priority: int) -> Iterator[Gang]:
+        """Admitted gangs of one priority."""
+        return (gang for gang, _, _ in self._whole if gang.priority == priority)
+
     def _disruption(self) -> int:
-        total = 0
-        for gang, decision in zip(self.instance.gangs, self.decisions, strict=True):
-            if not gang.running:
-                continue
-            after = {(p.role, p.index): (p.node, p.gpus) for p in decision.pods}
-            before = {(p.role, p.index): (p.node, p.gpus) for p in gang.standing}
-            gpus = {key: gang.roles[key[0]].gpus for key in before}
-            moved = any(
-                gpus[key] and key in after and after[key] != place for key, place in before.items()
-            )
-            if not decision.pods or moved:
-                total += sum(gpus.values())
-            else:
-                total += sum(gpus[key] for key in before if key not in after)
-        return total
+        return disruption(self.instance, self.decisions)
 
     def _preference(self) -> int:
         total = 0
@@ -277,9 +286,21 @@ class Evaluation:
         )
 
     def _stranded(self) -> int:
+        return stranded(self.instance, self._free())
+
+    def _defragment(self) -> int:
+        whole = whole_nodes(self.instance, self._free())
+        domains = whole_domains(self.instance, whole)
+        return sum(whole.values()) + sum(whole[n] for nodes in domains for n in nodes)
+
+    def _stability(self) -> int:
+        return stability(self.instance, self.decisions)
+
+    def _free(self) -> list[int]:
+        """Free GPUs a node after the plan."""
         pods = [
             (gang.roles[pod.role].gpus, pod)
             for gang, decision in zip(self.instance.gangs, self.decisions, strict=True)
             for pod in decision.pods
         ]
-        return stranded(self.instance, free_after(self.instance, pods))
+        return free_after(self.instance, pods)

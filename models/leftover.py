@@ -1,12 +1,12 @@
-"""What is left free and what the next requests could do with it (contract, section 4: stranded).
+"""What is left free and what the next requests could do with it: the tiers stranded and defragment.
 
-Promises: exact integers; one place for placeable(s) and the domains large requests are counted in.
-Called by ``evaluating`` and by the formulation's tiers.
+Promises: exact integers; one place for placeable(s), the domains large requests are counted in, and
+for what is wholly free. Called by ``evaluating`` and by the formulation's tiers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from models.instance import Instance
 
@@ -28,6 +28,32 @@ def gpu_models(instance: Instance) -> dict[str, tuple[int, ...]]:
         if node.model is not None:
             found.setdefault(node.model.gpu, []).append(index)
     return {name: tuple(found[name]) for name in sorted(found)}
+
+
+def whole_nodes(instance: Instance, free: Sequence[int]) -> dict[int, int]:
+    """Nodes with as many GPUs free as the largest node of their GPU model has: node to GPUs, sorted.
+
+    ``free``: GPUs a node.
+    """
+    nodes = instance.cluster.nodes
+    whole = {}
+    for members in gpu_models(instance).values():
+        largest = max(nodes[n].gpus for n in members)
+        whole.update({n: largest for n in members if free[n] == largest})
+    return dict(sorted(whole.items()))
+
+
+def whole_domains(instance: Instance, whole: Collection[int]) -> tuple[tuple[int, ...], ...]:
+    """The nodes with GPUs of every innermost domain that has two or more of them, all in ``whole``."""
+    cluster = instance.cluster
+    if not cluster.levels:
+        return ()
+    found = []
+    for domain in cluster.domains[cluster.node_level - 1]:
+        nodes = tuple(n for n in domain.nodes if cluster.nodes[n].model is not None)
+        if len(nodes) > 1 and all(n in whole for n in nodes):
+            found.append(nodes)
+    return tuple(found)
 
 
 def placeable(instance: Instance, nodes: Sequence[int], free: Sequence[int], size: int) -> int:
