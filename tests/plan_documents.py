@@ -252,7 +252,7 @@ def sealed(plan: Doc) -> Doc:
 def restated(plan: Doc) -> Doc:
     """The same document with every figure and tier value that follows from its pods.
 
-    Gangs that move do so in one set that bought nothing.
+    Unless it says so otherwise, gangs that move do so in one set that bought nothing.
     """
     derived = figures(plan)
     for stated in plan["spec"]["gangs"]:
@@ -264,10 +264,12 @@ def restated(plan: Doc) -> Doc:
         tier(name, value, "min" if name in MINIMISED else "max")
         for name, value in derive(plan).items()
     ]
-    plan["status"].pop("moves", None)
     moved = [g for g in plan["instance"]["gangs"] if _moves(g, entry(plan, g["metadata"]["name"]))]
-    if moved:
-        names = [f"default/{g['metadata']['name']}" for g in moved]
+    names = [f"default/{g['metadata']['name']}" for g in moved]
+    told = plan["status"].pop("moves", [])
+    if names and sorted(name for one in told for name in one["gangs"]) == names:
+        plan["status"]["moves"] = told
+    elif names:
         plan["status"]["moves"] = [moves(names, sum(standing_gpus(g) for g in moved))]
     return sealed(plan)
 
@@ -296,11 +298,11 @@ def standing_gpus(wanted: Doc) -> int:
     )
 
 
-def moves(names: list[str], gpus: int, **bought: object) -> Doc:
+def moves(names: list[str], moved: int, /, **bought: object) -> Doc:
     """A set of moves; ``bought``: what differs from nothing, ``gain`` among it."""
     gain = bought.pop("gain", 0.0)
     nothing = {"gangs": [], "gpus": 0, "bandwidth": 0, "wholeNodes": 0, "wholeDomains": 0}
-    return {"gangs": names, "gpus": gpus, "bought": nothing | bought, "gain": gain}
+    return {"gangs": names, "gpus": moved, "bought": nothing | bought, "gain": gain}
 
 
 def made(clusters: Doc, gangs: list[Doc], decisions: list[Doc], rules: Doc | None = None) -> Doc:

@@ -25,8 +25,12 @@ from plan_documents import (
     sealed,
     wanted,
 )
+from plan_reclaim import reclaim_plan
 
 from models.checking import RULES, check, derive
+
+Place = tuple[Callable[[], Doc], tuple[Any, ...]]
+"""A plan, and a path in it."""
 
 
 def nested(depth: int) -> list[Any]:
@@ -110,7 +114,8 @@ def paths(value: object, prefix: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     return found
 
 
-PATHS = paths(busy_plan())
+PLANS = (busy_plan, reclaim_plan)
+PATHS = [(make, path) for make in PLANS for path in paths(make())]
 
 
 def put(plan: Doc, path: tuple[Any, ...], value: object) -> None:
@@ -135,9 +140,10 @@ def judged(plan: Doc) -> set[str]:
 @settings(max_examples=400, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.data())
 def test_any_value_anywhere_is_judged(data: st.DataObject) -> None:
-    plan = busy_plan()
+    make = data.draw(st.sampled_from(PLANS))
+    plan = make()
     for _ in range(data.draw(st.integers(1, 3))):
-        path = data.draw(st.sampled_from(PATHS))
+        path = data.draw(st.sampled_from([path for whose, path in PATHS if whose is make]))
         try:
             put(plan, path, nasty()[data.draw(st.sampled_from(NASTY))])
         except (KeyError, IndexError, TypeError):  # an earlier change took the place away
@@ -147,20 +153,21 @@ def test_any_value_anywhere_is_judged(data: st.DataObject) -> None:
 
 @settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.sampled_from(PATHS), st.sampled_from(PATHS))
-def test_any_part_in_any_other_place_is_judged(
-    source: tuple[Any, ...], target: tuple[Any, ...]
-) -> None:
-    plan, other = busy_plan(), busy_plan()
-    value: Any = other
-    for step in source:
+def test_any_part_in_any_other_place_is_judged(source: Place, target: Place) -> None:
+    plan, value = target[0](), source[0]()
+    for step in source[1]:
         value = value[step]
-    put(plan, target, value)
+    put(plan, target[1], value)
     judged(plan)
 
 
-@pytest.mark.parametrize("path", [p for p in PATHS if isinstance(p[-1], str)][::3], ids=str)
-def test_a_field_left_out_never_raises(path: tuple[Any, ...]) -> None:
-    plan: Any = busy_plan()
+@pytest.mark.parametrize(
+    ("make", "path"),
+    [place for place in PATHS if isinstance(place[1][-1], str)][::5],
+    ids=lambda part: getattr(part, "__name__", str(part)),
+)
+def test_a_field_left_out_never_raises(make: Callable[[], Doc], path: tuple[Any, ...]) -> None:
+    plan: Any = make()
     holder = plan
     for step in path[:-1]:
         holder = holder[step]
@@ -272,6 +279,60 @@ FORM: list[tuple[str, tuple[Any, ...], Any]] = [
     ("stopped by nobody", ("status", "search", "stoppedBy"), None),
     ("no digests", ("status", "digests"), {}),
 ]
+
+
+RULES_OF = ("instance", "policy", "spec")
+MOVE = ("instance", "gangs", 5, "status")
+MOVES = ("status", "moves", 0)
+
+LATER: list[tuple[str, tuple[Any, ...], Any]] = [
+    ("a limit nobody knows", (*RULES_OF, "moves"), {"maxPods": 1}),
+    ("limits in a list", (*RULES_OF, "moves"), [1]),
+    ("less than no gangs", (*RULES_OF, "moves", "maxGangs"), -1),
+    ("half a gang", (*RULES_OF, "moves", "maxGangs"), 1.5),
+    ("less than no GPUs", (*RULES_OF, "moves", "maxGPUs"), -1),
+    ("a gain below nothing", (*RULES_OF, "moves", "minGain"), -0.1),
+    ("a gain in words", (*RULES_OF, "moves", "minGain"), "0.5"),
+    ("a weight nobody knows", (*RULES_OF, "disruption", "weight"), "pods"),
+    ("a cap that is no duration", (*RULES_OF, "disruption", "cap"), "a day"),
+    ("a cap without a unit", (*RULES_OF, "disruption", "cap"), "3600"),
+    ("a cap below nothing", (*RULES_OF, "disruption", "cap"), "-1s"),
+    ("a cap of nothing", (*RULES_OF, "disruption", "cap"), ""),
+    ("a cap in seconds", (*RULES_OF, "disruption", "cap"), 3600),
+    ("a disruption field nobody knows", (*RULES_OF, "disruption", "most"), "1h"),
+    ("a starvation without a limit", (*RULES_OF, "starvation"), {}),
+    ("a limit that is no duration", (*RULES_OF, "starvation", "after"), "1d"),
+    ("units in the wrong order", (*RULES_OF, "starvation", "after"), "1s1h"),
+    ("a starvation field nobody knows", (*RULES_OF, "starvation", "before"), "1h"),
+    ("a now that is no time", (*RULES_OF, "now"), "now"),
+    ("a checkpoint that is no time", (*MOVE, "lastCheckpoint"), 1),
+    ("a start that is no time", (*MOVE, "startedAt"), "2026-11-21"),
+    ("a time to resize that is none", (*MOVE[:3], "spec", "resizeAfter"), "soon"),
+    ("a status field nobody knows", (*MOVE, "endedAt"), "2026-11-21T00:00:00Z"),
+    ("a planned place with GPUs", (*MOVE, "planned", 0, "gpus"), [1]),
+    ("a planned place without an index", (*MOVE, "planned", 0), {"role": "launcher", "node": "a1"}),
+    ("a planned place below nothing", (*MOVE, "planned", 0, "index"), -1),
+    ("planned places in a word", (*MOVE, "planned"), "a1"),
+    ("a mark in a word", ("spec", "gangs", 0, "aged"), "yes"),
+    ("moves in an object", ("status", "moves"), {}),
+    ("a set that is none", MOVES, "default/move"),
+    ("a set without GPUs", MOVES, {"gangs": [], "bought": {}, "gain": 0}),
+    ("gangs in a word", (*MOVES, "gangs"), "default/move"),
+    ("a gang that is a number", (*MOVES, "gangs", 0), 1),
+    ("less than no GPUs moved", (*MOVES, "gpus"), -1),
+    ("half a GPU bought", (*MOVES, "bought", "gpus"), 0.5),
+    ("nothing bought", (*MOVES, "bought"), None),
+    ("a gain that is none", (*MOVES, "gain"), None),
+    ("a gain without end", (*MOVES, "gain"), float("inf")),
+    ("a gain that is true", (*MOVES, "gain"), True),
+]
+
+
+@pytest.mark.parametrize(("path", "value"), [f[1:] for f in LATER], ids=[f[0] for f in LATER])
+def test_a_fault_of_form_in_what_runs_is_found(path: tuple[Any, ...], value: object) -> None:
+    plan = reclaim_plan()
+    put(plan, path, value)
+    assert judged(plan) == {"form"}
 
 
 @pytest.mark.parametrize(("path", "value"), [f[1:] for f in FORM], ids=[f[0] for f in FORM])

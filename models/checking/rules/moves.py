@@ -17,8 +17,8 @@ def check(facts: Facts, changes: Sequence[Change]) -> Iterator[Violation]:
     moved = [change for change in changes if change.moved]
     limits = facts.policy.moves
     for what, count, most in (
-        ("gangs", len(moved), limits.gangs),
-        ("GPUs", sum(change.gpus_standing for change in moved), limits.gpus),
+        ("gangs that move", len(moved), limits.gangs),
+        ("their GPUs", sum(change.gpus_standing for change in moved), limits.gpus),
     ):
         if most is not None and count > most:
-            yield Violation("moves", None, f"{count} {what} move, at most {most} may")
+            yield Violation("moves", None, f"{what}: {count}, at most {most} may be")

@@ -1,0 +1,199 @@
+"""What a plan tells of its moves: sabotage of every word that follows from it, and of what cannot be true."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from plan_documents import (
+    Doc,
+    cluster,
+    decided,
+    dgx,
+    gang,
+    made,
+    moves,
+    node,
+    role,
+    sealed,
+    standing,
+)
+from plan_reclaim import reclaim_plan
+
+from models.checking import check
+
+Change = Callable[[Doc], object]
+
+
+def rules_broken(plan: Doc) -> set[str]:
+    return {violation.rule for violation in check(plan)}
+
+
+def _all(*changes: Change) -> Change:
+    return lambda plan: [change(plan) for change in changes]
+
+
+def _add(*names: str, **told: object) -> Change:
+    """Another set of moves."""
+    return lambda plan: plan["status"]["moves"].append(moves(list(names), 4 * len(names), **told))
+
+
+def _no_limits(plan: Doc) -> None:
+    plan["instance"]["policy"]["spec"]["moves"] = None
+
+
+def _set(**changes: object) -> Change:
+    return lambda plan: plan["status"]["moves"][0].update(changes)
+
+
+def _bought(**changes: object) -> Change:
+    return lambda plan: plan["status"]["moves"][0]["bought"].update(changes)
+
+
+TOLD: list[tuple[str, str, Change]] = [
+    ("nothing is said of the moves", "bought", lambda p: p["status"].pop("moves")),
+    ("no set of moves", "bought", lambda p: p["status"].update(moves=[])),
+    ("a set of nobody", "bought", _add(gangs=["default/high"], gpus=16, gain=16.0)),
+    (
+        "a moved gang twice",
+        "bought",
+        _add("default/move", gpus=2, gangs=["default/high"], gain=0.5),
+    ),
+    ("a moved gang twice in a set", "bought", _set(gangs=["default/move"] * 2, gpus=8, gain=2.5)),
+    ("a gang that stays", "bought", _set(gangs=["default/move", "default/size"])),
+    ("a gang nobody knows", "bought", _set(gangs=["default/move", "default/moved"])),
+    ("a GPU too many", "bought", _set(gpus=5, gain=4.0)),
+    ("a GPU too few", "bought", _set(gpus=3, gain=6.666)),
+    ("a gain too high", "bought", _set(gain=5.001)),
+    ("a gain too low", "bought", _set(gain=4.999)),
+    ("a gain finer than thousandths", "bought", _set(gain=5.0001)),
+    ("more GPUs than the gangs bought ask for", "bought", _all(_bought(gpus=17), _set(gain=5.25))),
+    # beta (32) and idle (16) wait, stop (8) is stopped: no more can have been given up for high
+    (
+        "fewer GPUs than can have been given up",
+        "bought",
+        _all(_bought(gpus=-41), _set(gain=-9.25), _no_limits),
+    ),
+    ("GPUs without a gang", "bought", _bought(gangs=[])),
+    ("a gang bought that waits", "bought", _bought(gangs=["default/beta"])),
+    (
+        "a gang bought that runs in any plan",
+        "bought",
+        _all(_bought(gangs=["default/grow"], gpus=4), _set(gain=2.0)),
+    ),
+    ("a gang bought nobody knows", "bought", _bought(gangs=["default/higher"])),
+    ("a gang bought twice", "order", _bought(gangs=["default/high"] * 2)),
+    ("gangs bought out of order", "order", _bought(gangs=["default/high", "default/aged"])),
+    (
+        "more bandwidth than the plan has",
+        "bought",
+        _all(_bought(bandwidth=36469), _set(gain=11.117)),
+    ),
+    (
+        "more whole servers than the plan has",
+        "bought",
+        _all(_bought(wholeNodes=4), _set(gain=15.0)),
+    ),
+    (
+        "fewer whole servers than there are",
+        "bought",
+        _all(_bought(wholeNodes=-8), _set(gain=-9.0), _no_limits),
+    ),
+    ("more whole racks than the plan has", "bought", _bought(wholeDomains=2)),
+    ("fewer whole racks than there are", "bought", _bought(wholeDomains=-4)),
+]
+
+
+@pytest.mark.parametrize(("rule", "change"), [t[1:] for t in TOLD], ids=[t[0] for t in TOLD])
+def test_a_wrong_word_on_the_moves_is_found(rule: str, change: Change) -> None:
+    plan = reclaim_plan()
+    change(plan)
+    assert rules_broken(sealed(plan)) == {rule}
+
+
+ALL = list(range(8))
+LOW, HIGH = ALL[:4], ALL[4:]
+
+
+def _servers(*models: Doc) -> Doc:
+    """Two servers of each model in a rack of its own: a1, a2, b1, b2, ..."""
+    nodes = [
+        node(f"{letter}{i}", model["name"], f"b/r{letter}")
+        for letter, model in zip("abc", models, strict=False)
+        for i in (1, 2)
+    ]
+    return cluster(list(models), nodes)
+
+
+def _one_moves(clusters: Doc, **told: object) -> Doc:
+    """A gang of four GPUs moves from a1 to a2."""
+    wanted = gang("a", role("worker", 1, 4), movable=True, pods=(standing("a", "a1", LOW),))
+    plan = made(clusters, [wanted], [decided("a", "move", ("a2", LOW))])
+    plan["status"]["moves"] = [moves(["default/a"], 4, **told)]
+    return plan
+
+
+@pytest.mark.parametrize(
+    ("gain", "possible"), [(1.999, False), (2.0, True), (4.0, True), (6.0, True), (6.001, False)]
+)
+def test_whole_servers_of_two_sizes_leave_the_gain_a_range(gain: float, *, possible: bool) -> None:
+    # Whole are a1 of 8 GPUs, b1 and b2 of 16. One more than without the move: a1, or b2, or b1 and b2
+    # for one of a: 8, 16 or 24 GPUs for the 4 moved.
+    two_sizes = _servers(dgx(), dgx("big", 16, gpu="H200"))
+    plan = _one_moves(two_sizes, wholeNodes=1, gain=gain)
+    assert rules_broken(plan) == (set() if possible else {"bought"})
+
+
+def test_a_gang_without_gpus_counts_one_in_the_gain() -> None:
+    launcher = gang("a", role("worker", 1, 0), movable=True, pods=(standing("a", "a1", []),))
+    plan = made(_servers(dgx()), [launcher], [decided("a", "move", ("a2", []))])
+    assert check(plan) == []
+    plan["status"]["moves"] = [moves(["default/a"], 0, wholeNodes=1, gain=8.0)]
+    assert check(plan) == []
+
+
+def test_every_gang_that_moves_is_in_one_of_several_sets() -> None:
+    gangs = [
+        gang(n, role("worker", 1, 4), movable=True, pods=(standing(n, "a1", gpus),))
+        for n, gpus in (("a", LOW), ("b", HIGH))
+    ]
+    plan = made(
+        _servers(dgx()),
+        gangs,
+        [decided("a", "move", ("a2", LOW)), decided("b", "move", ("a2", HIGH))],
+    )
+    one, other = moves(["default/a"], 4), moves(["default/b"], 4)
+    for told in ([one, other], [other, one]):
+        plan["status"]["moves"] = told
+        assert check(plan) == []
+    plan["status"]["moves"] = [one]
+    assert [(v.rule, v.gang) for v in check(plan)] == [("bought", "default/b")]
+    plan["status"]["moves"] = [moves(["default/b", "default/a"], 8)]
+    assert rules_broken(plan) == {"order"}
+
+
+def test_a_gang_of_which_one_pod_moves_counts_whole() -> None:
+    partly = gang(
+        "a",
+        role("worker", 2, 4),
+        movable=True,
+        pods=(standing("a", "a1", LOW), standing("a", "a2", LOW, 1)),
+    )
+    plan = made(_servers(dgx()), [partly], [decided("a", "move", ("a1", LOW), ("a1", HIGH))])
+    assert plan["status"]["moves"][0]["gpus"] == 8
+    assert check(plan) == []
+    plan["status"]["moves"][0]["gpus"] = 4
+    assert rules_broken(plan) == {"bought"}
+
+
+def test_gpus_nobody_knows_move_too() -> None:
+    hidden = gang("a", role("worker", 1, 4), movable=True, pods=(standing("a", "a1", None),))
+    plan = made(_servers(dgx()), [hidden], [decided("a", "move", ("a2", LOW))])
+    assert plan["status"]["moves"][0]["gpus"] == 4
+    assert check(plan) == []
+    # Its GPUs named where it stands: it is restarted on these, which is a move.
+    plan = made(_servers(dgx()), [hidden], [decided("a", "move", ("a1", LOW))])
+    assert check(plan) == []
+    plan = made(_servers(dgx()), [hidden], [decided("a", "keep", ("a1", None))])
+    assert check(plan) == []
+    assert "moves" not in plan["status"]

@@ -1,0 +1,165 @@
+"""The tiers defragment and stability, on plans small enough to be worked out by hand."""
+
+from __future__ import annotations
+
+import pytest
+from plan_documents import (
+    Doc,
+    cluster,
+    decided,
+    dgx,
+    gang,
+    level,
+    made,
+    mesh,
+    node,
+    policy,
+    role,
+    sealed,
+    standing,
+)
+
+from models.checking import check, derive
+
+
+def servers(count: int) -> Doc:
+    return cluster([dgx()], [node(f"h{i}", "DGX H100", "b1/r1") for i in range(1, count + 1)])
+
+
+def objectives(*names: str) -> list[Doc]:
+    return [{"name": name, "tolerance": 0} for name in names]
+
+
+def rules_broken(plan: Doc) -> set[str]:
+    return {violation.rule for violation in check(plan)}
+
+
+def free(levels: list[Doc], *nodes: Doc, models: list[Doc], held: tuple[str, ...] = ()) -> int:
+    """``defragment`` where GPU 0 of some nodes is held."""
+    gangs = [gang(f"g{n}", pods=(standing(f"g{n}", n, [0]),)) for n in held]
+    decisions = [decided(f"g{n}", "keep", (n, [0])) for n in held]
+    rules = policy(objectives=objectives("defragment"))
+    plan = made(cluster(models, list(nodes), levels), gangs, decisions, rules)
+    assert check(plan) == []
+    assert plan["status"]["objectives"][0]["sense"] == "max"
+    return derive(plan)["defragment"]
+
+
+BLOCK, RACK = level("block"), level("rack")
+
+
+def test_defragment_counts_whole_servers_and_whole_racks_again() -> None:
+    four = [node(f"h{i}", "DGX H100", f"b1/r{i // 2}") for i in range(4)]
+    assert free([BLOCK, RACK], *four, models=[dgx()]) == 64
+    # h0 is not whole: three servers, and the rack of h2 and h3.
+    assert free([BLOCK, RACK], *four, models=[dgx()], held=("h0",)) == 24 + 16
+    assert free([BLOCK, RACK], *four, models=[dgx()], held=("h0", "h3")) == 16
+
+
+def test_defragment_without_levels_counts_servers_alone() -> None:
+    two = [node(f"h{i}", "DGX H100") for i in range(2)]
+    assert free([], *two, models=[dgx()]) == 16
+    assert free([], *two, models=[dgx()], held=("h0",)) == 8
+
+
+def test_defragment_takes_the_innermost_level_even_where_a_wider_one_is_whole() -> None:
+    # Every rack has one server: no rack counts, and the block does not either.
+    four = [node(f"h{i}", "DGX H100", f"b1/r{i}") for i in range(4)]
+    assert free([BLOCK, RACK], *four, models=[dgx()]) == 32
+    assert free([BLOCK], *[node(f"h{i}", "DGX H100", "b1") for i in range(4)], models=[dgx()]) == 64
+
+
+def test_a_server_that_stands_in_no_rack_is_alone() -> None:
+    two = [node("h0", "DGX H100", "b1"), node("h1", "DGX H100", "b1")]
+    assert free([BLOCK, RACK], *two, models=[dgx()]) == 16
+
+
+def test_servers_without_gpus_are_no_part_of_a_whole_rack() -> None:
+    mixed = [node("c0", None, "b1/r1"), node("h0", "DGX H100", "b1/r1")]
+    assert free([BLOCK, RACK], *mixed, models=[dgx()]) == 8
+
+
+def test_the_largest_server_of_a_gpu_model_is_what_is_whole() -> None:
+    half = dgx("half", 4)
+    mixed = [
+        node("h0", "DGX H100", "b1/r1"),
+        node("h1", "half", "b1/r1"),
+        node("m", "DGX-1 V100", "b1/r2"),
+    ]
+    # h1 has 4 of 8: it never is; so its rack never is. The V100 are a model of their own.
+    assert free([BLOCK, RACK], *mixed, models=[dgx(), half, mesh()]) == 16
+    # Two models of one rack, both whole.
+    both = [node("h0", "DGX H100", "b1/r1"), node("m", "DGX-1 V100", "b1/r1")]
+    assert free([BLOCK, RACK], *both, models=[dgx(), mesh()]) == 32
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [{"unschedulable": True}, {"ready": False}, {"unhealthyGpus": [7]}, {"unknownUnhealthy": 1}],
+)
+def test_a_server_that_cannot_be_had_whole_is_not_whole(fault: Doc) -> None:
+    two = [node("h0", "DGX H100", "b1/r1", **fault), node("h1", "DGX H100", "b1/r1")]
+    assert free([BLOCK, RACK], *two, models=[dgx()]) == 8
+
+
+def test_defragment_of_a_cluster_without_gpus_is_nothing() -> None:
+    assert free([BLOCK, RACK], node("c0", None, "b1/r1"), models=[]) == 0
+
+
+def planned(*places: tuple[str, int, str]) -> list[Doc]:
+    return [{"role": name, "index": i, "node": where} for name, i, where in places]
+
+
+def stability(status: Doc, stated: Doc, *pods: Doc, **spec: object) -> int:
+    wanted = gang(
+        "a", role("worker", {"min": 1, "max": 3}, 2), role("lead", 1, 0), pods=pods, **spec
+    )
+    wanted["status"] |= status
+    plan = made(servers(3), [wanted], [stated], policy(objectives=objectives("stability")))
+    assert check(plan) == []
+    assert plan["status"]["objectives"][0]["sense"] == "min"
+    return derive(plan)["stability"]
+
+
+def with_lead(stated: Doc, where: str) -> Doc:
+    lead = {"name": "a-lead-0", "role": "lead", "index": 0, "node": where, "gpus": []}
+    return stated | {"pods": [*stated["pods"], lead]}
+
+
+def test_stability_counts_gpus_that_are_not_where_they_were_planned() -> None:
+    two = with_lead(decided("a", "place", ("h1", [0, 1]), ("h2", [0, 1])), "h1")
+    assert stability({}, two) == 0
+    assert stability({"planned": []}, two) == 0
+    assert stability({"planned": None}, two) == 0
+    there = planned(("worker", 0, "h1"), ("worker", 1, "h2"), ("lead", 0, "h1"))
+    assert stability({"planned": there}, two) == 0
+    turned = planned(("worker", 0, "h2"), ("worker", 1, "h1"))
+    assert stability({"planned": turned}, two) == 4
+
+
+def test_stability_leaves_out_pods_without_gpus_and_pods_that_are_not_there() -> None:
+    two = with_lead(decided("a", "place", ("h1", [0, 1]), ("h2", [0, 1])), "h1")
+    # The lead has no GPUs; worker 2 is not in this plan; worker 99 could never be.
+    away = planned(("lead", 0, "h3"), ("worker", 2, "h3"), ("worker", 99, "h3"))
+    assert stability({"planned": away}, two) == 0
+    waits = decided("a", "wait", why="NoRoom")
+    assert stability({"planned": planned(("worker", 0, "h3"))}, waits) == 0
+
+
+def test_stability_counts_pods_that_stand_where_nobody_wanted_them() -> None:
+    """A gang with pods missing is not admitted; what stands of it counts."""
+    stands = decided("a", "keep", ("h1", None), why="Incomplete")
+    wanted_elsewhere = {"planned": planned(("worker", 0, "h2"))}
+    assert stability(wanted_elsewhere, stands, standing("a", "h1", None)) == 2
+
+
+def test_a_place_that_does_not_exist_is_no_planned_place() -> None:
+    place = decided("a", "place", ("h1", [0]))
+    for wrong in (("worker", 0, "h9"), ("server", 0, "h1")):
+        wanted = gang("a")
+        wanted["status"]["planned"] = planned(wrong)
+        plan = made(servers(1), [gang("a")], [place])
+        plan["instance"]["gangs"] = [wanted]
+        assert rules_broken(sealed(plan)) == {"reference"}
+    plan["instance"]["gangs"][0]["status"]["planned"] = planned(("worker", 0, "h1")) * 2
+    assert rules_broken(sealed(plan)) == {"reference"}
