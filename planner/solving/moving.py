@@ -75,7 +75,6 @@ def _judged(
     while True:
         sets = bounded(instance, move_sets(instance, plan.decisions))
         moving = frozenset(gang for gangs in sets for gang in gangs)
-        assert not moving & still, "a gang moves that must not"
         mine, judged, proven = trials.worth(plan), list[MoveSet](), True
         for gangs in sets:
             without = trials.without(still | (trials.movable - (moving - set(gangs))))
@@ -118,7 +117,9 @@ class _Trials:
     def without(self, still: frozenset[int]) -> Solution:
         """The best plan found in which these gangs do not move."""
         if still not in self._plans:
-            self._plans[still] = self.run(still)
+            plan = self._plans[still] = self.run(still)
+            moves = {i for i, one in enumerate(plan.decisions) if one.decision == "move"}
+            assert not moves & still, "a gang moves that must not"
         return self._plans[still]
 
     def worth(self, plan: Solution) -> Worth:

@@ -1,0 +1,325 @@
+"""Moves: what each set bought, and which are left out; searches are made up."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from fractions import Fraction
+
+import pytest
+from building import build, gang, mask, node, role
+from building_servers import switched
+from moves_made import decide, small, solved
+
+from models.instance import Instance
+from models.policy import Moves, Objective
+from models.solution import GangDecision, MoveSet, Solution, TierResult
+from planner.solving import moving
+from planner.solving.moving import worthwhile
+
+
+def with_least(instance: Instance, gain: str) -> Instance:
+    return replace(instance, policy=replace(instance.policy, moves=Moves(min_gain=Fraction(gain))))
+
+
+class Runs:
+    """A search that knows its answers: by the names of the movable gangs that may still move."""
+
+    def __init__(self, instance: Instance, plans: Mapping[str, Solution]) -> None:
+        self.instance = instance
+        self.plans = plans
+        self.asked: list[str] = []
+
+    def __call__(self, still: frozenset[int]) -> Solution:
+        free = [
+            one.name
+            for i, one in enumerate(self.instance.gangs)
+            if one.movable and one.running and i not in still
+        ]
+        self.asked.append(" ".join(free))
+        return self.plans[self.asked[-1]]
+
+
+def never(still: frozenset[int]) -> Solution:
+    raise AssertionError(f"nothing moves, yet a search without {still} is asked for")
+
+
+def crowded(least: str | None = None) -> tuple[Instance, dict[str, Solution]]:
+    """Two independent moves: a (1 GPU) leaves n01 to big (8 GPUs), c (4 GPUs) leaves n03 to new (1 GPU).
+
+    n01 to n04 of 8 GPUs each: 7 free on n01, 4 taken by a fixed gang on n03 and 3 on n04.
+    """
+    instance = build(
+        nodes_per_rack=4,
+        gangs=[
+            small("a", 0, mask(0)),
+            gang("big", 1, 8),
+            small("c", 2, mask(0, 1, 2, 3)),
+            gang("fix", 1, 4, stands=[(0, 0, 2, mask(4, 5, 6, 7))]),
+            gang("fox", 1, 2, stands=[(0, 0, 3, mask(4, 5))]),
+            gang("full", 1, 8, stands=[(0, 0, 1, mask(*range(8)))]),
+            gang("new", roles=[role("w", 1, 1, requests={})]),
+        ],
+    )
+    if least is not None:
+        instance = with_least(instance, least)
+    a, c = [(3, mask(6))], [(3, mask(0, 1, 2, 3))]
+    big, new = [(0, mask(*range(8)))], [(2, mask(0))]
+    plans = {
+        "a c": decide(instance, a=a, big=big, c=c, new=new),
+        "a": decide(instance, a=a, big=big),
+        "c": decide(instance, c=c, new=new),
+        "": decide(instance),
+    }
+    return instance, {name: solved(instance, plan) for name, plan in plans.items()}
+
+
+def test_a_plan_without_moves_is_returned_without_a_search() -> None:
+    instance, plans = crowded()
+    assert worthwhile(instance, plans[""], never) == plans[""]
+
+
+def test_each_set_is_told_by_the_plan_in_which_only_the_others_move() -> None:
+    instance, plans = crowded()
+    runs = Runs(instance, plans)
+    found = worthwhile(instance, plans["a c"], runs)
+    assert runs.asked == ["c", "a"]
+    assert found.decisions == plans["a c"].decisions
+    # a bought big, 8 GPUs at their best, for 1 GPU: 16. c bought new, 1 GPU, for 4: 0.25.
+    assert found.moves == (
+        MoveSet((0,), 1, (1,), 8, 8000, 0, 0, 16000),
+        MoveSet((2,), 4, (6,), 1, 0, 0, 0, 250),
+    )
+    assert found.notes == ()
+
+
+def test_a_set_below_the_least_gain_is_left_out_and_named() -> None:
+    instance, plans = crowded("0.5")
+    runs = Runs(instance, plans)
+    found = worthwhile(instance, plans["a c"], runs)
+    # Judged: c alone and a alone; then solved again without c: the same plan as a alone; then a judged.
+    assert runs.asked == ["c", "a", ""]
+    assert found.decisions == plans["a"].decisions
+    assert found.tiers == plans["a"].tiers
+    assert found.moves == (MoveSet((0,), 1, (1,), 8, 8000, 0, 0, 16000),)
+    (note,) = found.notes
+    assert note == (
+        "not moved: default/c (4 GPUs); that would buy +1 GPUs admitted (default/new): a gain of 0.250, "
+        "below minGain 0.5; bounds are of the plans without it"
+    )
+
+
+@pytest.mark.parametrize(("least", "kept"), [("0.25", 2), ("0.251", 1), ("16", 1), ("16.001", 0)])
+def test_a_set_that_just_reaches_the_least_gain_stays(least: str, kept: int) -> None:
+    instance, plans = crowded(least)
+    found = worthwhile(instance, plans["a c"], Runs(instance, plans))
+    assert len(found.moves) == kept
+    assert len(found.notes) == 2 - kept
+
+
+def test_a_least_gain_that_thousandths_cannot_show_is_taken_rounded_down() -> None:
+    # A third: c would need 2/3 of a GPU more. 0.25 is told; 0.2504 asks for 0.250 as it is told.
+    instance, plans = crowded("0.2504")
+    assert len(worthwhile(instance, plans["a c"], Runs(instance, plans)).moves) == 2
+
+
+def negative() -> tuple[Instance, Solution, Solution]:
+    """A move by which a higher gang of 1 GPU comes and a lower one of 2 GPUs does not."""
+    instance = build(
+        nodes=[node("n01", switched(2)), node("n02", switched(2))],
+        gangs=[
+            gang("high", 1, 1, roles=[role("w", 1, 1, selector={"on": "n01"})], priority=9),
+            gang("low", 1, 2),
+            small("own", 0, mask(0)),
+            gang("pal", 1, 1, stands=[(0, 0, 0, mask(1))]),
+        ],
+    )
+    plan = decide(instance, high=[(0, mask(0))], own=[(1, mask(0))])
+    return (
+        instance,
+        solved(instance, plan),
+        solved(instance, decide(instance, low=[(1, mask(0, 1))])),
+    )
+
+
+def test_a_gain_below_zero_is_stated_and_left_out_only_if_a_least_gain_is_asked_for() -> None:
+    instance, plan, without = negative()
+    # -1 GPU admitted, low's 2 x 1000 permille lost; for 1 GPU: -3
+    lost = MoveSet((2,), 1, (0,), -1, -2000, 0, 0, -3000)
+    for limits in (None, Moves(max_gangs=2), Moves(min_gain=Fraction(0))):
+        limited = replace(instance, policy=replace(instance.policy, moves=limits))
+        found = worthwhile(limited, plan, lambda _: without)
+        assert (found.decisions, found.moves) == (plan.decisions, (lost,))
+    found = worthwhile(with_least(instance, "0.001"), plan, lambda _: without)
+    assert (found.decisions, found.moves) == (without.decisions, ())
+    assert "buy -1 GPUs admitted (default/high), -2.000 GPUs' worth of bandwidth" in found.notes[0]
+
+
+def test_figures_against_an_unproven_plan_are_marked_so() -> None:
+    instance, plans = crowded()
+    loose = solved(instance, plans["c"].decisions, slack=1)
+    found = worthwhile(instance, plans["a c"], Runs(instance, {**plans, "c": loose}))
+    assert [move.gain for move in found.moves] == [16000, 250]
+    assert found.notes == (moving.UNPROVEN,)
+
+
+def test_a_plan_that_is_as_good_without_a_set_takes_its_place() -> None:
+    # A search that was cut: its plan with a and c moving lacks new, so that c moves for nothing.
+    instance, plans = crowded()
+    cut = decide(instance, a=[(3, mask(6))], big=[(0, mask(*range(8)))], c=[(3, mask(0, 1, 2, 3))])
+    first = solved(instance, cut, slack=5)
+    runs = Runs(instance, plans)
+    found = worthwhile(instance, first, runs)
+    # "c" lacks big and is no better; "a" is as good in all tiers and less disruptive; then a is judged.
+    assert runs.asked == ["c", "a", ""]
+    assert found.decisions == plans["a"].decisions
+    assert [move.gangs for move in found.moves] == [(0,)]
+    # What was proven of the first plan is proven of this one, not what holds while c stays.
+    bounds = {tier.name: (tier.value, tier.bound) for tier in found.tiers}
+    assert bounds["admission/0"] == (27, 32)  # 1 + 8 + 4 + 4 + 2 + 8 GPUs
+    assert bounds["disruption"] == (1, 0)  # 5 with c's move
+    assert found.stopped_by == "budget"
+    assert found.notes == ()
+
+
+def test_bounds_after_the_first_worse_tier_are_those_of_the_smaller_plan_and_said_so() -> None:
+    instance, plans = crowded()
+
+    def stated(decisions: Sequence[GangDecision], *tiers: tuple[int, int]) -> Solution:
+        made = zip("abc", ("max", "min", "max"), tiers, strict=True)
+        results = tuple(TierResult(n, s, v, v, b, "exact") for n, s, (v, b) in made)  # type: ignore[arg-type]
+        return Solution(tuple(decisions), results, "time", "made up")
+
+    # The plan without a's move is better in a (6 > 5), worse in b (4 > 3), whatever c is.
+    first = stated(decide(instance, a=[(3, mask(6))]), (5, 8), (3, 2), (2, 7))
+    other = stated(plans[""].decisions, (6, 6), (4, 4), (9, 9))
+    found = worthwhile(instance, first, lambda _: other)
+    assert found.decisions == other.decisions
+    # Plans that are as good in a: the first one's bounds of a and b. As good in b: no bound of the first one.
+    assert [(t.value, t.best, t.bound) for t in found.tiers] == [(6, 6, 8), (4, 4, 2), (9, 9, 9)]
+    assert found.stopped_by == "time"
+    assert found.notes == ("some bounds are of the plans that move no other gangs than this one",)
+    # Had the first plan been better in a already, it would stay.
+    assert (
+        worthwhile(
+            instance,
+            replace(first, tiers=other.tiers[:0] + first.tiers),
+            lambda _: replace(other, tiers=(replace(other.tiers[0], value=4), *other.tiers[1:])),
+        ).decisions
+        == first.decisions
+    )
+
+
+def test_where_a_tolerance_is_given_no_plan_takes_the_place_of_another() -> None:
+    instance, _ = crowded()
+    lax = replace(
+        instance,
+        policy=replace(
+            instance.policy,
+            objectives=(Objective("admission", Fraction(1, 2)), Objective("disruption")),
+        ),
+    )
+    first = solved(lax, decide(lax, a=[(3, mask(6))]))
+    found = worthwhile(lax, first, lambda _: solved(lax, decide(lax)))
+    assert found.decisions == first.decisions
+    assert [move.gangs for move in found.moves] == [(0,)]
+
+
+def alike(count: int, least: str) -> Instance:
+    """So many movable gangs of 2 GPUs, each on a node of its own, and one free node."""
+    return with_least(
+        build(
+            nodes_per_rack=count + 1,
+            gangs=[small(f"g{i:02}", i, mask(0, 1)) for i in range(count)] + [gang("new", 1, 1)],
+            objectives=["bandwidth"],
+        ),
+        least,
+    )
+
+
+def eager(instance: Instance, asked: list[frozenset[int]]) -> Callable[[frozenset[int]], Solution]:
+    """A search that moves the first gang it may, for nothing but a tier that rises by the move."""
+    last = len(instance.cluster.nodes) - 1
+
+    def run(still: frozenset[int]) -> Solution:
+        asked.append(still)
+        free = [i for i, one in enumerate(instance.gangs) if one.movable and i not in still]
+        pods = {instance.gangs[i].name: [(last, mask(0, 1))] for i in free[:1]}
+        plan = solved(instance, decide(instance, **pods))
+        return replace(plan, tiers=(TierResult("made", "max", len(pods), 1, 1, "exact"),))
+
+    return run
+
+
+def test_others_may_stand_in_for_what_was_left_out_but_not_for_ever() -> None:
+    # Each move frees one node and takes another: a gain of 0. There are twenty to try.
+    instance = alike(20, "0.5")
+    asked: list[frozenset[int]] = []
+    run = eager(instance, asked)
+    found = worthwhile(instance, run(frozenset()), run)
+    assert found.moves == ()
+    assert all(d.decision != "move" for d in found.decisions)
+    # Three rounds with another, then nobody was worth it: none may move.
+    assert [note.partition(" (")[0] for note in found.notes] == [
+        f"not moved: default/g{i:02}" for i in range(moving.MOST_ROUNDS + 1)
+    ]
+    assert all("buy nothing of that kind: a gain of 0.000" in note for note in found.notes)
+    assert len(asked) <= 2 + (moving.MOST_ROUNDS + 1) * 2
+
+
+def test_the_same_search_is_asked_for_once() -> None:
+    instance = alike(20, "0.5")
+    asked: list[frozenset[int]] = []
+    run = eager(instance, asked)
+    first = run(frozenset())
+    asked.clear()
+    worthwhile(instance, first, run)
+    assert len(asked) == len(set(asked))
+
+
+def test_a_stubborn_search_ends_with_no_moves_and_names_all() -> None:
+    # No node is ever whole (GPU 7 is sick). g00 and g01 each bring a gang of 1 GPU: a gain of 1 / 2. Another
+    # moves along for nothing, until only g00 and g01 may move: then old comes without g01 as well.
+    nodes = [node(f"n{i:02}", switched(8), unhealthy=[7]) for i in range(31)]
+    movable = [small(f"g{i:02}", i, mask(0, 1)) for i in range(30)]
+    waiting = [gang("new", 1, 1), gang("old", 1, 1)]
+    instance = with_least(build(nodes=nodes, gangs=[*movable, *waiting]), "0.2")
+
+    def run(still: frozenset[int]) -> Solution:
+        free = [one.name for i, one in enumerate(instance.gangs) if one.movable and i not in still]
+        others = [name for name in free if name > "g01"][:1]
+        moving = [name for name in free if name <= "g01"] + others
+        pods = {name: [(30, mask(2 * k, 2 * k + 1))] for k, name in enumerate(moving)}
+        pods |= {"new": [(0, mask(0))]} if "g00" in free else {}
+        pods |= {"old": [(1, mask(0))]} if "g01" in free or not others else {}
+        plan = solved(instance, decide(instance, **pods))
+        return replace(plan, tiers=(TierResult("made", "max", len(pods), 9, 9, "exact"),))
+
+    found = worthwhile(instance, run(frozenset()), run)
+    assert found.moves == ()
+    assert all(d.decision != "move" for d in found.decisions)
+    tried = [f"default/g{i:02}" for i in range(2, 3 + moving.MOST_ROUNDS)]
+    said = [note.partition(" (")[0].rpartition(" ")[2] for note in found.notes]
+    assert said == [*tried, "default/g01", "default/g00"]
+    assert found.notes[-1] == (
+        "not moved, since others in their stead kept buying too little: default/g00 (2 GPUs); that would "
+        "buy +1 GPUs admitted (default/new): a gain of 0.500"
+    )
+
+
+def test_many_sets_are_judged_as_few() -> None:
+    instance = alike(10, "0")
+    sets = tuple((i,) for i in range(10))
+    few = moving.bounded(instance, sets)
+    assert few == ((0,), (1,), (2,), (3,), (4,), (5, 6, 7, 8, 9))
+    assert moving.bounded(instance, sets[:6]) == sets[:6]
+    # The largest are told apart: the last gang holds two pods, the others one.
+    doubled = (*instance.gangs[:9], replace(instance.gangs[9], pods=instance.gangs[9].pods * 2))
+    wide = replace(instance, gangs=(*doubled, *instance.gangs[10:]))
+    assert moving.bounded(wide, sets) == ((0,), (1,), (2,), (3,), (4, 5, 6, 7, 8), (9,))
+
+
+def test_a_search_that_moves_what_must_stay_is_caught() -> None:
+    instance, plans = crowded("0.5")
+    with pytest.raises(AssertionError, match="must not"):
+        worthwhile(instance, plans["a c"], lambda _: plans["a c"])
