@@ -10,9 +10,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from models.instance import Instance
+from models.leftover import whole_domains
 from models.occupancy import PODS, Room, rooms
 from models.solution import GangDecision
-from models.worth import whole_domains, whole_nodes
+from models.worth import wholly_free
 
 GPUS = "GPUs"
 """The room of a node in GPUs, beside its resources; no resource has such a name."""
@@ -51,7 +52,7 @@ def move_sets(instance: Instance, decisions: Sequence[GangDecision]) -> tuple[tu
             links.join((*sorted(passage.left)[:1], *_takers(passage, left[node])))
             if not _switched(instance, node):
                 _join_by_index(links, passage)
-    for nodes in whole_domains(instance, whole_nodes(instance, decisions)):
+    for nodes in whole_domains(instance, wholly_free(instance, decisions)):
         links.join(gang for n in nodes if n in passages for gang in sorted(passages[n].left))
     sets: dict[int, list[int]] = {}
     for gang in movers:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from models.evaluating import Evaluation, admitted
 from models.instance import Instance
-from models.leftover import gpu_models
+from models.leftover import whole_domains, whole_nodes
 from models.occupancy import free_after
 from models.solution import GangDecision, MoveSet
 
@@ -43,7 +43,7 @@ def worth(instance: Instance, decisions: Sequence[GangDecision]) -> Worth:
         gang, value = instance.gangs[index], values[index]
         if value is not None and value.share is not None and gang.pattern != "none":
             bandwidth += gang.weight_gpus * value.share
-    whole = whole_nodes(instance, decisions)
+    whole = wholly_free(instance, decisions)
     return Worth(
         admitted=frozenset(runs),
         gpus=sum(instance.gangs[index].weight_gpus for index in runs),
@@ -54,33 +54,14 @@ def worth(instance: Instance, decisions: Sequence[GangDecision]) -> Worth:
     )
 
 
-def whole_nodes(instance: Instance, decisions: Sequence[GangDecision]) -> dict[int, int]:
+def wholly_free(instance: Instance, decisions: Sequence[GangDecision]) -> dict[int, int]:
     """Nodes that are wholly free after the plan, with their GPUs."""
     pods = (
         (gang.roles[pod.role].gpus, pod)
         for gang, decision in zip(instance.gangs, decisions, strict=True)
         for pod in decision.pods
     )
-    free = free_after(instance, pods)
-    largest = {
-        n: max(instance.cluster.nodes[m].gpus for m in nodes)
-        for nodes in gpu_models(instance).values()
-        for n in nodes
-    }
-    return {n: gpus for n, gpus in sorted(largest.items()) if free[n] == gpus}
-
-
-def whole_domains(instance: Instance, whole: dict[int, int]) -> tuple[tuple[int, ...], ...]:
-    """Nodes with GPUs of every innermost domain that has two or more, all of them in ``whole``."""
-    cluster = instance.cluster
-    if not cluster.levels:
-        return ()
-    found = []
-    for domain in cluster.domains[cluster.node_level - 1]:
-        nodes = tuple(n for n in domain.nodes if cluster.nodes[n].model is not None)
-        if len(nodes) > 1 and all(n in whole for n in nodes):
-            found.append(nodes)
-    return tuple(found)
+    return whole_nodes(instance, free_after(instance, pods))
 
 
 def bought(instance: Instance, gangs: Sequence[int], plan: Worth, without: Worth) -> MoveSet:
