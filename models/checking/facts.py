@@ -177,11 +177,14 @@ class Gang:
 
 @dataclass(frozen=True, slots=True)
 class MoveLimits:
-    """What may restart elsewhere in one plan; None: any number. ``least_gain``: of a set, a GPU moved."""
+    """What may restart elsewhere in one plan; None: any number.
+
+    ``least_gain``: of a set, a GPU moved; 0 asks for nothing, sets may even lose.
+    """
 
     gangs: int | None = None
     gpus: int | None = None
-    least_gain: Fraction | None = None
+    least_gain: Fraction = Fraction(0)
 
 
 @dataclass(frozen=True, slots=True)

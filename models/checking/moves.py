@@ -130,7 +130,7 @@ def _gain(outlook: Outlook, one: StatedSet, where: str) -> Iterator[Violation]:
         span = f"{low / 1000:g}" if low == high else f"{low / 1000:g} to {high / 1000:g}"
         yield Violation(BOUGHT, None, f"{where}.gain: says {float(one.gain):g}, is {span}")
     least = outlook.facts.policy.moves.least_gain
-    if least is not None and one.gain < _rounded_down(least):
+    if least and one.gain < _rounded_down(least):
         yield Violation(
             "moves",
             None,
