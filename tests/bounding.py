@@ -15,7 +15,8 @@ from exhaustive_values import tier_values
 
 from models.checking import check
 from models.instance import Instance
-from models.placement.formulation import base_decisions, formulate
+from models.placement.formulation import formulate
+from models.placement.ground import base_decisions
 from models.plan import compose
 from models.solution import GangDecision, Reason, Solution, TierResult
 from planner.solving.budget import Budget

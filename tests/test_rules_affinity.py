@@ -19,7 +19,8 @@ from models.canonical import instance_document
 from models.checking import check
 from models.instance import Instance
 from models.placement.demands import demands_of
-from models.placement.formulation import base_decisions, pairs
+from models.placement.formulation import pairs
+from models.placement.ground import base_decisions
 from models.plan import compose
 from planner.errors import InputError
 from planner.reading import instance_from_document

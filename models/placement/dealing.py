@@ -10,15 +10,25 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from models.instance import Instance
-from models.occupancy import Room
-from models.placement.decoding import Share, Slot, carve_slots, pods_of, serve, zeros_of
+from models.occupancy import rooms
+from models.placement.asking import Asked
+from models.placement.decoding import (
+    Share,
+    Slot,
+    carve_slots,
+    decided,
+    serve,
+    stays_of,
+    zeros_of,
+)
 from models.placement.demands import Demand
+from models.placement.ground import placed
 from models.placement.packing import Arc, SetType, SizePacking
 from models.placement.pieces import Piece
 from models.placement.regions import Pools
 from models.placement.settling import settle
 from models.placement.variables import PodPool, Variables
-from models.solution import Decision, GangDecision
+from models.solution import GangDecision, PodPlacement
 
 
 @dataclass
@@ -34,16 +44,45 @@ class PooledClass:
 
 @dataclass
 class Admissions:
-    """What the admission program knows. ``liked``: decisions of a plan to stay close to, by gang."""
+    """What the admission program knows. ``base``: the gangs it does not decide about.
+
+    ``liked``: decisions of a plan to stay close to, by gang.
+    """
 
     instance: Instance
+    asks: Asked
     base: tuple[GangDecision, ...]
-    rooms: tuple[Room, ...]
     pools: Pools
     variables: Variables
     pooled: list[PooledClass]
     pods: list[PodPool]
     liked: dict[int, GangDecision] = field(default_factory=dict)
+
+    def like(self, liked: Sequence[GangDecision]) -> None:
+        """Stay close to this plan: one decision a gang."""
+        self.liked = {choice.gang: liked[choice.gang] for choice in self.asks.choices}
+
+    def is_liked(self, demand: Demand) -> bool:
+        """Whether the liked plan takes this option: as many pods, those that stay where they stand."""
+        pods = self.liked.get(demand.gang, GangDecision("wait")).pods
+        if not pods:
+            return False
+        there = {(p.role, p.index): p for p in pods}
+        counts = [0] * len(demand.counts)
+        for pod in pods:
+            counts[pod.role] += 1
+        return tuple(counts) == demand.counts and all(
+            there.get((p.role, p.index)) == p
+            for p in placed(self.instance, demand.gang, demand.stays)
+        )
+
+    def liked_pods(self, demand: Demand) -> list[PodPlacement]:
+        """Where the liked plan has the pods that this option places; none if it takes another."""
+        if not self.is_liked(demand):
+            return []
+        wanted = {(role.role, index) for role in demand.roles for index in role.indices}
+        pods = self.liked[demand.gang].pods
+        return [pod for pod in pods if (pod.role, pod.index) in wanted]
 
 
 class Dealer:
@@ -53,6 +92,10 @@ class Dealer:
         self._record = record
         self._values = values
         self._region_of = {n: r.number for r in record.pools.regions for n in r.nodes}
+        self._staying = stays_of(
+            record.instance, record.asks, record.variables.admits, values, record.base
+        )
+        self._left = rooms(record.instance, self._staying)
 
     def decisions(self) -> tuple[GangDecision, ...]:
         """One decision a gang."""
@@ -68,7 +111,7 @@ class Dealer:
         for gang in record.variables.gangs:
             if values[gang.admit]:
                 zeros_of(record.pools, gang, values, shares[gang.demand.gang][1])
-        return self._decided(shares)
+        return decided(record.instance, self._left, self._staying, shares)
 
     def _single(self) -> list[tuple[Demand, list[Piece]]]:
         """Gangs with variables of their own."""
@@ -96,27 +139,21 @@ class Dealer:
         counts: dict[tuple[int, int], list[Piece]] = {}
         for index, piece in wanted:
             counts.setdefault((piece.kind.gpus, index), []).append(piece)
-        free = {n: self._record.rooms[n].free_gpus for n in region.nodes}
+        free = {n: self._left[n].free_gpus for n in region.nodes}
         items = [(gpus, index, len(pieces)) for (gpus, index), pieces in sorted(counts.items())]
         settled = settle(free, items) if isinstance(region.packing, SizePacking) else None
         if settled is None:
-            slots: list[dict[SetType, list[Slot]]] = [{} for _ in range(number)] + [
-                carve_slots(
-                    region.nodes,
-                    self._record.rooms,
-                    self._record.pools,
-                    number,
-                    self._record.variables.flows[number],
-                    self._values,
-                )
-            ]
+            flow = self._record.variables.flows[number]
+            slots: list[dict[SetType, list[Slot]]] = [{} for _ in range(number)]
+            slots.append(carve_slots(region, self._left, flow, self._values))
             for index, piece in wanted:
                 serve(slots, [piece], shares[index][1], fresh=False)
             return
-        masks = {n: self._record.rooms[n].mask for n in region.nodes}
+        masks = {n: self._left[n].mask for n in region.nodes}
         for index, n, gpus in settled.sets:
             piece = counts[gpus, index].pop()
-            chosen = region.packing.choose(masks[n], Arc(0, piece.kind, 0))
+            blind = self._left[n].blind
+            chosen = None if blind else region.packing.choose(masks[n], Arc(0, piece.kind, 0))
             masks[n] &= ~(chosen or 0)
             shares[index][1].slots.append((Slot(n, piece.kind, chosen), piece.pods))
 
@@ -156,8 +193,9 @@ class Dealer:
         left = {d: self._values[v] for d, v in sorted(own.domains.items()) if self._values[v]}
         places: dict[int, int] = {}
         for demand in lucky:
-            if demand.gang in self._record.liked:
-                domain = of[self._record.liked[demand.gang].pods[0].node]
+            pods = self._record.liked_pods(demand)
+            if pods:
+                domain = of[pods[0].node]
                 if left.get(domain):
                     places[demand.gang] = domain
                     left[domain] -= 1
@@ -175,8 +213,8 @@ class Dealer:
         stock: dict[int, dict[Piece, int]],
     ) -> list[Piece] | None:
         """The liked plan's regions for the gang, if the stock has all of its pods there."""
-        liked = self._record.liked.get(demand.gang)
-        if liked is None:
+        liked = self._record.liked_pods(demand)
+        if not liked:
             return None
         region_of = self._region_of
         taken: list[tuple[dict[Piece, int], Piece]] = []
@@ -185,7 +223,7 @@ class Dealer:
             own_stock = stock[id(own.pools[position])]
             by_region = {piece.region: piece for piece in own_stock}
             pods = tuple(int(i == position) for i in range(len(demand.gpu_roles)))
-            for pod in liked.pods:
+            for pod in liked:
                 if pod.role != role.role:
                     continue
                 piece = by_region.get(region_of.get(pod.node, -1))
@@ -226,12 +264,3 @@ class Dealer:
         if domain is None or pool.level is None:
             return True
         return self._record.pools.regions[piece.region].domains[pool.level] == domain
-
-    def _decided(self, shares: dict[int, tuple[Demand, Share]]) -> tuple[GangDecision, ...]:
-        decisions = list(self._record.base)
-        for index, (demand, share) in shares.items():
-            pods = pods_of(self._record.instance, self._record.rooms, demand, share)
-            kind: Decision = "complete" if self._record.instance.gangs[index].running else "place"
-            both = sorted((*self._record.base[index].pods, *pods), key=lambda p: (p.role, p.index))
-            decisions[index] = GangDecision(kind, tuple(both))
-        return tuple(decisions)

@@ -6,19 +6,23 @@ can be, pods of a slice one domain; same values, same plan. Called by ``formulat
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from models.instance import Instance
 from models.masks import bits
-from models.occupancy import Room
+from models.occupancy import Room, rooms
 from models.placement.arranging import Layer, arranged
+from models.placement.asking import Asked
 from models.placement.demands import Demand, RoleDemand
+from models.placement.flows import Admits, RegionFlow
+from models.placement.ground import outcome, placed
+from models.placement.homing import homeward
 from models.placement.packing import SetType
 from models.placement.pieces import Piece
-from models.placement.regions import Pools
-from models.placement.variables import GangVariables, RegionFlow, Variables
-from models.solution import Decision, GangDecision, PodPlacement
+from models.placement.regions import Pools, Region
+from models.placement.variables import GangVariables, Variables
+from models.solution import GangDecision, PodPlacement
 
 
 @dataclass
@@ -40,15 +44,17 @@ class Share:
 
 def decode(
     instance: Instance,
+    asks: Asked,
     pools: Pools,
-    rooms: Sequence[Room],
     variables: Variables,
     values: Sequence[int],
     base: Sequence[GangDecision],
 ) -> tuple[GangDecision, ...]:
     """One decision a gang. Shape of ``values``: one integer a variable of the program."""
+    staying = stays_of(instance, asks, variables.admits, values, base)
+    left = rooms(instance, staying)
     free = [
-        carve_slots(region.nodes, rooms, pools, number, variables.flows[number], values)
+        carve_slots(region, left, variables.flows[number], values)
         for number, region in enumerate(pools.regions)
     ]
     shares: dict[int, tuple[Demand, Share]] = {}
@@ -69,34 +75,63 @@ def decode(
         for demand, piece in zip(lucky, given, strict=True):
             shares[demand.gang] = (demand, Share())
             serve(free, [piece], shares[demand.gang][1])
-    decisions = list(base)
+    return decided(instance, left, staying, shares)
+
+
+def stays_of(
+    instance: Instance,
+    asks: Asked,
+    admits: Admits,
+    values: Sequence[int],
+    base: Sequence[GangDecision],
+) -> list[GangDecision]:
+    """What becomes of every gang before anything is placed: the pods that stay under its option."""
+    found = list(base)
+    for choice, own in zip(asks.choices, admits, strict=True):
+        lucky = [o for o, admit in zip(choice.options, own, strict=True) if values[admit]]
+        stays = lucky[0].demand.stays if lucky else ()
+        found[choice.gang] = outcome(instance, choice.gang, placed(instance, choice.gang, stays))
+    return found
+
+
+def decided(
+    instance: Instance,
+    left: Sequence[Room],
+    staying: Sequence[GangDecision],
+    shares: Mapping[int, tuple[Demand, Share]],
+) -> tuple[GangDecision, ...]:
+    """One decision a gang: its pods that stay and those it was given places for."""
+    decisions = list(staying)
     for index, (demand, share) in shares.items():
-        pods = pods_of(instance, rooms, demand, share)
-        kind: Decision = "complete" if instance.gangs[index].running else "place"
-        decisions[index] = GangDecision(
-            kind, tuple(sorted((*base[index].pods, *pods), key=lambda p: (p.role, p.index)))
-        )
+        pods = homeward(instance, demand, pods_of(instance, left, demand, share))
+        decisions[index] = outcome(instance, index, (*staying[index].pods, *pods))
     return tuple(decisions)
 
 
 def carve_slots(
-    nodes: Sequence[int],
-    rooms: Sequence[Room],
-    pools: Pools,
-    number: int,
-    flow: RegionFlow,
-    values: Sequence[int],
+    region: Region, rooms: Sequence[Room], flow: RegionFlow, values: Sequence[int]
 ) -> dict[SetType, list[Slot]]:
-    """Split the flow into one path a node, in node order, largest state first."""
+    """Split the flow into one path a node, in node order, largest state first.
+
+    ``rooms``: what is free beside the pods that stay.
+    """
     if flow.sets:
         taken: dict[SetType, list[Slot]] = {}
         for gpus, kind, variable in flow.sets:
             if values[variable]:
-                taken.setdefault(kind, []).append(Slot(nodes[0], kind, gpus))
+                taken.setdefault(kind, []).append(Slot(region.nodes[0], kind, gpus))
         return taken
-    packing = pools.regions[number].packing
+    if flow.held:
+        return _carve_one(region, rooms[region.nodes[0]], flow, values)
+    return _carve_paths(region, rooms, flow, values)
+
+
+def _carve_paths(
+    region: Region, rooms: Sequence[Room], flow: RegionFlow, values: Sequence[int]
+) -> dict[SetType, list[Slot]]:
+    packing = region.packing
     waiting: dict[int, list[tuple[int, int]]] = {}
-    for n in nodes:
+    for n in region.nodes:
         state = packing.state(rooms[n].mask, rooms[n].free_gpus)
         waiting.setdefault(state, []).append((n, rooms[n].mask))
     leaving: dict[int, list[tuple[int, int]]] = {}
@@ -111,9 +146,29 @@ def carve_slots(
             arc = flow.arcs[position][0]
             for _ in range(count):
                 node, mask = here.pop(0)
-                chosen = packing.choose(mask, arc)
+                chosen = None if rooms[node].blind else packing.choose(mask, arc)
                 slots.setdefault(arc.kind, []).append(Slot(node, arc.kind, chosen))
                 waiting.setdefault(arc.target, []).append((node, mask & ~(chosen or 0)))
+    return slots
+
+
+def _carve_one(
+    region: Region, room: Room, flow: RegionFlow, values: Sequence[int]
+) -> dict[SetType, list[Slot]]:
+    """The sets of a server where only their sizes count, less those of the pods that stay."""
+    staying: dict[int, int] = {}
+    for _, gpus, stays in flow.held:
+        staying[gpus] = staying.get(gpus, 0) + stays.value(values)
+    slots: dict[SetType, list[Slot]] = {}
+    mask = room.mask
+    for arc, variable in sorted(flow.arcs, key=lambda item: -item[0].kind.gpus):
+        for _ in range(values[variable]):
+            if staying.get(arc.kind.gpus, 0):
+                staying[arc.kind.gpus] -= 1
+                continue
+            chosen = None if room.blind else region.packing.choose(mask, arc)
+            mask &= ~(chosen or 0)
+            slots.setdefault(arc.kind, []).append(Slot(region.nodes[0], arc.kind, chosen))
     return slots
 
 

@@ -1,16 +1,17 @@
-"""What is to be placed: the missing pods of every gang that waits or runs incomplete.
+"""What is to be placed: a gang's pods, beside those of its standing ones that stay.
 
 Promises: everything a rule needs of a gang, in dense integers, with the nodes each role may use;
-for an incomplete gang the standing pods already narrow those nodes (contract 2.6, 2.8, section 7).
-Built once per formulation; the greedy start uses the same records.
+pods that stay already narrow those nodes (contract 2.6, 2.8, section 7).
+Built by ``options`` and the greedy start, which use the same records.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
-from models.gang import Gang
+from models.gang import Gang, StandingPod
 from models.instance import Instance
 from models.placement.slicing import Cut, cut_of, groups_of
 from models.pricing import ServerSet, server_set
@@ -50,16 +51,21 @@ class RoleDemand:
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """One gang to place or complete. ``possible`` is False where standing pods already break a rule.
+    """One way in which a gang may run after the plan: pods that stay, and pods to place.
 
-    ``standing``: the GPUs that stand, by node. ``standing_nodes``: nodes of all its standing pods.
+    ``possible`` is False where pods that stay already break a rule of those to place. ``counts``: pods a
+    role, all of them. ``stays``: standing pods left as they are. ``standing``: their GPUs, by node;
+    ``standing_nodes``: their nodes, ascending. ``sole``: no other way exists for this waiting gang.
     """
 
     gang: int
     roles: tuple[RoleDemand, ...]
     possible: bool
+    counts: tuple[int, ...] = ()
+    stays: tuple[StandingPod, ...] = ()
     standing: tuple[tuple[int, ServerSet], ...] = ()
     standing_nodes: tuple[int, ...] = ()
+    sole: bool = True
 
     def within(self, nodes: frozenset[int]) -> Demand:
         """The same demand, held to these nodes."""
@@ -81,31 +87,63 @@ class Demand:
 
     @property
     def total_gpus(self) -> int:
-        """GPUs of the whole gang, standing ones included."""
+        """GPUs of the whole gang, those of pods that stay included."""
         return self.gpus + sum(chosen.count for _, chosen in self.standing)
 
 
 def demands_of(instance: Instance, known: list[int]) -> tuple[Demand, ...]:
-    """Every gang with pods to place, in instance order; held ones are not to be placed.
+    """Every gang that waits or runs with pods missing, at its smallest size; held ones are left out.
 
     ``known``: mask of GPUs known held, a node.
     """
-    found = []
-    for index, gang in enumerate(instance.gangs):
-        if gang.hold is not None:
+    return tuple(
+        demand_for(instance, index, gang.target_counts(), gang.standing, known)
+        for index, gang in enumerate(instance.gangs)
+        if gang.hold is None and (not gang.running or gang.missing())
+    )
+
+
+def demand_for(
+    instance: Instance,
+    index: int,
+    counts: Sequence[int],
+    stays: Sequence[StandingPod],
+    known: Sequence[int],
+) -> Demand:
+    """The gang with so many pods a role, of which these standing ones stay and the others are placed.
+
+    Pods to place are held to the domains and models of those that stay (contract 2.6, section 7).
+    """
+    gang = instance.gangs[index]
+    there = {(pod.role, pod.index) for pod in stays}
+    nodes_all = {pod.node for pod in stays if pod.node is not None}
+    possible = True
+    roles = []
+    for number, count in enumerate(counts):
+        indices = [i for i in gang.roles[number].indices(count) if (number, i) not in there]
+        if not indices:
             continue
-        if gang.running:
-            if gang.missing():
-                found.append(_completion(instance, index, gang, known))
+        own = [pod for pod in stays if pod.role == number]
+        if own:
+            role, fine = _beside(instance, gang, number, indices, own)
         else:
-            counts = gang.target_counts()
-            roles = tuple(_whole(instance, gang, i, count) for i, count in enumerate(counts))
-            found.append(Demand(index, roles, possible=True))
-    return tuple(found)
+            role, fine = _whole(instance, gang, number, count), True
+        allowed, same = _same_domain(instance, gang.required, nodes_all, role.nodes)
+        possible &= fine and same
+        roles.append(replace(role, nodes=allowed))
+    return Demand(
+        index,
+        tuple(roles),
+        possible,
+        tuple(counts),
+        tuple(stays),
+        _standing_sets(instance, gang, stays, known),
+        tuple(sorted(nodes_all)),
+    )
 
 
 def _whole(instance: Instance, gang: Gang, number: int, count: int) -> RoleDemand:
-    """All pods of a role of a gang that waits."""
+    """All pods of a role of which none stays."""
     role = gang.roles[number]
     pods = tuple(role.indices(count))
     demand = RoleDemand(number, pods, role.gpus, role.requests, instance.eligible_nodes(role))
@@ -119,44 +157,27 @@ def _whole(instance: Instance, gang: Gang, number: int, count: int) -> RoleDeman
     return demand
 
 
-def _completion(instance: Instance, index: int, gang: Gang, known: list[int]) -> Demand:
-    """The missing pods of a running gang, held to the domains and models of its standing pods."""
-    cluster = instance.cluster
-    missing: dict[int, list[int]] = {}
-    for number, pod in gang.missing():
-        missing.setdefault(number, []).append(pod)
-    nodes_all = {p.node for p in gang.standing if p.node is not None}
-    possible = True
-    roles = []
-    for number, indices in missing.items():
-        role = gang.roles[number]
-        own = {p.node for p in gang.standing if p.role == number and p.node is not None}
-        allowed = instance.eligible_nodes(role)
-        for level, stand in ((gang.required, nodes_all), (role.required, own)):
-            allowed, fine = _same_domain(instance, level, stand, allowed)
-            possible &= fine
-        if role.gpus and not role.mix_models:
-            gpu_models = {m.gpu for n in own if (m := cluster.nodes[n].model) is not None}
-            possible &= len(gpu_models) <= 1
-            if gpu_models:
-                allowed = frozenset(
-                    n for n in allowed if (m := cluster.nodes[n].model) and m.gpu in gpu_models
-                )
-        layers = []
-        for size, level in role.slice_layers:
-            groups, fine = _slice_groups(instance, gang, number, indices, size, level)
-            possible &= fine
-            layers.append(groups)
-        pods = tuple(indices)
-        apart = tuple(layers) if possible else ()
-        roles.append(RoleDemand(number, pods, role.gpus, role.requests, allowed, apart))
-    return Demand(
-        index,
-        tuple(roles),
-        possible,
-        _standing_sets(instance, gang, known),
-        tuple(sorted(nodes_all)),
-    )
+def _beside(
+    instance: Instance, gang: Gang, number: int, indices: list[int], own: Sequence[StandingPod]
+) -> tuple[RoleDemand, bool]:
+    """Pods of a role beside those of it that stay; False if these break a rule of the role already."""
+    cluster, role = instance.cluster, gang.roles[number]
+    nodes = {pod.node for pod in own if pod.node is not None}
+    allowed, possible = _same_domain(instance, role.required, nodes, instance.eligible_nodes(role))
+    if role.gpus and not role.mix_models:
+        gpu_models = {m.gpu for n in nodes if (m := cluster.nodes[n].model) is not None}
+        possible &= len(gpu_models) <= 1
+        if gpu_models:
+            allowed = frozenset(
+                n for n in allowed if (m := cluster.nodes[n].model) and m.gpu in gpu_models
+            )
+    layers = []
+    for size, level in role.slice_layers:
+        groups, fine = _slice_groups(instance, own, indices, size, level)
+        possible &= fine
+        layers.append(groups)
+    apart = tuple(layers) if possible else ()
+    return RoleDemand(number, tuple(indices), role.gpus, role.requests, allowed, apart), possible
 
 
 def _same_domain(
@@ -173,13 +194,13 @@ def _same_domain(
 
 
 def _slice_groups(
-    instance: Instance, gang: Gang, number: int, indices: list[int], size: int, level: int
+    instance: Instance, own: Sequence[StandingPod], indices: list[int], size: int, level: int
 ) -> tuple[Groups, bool]:
-    """The slices of one layer that miss pods; False if the pods that stand of one use several domains."""
+    """The slices of one layer that miss pods; False if the pods that stay of one use several domains."""
     of = instance.cluster.domain_of[level]
     used: dict[int, set[int]] = {}
-    for pod in gang.standing:
-        if pod.role == number and pod.node is not None:
+    for pod in own:
+        if pod.node is not None:
             used.setdefault(pod.index // size, set()).add(of[pod.node])
     result: list[tuple[tuple[int, ...], int | None]] = []
     for members in groups_of(indices, size):
@@ -191,11 +212,11 @@ def _slice_groups(
 
 
 def _standing_sets(
-    instance: Instance, gang: Gang, known: list[int]
+    instance: Instance, gang: Gang, stays: Sequence[StandingPod], known: Sequence[int]
 ) -> tuple[tuple[int, ServerSet], ...]:
     masks: dict[int, int] = {}
     blind: dict[int, int] = {}
-    for pod in gang.standing:
+    for pod in stays:
         gpus = gang.roles[pod.role].gpus
         if gpus and pod.node is not None:
             masks[pod.node] = masks.get(pod.node, 0) | (pod.gpus or 0)
@@ -203,7 +224,7 @@ def _standing_sets(
                 blind[pod.node] = blind.get(pod.node, 0) + gpus
     nodes = instance.cluster.nodes
     found = (
-        (n, server_set(nodes[n], mask, blind.get(n, 0), known[n]))
+        (n, server_set(nodes[n], mask, blind.get(n, 0), known[n] | mask))
         for n, mask in sorted(masks.items())
     )
     return tuple((n, chosen) for n, chosen in found if chosen.count)
@@ -212,8 +233,8 @@ def _standing_sets(
 def identity(instance: Instance, demand: Demand) -> tuple[object, ...]:
     """Equal for waiting gangs that differ in nothing but name, priority and submit time."""
     gang = instance.gangs[demand.gang]
-    if gang.running:
-        return ("running", demand.gang)
+    if gang.running or gang.planned:
+        return ("by itself", demand.gang)
     roles = tuple(
         (
             role.count,
@@ -229,6 +250,8 @@ def identity(instance: Instance, demand: Demand) -> tuple[object, ...]:
             % max((size for size, _ in gang.roles[role.role].slice_layers), default=1),
             gang.roles[role.role].mix_models,
             gang.roles[role.role].min,
+            gang.roles[role.role].max,
+            gang.roles[role.role].step,
         )
         for role in demand.roles
     )

@@ -9,11 +9,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from models.evaluating import Evaluation, Tier, ValueCache, known_masks
+from models.evaluating import Evaluation, Tier, ValueCache
 from models.instance import Instance
-from models.occupancy import Room, rooms
+from models.occupancy import Room
+from models.placement.asking import Asked
 from models.placement.decoding import decode
-from models.placement.demands import Demand, demands_of
+from models.placement.demands import Demand
+from models.placement.ground import ground_of
 from models.placement.program import Linear, Program
 from models.placement.regions import Pools, local, pools_of
 from models.placement.rules import (
@@ -23,12 +25,13 @@ from models.placement.rules import (
     models,
     packing,
     resources,
+    running,
     slices,
 )
 from models.placement.rules.topology import Topology
 from models.placement.tiers import Tiers
 from models.placement.variables import Variables, create
-from models.solution import GangDecision, PodPlacement, Reason
+from models.solution import GangDecision
 
 SPLIT_NODES = 16
 """Up to so many nodes every node is a region of its own: exact on any hardware, and still small."""
@@ -36,49 +39,28 @@ SPLIT_NODES = 16
 
 @dataclass
 class Formulation:
-    """The program of one instance. ``tiers``: expressions on demand; ``exact``: no relaxation in it."""
+    """The program of one instance. ``tiers``: expressions on demand; ``exact``: no relaxation in it.
+
+    ``complete``: every plan is among its assignments, so that its bounds hold.
+    """
 
     instance: Instance
     program: Program
-    demands: tuple[Demand, ...]
+    asks: Asked
     rooms: tuple[Room, ...]
     pools: Pools
     variables: Variables
     tiers: Tiers
     base: tuple[GangDecision, ...]
     exact: bool
+    complete: bool
 
     def expression(self, tier: Tier) -> Linear:
         return self.tiers.expression(tier)
 
     def decode(self, values: Sequence[int]) -> tuple[GangDecision, ...]:
         """The plan an assignment stands for; waiting gangs carry no reason yet."""
-        return decode(self.instance, self.pools, self.rooms, self.variables, values, self.base)
-
-
-def base_decisions(instance: Instance) -> tuple[GangDecision, ...]:
-    """The plan that changes nothing: running gangs kept as they are, the others wait.
-
-    Held gangs have their reason already: no plan does more for them.
-    """
-    decisions = []
-    for gang in instance.gangs:
-        held = None if gang.hold is None else Reason(gang.hold.code, gang.hold.message)
-        if not gang.running:
-            decisions.append(GangDecision("wait", (), held))
-            continue
-        pods = tuple(
-            PodPlacement(
-                pod.role, pod.index, pod.node, pod.gpus if gang.roles[pod.role].gpus else 0
-            )
-            for pod in gang.standing
-            if pod.node is not None
-        )
-        reason = None
-        if gang.missing():
-            reason = held or Reason("Incomplete", f"{len(gang.missing())} of its pods are missing")
-        decisions.append(GangDecision("keep", pods, reason))
-    return tuple(decisions)
+        return decode(self.instance, self.asks, self.pools, self.variables, values, self.base)
 
 
 def formulate(
@@ -88,29 +70,25 @@ def formulate(
     only: frozenset[int] | None = None,
     base: tuple[GangDecision, ...] | None = None,
     within: frozenset[int] | None = None,
+    still: frozenset[int] = frozenset(),
     cache: ValueCache | None = None,
 ) -> Formulation:
     """The whole formulation. ``split``: every node on its own; by default where there are few.
 
-    ``only``: indices of the gangs to place or complete; the others stay as ``base`` has them, which is
-    by default the plan that changes nothing. ``within``: nodes those gangs may use.
+    The others as in ``ground_of``: about which gangs it decides, and what is given.
     """
-    base = base or base_decisions(instance)
-    room = rooms(instance, base)
-    demands = tuple(
-        demand if within is None else demand.within(within)
-        for demand in demands_of(instance, known_masks(instance, base))
-        if only is None or demand.gang in only
-    )
+    ground = ground_of(instance, base=base, only=only, within=within, still=still)
+    asks, room = ground.asks, ground.rooms
     if split is None:
         split = len(instance.cluster.nodes) <= SPLIT_NODES
-    split = split or slices_by_node(instance, demands)
-    pools = pools_of(instance, demands, room, split=split)
+    split = split or slices_by_node(instance, asks.demands)
+    pools = pools_of(instance, asks.demands, room, ground.contents, split=split)
     program = Program()
-    variables = create(instance, program, demands, room, pools)
+    variables = create(instance, program, asks, room, pools)
     packing.add(program, variables, pools)
     resources.add(program, variables, pools, room)
     admission.add(program, instance, variables)
+    running.add(program, instance, asks, variables, pools, moved=ground.moved)
     topologies, claims = [], []
     for gang in variables.gangs:
         topology = Topology(program, instance, pools, room, gang)
@@ -127,18 +105,21 @@ def formulate(
         room,
         topologies,
         claims,
-        Evaluation(instance, base, cache),
+        Evaluation(instance, ground.base, cache),
     )
     exact = pools.exact and all(claim.exact for claim in claims)
-    return Formulation(instance, program, demands, room, pools, variables, tiers, base, exact)
+    complete = all(choice.complete for choice in asks.choices)
+    return Formulation(
+        instance, program, asks, room, pools, variables, tiers, ground.base, exact, complete
+    )
 
 
 def pairs(instance: Instance) -> int:
-    """(gang, region) pairs the full formulation would hold: what its size grows with."""
-    base = base_decisions(instance)
-    demands = demands_of(instance, known_masks(instance, base))
+    """(option, region) pairs the full formulation would hold: what its size grows with."""
+    ground = ground_of(instance)
+    demands = ground.asks.demands
     split = len(instance.cluster.nodes) <= SPLIT_NODES
-    pools = pools_of(instance, demands, rooms(instance, base), split=split)
+    pools = pools_of(instance, demands, ground.rooms, ground.contents, split=split)
     single = sum(
         1
         for d, rides in zip(demands, pools.riding, strict=True)

@@ -11,14 +11,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cached_property
 
-from models.evaluating import Evaluation, Tier, known_masks
-from models.gang import Gang
+from models.evaluating import Evaluation, Tier
 from models.instance import Instance
-from models.occupancy import rooms
+from models.placement.asking import classes
 from models.placement.dealing import Admissions, Dealer, PooledClass
-from models.placement.demands import Demand, RoleDemand, demands_of
-from models.placement.formulation import base_decisions, slices_by_node
+from models.placement.demands import Demand, RoleDemand
+from models.placement.formulation import slices_by_node
+from models.placement.ground import ground_of
+from models.placement.leaving import Rests, defragmented
+from models.placement.optimism import Optimism
+from models.placement.options import standing_gpus
 from models.placement.packing import SizePacking
 from models.placement.program import Linear, Program
 from models.placement.regions import Pools, local, pools_of
@@ -29,6 +33,7 @@ from models.placement.rules import (
     models,
     packing,
     resources,
+    running,
     slices,
 )
 from models.placement.rules.topology import Topology
@@ -38,41 +43,44 @@ from models.placement.variables import (
     PodPool,
     Variables,
     Wishes,
-    classes,
+    option_of,
+    staying,
 )
-from models.pricing import FULL_SHARE
 from models.solution import GangDecision
-
-PAIR = 2
-"""Fewest GPUs that have a bandwidth between them."""
 
 PoolKey = tuple[int, frozenset[int], tuple[tuple[str, int], ...], int | None]
 
 
 class AdmissionProgram:
-    """The program, its tiers' expressions, and the plan an assignment stands for."""
+    """The program, its tiers' expressions, and the plan an assignment stands for.
 
-    def __init__(self, instance: Instance) -> None:
+    ``still``: gangs that must not move. ``complete``: whether its bounds hold for all plans.
+    """
+
+    def __init__(self, instance: Instance, still: frozenset[int] = frozenset()) -> None:
         self.instance = instance
         self.program = Program()
-        self._base = base_decisions(instance)
-        self._values = Evaluation(instance, self._base)
-        self._rooms = rooms(instance, self._base)
-        demands = demands_of(instance, known_masks(instance, self._base))
+        ground = ground_of(instance, still=still)
+        self._ground = ground
+        self._asks = asks = ground.asks
+        self.complete = all(choice.complete for choice in asks.choices)
+        self._values = Evaluation(instance, ground.base)
+        self._rooms = ground.rooms
+        split = slices_by_node(instance, asks.demands)
         self._pools = self._sized(
-            demands,
-            pools_of(instance, demands, self._rooms, split=slices_by_node(instance, demands)),
+            asks.demands,
+            pools_of(instance, asks.demands, self._rooms, ground.contents, split=split),
         )
         self._pooled: list[PooledClass] = []
         self._groups: list[GroupVariables] = []
         self._gangs: list[GangVariables] = []
         self._pods: dict[PoolKey, PodPool] = {}
         self._region_of = {n: r.number for r in self._pools.regions for n in r.nodes}
-        self._create(demands)
+        self._create()
         self._record = Admissions(
             instance,
-            self._base,
-            self._rooms,
+            asks,
+            ground.base,
             self._pools,
             self._variables,
             self._pooled,
@@ -87,44 +95,52 @@ class AdmissionProgram:
             pools, regions=tuple(replace(r, packing=SizePacking(r.packing)) for r in pools.regions)
         )
 
-    def _create(self, demands: Sequence[Demand]) -> None:
+    def _create(self) -> None:
         wishes = Wishes(self.instance, self._pools, self._rooms)
         siblings: list[tuple[int, ...]] = []
         ordered: list[list[tuple[Demand, int]]] = []
-        for members in classes(self.instance, demands, self._pools):
+        admits = [[-1] * len(choice.options) for choice in self._asks.choices]
+        for members in classes(self.instance, self._asks, self._pools):
             number, first = members[0]
             rides = self._pools.riding[number]
+            own: tuple[int, ...]
             if local(self.instance, first, rides=rides):
-                own = tuple(demand for _, demand in members)
-                gangs = tuple(self.instance.gangs[d.gang] for d in own)
-                group = GroupVariables(own, gangs, tuple(self.program.boolean() for _ in own))
+                own = tuple(self.program.boolean() for _ in members)
+                demands = tuple(demand for _, demand in members)
+                gangs = tuple(self.instance.gangs[d.gang] for d in demands)
+                group = GroupVariables(demands, gangs, own)
                 self._groups.append(group)
                 wishes.local(group)
             elif self._poolable(first, rides=rides):
-                ordered.append(self._pool(wishes, [demand for _, demand in members]))
+                own = self._pool(wishes, [demand for _, demand in members])
+                if len(members) > 1:
+                    ordered.append(list(zip((d for _, d in members), own, strict=True)))
             else:
                 start = len(self._gangs)
-                siblings.append(tuple(range(start, start + len(members))))
-                for position, demand in members:
-                    admit = self.program.boolean()
-                    if not demand.possible:
-                        self.program.fix(admit, 0)
-                    gang = GangVariables(
-                        position, demand, self.instance.gangs[demand.gang], admit, rides=rides
-                    )
+                if len(members) > 1:
+                    siblings.append(tuple(range(start, start + len(members))))
+                for position, _ in members:
+                    gang = option_of(self.instance, self.program, self._asks, position, rides=rides)
                     self._gangs.append(gang)
                     wishes.alone(self.program, gang)
-        flows = wishes.flows(self.program)
+                own = tuple(gang.admit for gang in self._gangs[start:])
+            for (position, _), admit in zip(members, own, strict=True):
+                choice, option = self._asks.origin[position]
+                admits[choice][option] = admit
+        stays = staying(self.instance, self.program, self._asks, admits)
+        flows = wishes.flows(self.program, admits)
         wishes.pieces(self.program)
-        variables = Variables(self._gangs, self._groups, flows, siblings)
+        variables = Variables(self._gangs, self._groups, stays, flows, siblings, admits)
         self._variables = variables
         self._rules(variables, ordered)
 
     def _poolable(self, demand: Demand, *, rides: bool) -> bool:
-        """Whether nothing but room and one required domain ties the gang's pods together."""
+        """Whether nothing but room and one required domain ties the pods to place together."""
         gang = self.instance.gangs[demand.gang]
-        if gang.running or not rides or not demand.gpu_roles or self.instance.min_share(gang):
+        if not rides or not demand.gpu_roles or self.instance.min_share(gang):
             return False
+        if not demand.stays and gang.required == self.instance.cluster.node_level:
+            return False  # it is one piece
         return all(self._loose(demand, role) for role in demand.gpu_roles)
 
     def _loose(self, demand: Demand, role: RoleDemand) -> bool:
@@ -136,27 +152,36 @@ class AdmissionProgram:
         nodes = self.instance.cluster.nodes
         return len({m.gpu for n in role.nodes if (m := nodes[n].model) is not None}) <= 1
 
-    def _pool(self, wishes: Wishes, demands: list[Demand]) -> list[tuple[Demand, int]]:
+    def _pool(self, wishes: Wishes, demands: list[Demand]) -> tuple[int, ...]:
         first = demands[0]
-        level = self.instance.gangs[first.gang].required
+        # beside pods that stay its nodes are held to their domain already
+        level = None if first.stays else self.instance.gangs[first.gang].required
         pools = []
         for role in first.gpu_roles:
             key = (role.gpus, role.nodes, role.requests, level)
             if key not in self._pods:
                 single = replace(role, indices=(0,))
-                stand_in = replace(first, roles=(single,))
+                stand_in = replace(first, roles=(single,), stays=(), standing=())
                 self._pods[key] = PodPool(single, level, (stand_in,))
                 wishes.pool(self._pods[key])
-            pools.append(self._pods[key])
+            highest = max(self.instance.gangs[d.gang].priority for d in demands)
+            pool = self._pods[key]
+            pool.priority = highest if pool.priority is None else max(highest, pool.priority)
+            pools.append(pool)
         admits = tuple(self.program.boolean() for _ in demands)
+        for demand, admit in zip(demands, admits, strict=True):
+            if not demand.possible:
+                self.program.fix(admit, 0)
         self._pooled.append(PooledClass(tuple(demands), admits, tuple(pools), level))
-        return list(zip(demands, admits, strict=True))
+        return admits
 
     def _rules(self, variables: Variables, ordered: list[list[tuple[Demand, int]]]) -> None:
         program, instance = self.program, self.instance
         packing.add(program, variables, self._pools, [pool.pieces for pool in self._pods.values()])
         resources.add(program, variables, self._pools, self._rooms, list(self._pods.values()))
         admission.add(program, instance, variables)
+        pods = [(pool.priority, pool.pieces) for pool in self._pods.values()]
+        running.add(program, instance, self._asks, variables, self._pools, pooled=pods)
         for members in ordered:
             gangs = [(instance.gangs[d.gang], admit) for d, admit in members]
             admission.in_order(program, instance, gangs)
@@ -208,26 +233,25 @@ class AdmissionProgram:
         return found
 
     def expression(self, tier: Tier) -> Linear:
-        """Admission and waiting exactly; the other tiers as no plan can be better than, gang by gang."""
+        """Tiers of who runs and what it costs exactly; the others as no plan can be better than."""
+        if tier.family == "defragment":
+            flows = self._variables.flows
+            return defragmented(self.program, self.instance, Rests(self._pools, self._rooms, flows))
         total = Linear(constant=0 if tier.family == "stranded" else self._values.tier(tier))
-        for index, admit in self.admits():
-            gang = self.instance.gangs[index]
+        for choice, admits in zip(self._asks.choices, self._variables.admits, strict=True):
+            gang = self.instance.gangs[choice.gang]
             if tier.priority in (None, gang.priority):
-                total.add(admit, optimism(self.instance, gang, tier))
+                for option, admit in zip(choice.options, admits, strict=True):
+                    total.add(admit, self._optimism.of(choice.gang, option, tier))
         return total
 
-    def admits(self) -> list[tuple[int, int]]:
-        """(gang, its admit variable) of every gang to place or complete."""
-        found = [(g.demand.gang, g.admit) for g in self._gangs]
-        several = [(group.demands, group.admits) for group in self._groups]
-        several += [(own.demands, own.admits) for own in self._pooled]
-        for demands, admits in several:
-            found += [(d.gang, a) for d, a in zip(demands, admits, strict=True)]
-        return sorted(found)
+    @cached_property
+    def _optimism(self) -> Optimism:
+        return Optimism(self.instance)
 
     def likeness(self, liked: Sequence[GangDecision]) -> Linear:
         """How many GPUs stand in the regions, and gangs in the domains, where a liked plan has them."""
-        self._record.liked = {i: d for i, d in enumerate(liked) if d.pods != self._base[i].pods}
+        self._record.like(liked)
         total = Linear()
         for pool in self._pods.values():
             wanted = self._liked_counts(pool)
@@ -236,26 +260,32 @@ class AdmissionProgram:
                 if most:
                     total.add(self._capped(piece.variable, most), pool.role.gpus)
         for own in self._pooled:
-            if own.level is not None:
-                of = self.instance.cluster.domain_of[own.level]
-                for demand in own.demands:
-                    if demand.gang in self._record.liked:
-                        domain = of[self._record.liked[demand.gang].pods[0].node]
-                        if domain in own.domains:
-                            total.add(self._capped(own.domains[domain], 1), demand.gpus)
+            for demand in own.demands:
+                chosen = self._liked_domain(own, demand)
+                if chosen is not None:
+                    total.add(self._capped(chosen, 1), demand.gpus)
+        for stay in self._variables.stays:
+            if self._record.is_liked(stay.demand):
+                total.add(stay.admit, 1 + standing_gpus(self.instance, stay.demand.gang))
         return total
+
+    def _liked_domain(self, own: PooledClass, demand: Demand) -> int | None:
+        """The variable of the domain of the required level where the liked plan has the gang."""
+        pods = self._record.liked_pods(demand)
+        if own.level is None or not pods:
+            return None
+        return own.domains.get(self.instance.cluster.domain_of[own.level][pods[0].node])
 
     def _liked_counts(self, pool: PodPool) -> dict[int, int]:
         counts: dict[int, int] = {}
-        region_of = self._region_of
         for own in self._pooled:
-            for role in (
-                r for r, p in zip(own.demands[0].gpu_roles, own.pools, strict=True) if p is pool
-            ):
+            for role, used in zip(own.demands[0].gpu_roles, own.pools, strict=True):
+                if used is not pool:
+                    continue
                 for demand in own.demands:
-                    for pod in self._record.liked.get(demand.gang, GangDecision("wait")).pods:
-                        if pod.role == role.role and pod.node in region_of:
-                            region = region_of[pod.node]
+                    for pod in self._record.liked_pods(demand):
+                        if pod.role == role.role and pod.node in self._region_of:
+                            region = self._region_of[pod.node]
                             counts[region] = counts.get(region, 0) + 1
         return counts
 
@@ -268,27 +298,3 @@ class AdmissionProgram:
     def decode(self, values: Sequence[int]) -> tuple[GangDecision, ...]:
         """A valid plan with these admissions; which pods of a pool are whose is chosen for locality."""
         return Dealer(self._record, values).decisions()
-
-
-def optimism(instance: Instance, gang: Gang, tier: Tier) -> int:
-    """The most (for span: the least) a gang may add to a tier when it is admitted."""
-    gpus = sum(r.gpus * n for r, n in zip(gang.roles, gang.target_counts(), strict=True))
-    match tier.family:
-        case "admission":
-            worth = gang.weight_gpus
-        case "waiting":
-            worth = 0 if gang.running else gang.weight_gpus * instance.age(gang)
-        case "preference":
-            worth = gang.weight_gpus if gang.preferred is not None else 0
-            worth += sum(r.min * r.gpus or 1 for r in gang.roles if r.preferred is not None)
-        case "growth":
-            worth = gpus - sum(r.min * r.gpus for r in gang.roles) if gang.elastic else 0
-        case "bandwidth":
-            counted = gang.pattern != "none" and gpus >= PAIR
-            worth = gang.weight * gang.weight_gpus * FULL_SHARE if counted else 0
-        case "span":
-            largest = max((node.gpus for node in instance.cluster.nodes), default=0) or 1
-            worth = gang.weight_gpus * max(0, -(-gpus // largest) - 1)
-        case _:
-            worth = 0
-    return worth

@@ -7,12 +7,13 @@ Built once per formulation; every rule works on regions.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from models.cluster import Node
 from models.instance import Instance
 from models.occupancy import PODS, Room
+from models.placement.contents import Contents, Left
 from models.placement.demands import Demand
 from models.placement.packing import (
     LARGEST_MESH_STATE,
@@ -29,8 +30,9 @@ class Region:
     """A pool of alike nodes; ``model`` is one of them.
 
     ``domains[l]``: the domain of all its nodes at level l (the node level left out), None where
-    levels do not matter. ``tight``: one node whose resources are counted. ``specials``: incomplete
-    gangs (demand index) with GPUs on the node, in the order of ``SetType.beside``.
+    levels do not matter. ``tight``: one node whose resources are counted. ``specials``: demands (by
+    index) with GPUs that stay on the node, and their place in ``SetType.beside``. ``content``: what is
+    left there by each choice; of several nodes all are left alike, by one choice.
     """
 
     number: int
@@ -39,7 +41,8 @@ class Region:
     packing: Packing
     domains: tuple[int | None, ...]
     tight: bool
-    specials: tuple[int, ...] = ()
+    specials: Mapping[int, int] = field(default_factory=dict)
+    content: Mapping[int, tuple[Left, ...]] = field(default_factory=dict)
 
     @property
     def gpu_name(self) -> str | None:
@@ -56,12 +59,20 @@ class Pools:
 
 
 def pools_of(
-    instance: Instance, demands: Sequence[Demand], rooms: Sequence[Room], *, split: bool
+    instance: Instance,
+    demands: Sequence[Demand],
+    rooms: Sequence[Room],
+    contents: Contents,
+    *,
+    split: bool,
 ) -> Pools:
-    """Group the nodes that any demand may use. ``split``: every node on its own (exact on any hardware)."""
-    used = sorted({n for demand in demands for role in demand.roles for n in role.nodes})
+    """Group the nodes that any demand may use or any choice may empty.
+
+    ``split``: every node on its own (exact on any hardware).
+    """
+    used = sorted({n for d in demands for role in d.roles for n in role.nodes} | set(contents))
     signatures = _signatures(demands, used)
-    tight, riding = _tight_nodes(instance, demands, rooms, signatures)
+    tight, riding = _tight_nodes(demands, rooms, contents, signatures)
     standing = {n for demand in demands for n in demand.standing_nodes}
     specials: dict[int, list[int]] = {}
     for number, demand in enumerate(demands):
@@ -70,8 +81,10 @@ def pools_of(
     by_level = _levels_matter(instance, demands, riding)
     grouped: dict[tuple[object, ...], list[int]] = {}
     for n in used:
-        alone = split or n in tight or n in specials or n in standing
+        content = contents.get(n, {})
+        alone = split or n in tight or n in specials or n in standing or len(content) > 1
         key = (
+            tuple(content.items()),
             _hardware_key(instance, rooms, n),
             signatures[n],
             _innermost(instance, n) if by_level else None,
@@ -79,7 +92,9 @@ def pools_of(
         )
         grouped.setdefault(key, []).append(n)
     regions = tuple(
-        _region(instance, rooms, demands, number, nodes, tight, specials, by_level=by_level)
+        _region(
+            instance, rooms, demands, contents, number, nodes, tight, specials, by_level=by_level
+        )
         for number, nodes in enumerate(sorted(grouped.values()))
     )
     return Pools(regions, riding, all(region.packing.exact for region in regions))
@@ -107,6 +122,8 @@ def _levels_matter(instance: Instance, demands: Sequence[Demand], riding: Sequen
     """Whether any demand may use several nodes, or requests of the mix count whole nodes by domain."""
     if any(not local(instance, d, rides=r) for d, r in zip(demands, riding, strict=True)):
         return True
+    if any(objective.name == "defragment" for objective in instance.policy.objectives):
+        return True
     largest = min((n.gpus for n in instance.cluster.nodes if n.gpus), default=0)
     return any(size > largest for size, _ in instance.policy.mix)
 
@@ -114,7 +131,7 @@ def _levels_matter(instance: Instance, demands: Sequence[Demand], riding: Sequen
 def local(instance: Instance, demand: Demand, *, rides: bool) -> bool:
     """Whether the whole gang is one piece on one node: by its own rule, or one GPU pod with riders."""
     gang = instance.gangs[demand.gang]
-    if gang.running or not demand.gpu_roles:
+    if not demand.sole or gang.running or not demand.gpu_roles:
         return False
     if gang.required == instance.cluster.node_level:
         return True
@@ -125,6 +142,7 @@ def _region(
     instance: Instance,
     rooms: Sequence[Room],
     demands: Sequence[Demand],
+    contents: Contents,
     number: int,
     nodes: list[int],
     tight: frozenset[int],
@@ -133,8 +151,13 @@ def _region(
     by_level: bool,
 ) -> Region:
     first = instance.cluster.nodes[nodes[0]]
-    special = tuple(specials.get(nodes[0], ()))
-    beside = tuple(chosen for d in special for n, chosen in demands[d].standing if n == nodes[0])
+    beside: dict[ServerSet, int] = {}
+    special: dict[int, int] = {}
+    for d in specials.get(nodes[0], ()):
+        own = dict(demands[d].standing)[nodes[0]]
+        special[d] = beside.setdefault(own, len(beside))
+    content = contents.get(nodes[0], {})
+    unsure = any(left.blind for lefts in content.values() for left in lefts)
     domains: tuple[int | None, ...] = tuple(None for _ in instance.cluster.levels)
     if by_level:
         domains = _innermost(instance, nodes[0])
@@ -142,20 +165,37 @@ def _region(
         number,
         tuple(nodes),
         first,
-        packing_of(first, [rooms[n] for n in nodes], beside),
+        packing_of(
+            first, [rooms[n] for n in nodes], tuple(beside), decided=bool(content), unsure=unsure
+        ),
         domains,
         nodes[0] in tight,
         special,
+        content,
     )
 
 
-def packing_of(node: Node, rooms: Sequence[Room], beside: tuple[ServerSet, ...] = ()) -> Packing:
-    """How the free GPUs of such nodes may be cut."""
+def packing_of(
+    node: Node,
+    rooms: Sequence[Room],
+    beside: tuple[ServerSet, ...] = (),
+    *,
+    decided: bool = False,
+    unsure: bool = False,
+) -> Packing:
+    """How the free GPUs of such nodes may be cut.
+
+    ``decided``: what stands there is to be decided; ``unsure``: of some of it nobody knows the GPUs.
+    """
     # where only the number counts one room stands for all: it must hold the largest set of any
     room = max(rooms, key=lambda r: r.mask.bit_count())
     if node.model is None:
         return CountPacking(node, 0, blind=False, relaxed=False)
-    if room.blind or by_count(node.model, node.effective_nics):
+    counted = by_count(node.model, node.effective_nics)
+    if not counted and (unsure or (decided and room.blind)):
+        # which GPUs are unknown in the end, and so what a set is worth, hangs on who stays
+        return CountPacking(node, room.mask, blind=room.blind, relaxed=True, beside=beside)
+    if room.blind or counted:
         return CountPacking(node, room.mask, blind=room.blind, relaxed=False, beside=beside)
     if max(r.mask.bit_count() for r in rooms) > LARGEST_MESH_STATE:
         return CountPacking(node, room.mask, blind=False, relaxed=True, beside=beside)
@@ -163,27 +203,30 @@ def packing_of(node: Node, rooms: Sequence[Room], beside: tuple[ServerSet, ...] 
 
 
 def _tight_nodes(
-    instance: Instance,
     demands: Sequence[Demand],
     rooms: Sequence[Room],
+    contents: Contents,
     signatures: dict[int, tuple[int, ...]],
 ) -> tuple[frozenset[int], tuple[bool, ...]]:
     """Nodes where some resource may bind, and which demands' pods without GPUs ride along.
 
-    A node is safe when the worst set of GPU pods its free GPUs admit, the riders of the gangs those
-    pods belong to, and every pod that does not ride, fit together. Riders of a gang that may use a
-    tight node stop riding, which may make more nodes tight: repeated until nothing changes.
+    A node is safe when the worst set of GPU pods its free GPUs admit beside what may be left there, the
+    riders of the gangs those pods belong to, and every pod that does not ride, fit together. Riders of
+    a gang that may use a tight node stop riding, which may make more nodes tight: repeated until nothing
+    changes.
     """
-    riding = [_may_ride(instance, demand) for demand in demands]
+    riding = [_may_ride(demand) for demand in demands]
+    keys: dict[int, object] = {
+        n: (signature, rooms[n].free_gpus, rooms[n].left, tuple(contents.get(n, {}).items()))
+        for n, signature in signatures.items()
+    }
     while True:
         known: dict[object, bool] = {}
-        for n, signature in signatures.items():
-            key = (signature, rooms[n].free_gpus, rooms[n].left)
+        for n, key in keys.items():
             if key not in known:
-                known[key] = _may_bind(demands, rooms[n], riding, n)
-        tight = frozenset(
-            n for n, sign in signatures.items() if known[sign, rooms[n].free_gpus, rooms[n].left]
-        )
+                lefts = list(contents.get(n, {}).values())
+                known[key] = _may_bind(demands, rooms[n], lefts, riding, n)
+        tight = frozenset(n for n, key in keys.items() if known[key])
         again = [
             rides and not any(n in tight for role in demand.gpu_roles for n in role.nodes)
             for rides, demand in zip(riding, demands, strict=True)
@@ -196,20 +239,44 @@ def _tight_nodes(
         riding = again
 
 
-def _may_ride(instance: Instance, demand: Demand) -> bool:
+def _may_ride(demand: Demand) -> bool:
     if not demand.zero_roles:
         return True
-    if not demand.gpu_roles or instance.gangs[demand.gang].running:
+    if not demand.gpu_roles or demand.stays:
         return False
     gpu_nodes = frozenset().union(*(role.nodes for role in demand.gpu_roles))
     return all(gpu_nodes <= role.nodes for role in demand.zero_roles)
 
 
-def _may_bind(demands: Sequence[Demand], room: Room, riding: Sequence[bool], n: int) -> bool:
+def _gpus(left: Left) -> int:
+    return left.known.bit_count() + left.blind
+
+
+def _stood(lefts: Sequence[tuple[Left, ...]], resource: str, most: int) -> list[int]:
+    """The most of a resource that may be left on a node together with so many GPUs or fewer."""
+    worst = [0] * (most + 1)
+    for options in lefts:
+        uses = [(_gpus(left), dict(left.use).get(resource, 0)) for left in options]
+        worst = [
+            max([worst[g]] + [worst[g - gpus] + use for gpus, use in uses if gpus <= g])
+            for g in range(most + 1)
+        ]
+    return worst
+
+
+def _may_bind(
+    demands: Sequence[Demand],
+    room: Room,
+    lefts: Sequence[tuple[Left, ...]],
+    riding: Sequence[bool],
+    n: int,
+) -> bool:
+    if sum(max(_gpus(left) for left in options) for options in lefts) > room.free_gpus:
+        return True  # what stands there is too much already
     for resource, left in room.left:
-        worst = [0] * (room.free_gpus + 1)
-        riders: list[int] = []
-        loose = 0
+        worst = _stood(lefts, resource, room.free_gpus)
+        riders: dict[int, int] = {}
+        loose: dict[int, int] = {}
         by_size: dict[int, int] = {}
         for demand, rides in zip(demands, riding, strict=True):
             zero = 0
@@ -221,16 +288,16 @@ def _may_bind(demands: Sequence[Demand], room: Room, riding: Sequence[bool], n: 
                     by_size[role.gpus] = max(by_size.get(role.gpus, 0), amount)
                 else:
                     zero += amount * role.count
-            if zero and rides:
-                riders.append(zero)
-            else:
-                loose += zero
+            if zero:
+                # of one gang's options only one comes true
+                where = riders if rides else loose
+                where[demand.gang] = max(where.get(demand.gang, 0), zero)
         for gpus in range(1, room.free_gpus + 1):
             worst[gpus] = max(
-                [worst[gpus - 1]]
+                [worst[gpus], worst[gpus - 1]]
                 + [worst[gpus - size] + need for size, need in by_size.items() if size <= gpus]
             )
-        most = sorted(riders, reverse=True)[: room.free_gpus]
-        if worst[room.free_gpus] + sum(most) + loose > left:
+        most = sorted(riders.values(), reverse=True)[: room.free_gpus]
+        if worst[room.free_gpus] + sum(most) + sum(loose.values()) > left:
             return True
     return False

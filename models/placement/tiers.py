@@ -1,24 +1,29 @@
 """The tiers of the contract's section 4 as linear expressions over the formulation's variables.
 
 Promises: for every feasible assignment the expression is no better than the decoded plan's value, and
-equal at an optimum; contributions of gangs that stay whole are constants taken from the plan as it is.
+equal at an optimum; contributions of gangs that nothing is decided about are constants.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from models.bandwidth import UnknownRate
 from models.evaluating import Evaluation, Tier
+from models.gang import Gang
 from models.instance import Instance
-from models.leftover import gpu_models, request_domains
 from models.occupancy import Room
+from models.placement.demands import Demand
+from models.placement.leaving import Rests, defragmented, unusable
+from models.placement.matching import matched, matched_alone
+from models.placement.options import PLACED, Effect, standing_gpus
 from models.placement.packing import SetType
 from models.placement.program import Linear, Program
 from models.placement.regions import Pools
 from models.placement.rules.bandwidth import Claims
 from models.placement.rules.topology import Topology
-from models.placement.variables import GangVariables, GroupVariables, Variables
+from models.placement.standing import Stander, Standing
+from models.placement.variables import GroupVariables, StayVariables, Variables
 from models.pricing import ideal_MBps, share_permille
 
 
@@ -40,66 +45,115 @@ class Tiers:
         self._instance = instance
         self._variables = variables
         self._pools = pools
-        self._rooms = rooms
         self._topologies = topologies
         self._claims = claims
         self._base = base
+        self._ground = Rests(pools, rooms, variables.flows)
         self._stranded: Linear | None = None
+        self._stood: list[tuple[StayVariables, Standing]] | None = None
 
     def expression(self, tier: Tier) -> Linear:
         """The tier's value as an expression; constant for what this planner leaves as it is."""
+        if tier.family == "stranded":
+            return self._stranded_tier()
+        if tier.family == "defragment":
+            return defragmented(self._program, self._instance, self._ground)
         builder = {
+            "kept": self._kept,
+            "aged": self._aged,
+            "aged-waiting": self._aged_waiting,
             "admission": self._admission,
             "waiting": self._waiting,
+            "disruption": self._disruption,
             "preference": self._preference,
             "bandwidth": self._bandwidth,
             "growth": self._growth,
             "span": self._span,
-            "stranded": self._stranded_tier,
-        }.get(tier.family)
-        if tier.family == "stranded":
-            return self._stranded_tier(tier)
-        base = Linear(constant=self._base.tier(tier))
-        return base if builder is None else base.add_linear(builder(tier))
+            "stability": self._stability,
+        }[tier.family]
+        return Linear(constant=self._base.tier(tier)).add_linear(builder(tier))
 
-    def _members(self) -> list[tuple[int, int, GangVariables | GroupVariables]]:
-        """(gang, its admit variable, owner) of every gang to place."""
-        found: list[tuple[int, int, GangVariables | GroupVariables]] = [
-            (gang.demand.gang, gang.admit, gang) for gang in self._variables.gangs
-        ]
+    def _members(self) -> list[tuple[Gang, Demand, int, Effect]]:
+        """(gang, demand, its admit variable, effect) of every option."""
+        found = [(g.gang, g.demand, g.admit, g.effect) for g in self._variables.gangs]
+        found += [(s.gang, s.demand, s.admit, s.effect) for s in self._variables.stays]
         for group in self._variables.groups:
             found += [
-                (demand.gang, admit, group)
-                for demand, admit in zip(group.demands, group.admits, strict=True)
+                (gang, demand, admit, PLACED)
+                for gang, demand, admit in zip(
+                    group.gangs, group.demands, group.admits, strict=True
+                )
             ]
         return found
 
-    def _admission(self, tier: Tier) -> Linear:
+    def _weighted(self, tier: Tier, worth: Callable[[Gang], int], *, aged: bool = False) -> Linear:
+        """Sum of worth over admitted gangs of the tier's priority."""
         total = Linear()
-        for index, admit, _ in self._members():
-            gang = self._instance.gangs[index]
-            if gang.priority == tier.priority:
-                total.add(admit, gang.weight_gpus)
+        for gang, _, admit, effect in self._members():
+            counts = effect.admitted and (not aged or self._instance.aged(gang))
+            if gang.priority == tier.priority and counts:
+                total.add(admit, worth(gang))
         return total
 
+    def _waited(self, gang: Gang) -> int:
+        return 0 if gang.running else gang.weight_gpus * self._instance.age(gang)
+
+    def _aged(self, tier: Tier) -> Linear:
+        return self._weighted(tier, lambda gang: gang.weight_gpus, aged=True)
+
+    def _aged_waiting(self, tier: Tier) -> Linear:
+        return self._weighted(tier, self._waited, aged=True)
+
+    def _admission(self, tier: Tier) -> Linear:
+        return self._weighted(tier, lambda gang: gang.weight_gpus)
+
     def _waiting(self, tier: Tier) -> Linear:
+        return self._weighted(tier, self._waited)
+
+    def _kept(self, tier: Tier) -> Linear:
         total = Linear()
-        for index, admit, _ in self._members():
-            gang = self._instance.gangs[index]
-            if gang.priority == tier.priority and not gang.running:
-                total.add(admit, gang.weight_gpus * self._instance.age(gang))
+        for gang, _, admit, effect in self._members():
+            if gang.priority == tier.priority:
+                total.add(admit, effect.kept)
+        return total
+
+    def _disruption(self, tier: Tier) -> Linear:
+        """Without any option a gang is stopped, and all of it is lost: the base says so."""
+        del tier
+        total = Linear()
+        for gang, demand, admit, effect in self._members():
+            if gang.running:
+                gone = effect.lost - standing_gpus(self._instance, demand.gang)
+                total.add(admit, self._instance.harm(gang) * gone)
         return total
 
     def _growth(self, tier: Tier) -> Linear:
         total = Linear()
-        for index, admit, _ in self._members():
-            gang = self._instance.gangs[index]
-            if gang.priority == tier.priority and gang.elastic:
+        for gang, demand, admit, effect in self._members():
+            if gang.priority == tier.priority and gang.elastic and effect.admitted:
                 above = sum(
                     (count - role.min) * role.gpus
-                    for role, count in zip(gang.roles, gang.target_counts(), strict=True)
+                    for role, count in zip(gang.roles, demand.counts, strict=True)
                 )
                 total.add(admit, above)
+        return total
+
+    def _stability(self, tier: Tier) -> Linear:
+        """Pods planned before that are elsewhere: all that are there, less those on the planned node."""
+        del tier
+        total = Linear()
+        for gang, demand, admit, _ in self._members():
+            if gang.planned:
+                stays = {(p.role, p.index): p.node for p in demand.stays}
+                for pod in gang.planned:
+                    role = gang.roles[pod.role]
+                    there = pod.index in role.indices(demand.counts[pod.role])
+                    if there and stays.get((pod.role, pod.index)) != pod.node:
+                        total.add(admit, role.gpus)
+        for owner in self._variables.gangs:
+            total.add_linear(matched(self._program, self._pools, owner), -1)
+        for group in self._variables.groups:
+            total.add_linear(matched_alone(self._pools, group), -1)
         return total
 
     def _preference(self, tier: Tier) -> Linear:
@@ -113,6 +167,8 @@ class Tiers:
                 if role.preferred is not None:
                     worth = role.min * role.gpus or 1
                     total.add_linear(topology.whole(role.preferred, number), worth)
+        for stay, value in self._standing():
+            total.add(stay.admit, value.preference)
         for group in self._variables.groups:
             spec = group.gangs[0]
             worth = spec.weight_gpus if spec.preferred is not None else 0
@@ -125,6 +181,8 @@ class Tiers:
         total = Linear()
         for gang, claims in zip(self._variables.gangs, self._claims, strict=True):
             total.add_linear(claims.value, gang.gang.weight * gang.gang.weight_gpus)
+        for stay, value in self._standing():
+            total.add(stay.admit, value.bandwidth)
         for group in self._variables.groups:
             spec = group.gangs[0]
             if spec.pattern == "none" or group.demands[0].total_gpus < 2:
@@ -154,61 +212,22 @@ class Tiers:
                 factor = weight * 4 ** (node_level - level)
                 total.add_linear(topology.count(level), factor).add(gang.admit, -factor)
             total.add_linear(topology.nodes(), weight).add(gang.admit, -weight)
+        for stay, value in self._standing():
+            total.add(stay.admit, value.span)
         return total
 
-    def _stranded_tier(self, tier: Tier) -> Linear:
-        del tier
-        if self._stranded is None:
-            self._stranded = self._make_stranded()
-        return self._stranded
-
-    def _make_stranded(self) -> Linear:
-        """sum over nodes of what no size of the mix can use, less what whole nodes give larger sizes."""
-        mix = self._instance.policy.mix
-        total = Linear()
-        flowing = {n for region in self._pools.regions for n in region.nodes}
-        for nodes in gpu_models(self._instance).values():
-            own = set(nodes)
-            largest = max(self._instance.cluster.nodes[n].gpus for n in nodes)
-            small = [(size, permille) for size, permille in mix if size <= largest]
-            unused = [
-                sum(permille for _, permille in mix) * free
-                - sum(permille * size * (free // size) for size, permille in small)
-                for free in range(largest + 1)
+    def _standing(self) -> list[tuple[StayVariables, Standing]]:
+        """What the tiers get of gangs that place nothing."""
+        if self._stood is None:
+            stander = Stander(self._instance)
+            self._stood = [
+                (stay, stander.value(stay.demand.gang, stay.demand.stays))
+                for stay in self._variables.stays
+                if stay.effect.admitted
             ]
-            total.constant += sum(
-                unused[self._rooms[n].free_gpus] for n in nodes if n not in flowing
-            )
-            for region in self._pools.regions:
-                if region.nodes[0] in own:
-                    for state, rest in self._variables.flows[region.number].rests.items():
-                        total.add(rest, unused[region.packing.size(state)])
-            for size, permille in mix:
-                if size > largest:
-                    self._larger(total, nodes, largest, size, permille)
-        return total
+        return self._stood
 
-    def _larger(
-        self, total: Linear, nodes: Sequence[int], largest: int, size: int, permille: int
-    ) -> None:
-        """Requests of several whole nodes: per domain, servers x placeable <= nodes left whole."""
-        servers = -(-size // largest)
-        of_region = {n: region for region in self._pools.regions for n in region.nodes}
-        for members in request_domains(self._instance, nodes, size):
-            whole = Linear()
-            seen: set[int] = set()
-            for n in members:
-                region = of_region.get(n)
-                if region is None:
-                    whole.constant += int(self._rooms[n].free_gpus == largest)
-                elif region.number not in seen:
-                    seen.add(region.number)
-                    flow = self._variables.flows[region.number]
-                    for state, rest in flow.rests.items():
-                        if region.packing.size(state) == largest:
-                            whole.add(rest)
-            most = self._program.bound_above(whole) // servers
-            if most > 0:
-                count = self._program.integer(0, most)
-                self._program.at_least(whole.add(count, -servers))
-                total.add(count, -permille * size)
+    def _stranded_tier(self) -> Linear:
+        if self._stranded is None:
+            self._stranded = unusable(self._program, self._instance, self._ground)
+        return self._stranded

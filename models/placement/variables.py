@@ -12,8 +12,11 @@ from dataclasses import dataclass, field
 from models.gang import Gang
 from models.instance import Instance
 from models.occupancy import Room
-from models.placement.demands import Demand, RoleDemand, identity
-from models.placement.packing import Arc, MaskPacking, SetType, subsets
+from models.placement.asking import Asked, classes
+from models.placement.demands import Demand, RoleDemand
+from models.placement.flows import Admits, RegionFlow, beginning, mesh_start
+from models.placement.options import Effect
+from models.placement.packing import MaskPacking, SetType, subsets
 from models.placement.pieces import Piece, arcs_of, vectors
 from models.placement.program import Linear, Program
 from models.placement.regions import Pools, Region, local
@@ -21,12 +24,16 @@ from models.placement.regions import Pools, Region, local
 
 @dataclass
 class GangVariables:
-    """One gang placed by itself. ``zeros[(i, r)]``: pods of its i-th role without GPUs in region r."""
+    """One option of a gang with pods to place. ``number``: of its demand; ``admit``: whether it comes true.
+
+    ``zeros[(i, r)]``: pods of its i-th role without GPUs in region r.
+    """
 
     number: int
     demand: Demand
     gang: Gang
     admit: int
+    effect: Effect
     pieces: list[Piece] = field(default_factory=list)
     zeros: dict[tuple[int, int], int] = field(default_factory=dict)
     rides: bool = True
@@ -60,6 +67,16 @@ class GangVariables:
 
 
 @dataclass
+class StayVariables:
+    """An option of a running gang that places nothing: kept as it is, or only shrunk."""
+
+    demand: Demand
+    gang: Gang
+    admit: int
+    effect: Effect
+
+
+@dataclass
 class GroupVariables:
     """Identical gangs that each take one piece on one node: counts say it all.
 
@@ -76,13 +93,15 @@ class GroupVariables:
 class PodPool:
     """Single pods of one size, node set and requests, of many gangs. ``level``: the required level of those.
 
-    ``demands``: one stand-in demand with the role and a count of one.
+    ``demands``: one stand-in demand with the role and a count of one. ``priority``: the highest of those
+    gangs.
     """
 
     role: RoleDemand
     level: int | None
     demands: tuple[Demand, ...]
     pieces: list[Piece] = field(default_factory=list)
+    priority: int | None = None
 
     def pods(self, regions: Sequence[int] | None = None) -> Linear:
         """Pods of the pool in these regions, or in all."""
@@ -95,42 +114,30 @@ Owner = GangVariables | GroupVariables | PodPool
 
 
 @dataclass
-class RegionFlow:
-    """Integer flow of a region's servers through packing states.
-
-    ``sets``: where the region is one mesh server, its GPU sets themselves (mask, type, boolean)
-    instead of arcs: 255 booleans for eight GPUs against some 1,700 arcs. ``rests[state]``: servers left so.
-    """
-
-    starts: dict[int, int]
-    arcs: list[tuple[Arc, int]] = field(default_factory=list)
-    sets: list[tuple[int, SetType, int]] = field(default_factory=list)
-    rests: dict[int, int] = field(default_factory=dict)
-
-
-@dataclass
 class Variables:
-    """All of it. ``siblings``: identical gangs placed one by one, in the order in which they go."""
+    """All of it. ``siblings``: identical gangs placed one by one, in the order in which they go.
+
+    ``admits[c][o]``: whether option o of choice c comes true.
+    """
 
     gangs: list[GangVariables]
     groups: list[GroupVariables]
+    stays: list[StayVariables]
     flows: list[RegionFlow]
     siblings: list[tuple[int, ...]]
+    admits: list[list[int]]
 
 
 def create(
-    instance: Instance,
-    program: Program,
-    demands: Sequence[Demand],
-    rooms: Sequence[Room],
-    pools: Pools,
+    instance: Instance, program: Program, asks: Asked, rooms: Sequence[Room], pools: Pools
 ) -> Variables:
-    """Variables of every demand and every region."""
+    """Variables of every option and every region."""
     gangs: list[GangVariables] = []
     groups: list[GroupVariables] = []
     siblings: list[tuple[int, ...]] = []
+    admits = [[-1] * len(choice.options) for choice in asks.choices]
     wishes = Wishes(instance, pools, rooms)
-    for members in classes(instance, demands, pools):
+    for members in classes(instance, asks, pools):
         first = members[0]
         if local(instance, first[1], rides=pools.riding[first[0]]):
             group = GroupVariables(
@@ -138,38 +145,53 @@ def create(
                 tuple(instance.gangs[d.gang] for _, d in members),
                 tuple(program.boolean() for _ in members),
             )
+            for (number, _), admit in zip(members, group.admits, strict=True):
+                _note(admits, asks, number, admit)
             groups.append(group)
             wishes.local(group)
             continue
-        siblings.append(tuple(range(len(gangs), len(gangs) + len(members))))
-        for number, demand in members:
-            admit = program.boolean()
-            if not demand.possible:
-                program.fix(admit, 0)
-            variables = GangVariables(
-                number, demand, instance.gangs[demand.gang], admit, rides=pools.riding[number]
-            )
+        if len(members) > 1:
+            siblings.append(tuple(range(len(gangs), len(gangs) + len(members))))
+        for number, _ in members:
+            variables = option_of(instance, program, asks, number, rides=pools.riding[number])
+            _note(admits, asks, number, variables.admit)
             gangs.append(variables)
             wishes.alone(program, variables)
-    flows = wishes.flows(program)
+    stays = staying(instance, program, asks, admits)
+    flows = wishes.flows(program, admits)
     wishes.pieces(program)
-    return Variables(gangs, groups, flows, siblings)
+    return Variables(gangs, groups, stays, flows, siblings, admits)
 
 
-def classes(
-    instance: Instance, demands: Sequence[Demand], pools: Pools
-) -> list[list[tuple[int, Demand]]]:
-    """Identical gangs together, each class in the order (priority, age, name) in which they go."""
-    classes: dict[object, list[tuple[int, Demand]]] = {}
-    for number, demand in enumerate(demands):
-        key = (identity(instance, demand), pools.riding[number])
-        classes.setdefault(key, []).append((number, demand))
+def option_of(
+    instance: Instance, program: Program, asks: Asked, number: int, *, rides: bool
+) -> GangVariables:
+    """One option with pods to place, by itself."""
+    demand = asks.demands[number]
+    admit = program.boolean()
+    if not demand.possible:
+        program.fix(admit, 0)
+    gang = instance.gangs[demand.gang]
+    return GangVariables(number, demand, gang, admit, asks.effect(number), rides=rides)
 
-    def order(member: tuple[int, Demand]) -> tuple[int, int, int]:
-        gang = instance.gangs[member[1].gang]
-        return (-gang.priority, -instance.age(gang), member[1].gang)
 
-    return [sorted(members, key=order) for members in classes.values()]
+def _note(admits: list[list[int]], asks: Asked, number: int, admit: int) -> None:
+    choice, position = asks.origin[number]
+    admits[choice][position] = admit
+
+
+def staying(
+    instance: Instance, program: Program, asks: Asked, admits: list[list[int]]
+) -> list[StayVariables]:
+    """The options that place nothing."""
+    found = []
+    for number, choice in enumerate(asks.choices):
+        for position, option in enumerate(choice.options):
+            if not option.demand.roles:
+                admit = admits[number][position] = program.boolean()
+                gang = instance.gangs[choice.gang]
+                found.append(StayVariables(option.demand, gang, admit, option.effect))
+    return found
 
 
 class Wishes:
@@ -180,7 +202,6 @@ class Wishes:
         self._pools = pools
         self._most = [max(rooms[n].free_gpus for n in region.nodes) for region in pools.regions]
         self._rooms = rooms
-        self._starts = [_starts(region, rooms) for region in pools.regions]
         self._wanted: list[tuple[Owner, Demand, Region, tuple[int, ...]]] = []
         self._sizes: list[set[int]] = [set() for _ in pools.regions]
         self._kinds: list[dict[int, dict[SetType, None]]] = []
@@ -210,35 +231,40 @@ class Wishes:
                 self._wanted.append((owner, demand, region, pods))
                 self._sizes[region.number].add(_gpus(demand.gpu_roles, pods))
 
-    def flows(self, program: Program) -> list[RegionFlow]:
+    def flows(self, program: Program, admits: Admits) -> list[RegionFlow]:
         return [
-            self._sets(program, region, starts, sizes)
-            if sizes and isinstance(region.packing, MaskPacking) and len(region.nodes) == 1
-            else self._flow(program, region, starts, sizes)
-            for region, starts, sizes in zip(
-                self._pools.regions, self._starts, self._sizes, strict=True
-            )
+            self._sets(program, region, admits, sizes)
+            if self._by_sets(region, sizes)
+            else self._flow(program, region, admits, sizes)
+            for region, sizes in zip(self._pools.regions, self._sizes, strict=True)
         ]
 
+    def _by_sets(self, region: Region, sizes: set[int]) -> bool:
+        """One mesh server on which anything is decided."""
+        mesh = isinstance(region.packing, MaskPacking) and len(region.nodes) == 1
+        return mesh and bool(sizes or len(region.content) > 1)
+
     def _flow(
-        self, program: Program, region: Region, starts: dict[int, int], sizes: set[int]
+        self, program: Program, region: Region, admits: Admits, sizes: set[int]
     ) -> RegionFlow:
-        arcs = arcs_of(region, starts, sizes)
+        flow = beginning(program, region, self._rooms, admits)
+        sizes = sizes | {gpus for _, gpus, _ in flow.held}
+        arcs = arcs_of(region, flow.starts, sizes)
         servers = len(region.nodes)
-        flow = RegionFlow(dict(starts))
         flow.arcs = [(arc, program.integer(0, servers)) for arc in arcs]
-        states = dict.fromkeys([*starts, *(arc.target for arc in arcs)])
+        states = dict.fromkeys([*flow.starts, *(arc.target for arc in arcs)])
         flow.rests = {state: program.integer(0, servers) for state in states}
         self._kinds.append(_by_size(arc.kind for arc in arcs))
         return flow
 
     def _sets(
-        self, program: Program, region: Region, starts: dict[int, int], sizes: set[int]
+        self, program: Program, region: Region, admits: Admits, sizes: set[int]
     ) -> RegionFlow:
         packing = region.packing
         assert isinstance(packing, MaskPacking)
-        mask = self._rooms[region.nodes[0]].mask
-        flow = RegionFlow(dict(starts))
+        room = self._rooms[region.nodes[0]]
+        mask = room.mask
+        flow = mesh_start(region, room, admits)
         flow.sets = [
             (chosen, packing.kind(chosen), program.boolean())
             for size in sorted(sizes)
@@ -277,11 +303,3 @@ def _by_size(kinds: Iterable[SetType]) -> dict[int, dict[SetType, None]]:
 
 def _gpus(roles: Sequence[RoleDemand], pods: Sequence[int]) -> int:
     return sum(role.gpus * count for role, count in zip(roles, pods, strict=True))
-
-
-def _starts(region: Region, rooms: Sequence[Room]) -> dict[int, int]:
-    starts: dict[int, int] = {}
-    for n in region.nodes:
-        state = region.packing.state(rooms[n].mask, rooms[n].free_gpus)
-        starts[state] = starts.get(state, 0) + 1
-    return dict(sorted(starts.items()))

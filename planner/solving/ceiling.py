@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from models.gang import Gang, Hold
 from models.instance import Instance
-from models.placement.formulation import base_decisions
+from models.placement.ground import base_decisions
 from planner.solving.ground import Ground
 
 ASIDE = Hold("Unsupported", "set aside")

@@ -14,7 +14,7 @@ from math import gcd
 from models.evaluating import Tier
 from models.placement.program import Linear, Program
 
-FUSED = ("kept", "admission", "waiting")
+FUSED = ("kept", "aged", "aged-waiting", "admission", "waiting")
 LARGEST_PRODUCT = 1 << 22
 """Largest value of a fused objective: floating-point engines tell its units apart with ease."""
 

@@ -12,7 +12,9 @@ from collections.abc import Iterator
 
 from models.evaluating import Evaluation
 from models.instance import Instance
-from models.placement.formulation import base_decisions, formulate
+from models.placement.formulation import formulate
+from models.placement.ground import base_decisions
+from models.placement.program import Linear
 from models.solution import GangDecision
 from planner.solving.budget import Budget
 from planner.solving.ledger import Ledger
@@ -46,9 +48,16 @@ PAIR_EFFORT = 0.0016
 
 
 def improve(
-    ledger: Ledger, budget: Budget, progress: Progress, part: float = SHARE_OF_BUDGET
+    ledger: Ledger,
+    budget: Budget,
+    progress: Progress,
+    part: float = SHARE_OF_BUDGET,
+    still: frozenset[int] = frozenset(),
 ) -> None:
-    """Better the incumbent's open tiers until that part of the budget or the patience is used up."""
+    """Better the incumbent's open tiers until that part of the budget or the patience is used up.
+
+    ``still``: gangs that must not move.
+    """
     rng = random.Random(ledger.instance.policy.solve.seed)  # noqa: S311  # a search, not a secret
     effort = budget.effort + budget.effort_left() * part
     seconds = budget.seconds_left() * (1 - part)
@@ -66,7 +75,7 @@ def improve(
         step += 1
         if not freed:
             break
-        if ledger.offer(_try(ledger, budget, base, freed, nodes)):
+        if ledger.offer(_try(ledger, budget, base, freed, nodes, still)):
             idle = 0
             _tell(ledger, progress)
         else:
@@ -88,19 +97,23 @@ def _try(
     base: tuple[GangDecision, ...],
     freed: frozenset[int],
     nodes: frozenset[int],
+    still: frozenset[int],
 ) -> tuple[GangDecision, ...]:
     """The best placement found of the freed gangs with everything else fixed, as a whole plan."""
     decisions = ledger.incumbent.decisions
     without = tuple(base[i] if i in freed else d for i, d in enumerate(decisions))
     meshed = any(_meshed(ledger.instance, n) for n in nodes)
     part = formulate(
-        ledger.instance, base=without, only=freed, within=nodes, split=meshed, cache=ledger.cache
+        ledger.instance,
+        base=without,
+        only=freed,
+        within=nodes,
+        still=still,
+        split=meshed,
+        cache=ledger.cache,
     )
-    for owner in part.variables.gangs:
-        part.program.fix(owner.admit, 1)
-    for group in part.variables.groups:
-        for admit in group.admits:
-            part.program.fix(admit, 1)
+    for admits in part.variables.admits:
+        part.program.equal(Linear().add_all(admits), 1)
     trial = ledger.trial()
     Search(part, trial, budget, Silent(), len(ledger.tiers), glancing=True).run()
     return trial.incumbent.decisions
@@ -115,7 +128,11 @@ def _neighbourhood(
 ) -> tuple[frozenset[int], frozenset[int]]:
     """(gangs to free, nodes they may use): a gang that loses something, its domains and a few more."""
     instance, decisions = ledger.instance, ledger.incumbent.decisions
-    placed = [i for i, d in enumerate(decisions) if d.pods != base[i].pods]
+    placed = [
+        i
+        for i, d in enumerate(decisions)
+        if d.pods and (d.pods != base[i].pods or instance.gangs[i].elastic)
+    ]
     if not placed:
         return frozenset(), frozenset()
     level = max(0, instance.cluster.node_level - 1)

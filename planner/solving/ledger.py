@@ -12,8 +12,9 @@ from dataclasses import dataclass
 
 from models.evaluating import Evaluation, ValueCache, tiers_of
 from models.instance import Instance
-from models.placement.formulation import base_decisions
+from models.placement.ground import base_decisions
 from models.solution import GangDecision, Proof, TierResult
+from planner.solving.lawful import mended, unlawful
 
 
 @dataclass
@@ -41,18 +42,26 @@ class Ledger:
         self.closed = 0
         self.best: dict[int, int] = {}
 
-    def _fast_enough(self, decisions: tuple[GangDecision, ...]) -> tuple[GangDecision, ...]:
-        """The plan without gangs below minBandwidthShare, which a relaxed packing may have let in."""
+    def _valid(self, decisions: tuple[GangDecision, ...]) -> tuple[GangDecision, ...] | None:
+        """The plan without what a relaxed program may have let in; None if that leaves no valid plan.
+
+        Gangs below minBandwidthShare wait; gangs stopped for nobody run on.
+        """
+        decisions = mended(self.instance, decisions)
         values = self.evaluate(decisions).values
         slow = {
             index
             for index, (decision, value) in enumerate(zip(decisions, values, strict=True))
-            if decision.decision != "keep" and value is not None and not value.meets_min_share
+            if decision.decision in ("place", "complete", "move")
+            and value is not None
+            and not value.meets_min_share
         }
-        if not slow:
-            return decisions
-        base = base_decisions(self.instance)
-        return tuple(base[i] if i in slow else d for i, d in enumerate(decisions))
+        if slow:
+            if any(decisions[index].decision == "move" for index in slow):
+                return None
+            base = base_decisions(self.instance)
+            decisions = tuple(base[i] if i in slow else d for i, d in enumerate(decisions))
+        return None if unlawful(self.instance, decisions) else decisions
 
     def evaluate(self, decisions: Sequence[GangDecision]) -> Evaluation:
         """All values of a plan, gangs that stand as before taken from the cache."""
@@ -71,7 +80,10 @@ class Ledger:
 
     def offer(self, decisions: Sequence[GangDecision], assignment: tuple[int, ...] = ()) -> bool:
         """Adopt a plan that keeps the closed tiers and is better in the others; whether it was."""
-        decisions = self._fast_enough(tuple(decisions))
+        valid = self._valid(tuple(decisions))
+        if valid is None:
+            return False
+        decisions = valid
         values = self.evaluate(decisions).vector()
         for position in range(self.closed):
             least = self.required(position)

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from models.evaluating import Evaluation, tiers_of
 from models.instance import Instance
 from models.placement.demands import Demand, identity
-from models.placement.formulation import base_decisions
+from models.placement.ground import base_decisions
 from models.solution import GangDecision
 from planner.solving.greedy import Turn, lacking, models_of, place, queue, turn
 from planner.solving.ground import Ground

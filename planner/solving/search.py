@@ -25,9 +25,10 @@ ADMISSION_SHARE = 0.35
 
 
 class Problem(Protocol):
-    """A program whose assignments stand for plans."""
+    """A program whose assignments stand for plans: for every plan where it is ``complete``."""
 
     program: Program
+    complete: bool
 
     def expression(self, tier: Tier) -> Linear: ...
 
@@ -154,7 +155,8 @@ class Search:
         found = relax(
             self._problem.program, goal, self._budget, seconds=self._budget.seconds_left() / 3
         )
-        self._ledger.bound(position, found.bound, exact=True)
+        if self._problem.complete:
+            self._ledger.bound(position, found.bound, exact=True)
         if not self._ledger.proven(position):
             self._budget.cut()
 
@@ -179,6 +181,8 @@ class Search:
         return left if last else left / 2
 
     def _bound(self, chunk: Chunk, answer: Answer) -> None:
+        if not self._problem.complete:
+            return
         values = [self._ledger.incumbent.values[m.position] for m in chunk.members]
         # infeasible: rows that ask for better than the incumbent leave nothing
         nothing = answer.status is Status.INFEASIBLE

@@ -7,22 +7,27 @@ Called by ``planner.planning``, tests and benchmarks.
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from importlib.metadata import version
 
 from models.evaluating import Tier
 from models.instance import Instance
-from models.placement.formulation import base_decisions, formulate, pairs
+from models.placement.formulation import formulate, pairs
+from models.placement.ground import base_decisions
 from models.placement.pooled import AdmissionProgram
-from models.solution import Solution
+from models.solution import GangDecision, Solution
 from planner.solving.admitting import admit
 from planner.solving.budget import Budget
 from planner.solving.chunks import FUSED
 from planner.solving.greedy import greedy
+from planner.solving.growing import grow
 from planner.solving.improving import improve
 from planner.solving.ledger import Ledger
+from planner.solving.moving import worthwhile
 from planner.solving.notes import notes_of
 from planner.solving.progress import Progress, Silent
 from planner.solving.reasons import with_reasons
+from planner.solving.reclaiming import reclaim
 from planner.solving.search import Search
 
 POOLED = 300
@@ -46,26 +51,57 @@ def solve(
 
     ``size`` stands in for the number of (gang, region) pairs that chooses the method (tests only).
     """
-    tell = progress or Silent()
-    budget = Budget(instance.policy.solve, stop or threading.Event())
-    ledger = Ledger(instance, greedy(instance, base_decisions(instance)))
+    limits = instance.policy.solve
+    if any(gang.running and gang.movable for gang in instance.gangs):
+        # what moves buy is found by planning again without them
+        limits = replace(
+            limits,
+            budget=-(-limits.budget * 2 // 3),
+            time_limit_s=-(-limits.time_limit_s * 2 // 3),
+        )
+    whole = Budget(instance.policy.solve, stop or threading.Event())
+    first = _planned(instance, Budget(limits, whole.stop), progress or Silent(), size, frozenset())
+    whole.spend(first.effort)
+
+    def again(still: frozenset[int]) -> Solution:
+        left = replace(
+            limits,
+            budget=max(1, int(whole.effort_left() / 2)),
+            time_limit_s=max(1, int(whole.seconds_left() / 2)),
+        )
+        found = _planned(instance, Budget(left, whole.stop), Silent(), size, still)
+        whole.spend(found.effort)
+        return found
+
+    return worthwhile(instance, first, again)
+
+
+def _planned(
+    instance: Instance,
+    budget: Budget,
+    tell: Progress,
+    size: int | None,
+    still: frozenset[int],
+) -> Solution:
+    """One search. ``still``: gangs that must not move."""
+    ledger = Ledger(instance, _start(instance, still))
     size = pairs(instance) if size is None else size
-    pooled = AdmissionProgram(instance) if size >= POOLED else None
+    pooled = AdmissionProgram(instance, still) if size >= POOLED else None
     if pooled is not None:
         admit(pooled, ledger, budget, tell, admission_tiers(ledger.tiers))
     if size >= IMPROVED:
-        improve(ledger, budget, tell)
+        improve(ledger, budget, tell, still=still)
     exact = True
     if pooled is not None and size >= BOUNDED:
         Search(pooled, ledger, budget, tell, len(ledger.tiers), relaxing=True).run()
     else:
-        formulation = formulate(instance)
+        formulation = formulate(instance, still=still)
         exact = formulation.exact
         Search(
             formulation, ledger, budget, tell, len(ledger.tiers), relaxing=size >= IMPROVED
         ).run()
     if pooled is not None and size < IMPROVED:
-        _second_look(ledger, budget, tell)
+        _second_look(ledger, budget, tell, still)
     decisions = with_reasons(instance, ledger.incumbent.decisions, budget)
     return Solution(
         decisions,
@@ -77,13 +113,26 @@ def solve(
     )
 
 
-def _second_look(ledger: Ledger, budget: Budget, progress: Progress) -> None:
+def _start(instance: Instance, still: frozenset[int]) -> tuple[GangDecision, ...]:
+    """A valid plan to begin with: one gang at a time, room taken back, elastic gangs grown."""
+    held = replace(
+        instance,
+        gangs=tuple(
+            replace(gang, movable=gang.movable and index not in still)
+            for index, gang in enumerate(instance.gangs)
+        ),
+    )
+    first = greedy(instance, base_decisions(instance))
+    return grow(instance, reclaim(held, first))
+
+
+def _second_look(ledger: Ledger, budget: Budget, progress: Progress, still: frozenset[int]) -> None:
     """Where the search left gaps, spend what is left of the budget on neighbourhoods."""
     first = ledger.gap()
     if first is None or budget.exhausted() or any(tier.tolerance for tier in ledger.tiers):
         return
     ledger.reopen(max(first, admission_tiers(ledger.tiers)))
-    improve(ledger, budget, progress, part=1.0)
+    improve(ledger, budget, progress, part=1.0, still=still)
     while ledger.closed < len(ledger.tiers):
         ledger.close()
 

@@ -56,7 +56,7 @@ def carriers_of(
         region = pools.regions[piece.region]
         inside, network, gpus = piece.kind.inside, piece.kind.network, piece.kind.gpus
         if gang.number in region.specials:
-            inside, network = piece.kind.beside[region.specials.index(gang.number)]
+            inside, network = piece.kind.beside[region.specials[gang.number]]
             gpus += standing[region.nodes[0]].count
             carried[region.nodes[0]].add(piece.variable)
         carriers.append(

@@ -1,9 +1,10 @@
 """GPUs: what is carved out of the servers of a region is what the gangs put there (contract 2.1, 2.9).
 
 For every region and packing state s: start[s] + sum of arcs into s = sum of arcs out of s + rest[s].
-For every region and set type t: sum of arcs of type t = sum of pieces of type t over all gangs.
-A region that is one mesh server has its sets S as booleans: each GPU in at most one S, and
-sum over f of f x rest[f] = free - sum of |S|, sum over f of rest[f] = 1.
+For every region and set type t: sum of arcs of type t = sum of pieces of type t over all gangs, and of
+what is left there by choices that keep their pods where they stand.
+A region that is one mesh server has its sets S as booleans: each GPU in at most one S or one
+set that stays, and sum over f of f x rest[f] = free - sum of |S|, sum over f of rest[f] = 1.
 For every gang and region: sum of its pieces <= servers of the region (one piece a server).
 An integer flow splits into one path a server, so this is exact without a variable a server.
 """
@@ -13,11 +14,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from models.masks import bits
+from models.placement.flows import RegionFlow
 from models.placement.packing import SetType
 from models.placement.pieces import Piece
 from models.placement.program import Linear, Program
 from models.placement.regions import Pools
-from models.placement.variables import RegionFlow, Variables
+from models.placement.variables import Variables
 
 
 def add(
@@ -52,9 +54,12 @@ def _flow(
         balance[arc.target].add(variable, 1)
         carved.setdefault(arc.kind, Linear()).add(variable)
     for state, expression in balance.items():
-        program.equal(expression, -flow.starts.get(state, 0))
+        program.equal(expression.add_linear(flow.starts.get(state, Linear())))
     for kind, expression in carved.items():
         total = placed.get((number, kind), Linear())
+        for _, gpus, stays in flow.held:
+            if gpus == kind.gpus:
+                expression.add_linear(stays, -1)
         program.equal(expression.add_linear(total, -1))
 
 
@@ -69,6 +74,10 @@ def _disjoint_sets(
         left.add(variable, kind.gpus)
         for gpu in bits(mask):
             by_gpu.setdefault(gpu, Linear()).add(variable)
+    for mask, gpus, stays in flow.held:
+        left.add_linear(stays, gpus)
+        for gpu in bits(mask):
+            by_gpu.setdefault(gpu, Linear()).add_linear(stays)
     for expression in by_gpu.values():
         program.at_most(expression, 1)
     for kind, expression in carved.items():

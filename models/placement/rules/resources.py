@@ -1,7 +1,9 @@
 """cpu, memory, pods and any other resource of a node (contract 2.2, 2.6).
 
 For every tight region (one node) and limiting resource q:
-sum over pods placed of request[q] <= max(0, allocatable[q] - used by standing pods).
+sum over pods placed of request[q] <= max(0, allocatable[q] - used by pods that stay).
+Where pods that may stay or leave can overfill it: sum over pods placed + used by those that stay <=
+left + M (1 - y), and sum over pods placed <= M y: y says that anything is placed at all.
 Nodes where no admissible set of pods can reach a limit are not tight and need no row (``regions``).
 """
 
@@ -12,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from models.occupancy import PODS, Room
 from models.placement.demands import RoleDemand
 from models.placement.program import Linear, Program
-from models.placement.regions import Pools
+from models.placement.regions import Pools, Region
 from models.placement.variables import PodPool, Variables
 
 
@@ -34,10 +36,31 @@ def add(
         for resource in resources:
             if (number, resource) in rows:
                 rows[number, resource].add(variable, _request(role, resource) * pods)
-    for (number, resource), expression in rows.items():
+    for (number, resource), placed in rows.items():
         left = rooms[tight[number]].left_of(resource)
         assert left is not None
-        program.at_most(expression, max(0, left))
+        stays, most = _staying(variables, pools.regions[number], resource)
+        if most <= left:
+            program.at_most(placed.add_linear(stays), left)
+        elif not stays.terms:
+            program.at_most(placed, max(0, left))
+        else:
+            anything = program.boolean()
+            program.at_most(
+                Linear().add_linear(placed).add_linear(stays).add(anything, most - left), most
+            )
+            program.at_most(Linear().add_linear(placed).add(anything, -max(0, left)))
+
+
+def _staying(variables: Variables, region: Region, resource: str) -> tuple[Linear, int]:
+    """What pods that may stay use of a resource, and the most that is."""
+    total, most = Linear(), 0
+    for number, options in region.content.items():
+        uses = [dict(left.use).get(resource, 0) for left in options]
+        most += max(uses)
+        for position, use in enumerate(uses):
+            total.add(variables.admits[number][position], use)
+    return total, most
 
 
 def _loads(

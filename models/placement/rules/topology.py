@@ -59,18 +59,18 @@ class Topology:
         return found
 
     def standing_domains(self, level: int, role: int | None = None) -> set[int]:
-        """Domains that standing pods of the gang (or of one of its roles) use."""
-        gang, of = self._gang.gang, self._instance.cluster.domain_of[level]
+        """Domains that pods of the gang (or of one of its roles) use that stay."""
+        of = self._instance.cluster.domain_of[level]
         return {
             of[pod.node]
-            for pod in gang.standing
+            for pod in self._gang.demand.stays
             if pod.node is not None and (role is None or pod.role == role)
         }
 
     def _require(self) -> None:
         gang, node_level = self._gang.gang, self._instance.cluster.node_level
         level = self._required
-        if level is not None and not gang.running:
+        if level is not None and not self._gang.demand.stays:
             gpu = range(len(self._gang.demand.gpu_roles))
             zero = () if self._gang.rides else range(len(self._gang.demand.zero_roles))
             self._one_domain(level, list(gpu), list(zero))
@@ -263,7 +263,7 @@ class Topology:
         gang, of = self._gang.gang, self._instance.cluster.domain_of[level]
         return {
             of[pod.node]
-            for pod in gang.standing
+            for pod in self._gang.demand.stays
             if pod.node is not None
             and scope in (None, pod.role)
             and not (gpus_only and not gang.roles[pod.role].gpus)

@@ -1,0 +1,134 @@
+"""The flow of a region's servers through packing states, and where it begins.
+
+Promises: a server begins with what is free beside the pods that stay there under the options chosen:
+exactly, for any number of gangs on it. Called by ``variables``; read by the packing rule and decoding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import product
+
+from models.occupancy import Room
+from models.placement.contents import Left
+from models.placement.packing import Arc, MaskPacking, SetType
+from models.placement.program import Linear, Program
+from models.placement.regions import Region
+
+MOST_COMBINATIONS = 64
+"""What several choices leave on one overfull server is told apart up to so many combinations."""
+
+Admits = Sequence[Sequence[int]]
+"""The variable of every option of every choice."""
+
+
+@dataclass
+class RegionFlow:
+    """Integer flow of a region's servers through packing states.
+
+    ``sets``: where the region is one mesh server, its GPU sets themselves (mask, type, boolean)
+    instead of arcs: 255 booleans for eight GPUs against some 1,700 arcs. ``rests[state]``: servers left
+    so. ``starts[state]``: servers that begin so, which the choice decides whose gang stands there;
+    where several do, ``held``: (mask, GPUs, 1 if they stay) of what each may leave on the one server.
+    """
+
+    starts: dict[int, Linear]
+    arcs: list[tuple[Arc, int]] = field(default_factory=list)
+    sets: list[tuple[int, SetType, int]] = field(default_factory=list)
+    rests: dict[int, int] = field(default_factory=dict)
+    held: list[tuple[int, int, Linear]] = field(default_factory=list)
+
+
+def beginning(
+    program: Program, region: Region, rooms: Sequence[Room], admits: Admits
+) -> RegionFlow:
+    """A flow that has only its start."""
+    content = region.content
+    if len(content) == 1:
+        return RegionFlow(_one_choice(region, rooms, admits))
+    starts: dict[int, Linear] = {}
+    if len(content) > 1:
+        n = region.nodes[0]
+        held = held_of(region, rooms[n].mask, admits)
+        most: dict[int, int] = {}
+        for number, options in content.items():
+            most[number] = max(left_gpus(left, rooms[n].mask) for left in options)
+        if sum(most.values()) > rooms[n].free_gpus:
+            return RegionFlow(_combined(program, region, rooms[n], admits))
+        starts[state_beside(region, rooms[n], Left())] = Linear(constant=1)
+        return RegionFlow(starts, held=held)
+    for n in region.nodes:
+        state = state_beside(region, rooms[n], Left())
+        starts.setdefault(state, Linear()).constant += 1
+    return RegionFlow(dict(sorted(starts.items())))
+
+
+def state_beside(region: Region, room: Room, left: Left) -> int:
+    """The packing state of a server of the region on which this is left."""
+    mask = room.mask & ~left.known
+    free = max(0, mask.bit_count() - room.unknown - left.blind) if room.free_gpus else 0
+    return region.packing.state(mask, free)
+
+
+def left_gpus(left: Left, mask: int) -> int:
+    """GPUs of those that could be free which are held by what is left."""
+    return (left.known & mask).bit_count() + left.blind
+
+
+def held_of(region: Region, mask: int, admits: Admits) -> list[tuple[int, int, Linear]]:
+    """(mask, GPUs, 1 if they stay) of what each choice may leave; ``mask``: free without any of it."""
+    found: dict[tuple[int, int, int], Linear] = {}
+    for number, options in region.content.items():
+        for position, left in enumerate(options):
+            gpus = left_gpus(left, mask)
+            if gpus:
+                key = (number, left.known & mask, gpus)
+                found.setdefault(key, Linear()).add(admits[number][position])
+    return [(known, gpus, stays) for (_, known, gpus), stays in found.items()]
+
+
+def _one_choice(region: Region, rooms: Sequence[Room], admits: Admits) -> dict[int, Linear]:
+    ((number, options),) = region.content.items()
+    starts: dict[int, Linear] = {}
+    for n in region.nodes:
+        gone = starts.setdefault(state_beside(region, rooms[n], Left()), Linear())
+        gone.constant += 1
+        for position, left in enumerate(options):
+            own = starts.setdefault(state_beside(region, rooms[n], left), Linear())
+            own.add(admits[number][position])
+            gone.add(admits[number][position], -1)
+    return dict(sorted(starts.items()))
+
+
+def _combined(program: Program, region: Region, room: Room, admits: Admits) -> dict[int, Linear]:
+    """Start states by what is left together, where what stands there is more than the server has."""
+    kinds: list[dict[Left, Linear]] = []
+    for number, options in region.content.items():
+        own: dict[Left, Linear] = {Left(): Linear(constant=1)}
+        for position, left in enumerate(options):
+            plain = Left(left.known, left.blind)
+            own.setdefault(plain, Linear()).add(admits[number][position])
+            own[Left()].add(admits[number][position], -1)
+        kinds.append(own)
+    starts: dict[int, Linear] = {}
+    rows = [{left: Linear() for left in own} for own in kinds]
+    for together in product(*kinds):
+        chosen = program.boolean()
+        known = blind = 0
+        for left, row in zip(together, rows, strict=True):
+            known, blind = known | left.known, blind + left.blind
+            row[left].add(chosen)
+        state = state_beside(region, room, Left(known, blind))
+        starts.setdefault(state, Linear()).add(chosen)
+    for own, row in zip(kinds, rows, strict=True):
+        for left, expression in row.items():
+            program.equal(expression.add_linear(own[left], -1))
+    return dict(sorted(starts.items()))
+
+
+def mesh_start(region: Region, room: Room, admits: Admits) -> RegionFlow:
+    """The flow of one mesh server by its sets: all that may be free, less what stays."""
+    assert isinstance(region.packing, MaskPacking)
+    held = held_of(region, room.mask, admits)
+    return RegionFlow({room.mask: Linear(constant=1)}, held=held)

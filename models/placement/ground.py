@@ -1,0 +1,124 @@
+"""What is given and what is to be decided: the plan without the gangs that are decided about.
+
+Promises: rooms beside what stays in any case, the options of every other gang, and what these leave
+on the nodes; the one place where a search is held to some gangs, nodes or to gangs that must not move.
+Called by ``formulation`` and ``pooled``; its ``base_decisions`` by every search.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from models.evaluating import known_masks
+from models.gang import StandingPod
+from models.instance import Instance
+from models.occupancy import Room, rooms
+from models.placement.asking import Asked, asked
+from models.placement.contents import Contents, contents_of
+from models.placement.options import choices_of, standing_gpus
+from models.solution import GangDecision, PodPlacement, Reason
+
+Pods = tuple[PodPlacement, ...]
+
+
+def base_decisions(instance: Instance) -> tuple[GangDecision, ...]:
+    """The plan that changes nothing: running gangs kept as they are, the others wait.
+
+    Held gangs have their reason already: no plan does more for them.
+    """
+    return tuple(base_decision(instance, index) for index in range(len(instance.gangs)))
+
+
+def base_decision(instance: Instance, index: int) -> GangDecision:
+    """What becomes of a gang when nothing changes."""
+    gang = instance.gangs[index]
+    held = None if gang.hold is None else Reason(gang.hold.code, gang.hold.message)
+    if not gang.running:
+        return GangDecision("wait", (), held)
+    reason = None
+    if gang.missing():
+        reason = held or Reason("Incomplete", f"{len(gang.missing())} of its pods are missing")
+    return GangDecision("keep", placed(instance, index, gang.standing), reason)
+
+
+@dataclass(frozen=True)
+class Ground:
+    """What is to be decided, and what is given: ``base`` has every gang that is decided about away.
+
+    ``rooms``: beside all pods that stay whatever is chosen. ``moved``: gangs and GPUs moved in ``base``.
+    """
+
+    asks: Asked
+    base: tuple[GangDecision, ...]
+    rooms: tuple[Room, ...]
+    contents: Contents
+    moved: tuple[int, int]
+
+
+def ground_of(
+    instance: Instance,
+    *,
+    base: tuple[GangDecision, ...] | None = None,
+    only: frozenset[int] | None = None,
+    within: frozenset[int] | None = None,
+    still: frozenset[int] = frozenset(),
+) -> Ground:
+    """``base``: what becomes of the gangs that are not in ``only``; by default nothing changes for them.
+
+    ``within``: nodes on which pods may be placed. ``still``: gangs that must not move.
+    """
+    now = base_decisions(instance)
+    base = base or now
+    known = known_masks(instance, base)
+    choices = choices_of(instance, known, rooms(instance, base), only=only, still=still)
+    away, always = list(base), list(base)
+    for choice in choices:
+        away[choice.gang] = GangDecision("wait")
+        always[choice.gang] = GangDecision("keep", placed(instance, choice.gang, choice.always))
+    moved = [
+        standing_gpus(instance, index)
+        for index, (old, new) in enumerate(zip(now, away, strict=True))
+        if moves_pods(old.pods, new.pods)
+    ]
+    return Ground(
+        asked(choices, within),
+        tuple(away),
+        rooms(instance, always),
+        contents_of(instance, choices),
+        (len(moved), sum(moved)),
+    )
+
+
+def moves_pods(old: Sequence[PodPlacement], new: Sequence[PodPlacement]) -> bool:
+    """Whether a pod that stood is elsewhere, or on other GPUs."""
+    before = {(p.role, p.index): p for p in old}
+    return any(before.get((p.role, p.index), p) != p for p in new)
+
+
+def placed(instance: Instance, index: int, pods: Sequence[StandingPod]) -> Pods:
+    """Standing pods as the plan writes them."""
+    roles = instance.gangs[index].roles
+    return tuple(
+        PodPlacement(p.role, p.index, p.node, p.gpus if roles[p.role].gpus else 0)
+        for p in sorted(pods, key=lambda p: (p.role, p.index))
+        if p.node is not None
+    )
+
+
+def outcome(instance: Instance, index: int, pods: Sequence[PodPlacement]) -> GangDecision:
+    """The decision that these pods make of a gang (contract, section 5). Reasons come later."""
+    gang = instance.gangs[index]
+    after = tuple(sorted(pods, key=lambda p: (p.role, p.index)))
+    if not gang.running:
+        return GangDecision("place" if after else "wait", after)
+    if not after:
+        return GangDecision("preempt")
+    before = placed(instance, index, gang.standing)
+    if after == before:
+        return base_decision(instance, index)
+    if moves_pods(before, after):
+        return GangDecision("move", after)
+    dropped = {(p.role, p.index) for p in before} - {(p.role, p.index) for p in after}
+    completes = index in instance.incomplete and not dropped
+    return GangDecision("complete" if completes else "resize", after)

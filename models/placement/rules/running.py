@@ -1,0 +1,135 @@
+"""What becomes of gangs that run (contract 2.7, 2.8): one option each, and for whom room is given.
+
+For every choice: sum over its options of admit == 1, or <= 1 where the gang may be stopped or waits.
+A gang of priority P that is stopped, or shrunk without being movable, gives room on its nodes N:
+    1 - sum of admit (or the option's admit) <= sum of pieces and pods of gangs above P placed on N,
+pods that stand on that node already left out: a region holds nothing but nodes where it stands alike.
+Moves: sum of admit over options that move a gang <= maxGangs; times its GPUs <= maxGPUs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from models.instance import Instance
+from models.placement.asking import Asked, may_stop
+from models.placement.options import Choice, Effect, standing_gpus
+from models.placement.pieces import Piece
+from models.placement.program import Linear, Program
+from models.placement.regions import Pools
+from models.placement.variables import GangVariables, Variables
+
+Coming = dict[int, dict[int, Linear]]
+
+
+def add(
+    program: Program,
+    instance: Instance,
+    asks: Asked,
+    variables: Variables,
+    pools: Pools,
+    *,
+    moved: tuple[int, int] = (0, 0),
+    pooled: Sequence[tuple[int | None, Sequence[Piece]]] = (),
+) -> None:
+    """``moved``: gangs and GPUs that are moved beside these choices.
+
+    ``pooled``: pieces of many gangs, with the highest of their priorities (the admission program).
+    """
+    for choice, admits in zip(asks.choices, variables.admits, strict=True):
+        total = Linear().add_all(admits)
+        if choice.must:
+            program.equal(total, 1)
+        elif len(admits) > 1:
+            program.at_most(total, 1)
+    if may_stop(asks.choices):
+        coming = _coming(variables, pools, pooled)
+        _arrivals(program, instance, asks, variables, pools, coming)
+    moves(program, instance, asks, variables.admits, moved)
+
+
+def moves(
+    program: Program,
+    instance: Instance,
+    asks: Asked,
+    admits: Sequence[Sequence[int]],
+    moved: tuple[int, int],
+) -> None:
+    """The policy's limits on what restarts elsewhere."""
+    limits = instance.policy.moves
+    if limits is None:
+        return
+    gangs, gpus = Linear(), Linear()
+    for choice, own in zip(asks.choices, admits, strict=True):
+        for option, admit in zip(choice.options, own, strict=True):
+            if option.effect.moved:
+                gangs.add(admit)
+                gpus.add(admit, standing_gpus(instance, choice.gang))
+    if limits.max_gangs is not None and gangs.terms:
+        program.at_most(gangs, limits.max_gangs - moved[0])
+    if limits.max_gpus is not None and gpus.terms:
+        program.at_most(gpus, limits.max_gpus - moved[1])
+
+
+def _arrivals(
+    program: Program,
+    instance: Instance,
+    asks: Asked,
+    variables: Variables,
+    pools: Pools,
+    coming: Coming,
+) -> None:
+    region_of = {n: region.number for region in pools.regions for n in region.nodes}
+    for choice, admits in zip(asks.choices, variables.admits, strict=True):
+        for effect, leaving in _leaving(choice, admits):
+            regions = sorted({region_of[n] for n in effect.gives if n in region_of})
+            row = leaving
+            for number in regions:
+                for priority, own in coming.get(number, {}).items():
+                    if priority > instance.gangs[choice.gang].priority:
+                        row.add_linear(own, -1)
+            program.at_most(row)
+
+
+def _leaving(choice: Choice, admits: Sequence[int]) -> list[tuple[Effect, Linear]]:
+    """(what gives room, 1 if it comes true) of every way to give up room for a higher gang."""
+    found = []
+    if choice.stop.gives:
+        if not choice.must:
+            found.append((choice.stop, Linear(constant=1).add_all(admits, -1)))
+        for option, admit in zip(choice.options, admits, strict=True):
+            if option.effect.gives:
+                found.append((option.effect, Linear().add(admit)))
+    return found
+
+
+def _coming(
+    variables: Variables, pools: Pools, pooled: Sequence[tuple[int | None, Sequence[Piece]]]
+) -> Coming:
+    """By region and priority: what is newly placed there."""
+    found: Coming = {}
+
+    def come(region: int, priority: int, variable: int) -> None:
+        found.setdefault(region, {}).setdefault(priority, Linear()).add(variable)
+
+    for highest, pieces in pooled:
+        for piece in pieces:
+            come(piece.region, highest or 0, piece.variable)
+    for group in variables.groups:
+        for piece in group.pieces:
+            come(piece.region, group.gangs[0].priority, piece.variable)
+    for gang in variables.gangs:
+        stands = _stands(gang)
+        here = [(piece.region, piece.variable) for piece in gang.pieces]
+        here += [(region, variable) for (_, region), variable in gang.zeros.items()]
+        for region, variable in here:
+            if not stands & set(pools.regions[region].nodes):
+                come(region, gang.gang.priority, variable)
+    return found
+
+
+def _stands(gang: GangVariables) -> frozenset[int | None]:
+    """Nodes where pods to be placed may stand already: one that only changes its GPUs does not come."""
+    if not gang.effect.moved:
+        return frozenset()
+    return frozenset(pod.node for pod in gang.gang.standing if pod not in gang.demand.stays)
