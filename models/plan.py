@@ -114,6 +114,7 @@ def _gang(
         "namespace": gang.namespace,
         "name": gang.name,
         "decision": decision.decision,
+        **({"aged": True} if instance.aged(gang) else {}),
         "pods": [_pod(instance, gang, pod) for pod in sorted(decision.pods, key=_pod_order)],
         "bandwidthMBps": None if value is None or value.bandwidth is None else int(value.bandwidth),
         "share": None if value is None else value.share,

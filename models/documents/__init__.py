@@ -6,9 +6,10 @@ nothing is silently converted. Called by ``planner.reading``, the catalogue and 
 
 from models.documents.base import API_VERSION, Complaint
 from models.documents.cluster import ClusterDocument, LevelDocument, NodeDocument, TaintDocument
-from models.documents.gang import GangDocument, PodDocument, RoleDocument
+from models.documents.gang import GangDocument, RoleDocument
 from models.documents.policy import PolicyDocument
 from models.documents.server import NicDocument, ServerModelDocument
+from models.documents.standing import PodDocument
 from models.documents.suggesting import similar, suggestion
 
 __all__ = [

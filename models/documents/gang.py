@@ -6,8 +6,7 @@ other gangs are the builder's matter. Called by the readers.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from typing import Annotated, Literal
 
@@ -25,7 +24,6 @@ from models.documents.base import (
     Name,
     Path,
     Quantity,
-    Sentence,
     ShortName,
     Time,
     Title,
@@ -35,7 +33,6 @@ from models.documents.base import (
 )
 from models.documents.choosing import NodeExpressionDocument, TolerationDocument
 from models.documents.cluster import resource_complaints
-from models.documents.server import GpuIndices
 from models.documents.slices import (
     MAX_PODS,
     Count,
@@ -43,7 +40,7 @@ from models.documents.slices import (
     SliceDocument,
     slice_complaints,
 )
-from models.documents.suggesting import suggestion
+from models.documents.standing import GangStatus, PodDocument, Seats, standing_complaints
 from models.quantities import shown
 
 MAX_GPUS_A_POD = 100_000
@@ -166,44 +163,14 @@ class GangSpec(Document):
     )
     submitted_at: Time | None = None
     expected_duration: Duration | None = None
+    resize_after: Time | None = Field(
+        default=None, description="While it runs its number of pods stays until then"
+    )
     preemptible: bool = Field(default=False, description="May be stopped for a higher priority")
     movable: bool = Field(default=False, description="May be restarted elsewhere")
     topology: GangTopology = GangTopology()
     roles: Many[RoleDocument] = Field(json_schema_extra={"minItems": 1})
     communication: Communication = Communication()
-
-
-class PodDocument(Document):
-    """A pod that exists: with a node it runs, without it waits."""
-
-    name: Name | None = Field(default=None, description="Absent: <gang>-<role>-<index>")
-    uid: Name | None = None
-    role: str
-    index: Annotated[int, whole(0, MAX_PODS - 1)]
-    node: Name | None = None
-    gpus: GpuIndices | None = Field(
-        default=None,
-        description="GPUs it holds; null: as many as its role says, nobody knows which",
-    )
-    mode: Literal["gate", "binding"] | None = Field(
-        default=None, description="How a waiting pod can be started"
-    )
-
-
-class HoldDocument(Document):
-    """Why pods of the gang must not be started, whatever room there is."""
-
-    code: Literal["Unsupported", "Incomplete"]
-    message: Sentence
-
-
-class GangStatus(Document):
-    """Pods of the gang that exist, and what holds the others back."""
-
-    pods: Many[PodDocument] = ()
-    hold: HoldDocument | None = Field(
-        default=None, description="While it is there no pod of the gang is placed"
-    )
 
 
 class GangMetadata(Document):
@@ -245,64 +212,27 @@ class GangDocument(Document):
         """Contradictions inside the gang; paths start at its top."""
         if not self.spec.roles:
             yield Complaint(("spec", "roles"), "a gang without roles", "write at least one role")
-        roles: dict[str, RoleDocument] = {}
+        names: set[str] = set()
         for i, role in enumerate(self.spec.roles):
             path: Path = ("spec", "roles", i)
-            if role.name in roles:
+            if role.name in names:
                 yield Complaint(
                     (*path, "name"), f"two roles are named {shown(role.name)}", "rename one"
                 )
-            roles.setdefault(role.name, role)
+            names.add(role.name)
             for fault in role.complaints():
                 yield Complaint((*path, *fault.path), fault.what, fault.hint, fault.at_key)
         if (pods := sum(role.span[1] for role in self.spec.roles)) > MAX_PODS:
             yield Complaint(
                 ("spec", "roles"), f"{pods:,} pods in one gang", f"the most is {MAX_PODS:,}"
             )
-        yield from self._pods(roles)
-
-    def _pods(self, roles: dict[str, RoleDocument]) -> Iterator[Complaint]:
-        slots: dict[tuple[str, int], int] = {}
-        for i, pod in enumerate(self.status.pods):
-            path: Path = ("status", "pods", i)
-            role = roles.get(pod.role)
-            if role is None:
-                yield Complaint(
-                    (*path, "role"), f"unknown role {shown(pod.role)}",
-                    suggestion(pod.role, roles, "roles"),
-                )  # fmt: skip
-                continue
-            if (pod.role, pod.index) in slots:
-                yield Complaint(
-                    (*path, "index"),
-                    f"two pods are {pod.role} {pod.index} of gang {shown(self.metadata.name)}",
-                    "give each its own index",
-                )
-            slots.setdefault((pod.role, pod.index), i)
-            yield from self._pod(path, pod, role)
-
-    def _pod(self, path: Path, pod: PodDocument, role: RoleDocument) -> Iterator[Complaint]:
-        first, last = role.first_index, role.first_index + role.span[1] - 1
-        if not first <= pod.index <= last:
-            yield Complaint(
-                (*path, "index"),
-                f"there is no pod {pod.index} of role {shown(role.name)}",
-                f"indices are {first} to {last}",
-            )
-        if pod.gpus is None:
-            return
-        if pod.node is None and pod.gpus:
-            yield Complaint((*path, "gpus"), "a waiting pod holds no GPUs", "add its node")
-        elif len(pod.gpus) != role.gpus and pod.node is not None:
-            yield Complaint(
-                (*path, "gpus"),
-                f"{len(pod.gpus)} GPUs held, but role {shown(role.name)} asks for {role.gpus}",
-                f"list {role.gpus} of them, or null where nobody knows which",
-            )
-        for gpu, times in Counter(pod.gpus).items():
-            if times > 1:
-                last = max(i for i, other in enumerate(pod.gpus) if other == gpu)
-                yield Complaint((*path, "gpus", last), f"GPU {gpu} is listed twice", "list it once")
+        yield from standing_complaints(self.status, self.metadata.name, _seats(self.spec.roles))
 
 
-__all__ = ["GangDocument", "PodDocument", "RoleDocument"]
+def _seats(roles: Sequence[RoleDocument]) -> dict[str, Seats]:
+    """By name; of two roles of one name the first counts."""
+    found: dict[str, Seats] = {}
+    for role in roles:
+        last = role.first_index + role.span[1]
+        found.setdefault(role.name, Seats(range(role.first_index, last), role.gpus))
+    return found

@@ -65,6 +65,9 @@ class PlanGang(_Open):
     namespace: Name
     name: Name
     decision: Literal["place", "complete", "keep", "move", "resize", "preempt", "wait"]
+    aged: Literal[True] | None = Field(
+        default=None, description="It has waited for longer than the policy's starvation limit"
+    )
     pods: Many[PlanPod]
     bandwidth: Natural | None = Field(alias="bandwidthMBps")
     share: Natural | None
@@ -98,12 +101,32 @@ class PlanSearch(_Open):
     stopped_by: Literal["proof", "budget", "time", "signal"]
 
 
+class PlanBought(_Open):
+    """What a plan has beyond the best plan found without a set of moves."""
+
+    gangs: Many[Prose] = Field(description="namespace/name of the gangs admitted beyond it")
+    gpus: int = Field(description="GPUs of all admitted gangs")
+    bandwidth: int = Field(description="GPUs times permille of their best possible bandwidth")
+    whole_nodes: int = Field(description="Nodes left wholly free")
+    whole_domains: int = Field(description="Innermost domains left wholly free")
+
+
+class PlanMoves(_Open):
+    """Gangs that restart elsewhere together, and what that bought."""
+
+    gangs: Many[Prose] = Field(description="namespace/name of the gangs that move")
+    gpus: Natural = Field(description="All GPUs that they hold")
+    bought: PlanBought
+    gain: float = Field(description="GPUs bought, of all kinds, for each GPU moved")
+
+
 class PlanStatus(_Open):
     """What was proven, how it was found, and digests of what it is about."""
 
     outcome: Literal["optimal", "feasible"]
     objectives: Many[PlanObjective]
     search: PlanSearch
+    moves: Many[PlanMoves] = Field(default=(), description="Only in plans that move gangs")
     digests: Mapped[str, Prose]
 
 

@@ -22,6 +22,7 @@ from models.documents.base import (
     Many,
     Mapped,
     Name,
+    Time,
     Title,
     decimal_check,
     decimal_schema,
@@ -30,9 +31,13 @@ from models.documents.base import (
 from models.documents.cluster import MAX_LEVELS, level_complaints
 from models.documents.gang import Share
 from models.documents.levels import StatedLevel
+from models.documents.running import DisruptionDocument, MovesDocument, StarvationDocument
 from models.documents.suggesting import suggestion
 from models.policy import DEFAULT_OBJECTIVES, UNMODELLED, KubernetesPolicy
 from models.quantities import Refused, shown
+
+OBJECTIVES = (*DEFAULT_OBJECTIVES, "defragment", "stability")
+"""Every objective; the last two only where they are asked for."""
 
 MAX_TOLERANCE = 1000
 MAX_MIX_GPUS = 1_000_000_000
@@ -59,7 +64,7 @@ GpuCount = Annotated[
 class ObjectiveDocument(Document):
     """One tier; later tiers may give away `tolerance` of it."""
 
-    name: str = Field(json_schema_extra={"enum": list(DEFAULT_OBJECTIVES)})
+    name: str = Field(json_schema_extra={"enum": list(OBJECTIVES)})
     tolerance: Tolerance = Fraction(0)
 
 
@@ -184,6 +189,15 @@ class PolicySpec(Document):
     node_selector: Mapped[LabelKey, LabelValue] = Field(
         default={}, description="Which nodes are ours to use"
     )
+    moves: MovesDocument = MovesDocument()
+    disruption: DisruptionDocument = DisruptionDocument()
+    starvation: StarvationDocument | None = Field(
+        default=None, description="Absent: no gang goes before its peers for having waited"
+    )
+    now: Time | None = Field(
+        default=None,
+        description="What ages are counted to; absent: the latest time that the input names",
+    )
     solve: SolveDocument = SolveDocument()
     kubernetes: KubernetesDocument = KubernetesDocument()
 
@@ -207,8 +221,8 @@ class PolicyDocument(Document):
         seen: set[str] = set()
         for i, objective in enumerate(self.spec.objectives or ()):
             path = ("spec", "objectives", i, "name")
-            if objective.name not in DEFAULT_OBJECTIVES:
-                hint = suggestion(objective.name, DEFAULT_OBJECTIVES, "objectives")
+            if objective.name not in OBJECTIVES:
+                hint = suggestion(objective.name, OBJECTIVES, "objectives")
                 yield Complaint(path, f"unknown objective {shown(objective.name)}", hint)
             elif objective.name in seen:
                 yield Complaint(
@@ -219,11 +233,20 @@ class PolicyDocument(Document):
             yield Complaint(
                 ("spec", "mix"), f"the mix adds up to {total} permille", "the most is 1000"
             )
-        if self.spec.solve.time_limit < 1:
-            yield Complaint(
-                ("spec", "solve", "timeLimit"), "a time limit under one second", "write 1s or more"
-            )
+        yield from self._short_times()
         for fault in self.spec.kubernetes.complaints():
             yield Complaint(
                 ("spec", "kubernetes", *fault.path), fault.what, fault.hint, fault.at_key
             )
+
+    def _short_times(self) -> Iterator[Complaint]:
+        """Durations that round to no second at all."""
+        starvation = self.spec.starvation
+        for section, field, seconds, name in (
+            ("solve", "timeLimit", self.spec.solve.time_limit, "a time limit"),
+            ("disruption", "cap", self.spec.disruption.cap, "a cap"),
+            ("starvation", "after", None if starvation is None else starvation.after, "a wait"),
+        ):
+            if seconds is not None and seconds < 1:
+                what = f"{name} under one second"
+                yield Complaint(("spec", section, field), what, "write 1s or more")

@@ -115,6 +115,7 @@ def _policy(document: PolicyDocument | None, mix: tuple[tuple[int, int], ...]) -
     if document is None:
         return Policy(mix=mix)
     spec = document.spec
+    starvation = spec.starvation
     objectives = Policy().objectives
     if spec.objectives is not None:
         objectives = tuple(Objective(one.name, one.tolerance) for one in spec.objectives)
@@ -130,4 +131,8 @@ def _policy(document: PolicyDocument | None, mix: tuple[tuple[int, int], ...]) -
         node_selector=tuple(sorted(spec.node_selector.items())),
         solve=SolveLimits(solve.budget, solve.time_limit, solve.workers, solve.seed),
         kubernetes=spec.kubernetes.to_policy(),
+        moves=spec.moves.to_moves(),
+        disruption=spec.disruption.to_disruption(),
+        starvation_after_s=None if starvation is None else starvation.after,
+        now=spec.now,
     )

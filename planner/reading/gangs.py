@@ -16,7 +16,8 @@ from models.cluster import Node
 from models.documents import Complaint, GangDocument, PodDocument, RoleDocument, suggestion
 from models.documents.cluster import NODE_LEVEL
 from models.documents.server import out_of_range
-from models.gang import Gang, Hold, Role, StandingPod, Toleration
+from models.documents.standing import PlannedDocument
+from models.gang import Gang, Hold, PlannedPod, Role, StandingPod, Toleration
 from models.quantities import requested, shown
 from planner.reading.believing import believable, settled
 from planner.reading.composing import Path
@@ -88,7 +89,12 @@ class GangReader:
             for i, pod in enumerate(document.status.pods)
             if pod.role in roles
         )
-        return self._built(document, pods)
+        planned = tuple(
+            self._planned(entry, i, pod, roles[pod.role])
+            for i, pod in enumerate(document.status.planned)
+            if pod.role in roles
+        )
+        return self._built(document, pods, planned)
 
     def _check_levels(self, entry: GangEntry) -> None:
         if not self.merged.levels_known:
@@ -142,6 +148,17 @@ class GangReader:
         if node is not None:
             mask = self._gpus(entry, path, pod, document, node)
         return StandingPod(name, role, pod.index, pod.uid, node, mask, pod.mode)
+
+    def _planned(
+        self, entry: GangEntry, number: int, pod: PlannedDocument, role: int
+    ) -> PlannedPod:
+        """Where an earlier plan wanted a pod; the faulty ones get some node, for nothing is built."""
+        position = self.positions.get(pod.node)
+        if position is None and self.merged.whole:
+            what = f"pod {pod.role} {pod.index} is planned on unknown node {shown(pod.node)}"
+            hint = suggestion(pod.node, self.positions, "nodes")
+            entry.fault(("status", "planned", number, "node"), what, hint)
+        return PlannedPod(role, pod.index, position or 0)
 
     def _node(self, entry: GangEntry, path: Path, pod: PodDocument) -> int | None:
         if pod.node is None:
@@ -206,7 +223,12 @@ class GangReader:
                 "check the pods of this node",
             )
 
-    def _built(self, document: GangDocument, pods: tuple[StandingPod, ...]) -> Gang:
+    def _built(
+        self,
+        document: GangDocument,
+        pods: tuple[StandingPod, ...],
+        planned: tuple[PlannedPod, ...],
+    ) -> Gang:
         spec, hold = document.spec, document.status.hold
         return Gang(
             namespace=document.metadata.namespace,
@@ -226,6 +248,10 @@ class GangReader:
             nvlink_across_nodes=spec.communication.nvlink_across_nodes,
             pods=tuple(sorted(pods, key=lambda pod: (pod.role, pod.index))),
             hold=None if hold is None else Hold(hold.code, hold.message),
+            started_at=document.status.started_at,
+            last_checkpoint=document.status.last_checkpoint,
+            resize_after=spec.resize_after,
+            planned=tuple(sorted(planned)),
         )
 
     def _level(self, name: str | None) -> int | None:
