@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from planner.showing.table import Cell, Table, styled
 from planner.showing.text import safe
+from planner.showing.text import width as text_width
 from planner.showing.wrapping import breaks_words, wrapped
 
 _LEAST_FOLD = 16
-"""A folding column gets at least so much room."""
+"""A folding column gets at least so much room; before the last one also that of its longest word."""
 
 _MOST_FOLDED = 2
 """A cell of the last column that would take more lines hangs below its row instead."""
@@ -80,22 +81,31 @@ def _folded(table: Table, row: tuple[Cell, ...], widths: list[int], *, color: bo
 
 def _fitting(table: Table, width: int) -> Table | None:
     """The table less as many optional columns as it takes; None if it cannot fit."""
-    if _least_width(table) <= width:
+    if _needed(_least(table, width)) <= width:
         return table
     less = table.of_columns([c for c, column in enumerate(table.columns) if not column.optional])
+    least = _least(less, width)
     hanging = less.columns[-1].fold and len(less.columns) > 1
-    least = _least_width(less.of_columns(list(range(len(less.columns) - 1)))) if hanging else 0
-    return less if _least_width(less) <= width or (hanging and least <= width) else None
+    return less if _needed(least[:-1] if hanging else least) <= width else None
 
 
-def _least_width(table: Table) -> int:
-    """Columns of a terminal needed when folding columns are squeezed."""
-    longest = table.widths()
-    needed = sum(
-        min(longest[c], _LEAST_FOLD) if column.fold else longest[c]
-        for c, column in enumerate(table.columns)
-    )
-    return needed + _APART * (len(table.columns) - 1)
+def _needed(widths: list[int]) -> int:
+    """Columns of a terminal that columns of these widths take."""
+    return sum(widths) + _APART * (len(widths) - 1)
+
+
+def _least(table: Table, width: int) -> list[int]:
+    """The least width of each column: of a folding one that is not the last, its longest word that fits."""
+    widths = table.widths()
+    last = len(widths) - 1
+    fixed = [widths[c] for c, column in enumerate(table.columns) if not column.fold]
+    for c, column in enumerate(table.columns):
+        if column.fold:
+            words = (text_width(word) for row in table.rows for word in row[c].text.split())
+            longest = max(words, default=0)
+            fits = c != last and _needed([*fixed, longest]) <= width
+            widths[c] = max(longest if fits else 0, min(widths[c], _LEAST_FOLD))
+    return widths
 
 
 def _widths(table: Table, width: int) -> list[int]:
@@ -103,14 +113,16 @@ def _widths(table: Table, width: int) -> list[int]:
 
     0 for the last one: too little is left, so all of it hangs.
     """
-    widths = table.widths()
+    widths, least = table.widths(), _least(table, width)
     folding = [c for c, column in enumerate(table.columns) if column.fold]
     left = width - _APART * (len(widths) - 1) - sum(widths) + sum(widths[c] for c in folding)
-    if folding and left < sum(min(widths[c], _LEAST_FOLD) for c in folding):
+    if folding and left < sum(least[c] for c in folding):
         left += _APART
         widths[folding.pop()] = 0
-    folding.sort(key=lambda c: widths[c])
+    folding.sort(key=lambda c: (widths[c], c))
     for place, c in enumerate(folding):  # the shortest first: what it does not need is shared
-        widths[c] = min(widths[c], left // (len(folding) - place))
+        others = sum(least[other] for other in folding[place + 1 :])
+        share = min(max(left // (len(folding) - place), least[c]), left - others)
+        widths[c] = min(widths[c], share)
         left -= widths[c]
     return widths

@@ -49,11 +49,15 @@ def show(
 
 
 def _tables(console: Console, view: PlanView, *, wide: bool) -> None:
-    from planner.showing import plantables, tiertable
+    from planner.showing import changes, plantables, tiertable
 
     console.table(plantables.facts(view))
     console.data("\n")
     console.table(plantables.gangs(view, wide=wide))
+    for table in (changes.changes(view, wide=wide), changes.moves(view)):
+        if table.rows:
+            console.data("\n")
+            console.table(table)
     if wide:
         console.data("\n")
         console.table(plantables.pods(view))

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
-from planner.showing.hosts import compress, nodes_and_gpus, ranges
+from planner.showing.hosts import compress, ranges
+from planner.showing.places import installed, places, standing_gpus
 from planner.showing.planview import ADMITTED, AskView, GangView, PlanView
 from planner.showing.table import Cell, Column, Table
 from planner.showing.text import gigabytes, number, percent, permille, plural
@@ -18,7 +19,7 @@ MANY_KEPT = 10
 """More running gangs that stay as they are become one line, unless ``wide``."""
 
 _ORDER = ("place", "complete", "move", "resize", "keep", "preempt", "wait")
-_STYLE = {
+STYLE = {
     "place": "good",
     "complete": "good",
     "move": "busy",
@@ -80,14 +81,12 @@ def _gangs_read(gangs: Iterable[AskView]) -> str:
 def gangs(plan: PlanView, *, wide: bool) -> Table:
     """One row a gang: placed first, then running, then waiting; by priority within each."""
     asks = {ask.key: ask for ask in plan.instance.gangs}
-    decided = sorted(plan.spec.gangs, key=lambda gang: _rank(gang, asks))
+    decided = sorted(plan.spec.gangs, key=lambda gang: rank(gang, asks.get(gang.key)))
     kept = [gang for gang in decided if gang.decision == "keep" and not gang.incomplete]
     hidden = not wide and len(kept) > MANY_KEPT
     folded = {gang.key for gang in kept} if hidden else set()
     shown = [gang for gang in decided if gang.key not in folded]
-    whole = {model.name: model.gpus for model in plan.instance.cluster.spec.models}
-    model_of = {node.name: node.model for node in plan.instance.cluster.spec.nodes}
-    gpus_of = {name: whole.get(model or "", 0) for name, model in model_of.items()}
+    gpus_of = installed(plan)
     domains_of = {node.name: node.domains for node in plan.instance.cluster.spec.nodes}
     levels = [*(level.name for level in plan.instance.cluster.spec.levels), "node"]
     columns = [
@@ -108,14 +107,14 @@ def gangs(plan: PlanView, *, wide: bool) -> Table:
         cells = [
             Cell(f"{gang.namespace}/{gang.name}"),
             Cell("-" if ask is None else str(ask.spec.priority)),
-            Cell(gang.decision, _STYLE[gang.decision]),
+            Cell(f"{gang.decision}{', aged' * gang.aged}", STYLE[gang.decision]),
             *([Cell(number(len(gang.pods)))] if wide else []),
             Cell(number(_gpu_count(gang, ask))),
             Cell(gigabytes(gang.bandwidth)),
             Cell(permille(gang.share), _share_style(gang.share)),
             *(Cell(number((gang.domains or {}).get(level))) for level in levels),
             *([Cell(_where(gang, domains_of))] if wide else []),
-            Cell(f"{_nodes(gang, gpus_of)} {_why(gang)}".strip()),
+            Cell(f"{places(gang.pods, gpus_of)} {_why(gang)}".strip()),
         ]
         rows.append(tuple(cells))
     notes = []
@@ -188,14 +187,10 @@ def _verb(decision: str, count: int) -> str:
     return singular.get(verb, verb.replace("are ", "is "))
 
 
-def _rank(gang: GangView, asks: dict[tuple[str, str], AskView]) -> tuple[int, int, str, str]:
-    ask = asks.get(gang.key)
-    return (
-        _ORDER.index(gang.decision),
-        -(ask.spec.priority if ask else 0),
-        gang.namespace,
-        gang.name,
-    )
+def rank(gang: GangView, ask: AskView | None) -> tuple[int, int, str, str]:
+    """What gangs are listed by: the decision, the priority, the name."""
+    priority = ask.spec.priority if ask else 0
+    return (_ORDER.index(gang.decision), -priority, gang.namespace, gang.name)
 
 
 def _share_style(share: int | None) -> str | None:
@@ -203,8 +198,10 @@ def _share_style(share: int | None) -> str | None:
 
 
 def _gpu_count(gang: GangView, ask: AskView | None) -> int | None:
-    """GPUs of the gang after the plan; of one that gets none what it asks for; None if unknown."""
+    """GPUs of the gang after the plan; of one that gets none what it asks for, or has; None if unknown."""
     roles = {role.name: role for role in ask.spec.roles} if ask else {}
+    if gang.decision == "preempt":
+        return standing_gpus(ask) if ask else None
     if gang.decision not in ADMITTED:
         return sum(role.asked for role in roles.values()) if ask else None
     count = 0
@@ -223,22 +220,3 @@ def _where(gang: GangView, domains_of: dict[str, dict[str, str]]) -> str:
     """Names of the domains used, by whole path."""
     paths = {"/".join(domains_of.get(pod.node, {}).values()) for pod in gang.pods}
     return compress(path for path in paths if path)
-
-
-def _nodes(gang: GangView, gpus_of: dict[str, int]) -> str:
-    """Nodes of the gang; the GPUs where it does not take the whole node."""
-    taken: dict[str, list[int]] = {}
-    unknown: Counter[str] = Counter()
-    for pod in gang.pods:
-        taken.setdefault(pod.node, []).extend(pod.gpus or ())
-        unknown[pod.node] += pod.gpus is None
-    some = any(taken.values()) or any(unknown.values())
-    used = {}
-    for node, gpus in taken.items():
-        if unknown[node]:
-            used[node] = f"{ranges(gpus)}{'+' * bool(gpus)}any"
-        elif len(gpus) == gpus_of.get(node) or not some:
-            used[node] = ""
-        else:
-            used[node] = ranges(gpus) or "no-gpu"
-    return nodes_and_gpus(used)

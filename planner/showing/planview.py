@@ -8,11 +8,23 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+
+from models.quantities import epoch_seconds
 
 Decision = Literal["place", "complete", "keep", "move", "resize", "preempt", "wait"]
 ADMITTED = ("place", "complete", "keep", "move", "resize")
 Count = Annotated[int, Field(ge=0)]
+
+
+def _time(value: object) -> int:
+    if not isinstance(value, str):
+        raise ValueError("it should be an RFC 3339 time")  # noqa: TRY004  # pydantic tells of it
+    return epoch_seconds(value)
+
+
+Time = Annotated[int, BeforeValidator(_time)]
+"""Seconds since the epoch, written as an RFC 3339 time."""
 
 
 class View(BaseModel):
@@ -45,6 +57,7 @@ class GangView(View):
     share: Count | None
     domains: dict[str, Count] | None
     reason: ReasonView | None = None
+    aged: bool = False
 
     @property
     def key(self) -> tuple[str, str]:
@@ -131,14 +144,22 @@ class RoleView(View):
 class _AskSpec(View):
     priority: int = 0
     roles: list[RoleView]
+    submitted_at: Time | None = Field(default=None, alias="submittedAt")
 
 
 class StandingView(View):
+    """A pod that exists; ``node`` None: it waits. ``gpus`` None: some, nobody knows which."""
+
+    role: str = ""
+    index: Count = 0
     node: str | None = None
+    gpus: list[Count] | None = None
 
 
 class _AskStatus(View):
     pods: list[StandingView] = Field(default_factory=list)
+    started_at: Time | None = Field(default=None, alias="startedAt")
+    last_checkpoint: Time | None = Field(default=None, alias="lastCheckpoint")
 
 
 class AskView(View):
@@ -153,13 +174,43 @@ class AskView(View):
         return (self.metadata.namespace, self.metadata.name)
 
     @property
+    def standing(self) -> list[StandingView]:
+        """Pods that run."""
+        return [pod for pod in self.status.pods if pod.node is not None] if self.status else []
+
+    @property
     def running(self) -> bool:
-        return self.status is not None and any(pod.node is not None for pod in self.status.pods)
+        return bool(self.standing)
+
+    @property
+    def since(self) -> int | None:
+        """When what it has done was last safe: its last checkpoint or start, None if unknown."""
+        status = self.status or _AskStatus()
+        return max(
+            (t for t in (status.started_at, status.last_checkpoint) if t is not None), default=None
+        )
+
+
+class _PolicySpec(View):
+    now: Time | None = None
+
+
+class _PolicyView(View):
+    spec: _PolicySpec = _PolicySpec()
 
 
 class _Instance(View):
     cluster: _ClusterView
     gangs: list[AskView]
+    policy: _PolicyView = _PolicyView()
+
+    @property
+    def now(self) -> int:
+        """The time ages are counted to: the policy's, else the latest the input names."""
+        if self.policy.spec.now is not None:
+            return self.policy.spec.now
+        known = (time for gang in self.gangs for time in (gang.spec.submitted_at, gang.since))
+        return max((time for time in known if time is not None), default=0)
 
 
 class _PlanMetadata(View):
@@ -174,10 +225,30 @@ class _Search(View):
     stopped_by: str = Field(alias="stoppedBy")
 
 
+class BoughtView(View):
+    """What a set of moves bought; negative where it cost some. ``bandwidth``: permille-GPU."""
+
+    gangs: list[str]
+    gpus: int
+    bandwidth: int
+    whole_nodes: int = Field(alias="wholeNodes")
+    whole_domains: int = Field(alias="wholeDomains")
+
+
+class MoveSetView(View):
+    """Gangs that restart elsewhere together; ``gangs`` as ``namespace/name``."""
+
+    gangs: list[str]
+    gpus: Count
+    bought: BoughtView
+    gain: float
+
+
 class _Status(View):
     outcome: Literal["optimal", "feasible"]
     objectives: list[TierView]
     search: _Search
+    moves: list[MoveSetView] = Field(default_factory=list)
     notes: list[str] = Field(default_factory=list)
     remarks: list[str] = Field(default_factory=list)
     digests: dict[str, str]

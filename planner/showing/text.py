@@ -68,6 +68,15 @@ def plural(count: int, word: str) -> str:
     return f"{count:,} {word}" if count == 1 else f"{count:,} {word}s"
 
 
+def lasting(seconds: int) -> str:
+    """A duration in its two largest units, rounded down: ``45s``, ``3h12m``, ``2d4h``."""
+    for size, unit, smaller, less in ((86400, "d", 3600, "h"), (3600, "h", 60, "m")):
+        if seconds >= size:
+            rest = seconds % size // smaller
+            return f"{seconds // size:,}{unit}" + (f"{rest}{less}" if rest else "")
+    return f"{seconds // 60}m" if seconds >= 60 else f"{seconds}s"
+
+
 def gigabytes(mbps: int | None) -> str:
     """MB/s as GB/s with one decimal, rounded down: a plan never promises more than it keeps."""
     return "-" if mbps is None else f"{mbps // 100 / 10:,.1f}"

@@ -1,0 +1,146 @@
+"""The tables of what happens to running gangs, and of what the moves bought.
+
+Promises: pure, from a PlanView alone; without rows where nothing that runs changes.
+Called by ``planner.showing.formats``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from planner.showing.places import installed, places
+from planner.showing.plantables import STYLE, rank
+from planner.showing.planview import (
+    AskView,
+    BoughtView,
+    GangView,
+    PlanView,
+    PodView,
+    StandingView,
+)
+from planner.showing.table import Cell, Column, Table
+from planner.showing.text import lasting, number, plural
+
+CHANGED = ("complete", "move", "resize", "preempt")
+"""Decisions that change what runs."""
+
+
+def changes(plan: PlanView, *, wide: bool) -> Table:
+    """One row a running gang that does not stay as it is: pods and GPUs before and after, and where.
+
+    LOST: what each GPU that stops has done since the last checkpoint or start; ``wide`` adds the sum in
+    GPU-hours.
+    """
+    asks = {ask.key: ask for ask in plan.instance.gangs}
+    gpus_of, now = installed(plan), plan.instance.now
+    rows = []
+    changed = [gang for gang in plan.spec.gangs if gang.decision in CHANGED and gang.key in asks]
+    for gang in sorted(changed, key=lambda gang: rank(gang, asks[gang.key])):
+        row = _Change(gang, asks[gang.key])
+        cells = [
+            Cell(f"{gang.namespace}/{gang.name}"),
+            Cell(gang.decision, STYLE[gang.decision]),
+            Cell(_from_to(len(row.before), len(row.after))),
+            Cell(_from_to(row.gpus(row.before), row.gpus(row.after))),
+            Cell(_lost(row, now)),
+            *([Cell(_gpu_hours(row, now))] if wide else []),
+            Cell(f"{places(row.leaving, gpus_of)} -> {places(row.coming, gpus_of)}".strip()),
+        ]
+        rows.append(tuple(cells))
+    columns = (
+        Column("RUNNING GANG"),
+        Column("DECISION"),
+        Column("PODS", right=True, optional=True),
+        Column("GPUS", right=True),
+        Column("LOST", right=True),
+        *([Column("GPU-HOURS", right=True)] if wide else []),
+        Column("FROM -> TO", fold=True),
+    )
+    return Table(columns, tuple(rows)).without_empty_columns()
+
+
+class _Change:
+    """One running gang: its pods before and after, those that leave a place and those that come to one."""
+
+    def __init__(self, gang: GangView, ask: AskView) -> None:
+        self.since = ask.since
+        self._gpus = {role.name: role.gpus for role in ask.spec.roles}
+        self.before = ask.standing
+        self.after = gang.pods
+        stood = {(pod.role, pod.index): _place(pod) for pod in self.before}
+        stands = {(pod.role, pod.index): _place(pod) for pod in self.after}
+        self.leaving = [p for p in self.before if stands.get((p.role, p.index)) != _place(p)]
+        self.coming = [p for p in self.after if stood.get((p.role, p.index)) != _place(p)]
+        moves = any(self._gpus.get(p.role) and (p.role, p.index) in stands for p in self.leaving)
+        self.stopped = self.gpus(self.before if moves else self.leaving)
+        """GPUs that stop working: all of the gang where a pod with GPUs moves, else of those that leave."""
+
+    def gpus(self, pods: Sequence[PodView | StandingView]) -> int:
+        return sum(self._gpus.get(pod.role, 0) for pod in pods)
+
+
+def _place(pod: PodView | StandingView) -> tuple[str | None, tuple[int, ...] | None]:
+    return (pod.node, None if pod.gpus is None else tuple(sorted(pod.gpus)))
+
+
+def _from_to(before: int, after: int) -> str:
+    return number(before) if before == after else f"{number(before)} -> {number(after)}"
+
+
+def _lost(row: _Change, now: int) -> str:
+    if not row.stopped:
+        return "-"
+    return "unknown" if row.since is None else lasting(max(0, now - row.since))
+
+
+def _gpu_hours(row: _Change, now: int) -> str:
+    """GPUs that stop x time lost, one decimal, rounded up."""
+    if not row.stopped or row.since is None:
+        return "-"
+    tenths = -(-row.stopped * max(0, now - row.since) // 360)
+    return f"{tenths / 10:,.1f}"
+
+
+def moves(plan: PlanView) -> Table:
+    """One row a set of moves: the gangs moved together, and what that bought."""
+    levels = plan.instance.cluster.spec.levels
+    domain = levels[-1].name if levels else "domain"
+    rows = [
+        (
+            Cell(", ".join(moved.gangs), "busy"),
+            Cell(number(moved.gpus)),
+            Cell(f"{moved.gain:,.3f}"),
+            Cell(_bought(moved.bought, domain)),
+        )
+        for moved in plan.status.moves
+    ]
+    columns = (
+        Column("MOVED TOGETHER", fold=True),
+        Column("GPUS", right=True),
+        Column("GAIN", right=True),
+        Column("BOUGHT", fold=True),
+    )
+    return Table(columns, tuple(rows))
+
+
+def _bought(bought: BoughtView, domain: str) -> str:
+    """What there is more of than in the best plan without these moves, and what there is less of."""
+    names = f" ({', '.join(bought.gangs)})" if bought.gangs else ""
+    amounts = (
+        (bought.gpus, f"{plural(abs(bought.gpus), 'GPU')} admitted{names * (bought.gpus > 0)}"),
+        (bought.bandwidth, _bandwidth(abs(bought.bandwidth))),
+        (bought.whole_nodes, plural(abs(bought.whole_nodes), "whole node")),
+        (bought.whole_domains, plural(abs(bought.whole_domains), f"whole {domain}")),
+    )
+    more = [text for amount, text in amounts if amount > 0]
+    less = [text for amount, text in amounts if amount < 0]
+    if names and bought.gpus <= 0:
+        more.insert(0, f"admission{names}")
+    text = ", ".join(more) or "nothing that is counted here"
+    return f"{text}; at the price of {', '.join(less)}" if less else text
+
+
+def _bandwidth(permille_gpus: int) -> str:
+    """Permille-GPU as GPUs at their best bandwidth."""
+    gpus = f"{permille_gpus / 1000:,.3f}".rstrip("0").rstrip(".")
+    return f"the bandwidth of {gpus} GPU{'s' * (gpus != '1')}"

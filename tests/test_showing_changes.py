@@ -1,0 +1,313 @@
+"""What is shown of decisions about what runs: where it goes, what it loses, what moves bought."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import plan_changes
+import pytest
+import yaml
+from conftest import RunCli
+
+from planner.showing import changes
+from planner.showing.drawing import draw
+from planner.showing.planview import PlanView, view_of
+from planner.showing.table import Cell, Column, Table
+from planner.showing.text import lasting, width
+
+PLAN = plan_changes.plan()
+
+
+@pytest.fixture
+def plan_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.chdir(tmp_path)
+    Path("plan.json").write_text(json.dumps(PLAN), encoding="utf-8")
+    return "plan.json"
+
+
+def changed(change: Callable[[dict[str, Any]], object]) -> dict[str, Any]:
+    document = copy.deepcopy(PLAN)
+    change(document)
+    return document
+
+
+def cells(table: Table, column: str) -> list[str]:
+    """Text of one column, by its title."""
+    number = [c.title for c in table.columns].index(column)
+    return [row[number].text for row in table.rows]
+
+
+def pods_of(document: dict[str, Any], name: str) -> tuple[list[Any], list[Any]]:
+    """Pods of one gang before and after, as the document has them."""
+    (ask,) = [g for g in document["instance"]["gangs"] if g["metadata"]["name"] == name]
+    (one,) = [g for g in document["spec"]["gangs"] if g["name"] == name]
+    return ask["status"]["pods"], one["pods"]
+
+
+@pytest.mark.parametrize("output", ["table", "wide", "name"])
+def test_formats_are_as_agreed(
+    output: str, plan_file: str, cli: RunCli, golden: Callable[[str, str], None]
+) -> None:
+    result = cli("show", plan_file, "-o", output)
+    assert (result.code, result.err) == (0, "next: gangplan verify plan.json\n")
+    golden(f"show-changes-{output}.txt", result.out)
+
+
+def test_json_and_yaml_hold_what_moves_bought(plan_file: str, cli: RunCli) -> None:
+    for read, output in ((json.loads, "json"), (yaml.safe_load, "yaml")):
+        document = read(cli("show", plan_file, "-o", output).out)
+        assert document == PLAN
+        assert document["status"]["moves"] == [
+            {
+                "gangs": ["default/tune"],
+                "gpus": 4,
+                "bought": {
+                    "gangs": ["default/llama"],
+                    "gpus": 8,
+                    "bandwidth": 8000,
+                    "wholeNodes": -1,
+                    "wholeDomains": 0,
+                },
+                "gain": 2.0,
+            }
+        ]
+
+
+def test_a_plan_that_moves_nothing_has_no_field_for_it() -> None:
+    from dataclasses import replace
+
+    from models.plan import compose
+
+    given = plan_changes.instance()
+    solution = replace(plan_changes.solution(given), moves=())
+    document = compose(given, solution, name="n", created_at="c", generator="g")
+    assert "moves" not in document["status"]
+
+
+@pytest.mark.parametrize("columns", [60, 80, 100, 160])
+@pytest.mark.parametrize("wide", [False, True])
+def test_on_a_terminal_every_line_fits_and_no_name_is_broken(columns: int, *, wide: bool) -> None:
+    def lengthen(document: dict[str, Any]) -> None:
+        names = [f"default/a-rather-long-name-of-a-gang-{i}" for i in (1, 2)]
+        moved = {"gangs": names, "gpus": 16, "bought": bought(gpus=-4, nodes=2), "gain": 0.75}
+        document["status"]["moves"].append(moved)
+
+    view = view_of(changed(lengthen))
+    drawn = draw(changes.changes(view, wide=wide), width=columns, color=False)
+    drawn += draw(changes.moves(view), width=columns, color=False)
+    assert all(width(line) <= columns for line in drawn.splitlines()), drawn
+    words = drawn.replace(",", " ").split()
+    for name in ("shrink", "a-rather-long-name-of-a-gang-1", "a-rather-long-name-of-a-gang-2"):
+        assert f"default/{name}" in words
+    for place in ("n01:0-3", "n06:0-3", "n05:4-7"):
+        assert place in words
+
+
+def test_a_folding_column_before_the_last_keeps_its_longest_word() -> None:
+    table = Table(
+        (Column("NAMES", fold=True), Column("N", right=True), Column("WHAT", fold=True)),
+        ((Cell("a-name-of-twenty-six-chars, b"), Cell("1"), Cell("word " * 12)),),
+    )
+    # 27 for the longest name with its comma, 1, two gaps of 2: 16 are left for WHAT at 48, less below.
+    assert (
+        draw(table, width=48, color=False)
+        .splitlines()[1]
+        .startswith("a-name-of-twenty-six-chars,  1")
+    )
+    narrow = draw(table, width=47, color=False).splitlines()
+    assert narrow[1] == "a-name-of-twenty-six-chars, b  1"
+    assert narrow[2].startswith("    word")
+    # One that fits no line is broken.
+    assert draw(table, width=28, color=False).splitlines()[1] == "a-name-of-twenty-six-char  1"
+
+
+# --- what changes for a running gang
+
+
+def test_pods_and_gpus_before_and_after_and_where() -> None:
+    table = changes.changes(view_of(PLAN), wide=True)
+    rows = {row[0].text.partition("/")[2]: [cell.text for cell in row[1:]] for row in table.rows}
+    assert rows == {
+        "half": ["complete", "1 -> 2", "4 -> 8", "-", "-", "-> n05:4-7"],
+        # 90 minutes since the checkpoint, 4 GPUs: 6 GPU-hours
+        "tune": ["move", "1", "4", "1h30m", "6.0", "n01:0-3 -> n06:0-3"],
+        "serve": ["resize", "2 -> 3", "8 -> 12", "-", "-", "-> n06:4-7"],
+        "shrink": ["resize", "2 -> 1", "8 -> 4", "unknown", "-", "n05:4-7 ->"],
+        # 26 hours since it started, 8 GPUs
+        "batch": ["preempt", "1 -> 0", "8 -> 0", "1d2h", "208.0", "n02 ->"],
+    }
+
+
+def test_a_gang_that_moves_in_part_loses_the_work_of_all_its_gpus() -> None:
+    def move(document: dict[str, Any]) -> None:
+        before, after = pods_of(document, "tune")
+        before.append({**before[0], "index": 1, "gpus": [4]})
+        after.append({**after[0], "index": 1, "node": "n01", "gpus": [4]})
+
+    table = changes.changes(view_of(changed(move)), wide=True)
+    (row,) = [row for row in table.rows if row[0].text == "default/tune"]
+    # Two pods of 4 GPUs a role's pod, one stays: 8 GPUs x 1.5 h
+    assert [cell.text for cell in row[2:]] == ["2", "8", "1h30m", "12.0", "n01:0-3 -> n06:0-3"]
+
+
+def test_a_pod_without_gpus_moves_and_nothing_is_lost() -> None:
+    def bare(document: dict[str, Any]) -> None:
+        (ask,) = [g for g in document["instance"]["gangs"] if g["metadata"]["name"] == "tune"]
+        ask["spec"]["roles"].append({"name": "boss", "replicas": 1, "gpus": 0})
+        before, after = pods_of(document, "tune")
+        after[0].update(node="n01")
+        for pods, node in ((before, "n01"), (after, "n02")):
+            pods.append({"name": "b", "role": "boss", "index": 0, "node": node, "gpus": []})
+
+    table = changes.changes(view_of(changed(bare)), wide=True)
+    (row,) = [row for row in table.rows if row[0].text == "default/tune"]
+    assert [cell.text for cell in row[2:]] == ["2", "4", "-", "-", "n01 -> n02"]
+
+
+def test_gpus_that_nobody_knows_are_any() -> None:
+    def hide(document: dict[str, Any]) -> None:
+        for pods in pods_of(document, "tune"):
+            pods[0]["gpus"] = None
+
+    table = changes.changes(view_of(changed(hide)), wide=False)
+    assert "n01:any -> n06:any" in cells(table, "FROM -> TO")
+
+
+def test_ages_are_counted_to_the_time_of_the_policy_or_the_latest_known() -> None:
+    def later(document: dict[str, Any]) -> None:
+        document["instance"]["policy"]["spec"]["now"] = "2026-11-23T10:30:00Z"
+
+    def earlier(document: dict[str, Any]) -> None:
+        document["instance"]["policy"]["spec"].pop("now", None)
+        for ask in document["instance"]["gangs"]:
+            ask["spec"].pop("submittedAt", None)
+
+    assert "1d" in cells(changes.changes(view_of(changed(later)), wide=False), "LOST")
+    # tune's checkpoint is the latest time then; batch started 24.5 hours before it.
+    lost = cells(changes.changes(view_of(changed(earlier)), wide=False), "LOST")
+    assert lost == ["-", "0s", "-", "unknown", "1d"]
+
+
+def test_the_column_of_what_is_lost_is_left_out_where_nothing_is() -> None:
+    def only_growth(document: dict[str, Any]) -> None:
+        gangs = document["spec"]["gangs"]
+        document["spec"]["gangs"] = [g for g in gangs if g["name"] in ("serve", "half")]
+
+    table = changes.changes(view_of(changed(only_growth)), wide=True)
+    titles = [column.title for column in table.columns]
+    assert titles == ["RUNNING GANG", "DECISION", "PODS", "GPUS", "FROM -> TO"]
+
+
+def test_a_gang_that_waited_too_long_is_marked(plan_file: str, cli: RunCli) -> None:
+    out = cli("show", plan_file).out
+    assert "place, aged" in out
+    assert out.count("aged ") == 1
+
+
+# --- what moves bought
+
+
+def bought(
+    gpus: int = 0, bandwidth: int = 0, nodes: int = 0, domains: int = 0, gangs: Sequence[str] = ()
+) -> dict[str, Any]:
+    return {
+        "gangs": list(gangs),
+        "gpus": gpus,
+        "bandwidth": bandwidth,
+        "wholeNodes": nodes,
+        "wholeDomains": domains,
+    }
+
+
+@pytest.mark.parametrize(
+    ("what", "said"),
+    [
+        (bought(), "nothing that is counted here"),
+        (bought(gpus=1, gangs=["a/b"]), "1 GPU admitted (a/b)"),
+        (bought(gpus=9, gangs=["a/b", "a/c"]), "9 GPUs admitted (a/b, a/c)"),
+        (bought(bandwidth=1000, nodes=1), "the bandwidth of 1 GPU, 1 whole node"),
+        (bought(bandwidth=66), "the bandwidth of 0.066 GPUs"),
+        (bought(nodes=2, domains=2), "2 whole nodes, 2 whole racks"),
+        # A higher gang instead of lower ones: fewer GPUs in all.
+        (
+            bought(gpus=-4, bandwidth=-12_500, gangs=["a/b"]),
+            "admission (a/b); at the price of 4 GPUs admitted, the bandwidth of 12.5 GPUs",
+        ),
+        (bought(gangs=["a/b"]), "admission (a/b)"),
+        (
+            bought(nodes=-1, domains=-1),
+            "nothing that is counted here; at the price of 1 whole node, 1 whole rack",
+        ),
+    ],
+)
+def test_what_moves_bought_is_said_in_words(what: dict[str, Any], said: str) -> None:
+    moved = {"gangs": ["a/x"], "gpus": 2, "bought": what, "gain": -0.5}
+    view = view_of(changed(lambda d: d["status"].update(moves=[moved])))
+    assert [c.text for c in changes.moves(view).rows[0]] == ["a/x", "2", "-0.500", said]
+
+
+def test_without_levels_a_domain_is_a_domain() -> None:
+    def flat(document: dict[str, Any]) -> None:
+        document["instance"]["cluster"]["spec"]["levels"] = []
+        document["status"]["moves"][0]["bought"] = bought(domains=1)
+
+    assert cells(changes.moves(view_of(changed(flat))), "BOUGHT") == ["1 whole domain"]
+
+
+def test_a_duration_is_told_in_its_two_largest_units() -> None:
+    told = {0: "0s", 59: "59s", 60: "1m", 3599: "59m", 3600: "1h", 11_520: "3h12m", 86_400: "1d"}
+    told |= {187_200: "2d4h", 90_000: "1d1h", 86_460: "1d", 100_000_000: "1,157d9h"}
+    assert {seconds: lasting(seconds) for seconds in told} == told
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (
+            lambda d: d["instance"]["gangs"][0]["status"].update(startedAt="yesterday"),
+            "instance.gangs[0].status.startedAt: value error, 'yesterday' is not an RFC 3339 time",
+        ),
+        (
+            lambda d: d["instance"]["policy"]["spec"].update(now=5),
+            "instance.policy.spec.now: value error, it should be an RFC 3339 time",
+        ),
+        (
+            lambda d: d["status"]["moves"][0].update(gain="much"),
+            "status.moves[0].gain: it should be a valid number",
+        ),
+        (
+            lambda d: d["status"].update(moves={}),
+            "status.moves: it should be a list",
+        ),
+        (
+            lambda d: d["spec"]["gangs"][0].update(aged="yes"),
+            "spec.gangs[0].aged: it should be a valid boolean",
+        ),
+    ],
+)
+def test_a_plan_of_the_wrong_shape_is_65_and_names_the_field(
+    change: Callable[[dict[str, Any]], object], said: str, cli: RunCli, plan_file: str
+) -> None:
+    Path(plan_file).write_text(json.dumps(changed(change)), encoding="utf-8")
+    result = cli("show", plan_file)
+    assert (result.code, result.out) == (65, "")
+    assert f"error: not a plan: {said}" in result.err
+
+
+def test_gangs_that_the_instance_does_not_have_are_no_crash() -> None:
+    view: PlanView = view_of(changed(lambda d: d["instance"].update(gangs=[])))
+    assert changes.changes(view, wide=True).rows == ()
+
+
+def test_hostile_names_of_moved_gangs_drive_no_terminal(plan_file: str, cli: RunCli) -> None:
+    evil = "a/\x1b[31mred\u202e"
+    moved = {"gangs": [evil], "gpus": 1, "bought": bought(gpus=1, gangs=[evil]), "gain": 1.0}
+    document = changed(lambda d: d["status"].update(moves=[moved]))
+    Path(plan_file).write_text(json.dumps(document), encoding="utf-8")
+    out = cli("show", plan_file).out
+    assert not {c for c in out if not c.isprintable()} - {"\n"}
+    assert "a/\\e[31mred\\u202e" in out
