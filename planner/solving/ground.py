@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from models.gang import Gang
 from models.instance import Instance
 from models.masks import bits
 from models.occupancy import PODS, Room
+from models.placement.ground import outcome, placed
 from models.placement.packing import CountPacking, Packing
 from models.placement.regions import packing_of
-from models.solution import Decision, GangDecision, PodPlacement
+from models.solution import GangDecision, PodPlacement
 
 Pods = tuple[PodPlacement, ...]
 Key = tuple[int, int, int]
@@ -49,7 +49,9 @@ class Ground:
     def __init__(self, instance: Instance, decisions: Sequence[GangDecision]) -> None:
         self.instance = instance
         self.pods: list[Pods] = [decision.pods for decision in decisions]
-        self.stood: tuple[Pods, ...] = tuple(stood(gang) for gang in instance.gangs)
+        self.stood: tuple[Pods, ...] = tuple(
+            placed(instance, index, gang.standing) for index, gang in enumerate(instance.gangs)
+        )
         self._places = [{(p.role, p.index): p for p in pods} for pods in self.stood]
         self._usable = [instance.schedulable(node) for node in instance.cluster.nodes]
         self._packings: dict[tuple[object, ...], Packing] = {}
@@ -167,9 +169,8 @@ class Ground:
         }
 
     def decision(self, gang: int) -> GangDecision:
-        """What the plan decides of the gang; no reason yet."""
-        pods = self.pods[gang]
-        return GangDecision(decided(self.stood[gang], pods, gang in self.instance.incomplete), pods)
+        """What the plan decides of the gang; no reason yet but for one that stays as it is."""
+        return outcome(self.instance, gang, self.pods[gang])
 
     def _replace(self, gang: int, old: Pods, new: Pods) -> None:
         kept = set(old) & set(new)
@@ -212,28 +213,3 @@ class Ground:
         plot.free = max(0, plot.raw) if self._usable[n] else 0
         unswitched = node.model is not None and not node.model.switched
         plot.blind = unknown > 0 or (self.instance.policy.gpu_binding == "none" and unswitched)
-
-
-def stood(gang: Gang) -> Pods:
-    """The gang's pods as they stand, sorted."""
-    return tuple(
-        PodPlacement(p.role, p.index, p.node, p.gpus if gang.roles[p.role].gpus else 0)
-        for p in gang.standing
-        if p.node is not None
-    )
-
-
-def decided(before: Pods, after: Pods, incomplete: bool) -> Decision:  # noqa: FBT001  # a fact
-    """The decision that describes a change of pods (contract, section 5)."""
-    if not before:
-        return "place" if after else "wait"
-    if not after:
-        return "preempt"
-    if before == after:
-        return "keep"
-    places = {(p.role, p.index): p for p in before}
-    left = {(p.role, p.index) for p in after}
-    if any(places.get((p.role, p.index), p) != p for p in after):
-        return "move"
-    dropped = any(key not in left for key in places)
-    return "complete" if incomplete and not dropped else "resize"

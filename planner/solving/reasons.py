@@ -158,7 +158,7 @@ class _Finder:
         goal = Goal(Linear(), maximize=True, keep=((admits, 1, 1),))
         budget = Budget(SolveLimits(time_limit_s=5), self._budget.stop)
         answer = solve_exactly(alone.program, goal, budget, ALONE_EFFORT)
-        return answer.status is Status.INFEASIBLE
+        return alone.complete and answer.status is Status.INFEASIBLE
 
     def _beside(self, demand: Demand) -> Reason:
         """It may fit if others did not: say what is left beside those that start and stay."""

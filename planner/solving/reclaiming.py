@@ -13,7 +13,6 @@ from collections.abc import Sequence
 from models.evaluating import Evaluation, tiers_of
 from models.instance import Instance
 from models.placement.demands import Demand, identity
-from models.placement.ground import base_decisions
 from models.solution import GangDecision
 from planner.solving.greedy import Turn, lacking, models_of, place, queue, turn
 from planner.solving.ground import Ground
@@ -33,15 +32,10 @@ def reclaim(instance: Instance, decisions: Sequence[GangDecision]) -> tuple[Gang
     """The plan with room taken back for gangs that wait, highest band first."""
     ground = Ground(instance, decisions)
     _Reclaim(ground).run()
-    base = base_decisions(instance)
-    found = []
-    for index, decision in enumerate(decisions):
-        if ground.pods[index] == decision.pods:
-            found.append(decision)
-        elif ground.pods[index] == base[index].pods:
-            found.append(base[index])
-        else:
-            found.append(ground.decision(index))
+    found = [
+        decision if ground.pods[index] == decision.pods else ground.decision(index)
+        for index, decision in enumerate(decisions)
+    ]
     if unjustified(ground, range(len(found))):
         return tuple(decisions)
     return (

@@ -1,0 +1,94 @@
+"""The plan of the steps before any search: greedy start, room taken back, growth; and what the checker says.
+
+Promises: reasons and tier values are those the planner would state; a plan with moves states them without
+what they bought, so that only that complaint of the checker is left out. Called by tests of these steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from threading import Event
+
+from models.checking import check
+from models.evaluating import Evaluation, tiers_of
+from models.instance import Instance
+from models.placement.ground import base_decisions
+from models.plan import compose
+from models.policy import SolveLimits
+from models.solution import GangDecision, Solution, TierResult
+from planner.solving.budget import Budget
+from planner.solving.greedy import greedy
+from planner.solving.growing import grow
+from planner.solving.reasons import with_reasons
+from planner.solving.reclaiming import reclaim
+
+NOW = "2026-11-21T00:00:00Z"
+
+
+@dataclass(frozen=True)
+class Steps:
+    """One instance and its plan. Gangs are asked for by name."""
+
+    instance: Instance
+    decisions: tuple[GangDecision, ...]
+
+    def of(self, name: str) -> GangDecision:
+        (index,) = (i for i, gang in enumerate(self.instance.gangs) if gang.name == name)
+        return self.decisions[index]
+
+    def all(self) -> dict[str, str]:
+        return {gang.name: self.of(gang.name).decision for gang in self.instance.gangs}
+
+    def nodes(self, name: str) -> list[str]:
+        """Node of every pod, by role and index."""
+        return [self.instance.cluster.nodes[pod.node].name for pod in self.of(name).pods]
+
+    def reason(self, name: str) -> tuple[str, str]:
+        """Code and message."""
+        reason = self.of(name).reason
+        assert reason is not None
+        return reason.code, reason.message
+
+    def value(self, tier: str) -> int:
+        return values(self.instance, self.decisions)[tier]
+
+
+def by_steps(instance: Instance) -> Steps:
+    """The plan of all steps with its reasons, found fault-free by the checker."""
+    start = greedy(instance, base_decisions(instance))
+    decisions = grow(instance, reclaim(instance, start))
+    decisions = with_reasons(instance, decisions, Budget(SolveLimits(), Event()))
+    assert faults(instance, decisions) == []
+    return Steps(instance, decisions)
+
+
+def values(instance: Instance, decisions: Sequence[GangDecision]) -> dict[str, int]:
+    """Value of every tier, by name."""
+    vector = Evaluation(instance, decisions).vector()
+    return {tier.name: value for tier, value in zip(tiers_of(instance), vector, strict=True)}
+
+
+def better(instance: Instance, decisions: Sequence[GangDecision]) -> tuple[int, ...]:
+    """Values of all tiers in order, larger is better."""
+    found = values(instance, decisions)
+    return tuple(
+        found[tier.name] * (1 if tier.sense == "max" else -1) for tier in tiers_of(instance)
+    )
+
+
+def faults(instance: Instance, decisions: tuple[GangDecision, ...]) -> list[str]:
+    """What the checker says of the plan, but for what its moves bought."""
+    tiers = tuple(
+        TierResult(tier.name, tier.sense, value, value, value, "exact")
+        for tier, value in zip(
+            tiers_of(instance), Evaluation(instance, decisions).vector(), strict=True
+        )
+    )
+    solution = Solution(decisions, tiers, "proof", "by steps")
+    document = compose(instance, solution, name="steps", created_at=NOW, generator="test")
+    return [
+        f"{found.rule} {found.gang}: {found.message}"
+        for found in check(document)
+        if found.rule != "bought"
+    ]

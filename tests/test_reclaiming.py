@@ -1,0 +1,282 @@
+"""Taking room back: who gives way for whom, how little of it, and where the winner goes.
+
+Servers have 8 GPUs unless said otherwise; every plan is judged by the checker.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from building import build, gang, mask, node, role
+from building_servers import switched
+from by_steps import Steps, by_steps
+
+from models.gang import Gang, StandingPod
+from models.instance import Instance
+from models.policy import LOST_RUNTIME, Disruption, Moves
+
+FULL = mask(*range(8))
+
+
+def runs(name: str, *places: tuple[int, int], **how: object) -> Gang:
+    """A running gang with one pod at each (node, mask of GPUs), as many GPUs a pod as the first mask has."""
+    gpus = places[0][1].bit_count()
+    stands = [(0, index, n, gpu) for index, (n, gpu) in enumerate(places)]
+    return gang(name, len(places), gpus, stands=stands, **how)  # type: ignore[arg-type]  # as given
+
+
+def elastic(name: str, least: int, *places: tuple[int, int], **how: object) -> Gang:
+    """The same with any number of pods from ``least`` to what stands, twice that at most."""
+    found = runs(name, *places, **how)
+    gpus = found.roles[0].gpus
+    return replace(found, roles=(role("worker", least, gpus, most=2 * len(places)),))
+
+
+def limited(instance: Instance, moves: Moves) -> Steps:
+    return by_steps(replace(instance, policy=replace(instance.policy, moves=moves)))
+
+
+def test_a_lower_preemptible_gang_stops_for_one_that_waits() -> None:
+    low = runs("low", (0, FULL), preemptible=True)
+    plan = by_steps(build(gangs=[low, gang("high", 1, 8, priority=10)]))
+    assert plan.all() == {"high": "place", "low": "preempt"}
+    assert plan.reason("low") == (
+        "Preempted",
+        "stopped to make room for default/high (priority 10)",
+    )
+
+
+def test_no_gang_stops_for_a_peer() -> None:
+    low = runs("low", (0, FULL), preemptible=True, priority=10)
+    plan = by_steps(build(gangs=[low, gang("peer", 1, 8, priority=10)]))
+    assert plan.all() == {"low": "keep", "peer": "wait"}
+
+
+def test_a_gang_that_is_not_preemptible_never_stops() -> None:
+    plan = by_steps(build(gangs=[runs("low", (0, FULL)), gang("high", 1, 8, priority=10)]))
+    assert plan.all() == {"high": "wait", "low": "keep"}
+
+
+def test_the_smaller_of_two_victims_stops_where_either_would_do() -> None:
+    # high needs 4 GPUs: small gives 4, large 8.
+    large = runs("large", (0, FULL), preemptible=True)
+    small = runs("small", (1, mask(0, 1, 2, 3)), preemptible=True)
+    other = runs("other", (1, mask(4, 5, 6, 7)))
+    waits = gang("high", 1, 4, priority=10)
+    plan = by_steps(build(nodes_per_rack=2, gangs=[large, small, other, waits]))
+    assert plan.all() == {"high": "place", "large": "keep", "other": "keep", "small": "preempt"}
+
+
+def test_the_lower_of_two_victims_stops_though_it_is_larger() -> None:
+    # GPUs kept at priority 5 come before GPUs kept at priority 0.
+    middle = runs("middle", (0, mask(0, 1, 2, 3)), preemptible=True, priority=5)
+    low = runs("low", (1, FULL), preemptible=True)
+    other = runs("other", (0, mask(4, 5, 6, 7)))
+    waits = gang("high", 1, 4, priority=10)
+    plan = by_steps(build(nodes_per_rack=2, gangs=[middle, low, other, waits]))
+    assert plan.all() == {"high": "place", "low": "preempt", "middle": "keep", "other": "keep"}
+
+
+def test_victims_are_taken_from_one_rack_when_the_winner_must_stay_in_one() -> None:
+    # Two racks of two servers. In rack 1 one server is held for good, so its victim frees nothing of use.
+    gangs = [
+        runs("fixed", (0, FULL)),
+        runs("small", (1, FULL), preemptible=True),
+        runs("big", (2, FULL), (3, FULL), preemptible=True),
+        gang("high", 2, 8, same="rack", priority=10),
+    ]
+    plan = by_steps(build(racks=2, nodes_per_rack=2, gangs=gangs))
+    assert plan.all() == {"big": "preempt", "fixed": "keep", "high": "place", "small": "keep"}
+    assert plan.nodes("high") == ["n03", "n04"]
+
+
+def test_nobody_stops_where_the_winner_would_not_fit_all_the_same() -> None:
+    # One server of each rack is held for good: whoever stops, no rack has two servers.
+    gangs = [
+        runs("a", (0, FULL)),
+        runs("b", (1, FULL), preemptible=True),
+        runs("c", (2, FULL)),
+        runs("d", (3, FULL), preemptible=True),
+        gang("high", 2, 8, same="rack", priority=10),
+    ]
+    plan = by_steps(build(racks=2, nodes_per_rack=2, gangs=gangs))
+    assert plan.all() == {"a": "keep", "b": "keep", "c": "keep", "d": "keep", "high": "wait"}
+    code, message = plan.reason("high")
+    assert code == "RequiredTopology"
+    assert message == (
+        "even without the 2 running gangs that may stop or move: role worker needs 2 pods of 8 GPUs in one "
+        "rack; the best rack has room for 1"
+    )
+
+
+def test_slices_get_a_rack_each_and_only_there_gangs_stop() -> None:
+    # Three racks of two servers, two slices of two: rack 3 holds the only gang of priority 5, which stays.
+    gangs = [
+        runs("low1", (0, FULL), preemptible=True),
+        runs("low2", (3, FULL), preemptible=True),
+        runs("middle", (4, FULL), preemptible=True, priority=5),
+        gang("high", roles=[role("worker", 4, 8, slices=(2, "rack"))], priority=10),
+    ]
+    plan = by_steps(build(racks=3, nodes_per_rack=2, gangs=gangs))
+    assert plan.all() == {
+        "high": "place",
+        "low1": "preempt",
+        "low2": "preempt",
+        "middle": "keep",
+    }
+
+
+def test_a_victim_chosen_first_stands_again_when_a_later_one_made_it_needless() -> None:
+    # high needs a whole server: tiny (1 GPU) frees none alone; the server of pair goes whole.
+    gangs = [
+        runs("tiny", (0, mask(0)), preemptible=True),
+        runs("stay", (0, mask(1))),
+        runs("pair", (1, mask(0, 1, 2, 3)), (1, mask(4, 5, 6, 7)), preemptible=True),
+        gang("high", 1, 8, priority=10),
+    ]
+    plan = by_steps(build(nodes_per_rack=2, gangs=gangs))
+    assert plan.all() == {"high": "place", "pair": "preempt", "stay": "keep", "tiny": "keep"}
+
+
+def test_an_elastic_gang_shrinks_from_the_top_by_no_more_than_is_needed() -> None:
+    # Four pods of 2 GPUs on one server; high needs 4 GPUs: pods 2 and 3 go.
+    places = [(0, mask(2 * i, 2 * i + 1)) for i in range(4)]
+    plan = by_steps(
+        build(gangs=[elastic("low", 1, *places, preemptible=True), gang("high", 1, 4, priority=10)])
+    )
+    assert plan.all() == {"high": "place", "low": "resize"}
+    assert [pod.index for pod in plan.of("low").pods] == [0, 1]
+    assert plan.value("disruption") == 4
+
+
+def test_a_movable_elastic_gang_that_may_not_stop_shrinks_all_the_same() -> None:
+    places = [(0, mask(0, 1, 2, 3)), (0, mask(4, 5, 6, 7))]
+    plan = by_steps(
+        build(gangs=[elastic("low", 1, *places, movable=True), gang("high", 1, 4, priority=10)])
+    )
+    assert plan.all() == {"high": "place", "low": "resize"}
+
+
+def test_a_held_size_stays_and_the_gang_stops_instead() -> None:
+    places = [(0, mask(0, 1, 2, 3)), (0, mask(4, 5, 6, 7))]
+    low = replace(elastic("low", 1, *places, preemptible=True), resize_after=100)
+    instance = build(gangs=[low, gang("high", 1, 4, priority=10)])
+    instance = replace(instance, policy=replace(instance.policy, now=50))
+    assert by_steps(instance).all() == {"high": "place", "low": "preempt"}
+    later = replace(instance, policy=replace(instance.policy, now=100))
+    assert by_steps(later).all() == {"high": "place", "low": "resize"}
+
+
+def test_a_movable_gang_restarts_elsewhere_so_that_a_peer_fits() -> None:
+    # 16 GPUs for two servers of one rack; one of them carries 2 GPUs that fit beside others.
+    gangs = [
+        runs("hop", (1, mask(0, 1)), movable=True),
+        runs("host", (2, mask(0, 1, 2))),
+        gang("wide", 2, 8, same="rack"),
+    ]
+    plan = by_steps(build(racks=2, nodes_per_rack=2, gangs=gangs))
+    assert plan.all() == {"hop": "move", "host": "keep", "wide": "place"}
+    assert plan.nodes("hop") in (["n03"], ["n04"])
+    assert plan.nodes("wide") == ["n01", "n02"]
+
+
+def test_a_move_is_preferred_to_a_stop_even_of_fewer_gpus() -> None:
+    # Stopping costs GPUs kept, which comes before disruption.
+    gangs = [
+        runs("hop", (0, FULL), movable=True),
+        runs("low", (1, mask(0, 1, 2, 3)), preemptible=True),
+        gang("high", 1, 8, priority=10),
+    ]
+    nodes = [node(f"n{i}", switched()) for i in range(2)] + [
+        node("spare", switched(), labels={"kind": "spare"})
+    ]
+    gangs[2] = gang("high", roles=[role(gpus_per_pod=8, selector={"kind": "main"})], priority=10)
+    nodes = [replace(n, labels=(("kind", "main"),)) if n.name != "spare" else n for n in nodes]
+    plan = by_steps(build(nodes=nodes, gangs=gangs))
+    assert plan.all() == {"high": "place", "hop": "move", "low": "keep"}
+    assert plan.nodes("hop") == ["spare"]
+
+
+def scattered() -> Instance:
+    """Two one-GPU gangs on a server each, and a waiting gang of two whole servers; a third has room."""
+    gangs = [
+        runs("one", (0, mask(0)), movable=True),
+        runs("two", (1, mask(0)), movable=True),
+        runs("third", (2, mask(0))),
+        gang("wide", 2, 8),
+    ]
+    return build(nodes_per_rack=3, gangs=gangs)
+
+
+def test_scattered_gangs_gather_where_somebody_is_already() -> None:
+    plan = by_steps(scattered())
+    assert plan.all() == {"one": "move", "third": "keep", "two": "move", "wide": "place"}
+    assert plan.nodes("one") == plan.nodes("two") == ["n03"]
+
+
+def test_no_more_gangs_move_than_the_policy_allows() -> None:
+    waits = {"one": "keep", "third": "keep", "two": "keep", "wide": "wait"}
+    assert limited(scattered(), Moves(max_gangs=1)).all() == waits
+    assert limited(scattered(), Moves(max_gpus=1)).all() == waits
+    assert limited(scattered(), Moves(max_gangs=2, max_gpus=2)).of("wide").decision == "place"
+
+
+def test_a_gang_that_finds_no_other_place_stays_and_another_gives_way() -> None:
+    # stuck may move but there is nowhere else; low may stop.
+    gangs = [
+        runs("stuck", (0, FULL), movable=True),
+        runs("low", (1, FULL), preemptible=True),
+        gang("high", 1, 8, priority=10),
+    ]
+    plan = by_steps(build(nodes_per_rack=2, gangs=gangs))
+    assert plan.all() == {"high": "place", "low": "preempt", "stuck": "keep"}
+
+
+def test_missing_pods_come_back_before_anything_new_starts_and_may_take_room() -> None:
+    broken = gang("broken", 2, 8, stands=[(0, 0, 0, FULL)], priority=5)
+    low = runs("low", (1, FULL), preemptible=True)
+    plan = by_steps(build(nodes_per_rack=2, gangs=[broken, low, gang("new", 1, 8, priority=5)]))
+    assert plan.all() == {"broken": "complete", "low": "preempt", "new": "wait"}
+
+
+def test_an_incomplete_gang_neither_moves_nor_shrinks_but_may_stop() -> None:
+    broken = gang(
+        "low", 3, 4, stands=[(0, 0, 0, 15), (0, 1, 0, 240)], preemptible=True, movable=True
+    )
+    plan = by_steps(build(nodes_per_rack=1, gangs=[broken, gang("high", 1, 4, priority=5)]))
+    assert plan.all() == {"high": "place", "low": "preempt"}
+
+
+def test_a_gang_whose_gpus_nobody_knows_leaves_gpus_with_names() -> None:
+    # Both pods of the node hold unknown GPUs; once low stops, other still does: high gets none by name.
+    low = replace(
+        gang("low", 1, 4, preemptible=True),
+        pods=(StandingPod("low-worker-0", 0, 0, node=0, gpus=None),),
+    )
+    high = gang("high", 1, 4, priority=10)
+    alone = by_steps(build(gangs=[low, high]))
+    assert alone.all() == {"high": "place", "low": "keep"}
+    assert alone.of("high").pods[0].gpus is None
+    large = by_steps(build(gangs=[low, gang("high", 1, 8, priority=10)]))
+    assert large.all() == {"high": "place", "low": "preempt"}
+    assert large.of("high").pods[0].gpus == FULL
+
+
+def test_of_two_equal_victims_the_one_that_loses_less_runtime_stops() -> None:
+    old = replace(runs("old", (0, FULL), preemptible=True), started_at=0)
+    new = replace(runs("new", (1, FULL), preemptible=True), started_at=9_000)
+    instance = build(nodes_per_rack=2, gangs=[old, new, gang("high", 1, 8, priority=10)])
+    policy = replace(instance.policy, now=10_000, disruption=Disruption(LOST_RUNTIME))
+    plan = by_steps(replace(instance, policy=policy))
+    assert plan.all() == {"high": "place", "new": "preempt", "old": "keep"}
+    assert plan.value("disruption") == 8 * 1_000
+
+
+def test_an_aged_gang_goes_before_its_peers_but_stops_none_of_them() -> None:
+    aged = gang("aged", 1, 8, submitted=0)
+    young = gang("young", 1, 8, submitted=90_000)
+    peer = runs("peer", (0, FULL), preemptible=True)
+    instance = build(nodes_per_rack=2, gangs=[aged, young, peer])
+    policy = replace(instance.policy, now=90_000, starvation_after_s=3_600)
+    plan = by_steps(replace(instance, policy=policy))
+    assert plan.all() == {"aged": "place", "peer": "keep", "young": "wait"}
