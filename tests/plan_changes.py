@@ -102,23 +102,12 @@ def _fields(decision: GangDecision) -> list[tuple[int, int, int, int | None]]:
     return [(p.role, p.index, p.node, p.gpus) for p in decision.pods]
 
 
-TIMES = {
-    "tune": {"startedAt": "2026-11-20T21:00:00Z", "lastCheckpoint": "2026-11-22T10:30:00Z"},
-    "batch": {"startedAt": "2026-11-21T10:00:00Z"},
-}
-
-
 def plan() -> dict[str, Any]:
     given = instance()
-    document = compose(
+    return compose(
         given,
         solution(given),
         name="changes",
         created_at="2026-11-22T12:00:00Z",
         generator="gangplan 0.1.0",
     )
-    for ask in document["instance"]["gangs"]:
-        ask["status"].update(TIMES.get(ask["metadata"]["name"], {}))
-    for one in document["spec"]["gangs"]:
-        one.update({"aged": True} if one["name"] == "llama" else {})
-    return document

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
+from pathlib import Path
 
 import pytest
 from building import build, gang, mask, node, role
@@ -103,8 +104,10 @@ def test_a_set_below_the_least_gain_is_left_out_and_named() -> None:
     assert found.tiers == plans["a"].tiers
     assert found.moves == (MoveSet((0,), 1, (1,), 8, 8000, 0, 0, 16000),)
     (note,) = found.notes
+    page = (Path(__file__).parent.parent / "docs" / "plan.md").read_text(encoding="utf-8")
+    assert f"\nnote: {note}\n" in page
     assert note == (
-        "not moved: default/c (4 GPUs); that would buy +1 GPUs admitted (default/new): a gain of 0.250, "
+        "not moved: default/c (4 GPUs); that would buy +1 GPU admitted (default/new): a gain of 0.250, "
         "below minGain 0.5; bounds are of the plans without it"
     )
 
@@ -152,7 +155,7 @@ def test_a_gain_below_zero_is_stated_and_left_out_only_if_a_least_gain_is_asked_
         assert (found.decisions, found.moves) == (plan.decisions, (lost,))
     found = worthwhile(with_least(instance, "0.001"), plan, lambda _: without)
     assert (found.decisions, found.moves) == (without.decisions, ())
-    assert "buy -1 GPUs admitted (default/high), -2.000 GPUs' worth of bandwidth" in found.notes[0]
+    assert "buy -1 GPU admitted (default/high), -2.000 GPUs' worth of bandwidth" in found.notes[0]
 
 
 def test_figures_against_an_unproven_plan_are_marked_so() -> None:
@@ -303,7 +306,7 @@ def test_a_stubborn_search_ends_with_no_moves_and_names_all() -> None:
     assert said == [*tried, "default/g01", "default/g00"]
     assert found.notes[-1] == (
         "not moved, since others in their stead kept buying too little: default/g00 (2 GPUs); that would "
-        "buy +1 GPUs admitted (default/new): a gain of 0.500"
+        "buy +1 GPU admitted (default/new): a gain of 0.500"
     )
 
 

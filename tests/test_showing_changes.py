@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -75,6 +76,21 @@ def test_json_and_yaml_hold_what_moves_bought(plan_file: str, cli: RunCli) -> No
                 "gain": 2.0,
             }
         ]
+
+
+def test_the_documented_tables_are_those_of_this_plan(plan_file: str, cli: RunCli) -> None:
+    page = (Path(__file__).parent.parent / "docs" / "plan.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"^```\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    tables = [block for block in blocks if block.startswith(("RUNNING GANG", "MOVED TOGETHER"))]
+    out = cli("show", plan_file).out
+    assert len(tables) == 2
+    assert all(f"\n\n{table}\n" in out for table in tables)
+
+
+def test_the_plan_that_is_shown_here_keeps_every_rule() -> None:
+    from models.checking import check
+
+    assert check(PLAN) == []
 
 
 def test_a_plan_that_moves_nothing_has_no_field_for_it() -> None:

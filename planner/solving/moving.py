@@ -188,12 +188,16 @@ def _unsettled(instance: Instance, move: MoveSet) -> str:
 def _would_buy(instance: Instance, move: MoveSet) -> str:
     admitted = f" ({_named(instance, move.admitted)})" if move.admitted else ""
     parts = [
-        f"{move.gpus:+} GPUs admitted{admitted}" if move.gpus or admitted else "",
-        f"{move.bandwidth / 1000:+.3f} GPUs' worth of bandwidth" if move.bandwidth else "",
-        f"{move.whole_nodes:+} whole nodes" if move.whole_nodes else "",
-        f"{move.whole_domains:+} whole domains" if move.whole_domains else "",
+        f"{_more(move.gpus, 'GPU')} admitted{admitted}" if move.gpus or admitted else "",
+        f"{move.bandwidth / 1000:+,.3f} GPUs' worth of bandwidth" if move.bandwidth else "",
+        _more(move.whole_nodes, "whole node") if move.whole_nodes else "",
+        _more(move.whole_domains, "whole domain") if move.whole_domains else "",
     ]
     return ", ".join(part for part in parts if part) or "nothing of that kind"
+
+
+def _more(count: int, noun: str) -> str:
+    return f"{count:+} {noun}" if abs(count) == 1 else f"{count:+} {noun}s"
 
 
 def _named(instance: Instance, gangs: Sequence[int]) -> str:
