@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from models.quantities import Refused, epoch_seconds
-from planner.reading.kubernetes.forms import KubeObject, Objects, kube_object
+from planner.reading.kubernetes.forms import KubeObject, Objects
 from planner.reading.kubernetes.looking import text
+from planner.reading.kubernetes.objects import kube_object
 
 SNAPSHOTS = Path(__file__).parent.parent / "inputs" / "snapshots"
 

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from kube import load
 from kube_gangs import TRUSTING, simple_pod
 
-from planner.reading.kubernetes.forms import KubeGang, KubeObject, KubePod, Objects, kube_object
+from planner.reading.kubernetes.forms import KubeGang, KubeObject, KubePod, Objects
 from planner.reading.kubernetes.gangs import read_gangs
+from planner.reading.kubernetes.objects import kube_object
 from planner.reading.remarks import Remarks
 
 SNAPSHOTS = ("h100-gke", "nvl72", "v100-mpi")

@@ -32,11 +32,16 @@ def read(
 
 
 def load(
-    paths: Sequence[str], *, policy: str | None = None, stdin: BinaryIO | None = None
+    paths: Sequence[str],
+    *,
+    policy: str | None = None,
+    now: int | None = None,
+    stdin: BinaryIO | None = None,
 ) -> Built:
     """The Instance of everything the paths name (files, folders, ``-``), with remarks.
 
-    ``policy``: a file whose Policy replaces any in the paths. Raises InputError, MissingPathError.
+    ``policy``: a file whose Policy replaces any in the paths. ``now``: seconds since the epoch, in
+    place of the Policy's ``now``. Raises InputError, MissingPathError.
     """
     findings = Findings()
     documents = _documents(paths, stdin, findings)
@@ -49,7 +54,7 @@ def load(
         if not own.policies and not findings:
             findings.fault(Fault(f"no Policy in {shown(policy)}", "put a Policy there"))
         documents.policies = own.policies
-    return build(documents, shipped)
+    return build(documents, shipped, now=now)
 
 
 def _documents(paths: Sequence[str], stdin: BinaryIO | None, findings: Findings) -> Documents:

@@ -6,8 +6,9 @@ fault anywhere nothing is built. Called by ``planner.reading``.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from models.canonical import counted_to
 from models.documents import PolicyDocument
 from models.instance import Instance
 from models.policy import Objective, Policy, SolveLimits
@@ -37,17 +38,19 @@ class Built:
     levels_policy: str | None = None
 
 
-def build(documents: Documents, find: Find, *, lenient: bool = False) -> Built:
+def build(
+    documents: Documents, find: Find, *, lenient: bool = False, now: int | None = None
+) -> Built:
     """The Instance of all documents. Raises InputError with everything that is wrong.
 
     ``lenient``: standing pods may hold more than their nodes have, as they may in a real cluster;
-    so may those of a plan's instance that is read as input again.
+    so may those of a plan's instance that is read as input again. ``now``: in place of the Policy's.
     """
     findings = documents.findings
     documents.settle()
     policy = _only_policy(documents.policies)
     document = policy.document if policy is not None else None
-    cluster = real_cluster(documents, _policy(document, ()), find)
+    cluster = real_cluster(documents, _policy(document, (), now), find)
     if not cluster.clusters:
         objects = documents.objects
         pods_alone = objects is not None and objects.of("Pod")  # reported already
@@ -73,7 +76,7 @@ def build(documents: Documents, find: Find, *, lenient: bool = False) -> Built:
     if findings:
         findings.raise_all()
     mix = default_mix(gangs, merged.cluster.nodes)
-    instance = Instance(merged.cluster, gangs, _policy(document, mix))
+    instance = _timed(Instance(merged.cluster, gangs, _policy(document, mix, now)))
     check_rates(instance, merged)
     if findings:
         findings.raise_all()
@@ -110,10 +113,17 @@ def _only_policy(entries: list[Entry[PolicyDocument]]) -> Entry[PolicyDocument] 
     return entries[0] if entries else None
 
 
-def _policy(document: PolicyDocument | None, mix: tuple[tuple[int, int], ...]) -> Policy:
-    """The policy with every default written out; ``mix``: the default one."""
+def _timed(instance: Instance) -> Instance:
+    """The instance with the time that ages are counted to in its policy, if any of them decides."""
+    return replace(instance, policy=replace(instance.policy, now=counted_to(instance)))
+
+
+def _policy(
+    document: PolicyDocument | None, mix: tuple[tuple[int, int], ...], now: int | None
+) -> Policy:
+    """The policy with every default written out. ``mix``: the default one. ``now``: goes first."""
     if document is None:
-        return Policy(mix=mix)
+        return Policy(mix=mix, now=now)
     spec = document.spec
     starvation = spec.starvation
     objectives = Policy().objectives
@@ -134,5 +144,5 @@ def _policy(document: PolicyDocument | None, mix: tuple[tuple[int, int], ...]) -
         moves=spec.moves.to_moves(),
         disruption=spec.disruption.to_disruption(),
         starvation_after_s=None if starvation is None else starvation.after,
-        now=spec.now,
+        now=spec.now if now is None else now,
     )

@@ -21,6 +21,7 @@ from models.quantities import number
 from planner.reading.findings import Findings
 from planner.reading.kubernetes.forms import KubeGang, KubeNode, Objects
 from planner.reading.kubernetes.gangs import read_gangs
+from planner.reading.kubernetes.gangs.ages import believed
 from planner.reading.kubernetes.levels import Levels, read_levels
 from planner.reading.kubernetes.naming import is_label_key, is_name
 from planner.reading.kubernetes.nodes import read_nodes
@@ -69,7 +70,7 @@ def assemble(
     settings = policy.kubernetes
     nodes = _named(read_nodes(objects, settings, remarks), remarks)
     pods = read_pods(objects, nodes, settings, remarks)
-    gangs = read_gangs(objects, pods, settings, remarks)
+    gangs = believed(read_gangs(objects, pods, settings, remarks), policy, remarks)
     levels = read_levels(objects, nodes, settings, asks(gangs), remarks, topology)
     source = Source(SOURCE, "", "json")
     told = offering.telling(nodes, gangs)

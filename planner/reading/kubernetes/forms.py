@@ -6,11 +6,10 @@ everything else in whole units). Built by nodes, pods, levels and gangs; put tog
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from planner.reading.kubernetes.looking import Tree, objects, text, texts
+from planner.reading.kubernetes.looking import Tree
 
 if TYPE_CHECKING:
     from models.cluster import Taint
@@ -258,7 +257,8 @@ class KubeGang:
 
     ``kind``: of the controller or group (``JobSet``, ``PodGroup``, ``Pod``). ``missing``: what must
     still come before it can start, in words; None when all are there. ``problems``: what it asks
-    that is not modelled. ``submitted_at``: seconds since 1970.
+    that is not modelled. ``submitted_at``, ``started_at``, ``last_checkpoint``, ``resize_after``:
+    seconds since 1970.
     """
 
     namespace: str
@@ -274,6 +274,9 @@ class KubeGang:
     movable: bool = False
     missing: str | None = None
     problems: tuple[str, ...] = ()
+    started_at: int | None = None
+    last_checkpoint: int | None = None
+    resize_after: int | None = None
 
     @property
     def subject(self) -> str:
@@ -281,40 +284,3 @@ class KubeGang:
 
     def pods(self) -> list[KubePod]:
         return [pod for role in self.roles for _, pod in role.members]
-
-
-def kube_object(tree: Tree, kind: str, api_version: str, created: int | None) -> KubeObject | None:
-    """The object of a tree; None without a name."""
-    metadata = tree.get("metadata")
-    name = text(metadata, "name")
-    if name is None:
-        return None
-    group, _, version = api_version.rpartition("/")
-    return KubeObject(
-        kind=kind,
-        group=group,
-        version=version,
-        namespace=text(metadata, "namespace") or "",
-        name=name,
-        uid=text(metadata, "uid"),
-        tree=tree,
-        labels=texts(metadata, "labels"),
-        annotations=texts(metadata, "annotations"),
-        created=created,
-        owner=_owner(objects(metadata, "ownerReferences")),
-    )
-
-
-def _owner(references: Iterable[Tree]) -> Owner | None:
-    """The reference marked as controller, else the first one that is whole."""
-    found = None
-    for reference in references:
-        kind, name, uid = (text(reference, field_) for field_ in ("kind", "name", "uid"))
-        if kind is None or name is None:
-            continue
-        group = (text(reference, "apiVersion") or "").rpartition("/")[0]
-        owner = Owner(kind, name, uid or "", group)
-        if reference.get("controller") is True:
-            return owner
-        found = found or owner
-    return found

@@ -6,11 +6,12 @@ counts, for it may hold GPUs. Called by ``planner.reading.dialects``.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from models.quantities import Refused, epoch_seconds, shown
-from planner.reading.kubernetes.forms import Objects, kube_object
-from planner.reading.kubernetes.looking import Tree, mapping, text
+from planner.reading.kubernetes.forms import KubeObject, Objects, Owner
+from planner.reading.kubernetes.looking import Tree, mapping, objects, text, texts
 from planner.reading.remarks import Remarks
 
 
@@ -78,3 +79,40 @@ class Gatherer:
             what = f"creationTimestamp {shown(written)} is no time; it is ignored"
             self.remarks.add(f"{kind} {name}", what)
             return None
+
+
+def kube_object(tree: Tree, kind: str, api_version: str, created: int | None) -> KubeObject | None:
+    """The object of a tree; None without a name."""
+    metadata = tree.get("metadata")
+    name = text(metadata, "name")
+    if name is None:
+        return None
+    group, _, version = api_version.rpartition("/")
+    return KubeObject(
+        kind=kind,
+        group=group,
+        version=version,
+        namespace=text(metadata, "namespace") or "",
+        name=name,
+        uid=text(metadata, "uid"),
+        tree=tree,
+        labels=texts(metadata, "labels"),
+        annotations=texts(metadata, "annotations"),
+        created=created,
+        owner=_owner(objects(metadata, "ownerReferences")),
+    )
+
+
+def _owner(references: Iterable[Tree]) -> Owner | None:
+    """The reference marked as controller, else the first one that is whole."""
+    found = None
+    for reference in references:
+        kind, name, uid = (text(reference, field_) for field_ in ("kind", "name", "uid"))
+        if kind is None or name is None:
+            continue
+        group = (text(reference, "apiVersion") or "").rpartition("/")[0]
+        owner = Owner(kind, name, uid or "", group)
+        if reference.get("controller") is True:
+            return owner
+        found = found or owner
+    return found

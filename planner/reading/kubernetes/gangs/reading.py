@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from planner.reading.kubernetes.forms import KubeGang, KubePod, KubeRole, Objects
-from planner.reading.kubernetes.gangs import facts
+from planner.reading.kubernetes.gangs import ages, facts
 from planner.reading.kubernetes.gangs.asking import Asks, asks
 from planner.reading.kubernetes.gangs.completeness import need, settle
 from planner.reading.kubernetes.gangs.roles import DEFAULT_ROLE, Draft, drafts
@@ -107,6 +107,7 @@ def _built(
 ) -> KubeGang:
     name, kind = identity
     subject = f"{kind} {bunch.namespace}/{name}"
+    speakers = facts.speakers(bunch)
     return KubeGang(
         namespace=bunch.namespace,
         name=name,
@@ -132,6 +133,9 @@ def _built(
         movable=facts.movable(bunch),
         missing=missing,
         problems=tuple(asked.problems),
+        started_at=ages.started_at(bunch.pods),
+        last_checkpoint=ages.latest(speakers, bunch.pods, ages.CHECKPOINT, remarks),
+        resize_after=ages.latest(speakers, bunch.pods, ages.RESIZE_AFTER, remarks),
     )
 
 

@@ -74,13 +74,15 @@ class GangTrees:
         }
         if gang.queue is not None and is_name(gang.queue):
             spec["queue"] = gang.queue
-        if (submitted := _time(gang.submitted_at)) is not None:
-            spec["submittedAt"] = submitted
+        _set_time(spec, "submittedAt", gang.submitted_at)
+        _set_time(spec, "resizeAfter", gang.resize_after)
         if gang.kind == "Pod":
             spec["communication"] = {"pattern": "none"}
         elif network_only(gang, self.policy):
             spec["communication"] = {"nvlinkAcrossNodes": False}
         status: Json = {"pods": []}
+        _set_time(status, "startedAt", gang.started_at)
+        _set_time(status, "lastCheckpoint", gang.last_checkpoint)
         role_names: set[str] = set()
         for role in gang.roles:
             role_name = distinct(clean(role.name, SHORT), role_names, SHORT)
@@ -259,13 +261,9 @@ def _expression(one: Expression) -> Json:
     return tree
 
 
-def _time(seconds: int | None) -> str | None:
-    if seconds is None:
-        return None
-    try:
-        return time_text(seconds)
-    except (ValueError, OverflowError, OSError):
-        return None
+def _set_time(tree: Json, name: str, seconds: int | None) -> None:
+    if seconds is not None:
+        tree[name] = time_text(seconds)
 
 
 def _way_out(problems: Sequence[str]) -> str:
