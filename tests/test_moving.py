@@ -201,7 +201,7 @@ def test_bounds_after_the_first_worse_tier_are_those_of_the_smaller_plan_and_sai
     # Plans that are as good in a: the first one's bounds of a and b. As good in b: no bound of the first one.
     assert [(t.value, t.best, t.bound) for t in found.tiers] == [(6, 6, 8), (4, 4, 2), (9, 9, 9)]
     assert found.stopped_by == "time"
-    assert found.notes == ("some bounds are of the plans that move no other gangs than this one",)
+    assert found.notes == ("some bounds are of the plans in which fewer gangs may move",)
     # Had the first plan been better in a already, it would stay.
     assert (
         worthwhile(
@@ -211,6 +211,27 @@ def test_bounds_after_the_first_worse_tier_are_those_of_the_smaller_plan_and_sai
         ).decisions
         == first.decisions
     )
+
+
+def test_a_search_that_was_cut_gives_way_to_a_better_plan_found_before() -> None:
+    # fox may move, too, but does not. c is not worth it. Searched again without c, the plan lacks big,
+    # but the one in which neither c nor fox might move had it.
+    given, _ = crowded("0.5")
+    gangs = tuple(replace(g, movable=g.movable or g.name == "fox") for g in given.gangs)
+    instance = replace(given, gangs=gangs)
+    plans = {k: solved(instance, plan.decisions) for k, plan in crowded()[1].items()}
+    cut = solved(instance, plans[""].decisions, slack=40)
+    runs = Runs(instance, {**plans, "a fox": cut})
+    found = worthwhile(instance, plans["a c"], runs)
+    assert runs.asked == ["c", "a", "a fox", ""]
+    assert found.decisions == plans["a"].decisions
+    assert [move.gain for move in found.moves] == [16000]
+    # What the cut search proved holds for all plans without c: 1 + 4 + 4 + 2 + 8 GPUs run, and 40 more.
+    (admission,) = [tier for tier in found.tiers if tier.name == "admission/0"]
+    assert (admission.value, admission.bound) == (27, 19 + 40)
+    # In disruption the plan is worse than the cut one: what is proven after that is of its own search.
+    assert found.tiers[-1].bound == plans["a"].tiers[-1].bound
+    assert any(note.startswith("some bounds are of the plans") for note in found.notes)
 
 
 def test_where_a_tolerance_is_given_no_plan_takes_the_place_of_another() -> None:

@@ -42,7 +42,7 @@ def worthwhile(instance: Instance, first: Solution, run: Run) -> Solution:
     searches, none where nothing moves; mostly one a set. Each is asked for once. A minGain of 0 leaves out
     nothing: what a higher gang gets may well cost lower ones more GPUs.
     """
-    trials = _Trials(instance, run)
+    trials = _Trials(instance, run, [first])
     movable = trials.movable
     least = instance.policy.moves.min_gain if instance.policy.moves else Fraction(0)
     plan, still, notes = first, frozenset[int](), list[str]()
@@ -59,7 +59,7 @@ def worthwhile(instance: Instance, first: Solution, run: Run) -> Solution:
         if number > MOST_ROUNDS:
             notes += [_unsettled(instance, move) for move in sets if move not in poor]
             still = movable
-        plan = trials.without(still)
+        plan = trials.best(still)
     raise AssertionError("a plan in which no gang may move has no poor moves")
 
 
@@ -77,8 +77,8 @@ def _judged(
         moving = frozenset(gang for gangs in sets for gang in gangs)
         mine, judged, proven = trials.worth(plan), list[MoveSet](), True
         for gangs in sets:
-            without = trials.without(still | (trials.movable - (moving - set(gangs))))
-            if _as_good(instance, without, plan):
+            without = trials.best(still | (trials.movable - (moving - set(gangs))))
+            if trials.comparable and _signed(without) >= _signed(plan):
                 plan = _instead(without, plan)
                 break
             judged.append(bought(instance, gangs, mine, trials.worth(without)))
@@ -103,24 +103,34 @@ def bounded(instance: Instance, sets: Sequence[tuple[int, ...]]) -> tuple[tuple[
 
 @dataclass
 class _Trials:
-    """Searches made so far, by the gangs that had to stay, and what their plans are worth."""
+    """Plans found so far, those that were searched for by the gangs that had to stay, and their worth."""
 
     instance: Instance
     run: Run
-    _plans: dict[frozenset[int], Solution] = field(default_factory=dict)
+    known: list[Solution]
+    _searched: dict[frozenset[int], Solution] = field(default_factory=dict)
     _worths: dict[int, tuple[Solution, Worth]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         gangs = self.instance.gangs
         self.movable = frozenset(i for i, g in enumerate(gangs) if g.running and g.movable)
+        # with a tolerance a lower value may be meant: no plan takes the place of another
+        self.comparable = not any(o.tolerance for o in self.instance.policy.objectives)
 
-    def without(self, still: frozenset[int]) -> Solution:
-        """The best plan found in which these gangs do not move."""
-        if still not in self._plans:
-            plan = self._plans[still] = self.run(still)
-            moves = {i for i, one in enumerate(plan.decisions) if one.decision == "move"}
-            assert not moves & still, "a gang moves that must not"
-        return self._plans[still]
+    def best(self, still: frozenset[int]) -> Solution:
+        """The best plan found in which these gangs do not move, by this search or another.
+
+        Searches get less and less effort: one that was cut may find less than one for fewer moves did.
+        """
+        if still not in self._searched:
+            plan = self._searched[still] = self.run(still)
+            assert not _moving(plan) & still, "a gang moves that must not"
+            self.known.append(plan)
+        plan = self._searched[still]
+        for other in self.known:
+            if self.comparable and not _moving(other) & still and _signed(other) > _signed(plan):
+                plan = _instead(other, plan)
+        return plan
 
     def worth(self, plan: Solution) -> Worth:
         if id(plan) not in self._worths:  # the plan is kept beside it, so that its id stays its own
@@ -128,23 +138,18 @@ class _Trials:
         return self._worths[id(plan)][1]
 
 
+def _moving(plan: Solution) -> frozenset[int]:
+    """Gangs that move."""
+    return frozenset(i for i, one in enumerate(plan.decisions) if one.decision == "move")
+
+
 def _signed(plan: Solution) -> list[int]:
     """Tier values, larger is better."""
     return [tier.value if tier.sense == "max" else -tier.value for tier in plan.tiers]
 
 
-def _as_good(instance: Instance, plan: Solution, other: Solution) -> bool:
-    """Whether a plan is as good as another, tier by tier in their order.
-
-    With a tolerance a lower value may be meant, and no plan takes the place of another.
-    """
-    if any(objective.tolerance for objective in instance.policy.objectives):
-        return False
-    return _signed(plan) >= _signed(other)
-
-
 def _instead(plan: Solution, other: Solution) -> Solution:
-    """A plan with fewer moves, with what is proven of the one it takes the place of.
+    """A plan that is as good, with what is proven of the one it takes the place of.
 
     A bound of the other holds for every plan that is as good in the earlier tiers: up to the first tier in
     which ``plan`` is worse. From there on its own bounds are stated, and a note says what they are of.
@@ -158,7 +163,7 @@ def _instead(plan: Solution, other: Solution) -> Solution:
         worse = worse or sign * mine.value < sign * theirs.value
     proven = all(tier.gap == 0 for tier in tiers)
     stopped = other.stopped_by if other.stopped_by != "proof" else plan.stopped_by
-    note = "some bounds are of the plans that move no other gangs than this one"
+    note = "some bounds are of the plans in which fewer gangs may move"
     return replace(
         plan,
         tiers=tuple(tiers),
