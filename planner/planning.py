@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from models.instance import Instance
     from models.solution import Solution
     from planner.console import Console
+    from planner.reading import Built
 
 MAX_SHOWN = 20
 """Violations shown of a refused plan."""
@@ -37,7 +38,10 @@ _TICK_S = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What ``plan`` was asked for; None keeps what the policy says."""
+    """What ``plan`` was asked for; None keeps what the policy says.
+
+    ``previous``: file of an earlier plan. ``now``: seconds since the epoch.
+    """
 
     paths: tuple[str, ...]
     out: Path | None = None
@@ -47,6 +51,9 @@ class Wish:
     time_limit_s: int | None = None
     seed: int | None = None
     workers: int | None = None
+    previous: str | None = None
+    defragment: bool = False
+    now: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,15 +97,14 @@ def plan(
     """
     from models.checking import check
     from models.plan import compose, dumps
-    from planner.reading import load
     from planner.showing.remarks import tell
 
     phases = Phases(clock)
     if wish.out is not None:
         _check_out(wish.out, wish.paths)
     with phases.phase("read"):
-        built = load(wish.paths, policy=wish.policy, stdin=stdin)
-        instance = _limited(built.instance, wish)
+        built = _read(wish, stdin)
+        instance = built.instance
     reading = [*wish.paths, *(("--policy", wish.policy) if wish.policy else ())]
     tell(console, built, all_with=f"{console.program} validate {shlex.join(reading)}")
     required = _resolve(wish.require, instance)
@@ -179,6 +185,26 @@ def _check_out(out: Path, paths: tuple[str, ...]) -> None:
         if path != "-" and out.exists() and Path(path).is_file() and out.samefile(path):
             raise UsageError(Fault(f"--out would overwrite the input {path}", "name another file"))
     check_target(out)
+
+
+def _read(wish: Wish, stdin: BinaryIO | None) -> Built:
+    """Everything that was named, with what the command line adds to it."""
+    from planner.aims import sticking, tidying
+    from planner.earlier import read_earlier, remembering
+    from planner.reading import load
+
+    if wish.previous == "-" and "-" in (*wish.paths, wish.policy):
+        raise UsageError(Fault("--previous - and the input both read stdin", "name a file"))
+    earlier = None if wish.previous is None else read_earlier(wish.previous, stdin)
+    built = load(wish.paths, policy=wish.policy, now=wish.now, stdin=stdin)
+    instance, remarks = _limited(built.instance, wish), built.remarks
+    if wish.defragment:
+        instance = replace(instance, policy=tidying(instance.policy))
+    if earlier is not None:
+        instance, more = remembering(instance, earlier)
+        instance = replace(instance, policy=sticking(instance.policy))
+        remarks = (*more, *remarks)
+    return replace(built, instance=instance, remarks=remarks)
 
 
 def _limited(instance: Instance, wish: Wish) -> Instance:

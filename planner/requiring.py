@@ -11,6 +11,7 @@ import threading
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from models.policy import Objective
@@ -21,7 +22,9 @@ if TYPE_CHECKING:
     from models.instance import Instance
     from models.solution import GangDecision, Solution, TierResult
 
-_TIERS = ("kept", "admission", "waiting")
+_TIERS = ("kept", "aged", "aged-waiting", "admission", "waiting")
+"""Families of the tiers of a priority; of objectives those that give them."""
+
 _BELOW_ALL = -(10**18)
 _ADMITTED = ("place", "complete", "keep", "move", "resize")
 
@@ -63,9 +66,11 @@ def unmet(
 ) -> tuple[Required, ...]:
     """The required gangs that the plan does not admit, in the order asked.
 
-    Proven is: it is held; or it has no room even with every other waiting gang away; or the tiers
-    down to its priority are proven, and a plan that admits it is worse in one of them.
+    Proven is: it is held; or it has no room even with every other waiting gang away, and every
+    running one that may be stopped; or the tiers down to its priority are proven, and a plan that
+    admits it is worse in one of them.
     """
+    instance = replace(instance, policy=replace(instance.policy, now=instance.now))
     left_out = []
     for index in dict.fromkeys(required):
         gang, decision = instance.gangs[index], solution.decisions[index]
@@ -92,24 +97,34 @@ def admitted(gang: Gang, decision: GangDecision) -> bool:
 
 
 def _tiers_proven(priority: int, solution: Solution) -> bool:
-    """Whether kept, admission and waiting are proven down to this priority."""
+    """Whether the tiers of every priority are proven down to this one."""
     tiers = [tier for tier in solution.tiers if _priority(tier) >= priority]
     return bool(tiers) and all(tier.bound == tier.best and tier.proof for tier in tiers)
 
 
 def _priority(tier: TierResult) -> int:
-    """Priority of a kept, admission or waiting tier; below every priority for other tiers."""
+    """Priority of a tier of _TIERS; below every priority for other tiers."""
     family, _, priority = tier.name.partition("/")
     return int(priority) if family in _TIERS and priority else _BELOW_ALL
 
 
 def _no_room_alone(index: int, instance: Instance, stop: threading.Event) -> bool:
-    """Whether the gang provably has no room beside the running gangs alone."""
-    gangs = tuple(g for i, g in enumerate(instance.gangs) if i == index or g.running)
-    gang = instance.gangs[index]
+    """Whether the gang provably has no room beside those that run, whatever becomes of the others.
+
+    Away are the other gangs that wait, and those that run and may be stopped for one above them. It
+    goes before all that are left, so that these move and shrink for it: whatever plan admits it, less
+    all that is away, is a plan here too.
+    """
+    highest = max(gang.priority for gang in instance.gangs)
+    first = replace(instance.gangs[index], priority=highest + 1)
+    gangs = tuple(
+        first if i == index else replace(gang, preemptible=False)
+        for i, gang in enumerate(instance.gangs)
+        if i == index or (gang.running and not (gang.preemptible and gang.priority < highest))
+    )
     solution = _admit(replace(instance, gangs=gangs), stop)
-    decision = solution.decisions[gangs.index(gang)]
-    return not admitted(gang, decision) and _tiers_proven(gang.priority, solution)
+    decision = solution.decisions[gangs.index(first)]
+    return not admitted(first, decision) and _tiers_proven(first.priority, solution)
 
 
 def _others_as_good_with_it(
@@ -139,9 +154,14 @@ def _others_as_good_with_it(
 
 
 def _admit(instance: Instance, stop: threading.Event) -> Solution:
-    """A search for admission and waiting alone."""
+    """A search for admission and waiting alone, at the same time; moves may buy as little as they like."""
     from planner.solving import solve
 
+    moves = instance.policy.moves
     objectives = tuple(o for o in instance.policy.objectives if o.name in _TIERS)
-    policy = replace(instance.policy, objectives=objectives or (Objective("admission"),))
+    policy = replace(
+        instance.policy,
+        objectives=objectives or (Objective("admission"),),
+        moves=None if moves is None else replace(moves, min_gain=Fraction(0)),
+    )
     return solve(replace(instance, policy=policy), stop=stop)

@@ -71,6 +71,29 @@ def plan(
     workers: Annotated[
         int | None, typer.Option("--workers", min=1, max=256, metavar="N", help="Search threads.")
     ] = None,
+    previous: Annotated[
+        str | None,
+        typer.Option(
+            "--previous",
+            metavar="PLAN",
+            help="Of plans as good, take the nearest to this earlier one; - reads stdin.",
+        ),
+    ] = None,
+    defragment: Annotated[
+        bool,
+        typer.Option(
+            "--defragment",
+            help="Move movable gangs for whole free nodes and racks, within the policy's `moves`.",
+        ),
+    ] = False,
+    now: Annotated[
+        str | None,
+        typer.Option(
+            "--now",
+            metavar="TIME",
+            help="Count ages to this time (RFC 3339), or `clock`; else to the input's latest.",
+        ),
+    ] = None,
     output: OutputOption = Format.table,
     color: ColorOption = Color.auto,
     log_format: LogOption = LogFormat.text,
@@ -82,6 +105,7 @@ def plan(
     from planner.showing.formats import show
     from planner.showing.planview import view_of
 
+    created_at = planning.now(console.environ)
     wish = planning.Wish(
         paths=tuple(paths),
         out=out,
@@ -91,10 +115,11 @@ def plan(
         time_limit_s=None if time_limit is None else _seconds(time_limit),
         seed=seed,
         workers=workers,
+        previous=previous,
+        defragment=defragment,
+        now=None if now is None else _time(now, created_at),
     )
-    planned = planning.plan(
-        wish, console, created_at=planning.now(console.environ), stdin=console.stdin
-    )
+    planned = planning.plan(wish, console, created_at=created_at, stdin=console.stdin)
     view = view_of(planned.document)
     show(console, output, view, lambda: planned.document)
     code = _exit_code(planned)
@@ -138,16 +163,21 @@ def _report(console: Console, wish: Wish, planned: Planned, view: PlanView) -> N
 
 
 def _again(console: Console, wish: Wish, *, budget: int | None) -> str:
-    """The same command, with all that decides the plan; without --out."""
+    """The same command, with all that decides the plan (`--now clock` as a time); without --out."""
+    from models.quantities import time_text
+
     given = (
         ("--policy", wish.policy),
+        ("--previous", wish.previous),
+        ("--now", None if wish.now is None else time_text(wish.now)),
         *(("--require", name) for name in wish.require),
         ("--time-limit", None if wish.time_limit_s is None else f"{wish.time_limit_s}s"),
         ("--seed", wish.seed),
         ("--workers", wish.workers),
         ("--budget", budget),
     )
-    options = [word for name, value in given if value is not None for word in (name, str(value))]
+    options = ["--defragment"] if wish.defragment else []
+    options += [word for name, value in given if value is not None for word in (name, str(value))]
     return f"{console.program} plan {shlex.join([*wish.paths, *options])}"
 
 
@@ -162,6 +192,9 @@ def _summary(console: Console, planned: Planned, view: PlanView, code: int) -> N
         gap=max(gaps, default=0.0),
         placed=sum(gang.decision in ("place", "complete") for gang in gangs),
         kept=sum(gang.decision == "keep" for gang in gangs),
+        moved=sum(gang.decision == "move" for gang in gangs),
+        resized=sum(gang.decision == "resize" for gang in gangs),
+        preempted=sum(gang.decision == "preempt" for gang in gangs),
         waiting=sum(gang.decision == "wait" for gang in gangs),
         seconds=planned.seconds,
         digests=view.status.digests,
@@ -178,3 +211,14 @@ def _seconds(text: str) -> int:
     if limit < 1:
         raise UsageError(Fault("--time-limit is below one second", "give it like 90s or 5m"))
     return limit
+
+
+def _time(text: str, clock: str) -> int:
+    """Seconds since the epoch of ``--now``. ``clock``: the current time, RFC 3339."""
+    from models.quantities import Refused, epoch_seconds
+
+    try:
+        return epoch_seconds(clock if text == "clock" else text)
+    except Refused as refused:
+        hint = f"{refused.hint}, or say clock"
+        raise UsageError(Fault(f"--now: {refused.what}", hint)) from None
