@@ -108,7 +108,7 @@ def test_a_plan_that_moves_nothing_has_no_field_for_it() -> None:
 @pytest.mark.parametrize("wide", [False, True])
 def test_on_a_terminal_every_line_fits_and_no_name_is_broken(columns: int, *, wide: bool) -> None:
     def lengthen(document: dict[str, Any]) -> None:
-        names = [f"default/a-rather-long-name-of-a-gang-{i}" for i in (1, 2)]
+        names = [f"default/a-rather-long-name-of-a-gang-{i}" for i in "ab"]
         moved = {"gangs": names, "gpus": 16, "bought": bought(gpus=-4, nodes=2), "gain": 0.75}
         document["status"]["moves"].append(moved)
 
@@ -117,7 +117,7 @@ def test_on_a_terminal_every_line_fits_and_no_name_is_broken(columns: int, *, wi
     drawn += draw(changes.moves(view), width=columns, color=False)
     assert all(width(line) <= columns for line in drawn.splitlines()), drawn
     words = drawn.replace(",", " ").split()
-    for name in ("shrink", "a-rather-long-name-of-a-gang-1", "a-rather-long-name-of-a-gang-2"):
+    for name in ("shrink", "a-rather-long-name-of-a-gang-a", "a-rather-long-name-of-a-gang-b"):
         assert f"default/{name}" in words
     for place in ("n01:0-3", "n06:0-3", "n05:4-7"):
         assert place in words
@@ -218,6 +218,17 @@ def test_the_column_of_what_is_lost_is_left_out_where_nothing_is() -> None:
     assert titles == ["RUNNING GANG", "DECISION", "PODS", "GPUS", "FROM -> TO"]
 
 
+def test_times_that_no_gang_tells_of_are_not_called_unknown_row_by_row() -> None:
+    def forget(document: dict[str, Any]) -> None:
+        for ask in document["instance"]["gangs"]:
+            ask["status"].pop("startedAt", None)
+            ask["status"].pop("lastCheckpoint", None)
+
+    table = changes.changes(view_of(changed(forget)), wide=True)
+    titles = [column.title for column in table.columns]
+    assert titles == ["RUNNING GANG", "DECISION", "PODS", "GPUS", "FROM -> TO"]
+
+
 def test_a_gang_that_waited_too_long_is_marked(plan_file: str, cli: RunCli) -> None:
     out = cli("show", plan_file).out
     assert "place, aged" in out
@@ -245,6 +256,7 @@ def bought(
         (bought(), "nothing that is counted here"),
         (bought(gpus=1, gangs=["a/b"]), "1 GPU admitted (a/b)"),
         (bought(gpus=9, gangs=["a/b", "a/c"]), "9 GPUs admitted (a/b, a/c)"),
+        (bought(gpus=9, gangs=["a/b-1", "a/b-2", "a/c"]), "9 GPUs admitted (a/b-[1-2], a/c)"),
         (bought(bandwidth=1000, nodes=1), "the bandwidth of 1 GPU, 1 whole node"),
         (bought(bandwidth=66), "the bandwidth of 0.066 GPUs"),
         (bought(nodes=2, domains=2), "2 whole nodes, 2 whole racks"),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from planner.showing.hosts import compress
 from planner.showing.places import installed, places
 from planner.showing.plantables import STYLE, rank
 from planner.showing.planview import (
@@ -28,21 +29,23 @@ CHANGED = ("complete", "move", "resize", "preempt")
 def changes(plan: PlanView, *, wide: bool) -> Table:
     """One row a running gang that does not stay as it is: pods and GPUs before and after, and where.
 
-    LOST: what each GPU that stops has done since the last checkpoint or start; ``wide`` adds the sum in
-    GPU-hours.
+    LOST: what each GPU that stops has done since the last checkpoint or start, left out where no gang that
+    stops GPUs tells of either; ``wide`` adds the sum in GPU-hours.
     """
     asks = {ask.key: ask for ask in plan.instance.gangs}
     gpus_of, now = installed(plan), plan.instance.now
-    rows = []
     changed = [gang for gang in plan.spec.gangs if gang.decision in CHANGED and gang.key in asks]
-    for gang in sorted(changed, key=lambda gang: rank(gang, asks[gang.key])):
-        row = _Change(gang, asks[gang.key])
+    changed.sort(key=lambda gang: rank(gang, asks[gang.key]))
+    changing = [_Change(gang, asks[gang.key]) for gang in changed]
+    untold = "unknown" if any(row.stopped and row.since is not None for row in changing) else "-"
+    rows = []
+    for row in changing:
         cells = [
-            Cell(f"{gang.namespace}/{gang.name}"),
-            Cell(gang.decision, STYLE[gang.decision]),
+            Cell(f"{row.gang.namespace}/{row.gang.name}"),
+            Cell(row.gang.decision, STYLE[row.gang.decision]),
             Cell(_from_to(len(row.before), len(row.after))),
             Cell(_from_to(row.gpus(row.before), row.gpus(row.after))),
-            Cell(_lost(row, now)),
+            Cell(_lost(row, now, untold)),
             *([Cell(_gpu_hours(row, now))] if wide else []),
             Cell(f"{places(row.leaving, gpus_of)} -> {places(row.coming, gpus_of)}".strip()),
         ]
@@ -63,6 +66,7 @@ class _Change:
     """One running gang: its pods before and after, those that leave a place and those that come to one."""
 
     def __init__(self, gang: GangView, ask: AskView) -> None:
+        self.gang = gang
         self.since = ask.since
         self._gpus = {role.name: role.gpus for role in ask.spec.roles}
         self.before = ask.standing
@@ -87,10 +91,10 @@ def _from_to(before: int, after: int) -> str:
     return number(before) if before == after else f"{number(before)} -> {number(after)}"
 
 
-def _lost(row: _Change, now: int) -> str:
+def _lost(row: _Change, now: int, untold: str) -> str:
     if not row.stopped:
         return "-"
-    return "unknown" if row.since is None else lasting(max(0, now - row.since))
+    return untold if row.since is None else lasting(max(0, now - row.since))
 
 
 def _gpu_hours(row: _Change, now: int) -> str:
@@ -107,7 +111,7 @@ def moves(plan: PlanView) -> Table:
     domain = levels[-1].name if levels else "domain"
     rows = [
         (
-            Cell(", ".join(moved.gangs), "busy"),
+            Cell(compress(moved.gangs, ", "), "busy"),
             Cell(number(moved.gpus)),
             Cell(f"{moved.gain:,.3f}"),
             Cell(_bought(moved.bought, domain)),
@@ -125,7 +129,7 @@ def moves(plan: PlanView) -> Table:
 
 def _bought(bought: BoughtView, domain: str) -> str:
     """What there is more of than in the best plan without these moves, and what there is less of."""
-    names = f" ({', '.join(bought.gangs)})" if bought.gangs else ""
+    names = f" ({compress(bought.gangs, ', ')})" if bought.gangs else ""
     amounts = (
         (bought.gpus, f"{plural(abs(bought.gpus), 'GPU')} admitted{names * (bought.gpus > 0)}"),
         (bought.bandwidth, _bandwidth(abs(bought.bandwidth))),
