@@ -7,11 +7,14 @@ Called by ``benchmarks.run`` and by tests; ``python -m benchmarks.instances`` de
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from benchmarks.building import total_gpus
 from benchmarks.mesh import mesh
+from benchmarks.no_room import SHAPES, no_room
 from benchmarks.nvl72 import nvl72
 from benchmarks.planted import Planted, planted
+from benchmarks.running import running
 from benchmarks.switched import priorities, switched
 from models.instance import Instance
 
@@ -20,9 +23,11 @@ __all__ = [
     "Planted",
     "large",
     "mesh",
+    "no_room",
     "nvl72",
     "planted",
     "priorities",
+    "running",
     "small",
     "switched",
     "v100_mesh",
@@ -59,6 +64,9 @@ CASES: dict[str, Callable[[], Instance]] = {
     "priorities-300": lambda: priorities(300),
     "nvl72": lambda: nvl72(16, 40, 0),
     "planted": lambda: planted(32, 0).instance,
+    "running": lambda: running(512, 300, 200, 0),
+    "running-small": lambda: running(64, 60, 40, 0),
+    **{f"no-room-{shape}": partial(no_room, shape) for shape in SHAPES},
 }
 """Every case by name, as ``benchmarks.run`` takes them."""
 

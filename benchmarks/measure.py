@@ -16,6 +16,7 @@ from typing import Any
 
 from benchmarks.instances import CASES, describe
 from models.checking import check
+from models.instance import Instance
 from models.plan import compose
 from models.solution import Solution
 from planner.solving import solve
@@ -64,6 +65,8 @@ def measure(
         "outcome": plan["status"]["outcome"],
         "violations": [f"{v.rule}: {v.message}" for v in violations],
         "decisions": _counts(solution),
+        "starts": _starts(instance, solution),
+        "moves": plan["status"].get("moves", []),
         "tiers": [
             {
                 "name": tier.name,
@@ -91,6 +94,12 @@ def peak_mib() -> int:
 def _counts(solution: Solution) -> dict[str, int]:
     decisions = [decision.decision for decision in solution.decisions]
     return {name: decisions.count(name) for name in sorted(set(decisions))}
+
+
+def _starts(instance: Instance, solution: Solution) -> list[str]:
+    """Gangs that start, by name."""
+    gangs = zip(instance.gangs, solution.decisions, strict=True)
+    return ["/".join(gang.key) for gang, decided in gangs if decided.decision == "place"]
 
 
 def main() -> None:

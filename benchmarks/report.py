@@ -12,7 +12,18 @@ from typing import Any
 
 BEGIN = "<!-- figures: written by python -m benchmarks --readme -->"
 END = "<!-- end of figures -->"
-FAMILIES = ("admission", "waiting", "preference", "bandwidth", "span", "stranded")
+COLUMNS = {
+    "admission": ("kept", "aged", "admission"),
+    "waiting": ("aged-waiting", "waiting"),
+    "disruption": ("disruption",),
+    "preference": ("preference",),
+    "bandwidth": ("bandwidth",),
+    "growth": ("growth",),
+    "span": ("span",),
+    "stranded": ("stranded",),
+    "stability": ("stability",),
+}
+"""Columns of the table and the tier families each stands for."""
 
 
 def lines(figures: dict[str, Any]) -> Iterator[str]:
@@ -71,23 +82,26 @@ def percent(gap: float) -> str:
 
 def table(figures: dict[str, dict[str, Any]], startup: dict[str, float]) -> Iterator[str]:
     """Markdown: one row a case with its largest gap by tier family, then the start-up times."""
-    yield "| case | outcome | s | MiB | " + " | ".join(FAMILIES) + " |"
-    yield "|---" * (4 + len(FAMILIES)) + "|"
+    yield "| case | outcome | s | MiB | " + " | ".join(COLUMNS) + " |"
+    yield "|---" * (4 + len(COLUMNS)) + "|"
     for case, found in figures.items():
         if "failed" in found:
-            yield f"| {case} | failed | | | " + " | ".join("" for _ in FAMILIES) + " |"
+            yield f"| {case} | failed | | | " + " | ".join("" for _ in COLUMNS) + " |"
             continue
-        gaps = []
-        for family in FAMILIES:
-            of_family = [t["gap"] for t in found["tiers"] if t["name"].split("/")[0] == family]
-            gaps.append(percent(max(of_family, default=0)))
+        gaps = " | ".join(_largest(found["tiers"], families) for families in COLUMNS.values())
         outcome, seconds, memory = found["outcome"], found["solve_s"], found["peak_mib"]
-        yield f"| {case} | {outcome} | {seconds:.1f} | {memory} | " + " | ".join(gaps) + " |"
+        yield f"| {case} | {outcome} | {seconds:.1f} | {memory} | {gaps} |"
     if startup:
         yield ""
         yield "| command | s |"
         yield "|---|---|"
         yield from (f"| `gangplan {name}` | {seconds:.3f} |" for name, seconds in startup.items())
+
+
+def _largest(tiers: list[dict[str, Any]], families: tuple[str, ...]) -> str:
+    """The largest gap among the tiers of these families; a dash where the case has none of them."""
+    gaps = [tier["gap"] for tier in tiers if tier["name"].split("/")[0] in families]
+    return percent(max(gaps)) if gaps else "-"
 
 
 def into_readme(readme: Path, rows: list[str]) -> None:

@@ -27,7 +27,9 @@ EXPECTED = Path(__file__).with_name("expected.yaml")
 README = Path(__file__).with_name("README.md")
 DEFAULT_CASES = (
     "small", "small-tight", "small-odd", "large", "mesh-pod", "mesh-node", "mesh-free",
-    "priorities-3", "priorities-300", "nvl72", "planted",
+    "priorities-3", "priorities-300", "nvl72", "planted", "running", "running-small",
+    "no-room-small-racks", "no-room-blocked", "no-room-peers", "no-room-pieces", "no-room-nvlink",
+    "no-room-cornered", "no-room-tangled",
 )  # fmt: skip
 TIMEOUT_S = 900
 
@@ -105,6 +107,9 @@ def misses(
 
 
 def _misses_of_case(case: str, found: dict[str, Any], limits: dict[str, Any]) -> Iterator[str]:
+    for name, started in limits.get("starts", {}).items():
+        if (name in found["starts"]) != started:
+            yield f"{case}: {name} {'waits' if started else 'starts'}"
     for figure, key in (("solve_s", "seconds"), ("peak_mib", "peak_mib")):
         if key in limits and found[figure] > limits[key]:
             yield f"{case}: {figure} {found[figure]}, limit {limits[key]}"
@@ -113,7 +118,8 @@ def _misses_of_case(case: str, found: dict[str, Any], limits: dict[str, Any]) ->
         gap = limits.get("gaps", {}).get(family)
         if gap is not None and tier["gap"] > gap:
             yield f"{case}: gap of {tier['name']} {tier['gap']:.2%}, limit {gap:.0%}"
-        seconds = limits.get("tier_seconds", {}).get(family)
+        in_time = limits.get("tier_seconds", {})
+        seconds = in_time.get(tier["name"], in_time.get(family))
         if seconds is not None and (tier["s"] or 0) > seconds:
             yield f"{case}: {tier['name']} took {tier['s']} s, limit {seconds} s"
 

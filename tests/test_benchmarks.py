@@ -7,13 +7,18 @@ from pathlib import Path
 import pytest
 
 from benchmarks.building import DGX1_V100, DGX_H100, GB200_TRAY, total_gpus
-from benchmarks.instances import mesh, nvl72, planted, priorities, switched
+from benchmarks.instances import mesh, no_room, nvl72, planted, priorities, running, switched
+from benchmarks.no_room import SHAPES
 from benchmarks.report import BEGIN, END, collapsed, into_readme, percent, table
 from benchmarks.run import misses
 from models.catalogue import find
+from models.checking import check
 from models.hardware import ServerModel
 from models.instance import Instance
+from models.plan import compose
 from planner.solving import solve
+
+NOW = "2026-11-21T12:00:00Z"
 
 SMALL_DRAWS = {
     "switched": lambda seed: switched(24, 20, seed),
@@ -23,6 +28,7 @@ SMALL_DRAWS = {
     "mesh-free": lambda seed: mesh(20, 20, seed, variant="free"),
     "nvl72": lambda seed: nvl72(2, 10, seed),
     "planted": lambda seed: planted(8, seed).instance,
+    "running": lambda seed: running(24, 20, 18, seed),
 }
 
 
@@ -164,7 +170,7 @@ def test_the_readme_table_is_written_between_its_markers(tmp_path: Path) -> None
     assert text.startswith("before\n")
     assert text.endswith("after\n")
     assert "old" not in text
-    assert "| small | optimal | 1.2 | 99 | 0 | 0 | 0 | 0 | 0 | 0 |" in text
+    assert "| small | optimal | 1.2 | 99 | 0 | - | - | - | - | - | - | - | - |" in text
     assert "| `gangplan --help` | 0.123 |" in text
 
 
@@ -173,3 +179,89 @@ def test_a_readme_without_markers_is_refused(tmp_path: Path) -> None:
     readme.write_text("nothing here\n")
     with pytest.raises(ValueError, match="no figures between"):
         into_readme(readme, [])
+
+
+def test_of_what_runs_a_third_may_stop_a_third_move_and_a_sixth_resize() -> None:
+    instance = running(512, 300, 200, 0)
+    runs = [gang for gang in instance.gangs if gang.running]
+    waits = [gang for gang in instance.gangs if not gang.running]
+    assert (len(instance.cluster.nodes), len(runs), len(waits)) == (512, 200, 300)
+    # 200 / 6 is 33; those that are elastic are preemptible or movable as well: 67 + 33 / 2
+    assert sum(gang.elastic for gang in runs) == 33
+    assert sum(gang.preemptible for gang in runs) + sum(gang.movable for gang in runs) == 134 + 33
+    assert sum(gang.preemptible and gang.movable for gang in runs) == 0
+    assert 70 <= sum(gang.preemptible for gang in runs) <= 97
+    assert len({gang.priority for gang in instance.gangs}) == 4
+    assert len(instance.incomplete) == 4
+    installed = sum(node.healthy.bit_count() for node in instance.cluster.nodes)
+    held = sum((pod.gpus or 0).bit_count() for gang in runs for pod in gang.standing)
+    assert 0.8 <= held / installed <= 0.9
+
+
+def test_everything_about_what_runs_occurs_in_the_running_case() -> None:
+    instance = running(512, 300, 200, 0)
+    policy = instance.policy
+    assert policy.moves is not None
+    assert policy.moves.min_gain > 0
+    assert (policy.disruption.weight, policy.starvation_after_s) == ("lostRuntime", 86_400)
+    assert policy.objectives[-1].name == "stability"
+    counts = {
+        "aged": sum(map(instance.aged, instance.gangs)),
+        "held in size": sum(map(instance.size_held, instance.gangs)),
+        "elastic and waiting": sum(g.elastic and not g.running for g in instance.gangs),
+        "planned and waiting": sum(bool(g.planned) and not g.running for g in instance.gangs),
+        "saved": sum(g.last_checkpoint is not None for g in instance.gangs),
+        "never saved": sum(g.running and g.last_checkpoint is None for g in instance.gangs),
+        "above min": sum(
+            g.running and g.elastic and len(g.standing) > g.roles[0].min for g in instance.gangs
+        ),
+    }
+    assert min(counts.values()) >= 5, counts
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_the_large_gang_is_proven_to_wait_and_nothing_stops_for_it(shape: str) -> None:
+    instance = no_room(shape, 60)
+    solution = solve(instance)
+    decided = dict(zip([g.name for g in instance.gangs], solution.decisions, strict=True))
+    assert decided["pretrain"].decision == "wait"
+    tier = next(tier for tier in solution.tiers if tier.name == "admission/100")
+    running = sum(g.weight_gpus for g in instance.gangs if g.running and g.priority == 100)
+    assert (tier.value, tier.bound) == (running, running)
+    document = compose(instance, solution, name=shape, created_at=NOW, generator="test")
+    assert check(document) == []
+    if shape != "tangled":  # only there somebody else comes, for whom others stop
+        assert all(d.decision == "keep" for name, d in decided.items() if name != "pretrain")
+
+
+@pytest.mark.parametrize(
+    ("shape", "gone", "code", "room"),
+    [
+        ("small-racks", 60, "RequiredTopology", "the best rack has room for 8"),
+        # six of 60 servers have the gangs that stay
+        ("blocked", 54, "RequiredTopology", "the best rack has room for 9"),
+        ("nvlink", 60, "RequiredTopology", "the best rack has room for 18"),
+        # half of 60 servers of 8, and no five of one server
+        ("pieces", 60, "NoRoom", "240 free GPUs, which hold 0"),
+    ],
+)
+def test_the_large_gang_says_what_it_lacks_even_with_preemption(
+    shape: str, gone: int, code: str, room: str
+) -> None:
+    instance = no_room(shape, 60)
+    decided = dict(zip([g.name for g in instance.gangs], solve(instance).decisions, strict=True))
+    reason = decided["pretrain"].reason
+    assert reason is not None
+    assert reason.code == code
+    assert reason.message.startswith(f"even without the {gone} running gangs")
+    assert room in reason.message
+
+
+def test_figures_of_starts_and_of_single_tiers_are_compared() -> None:
+    tier = {"name": "admission/100", "gap": 0.0, "s": 6.0}
+    found = {"violations": [], "solve_s": 1.0, "peak_mib": 1, "tiers": [tier], "starts": ["a/b"]}
+    limits = {"tier_seconds": {"admission/100": 5}, "starts": {"a/b": False, "a/c": True}}
+    expected = {"cases": {"x": limits}, "ratios": [], "startup_seconds": {}}
+    assert list(misses({"x": found}, {}, expected)) == [
+        "x: a/b starts", "x: a/c waits", "x: admission/100 took 6.0 s, limit 5 s",
+    ]  # fmt: skip
