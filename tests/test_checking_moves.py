@@ -167,6 +167,43 @@ def test_whole_servers_of_two_sizes_leave_the_gain_a_range(gain: float, *, possi
     assert rules_broken(plan) == (set() if possible else {"bought"})
 
 
+@pytest.mark.parametrize(
+    ("bandwidth", "possible"), [(4001, False), (4000, True), (-8000, True), (-8001, False)]
+)
+def test_bandwidth_bought_lies_between_all_that_there_is_and_all_that_there_could_be(
+    bandwidth: int, *, possible: bool
+) -> None:
+    # a has 4 x 1000 after its move, b waits with 8 x 1000; pattern none counts nothing, weight neither.
+    gangs = [
+        gang(
+            "a",
+            role("worker", 1, 4),
+            movable=True,
+            pods=(standing("a", "a1", LOW),),
+            communication={"pattern": "all-reduce", "weight": 3},
+        ),
+        gang("b", role("worker", 1, 8)),
+        gang("c", role("worker", 1, 4), communication={"pattern": "none", "weight": 1}),
+    ]
+    decisions = [
+        decided("a", "move", ("a2", LOW)),
+        decided("b", "wait", why="NoRoom"),
+        decided("c", "place", ("a2", HIGH)),
+    ]
+    plan = made(_servers(dgx()), gangs, decisions)
+    told = moves(["default/a"], 4, bandwidth=bandwidth, gain=bandwidth // 4 / 1000)
+    plan["status"]["moves"] = [told]
+    assert rules_broken(plan) == (set() if possible else {"bought"})
+
+
+def test_a_gain_may_be_negative_and_not_endless() -> None:
+    plan = _one_moves(_servers(dgx()), bandwidth=-1, gain=-0.001)
+    assert rules_broken(plan) == {"bought"}  # nobody waits: no bandwidth can have been lost
+    for gain in (1e300, -1e300, 2**70, float("nan"), "0.5", None):
+        plan["status"]["moves"][0]["gain"] = gain
+        assert rules_broken(plan) == {"form"}
+
+
 def test_a_gang_without_gpus_counts_one_in_the_gain() -> None:
     launcher = gang("a", role("worker", 1, 0), movable=True, pods=(standing("a", "a1", []),))
     plan = made(_servers(dgx()), [launcher], [decided("a", "move", ("a2", []))])

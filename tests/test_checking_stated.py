@@ -98,6 +98,11 @@ STATED: list[tuple[str, str, Change]] = [
         _entry("ball", reason={"code": "NoRoom", "message": "no"}),
     ),
     (
+        "a placed gang called unsupported",
+        "reason",
+        _entry("ball", reason={"code": "Unsupported", "message": "no"}),
+    ),
+    (
         "a kept whole gang called incomplete",
         "reason",
         _entry("core", reason={"code": "Incomplete", "message": "no"}),

@@ -237,6 +237,43 @@ def test_a_held_gang_is_completed_to_the_least_that_reaches_its_highest_pod(
     assert rules_broken(made(servers(1), [old], [stated])) == (set() if allowed else {"size"})
 
 
+@pytest.mark.parametrize(
+    ("servers_", "workers", "allowed"), [(1, 3, True), (2, 3, False), (1, 5, False)]
+)
+def test_a_held_gang_is_completed_in_roles_that_start_at_one_and_in_roles_that_lack_every_pod(
+    servers_: int, workers: int, *, allowed: bool
+) -> None:
+    # Workers 1 and 3 stand, of 1, 3 or 5 from 1 on; no server does, of 1 or 2 from 4 on.
+    old = gang(
+        "old",
+        role("worker", {"min": 1, "max": 5, "step": 2}, 1, firstIndex=1),
+        role("server", {"min": 1, "max": 2}, 0, firstIndex=4),
+        resizeAfter="2030-01-01T00:00:00Z",
+        pods=(standing("old", "h1", [0], 1), standing("old", "h1", [2], 3)),
+    )
+    stated = decided("old", "complete")
+    stated["pods"] = [
+        {"name": f"old-{r}-{i}", "role": r, "index": i, "node": "h1", "gpus": gpus}
+        for r, i, gpus in (
+            *(("worker", i, [i - 1]) for i in range(1, workers + 1)),
+            *(("server", i, []) for i in range(4, 4 + servers_)),
+        )
+    ]
+    assert rules_broken(made(servers(1), [old], [stated])) == (set() if allowed else {"size"})
+
+
+def test_a_held_gang_beyond_its_max_cannot_be_completed_to_any_size() -> None:
+    """Pods 0 and 3 stand of at most two: no allowed count reaches pod 3, so no size is the least."""
+    old = gang(
+        "old",
+        role("worker", {"min": 1, "max": 2}, 1),
+        resizeAfter="2030-01-01T00:00:00Z",
+        pods=(standing("old", "h1", [0]), standing("old", "h1", [3], 3)),
+    )
+    stated = decided("old", "complete", *(("h1", [i]) for i in range(4)))
+    assert rules_broken(made(servers(1), [old], [stated])) == {"completion"}
+
+
 def test_a_held_gang_keeps_the_number_of_pods_of_every_role() -> None:
     """One pod of a role for one of another is as many pods, and another size."""
     two = [role("worker", {"min": 1, "max": 2}, 1), role("server", {"min": 1, "max": 2}, 1)]
