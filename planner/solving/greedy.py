@@ -7,7 +7,7 @@ Called by ``solve``, ``reclaiming``, ``growing`` and ``reasons``.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 
 from models.evaluating import gang_value
 from models.instance import Instance
@@ -71,6 +71,8 @@ def turn(instance: Instance, demand: Demand) -> Turn:
 
 def place(ground: Ground, demand: Demand, *, bound: bool = True) -> tuple[PodPlacement, ...] | None:
     """Pods for one gang on what is free, None if none is found. ``bound``: to minBandwidthShare."""
+    if not countable(ground, demand):
+        return None
     for scope in scopes(ground, demand):
         for model in models_of(ground, demand, scope):
             trial = Trial(ground, demand)
@@ -90,27 +92,51 @@ def models_of(ground: Ground, demand: Demand, scope: frozenset[int]) -> list[str
     return [None] if mixing or len(found) < 2 else [*found]
 
 
-def scopes(ground: Ground, demand: Demand) -> Iterable[frozenset[int]]:
+def scopes(ground: Ground, demand: Demand) -> Iterator[frozenset[int]]:
     """Node sets to try: narrow domains first, the tightest that may hold the gang, then everything."""
     cluster, gang = ground.instance.cluster, ground.instance.gangs[demand.gang]
     allowed = frozenset().union(*(role.nodes for role in demand.roles))
     widest = 0 if gang.required is None else gang.required
-    found: list[frozenset[int]] = []
+    gpus = demand.gpus
+    if demand.standing_nodes:
+        yield from _around(ground, demand.standing_nodes, allowed, widest)
+        return
+    free = {n: ground.plots[n].free for n in allowed}
     for level in range(cluster.node_level, widest - 1, -1):
         of = cluster.domain_of[level]
-        domains: dict[int, list[int]] = {}
-        for n in sorted(allowed):
-            domains.setdefault(of[n], []).append(n)
-        if demand.standing_nodes:
-            near = dict.fromkeys(of[n] for n in demand.standing_nodes)
-            found.append(frozenset(n for d in near for n in domains.get(d, ())))
-            continue
-        room = {d: sum(ground.plots[n].free for n in members) for d, members in domains.items()}
-        fitting = [d for d in domains if room[d] >= demand.gpus]
-        found += [frozenset(domains[d]) for d in sorted(fitting, key=lambda d: (room[d], d))]
-    if gang.required is None or demand.standing_nodes:
-        found.append(allowed)
-    return list(dict.fromkeys(found)) if demand.standing_nodes else found
+        room: dict[int, int] = {}
+        for n, idle in free.items():
+            room[of[n]] = room.get(of[n], 0) + idle
+        fitting = [(idle, d) for d, idle in room.items() if idle >= gpus]
+        for _, d in sorted(fitting):
+            yield allowed.intersection(cluster.domains[level][d].nodes)
+    if gang.required is None:
+        yield allowed
+
+
+def _around(
+    ground: Ground, nodes: tuple[int, ...], allowed: frozenset[int], widest: int
+) -> Iterator[frozenset[int]]:
+    """Nodes of the domains in which others of the gang are, narrow ones first, then everything."""
+    cluster, before = ground.instance.cluster, frozenset[int]()
+    for level in range(cluster.node_level, widest - 1, -1):
+        of = cluster.domain_of[level]
+        near = {of[n] for n in nodes}
+        scope = allowed.intersection(n for d in near for n in cluster.domains[level][d].nodes)
+        if scope != before:
+            yield scope
+        before = scope
+    if allowed != before:
+        yield allowed
+
+
+def countable(ground: Ground, demand: Demand) -> bool:
+    """Whether the free GPUs would do for every role, all other rules aside."""
+    plots = ground.plots
+    return all(
+        sum(plots[n].free // role.gpus for n in role.nodes) >= role.count
+        for role in demand.gpu_roles
+    )
 
 
 def fast_enough(ground: Ground, gang: int, pods: tuple[PodPlacement, ...]) -> bool:

@@ -19,7 +19,10 @@ from planner.solving.yielding import Concession, Freed, Yields
 
 @dataclass(frozen=True, slots=True)
 class Allowance:
-    """How much may still move, None for no limit; ``barred``: gangs that found no other place."""
+    """How much may still move, None for no limit; ``barred``: gangs that found no other place.
+
+    ``none``: nobody may be put elsewhere at all.
+    """
 
     gangs: int | None
     gpus: int | None
@@ -27,7 +30,7 @@ class Allowance:
     none: bool = False
 
     def permits(self, gang: int, moving: Sequence[int]) -> bool:
-        """Whether the gang may move. ``moving``: GPUs of each that would move, this one included."""
+        """Whether the gang may go elsewhere. ``moving``: GPUs of each running gang that would move."""
         if self.none or gang in self.barred:
             return False
         if self.gangs is not None and len(moving) > self.gangs:
@@ -71,6 +74,9 @@ class Opening(Trial):
             if amount and resource in left and need > left[resource] + extra.get(resource, 0):
                 return False
         return True
+
+    def opened(self, n: int) -> bool:
+        return self._gpus.get(n, 0) > 0 or any(self._resources.get(n, {}).values())
 
     def mark(self) -> object:
         return (super().mark(), len(self._journal))
@@ -120,7 +126,8 @@ class Opening(Trial):
         """Pods for which the GPUs of the node would do if everybody gave all."""
         if not role.gpus:
             return count
-        room = self.ground.plots[n].raw + self._yields.most[n] - self.gpus.get(n, 0)
+        most = self._yields.firm if self._allowance.none else self._yields.most
+        room = self.ground.plots[n].raw + most[n] - self.gpus.get(n, 0)
         return min(count, max(0, room // role.gpus))
 
     def _best(
@@ -216,13 +223,11 @@ class Opening(Trial):
         return concession.cost - (0 if before is None else before.cost)
 
     def _may(self, concession: Concession, chosen: dict[int, Concession]) -> bool:
-        if concession.moving is None:
+        if not concession.again:
             return True
-        others = {**self.given, **chosen}
-        moving = [
-            c.moving for g, c in others.items() if g != concession.gang and c.moving is not None
-        ]
-        return self._allowance.permits(concession.gang, [*moving, concession.moving])
+        all_given = {**self.given, **chosen, concession.gang: concession}
+        moving = [given.moving for given in all_given.values() if given.moving is not None]
+        return self._allowance.permits(concession.gang, moving)
 
     def _now(self, gang: int, n: int) -> Freed:
         concession = self.given.get(gang)

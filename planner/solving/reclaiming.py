@@ -21,11 +21,17 @@ from planner.solving.restoring import put_back, unjustified
 from planner.solving.trying import Proposal, put_to_test
 from planner.solving.yielding import Prices, Yields
 
-DOMAINS = 12
+DOMAINS = 8
 """Domains tried for a gang that need not stay in one: those that lack least."""
 
-RETRIES = 5
-"""Times a gang that found no other place is barred from moving before nobody may move."""
+SHUFFLED = 5
+"""Scopes in which gangs may also be put elsewhere to make room."""
+
+RETRIES = 4
+"""Tests of that in one scope: after each the gang that found no other place stays."""
+
+TESTS = 400
+"""Tests of that in all; each takes a few milliseconds at 512 nodes."""
 
 
 def reclaim(instance: Instance, decisions: Sequence[GangDecision]) -> tuple[GangDecision, ...]:
@@ -55,7 +61,10 @@ def _signed(instance: Instance, decisions: Sequence[GangDecision]) -> tuple[int,
 
 
 class _Reclaim:
-    """``_failed``: kinds of gang that found no room since some was last given; ``_stuck``: so of moves."""
+    """``_failed``: kinds of gang that found no room since some was last given.
+
+    ``_stuck``: gangs that found no other place since then. ``_tests``: how often one may still be sought.
+    """
 
     def __init__(self, ground: Ground) -> None:
         self._ground = ground
@@ -64,10 +73,15 @@ class _Reclaim:
         self._yields: tuple[tuple[int, bool], Yields] | None = None
         self._failed: set[object] = set()
         self._stuck: set[int] = set()
+        self._tests = TESTS
+        self._moved = ground.moved()
 
     def run(self) -> None:
-        """Every gang that waits in its turn; those that lose their room to a higher one, in theirs."""
+        """Every gang that starts or waits, in its turn: nothing lower is in the way of a higher one."""
         ground, instance = self._ground, self._instance
+        for gang, stood in enumerate(ground.stood):
+            if not stood or ground.decision(gang).decision == "complete":
+                ground.set(gang, stood)
         turns: list[tuple[Turn, int]] = [(turn(instance, d), d.gang) for d in queue(ground)]
         while turns:
             _, gang = heapq.heappop(turns)
@@ -108,16 +122,18 @@ class _Reclaim:
             ground.set(other, left)
         self._failed.clear()
         self._stuck.clear()
+        self._moved = ground.moved()
 
     def _best(self, demand: Demand) -> Proposal | None:
-        yields = self._given_up_for(demand)
-        if not self._countable(demand, yields, None):
-            return None
-        best: Proposal | None = None
-        for scope in self._scopes(demand, yields):
+        """The cheapest way found to make room: where gangs only give way, then by putting some elsewhere."""
+        yields, best = self._given_up_for(demand), None
+        firm = self._allowance(none=True)
+        for scope in self._scopes(demand, yields.firm):
             for model in models_of(self._ground, demand, scope):
-                limit = None if best is None else best.cost
-                best = self._propose(demand, scope, model, yields, limit) or best
+                best = self._test(demand, scope, model, yields, best, firm)[0] or best
+        for scope in self._scopes(demand, yields.most)[:SHUFFLED]:
+            for model in models_of(self._ground, demand, scope):
+                best = self._shuffled(demand, scope, model, yields, best)
         return best
 
     def _given_up_for(self, demand: Demand) -> Yields:
@@ -127,16 +143,19 @@ class _Reclaim:
             self._yields = (band, Yields(self._ground, self._prices, *band))
         return self._yields[1]
 
-    def _scopes(self, demand: Demand, yields: Yields) -> list[frozenset[int]]:
-        """Where to make room: the domains of its required level, else everything and then some domains."""
+    def _scopes(self, demand: Demand, most: Sequence[int]) -> list[frozenset[int]]:
+        """Where to make room: the domains of its required level, else everything and then some domains.
+
+        ``most``: GPUs that could be given, a node.
+        """
         cluster, gang = self._instance.cluster, self._instance.gangs[demand.gang]
         allowed = frozenset().union(*(role.nodes for role in demand.roles))
-        if demand.standing_nodes:
-            return [allowed]
+        if not self._countable(demand, most, allowed):
+            return []
         level = gang.required
         if level is None:
             level = gang.preferred if gang.preferred is not None else cluster.node_level - 1
-        if level < 0:
+        if demand.standing_nodes or level < 0:
             return [allowed]
         of = cluster.domain_of[level]
         domains: dict[int, list[int]] = {}
@@ -145,46 +164,63 @@ class _Reclaim:
         lacks = {
             d: demand.gpus - sum(self._ground.plots[n].free for n in members)
             for d, members in domains.items()
-            if self._countable(demand, yields, frozenset(members))
+            if self._countable(demand, most, frozenset(members))
         }
         found = [frozenset(domains[d]) for d in sorted(lacks, key=lambda d: (lacks[d], d))]
         return found if gang.required is not None else [allowed, *found[:DOMAINS]]
 
-    def _countable(self, demand: Demand, yields: Yields, scope: frozenset[int] | None) -> bool:
+    def _countable(self, demand: Demand, most: Sequence[int], scope: frozenset[int]) -> bool:
         """Whether the GPUs would do for every role if everybody gave what it can."""
         plots = self._ground.plots
-        for role in demand.gpu_roles:
-            nodes = role.nodes if scope is None else role.nodes & scope
-            room = sum(max(0, plots[n].raw + yields.most[n]) // role.gpus for n in nodes)
-            if room < role.count:
-                return False
-        return True
+        return all(
+            sum(max(0, plots[n].raw + most[n]) // role.gpus for n in role.nodes & scope)
+            >= role.count
+            for role in demand.gpu_roles
+        )
 
-    def _propose(
+    def _shuffled(
         self,
         demand: Demand,
         scope: frozenset[int],
         model: str | None,
         yields: Yields,
-        limit: int | None,
+        best: Proposal | None,
     ) -> Proposal | None:
-        """The cheapest way found to make room within the scope, tested; None if there is none below limit."""
-        moves, moved = self._instance.policy.moves, self._ground.moved()
-        gangs = None if moves is None or moves.max_gangs is None else moves.max_gangs - len(moved)
-        gpus = (
-            None
-            if moves is None or moves.max_gpus is None
-            else moves.max_gpus - sum(moved.values())
-        )
-        for attempt in range(RETRIES + 1):
-            allowance = Allowance(gangs, gpus, frozenset(self._stuck), none=attempt == RETRIES)
-            opening = Opening(self._ground, demand, yields, allowance, limit)
-            if not opening.run(scope, model):
-                return None
-            proposal, stuck = put_to_test(self._ground, opening, yields)
-            if proposal is not None:
-                return proposal
-            if stuck is None:
-                return None
+        """The same with gangs put elsewhere, if that is cheaper; one that finds no place stays then."""
+        idle = sum(plot.free for plot in self._ground.plots)
+        # where less is free than the gang needs somebody has to stop: then shuffling rarely helps
+        for _ in range(RETRIES if idle >= demand.gpus else 1):
+            if not self._tests:
+                return best
+            self._tests -= 1
+            found, stuck = self._test(demand, scope, model, yields, best, self._allowance())
+            if found is not None or stuck is None:
+                return found or best
             self._stuck.add(stuck)
-        return None
+        return best
+
+    def _test(
+        self,
+        demand: Demand,
+        scope: frozenset[int],
+        model: str | None,
+        yields: Yields,
+        best: Proposal | None,
+        allowance: Allowance,
+    ) -> tuple[Proposal | None, int | None]:
+        """What makes room at less cost than the best so far, if it holds; else who found no place."""
+        limit = None if best is None else best.cost
+        opening = Opening(self._ground, demand, yields, allowance, limit)
+        if not opening.run(scope, model):
+            return None, None
+        return put_to_test(self._ground, opening, yields)
+
+    def _allowance(self, *, none: bool = False) -> Allowance:
+        """What may still move."""
+        moves, moved = self._instance.policy.moves, self._moved
+        gangs = gpus = None
+        if moves is not None and moves.max_gangs is not None:
+            gangs = moves.max_gangs - len(moved)
+        if moves is not None and moves.max_gpus is not None:
+            gpus = moves.max_gpus - sum(moved.values())
+        return Allowance(gangs, gpus, frozenset(self._stuck), none)

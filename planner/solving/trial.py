@@ -71,6 +71,11 @@ class Trial:
         del self, role, count, nodes
         return True
 
+    def opened(self, n: int) -> bool:
+        """Whether others would have to give room on the node."""
+        del n
+        return False
+
     def mark(self) -> object:
         return len(self.chosen)
 
@@ -149,15 +154,16 @@ class Trial:
             return False
         rest, home = list(indices), self.demand.standing_nodes
         capacity = {n: self.capacity(n, role, len(rest)) for n in nodes}
+        near = {n: (n not in self.used, n not in home, self.opened(n)) for n in nodes}
         order = sorted(
             (n for n in nodes if capacity[n]),
-            key=lambda n: (n not in self.used, n not in home, -capacity[n], self.free(n), n),
+            key=lambda n: (near[n], -capacity[n], self.free(n), n),
         )
         while rest and order:
             best = order[0]
             if best not in self.used and best not in home:
                 whole = [n for n in order if capacity[n] >= len(rest)]
-                best = min(whole, key=lambda n: (self.free(n), n)) if whole else best
+                best = min(whole, key=lambda n: (near[n], self.free(n), n), default=best)
             order.remove(best)
             for index in rest[: capacity[best]]:
                 self._put(role, index, best)

@@ -34,10 +34,11 @@ def put_to_test(
     before = {gang: ground.pods[gang] for gang in given}
     if _put_down(ground, opening, before):
         _put_back(ground, given, before, yields)
-        movers = [gang for gang in given if given[gang].moving is not None]
-        movers.sort(key=lambda gang: (-(given[gang].moving or 0), gang))
-        stuck = next((gang for gang in movers if not _restart(ground, gang)), None)
-        if stuck is None and not unjustified(ground, given):
+        movers = [gang for gang in given if given[gang].again]
+        movers.sort(key=lambda gang: (-len(before[gang]), gang))
+        stuck = next((g for g in movers if not _restart(ground, g, before[g])), None)
+        gave = (g for g, pods in enumerate(ground.pods) if pods != ground.stood[g])
+        if stuck is None and not unjustified(ground, gave):
             cost = sum(concession.cost for concession in given.values())
             proposal = Proposal(cost, ground.since(mark))
     ground.undo(mark)
@@ -59,15 +60,14 @@ def _put_down(ground: Ground, opening: Opening, before: dict[int, Pods]) -> bool
     return settle(ground, held | {pod.node for pod in pods})
 
 
-def _restart(ground: Ground, gang: int) -> bool:
-    """Another place for a gang that moves, at the size it has."""
-    stood = ground.stood[gang]
-    counts = counts_of(ground.instance.gangs[gang], stood)
-    found = place(ground, wanted(ground.instance, gang, counts))
+def _restart(ground: Ground, gang: int, before: Pods) -> bool:
+    """Another place for the pods a gang gave away, so that it has as many as before."""
+    counts = counts_of(ground.instance.gangs[gang], before)
+    found = place(ground, wanted(ground.instance, gang, counts, ground.pods[gang]))
     if found is None:
         return False
-    ground.set(gang, found)
-    return settle(ground, {pod.node for pod in (*found, *stood)})
+    ground.set(gang, (*ground.pods[gang], *found))
+    return settle(ground, {pod.node for pod in (*found, *before)})
 
 
 def _put_back(
@@ -80,7 +80,7 @@ def _put_back(
             continue
         for less in yields.options[gang]:
             if (
-                less.moving is None
+                not less.again
                 and less.cost < given[gang].cost
                 and put_back(ground, gang, less.left)
             ):

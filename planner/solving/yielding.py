@@ -35,13 +35,15 @@ class Freed:
 class Concession:
     """One thing a gang may do for another. ``left``: the pods it keeps, where they are.
 
-    ``freed``: by node. ``moving``: the GPUs of the gang where it is to restart elsewhere, else None.
+    ``freed``: by node. ``again``: the other pods must find another place. ``moving``: the GPUs of a
+    running gang that would thereby move, else None.
     """
 
     gang: int
     left: Pods
     cost: int
     freed: dict[int, Freed]
+    again: bool = False
     moving: int | None = None
 
 
@@ -64,13 +66,14 @@ class Prices:
 class Yields:
     """``options[v]``: what gang v may give, cheapest first. ``at[n]``: who has any on node n.
 
-    ``most[n]``: GPUs of node n that could be given at all.
+    ``most[n]``: GPUs of node n that could be given at all; ``firm[n]``: by gangs that need no other place.
     """
 
     def __init__(self, ground: Ground, prices: Prices, priority: int, aged: bool) -> None:  # noqa: FBT001  # a band
         self.options: dict[int, tuple[Concession, ...]] = {}
-        self.at: list[dict[int, int]] = [{} for _ in ground.plots]
+        self.at: list[dict[int, None]] = [{} for _ in ground.plots]
         self.most = [0] * len(ground.plots)
+        self.firm = [0] * len(ground.plots)
         self._ground = ground
         self._priority = priority
         self._aged = aged
@@ -80,18 +83,29 @@ class Yields:
     def refresh(self, gangs: Iterable[int]) -> None:
         """Look again at gangs whose pods have changed."""
         for gang in gangs:
-            for concession in self.options.pop(gang, ()):
-                for n in concession.freed:
-                    self.most[n] -= self.at[n].pop(gang, 0)
+            self._tell(gang, -1)
+            self.options.pop(gang, None)
             found = tuple(sorted(self._concessions(gang), key=lambda c: c.cost))
-            if not found:
-                continue
-            self.options[gang] = found
-            for concession in found:
-                for n, freed in concession.freed.items():
-                    before = self.at[n].get(gang, 0)
-                    self.at[n][gang] = max(before, freed.gpus)
-                    self.most[n] += self.at[n][gang] - before
+            if found:
+                self.options[gang] = found
+                self._tell(gang, 1)
+
+    def _tell(self, gang: int, sign: int) -> None:
+        """Count what the gang may give on every node, or no longer."""
+        most: dict[int, int] = {}
+        firm: dict[int, int] = {}
+        for concession in self.options.get(gang, ()):
+            for n, freed in concession.freed.items():
+                most[n] = max(most.get(n, 0), freed.gpus)
+                if not concession.again:
+                    firm[n] = max(firm.get(n, 0), freed.gpus)
+        for n, gpus in most.items():
+            self.most[n] += sign * gpus
+            self.firm[n] += sign * firm.get(n, 0)
+            if sign > 0:
+                self.at[n][gang] = None
+            else:
+                self.at[n].pop(gang, None)
 
     def _concessions(self, index: int) -> Iterator[Concession]:
         ground, instance = self._ground, self._ground.instance
@@ -101,6 +115,7 @@ class Yields:
         lower = gang.priority < self._priority
         whole = index not in instance.incomplete
         if not stood or (not whole and pods != stood):
+            yield self._given(index, stood, kept=False, admitted=0, again=True)
             if lower or (
                 gang.priority == self._priority and self._aged and not instance.aged(gang)
             ):
@@ -116,12 +131,12 @@ class Yields:
             for left in shrinks(gang, pods):
                 yield self._given(index, left, kept=True, admitted=0)
         if gang.movable and gang.hold is None and pods == stood:
-            yield self._given(index, (), kept=False, admitted=0, moving=True)
+            yield self._given(index, (), kept=False, admitted=0, again=True)
 
     def _given(
-        self, index: int, left: Pods, *, kept: bool, admitted: int, moving: bool = False
+        self, index: int, left: Pods, *, kept: bool, admitted: int, again: bool = False
     ) -> Concession:
-        gang = self._ground.instance.gangs[index]
+        gang, stood = self._ground.instance.gangs[index], self._ground.stood[index]
         gone = [pod for pod in self._ground.pods[index] if pod not in left]
         freed: dict[int, Freed] = {}
         gpus = 0
@@ -131,7 +146,7 @@ class Yields:
             room.gpus += role.gpus
             for resource, amount in ((PODS, 1), *role.requests):
                 room.resources[resource] = room.resources.get(resource, 0) + amount
-        stands = bool(self._ground.stood[index]) and (kept or moving)
+        stands = bool(stood) and left != stood
         cost = self._prices.of(
             gang,
             kept=gpus if kept else 0,
@@ -139,7 +154,7 @@ class Yields:
             disturbed=gpus if stands else 0,
             pods=len(gone),
         )
-        return Concession(index, left, cost, freed, gpus if moving else None)
+        return Concession(index, left, cost, freed, again, gpus if again and stands else None)
 
 
 def shrinks(gang: Gang, pods: Pods) -> Iterator[Pods]:
