@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from exhaustive import Best, plan
+from exhaustive_moves import moves_of
 from exhaustive_values import tier_values
 
 from models.checking import check
@@ -28,7 +29,7 @@ def differences(instance: Instance) -> list[str]:
         *_tiers(best, solution),
         *_valued(instance, solution),
         *_checked("search", instance, solution),
-        *_checked("exhaustive", instance, best.solution()),
+        *_checked("exhaustive", instance, best.solution(moves_of(instance, best))),
     ]
 
 

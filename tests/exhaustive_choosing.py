@@ -11,6 +11,7 @@ from fractions import Fraction
 from itertools import product
 
 from exhaustive_ground import Ground
+from exhaustive_options import Option
 from exhaustive_prices import Hold, Prices, permille, subsets
 from exhaustive_sameness import Sameness, State
 from exhaustive_spreads import Spread
@@ -21,27 +22,26 @@ from models.gang import Gang
 class Choosing:
     """Chooses GPUs; what a blind node gives is a number, what another gives a mask."""
 
-    def __init__(self, ground: Ground, sameness: Sameness) -> None:
+    def __init__(self, ground: Ground, sameness: Sameness, prices: Mapping[bool, Prices]) -> None:
         self.ground = ground
         self.sameness = sameness
         self.policy = ground.instance.policy
-        self._prices = {
-            joins: Prices(ground.instance, ground.known, joins=joins) for joins in (True, False)
-        }
+        self._prices = prices
         self._choices: dict[tuple[object, ...], list[int]] = {}
 
     def takings(
-        self, g: int, spread: Spread, state: State, *, last: bool
+        self, g: int, option: Option, spread: Spread, state: State, *, last: bool
     ) -> Iterator[tuple[tuple[int, ...], int]]:
-        """(GPUs taken a node, share of the whole gang), rule 10 holding.
+        """(GPUs taken a node, share of the whole gang), rule 10 holding where it binds.
 
         After the ``last`` gang it does not matter which GPUs are left, only how many.
         """
         gang = self.ground.instance.gangs[g]
         base = self.ground.standing[g]
+        least = self._least(gang) if option.bound else Fraction(0)
         used = sorted({n for n, gpus in enumerate(spread.gpus) if gpus} | set(base))
         total = sum(mask.bit_count() + blind for mask, blind in base.values()) + sum(spread.gpus)
-        priced = total >= 2 and (gang.pattern != "none" or self._least(gang) > 0)
+        priced = option.admitted and total >= 2 and (gang.pattern != "none" or least > 0)
         prices = self._prices[gang.nvlink_across_nodes]
         several = len({prices.units[n] for n in used}) > 1
         asked = [n for n in used if spread.gpus[n]]
@@ -62,15 +62,15 @@ class Choosing:
                 taken[n] = gpus
                 mask, blind = base.get(n, (0, 0))
                 holds[n] = (mask, blind + gpus) if self.ground.blind[n] else (mask | gpus, blind)
-            share = self._share(prices, gang, holds) if priced else 0
+            share = self._share(prices, holds, least) if priced else 0
             if share is not None:
                 yield tuple(taken), share
 
-    def _share(self, prices: Prices, gang: Gang, holds: Mapping[int, Hold]) -> int | None:
-        """share(gang), None where rule 10 forbids it."""
+    def _share(self, prices: Prices, holds: Mapping[int, Hold], least: Fraction) -> int | None:
+        """share(gang), None where it is below the least that rule 10 asks for."""
         rate, ideal = prices.bandwidth(holds), prices.ideal(holds)
         assert rate is not None
-        return None if rate < self._least(gang) * ideal else permille(rate, ideal)
+        return None if rate < least * ideal else permille(rate, ideal)
 
     def _least(self, gang: Gang) -> Fraction:
         own = gang.min_bandwidth_share

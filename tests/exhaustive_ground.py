@@ -1,35 +1,33 @@
-"""What stands on a tiny cluster before anything is planned, and what may still be started.
+"""A tiny cluster with the pods that stay on it, before any other is placed.
 
-Promises: computed once per instance; says per node whether GPUs given there can be named.
+Promises: computed once per choice of the pods that stay; says per node whether GPUs given there can be named.
 Called by the parts of the exhaustive planner.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from exhaustive_values import holds_of
 
-from models.gang import Gang
 from models.instance import Instance
 from models.solution import PodPlacement
 
 
 class Ground:
-    """``moving``: gang -> (role, index) of the pods it lacks and may get; ``standing``: what each holds.
+    """``stays``: the pods of each gang that stay; ``standing``: the GPUs they hold.
 
     Per node, ``known``: GPUs known to be held; ``unknown``: how many are held or sick and
     not named; ``blind``: whether pods placed there get no GPU indices; ``free``: mask of the GPUs
     that may be given, on a blind node their number.
     """
 
-    def __init__(self, instance: Instance) -> None:
+    def __init__(self, instance: Instance, stays: Sequence[Sequence[PodPlacement]]) -> None:
         self.instance = instance
         self.nodes = instance.cluster.nodes
-        self.moving = {
-            g: gang.missing()
-            for g, gang in enumerate(instance.gangs)
-            if gang.missing() and gang.hold is None
-        }
-        self.standing = [holds_of(g.roles, standing(g)) for g in instance.gangs]
+        self.stays = stays
+        gangs = zip(instance.gangs, stays, strict=True)
+        self.standing = [holds_of(gang.roles, pods) for gang, pods in gangs]
         known = [0] * len(self.nodes)
         unknown = [node.unknown_unhealthy for node in self.nodes]
         for holds in self.standing:
@@ -55,14 +53,3 @@ class Ground:
     def count(self, n: int, left: int) -> int:
         """Number of GPUs that ``left`` stands for on node n."""
         return left if self.blind[n] else left.bit_count()
-
-
-def standing(gang: Gang) -> tuple[PodPlacement, ...]:
-    """The pods that run, as they are; a pod without GPUs holds the empty mask."""
-    return tuple(
-        sorted(
-            PodPlacement(p.role, p.index, p.node, p.gpus if gang.roles[p.role].gpus else 0)
-            for p in gang.pods
-            if p.node is not None
-        )
-    )

@@ -6,13 +6,13 @@ Called by the exhaustive planner alone.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import cache
 from itertools import permutations
 
 from exhaustive_ground import Ground
 from exhaustive_spreads import Room
-from exhaustive_values import usable
+from exhaustive_values import standing, usable
 
 from models.bandwidth import automorphisms, inside_MBps, nics_MBps
 from models.hardware import Nic, ServerModel
@@ -24,14 +24,21 @@ HOSTNAME = "kubernetes.io/hostname"
 
 
 class Sameness:
-    """Keys of states; ``limits``: per node the names of the resources in its room."""
+    """Keys of states; ``limits``: per node the names of the resources in its room.
 
-    def __init__(self, ground: Ground, limits: Sequence[tuple[str, ...]]) -> None:
+    ``extended``: gangs that may get pods beside those that stay. Nodes where anything stands that may
+    leave, or where an earlier plan wanted a pod, are like no other.
+    """
+
+    def __init__(
+        self, ground: Ground, limits: Sequence[tuple[str, ...]], extended: Collection[int]
+    ) -> None:
         self.ground = ground
         self.limits = limits
         self.instance = ground.instance
         self.nodes = ground.nodes
-        self.standing = self._standing()
+        self.named = self._named()
+        self.standing = self._standing(extended)
         kinds: dict[object, list[int]] = {}
         for n in range(len(self.nodes)):
             kinds.setdefault(self._kind(n), []).append(n)
@@ -50,24 +57,22 @@ class Sameness:
             return left
         if (n, left) not in self._left:
             nics = self.nodes[n].effective_nics
-            if any_set_will_do(model, nics):
-                self._left[n, left] = left.bit_count()
-            else:
-                self._left[n, left] = min(
-                    permuted(p, left)
-                    for p in symmetries(model, nics)
-                    if all(permuted(p, own) == own for own in self.standing[n])
-                )
+            self._left[n, left] = least(model, nics, self.standing[n], left)
         return self._left[n, left]
 
-    def _standing(self) -> list[list[int]]:
-        """Per node the GPUs of the gangs that could be completed: they tell GPUs apart."""
+    def _named(self) -> frozenset[int]:
+        """Nodes that arrivals, moves or the plan of an earlier day speak of."""
+        gangs = self.instance.gangs
+        leaving = [p.node for g in gangs if g.movable or g.preemptible for p in standing(g)]
+        return frozenset([*leaving, *(p.node for gang in gangs for p in gang.planned)])
+
+    def _standing(self, extended: Collection[int]) -> list[tuple[int, ...]]:
+        """Per node the GPUs of the gangs that could get more: they tell GPUs apart."""
         masks: list[list[int]] = [[] for _ in self.nodes]
-        for gang in self.instance.gangs:
-            for pod in gang.pods if gang.missing() else ():
-                if pod.node is not None:
-                    masks[pod.node].append(pod.gpus or 0)
-        return masks
+        for g in sorted(extended):
+            for n, (mask, _) in self.ground.standing[g].items():
+                masks[n].append(mask)
+        return [tuple(of_node) for of_node in masks]
 
     def _kind(self, n: int) -> object:
         """Nodes of one kind can change places: equal in all but name, room and standing gangs."""
@@ -78,7 +83,11 @@ class Sameness:
         asked = [one for role in roles for term in role.node_affinity for one in term]
         if any(one.field or one.key == HOSTNAME for one in asked):
             return n
-        if self.standing[n] or any(key == HOSTNAME for chosen in selectors for key, _ in chosen):
+        if (
+            n in self.named
+            or self.standing[n]
+            or any(key == HOSTNAME for chosen in selectors for key, _ in chosen)
+        ):
             return n
         return (
             node.model,
@@ -100,6 +109,18 @@ def any_set_will_do(model: ServerModel, nics: tuple[Nic, ...]) -> bool:
         rate = (inside_MBps(model, chosen), nics_MBps(model, nics, chosen))
         rates.setdefault(chosen.bit_count(), set()).add(rate)
     return all(len(seen) == 1 for seen in rates.values())
+
+
+@cache
+def least(model: ServerModel, nics: tuple[Nic, ...], own: tuple[int, ...], left: int) -> int:
+    """Equal for sets of GPUs that a symmetry of the hardware exchanges and that leaves ``own`` alone."""
+    if any_set_will_do(model, nics):
+        return left.bit_count()
+    return min(
+        permuted(p, left)
+        for p in symmetries(model, nics)
+        if all(permuted(p, mask) == mask for mask in own)
+    )
 
 
 @cache

@@ -1,6 +1,7 @@
 """Every way to spread the new pods of one gang over the nodes of a tiny instance, GPUs not yet chosen.
 
-Promises: complete up to exchanges of pods that nothing tells apart; takes nothing from the formulation.
+Promises: complete up to exchanges of pods that nothing tells apart (not where they stand now, nor where an
+earlier plan wanted them); takes nothing from the formulation.
 Called by the exhaustive planner alone.
 """
 
@@ -10,14 +11,16 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from exhaustive_options import Option
 from exhaustive_prices import domains_used
-from exhaustive_values import labels_of, usable
+from exhaustive_values import Pods, labels_of, standing, usable
 
 from models.affinity import NodeExpression
 from models.cluster import Node, Taint
 from models.gang import Gang, Role, Toleration
 from models.hardware import slug
 from models.instance import Instance
+from models.solution import PodPlacement
 
 Room = tuple[int, tuple[int, ...]]
 """What one node has left: GPUs, and amounts of the resources named by ``Spreading.limits``."""
@@ -25,20 +28,29 @@ Room = tuple[int, tuple[int, ...]]
 
 @dataclass(frozen=True)
 class Spread:
-    """``pods``: (role, index, node) of the new pods; ``gpus`` and ``needs``: asked of each node."""
+    """``pods``: (role, index, node) of the new pods; ``gpus`` and ``needs``: asked of each node.
+
+    ``arrivals``: nodes to which a pod comes that does not stand there now.
+    """
 
     pods: tuple[tuple[int, int, int], ...]
     gpus: tuple[int, ...]
     needs: tuple[tuple[int, ...], ...]
+    arrivals: frozenset[int]
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Pods of one gang that nothing tells apart: one role, one slice (0 where it has no slices)."""
+    """Pods of one gang that nothing tells apart: one role, one slice (0 where it has no slices).
+
+    ``origin``: the node where each stands now, ``wanted``: where an earlier plan put it; -1 for none.
+    """
 
     role: int
-    indices: tuple[int, ...]
     slice_number: int
+    origin: int
+    wanted: int
+    indices: tuple[int, ...]
 
 
 def tolerated(tolerations: Sequence[Toleration], taint: Taint) -> bool:
@@ -99,30 +111,33 @@ def may_stand(instance: Instance, role: Role, node: Node) -> bool:
 
 
 class Spreading:
-    """Enumerates spreads; ``limits[n]``: the resources of node n that could bind, ``room[n]``: left."""
+    """Enumerates spreads; ``limits[n]``: the resources of node n that could bind."""
 
-    def __init__(self, instance: Instance, moving: Mapping[int, Sequence[tuple[int, int]]]) -> None:
+    def __init__(self, instance: Instance) -> None:
         self.instance = instance
         self.cluster = instance.cluster
-        self.moving = moving
-        left = [dict(node.allocatable) for node in self.cluster.nodes]
-        for gang in instance.gangs:
-            for pod in gang.pods:
-                if pod.node is not None:
-                    asked = _asks(gang.roles[pod.role])
-                    for name in left[pod.node]:
-                        left[pod.node][name] -= asked.get(name, 0)
         most: Counter[str] = Counter()
-        for g, pods in moving.items():
-            for r, _ in pods:
-                most.update(_asks(instance.gangs[g].roles[r]))
+        for gang in instance.gangs:
+            for number, role in enumerate(gang.roles):
+                stand = sum(p.role == number and p.node is not None for p in gang.pods)
+                for name, amount in _asks(role).items():
+                    most[name] += max(role.max, stand) * amount
         # A resource that holds everything that could ever come never binds.
         self.limits = tuple(
-            tuple(name for name in sorted(room) if room[name] < most[name]) for room in left
+            tuple(name for name, amount in sorted(node.allocatable) if amount < most[name])
+            for node in self.cluster.nodes
         )
-        self.room = tuple(
-            tuple(left[n][name] for name in names) for n, names in enumerate(self.limits)
-        )
+        self._may: dict[tuple[Role, int], bool] = {}
+
+    def room(self, stays: Sequence[Sequence[PodPlacement]]) -> tuple[tuple[int, ...], ...]:
+        """What each node has left of what may bind, beside these pods of each gang; may be negative."""
+        left = [dict(node.allocatable) for node in self.cluster.nodes]
+        for gang, pods in zip(self.instance.gangs, stays, strict=True):
+            for pod in pods:
+                asked = _asks(gang.roles[pod.role])
+                for name in left[pod.node]:
+                    left[pod.node][name] -= asked.get(name, 0)
+        return tuple(tuple(left[n][name] for name in names) for n, names in enumerate(self.limits))
 
     def fits(self, room: Sequence[Room], spread: Spread) -> bool:
         """Whether each node has what the spread asks of it."""
@@ -131,27 +146,38 @@ class Spreading:
             for (gpus, amounts), asked, need in zip(room, spread.gpus, spread.needs, strict=True)
         )
 
-    def of(self, g: int, gpus: Sequence[int]) -> Iterator[Spread]:
-        """Spreads of gang ``g`` where node n has ``gpus[n]`` GPUs left; may repeat one."""
+    def of(self, g: int, option: Option) -> Iterator[Spread]:
+        """Spreads of the new pods on the cluster with nothing on it; may repeat one."""
         gang = self.instance.gangs[g]
-        batches = list(self._batches(gang, self.moving[g]))
-        room: list[Room] = list(zip(gpus, self.room, strict=True))
+        batches = list(self._batches(gang, option.new))
+        nodes = self.cluster.nodes
+        empty = self.room([()] * len(self.instance.gangs))
+        room: list[Room] = [
+            (n.healthy.bit_count(), left) for n, left in zip(nodes, empty, strict=True)
+        ]
+        stays = [
+            (p.role, p.index, p.node) for p in standing(gang) if (p.role, p.index) in option.stays
+        ]
         for counts in self._place(gang, batches, room, ()):
             pods = [
                 (batch.role, index, node)
                 for batch, where in zip(batches, counts, strict=True)
                 for index, node in zip(batch.indices, where, strict=True)
             ]
-            if self._allowed(gang, pods):
+            if self._allowed(gang, stays, pods):
                 yield self._spread(gang, pods)
 
     def _batches(self, gang: Gang, pods: Sequence[tuple[int, int]]) -> Iterator[Batch]:
-        groups: dict[tuple[int, int], list[int]] = {}
+        stand = {(p.role, p.index): p.node for p in standing(gang)}
+        wanted = {(p.role, p.index): p.node for p in gang.planned}
+        groups: dict[tuple[int, int, int, int], list[int]] = {}
         for r, index in pods:
             size = gang.roles[r].slice_size
-            groups.setdefault((r, 0 if size is None else index // size), []).append(index)
-        for (r, number), indices in sorted(groups.items()):
-            yield Batch(r, tuple(indices), number)
+            number = 0 if size is None else index // size
+            kind = (r, number, stand.get((r, index), -1), wanted.get((r, index), -1))
+            groups.setdefault(kind, []).append(index)
+        for (r, number, origin, planned), indices in sorted(groups.items()):
+            yield Batch(r, number, origin, planned, tuple(indices))
 
     def _place(
         self, gang: Gang, batches: list[Batch], room: list[Room], done: tuple[tuple[int, ...], ...]
@@ -170,7 +196,7 @@ class Spreading:
                 yield from self._place(gang, batches, after, (*done, where))
 
     def _alike(self, gang: Gang, first: Batch, second: Batch) -> bool:
-        """Whether two batches are slices of one role, of one size, without standing pods."""
+        """Whether two batches are slices of one role, of one size, all of whose pods are new."""
         size = gang.roles[first.role].slice_size
         if first.role != second.role or size is None or len(first.indices) != len(second.indices):
             return False
@@ -178,10 +204,9 @@ class Spreading:
         if any(first.indices[0] // big != second.indices[0] // big for big in around):
             return False
         slices = (first.slice_number, second.slice_number)
-        return not any(
-            p.node is not None and p.role == first.role and p.index // size in slices
-            for p in gang.pods
-        )
+        named = [(p.role, p.index) for p in standing(gang)]
+        named += [(p.role, p.index) for p in gang.planned]
+        return not any(r == first.role and index // size in slices for r, index in named)
 
     def _choose(
         self, role: Role, pods: int, room: list[Room], first: int
@@ -191,9 +216,14 @@ class Spreading:
             yield ()
             return
         for n in range(first, len(room)):
-            if may_stand(self.instance, role, self.cluster.nodes[n]) and self._has(role, room, n):
+            if self._may_stand(role, n) and self._has(role, room, n):
                 for rest in self._choose(role, pods - 1, self._take(role, room, (n,)), n):
                     yield (n, *rest)
+
+    def _may_stand(self, role: Role, n: int) -> bool:
+        if (role, n) not in self._may:
+            self._may[role, n] = may_stand(self.instance, role, self.cluster.nodes[n])
+        return self._may[role, n]
 
     def _has(self, role: Role, room: list[Room], n: int) -> bool:
         gpus, amounts = room[n]
@@ -212,11 +242,10 @@ class Spreading:
             after[n] = (gpus - role.gpus, left)
         return after
 
-    def _allowed(self, gang: Gang, new: Sequence[tuple[int, int, int]]) -> bool:
+    def _allowed(self, gang: Gang, stays: Pods, new: Pods) -> bool:
         """Rules 4 and 5 for the gang and for every role and slice that gets a pod."""
-        stand = [(p.role, p.index, p.node) for p in gang.pods if p.node is not None]
-        pods = [*stand, *new]
-        if not self._one(gang.required, [n for _, _, n in pods]):
+        pods = [*stays, *new]
+        if new and not self._one(gang.required, [n for _, _, n in pods]):
             return False
         for number in {r for r, _, _ in new}:
             role = gang.roles[number]
@@ -239,13 +268,17 @@ class Spreading:
         models = [self.cluster.nodes[n].model for n in nodes]
         return role.gpus == 0 or role.mix_models or len({m.gpu for m in models if m}) == 1
 
-    def _spread(self, gang: Gang, pods: Sequence[tuple[int, int, int]]) -> Spread:
+    def _spread(self, gang: Gang, pods: Pods) -> Spread:
+        stand = {(p.role, p.index): p.node for p in standing(gang)}
         gpus = [0] * len(self.cluster.nodes)
         needs = [[0] * len(names) for names in self.limits]
         for r, _, n in pods:
             gpus[n] += gang.roles[r].gpus
             needs[n] = [a + b for a, b in zip(needs[n], self._need(gang.roles[r], n), strict=True)]
-        return Spread(tuple(sorted(pods)), tuple(gpus), tuple(tuple(need) for need in needs))
+        arrivals = frozenset(n for r, i, n in pods if stand.get((r, i)) != n)
+        return Spread(
+            tuple(sorted(pods)), tuple(gpus), tuple(tuple(need) for need in needs), arrivals
+        )
 
 
 def holds(amounts: Sequence[int], need: Sequence[int]) -> bool:

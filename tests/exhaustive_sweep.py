@@ -3,6 +3,7 @@
 
     python tests/exhaustive_sweep.py --seeds 0:5000
     python tests/exhaustive_sweep.py --seeds 17:18 --narrow --show
+    python tests/exhaustive_sweep.py --busy --seeds 0:5000 --more moves_limit,stability
 
 Promises: prints the failing seeds and what differs; exit code 1 if any; writes nothing. Run by hand.
 """
@@ -13,7 +14,8 @@ import argparse
 import sys
 import time
 import traceback
-from collections.abc import Collection
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
@@ -21,32 +23,53 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from comparing import differences
 from exhaustive import plan
 from tiny import tiny
+from tiny_busy import busy
 from tiny_draws import FEATURES
+
+from models.instance import Instance
 
 
 def main() -> int:
     """Exit code 1 if any seed differs."""
     options = _options()
     first, end = (int(part) for part in options.seeds.split(":"))
-    without = [name for name in options.without.split(",") if name]
-    more = [name for name in options.more.split(",") if name]
+    source = Source(
+        busy if options.busy else tiny,
+        frozenset(name for name in options.without.split(",") if name),
+        frozenset(name for name in options.more.split(",") if name),
+    )
     failed, began = 0, time.monotonic()
     for seed in range(first, end):
-        found = _failing(seed, without, more)
+        found = _failing(seed, source)
         if found:
             failed += 1
             print(f"seed {seed}: {'; '.join(found)}", flush=True)
             if options.narrow:
-                print(f"  with only: {', '.join(_narrowed(seed, without, more)) or 'no feature'}")
+                source_of_fault = _narrowed(seed, source)
+                print(f"  with only: {', '.join(source_of_fault) or 'no feature'}")
             if options.show:
-                _show(seed, without, more)
+                _show(source.instance(seed))
     print(f"{end - first} seeds, {failed} failed, {time.monotonic() - began:.0f} s")
     return 1 if failed else 0
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where instances come from, by seed."""
+
+    draw: Callable[[int, Collection[str], Collection[str]], Instance]
+    without: frozenset[str]
+    more: frozenset[str]
+
+    def instance(self, seed: int, gone: Collection[str] = ()) -> Instance:
+        """The instance of a seed; ``gone``: features to leave out besides."""
+        return self.draw(seed, self.without | set(gone), self.more)
 
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--seeds", default="0:1000", help="first:end")
+    parser.add_argument("--busy", action="store_true", help="clusters on which most things run")
     parser.add_argument(
         "--without", default="", help=f"features to leave out: {', '.join(FEATURES)}"
     )
@@ -56,26 +79,25 @@ def _options() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _failing(seed: int, without: Collection[str], more: Collection[str]) -> list[str]:
+def _failing(seed: int, source: Source, gone: Collection[str] = ()) -> list[str]:
     """What differs; a crash of the search or of the checker is a difference too."""
     try:
-        return differences(tiny(seed, without, more))
+        return differences(source.instance(seed, gone))
     except Exception as error:  # noqa: BLE001  # the sweep reports crashes and goes on
         where = traceback.extract_tb(error.__traceback__)[-1]
         return [f"{type(error).__name__} at {Path(where.filename).name}:{where.lineno}: {error}"]
 
 
-def _narrowed(seed: int, without: Collection[str], more: Collection[str]) -> list[str]:
+def _narrowed(seed: int, source: Source) -> list[str]:
     """Features without which this seed no longer fails."""
-    gone = list(without)
+    gone: list[str] = []
     for feature in FEATURES:
-        if feature not in gone and _failing(seed, [*gone, feature], more):
+        if feature not in source.without and _failing(seed, source, [*gone, feature]):
             gone.append(feature)
-    return [feature for feature in FEATURES if feature not in gone]
+    return [feature for feature in FEATURES if feature not in source.without | set(gone)]
 
 
-def _show(seed: int, without: Collection[str], more: Collection[str]) -> None:
-    instance = tiny(seed, without, more)
+def _show(instance: Instance) -> None:
     best = plan(instance)
     for row in (*instance.cluster.levels, *instance.cluster.nodes, instance.policy, *best.tiers):
         print("  ", row)

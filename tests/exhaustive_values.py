@@ -7,9 +7,11 @@ Called by the exhaustive planner and by the tests that compare it with the other
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
-from exhaustive_prices import Hold, Prices, domain, domains_used
+from exhaustive_ages import aged, harm
+from exhaustive_leftover import LEFTOVER, leftover
+from exhaustive_prices import Hold, Prices, domains_used
 
 from models.cluster import Cluster, Node
 from models.gang import Gang, Role
@@ -19,7 +21,10 @@ from models.solution import GangDecision, PodPlacement
 Tiers = tuple[tuple[str, int], ...]
 """Values of the stated tiers in the order of the policy."""
 
-MINIMISED = ("disruption", "span", "stranded")
+MINIMISED = ("disruption", "span", "stranded", "stability")
+
+Pods = Sequence[tuple[int, int, int]]
+"""(role, index, node) of every pod that a gang has after a plan."""
 
 
 def usable(instance: Instance, node: Node) -> bool:
@@ -52,9 +57,7 @@ def tier_names(instance: Instance) -> tuple[str, ...]:
     for name in listed:
         if name == "admission":
             for p in priorities:
-                names += [f"kept/{p}"] if _may_lose(instance.gangs, p) else []
-                names += [f"admission/{p}"]
-                names += [f"waiting/{p}"] if "waiting" in listed else []
+                names += _admission_names(instance, p, waiting="waiting" in listed)
         elif name == "waiting":
             names += [] if "admission" in listed else [f"waiting/{p}" for p in priorities]
         elif name == "growth":
@@ -65,16 +68,32 @@ def tier_names(instance: Instance) -> tuple[str, ...]:
     return tuple(names)
 
 
-def _may_lose(gangs: Sequence[Gang], priority: int) -> bool:
-    """Whether a running gang of the priority may be stopped, or shrunk because it is movable."""
-    for gang in gangs:
-        if gang.priority != priority or not running(gang):
-            continue
-        stand = Counter(pod.role for pod in gang.pods if pod.node is not None)
-        above = any(r.elastic and stand[i] > r.min for i, r in enumerate(gang.roles))
-        if gang.preemptible or (gang.movable and above):
-            return True
-    return False
+def _admission_names(instance: Instance, priority: int, *, waiting: bool) -> list[str]:
+    """kept, aged and admission of one priority, each with its time waited if that is listed."""
+    gangs = [gang for gang in instance.gangs if gang.priority == priority]
+    names = ["kept"] if any(_may_lose(gang) for gang in gangs) else []
+    if any(aged(instance, gang) for gang in gangs):
+        names += ["aged", "aged-waiting"] if waiting else ["aged"]
+    names += ["admission", "waiting"] if waiting else ["admission"]
+    return [f"{name}/{priority}" for name in names]
+
+
+def _may_lose(gang: Gang) -> bool:
+    """Whether a running gang may be stopped, or shrunk because it is movable."""
+    stand = Counter(pod.role for pod in gang.pods if pod.node is not None)
+    above = any(r.elastic and stand[i] > r.min for i, r in enumerate(gang.roles))
+    return running(gang) and (gang.preemptible or (gang.movable and above))
+
+
+def whole(gang: Gang, keys: Collection[tuple[int, int]]) -> bool:
+    """Whether pods (role, index) are those of a gang without holes, of an allowed size."""
+    for number, role in enumerate(gang.roles):
+        indices = sorted(index for r, index in keys if r == number)
+        if len(indices) not in role.allowed_counts():
+            return False
+        if indices != list(role.indices(len(indices))):
+            return False
+    return True
 
 
 def running(gang: Gang) -> bool:
@@ -114,88 +133,121 @@ def _nodes(pods: Sequence[tuple[int, int]]) -> set[int]:
     return {n for _, n in pods}
 
 
-def earnings(
-    instance: Instance, gang: Gang, pods: Sequence[tuple[int, int]], share: int | None
-) -> dict[str, int]:
-    """What an admitted gang adds to each tier; ``pods`` are (role, node) of all its pods."""
+def stability_value(gang: Gang, pods: Pods) -> int:
+    """GPUs of pods that an earlier plan wanted on another node."""
+    wanted = {(one.role, one.index): one.node for one in gang.planned}
+    return sum(gang.roles[r].gpus for r, i, n in pods if wanted.get((r, i), n) != n)
+
+
+def earnings(instance: Instance, gang: Gang, pods: Pods, share: int | None) -> dict[str, int]:
+    """What an admitted gang adds to each tier of admitted gangs; ``pods``: all of its pods."""
     p, w = gang.priority, weight(gang)
+    where = [(r, n) for r, _, n in pods]
     since = [g.submitted_at for g in instance.gangs if g.submitted_at is not None]
     age = 0 if gang.submitted_at is None else max(since) - gang.submitted_at
+    waited = 0 if running(gang) else w * age
     counted = share is not None and gang.pattern != "none"
+    longest = aged(instance, gang)
     return {
+        f"aged/{p}": w if longest else 0,
+        f"aged-waiting/{p}": waited if longest else 0,
         f"admission/{p}": w,
-        f"waiting/{p}": 0 if running(gang) else w * age,
-        "preference": preferred_value(instance.cluster, gang, pods),
+        f"waiting/{p}": waited,
+        "preference": preferred_value(instance.cluster, gang, where),
         "bandwidth": gang.weight * w * share if counted and share is not None else 0,
-        f"growth/{p}": growth_value(gang, pods),
-        "span": span_value(instance.cluster, gang, pods),
+        f"growth/{p}": growth_value(gang, where),
+        "span": span_value(instance.cluster, gang, where),
     }
 
 
-def stranded(instance: Instance, free: Sequence[int]) -> int:
-    """Permille-GPU that the next request cannot use; ``free``: GPUs left, a node."""
-    return sum(
-        permille_of_mix * _left_over(instance.cluster, name, size, free)
-        for name in sorted({n.model.gpu for n in instance.cluster.nodes if n.model})
-        for size, permille_of_mix in instance.policy.mix
-    )
-
-
-def _left_over(cluster: Cluster, gpu: str, size: int, free: Sequence[int]) -> int:
-    """F - s x placeable(s) of one GPU model and one size."""
-    nodes = [i for i, n in enumerate(cluster.nodes) if n.model and n.model.gpu == gpu]
-    largest = max(cluster.nodes[i].gpus for i in nodes)
-    total = sum(free[i] for i in nodes)
-    if size <= largest:
-        return total - size * sum(free[i] // size for i in nodes)
-    need = -(-size // largest)
-    for level in reversed(range(len(cluster.levels))):
-        groups: dict[tuple[str, ...], list[int]] = {}
-        for i in nodes:
-            groups.setdefault(domain(cluster, level, i), []).append(i)
-        if any(sum(cluster.nodes[i].gpus for i in g) >= size for g in groups.values()):
-            break
-    else:
-        groups = {(): nodes}
-    whole = [sum(free[i] == largest for i in group) for group in groups.values()]
-    return total - size * sum(count // need for count in whole)
-
-
 def tier_values(instance: Instance, decisions: Sequence[GangDecision]) -> Tiers:
-    """The tier vector of any plan of running gangs that stay and waiting gangs that may start."""
-    nodes = instance.cluster.nodes
-    known = [0] * len(nodes)
-    blind = [node.unknown_unhealthy for node in nodes]
-    holds: list[dict[int, Hold]] = []
-    for gang, decision in zip(instance.gangs, decisions, strict=True):
-        own = holds_of(gang.roles, decision.pods)
-        holds.append(own)
-        for n, (mask, count) in own.items():
-            known[n] |= mask
-            blind[n] += count
-    prices = {joins: Prices(instance, known, joins=joins) for joins in (True, False)}
+    """The tier vector of any plan; what a plan does to a gang is read off its pods alone."""
     sums: Counter[str] = Counter()
-    for gang, decision, own in zip(instance.gangs, decisions, holds, strict=True):
-        if running(gang):
-            stand = [p for p in gang.pods if p.node is not None]
-            sums[f"kept/{gang.priority}"] += sum(gang.roles[p.role].gpus for p in stand)
+    of_gangs = zip(instance.gangs, decisions, shares(instance, decisions), strict=True)
+    for gang, decision, share in of_gangs:
+        pods = [(p.role, p.index, p.node) for p in decision.pods]
+        sums[f"kept/{gang.priority}"] += _kept(gang, decision)
+        sums["disruption"] += harm(instance, gang) * _disrupted(gang, decision)
+        sums["stability"] += stability_value(gang, pods)
         if admitted(gang, decision):
-            pods = [(p.role, p.node) for p in decision.pods]
-            share = prices[gang.nvlink_across_nodes].share(own)
             sums.update(earnings(instance, gang, pods, share))
-    free = [
-        max(0, (n.healthy & ~known[i]).bit_count() - blind[i]) if usable(instance, n) else 0
-        for i, n in enumerate(nodes)
-    ]
-    sums["stranded"] = stranded(instance, free)
+    for tier in LEFTOVER:
+        sums[tier] = leftover(instance, tier, free_after(instance, decisions))
     return tuple((name, sums[name]) for name in tier_names(instance))
 
 
+def held_after(
+    instance: Instance, decisions: Sequence[GangDecision]
+) -> tuple[list[int], list[int]]:
+    """GPUs a node that are known to be held after the plan, and how many more nobody knows."""
+    known = [0] * len(instance.cluster.nodes)
+    blind = [node.unknown_unhealthy for node in instance.cluster.nodes]
+    for gang, decision in zip(instance.gangs, decisions, strict=True):
+        for n, (mask, count) in holds_of(gang.roles, decision.pods).items():
+            known[n] |= mask
+            blind[n] += count
+    return known, blind
+
+
+def shares(instance: Instance, decisions: Sequence[GangDecision]) -> list[int | None]:
+    """share of the pods of every gang, None below two GPUs."""
+    known, _ = held_after(instance, decisions)
+    prices = {joins: Prices(instance, known, joins=joins) for joins in (True, False)}
+    return [
+        prices[gang.nvlink_across_nodes].share(holds_of(gang.roles, decision.pods))
+        for gang, decision in zip(instance.gangs, decisions, strict=True)
+    ]
+
+
+def free_after(instance: Instance, decisions: Sequence[GangDecision]) -> list[int]:
+    """GPUs a node that are left free, 0 where it may not be used."""
+    known, blind = held_after(instance, decisions)
+    return [
+        max(0, (n.healthy & ~known[i]).bit_count() - blind[i]) if usable(instance, n) else 0
+        for i, n in enumerate(instance.cluster.nodes)
+    ]
+
+
+Place = tuple[int, int | None]
+"""Node and GPUs of one pod."""
+
+
+def standing(gang: Gang) -> tuple[PodPlacement, ...]:
+    """The pods that run, as they are; a pod without GPUs holds the empty mask."""
+    return tuple(
+        sorted(
+            PodPlacement(p.role, p.index, p.node, p.gpus if gang.roles[p.role].gpus else 0)
+            for p in gang.pods
+            if p.node is not None
+        )
+    )
+
+
+def places(pods: Iterable[PodPlacement]) -> dict[tuple[int, int], Place]:
+    """Where each pod is, by (role, index)."""
+    return {(p.role, p.index): (p.node, p.gpus) for p in pods}
+
+
 def admitted(gang: Gang, decision: GangDecision) -> bool:
-    """Placed, completed, or kept with every pod in place."""
-    if decision.decision == "keep":
-        return not gang.missing()
-    return decision.decision in ("place", "complete")
+    """It has pods, and is not one that was left with pods missing."""
+    before, after = places(standing(gang)), places(decision.pods)
+    return bool(after) and (before != after or whole(gang, before))
+
+
+def _kept(gang: Gang, decision: GangDecision) -> int:
+    """GPUs of pods that stood and are there after the plan, wherever."""
+    before, after = places(standing(gang)), places(decision.pods)
+    return sum(gang.roles[r].gpus for r, i in before if (r, i) in after)
+
+
+def _disrupted(gang: Gang, decision: GangDecision) -> int:
+    """All GPUs of a gang that is stopped or of which a pod with GPUs moves, else those dropped."""
+    before, after = places(standing(gang)), places(decision.pods)
+    gpus = {key: gang.roles[key[0]].gpus for key in before}
+    moved = any(gpus[key] for key, place in before.items() if after.get(key, place) != place)
+    if moved or not after:
+        return sum(gpus.values())
+    return sum(count for key, count in gpus.items() if key not in after)
 
 
 def holds_of(roles: Sequence[Role], pods: Iterable[PodPlacement]) -> dict[int, Hold]:

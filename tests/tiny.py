@@ -29,10 +29,11 @@ def tiny(seed: int, without: Collection[str] = (), more: Collection[str] = ()) -
     draws = Draws(seed, without, more)
     cluster = draw_cluster(draws)
     gangs, cluster = draw_gangs(draws, cluster)
-    return Instance(cluster, gangs, _policy(draws, cluster, gangs))
+    return Instance(cluster, gangs, draw_policy(draws, cluster, gangs))
 
 
-def _policy(draws: Draws, cluster: Cluster, gangs: tuple[Gang, ...]) -> Policy:
+def draw_policy(draws: Draws, cluster: Cluster, gangs: tuple[Gang, ...]) -> Policy:
+    """What is best: mix, binding, which nodes are ours, least share, sometimes other tiers."""
     r = draws.random("policy")
     policy = Policy(
         mix=_mix(draws.random("mix"), cluster, gangs),

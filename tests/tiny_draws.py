@@ -6,9 +6,10 @@ Called by the parts of the generator of tiny instances.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from fractions import Fraction
 from random import Random
+from types import MappingProxyType
 
 FEATURES = (
     "levels",  # topology levels beside node
@@ -50,25 +51,47 @@ FEATURES = (
     "incomplete",
     "held",  # gangs that may not be placed or completed
     "elastic",
-    "movable",  # movable and preemptible gangs
+    "movable",
+    "preemptible",
     "mix_models",
     "role_model",
     "min_share",
     "binding_none",
     "objectives",
+    # What only busy clusters have (``tiny_busy``):
+    "elastic_running",  # elastic gangs that run; with "elastic" alone only those that wait
+    "stragglers",  # pods that stand on nodes that are cordoned, tainted or sick
+    "moves_limit",
+    "resize_after",
+    "starvation",
+    "lost_runtime",
+    "checkpoints",  # when gangs started, and wrote a checkpoint
+    "clock",  # the policy says what ages are counted to
+    "stability",  # an earlier plan, and the tier
+    "defragment",
 )
 
 
 class Draws:
-    """Random numbers of one seed; ``without``: features that never occur, ``more``: three times as often."""
+    """Random numbers of one seed; ``without``: features that never occur, ``more``: three times as often.
 
-    def __init__(self, seed: int, without: Collection[str], more: Collection[str]) -> None:
+    ``chances``: of features that are to be drawn with another chance than the one named at the draw.
+    """
+
+    def __init__(
+        self,
+        seed: int,
+        without: Collection[str],
+        more: Collection[str],
+        chances: Mapping[str, float] = MappingProxyType({}),
+    ) -> None:
         unknown = sorted({*without, *more} - set(FEATURES))
         if unknown:
             raise ValueError(f"no such feature: {', '.join(unknown)}")
         self.seed = seed
         self.without = frozenset(without)
         self.more = frozenset(more)
+        self.chances = chances
 
     def random(self, topic: str) -> Random:
         """A fresh source for one topic."""
@@ -77,6 +100,7 @@ class Draws:
     def on(self, feature: str, r: Random, chance: float) -> bool:
         """Whether a feature occurs here; always draws, so that switching it off moves nothing else."""
         assert feature in FEATURES, feature
+        chance = self.chances.get(feature, chance)
         often = min(0.9, 3 * chance) if feature in self.more else chance
         return (r.random() < often) and feature not in self.without
 

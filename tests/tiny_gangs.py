@@ -16,6 +16,9 @@ from models.cluster import Cluster, Node
 from models.gang import Gang, Hold, Role, StandingPod, Toleration
 
 MAX_PODS = 6
+MAX_MOVING = 3
+"""Pods of a running gang that may move."""
+
 NEWEST = 1_795_000_000
 """Seconds since the epoch; the queue was submitted in the hours before."""
 
@@ -30,22 +33,23 @@ def draw_gangs(draws: Draws, cluster: Cluster) -> tuple[tuple[Gang, ...], Cluste
     free = [(1 << node.gpus) - 1 for node in cluster.nodes]
     asked = 0
     while len(gangs) < most and (len(gangs) < 3 or asked < demand):
-        gang = _gang(draws, len(gangs), cluster)
+        gang = draw_gang(draws, len(gangs), cluster)
         runs = draws.on("running", r, 0.25)
-        gang = _started(draws, gang, cluster, free) if runs else _queued(draws, gang)
+        gang = started(draws, gang, cluster, free) if runs else queued(draws, gang)
         asked += gang.weight_gpus
-        gangs.append(_held(draws, _apart(draws, gang)))
-    nodes = tuple(_sickened(draws, i, node, free[i]) for i, node in enumerate(cluster.nodes))
+        gangs.append(held(draws, apart(draws, gang)))
+    nodes = tuple(sickened(draws, i, node, free[i]) for i, node in enumerate(cluster.nodes))
     return tuple(sorted(gangs, key=lambda g: g.key)), replace(cluster, nodes=nodes)
 
 
-def _gang(draws: Draws, i: int, cluster: Cluster) -> Gang:
+def draw_gang(draws: Draws, i: int, cluster: Cluster, most: int = MAX_PODS) -> Gang:
+    """A gang of at most so many pods, none of which exists."""
     r = draws.random(f"gang/{i}")
-    roles = [_role(draws, r, "worker", cluster, MAX_PODS)]
+    roles = [_role(draws, r, "worker", cluster, most)]
     pods = roles[0].max
-    if draws.on("roles", r, 0.15) and pods < MAX_PODS:
-        roles.append(_role(draws, r, "server", cluster, min(2, MAX_PODS - pods)))
-    elif draws.on("launchers", r, 0.2) and pods < MAX_PODS:
+    if draws.on("roles", r, 0.15) and pods < most:
+        roles.append(_role(draws, r, "server", cluster, min(2, most - pods)))
+    elif draws.on("launchers", r, 0.2) and pods < most:
         roles.insert(r.randint(0, 1), _launcher(draws, r, cluster, 1))
     if draws.on("cpu_gangs", r, 0.06):
         roles = [_launcher(draws, r, cluster, r.randint(1, 4))]
@@ -61,7 +65,7 @@ def _gang(draws: Draws, i: int, cluster: Cluster) -> Gang:
         roles=tuple(roles),
         priority=r.choice((0, 10, 100)) if draws.on("priorities", r, 0.6) else 0,
         submitted_at=submitted if draws.on("submitted", r, 0.8) else None,
-        preemptible=draws.on("movable", r, 0.15),
+        preemptible=draws.on("preemptible", r, 0.15),
         movable=draws.on("movable", r, 0.15),
         required=required if draws.on("required", r, 0.25) else None,
         preferred=preferred if draws.on("preferred", r, 0.3) else None,
@@ -80,13 +84,15 @@ def _role(draws: Draws, r: Random, name: str, cluster: Cluster, most: int) -> Ro
     pods = r.randint(1, max(1, min(most, capacity // (2 * gpus))))
     step = r.choice((1, 1, 2))
     grows = draws.on("elastic", r, 0.12)
-    top = min(MAX_PODS, pods + step * r.randint(1, 2))
+    top = max(pods, min(most, pods + step * r.randint(1, 2)))
     role = _constrained(draws, r, Role(name, pods, pods, 1, gpus), cluster)
     wanted = r.choice([node.model.gpu for node in servers if node.model])
     if r.random() < 0.3 and chosen.model:
         wanted = chosen.model.name
+    least = pods - 1 if grows and top == pods > 1 else pods
     return replace(
         role,
+        min=least,
         max=top if grows else pods,
         step=step if grows else 1,
         elastic=grows,
@@ -169,8 +175,11 @@ def _constrained(draws: Draws, r: Random, role: Role, cluster: Cluster) -> Role:
     )
 
 
-def _started(draws: Draws, gang: Gang, cluster: Cluster, free: list[int]) -> Gang:
-    """The gang with pods standing where there is room (as it is if there is none); takes from ``free``."""
+def started(draws: Draws, gang: Gang, cluster: Cluster, free: list[int]) -> Gang:
+    """The gang with pods standing where there is room (as it is if there is none); takes from ``free``.
+
+    It is movable only with few of them: each may move or stay, and every plan is tried.
+    """
     r = draws.random(f"running/{gang.name}")
     pods: list[StandingPod] = []
     for number, role in enumerate(gang.roles):
@@ -178,10 +187,10 @@ def _started(draws: Draws, gang: Gang, cluster: Cluster, free: list[int]) -> Gan
             gone = draws.on("incomplete", r, 0.2)
             pod = None if gone else _stand(draws, r, gang, (number, index), cluster, free)
             pods += [pod] if pod else []
-    return replace(gang, pods=tuple(pods))
+    return replace(gang, pods=tuple(pods), movable=gang.movable and len(pods) <= MAX_MOVING)
 
 
-def _queued(draws: Draws, gang: Gang) -> Gang:
+def queued(draws: Draws, gang: Gang) -> Gang:
     """The gang with some of its pods there already, waiting."""
     r = draws.random(f"queued/{gang.name}")
     pods = tuple(
@@ -199,13 +208,13 @@ def _queued(draws: Draws, gang: Gang) -> Gang:
     return replace(gang, pods=pods if draws.on("waiting_pods", r, 0.15) else ())
 
 
-def _apart(draws: Draws, gang: Gang) -> Gang:
+def apart(draws: Draws, gang: Gang) -> Gang:
     """The gang, perhaps without NVLink between servers."""
     r = draws.random(f"network_only/{gang.name}")
     return replace(gang, nvlink_across_nodes=not draws.on("network_only", r, 0.25))
 
 
-def _held(draws: Draws, gang: Gang) -> Gang:
+def held(draws: Draws, gang: Gang) -> Gang:
     """The gang, perhaps held back."""
     r = draws.random(f"held/{gang.name}")
     hold = Hold(r.choice(("Unsupported", "Incomplete")), "drawn so")
@@ -252,7 +261,7 @@ def _crowded(draws: Draws, name: str, role: Role, cluster: Cluster) -> int | Non
     return chosen if draws.on("overfull", r, 0.05) and role.gpus else None
 
 
-def _sickened(draws: Draws, i: int, node: Node, free: int) -> Node:
+def sickened(draws: Draws, i: int, node: Node, free: int) -> Node:
     """The node with GPUs sick that nobody can name, never more than stand free and healthy."""
     r = draws.random(f"sickened/{i}")
     left = (free & node.healthy).bit_count()

@@ -30,6 +30,35 @@ def draw_cluster(draws: Draws) -> Cluster:
     return Cluster("tiny", levels, nodes)
 
 
+def draw_small_cluster(draws: Draws) -> Cluster:
+    """2 to 4 servers with at most 12 GPUs in all, under no to two levels."""
+    r = draws.random("servers")
+    first, count = r.choice(
+        (
+            (switched(2), r.randint(3, 4)),
+            (switched(2), r.randint(3, 4)),
+            (switched(4), r.randint(2, 3)),
+            (switched(4), r.randint(2, 3)),
+            (nvl(2, r.randint(2, 3)), r.randint(3, 4)),
+            (pcie(r.choice((2, 3))), r.randint(2, 4)),
+            (ring4(), r.randint(2, 3)),
+            (pairs4(), r.randint(2, 3)),
+        )
+    )
+    models = [_named(draws, first, "a")] * count
+    other = _named(draws, r.choice((switched(2), pcie(3), ring4(), pairs4())), "b")
+    same_gpu = r.random() < 0.5
+    if draws.on("mixed", r, 0.15):
+        models[-1] = replace(other, gpu=first.gpu) if same_gpu else other
+    r.shuffle(models)
+    servers: list[ServerModel | None] = list(models)
+    if draws.on("cpu_nodes", r, 0.06):
+        servers.append(None)
+    levels = _levels(draws, servers)
+    nodes = tuple(_node(draws, i, model, levels) for i, model in enumerate(servers))
+    return Cluster("busy", levels, nodes)
+
+
 def _servers(draws: Draws, r: Random) -> list[ServerModel | None]:
     family = r.choice(
         ("v100", "v100", "ring", "pairs", "quad", "switched", "switched", "pcie", "nvl")
@@ -82,6 +111,14 @@ def _model(draws: Draws, family: str, suffix: str) -> ServerModel:
     if draws.on("nics", r, 0.75):
         model = replace(model, nics=nics)
     return replace(model, name=f"{model.name} {suffix}")
+
+
+def _named(draws: Draws, model: ServerModel, suffix: str) -> ServerModel:
+    """The model with NICs of its own and a name of its own."""
+    r = draws.random(f"named/{suffix}")
+    nics = _nics(r, model.gpus)
+    changed = replace(model, nics=nics) if draws.on("nics", r, 0.75) else model
+    return replace(changed, name=f"{model.name} {suffix}")
 
 
 def _nics(r: Random, gpus: int) -> tuple[Nic, ...]:

@@ -1,0 +1,202 @@
+"""The best plan of a tiny instance in which exactly these standing pods stay as they are.
+
+Promises: every way of every gang, one gang after another; drops only what a known plan is as good as.
+Called by the exhaustive planner alone.
+
+What is worth remembering of the gangs taken so far is which room they left, who came where, and what they
+used up of the limits of moves: of two that are the same in all of it the one with the better sum of tiers
+is better whatever follows, because every tier but those of what is left over is a sum over gangs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from exhaustive_choosing import Choosing
+from exhaustive_ground import Ground
+from exhaustive_options import Key
+from exhaustive_prices import Prices
+from exhaustive_sameness import Sameness, State
+from exhaustive_values import weight
+from exhaustive_ways import Vector, Way, Ways, summed
+
+Arrivals = tuple[tuple[int, int], ...]
+"""(node, highest priority of those who came), where someone of lower priority may yet have to give way."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """One gang gone on with, and the GPUs taken on each node (a mask or a number)."""
+
+    gang: int
+    way: Way
+    taken: tuple[int, ...]
+    before: Step | None
+
+
+@dataclass(frozen=True)
+class Entry:
+    """The best way found to leave a room; ``moved``: gangs and GPUs that count against the limits."""
+
+    value: Vector
+    state: State
+    arrivals: Arrivals
+    moved: tuple[int, int]
+    step: Step | None
+
+
+class Footing:
+    """``stays``: the pods of each gang that stay."""
+
+    def __init__(
+        self,
+        ways: Ways,
+        stays: Sequence[tuple[Key, ...]],
+        prices: Mapping[bool, Prices] | None = None,
+    ) -> None:
+        self.all = ways
+        self.scale = ways.scale
+        self.instance = ways.scale.instance
+        self.ways = [of[left] for of, left in zip(ways.of, stays, strict=True)]
+        self.most = [of[left] for of, left in zip(ways.most, stays, strict=True)]
+        self.least = [of[left] for of, left in zip(ways.least, stays, strict=True)]
+        pods = [ways.staying(g, left) for g, left in enumerate(stays)]
+        self.ground = Ground(self.instance, pods)
+        room = ways.spreading.room(pods)
+        self.start: State = tuple(zip(self.ground.free, room, strict=True))
+        self.order = sorted(
+            range(len(self.ways)), key=lambda g: (-self.instance.gangs[g].priority, g)
+        )
+
+    def bound(self) -> Vector:
+        """No plan on this footing is worth more."""
+        return summed(self.scale.ceiling(self._counts(self.start)), *self.most)
+
+    def best(self, known: Vector | None) -> tuple[Vector, Step | None] | None:
+        """The best plan worth more than ``known``, None if there is none."""
+        ground = self.ground
+        extended = [g for g, ways in enumerate(self.ways) if any(w.option.new for w in ways)]
+        self.sameness = Sameness(ground, self.all.spreading.limits, extended)
+        prices = {j: Prices(self.instance, ground.known, joins=j) for j in (True, False)}
+        self.choosing = Choosing(ground, self.sameness, prices)
+        entries = [Entry(self.scale.zero, self.start, (), (0, 0), None)]
+        for position, g in enumerate(self.order):
+            rest = self.order[position + 1 :]
+            entries = self._leaders(self._extend(g, entries, rest), rest, known)
+        winner = max(entries, key=self._final, default=None)
+        if winner is None or (known is not None and self._final(winner) <= known):
+            return None
+        return self._final(winner), winner.step
+
+    def _extend(self, g: int, entries: Sequence[Entry], rest: Sequence[int]) -> list[Entry]:
+        """Every entry gone on with in every way of gang g; the best of those that leave the same."""
+        found: dict[object, Entry] = {}
+        for entry in entries:
+            for after in self._after(g, entry, rest):
+                room = self.sameness.key(after.state) if rest else self._last_key(after.state)
+                key = (room, after.arrivals, after.moved)
+                if key not in found or after.value > found[key].value:
+                    found[key] = after
+        return list(found.values())
+
+    def _last_key(self, state: State) -> tuple[object, ...]:
+        """After the last gang a room is worth what it leaves: the numbers of free GPUs."""
+        return self._counts(state)
+
+    def _after(self, g: int, entry: Entry, rest: Sequence[int]) -> Iterator[Entry]:
+        gang = self.instance.gangs[g]
+        earned = 0 if gang.pattern == "none" else gang.weight * weight(gang)
+        room = [
+            (self.ground.count(n, left), amounts) for n, (left, amounts) in enumerate(entry.state)
+        ]
+        watched = self._watched(rest)
+        for way in self.ways[g]:
+            moved = self._moved(g, way, entry.moved)
+            if moved is None or not self._excused(gang.priority, way, entry.arrivals):
+                continue
+            if not self.all.spreading.fits(room, way.spread):
+                continue
+            arrivals = _arrived(entry.arrivals, way.spread.arrivals, gang.priority, watched)
+            takings = self.choosing.takings(g, way.option, way.spread, entry.state, last=not rest)
+            for taken, share in takings:
+                gain = self.scale.bandwidth(way.value, earned * share)
+                value = summed(entry.value, gain)
+                state = self._left(entry.state, way, taken)
+                yield Entry(value, state, arrivals, moved, Step(g, way, taken, entry.step))
+
+    def _moved(self, g: int, way: Way, before: tuple[int, int]) -> tuple[int, int] | None:
+        """What counts against the limits of moves, None where it is too much; only what is limited."""
+        limits = self.instance.policy.moves
+        if limits is None or not way.option.moved:
+            return before
+        gangs, gpus = before[0] + 1, before[1] + self.all.standing_gpus(g)
+        if limits.max_gangs is not None and gangs > limits.max_gangs:
+            return None
+        if limits.max_gpus is not None and gpus > limits.max_gpus:
+            return None
+        return (
+            0 if limits.max_gangs is None else gangs,
+            0 if limits.max_gpus is None else gpus,
+        )
+
+    def _excused(self, priority: int, way: Way, arrivals: Arrivals) -> bool:
+        """2.7: somebody higher has come to a node on which the gang gives room; all higher ones have."""
+        return not way.option.excuse or any(
+            n in way.option.excuse and highest > priority for n, highest in arrivals
+        )
+
+    def _watched(self, rest: Sequence[int]) -> dict[int, int]:
+        """Per node the lowest priority of a gang yet to come that may have to be excused there."""
+        watched: dict[int, int] = {}
+        for g in rest:
+            priority = self.instance.gangs[g].priority
+            for n in {n for way in self.ways[g] for n in way.option.excuse}:
+                watched[n] = min(priority, watched.get(n, priority))
+        return watched
+
+    def _leaders(
+        self, entries: list[Entry], rest: Sequence[int], known: Vector | None
+    ) -> list[Entry]:
+        """Drops entries that ``rest`` cannot lift above a plan: the one known, or the best of these with
+        the rest left as it is, where that can be.
+        """
+        most = [self.most[g] for g in rest]
+        idle = [value for g in rest if (value := self.least[g]) is not None]
+        front: Vector | None = None
+        if len(idle) == len(rest):
+            front = max((summed(self._final(entry), *idle) for entry in entries), default=None)
+        kept = []
+        for entry in entries:
+            ceiling = self.scale.ceiling(self._counts(entry.state))
+            top = summed(entry.value, ceiling, *most)
+            if (known is None or top > known) and (front is None or top >= front):
+                kept.append(entry)
+        return kept
+
+    def _counts(self, state: State) -> tuple[int, ...]:
+        """Number of GPUs free on every node."""
+        return tuple(self.ground.count(n, left) for n, (left, _) in enumerate(state))
+
+    def _final(self, entry: Entry) -> Vector:
+        """The entry's value with that of the room it leaves."""
+        return summed(entry.value, self.scale.room(self._counts(entry.state)))
+
+    def _left(self, state: State, way: Way, taken: Sequence[int]) -> State:
+        return tuple(
+            (
+                left - gpus if self.ground.blind[n] else left & ~gpus,
+                tuple(a - b for a, b in zip(amounts, way.spread.needs[n], strict=True)),
+            )
+            for n, ((left, amounts), gpus) in enumerate(zip(state, taken, strict=True))
+        )
+
+
+def _arrived(
+    before: Arrivals, nodes: frozenset[int], priority: int, watched: Mapping[int, int]
+) -> Arrivals:
+    """Who came where, as far as a gang yet to come could be excused by it."""
+    highest = dict(before)
+    for n in nodes:
+        highest[n] = max(priority, highest.get(n, priority))
+    return tuple(sorted((n, p) for n, p in highest.items() if n in watched and p > watched[n]))

@@ -1,0 +1,68 @@
+"""What the moves of a tiny plan bought: all of them as one set, against the best plan without them.
+
+Promises: both plans are best, found by trying every plan; differences in the words of the plan document.
+Called by the comparison with the search, and by tests that judge whole plan documents.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from exhaustive import Best, plan
+from exhaustive_leftover import whole_domains, whole_nodes
+from exhaustive_values import admitted, free_after, shares, standing, weight
+
+from models.instance import Instance
+from models.solution import GangDecision, MoveSet
+
+
+def moves_of(instance: Instance, best: Best) -> tuple[MoveSet, ...]:
+    """One set of all gangs that move; none where none does."""
+    movers = frozenset(g for g, d in enumerate(best.decisions) if d.decision == "move")
+    if not movers:
+        return ()
+    without = plan(instance, still=movers).decisions
+    mine, other = _worth(instance, best.decisions), _worth(instance, without)
+    gpus, bandwidth, freed, nodes, domains = (a - b for a, b in zip(mine, other, strict=True))
+    moved = sum(
+        instance.gangs[g].roles[pod.role].gpus
+        for g in movers
+        for pod in standing(instance.gangs[g])
+    )
+    return (
+        MoveSet(
+            gangs=tuple(sorted(movers)),
+            moved_gpus=moved,
+            admitted=tuple(
+                g
+                for g, gang in enumerate(instance.gangs)
+                if admitted(gang, best.decisions[g]) and not admitted(gang, without[g])
+            ),
+            gpus=gpus,
+            bandwidth=bandwidth,
+            whole_nodes=nodes,
+            whole_domains=domains,
+            gain=(1000 * (gpus + freed) + bandwidth) // max(1, moved),
+        ),
+    )
+
+
+def _worth(instance: Instance, decisions: Sequence[GangDecision]) -> tuple[int, ...]:
+    """w admitted, w x share, GPUs of whole nodes, how many these are, and whole domains."""
+    runs = [
+        (gang, share)
+        for gang, decision, share in zip(
+            instance.gangs, decisions, shares(instance, decisions), strict=True
+        )
+        if admitted(gang, decision)
+    ]
+    counted = [(gang, share) for gang, share in runs if gang.pattern != "none"]
+    free = free_after(instance, decisions)
+    nodes = whole_nodes(instance.cluster, free)
+    return (
+        sum(weight(gang) for gang, _ in runs),
+        sum(weight(gang) * (share or 0) for gang, share in counted),
+        sum(nodes.values()),
+        len(nodes),
+        len(whole_domains(instance.cluster, free)),
+    )

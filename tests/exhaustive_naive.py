@@ -1,0 +1,167 @@
+"""The best plan of the smallest instances, by putting every pod everywhere and asking the checker.
+
+Promises: the checker's word is the only rule and the only value; nothing of the exhaustive planner, of the
+formulation or of evaluating. Hopeless beyond a handful of pods. Called by tests of the exhaustive planner.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import combinations, product
+from math import prod
+from random import Random
+from typing import Any
+
+from models.canonical import digest, instance_document
+from models.checking import check, derive
+from models.checking.violation import RULES
+from models.gang import Gang
+from models.instance import Instance
+
+Entry = dict[str, Any]
+"""What a plan document says of one gang."""
+
+Values = tuple[tuple[str, int], ...]
+
+_NAMES = list(RULES)
+BROKEN = frozenset(_NAMES[: _NAMES.index("gpu-count")]) - {"digest"}
+"""Rules of the document's form: no plan made here may break them."""
+
+FEASIBLE = frozenset(_NAMES[_NAMES.index("gpu-count") : _NAMES.index("decision")])
+"""Rules of what may be done; the rest is about what a plan says of itself."""
+
+ALONE = FEASIBLE - {"preemption", "moves", "min-share", "gpu-binding", "unknown-gpus"}
+"""Of these a gang is guilty by itself: what breaks one with all others gone breaks it with them."""
+
+MINIMISED = ("disruption", "span", "stranded", "stability")
+
+
+class Naive:
+    """Every plan of an instance. ``entries[g]``: what may be said of gang g, were it alone."""
+
+    def __init__(self, instance: Instance) -> None:
+        self.instance = instance
+        document = instance_document(instance)
+        self.document: dict[str, Any] = {
+            "apiVersion": "gangplan.dev/v1alpha1",
+            "kind": "Plan",
+            "metadata": {
+                "name": "naive",
+                "createdAt": "2026-11-21T00:00:00Z",
+                "generator": "test",
+            },
+            "instance": document,
+            "spec": {"gangs": []},
+            "status": {
+                "outcome": "optimal",
+                "objectives": [],
+                "search": {"solver": "none", "seed": 0, "effort": 0, "stoppedBy": "proof"},
+                "notes": [],
+                "digests": {"instance": digest(document), "spec": digest({})},
+            },
+        }
+        gone = [self._entry(gang, []) for gang in instance.gangs]
+        self.entries = [
+            [
+                entry
+                for entry in self._anywhere(gang)
+                if not self._broken([*gone[:g], entry, *gone[g + 1 :]]) & {(r, g) for r in ALONE}
+            ]
+            for g, gang in enumerate(instance.gangs)
+        ]
+
+    @property
+    def size(self) -> int:
+        """How many plans there are to ask for."""
+        return prod(len(entries) for entries in self.entries)
+
+    def best(self) -> Values:
+        """Tiers of the best plan of all."""
+        return max((v for v in map(self._valued, product(*self.entries)) if v), key=self._rank)
+
+    def sampled(self, seed: int, count: int) -> Iterator[Values]:
+        """Tiers of those of so many random plans that are feasible."""
+        r = Random(seed)
+        for _ in range(count):
+            found = self._valued([r.choice(entries) for entries in self.entries])
+            if found:
+                yield found
+
+    def beats(self, one: Values, other: Values) -> bool:
+        """Whether one plan's tiers are better than the other's."""
+        return self._rank(one) > self._rank(other)
+
+    def _rank(self, values: Values) -> tuple[int, ...]:
+        return tuple(-v if name in MINIMISED else v for name, v in values)
+
+    def _valued(self, entries: Sequence[Entry]) -> Values | None:
+        """Tiers of a plan, None where the checker refuses what it does."""
+        if self._broken(entries):
+            return None
+        return tuple(derive(self._plan(entries)).items())
+
+    def _plan(self, entries: Sequence[Entry]) -> dict[str, Any]:
+        return {**self.document, "spec": {"gangs": list(entries)}}
+
+    def _broken(self, entries: Sequence[Entry]) -> set[tuple[str, int]]:
+        """Rules of ``FEASIBLE`` broken, and by which gang, -1 for none."""
+        names = {f"{e['namespace']}/{e['name']}": g for g, e in enumerate(entries)}
+        found = check(self._plan(entries))
+        assert not [v for v in found if v.rule in BROKEN], found
+        return {
+            (v.rule, -1 if v.gang is None else names[v.gang]) for v in found if v.rule in FEASIBLE
+        }
+
+    def _anywhere(self, gang: Gang) -> Iterator[Entry]:
+        """Every pod nowhere, or on any node with any GPUs, named or not."""
+        keys = sorted(
+            {(n, i) for n, role in enumerate(gang.roles) for i in role.indices(role.max)}
+            | {(p.role, p.index) for p in gang.standing}
+        )
+        for chosen in product(*(self._places(gang, key) for key in keys)):
+            taken = [(p["node"], gpu) for p in chosen if p for gpu in p["gpus"] or ()]
+            if len(set(taken)) == len(taken) or gang.running:
+                yield self._entry(gang, [pod for pod in chosen if pod])
+
+    def _places(self, gang: Gang, key: tuple[int, int]) -> list[Entry | None]:
+        role = gang.roles[key[0]]
+        named: Entry = {"name": gang.pod_name(*key), "role": role.name, "index": key[1]}
+        uid = gang.pod_uid(*key)
+        if uid is not None:
+            named["uid"] = uid
+        found: list[Entry | None] = [None]
+        for node in self.instance.cluster.nodes:
+            sets: list[list[int] | None] = [
+                list(s) for s in combinations(range(node.gpus), role.gpus)
+            ]
+            if role.gpus and node.gpus >= role.gpus and self._doubts:
+                sets.append(None)
+            found += [{**named, "node": node.name, "gpus": gpus} for gpus in sets]
+        for pod in gang.standing:  # wherever it stands, whatever that is
+            if (pod.role, pod.index) == key and pod.gpus is None and role.gpus:
+                node = self.instance.cluster.nodes[pod.node or 0]
+                stay: Entry = {**named, "node": node.name, "gpus": None}
+                found += [] if stay in found else [stay]
+        return found
+
+    @property
+    def _doubts(self) -> bool:
+        """Whether any GPU anywhere may be given without its name."""
+        return (
+            self.instance.policy.gpu_binding == "none"
+            or any(node.unknown_unhealthy for node in self.instance.cluster.nodes)
+            or any(p.gpus is None for gang in self.instance.gangs for p in gang.standing)
+        )
+
+    def _entry(self, gang: Gang, pods: list[Entry]) -> Entry:
+        """What must be said of a gang, decision and figures left blank."""
+        return {
+            "namespace": gang.namespace,
+            "name": gang.name,
+            "decision": "wait",
+            "pods": pods,
+            "bandwidthMBps": None,
+            "share": None,
+            "domains": None,
+            "reason": None,
+        }

@@ -1,0 +1,169 @@
+"""What each way to go on with a gang of a tiny instance is worth, whatever the other gangs do.
+
+Promises: every option with every spread; of those that ask the same of the cluster, the best.
+Called by the exhaustive planner alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from exhaustive_leftover import LEFTOVER, leftover
+from exhaustive_options import Key, Option, options
+from exhaustive_spreads import Spread, Spreading
+from exhaustive_values import (
+    MINIMISED,
+    earnings,
+    stability_value,
+    standing,
+    tier_names,
+    usable,
+    weight,
+)
+
+from models.instance import Instance
+from models.solution import PodPlacement
+
+Vector = tuple[int, ...]
+"""One entry a tier, larger is better. Vectors compare like plans, and so do their sums."""
+
+
+def summed(*vectors: Vector) -> Vector:
+    return tuple(map(sum, zip(*vectors, strict=True)))
+
+
+@dataclass(frozen=True)
+class Way:
+    """One option and one spread. ``value``: what it adds to every sum but bandwidth; ``most``: with the
+    ideal bandwidth. ``gpus``: asked in all.
+    """
+
+    option: Option
+    spread: Spread
+    value: Vector
+    most: Vector
+
+    @cached_property
+    def gpus(self) -> int:
+        return sum(self.spread.gpus)
+
+    @property
+    def idle(self) -> bool:
+        """Whether it can always be taken: nothing is placed, and nobody has to come."""
+        return not self.option.new and not self.option.excuse
+
+
+class Scale:
+    """The tiers of one instance as entries of a vector."""
+
+    def __init__(self, instance: Instance) -> None:
+        self.instance = instance
+        self.names = tier_names(instance)
+        self.zero: Vector = (0,) * len(self.names)
+        self.usable = tuple(usable(instance, node) for node in instance.cluster.nodes)
+        self._left: dict[tuple[int, ...], Vector] = {}
+
+    def vector(self, values: Mapping[str, int]) -> Vector:
+        """Values by tier; absent counts 0."""
+        return tuple(
+            -values.get(name, 0) if name in MINIMISED else values.get(name, 0)
+            for name in self.names
+        )
+
+    def room(self, counts: Sequence[int]) -> Vector:
+        """What so many GPUs left free, a node, are worth in the end."""
+        free = tuple(n if ours else 0 for n, ours in zip(counts, self.usable, strict=True))
+        if free not in self._left:
+            values = {t: leftover(self.instance, t, free) for t in LEFTOVER if t in self.names}
+            self._left[free] = self.vector(values)
+        return self._left[free]
+
+    def ceiling(self, counts: Sequence[int]) -> Vector:
+        """No plan that leaves no more than so many GPUs is worth more for what it leaves.
+
+        Whole pieces only become fewer, and nothing is the least that can be stranded.
+        """
+        after = zip(self.names, self.room(counts), strict=True)
+        return tuple(value if name == "defragment" else 0 for name, value in after)
+
+    def bandwidth(self, value: Vector, earned: int) -> Vector:
+        """The vector with so much bandwidth."""
+        return tuple(
+            v + earned if name == "bandwidth" else v
+            for name, v in zip(self.names, value, strict=True)
+        )
+
+
+class Ways:
+    """``of[g]``: the ways of gang g by the pods that stay in them, the one that changes nothing first.
+
+    ``most[g]``: by the pods that stay, the most any way may add; ``least[g]``: what the best way adds
+    at least that can always be taken, where there is one.
+    """
+
+    def __init__(self, scale: Scale, spreading: Spreading, still: frozenset[int]) -> None:
+        self.scale = scale
+        self.spreading = spreading
+        instance = scale.instance
+        self.of = [self._ways(g, still=g in still) for g in range(len(instance.gangs))]
+        self.most = [
+            {stays: max(way.most for way in ways) for stays, ways in of.items()} for of in self.of
+        ]
+        self.least = [
+            {
+                stays: max((way.value for way in ways if way.idle), default=None)
+                for stays, ways in of.items()
+            }
+            for of in self.of
+        ]
+
+    def _ways(self, g: int, *, still: bool) -> dict[tuple[Key, ...], list[Way]]:
+        instance = self.scale.instance
+        found: dict[tuple[Key, ...], dict[object, Way]] = {}
+        for option in options(instance, instance.gangs[g], still=still):
+            if option.moved and self._too_many(g):
+                continue
+            for spread in self.spreading.of(g, option):
+                way = self._way(g, option, spread)
+                rest = (option.excuse, option.moved, option.bound, option.admitted)
+                key = (spread.gpus, spread.needs, spread.arrivals, rest)
+                same = found.setdefault(option.stays, {})
+                if key not in same or way.value > same[key].value:
+                    same[key] = way
+        return {stays: list(ways.values()) for stays, ways in found.items()}
+
+    def _too_many(self, g: int) -> bool:
+        """Whether the gang is alone more than may move."""
+        limits = self.scale.instance.policy.moves
+        return limits is not None and (
+            limits.max_gangs == 0
+            or (limits.max_gpus is not None and self.standing_gpus(g) > limits.max_gpus)
+        )
+
+    def standing_gpus(self, g: int) -> int:
+        """What the move of the gang counts against the limit of GPUs."""
+        gang = self.scale.instance.gangs[g]
+        return sum(gang.roles[pod.role].gpus for pod in standing(gang))
+
+    def _way(self, g: int, option: Option, spread: Spread) -> Way:
+        instance = self.scale.instance
+        gang = instance.gangs[g]
+        stand = {(p.role, p.index): p.node for p in standing(gang)}
+        pods = [*((r, i, stand[r, i]) for r, i in option.stays), *spread.pods]
+        values = {
+            f"kept/{gang.priority}": option.kept,
+            "disruption": option.disruption,
+            "stability": stability_value(gang, pods),
+            **(earnings(instance, gang, pods, None) if option.admitted else {}),
+        }
+        value = self.scale.vector(values)
+        ideal = 0 if gang.pattern == "none" else gang.weight * weight(gang) * 1000
+        most = self.scale.bandwidth(value, ideal) if option.admitted else value
+        return Way(option, spread, value, most)
+
+    def staying(self, g: int, stays: tuple[Key, ...]) -> tuple[PodPlacement, ...]:
+        """The pods of a gang that stay."""
+        gang = self.scale.instance.gangs[g]
+        return tuple(pod for pod in standing(gang) if (pod.role, pod.index) in stays)
