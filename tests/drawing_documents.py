@@ -15,6 +15,7 @@ Json = dict[str, Any]
 LEVELS = ("block", "rack")
 NAMES = st.from_regex(r"[a-z0-9]([a-zA-Z0-9._-]{0,8}[a-z0-9])?", fullmatch=True)
 LABELS = st.dictionaries(st.sampled_from(["zone", "example.com/pool", "a.b/c"]), NAMES, max_size=2)
+TIMES = st.sampled_from(["2026-11-20T08:00:00Z", "2026-11-21T10:00:00+02:00"])
 DECIMALS = st.decimals(0, 1, places=4, allow_nan=False).map(float)
 INLINE = {
     "name": "Pair of (2)",
@@ -124,7 +125,8 @@ def gangs(draw: st.DrawFn, name: str) -> Json:
     optional: Json = {
         "queue": draw(NAMES),
         "priority": draw(st.integers(-5, 5)),
-        "submittedAt": draw(st.sampled_from(["2026-11-20T08:00:00Z", "2026-11-20T10:00:00+02:00"])),
+        "submittedAt": draw(TIMES),
+        "resizeAfter": draw(TIMES),
         "expectedDuration": draw(st.sampled_from(["6h", "1.5h", "90m30.7s", "0s"])),
         "preemptible": draw(st.booleans()),
         "movable": draw(st.booleans()),
@@ -143,14 +145,33 @@ def gangs(draw: st.DrawFn, name: str) -> Json:
     }
 
 
-HOLDS = st.fixed_dictionaries(
+STATUSES = st.fixed_dictionaries(
     {},
     optional={
         "hold": st.fixed_dictionaries(
             {"code": st.sampled_from(["Unsupported", "Incomplete"]), "message": NAMES}
-        )
+        ),
+        "startedAt": TIMES,
+        "lastCheckpoint": TIMES,
     },
 )
+
+
+@st.composite
+def planned(draw: st.DrawFn, gang: Json, cluster: Json) -> Json:
+    """Where an earlier plan wanted some of the gang's pods, in any order; no field for nowhere."""
+    names = [node["name"] for node in cluster["spec"]["nodes"]]
+    if not names:
+        return {}
+    places = []
+    for role in gang["spec"]["roles"]:
+        replicas = role["replicas"]
+        most = replicas if isinstance(replicas, int) else replicas["max"]
+        first = role.get("firstIndex", 0)
+        for index in draw(st.sets(st.integers(first, first + most - 1), max_size=2)):
+            place = {"role": role["name"], "index": index, "node": draw(st.sampled_from(names))}
+            places.insert(draw(st.integers(0, len(places))), place)
+    return {"planned": places} if places or draw(st.booleans()) else {}
 
 
 @st.composite
@@ -202,13 +223,33 @@ POLICIES = st.fixed_dictionaries(
     {},
     optional={
         "objectives": st.lists(
-            st.sampled_from(["admission", "waiting", "bandwidth", "span"]), unique=True
+            st.sampled_from(
+                ["admission", "waiting", "bandwidth", "span", "defragment", "stability"]
+            ),
+            unique=True,
         ).map(lambda names: [{"name": name, "tolerance": 0.25} for name in names]),
         "mix": st.dictionaries(st.sampled_from(["1", "8", "64"]), st.integers(0, 300)),
         "minBandwidthShare": DECIMALS,
         "gpuBinding": st.sampled_from(["exact", "none"]),
         "nodeSelector": LABELS,
         "kubernetes": KUBERNETES,
+        "moves": st.fixed_dictionaries(
+            {},
+            optional={
+                "maxGangs": st.integers(0, 5),
+                "maxGPUs": st.integers(0, 64),
+                "minGain": DECIMALS,
+            },
+        ),
+        "disruption": st.fixed_dictionaries(
+            {},
+            optional={
+                "weight": st.sampled_from(["gpus", "lostRuntime"]),
+                "cap": st.sampled_from(["24h", "90m"]),
+            },
+        ),
+        "starvation": st.fixed_dictionaries({"after": st.sampled_from(["24h", "1h30m"])}),
+        "now": TIMES,
         "solve": st.fixed_dictionaries(
             {}, optional={"seed": st.integers(0, 9), "budget": st.just(3)}
         ),
@@ -237,7 +278,11 @@ def inputs(draw: st.DrawFn) -> list[Json]:
     documents = [cluster]
     for i in range(draw(st.integers(0, 3))):
         gang = draw(gangs(f"g{i}"))
-        gang["status"] = {"pods": draw(standing(gang, cluster, free)), **draw(HOLDS)}
+        gang["status"] = {
+            "pods": draw(standing(gang, cluster, free)),
+            **draw(STATUSES),
+            **draw(planned(gang, cluster)),
+        }
         documents.append(gang)
     if draw(st.booleans()):
         documents.append({"apiVersion": API, "kind": "Policy", "spec": draw(POLICIES)})

@@ -1,0 +1,56 @@
+"""Objectives that --defragment and --previous add to a policy's own."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import pytest
+
+from models.policy import Objective, Policy
+from planner.aims import sticking, tidying
+
+
+def policy(listed: str) -> Policy:
+    return Policy(objectives=tuple(Objective(name) for name in listed.split()))
+
+
+def names(policy: Policy) -> str:
+    return " ".join(objective.name for objective in policy.objectives)
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("admission waiting disruption span", "admission waiting defragment disruption span"),
+        ("disruption admission", "defragment disruption admission"),
+        ("admission bandwidth waiting span", "admission bandwidth waiting defragment span"),
+        ("bandwidth span", "defragment bandwidth span"),
+        ("", "defragment"),
+        # behind disruption it would move nothing
+        ("admission disruption defragment", "admission defragment disruption"),
+        ("admission bandwidth defragment", "admission defragment bandwidth"),
+        # where it works already it stays
+        ("defragment admission disruption", "defragment admission disruption"),
+        ("admission defragment span disruption", "admission defragment span disruption"),
+        ("admission defragment bandwidth", "admission defragment bandwidth"),
+    ],
+)
+def test_defragment_goes_just_before_disruption(before: str, after: str) -> None:
+    assert names(tidying(policy(before))) == after
+
+
+def test_defragment_keeps_the_tolerance_it_was_listed_with() -> None:
+    listed = (Objective("disruption"), Objective("defragment", Fraction(1, 10)))
+    assert tidying(Policy(objectives=listed)).objectives == listed[::-1]
+
+
+def test_the_default_policy_is_tidied_before_anything_is_disrupted() -> None:
+    found = names(tidying(Policy())).split()
+    assert found[2:4] == ["defragment", "disruption"]
+    assert found[:2] + found[3:] == names(Policy()).split()
+
+
+def test_stability_goes_last_and_only_once() -> None:
+    assert names(sticking(policy("admission span"))) == "admission span stability"
+    assert names(sticking(policy("stability span"))) == "stability span"
+    assert names(sticking(tidying(Policy()))).endswith("stranded stability")

@@ -1,0 +1,245 @@
+"""What is taken from an earlier plan, and what is said of what is not."""
+
+from __future__ import annotations
+
+import io
+import json
+from copy import deepcopy
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from building import build, gang, role
+from building_servers import switched
+
+from models.gang import PlannedPod
+from models.instance import Instance
+from models.plan import compose
+from planner.earlier import EarlierPlan, read_earlier, remembering
+from planner.errors import InputError, MissingPathError
+from planner.solving import solve
+
+MALFORMED = """
+{"kind": "Plan", "apiVersion": "gangplan.dev/v1alpha1", "file": 3, "instance": {"cluster": {"metadata": {}}},
+ "spec": {"gangs": [{"namespace": "a", "name": "b", "pods": [{"role": "w", "node": "n", "index": -1}]}, 7]}}
+"""
+
+
+def instance() -> Instance:
+    """Four servers of 8; llama asks for two pods of 8 and a launcher, tiny for one of 2."""
+    return build(
+        nodes_per_rack=4,
+        gangs=[
+            gang("llama", roles=[role("worker", 2, 8), role("launcher", 1, 0)]),
+            gang("tiny", 1, 2),
+        ],
+    )
+
+
+def plan(of: Instance) -> dict[str, Any]:
+    when = "2026-11-21T12:00:00Z"
+    return compose(of, solve(of), name="p", created_at=when, generator="test")
+
+
+def saved(document: object, tmp_path: Path) -> str:
+    path = tmp_path / "plan.json"
+    path.write_text(json.dumps(document), encoding="utf-8")
+    return str(path)
+
+
+def taken(document: dict[str, Any], tmp_path: Path) -> EarlierPlan:
+    return read_earlier(saved(document, tmp_path))
+
+
+def pods(document: dict[str, Any], name: str) -> list[dict[str, Any]]:
+    (found,) = [one for one in document["spec"]["gangs"] if one["name"] == name]
+    result: list[dict[str, Any]] = found["pods"]
+    return result
+
+
+def test_every_pod_is_wanted_where_the_plan_has_it(tmp_path: Path) -> None:
+    now = instance()
+    document = plan(now)
+    found, remarks = remembering(now, taken(document, tmp_path))
+    nodes = [node.name for node in now.cluster.nodes]
+    for one in found.gangs:
+        assert [
+            {"role": one.roles[p.role].name, "index": p.index, "node": nodes[p.node]}
+            for p in one.planned
+        ] == [
+            {key: pod[key] for key in ("role", "index", "node")} for pod in pods(document, one.name)
+        ]
+    assert [len(one.planned) for one in found.gangs] == [3, 1]
+    assert remarks == ()
+    # nothing else is taken over
+    assert replace(found, gangs=tuple(replace(g, planned=()) for g in found.gangs)) == now
+
+
+def test_names_and_uids_of_pods_do_not_matter(tmp_path: Path) -> None:
+    now = instance()
+    document = plan(now)
+    before, _ = remembering(now, taken(document, tmp_path))
+    for pod in [*pods(document, "llama"), *pods(document, "tiny")]:
+        pod["name"], pod["uid"] = f"other-{pod['name']}", "another"
+    assert remembering(now, taken(document, tmp_path)) == (before, ())
+
+
+def test_gangs_that_are_gone_or_waited_or_are_new_are_no_matter(tmp_path: Path) -> None:
+    now = instance()
+    document = plan(now)
+    pods(document, "tiny").clear()  # it waited
+    document["spec"]["gangs"].append({**document["spec"]["gangs"][0], "name": "gone"})
+    fresh = gang("new", 1, 1)
+    later = replace(now, gangs=(*now.gangs[:1], fresh, *now.gangs[1:]))
+    found, remarks = remembering(later, taken(document, tmp_path))
+    assert [len(one.planned) for one in found.gangs] == [3, 0, 0]
+    assert remarks == ()
+
+
+def test_what_the_input_says_of_yet_earlier_plans_is_replaced(tmp_path: Path) -> None:
+    now = instance()
+    document = plan(now)
+    old = tuple(replace(one, planned=(PlannedPod(0, 0, 3),)) for one in now.gangs)
+    found, _ = remembering(replace(now, gangs=old), taken(document, tmp_path))
+    assert found == remembering(now, taken(document, tmp_path))[0]
+
+
+def test_nodes_roles_and_indices_that_are_gone_are_told_in_one_remark_each(tmp_path: Path) -> None:
+    now = instance()
+    document = plan(now)
+    workers = pods(document, "llama")
+    workers[0]["node"], workers[1]["node"] = "sold-2", "sold-1"
+    workers[2]["role"] = "chief"
+    workers.append({**workers[0], "index": 2, "node": "n01"})  # it has shrunk since
+    found, remarks = remembering(now, taken(document, tmp_path))
+    assert [len(one.planned) for one in found.gangs] == [0, 1]
+    file = tmp_path / "plan.json"
+    strange = "default/llama chief 0, default/llama worker 2"
+    assert remarks == (
+        f"{file} places 2 pods on nodes that are not there: sold-1, sold-2",
+        f"{file} places 2 pods that their gangs do not have: {strange}",
+    )
+
+
+def test_many_names_are_counted(tmp_path: Path) -> None:
+    now = build(nodes_per_rack=4, gangs=[gang("many", 9, 1)])
+    document = plan(now)
+    for i, pod in enumerate(pods(document, "many")):
+        pod["node"] = f"sold-{i}" if i else "n01"
+    _, remarks = remembering(now, taken(document, tmp_path))
+    assert [remark.partition(" places ")[2] for remark in remarks] == [
+        "8 pods on nodes that are not there: sold-1, sold-2, sold-3 and 5 more"
+    ]
+
+
+def test_a_plan_that_has_nothing_of_this_input_is_remarked(tmp_path: Path) -> None:
+    document = plan(instance())
+    others = build(gangs=[gang("elsewhere")])
+    found, remarks = remembering(others, taken(document, tmp_path))
+    assert found == others
+    assert [remark.partition("plan.json ")[2] for remark in remarks] == [
+        "places none of these gangs: nothing is to stay where it was"
+    ]
+    # a plan in which everything waited says nothing, and there is nothing to remark
+    for one in document["spec"]["gangs"]:
+        one["pods"] = []
+    assert remembering(others, taken(document, tmp_path)) == (others, ())
+
+
+def test_a_pod_that_stands_twice_counts_once(tmp_path: Path) -> None:
+    now = instance()
+    document = plan(now)
+    found, _ = remembering(now, taken(document, tmp_path))
+    twice = deepcopy(document)
+    pods(twice, "llama").append({**pods(twice, "llama")[0], "node": "n04"})
+    twice["spec"]["gangs"].append({**twice["spec"]["gangs"][0], "pods": []})
+    assert remembering(now, taken(twice, tmp_path))[0] == found
+
+
+@pytest.mark.parametrize(
+    ("was", "is_", "refused"),
+    [("one", "two", True), ("one", "one", False), (None, "two", False), ("one", None, False)],
+)
+def test_a_plan_of_another_cluster_is_refused_where_both_say_which(
+    was: str | None, is_: str | None, *, refused: bool, tmp_path: Path
+) -> None:
+    now = instance()
+    then = replace(now, cluster=replace(now.cluster, uid=was))
+    now = replace(now, cluster=replace(now.cluster, uid=is_))
+    earlier = taken(plan(then), tmp_path)
+    if not refused:
+        assert any(one.planned for one in remembering(now, earlier)[0].gangs)
+        return
+    with pytest.raises(InputError) as caught:
+        remembering(now, earlier)
+    (fault,) = caught.value.faults
+    assert fault.lines() == [
+        "error: a plan of another cluster: its uid is one, not two",
+        f"  --> {tmp_path / 'plan.json'}",
+        "hint: give a plan that was made for this cluster",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("content", "what"),
+    [
+        (b"", "not JSON: expecting value"),
+        (b"apiVersion: gangplan.dev/v1alpha1\nkind: Gang\n", "not JSON: expecting value"),
+        (b"[]", "not a plan: an object is expected"),
+        (b"\xff\xfe", "not a plan: byte 0 is not UTF-8"),
+        (b"{}", "not a plan: it has no kind"),
+        (b'{"kind": "Gang", "apiVersion": "gangplan.dev/v1alpha1"}', "not a plan: kind is 'Gang'"),
+        (b'{"kind": "Plan", "apiVersion": "v2"}', "unknown version of a plan: apiVersion is 'v2'"),
+        (
+            b'{"kind": "Plan", "apiVersion": "gangplan.dev/v1alpha1"}',
+            "not a plan: instance: field required",
+        ),
+        (
+            MALFORMED.encode(),
+            "not a plan: spec.gangs.0.pods.0.index: input should be greater than or equal to 0",
+        ),
+    ],
+)
+def test_a_file_that_is_no_plan_is_refused_with_one_error(
+    content: bytes, what: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "plan.json"
+    path.write_bytes(content)
+    with pytest.raises(InputError) as caught:
+        read_earlier(str(path))
+    (fault,) = caught.value.faults
+    assert (fault.what, fault.file) == (what, str(path))
+    assert fault.hint
+    assert caught.value.exit_code == 65
+
+
+def test_a_plan_may_come_from_standard_input(tmp_path: Path) -> None:
+    text = json.dumps(plan(instance())).encode()
+    found = read_earlier("-", io.BytesIO(text))
+    assert found.spec == read_earlier(saved(json.loads(text), tmp_path)).spec
+
+
+def test_a_missing_file_is_a_missing_path_and_a_folder_is_no_plan(tmp_path: Path) -> None:
+    with pytest.raises(MissingPathError, match="cannot read nosuch"):
+        read_earlier("nosuch.json")
+    with pytest.raises(InputError, match="this is a folder"):
+        read_earlier(str(tmp_path))
+
+
+def test_remarks_are_printable(tmp_path: Path) -> None:
+    now = build(gangs=[gang("a")])
+    document = plan(now)
+    pods(document, "a")[0]["node"] = "\x1b[31mred\u202e" + "x" * 500
+    _, remarks = remembering(now, taken(document, tmp_path))
+    assert all(remark.isprintable() and len(remark) < 400 for remark in remarks)
+    assert len(remarks) == 2  # and nothing is left of the plan
+
+
+def test_the_servers_may_have_changed_under_the_names(tmp_path: Path) -> None:
+    now = instance()
+    document = plan(now)
+    changed = build(nodes_per_rack=4, model=switched(4), gangs=[gang("tiny", 1, 2)])
+    found, remarks = remembering(changed, taken(document, tmp_path))
+    assert [len(one.planned) for one in found.gangs] == [1]
+    assert remarks == ()
