@@ -1,0 +1,157 @@
+"""Since when gangs of Kubernetes run, what they have saved, how long their size stays."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from bundles import load_all
+from kube import node, pod
+from kube_gangs import owned, thing
+
+from models.gang import Gang
+from models.quantities import epoch_seconds
+from planner.reading import Built
+
+CHECKPOINT = "gangplan.dev/last-checkpoint"
+RESIZE = "gangplan.dev/resize-after"
+HINT = "(hint: say what time it is: --now, or `now` in a Policy)"
+
+Json = dict[str, Any]
+
+
+def at(text: str) -> int:
+    return epoch_seconds(text)
+
+
+def runner(name: str, start: object = None, **annotations: str) -> Json:
+    """A pod of Job ``job`` that runs; annotations as ``checkpoint`` and ``resize``."""
+    keys = {"checkpoint": CHECKPOINT, "resize": RESIZE}
+    made = pod(
+        name, gpus=1, on="n1", annotations={keys[key]: text for key, text in annotations.items()}
+    )
+    if start is not None:
+        made["status"]["startTime"] = start
+    return owned(made, "Job", "batch/v1", "job")
+
+
+def job(**annotations: str) -> Json:
+    return thing("Job", "batch/v1", "job", {"parallelism": 2}, annotations=annotations)
+
+
+def policy(**spec: object) -> Json:
+    return {"apiVersion": "gangplan.dev/v1alpha1", "kind": "Policy", "spec": spec}
+
+
+def built(*objects: Json) -> Built:
+    return load_all([node("n1"), *objects])
+
+
+def only_gang(*objects: Json) -> Gang:
+    (found,) = built(*objects).instance.gangs
+    return found
+
+
+def test_a_gang_runs_since_the_last_of_its_running_pods_started() -> None:
+    finished = runner("c", "2026-11-20T12:00:00Z")
+    finished["status"]["phase"] = "Succeeded"
+    found = only_gang(
+        job(),
+        runner("a", "2026-11-20T09:00:00Z"),
+        runner("b", "2026-11-20T10:00:00Z"),  # restarted: the gang lost what it had then
+        finished,
+    )
+    assert found.started_at == at("2026-11-20T10:00:00Z")
+
+
+@pytest.mark.parametrize("start", [None, "soon", 17, {}, "9999-01-01T00:00:00Z"])
+def test_a_pod_that_does_not_say_when_it_started_counts_from_its_making(start: object) -> None:
+    assert only_gang(job(), runner("a", start)).started_at == at("2026-11-20T08:00:00Z")
+
+
+def test_a_gang_that_waits_has_not_started() -> None:
+    waiting = owned(pod("a", gpus=1, gated=True), "Job", "batch/v1", "job")
+    assert only_gang(job(), waiting).started_at is None
+
+
+def test_a_lone_pod_with_gpus_has_its_times_too() -> None:
+    lone = pod("lone", gpus=1, on="n1", annotations={CHECKPOINT: "2026-11-20T08:30:00Z"})
+    lone["status"]["startTime"] = "2026-11-20T09:00:00Z"
+    found = only_gang(lone)
+    assert (found.started_at, found.last_checkpoint) == (
+        at("2026-11-20T09:00:00Z"),
+        at("2026-11-20T08:30:00Z"),
+    )
+
+
+def test_the_latest_annotation_of_controller_and_pods_counts() -> None:
+    found = only_gang(
+        job(**{CHECKPOINT: "2026-11-20T08:10:00Z", RESIZE: "2026-11-22T00:00:00Z"}),
+        runner("a", "2026-11-20T09:00:00Z", checkpoint="2026-11-20T08:30:00+00:00"),
+        runner("b", resize="2026-11-21T00:00:00Z"),
+    )
+    assert found.last_checkpoint == at("2026-11-20T08:30:00Z")
+    # that it is yet to come is what it is for
+    assert found.resize_after == at("2026-11-22T00:00:00Z")
+
+
+def test_a_pod_group_may_say_it_too() -> None:
+    group = thing(
+        "PodGroup",
+        "scheduling.x-k8s.io/v1alpha1",
+        "set",
+        {"minMember": 2},
+        annotations={RESIZE: "2026-11-22T00:00:00Z"},
+    )
+    member = {"scheduling.x-k8s.io/pod-group": "set"}
+    pods = [pod(name, gpus=1, on="n1", labels=member) for name in ("a", "b")]
+    assert only_gang(group, *pods).resize_after == at("2026-11-22T00:00:00Z")
+
+
+@pytest.mark.parametrize("written", ["", "yesterday", "1795248000", "2026-02-30T00:00:00Z"])
+def test_a_time_that_is_none_is_a_remark(written: str) -> None:
+    found = built(job(), runner("a", checkpoint=written, resize=written))
+    (gang,) = found.instance.gangs
+    assert (gang.last_checkpoint, gang.resize_after) == (None, None)
+    assert [line for line in found.remarks if "annotation" in line] == [
+        f"Pod default/a: annotation {CHECKPOINT} is no time; it is ignored",
+        f"Pod default/a: annotation {RESIZE} is no time; it is ignored",
+    ]
+
+
+def test_a_checkpoint_to_come_moves_nobodys_time() -> None:
+    """A tenant that writes the year 2999 would make every other gang aged and every size free."""
+    starving = policy(starvation={"after": "24h"}, disruption={"weight": "lostRuntime"})
+    waiting = pod("w", gpus=1, gated=True)
+    found = built(
+        starving,
+        job(),
+        runner("a", "2026-11-20T09:00:00Z", checkpoint="2999-12-31T00:00:00Z"),
+        waiting,
+    )
+    instance = found.instance
+    assert instance.now == instance.policy.now == at("2026-11-20T09:00:00Z")
+    running, queued = instance.gangs
+    assert (running.name, queued.name) == ("job", "w")
+    assert instance.harm(running) == 1
+    assert not instance.aged(queued)
+    later = "is later than all the cluster says; it counts as the latest of that"
+    assert [line for line in found.remarks if CHECKPOINT in line] == [
+        f"Job default/job: annotation {CHECKPOINT} {later} {HINT}"
+    ]
+
+
+def test_a_checkpoint_before_the_time_that_is_stated_counts_as_it_is() -> None:
+    saved = runner("a", "2026-11-20T09:00:00Z", checkpoint="2026-11-21T11:50:00Z")
+    weighing = policy(disruption={"weight": "lostRuntime"}, now="2026-11-21T12:00:00Z")
+    found = built(weighing, job(), saved)
+    (gang,) = found.instance.gangs
+    assert gang.last_checkpoint == at("2026-11-21T11:50:00Z")
+    assert found.instance.harm(gang) == 600
+    assert not [line for line in found.remarks if CHECKPOINT in line]
+
+
+def test_where_lost_runtime_is_not_counted_a_later_checkpoint_is_no_remark() -> None:
+    found = built(job(), runner("a", checkpoint="2026-11-21T11:50:00Z"))
+    assert found.instance.gangs[0].last_checkpoint == at("2026-11-20T08:00:00Z")
+    assert not [line for line in found.remarks if CHECKPOINT in line]
