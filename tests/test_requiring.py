@@ -1,0 +1,135 @@
+"""What counts as proof that a required gang cannot be admitted, where others may give way."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+from fractions import Fraction
+
+import pytest
+from building import build, gang, mask, role
+
+from models.gang import Gang
+from models.instance import Instance
+from models.policy import Moves
+from models.solution import Solution
+from planner.requiring import Required, resolve, unmet
+from planner.solving import solve
+
+ALL8 = mask(*range(8))
+HALF = mask(0, 1, 2, 3)
+
+
+def left_out(instance: Instance, name: str) -> Required:
+    """What is said of a gang that waits in the best plan."""
+    found = unmet((resolve(name, instance),), instance, solve(instance), threading.Event())
+    assert len(found) == 1, "the plan admits it"
+    return found[0]
+
+
+def unproven(instance: Instance, name: str) -> Required:
+    """What is said of it where the plan leaves it out and proves nothing: what it has alone counts."""
+    index = resolve(name, instance)
+    waits = tuple(
+        replace(decision, pods=(), decision="wait") if i == index else decision
+        for i, decision in enumerate(solve(instance).decisions)
+    )
+    solution = Solution(waits, (), "budget", "made up")
+    (found,) = unmet((index,), instance, solution, threading.Event())
+    return found
+
+
+def one_server(*gangs: Gang, **policy: object) -> Instance:
+    made = build(gangs=gangs)
+    return replace(made, policy=replace(made.policy, **policy))  # type: ignore[arg-type]
+
+
+def blocker(**fields: object) -> Gang:
+    """A gang that holds the whole of the first server."""
+    made = gang("blocker", 1, 8, priority=5, stands=[(0, 0, 0, ALL8)])
+    return replace(made, **fields)  # type: ignore[arg-type]
+
+
+def test_a_gang_that_none_may_give_way_to_is_proven_to_have_no_room() -> None:
+    for fixed in (
+        blocker(),
+        blocker(preemptible=True),  # but nobody is above it
+        blocker(movable=True),  # but there is nowhere to go
+    ):
+        assert left_out(one_server(fixed, gang("g", 1, 8, priority=5)), "g").proven
+        assert unproven(one_server(fixed, gang("g", 1, 8, priority=5)), "g").proven
+
+
+def test_room_that_another_may_take_back_counts_for_the_proof() -> None:
+    """``first`` may stop the blocker and use one GPU of eight; g, below both, then has the rest."""
+    first, g = gang("first", 1, 1, priority=9), gang("g", 1, 7, priority=1)
+    stoppable = one_server(blocker(preemptible=True), first, g)
+    assert not unproven(stoppable, "g").proven
+    assert solve(stoppable).decisions[2].decision == "place"
+    # too large even so
+    assert unproven(one_server(blocker(preemptible=True), first, gang("g", 1, 9)), "g").proven
+    # and nobody above the blocker stops it
+    assert unproven(one_server(blocker(preemptible=True), g), "g").proven
+
+
+def test_a_gang_that_may_shrink_is_room() -> None:
+    shrinks = gang(
+        "blocker",
+        roles=[role("worker", 1, 4, most=2)],
+        priority=5,
+        stands=[(0, 0, 0, HALF), (0, 1, 0, ALL8 & ~HALF)],
+        movable=True,
+    )
+    # it keeps its eight GPUs, for it is above g; a plan that shrinks it is worse, not impossible
+    assert not unproven(one_server(shrinks, gang("g", 1, 4)), "g").proven
+    assert left_out(one_server(shrinks, gang("g", 1, 4)), "g").proven
+    assert unproven(one_server(shrinks, gang("g", 1, 5)), "g").proven
+    held = one_server(replace(shrinks, resize_after=100), gang("g", 1, 4), now=50)
+    assert unproven(held, "g").proven
+    over = one_server(replace(shrinks, resize_after=100), gang("g", 1, 4), now=100)
+    assert not unproven(over, "g").proven
+
+
+@pytest.mark.parametrize(
+    ("limits", "proven"),
+    [
+        (None, False),
+        (Moves(max_gangs=0), True),
+        (Moves(max_gpus=3), True),
+        (Moves(max_gpus=4), False),
+        # a set of moves that buys too little is left out of plans; that is no proof of no room
+        (Moves(min_gain=Fraction(100)), False),
+    ],
+)
+def test_the_limits_of_moves_hold_in_the_proof(limits: Moves | None, *, proven: bool) -> None:
+    halves = [
+        gang("fixed", 1, 4, stands=[(0, 0, 0, HALF)]),
+        gang("moves", 1, 4, stands=[(0, 0, 1, HALF)], movable=True),
+    ]
+    instance = build(nodes_per_rack=2, gangs=[*halves, gang("z", 1, 8)])
+    instance = replace(instance, policy=replace(instance.policy, moves=limits))
+    assert unproven(instance, "z").proven is proven
+
+
+def test_a_gang_behind_an_aged_peer_cannot_be_admitted() -> None:
+    peers = [gang("old", 1, 4, submitted=0), gang("young", 1, 8, submitted=900)]
+    aged = one_server(*peers, starvation_after_s=600, now=1000)
+    assert solve(aged).decisions[0].decision == "place"
+    assert left_out(aged, "young").proven
+    assert not unproven(aged, "young").proven  # it has room: only not before its peer
+    # without the limit the larger one goes first
+    assert left_out(one_server(*peers), "old").proven
+
+
+def test_the_proof_counts_ages_to_the_time_of_the_plan() -> None:
+    """The last to be submitted is away in the proof: the size would be held, were it now 0."""
+    shrinks = gang(
+        "blocker",
+        roles=[role("worker", 1, 4, most=2)],
+        stands=[(0, 0, 0, HALF), (0, 1, 0, ALL8 & ~HALF)],
+        movable=True,
+    )
+    late = gang("late", 1, 9, submitted=100)
+    instance = one_server(replace(shrinks, resize_after=100), gang("g", 1, 4), late)
+    assert instance.now == 100
+    assert not unproven(instance, "g").proven
