@@ -50,7 +50,7 @@ def build(
     documents.settle()
     policy = _only_policy(documents.policies)
     document = policy.document if policy is not None else None
-    cluster = real_cluster(documents, _policy(document, (), now), find)
+    cluster = real_cluster(documents, policy_of(document, (), now), find)
     if not cluster.clusters:
         objects = documents.objects
         pods_alone = objects is not None and objects.of("Pod")  # reported already
@@ -76,7 +76,7 @@ def build(
     if findings:
         findings.raise_all()
     mix = default_mix(gangs, merged.cluster.nodes)
-    instance = _timed(Instance(merged.cluster, gangs, _policy(document, mix, now)))
+    instance = _timed(Instance(merged.cluster, gangs, policy_of(document, mix, now)))
     check_rates(instance, merged)
     if findings:
         findings.raise_all()
@@ -118,7 +118,7 @@ def _timed(instance: Instance) -> Instance:
     return replace(instance, policy=replace(instance.policy, now=counted_to(instance)))
 
 
-def _policy(
+def policy_of(
     document: PolicyDocument | None, mix: tuple[tuple[int, int], ...], now: int | None
 ) -> Policy:
     """The policy with every default written out. ``mix``: the default one. ``now``: goes first."""
