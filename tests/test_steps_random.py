@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from random import Random
 from threading import Event
 
 from by_steps import better, faults
 from tiny import tiny
+from tiny_busy import busy
 
 from models.evaluating import Evaluation, tiers_of
 from models.instance import Instance
 from models.placement.ground import base_decisions
-from models.policy import LOST_RUNTIME, Disruption, Moves, SolveLimits
+from models.policy import SolveLimits
 from planner.solving.budget import Budget
 from planner.solving.greedy import greedy
 from planner.solving.ground import Ground
@@ -27,29 +27,13 @@ REASONED = 80
 
 
 def drawn(seed: int) -> Instance:
-    """A tiny instance in which much runs, with limits on moves and sizes held in some."""
+    """Half of them large enough for gangs over several racks, half with everything that runs."""
     r = Random(f"steps/{seed}")
-    more = ["running", "movable", "elastic", "priorities"]
+    if r.random() < 0.5:
+        return busy(seed)
+    more = ["running", "movable", "preemptible", "elastic", "priorities"]
     more += [f for f in ("incomplete", "unknown_gpus", "wide", "slices") if r.random() < 0.25]
-    instance = tiny(seed, more=more)
-    policy = instance.policy
-    if r.random() < 0.3:
-        policy = replace(policy, moves=Moves(r.choice((None, 0, 1, 2)), r.choice((None, 2, 8))))
-    if r.random() < 0.3:
-        policy = replace(policy, disruption=Disruption(LOST_RUNTIME, 7_200))
-    if r.random() < 0.3:
-        policy = replace(policy, starvation_after_s=r.choice((600, 3_600)))
-    gangs = tuple(
-        replace(
-            gang,
-            started_at=None if r.random() < 0.3 else instance.now - r.randint(0, 9_000),
-            resize_after=instance.now + r.choice((0, 1)) if r.random() < 0.2 else None,
-        )
-        if gang.running
-        else gang
-        for gang in instance.gangs
-    )
-    return replace(instance, gangs=gangs, policy=policy)
+    return tiny(seed, more=more)
 
 
 def test_every_step_gives_a_valid_plan_that_is_no_worse() -> None:

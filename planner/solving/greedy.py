@@ -15,7 +15,10 @@ from models.placement.demands import Demand
 from models.solution import GangDecision, PodPlacement
 from planner.solving.ground import Ground
 from planner.solving.trial import Trial
-from planner.solving.wanting import wanted
+from planner.solving.wanting import Counts, wanted
+
+MOST_SIZES = 8
+"""Sizes of a role tried above its smallest."""
 
 
 def greedy(instance: Instance, base: Sequence[GangDecision]) -> tuple[GangDecision, ...]:
@@ -23,11 +26,8 @@ def greedy(instance: Instance, base: Sequence[GangDecision]) -> tuple[GangDecisi
     ground = Ground(instance, base)
     decisions = list(base)
     for demand in queue(ground):
-        pods = place(ground, demand)
-        if pods is None:
-            continue
-        ground.set(demand.gang, (*ground.pods[demand.gang], *pods))
-        decisions[demand.gang] = ground.decision(demand.gang)
+        if admit(ground, demand):
+            decisions[demand.gang] = ground.decision(demand.gang)
     return tuple(decisions)
 
 
@@ -67,6 +67,32 @@ def turn(instance: Instance, demand: Demand) -> Turn:
         -instance.age(gang),
         demand.gang,
     )
+
+
+def admit(ground: Ground, demand: Demand) -> bool:
+    """Put the gang down on what is free, at its smallest size, or at one that is fast enough."""
+    gang, held = demand.gang, ground.pods[demand.gang]
+    pods = place(ground, demand)
+    if pods is None and ground.instance.min_share(ground.instance.gangs[gang]):
+        larger = (wanted(ground.instance, gang, counts, held) for counts in _larger(ground, gang))
+        found = (place(ground, more) for more in larger if more.possible)
+        pods = next((pods for pods in found if pods is not None), None)
+    if pods is None:
+        return False
+    ground.set(gang, (*held, *pods))
+    return True
+
+
+def _larger(ground: Ground, index: int) -> Iterator[Counts]:
+    """Sizes above the smallest, of one role at a time: a share of an ideal may need a whole server."""
+    gang = ground.instance.gangs[index]
+    least = gang.target_counts()
+    if ground.instance.size_held(gang):
+        return
+    for number, role in enumerate(gang.roles):
+        larger = [count for count in role.allowed_counts() if count > least[number]]
+        for count in larger[:MOST_SIZES]:
+            yield (*least[:number], count, *least[number + 1 :])
 
 
 def place(ground: Ground, demand: Demand, *, bound: bool = True) -> tuple[PodPlacement, ...] | None:

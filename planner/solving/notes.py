@@ -1,6 +1,6 @@
-"""What a plan assumes or leaves alone, in sentences a user can act on.
+"""What a plan assumes, in sentences a user can act on.
 
-Promises: says which decisions this version does not make, and where gangs share a NIC that each is
+Promises: says what was not known and how it was counted, and where gangs share a NIC that each is
 priced to have for itself. Called by ``solve``; printed by ``planner.showing``.
 """
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from models.instance import Instance
+from models.policy import LOST_RUNTIME
 from models.solution import GangDecision
 from planner.solving.wording import counted
 
@@ -17,21 +18,7 @@ def notes_of(
     instance: Instance, decisions: Sequence[GangDecision], *, exact: bool
 ) -> tuple[str, ...]:
     """Notes in a fixed order; empty where nothing needs saying."""
-    gangs = instance.gangs
-    notes = []
-    held = sum(1 for gang in gangs if gang.running and (gang.preemptible or gang.movable))
-    if held:
-        notes.append(
-            f"preemptible or movable, and left where they are: {counted(held, 'running gang')}"
-        )
-    elastic = sum(1 for gang in gangs if gang.elastic and gang.running)
-    if elastic:
-        notes.append(f"elastic, and kept at their size: {counted(elastic, 'running gang')}")
-    waiting = sum(1 for gang in gangs if gang.elastic and not gang.running)
-    if waiting:
-        notes.append(
-            f"elastic, and started at their smallest size only: {counted(waiting, 'waiting gang')}"
-        )
+    notes = [*_unknown_runtime(instance, decisions), *_ageless(instance)]
     shared = _shared_nics(instance, decisions)
     if shared:
         notes.append(
@@ -44,6 +31,42 @@ def notes_of(
             "planned by count: their GPU sets are good, not proven best"
         )
     return tuple(notes)
+
+
+def _unknown_runtime(instance: Instance, decisions: Sequence[GangDecision]) -> list[str]:
+    """Gangs disturbed whose lost runtime nobody can tell."""
+    disruption = instance.policy.disruption
+    if disruption.weight != LOST_RUNTIME:
+        return []
+    unknown = sum(
+        1
+        for gang, decision in zip(instance.gangs, decisions, strict=True)
+        if gang.running
+        and gang.started_at is None
+        and gang.last_checkpoint is None
+        and decision.decision in ("preempt", "move", "resize")
+    )
+    if not unknown:
+        return []
+    note = (
+        f"{counted(unknown, 'gang')} stopped, moved or resized without a known start or checkpoint: each "
+        f"GPU counts as {disruption.cap_s} s of lost runtime, the most there is"
+    )
+    return [note]
+
+
+def _ageless(instance: Instance) -> list[str]:
+    """Gangs that can never be too old."""
+    if instance.policy.starvation_after_s is None:
+        return []
+    ageless = sum(1 for g in instance.gangs if not g.running and g.submitted_at is None)
+    if not ageless:
+        return []
+    note = (
+        f"{counted(ageless, 'waiting gang')} without submittedAt: nobody knows how long they wait, so they "
+        "do not age"
+    )
+    return [note]
 
 
 def _shared_nics(instance: Instance, decisions: Sequence[GangDecision]) -> int:

@@ -6,10 +6,11 @@ gone that may give way for it, proves it; names in messages are the input's. Cal
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from fractions import Fraction
 
+from models.evaluating import admitted
 from models.instance import Instance
 from models.placement.demands import Demand, identity
 from models.placement.formulation import formulate
@@ -37,10 +38,16 @@ NAMED = 3
 
 
 def with_reasons(
-    instance: Instance, decisions: Sequence[GangDecision], budget: Budget
+    instance: Instance,
+    decisions: Sequence[GangDecision],
+    budget: Budget,
+    proven: Collection[int] = (),
 ) -> tuple[GangDecision, ...]:
-    """The same decisions, each gang that waits, is stopped or lacks pods with its reason."""
-    finder = _Finder(instance, decisions, budget)
+    """The same decisions, each gang that waits, is stopped or lacks pods with its reason.
+
+    ``proven``: priorities of which no plan that keeps the tiers before admits more.
+    """
+    finder = _Finder(instance, decisions, budget, proven)
     result = list(decisions)
     for index in sorted(range(len(decisions)), key=lambda i: (-instance.gangs[i].priority, i)):
         reason = finder.of(index)
@@ -53,11 +60,16 @@ class _Finder:
     """``_known``: why a kind of gang can never start, None where it may."""
 
     def __init__(
-        self, instance: Instance, decisions: Sequence[GangDecision], budget: Budget
+        self,
+        instance: Instance,
+        decisions: Sequence[GangDecision],
+        budget: Budget,
+        proven: Collection[int],
     ) -> None:
         self._instance = instance
         self._decisions = decisions
         self._budget = budget
+        self._proven = frozenset(proven)
         self._ceiling = Ceiling(instance)
         self._after = Ground(instance, decisions)
         self._known: dict[object, Reason | None] = {}
@@ -170,25 +182,44 @@ class _Finder:
             if decision.decision in ("place", "complete")
         ]
         higher = sum(1 for other in starts if other.priority > gang.priority)
-        starting = f"{counted(len(starts), 'gang')}, {higher} of higher priority"
+        beside = "beside what runs"
+        if starts:
+            beside = (
+                f"beside what starts ({counted(len(starts), 'gang')}, {higher} of higher priority)"
+            )
         after = wanted(instance, demand.gang, gang.target_counts(), ground.pods[demand.gang])
         short = shortage(ground, after)
         if short is not None:
-            text = f"beside what starts ({starting}): {short.message}"
+            text = f"{beside}: {short.message}"
         else:
             allowed = frozenset().union(*(role.nodes for role in demand.roles))
             free = sum(ground.plots[n].free for n in allowed)
             text = (
-                f"needs {counted(demand.gpus, 'GPU')}; beside what starts ({starting}) {free} are left on "
-                "the nodes it may use, and no placement was found on them"
+                f"needs {counted(demand.gpus, 'GPU')}; {beside} {free} are left on the nodes it may "
+                "use, and no placement was found on them"
             )
-        givers = self._givers(demand.gang)
-        if givers:
-            text += (
-                f"; no choice of the {counted(givers, 'running gang')} that may give way for it was found "
-                "that makes room"
-            )
+        text += self._more(demand.gang)
         return Reason("Outranked" if higher else "NoRoom" if short is None else short.code, text)
+
+    def _more(self, index: int) -> str:
+        """That nobody's giving way helps, as far as that is known."""
+        gang, givers = self._instance.gangs[index], self._givers(index)
+        peers = sum(
+            1
+            for other, decision in enumerate(self._decisions)
+            if self._instance.gangs[other].priority == gang.priority
+            and not admitted(self._instance, other, decision)
+        )
+        if gang.priority in self._proven and peers == 1:
+            return "; proven: no plan admits it that keeps what counts more"
+        if gang.priority in self._proven:
+            return "; proven: no plan that keeps what counts more admits more GPUs of its priority"
+        if not givers:
+            return ""
+        return (
+            f"; no choice of {_running(givers)} that may move or stop for it was found "
+            "that makes room"
+        )
 
     def _givers(self, winner: int) -> int:
         """Running gangs that stay as they are and might give way for it."""
@@ -203,14 +234,14 @@ class _Finder:
 
     def _even(self) -> str:
         gone = len(self._ceiling.gone)
-        return (
-            f"even without the {counted(gone, 'running gang')} that may stop or move: "
-            if gone
-            else ""
-        )
+        return f"even without {_running(gone)} that may stop or move: " if gone else ""
 
 
 def _unbound(instance: Instance, index: int) -> Instance:
     """The instance with the gang free of minBandwidthShare."""
     gang = replace(instance.gangs[index], min_bandwidth_share=Fraction(0))
     return replace(instance, gangs=(*instance.gangs[:index], gang, *instance.gangs[index + 1 :]))
+
+
+def _running(count: int) -> str:
+    return "the running gang" if count == 1 else f"the {count} running gangs"

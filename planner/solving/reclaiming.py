@@ -14,7 +14,7 @@ from models.evaluating import Evaluation, tiers_of
 from models.instance import Instance
 from models.placement.demands import Demand, identity
 from models.solution import GangDecision
-from planner.solving.greedy import Turn, lacking, models_of, place, queue, turn
+from planner.solving.greedy import Turn, admit, lacking, models_of, queue, turn
 from planner.solving.ground import Ground
 from planner.solving.opening import Allowance, Opening
 from planner.solving.restoring import put_back, unjustified
@@ -107,9 +107,7 @@ class _Reclaim:
     def _admit(self, demand: Demand) -> None:
         """Put the gang down, on what is free or on what others give."""
         ground, gang = self._ground, self._instance.gangs[demand.gang]
-        pods = place(ground, demand)
-        if pods is not None:
-            ground.set(demand.gang, (*ground.pods[demand.gang], *pods))
+        if admit(ground, demand):
             return
         kind = (identity(self._instance, demand), gang.priority, self._instance.aged(gang))
         if kind in self._failed:

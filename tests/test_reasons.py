@@ -1,0 +1,173 @@
+"""Why gangs wait or stop, in words: true with all that may give way, and "never" only where it is proven.
+
+Servers have 8 GPUs; every plan is judged by the checker.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from threading import Event
+
+from building import build, gang, mask, node, role
+from building_servers import switched
+from by_steps import by_steps
+
+from models.gang import StandingPod
+from models.instance import Instance
+from models.placement.ground import base_decisions
+from models.policy import LOST_RUNTIME, Disruption, SolveLimits
+from planner.solving.budget import Budget
+from planner.solving.ceiling import Ceiling
+from planner.solving.notes import notes_of
+from planner.solving.reasons import with_reasons
+
+FULL = mask(*range(8))
+
+
+def message(instance: Instance, name: str, proven: tuple[int, ...] = ()) -> tuple[str, str]:
+    """Why a gang waits in the plan that changes nothing."""
+    base = base_decisions(instance)
+    found = with_reasons(instance, base, Budget(SolveLimits(), Event()), proven)
+    (reason,) = (
+        d.reason for g, d in zip(instance.gangs, found, strict=True) if g.name == name and d.reason
+    )
+    return reason.code, reason.message
+
+
+def test_a_stopped_gang_names_the_highest_who_come() -> None:
+    low = gang("low", 1, 8, stands=[(0, 0, 0, FULL)], preemptible=True)
+    queue = [gang(f"q{i}", 1, 2, priority=i) for i in (1, 2, 3, 4)]
+    plan = by_steps(build(gangs=[low, *queue]))
+    code, text = plan.reason("low")
+    assert code == "Preempted"
+    assert text == (
+        "stopped to make room for default/q4 (priority 4), default/q3 (priority 3), default/q2 "
+        "(priority 2) and 1 more gang"
+    )
+
+
+def test_a_count_says_no_even_without_those_that_may_give_way() -> None:
+    low = gang("low", 1, 8, stands=[(0, 0, 0, FULL)], preemptible=True)
+    code, text = message(build(gangs=[low, gang("high", 2, 8, priority=9)]), "high")
+    assert code == "NoRoom"
+    assert text == (
+        "even without the running gang that may stop or move: role worker needs 2 pods of 8 GPUs; the "
+        "nodes it may use have 8 free GPUs, which hold 1"
+    )
+
+
+def test_who_could_be_stopped_for_anybody_is_no_proof_against_anybody() -> None:
+    # low stops for high, and peer may have what high leaves of it: so peer is not said to be impossible.
+    low = gang("low", 1, 8, stands=[(0, 0, 0, FULL)], preemptible=True, priority=5)
+    queue = [gang("high", 1, 4, priority=9), gang("peer", 1, 4, priority=5)]
+    code, text = message(build(gangs=[low, *queue]), "peer")
+    assert "even without" not in text
+    # Without a higher gang in the queue nobody may stop it.
+    code, text = message(build(gangs=[low, queue[1]]), "peer")
+    assert (code, text) == (
+        "NoRoom",
+        "role worker needs 1 pod of 4 GPUs; the nodes it may use have 0 free GPUs, which hold 0",
+    )
+
+
+def test_whole_slices_are_counted_by_domain() -> None:
+    # Six servers for six pods, but a slice of three needs three servers of one rack, and racks have two.
+    waits = gang("a", roles=[role("worker", 6, 8, slices=(3, "rack"))])
+    assert message(build(racks=3, nodes_per_rack=2, gangs=[waits]), "a") == (
+        "RequiredTopology",
+        "role worker needs 2 slices of 3 pods of 8 GPUs, each in one rack; there is room for 0",
+    )
+
+
+def test_all_roles_are_counted_together_where_they_share_a_domain() -> None:
+    roles = [role("head", 1, 8), role("worker", 2, 8)]
+    waits = gang("a", roles=roles, same="rack")
+    assert message(build(racks=2, nodes_per_rack=2, gangs=[waits]), "a") == (
+        "RequiredTopology",
+        "needs 24 GPUs in one rack; the best rack has 16 free",
+    )
+
+
+def test_where_counts_allow_it_an_exact_search_says_no() -> None:
+    # 5 and 3 GPUs of 8, 3 cores each of 5: either role alone fits, both together do not.
+    heavy = role("head", 1, 5, requests={"cpu": 3000})
+    light = role("worker", 1, 3, requests={"cpu": 3000})
+    nodes = [node("n", switched(), allocatable={"cpu": 5000})]
+    low = gang("low", 1, 1, stands=[(0, 0, 0, 1)], preemptible=True)
+    waits = gang("a", roles=[heavy, light], priority=3)
+    code, text = message(build(nodes=nodes, gangs=[low, waits]), "a")
+    assert code == "NoRoom"
+    assert text == (
+        "even without the running gang that may stop or move: its pods do not fit together on what is "
+        "free (GPUs, cpu, memory, pods)"
+    )
+
+
+def test_what_the_search_proved_is_said_where_no_count_knows() -> None:
+    # Without hop there is room for high; but hop may not stop, only move, and has nowhere to go.
+    hop = gang("hop", 1, 1, stands=[(0, 0, 0, 1)], movable=True, priority=9)
+    stay = gang("stay", 1, 8, stands=[(0, 0, 1, FULL)])
+    nodes = [node(f"n{i}", switched()) for i in range(2)]
+    instance = build(nodes=nodes, gangs=[hop, stay, gang("high", 1, 8, priority=9)])
+    code, text = message(instance, "high")
+    assert code == "NoRoom"
+    assert text.endswith(
+        "; no choice of the running gang that may move or stop for it was found that makes room"
+    )
+    _, text = message(instance, "high", proven=(9,))
+    assert text.endswith("; proven: no plan admits it that keeps what counts more")
+
+
+def test_of_several_that_wait_it_is_said_what_is_proven_of_all() -> None:
+    gangs = [gang("a", 1, 8, priority=9), gang("b", 1, 8, priority=9)]
+    _, text = message(build(gangs=gangs), "b", proven=(9,))
+    assert text.endswith(
+        "; proven: no plan that keeps what counts more admits more GPUs of its priority"
+    )
+
+
+def test_an_incomplete_gang_is_asked_about_with_its_own_pods_in_place() -> None:
+    # It could itself be stopped for high; what it lacks must fit beside what stands all the same.
+    broken = gang("broken", 2, 8, same="rack", stands=[(0, 0, 0, FULL)], preemptible=True)
+    fixed = gang("fixed", 1, 8, stands=[(0, 0, 1, FULL)])
+    high = gang("high", 1, 8, priority=9)
+    instance = build(racks=2, nodes_per_rack=2, gangs=[broken, fixed, high])
+    code, text = message(instance, "broken")
+    assert code == "Incomplete"
+    assert text == (
+        "1 pod missing, and so it stays: role worker needs 1 pod of 8 GPUs; the nodes it may use have 0 free "
+        "GPUs, which hold 0"
+    )
+    ceiling = Ceiling(instance)
+    assert [instance.gangs[i].name for i in ceiling.gone] == ["broken"]
+    ceiling.spare(0)
+    assert ceiling.gone == ()
+
+
+def test_a_held_gang_gives_its_hold_as_the_reason() -> None:
+    assert message(build(gangs=[gang("a", held="Unsupported")]), "a") == (
+        "Unsupported",
+        "it is held",
+    )
+
+
+def test_notes_name_what_nobody_knows() -> None:
+    low = replace(
+        gang("low", 1, 8, preemptible=True),
+        pods=(StandingPod("low-worker-0", 0, 0, node=0, gpus=FULL),),
+    )
+    instance = build(gangs=[low, gang("high", 1, 8, priority=9)])
+    policy = replace(
+        instance.policy, disruption=Disruption(LOST_RUNTIME, 7200), starvation_after_s=60
+    )
+    instance = replace(instance, policy=policy)
+    plan = by_steps(instance)
+    runtime, age = notes_of(instance, plan.decisions, exact=True)
+    assert runtime == (
+        "1 gang stopped, moved or resized without a known start or checkpoint: each GPU counts as 7200 s of "
+        "lost runtime, the most there is"
+    )
+    assert age == (
+        "1 waiting gang without submittedAt: nobody knows how long they wait, so they do not age"
+    )
+    assert notes_of(instance, base_decisions(instance), exact=True)[1:] == ()
