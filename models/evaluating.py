@@ -54,16 +54,15 @@ class GangValue:
 def tiers_of(instance: Instance) -> tuple[Tier, ...]:
     """The tiers a plan of this instance states, in order (contract, sections 4 and 7)."""
     listed = {objective.name: objective.tolerance for objective in instance.policy.objectives}
-    priorities = sorted({gang.priority for gang in instance.gangs}, reverse=True)
     tiers: list[Tier] = []
     for objective in instance.policy.objectives:
         name, tolerance = objective.name, objective.tolerance
         if name == "admission":
-            for priority in priorities:
-                tiers += _admission_tiers(instance, priority, tolerance, listed.get("waiting"))
+            tiers += _admission_tiers(instance, tolerance, listed.get("waiting"))
         elif name == "waiting":
             if "admission" not in listed:
-                tiers += [Tier("waiting", priority, "max", tolerance) for priority in priorities]
+                present = sorted({gang.priority for gang in instance.gangs}, reverse=True)
+                tiers += [Tier("waiting", priority, "max", tolerance) for priority in present]
         elif name == "growth":
             elastic = sorted({g.priority for g in instance.gangs if g.elastic}, reverse=True)
             tiers += [Tier("growth", priority, "max", tolerance) for priority in elastic]
@@ -74,30 +73,26 @@ def tiers_of(instance: Instance) -> tuple[Tier, ...]:
 
 
 def _admission_tiers(
-    instance: Instance, priority: int, tolerance: Fraction, waits: Fraction | None
-) -> list[Tier]:
-    """Of one priority: kept, the gangs that waited too long, admission. ``waits``: waiting's tolerance."""
-    families = []
-    if _may_lose_gpus(instance, priority):
-        families.append("kept")
-    if any(gang.priority == priority and instance.aged(gang) for gang in instance.gangs):
-        families += ["aged", "aged-waiting"]
-    families += ["admission", "waiting"]
-    tiers = []
-    for family in families:
-        given = waits if family in ("aged-waiting", "waiting") else tolerance
-        if given is not None:
-            tiers.append(Tier(family, priority, "max", given))
-    return tiers
+    instance: Instance, tolerance: Fraction, waits: Fraction | None
+) -> Iterator[Tier]:
+    """Priorities highest first; of each kept, gangs that waited too long, admission.
+
+    ``waits``: tolerance of waiting, None where that is not listed.
+    """
+    losing = {gang.priority for gang in instance.gangs if _may_lose_gpus(gang)}
+    ageing = {gang.priority for gang in instance.gangs if instance.aged(gang)}
+    for priority in sorted({gang.priority for gang in instance.gangs}, reverse=True):
+        families = ["kept"] if priority in losing else []
+        families += ["aged", "aged-waiting"] if priority in ageing else []
+        for family in (*families, "admission", "waiting"):
+            given = waits if family in ("aged-waiting", "waiting") else tolerance
+            if given is not None:
+                yield Tier(family, priority, "max", given)
 
 
-def _may_lose_gpus(instance: Instance, priority: int) -> bool:
-    """Whether a running gang of this priority could be stopped or shrunk."""
-    return any(
-        gang.running and (gang.preemptible or (gang.movable and _above_min(gang)))
-        for gang in instance.gangs
-        if gang.priority == priority
-    )
+def _may_lose_gpus(gang: Gang) -> bool:
+    """Whether it runs and could be stopped or shrunk."""
+    return gang.running and (gang.preemptible or (gang.movable and _above_min(gang)))
 
 
 def _above_min(gang: Gang) -> bool:
@@ -197,6 +192,9 @@ class Evaluation:
             )
             if value is not None and admitted(instance, index, decision)
         )
+        self._by_priority: dict[int, list[Gang]] = {}
+        for gang, _, _ in self._whole:
+            self._by_priority.setdefault(gang.priority, []).append(gang)
 
     def _value(self, index: int) -> GangValue | None:
         pods = self.decisions[index].pods
@@ -242,9 +240,9 @@ class Evaluation:
             g.weight_gpus * self.instance.age(g) for g in self._whole_of(priority) if not g.running
         )
 
-    def _whole_of(self, priority: int) -> Iterator[Gang]:
+    def _whole_of(self, priority: int) -> Sequence[Gang]:
         """Admitted gangs of one priority."""
-        return (gang for gang, _, _ in self._whole if gang.priority == priority)
+        return self._by_priority.get(priority, ())
 
     def _disruption(self) -> int:
         return disruption(self.instance, self.decisions)
