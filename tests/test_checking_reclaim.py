@@ -142,6 +142,7 @@ BROKEN: list[tuple[str, str, Change]] = [
     ("a gang more than may move", "moves", _limits(maxGangs=0)),
     ("a launcher counts as a moved gang", "moves", _all(SIZE_MOVES, _limits(maxGangs=1))),
     ("a GPU more than may move", "moves", _limits(maxGPUs=3)),
+    ("no GPU may move", "moves", _limits(maxGPUs=0)),
     ("GPUs of a gang whose launcher moves", "moves", _all(SIZE_MOVES, _limits(maxGPUs=11))),
     ("a set of moves that gains too little", "moves", _limits(minGain=5.001)),
     # size

@@ -338,3 +338,30 @@ def test_pattern_none_states_its_bandwidth_and_counts_none() -> None:
     assert check(plan) == []
     assert entry(plan, "a")["bandwidthMBps"] == 370800
     assert derive(plan)["bandwidth"] == 0
+
+
+def test_only_admitted_gangs_have_grown() -> None:
+    replicas = {"min": 2, "max": 4, "step": 1}
+    gangs = [
+        gang("a", role("worker", replicas, 2)),
+        # A pod is missing: it has one of at least two.
+        gang("b", role("worker", replicas, 2), pods=(standing("b", "h1", [0, 1]),)),
+        gang("c", role("worker", replicas, 2)),
+    ]
+    decisions = [
+        decided("a", "wait", why="NoRoom"),
+        decided("b", "keep", ("h1", [0, 1]), why="Incomplete"),
+        decided("c", "place", *(("h2", [i, i + 1]) for i in (0, 2, 4))),
+    ]
+    plan = made(servers(2), gangs, decisions)
+    assert check(plan) == []
+    assert derive(plan)["growth/0"] == 2
+
+
+def test_a_role_without_gpus_that_is_where_it_prefers_counts_one() -> None:
+    lead = role("lead", 2, 0, topology={"preferred": "node"})
+    stated = decided("a", "place", ("h1", []), ("h1", []), role="lead")
+    plan = made(servers(2), [gang("a", lead)], [stated])
+    assert derive(plan)["preference"] == 1
+    entry(plan, "a")["pods"][1]["node"] = "h2"
+    assert derive(restated(plan))["preference"] == 0

@@ -74,6 +74,7 @@ def test_lost_runtime_counts_seconds_since_start_or_checkpoint(times: Doc, secon
 def test_lost_runtime_is_capped_and_at_least_a_second() -> None:
     assert stops(policy(disruption=LOST | {"cap": "1h30m"})) == 4 * 5400
     assert stops(policy(disruption=LOST | {"cap": "0s"})) == 4
+    assert stops(policy(disruption={"weight": "lostRuntime"})) == 4 * 86400
     started = "2026-11-22T00:00:00Z"
     late = policy(disruption=LOST, now="2026-11-21T12:00:00Z")
     assert stops(late, startedAt=started) == 4
