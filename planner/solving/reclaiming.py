@@ -17,7 +17,7 @@ from models.solution import GangDecision
 from planner.solving.greedy import Turn, admit, lacking, models_of, queue, turn
 from planner.solving.ground import Ground
 from planner.solving.opening import Allowance, Opening
-from planner.solving.restoring import put_back, unjustified
+from planner.solving.restoring import relieve, unjustified
 from planner.solving.trying import Proposal, put_to_test
 from planner.solving.yielding import Prices, Yields
 
@@ -96,13 +96,7 @@ class _Reclaim:
                     heapq.heappush(turns, (turn(instance, lacking(ground, other)), other))
             if self._yields is not None:
                 self._yields[1].refresh(changed)
-        gone = [
-            index
-            for index, stood in enumerate(ground.stood)
-            if stood and ground.decision(index).decision in ("preempt", "resize", "move")
-        ]
-        for index in sorted(gone, key=lambda i: (-len(ground.stood[i]), i)):
-            put_back(ground, index, ground.stood[index])
+        relieve(ground)
 
     def _admit(self, demand: Demand) -> None:
         """Put the gang down, on what is free or on what others give."""
@@ -125,11 +119,12 @@ class _Reclaim:
     def _best(self, demand: Demand) -> Proposal | None:
         """The cheapest way found to make room: where gangs only give way, then by putting some elsewhere."""
         yields, best = self._given_up_for(demand), None
+        slow = self._instance.min_share(self._instance.gangs[demand.gang]) > 0
         firm = self._allowance(none=True)
         for scope in self._scopes(demand, yields.firm):
             for model in models_of(self._ground, demand, scope):
                 best = self._test(demand, scope, model, yields, best, firm)[0] or best
-        for scope in self._scopes(demand, yields.most)[:SHUFFLED]:
+        for scope in self._scopes(demand, yields.most)[: 2 * SHUFFLED if slow else SHUFFLED]:
             for model in models_of(self._ground, demand, scope):
                 best = self._shuffled(demand, scope, model, yields, best)
         return best
@@ -155,7 +150,20 @@ class _Reclaim:
             level = gang.preferred if gang.preferred is not None else cluster.node_level - 1
         if demand.standing_nodes or level < 0:
             return [allowed]
-        of = cluster.domain_of[level]
+        found = self._domains(demand, most, allowed, level)
+        if gang.required is None:
+            found = [allowed, *found[:DOMAINS]]
+        if self._instance.min_share(gang):
+            # spread over the wider ones it may be too slow
+            for narrower in range(level + 1, cluster.node_level + 1):
+                found += self._domains(demand, most, allowed, narrower)[:DOMAINS]
+        return found
+
+    def _domains(
+        self, demand: Demand, most: Sequence[int], allowed: frozenset[int], level: int
+    ) -> list[frozenset[int]]:
+        """Domains of a level in which the gang might fit, those that lack least first."""
+        of = self._instance.cluster.domain_of[level]
         domains: dict[int, list[int]] = {}
         for n in sorted(allowed):
             domains.setdefault(of[n], []).append(n)
@@ -164,8 +172,7 @@ class _Reclaim:
             for d, members in domains.items()
             if self._countable(demand, most, frozenset(members))
         }
-        found = [frozenset(domains[d]) for d in sorted(lacks, key=lambda d: (lacks[d], d))]
-        return found if gang.required is not None else [allowed, *found[:DOMAINS]]
+        return [frozenset(domains[d]) for d in sorted(lacks, key=lambda d: (lacks[d], d))]
 
     def _countable(self, demand: Demand, most: Sequence[int], scope: frozenset[int]) -> bool:
         """Whether the GPUs would do for every role if everybody gave what it can."""

@@ -11,7 +11,9 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from models.evaluating import gang_value
+from planner.solving.greedy import place
 from planner.solving.ground import Ground, Pods
+from planner.solving.wanting import counts_of, wanted
 
 
 def put_back(ground: Ground, gang: int, pods: Pods) -> bool:
@@ -23,6 +25,51 @@ def put_back(ground: Ground, gang: int, pods: Pods) -> bool:
         return True
     ground.undo(mark)
     return False
+
+
+def relieve(ground: Ground) -> None:
+    """Give back what gangs that stop, shrink or move gave, where those who took it fit elsewhere as well."""
+    victims = [
+        gang
+        for gang, stood in enumerate(ground.stood)
+        if stood and ground.decision(gang).decision in ("preempt", "resize", "move")
+    ]
+    for gang in sorted(victims, key=lambda g: (-len(ground.stood[g]), g)):
+        mark = ground.mark()
+        if not (put_back(ground, gang, ground.stood[gang]) or _swapped(ground, gang)):
+            ground.undo(mark)
+
+
+def _swapped(ground: Ground, gang: int) -> bool:
+    """Put a gang back as it was and everybody placed on its nodes elsewhere; whether that worked."""
+    nodes = {pod.node for pod in ground.stood[gang]}
+    guests = {
+        guest: ground.pods[guest]
+        for n in sorted(nodes)
+        for (guest, _, _), (_, stays) in ground.plots[n].tenants.items()
+        if not stays and guest != gang
+    }
+    if any(ground.stood[guest] for guest in guests):
+        return False  # it is here because it gave way itself, or is half new
+    for guest in guests:
+        ground.set(guest, ())
+    if not put_back(ground, gang, ground.stood[gang]):
+        return False
+    order = sorted(guests, key=lambda g: (-len(guests[g]), g))
+    if not all(restart(ground, guest, guests[guest]) for guest in order):
+        return False
+    gave = (g for g, pods in enumerate(ground.pods) if pods != ground.stood[g])
+    return not unjustified(ground, gave)
+
+
+def restart(ground: Ground, gang: int, before: Pods) -> bool:
+    """Another place for the pods a gang gave away, so that it has as many as before."""
+    counts = counts_of(ground.instance.gangs[gang], before)
+    found = place(ground, wanted(ground.instance, gang, counts, ground.pods[gang]))
+    if found is None:
+        return False
+    ground.set(gang, (*ground.pods[gang], *found))
+    return settle(ground, {pod.node for pod in (*found, *before)})
 
 
 def settle(ground: Ground, nodes: Iterable[int]) -> bool:

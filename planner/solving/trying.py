@@ -9,11 +9,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from planner.solving.greedy import fast_enough, place
+from planner.solving.greedy import fast_enough
 from planner.solving.ground import Ground, Pods
 from planner.solving.opening import Opening
-from planner.solving.restoring import put_back, settle, unjustified
-from planner.solving.wanting import counts_of, wanted
+from planner.solving.restoring import put_back, restart, settle, unjustified
 from planner.solving.yielding import Concession, Yields
 
 
@@ -36,7 +35,7 @@ def put_to_test(
         _put_back(ground, given, before, yields)
         movers = [gang for gang in given if given[gang].again]
         movers.sort(key=lambda gang: (-len(before[gang]), gang))
-        stuck = next((g for g in movers if not _restart(ground, g, before[g])), None)
+        stuck = next((g for g in movers if not restart(ground, g, before[g])), None)
         gave = (g for g, pods in enumerate(ground.pods) if pods != ground.stood[g])
         if stuck is None and not unjustified(ground, gave):
             cost = sum(concession.cost for concession in given.values())
@@ -58,16 +57,6 @@ def _put_down(ground: Ground, opening: Opening, before: dict[int, Pods]) -> bool
     ground.set(winner, (*ground.pods[winner], *pods))
     held = {pod.node for pods in before.values() for pod in pods}
     return settle(ground, held | {pod.node for pod in pods})
-
-
-def _restart(ground: Ground, gang: int, before: Pods) -> bool:
-    """Another place for the pods a gang gave away, so that it has as many as before."""
-    counts = counts_of(ground.instance.gangs[gang], before)
-    found = place(ground, wanted(ground.instance, gang, counts, ground.pods[gang]))
-    if found is None:
-        return False
-    ground.set(gang, (*ground.pods[gang], *found))
-    return settle(ground, {pod.node for pod in (*found, *before)})
 
 
 def _put_back(
