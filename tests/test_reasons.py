@@ -11,6 +11,8 @@ from threading import Event
 from building import build, gang, mask, node, role
 from building_servers import switched
 from by_steps import by_steps
+from exhaustive import plan
+from tiny_busy import busy
 
 from models.gang import StandingPod
 from models.instance import Instance
@@ -37,8 +39,8 @@ def message(instance: Instance, name: str, proven: tuple[int, ...] = ()) -> tupl
 def test_a_stopped_gang_names_the_highest_who_come() -> None:
     low = gang("low", 1, 8, stands=[(0, 0, 0, FULL)], preemptible=True)
     queue = [gang(f"q{i}", 1, 2, priority=i) for i in (1, 2, 3, 4)]
-    plan = by_steps(build(gangs=[low, *queue]))
-    code, text = plan.reason("low")
+    made = by_steps(build(gangs=[low, *queue]))
+    code, text = made.reason("low")
     assert code == "Preempted"
     assert text == (
         "stopped to make room for default/q4 (priority 4), default/q3 (priority 3), default/q2 "
@@ -161,8 +163,8 @@ def test_notes_name_what_nobody_knows() -> None:
         instance.policy, disruption=Disruption(LOST_RUNTIME, 7200), starvation_after_s=60
     )
     instance = replace(instance, policy=policy)
-    plan = by_steps(instance)
-    runtime, age = notes_of(instance, plan.decisions, exact=True)
+    made = by_steps(instance)
+    runtime, age = notes_of(instance, made.decisions, exact=True)
     assert runtime == (
         "1 gang stopped, moved or resized without a known start or checkpoint: each GPU counts as 7200 s of "
         "lost runtime, the most there is"
@@ -171,3 +173,19 @@ def test_notes_name_what_nobody_knows() -> None:
         "1 waiting gang without submittedAt: nobody knows how long they wait, so they do not age"
     )
     assert notes_of(instance, base_decisions(instance), exact=True)[1:] == ()
+
+
+def test_what_is_said_never_to_start_starts_in_no_best_plan() -> None:
+    said = 0
+    for seed in range(80):
+        instance = busy(seed)
+        base = base_decisions(instance)
+        reasoned = with_reasons(instance, base, Budget(SolveLimits(), Event()))
+        best = plan(instance).solution().decisions
+        for gang_, decision, chosen in zip(instance.gangs, reasoned, best, strict=True):
+            reason = decision.reason
+            if reason is None or gang_.hold is not None or "beside what" in reason.message:
+                continue
+            said += 1
+            assert chosen.decision in ("wait", "keep", "preempt"), (seed, gang_.name, reason)
+    assert said > 20

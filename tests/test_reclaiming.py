@@ -11,7 +11,7 @@ from building import build, gang, mask, node, role
 from building_servers import switched
 from by_steps import Steps, by_steps
 
-from models.gang import Gang, StandingPod
+from models.gang import Gang, PlannedPod, StandingPod
 from models.instance import Instance
 from models.policy import LOST_RUNTIME, Disruption, Moves
 
@@ -280,3 +280,8 @@ def test_an_aged_gang_goes_before_its_peers_but_stops_none_of_them() -> None:
     policy = replace(instance.policy, now=90_000, starvation_after_s=3_600)
     plan = by_steps(replace(instance, policy=policy))
     assert plan.all() == {"aged": "place", "peer": "keep", "young": "wait"}
+
+
+def test_of_equal_servers_a_gang_takes_the_one_of_an_earlier_plan() -> None:
+    waits = replace(gang("a", 1, 8), planned=(PlannedPod(0, 0, 2),))
+    assert by_steps(build(nodes_per_rack=4, gangs=[waits])).nodes("a") == ["n03"]

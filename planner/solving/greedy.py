@@ -133,8 +133,9 @@ def scopes(ground: Ground, demand: Demand) -> Iterator[frozenset[int]]:
         room: dict[int, int] = {}
         for n, idle in free.items():
             room[of[n]] = room.get(of[n], 0) + idle
-        fitting = [(idle, d) for d, idle in room.items() if idle >= gpus]
-        for _, d in sorted(fitting):
+        planned = {of[pod.node] for pod in gang.planned}
+        fitting = [(idle, d not in planned, d) for d, idle in room.items() if idle >= gpus]
+        for _, _, d in sorted(fitting):
             yield allowed.intersection(cluster.domains[level][d].nodes)
     if gang.required is None:
         yield allowed

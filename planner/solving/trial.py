@@ -7,7 +7,7 @@ with room that others would have to give, by ``opening``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from models.occupancy import PODS
 from models.placement.demands import Demand, RoleDemand
@@ -27,7 +27,9 @@ class Trial:
         self.gpus: dict[int, int] = {}
         self.used: dict[int, dict[str, int]] = {}
         self.chosen: list[tuple[RoleDemand, int, int]] = []
-        self._roles = ground.instance.gangs[demand.gang].roles
+        gang = ground.instance.gangs[demand.gang]
+        self._roles = gang.roles
+        self._planned = {pod.node for pod in gang.planned}
 
     def run(self, scope: frozenset[int], model: str | None) -> bool:
         """Place every role; False leaves the trial useless."""
@@ -157,18 +159,24 @@ class Trial:
         near = {n: (n not in self.used, n not in home, self.opened(n)) for n in nodes}
         order = sorted(
             (n for n in nodes if capacity[n]),
-            key=lambda n: (near[n], -capacity[n], self.free(n), n),
+            key=lambda n: (near[n], -capacity[n], self.free(n), n not in self._planned, n),
         )
         while rest and order:
             best = order[0]
             if best not in self.used and best not in home:
                 whole = [n for n in order if capacity[n] >= len(rest)]
-                best = min(whole, key=lambda n: (near[n], self.free(n), n), default=best)
+                best = min(whole, key=self._tightest(near), default=best)
             order.remove(best)
             for index in rest[: capacity[best]]:
                 self._put(role, index, best)
             rest = rest[capacity[best] :]
         return not rest
+
+    def _tightest(
+        self, near: Mapping[int, tuple[bool, ...]]
+    ) -> Callable[[int], tuple[object, ...]]:
+        """By room left; of equals where an earlier plan wanted the gang."""
+        return lambda n: (near[n], self.free(n), n not in self._planned, n)
 
     def _put(self, role: RoleDemand, index: int, n: int) -> None:
         self.chosen.append((role, index, n))
