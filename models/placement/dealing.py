@@ -7,11 +7,11 @@ them as far as the pools allow, the others are kept together. Called by ``pooled
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
+from itertools import groupby
 
-from models.instance import Instance
 from models.occupancy import rooms
-from models.placement.asking import Asked
+from models.placement.admissions import Admissions, Place, PooledClass
 from models.placement.decoding import (
     Share,
     Slot,
@@ -22,67 +22,11 @@ from models.placement.decoding import (
     zeros_of,
 )
 from models.placement.demands import Demand
-from models.placement.ground import placed
 from models.placement.packing import Arc, SetType, SizePacking
 from models.placement.pieces import Piece
-from models.placement.regions import Pools
 from models.placement.settling import settle
-from models.placement.variables import PodPool, Variables
-from models.solution import GangDecision, PodPlacement
-
-
-@dataclass
-class PooledClass:
-    """Identical gangs. ``domains``: how many of them in each domain of the required level."""
-
-    demands: tuple[Demand, ...]
-    admits: tuple[int, ...]
-    pools: tuple[PodPool, ...]
-    level: int | None
-    domains: dict[int, int] = field(default_factory=dict)
-
-
-@dataclass
-class Admissions:
-    """What the admission program knows. ``base``: the gangs it does not decide about.
-
-    ``liked``: decisions of a plan to stay close to, by gang.
-    """
-
-    instance: Instance
-    asks: Asked
-    base: tuple[GangDecision, ...]
-    pools: Pools
-    variables: Variables
-    pooled: list[PooledClass]
-    pods: list[PodPool]
-    liked: dict[int, GangDecision] = field(default_factory=dict)
-
-    def like(self, liked: Sequence[GangDecision]) -> None:
-        """Stay close to this plan: one decision a gang."""
-        self.liked = {choice.gang: liked[choice.gang] for choice in self.asks.choices}
-
-    def is_liked(self, demand: Demand) -> bool:
-        """Whether the liked plan takes this option: as many pods, those that stay where they stand."""
-        pods = self.liked.get(demand.gang, GangDecision("wait")).pods
-        if not pods:
-            return False
-        there = {(p.role, p.index): p for p in pods}
-        counts = [0] * len(demand.counts)
-        for pod in pods:
-            counts[pod.role] += 1
-        return tuple(counts) == demand.counts and all(
-            there.get((p.role, p.index)) == p
-            for p in placed(self.instance, demand.gang, demand.stays)
-        )
-
-    def liked_pods(self, demand: Demand) -> list[PodPlacement]:
-        """Where the liked plan has the pods that this option places; none if it takes another."""
-        if not self.is_liked(demand):
-            return []
-        wanted = {(role.role, index) for role in demand.roles for index in role.indices}
-        pods = self.liked[demand.gang].pods
-        return [pod for pod in pods if (pod.role, pod.index) in wanted]
+from models.placement.variables import PodPool
+from models.solution import GangDecision
 
 
 class Dealer:
@@ -158,81 +102,88 @@ class Dealer:
             shares[index][1].slots.append((Slot(n, piece.kind, chosen), piece.pods))
 
     def _deal(self) -> list[tuple[Demand, list[Piece]]]:
-        """Hand pooled pods to gangs: where the liked plan has them, else large gangs first, close by."""
+        """Hand pooled pods to gangs: where the liked plan has them, else close by.
+
+        Those held to narrow domains first: wider ones can do with what is left.
+        """
         stock = {
             id(pool): {p: self._values[p.variable] for p in pool.pieces if self._values[p.variable]}
             for pool in self._record.pods
         }
-        turns: list[tuple[int, int, Demand, PooledClass, int | None]] = []
-        dealt: list[tuple[Demand, list[Piece]]] = []
+        turns: list[tuple[int, int, int, Demand, PooledClass, Place]] = []
         for own in self._record.pooled:
             lucky = [d for d, a in zip(own.demands, own.admits, strict=True) if self._values[a]]
-            places = self._places(own, lucky)
-            for demand in lucky:
-                domain = places.get(demand.gang)
-                pieces = self._as_liked(demand, own, domain, stock)
+            for demand, place in self._places(own, lucky):
+                level = own.shapes[place[0]][0].level
+                rank = -1 if level is None or place[1] is None else level
+                turns.append((-rank, -demand.gpus, demand.gang, demand, own, place))
+        dealt: list[tuple[Demand, list[Piece]]] = []
+        ordered = sorted(turns, key=lambda t: t[:3])
+        for _, equals in groupby(ordered, key=lambda t: t[0]):
+            later = []
+            for *_, demand, own, place in equals:
+                pieces = self._as_liked(demand, own, place, stock)
                 if pieces is None:
-                    turns.append((-demand.gpus, demand.gang, demand, own, domain))
+                    later.append((demand, own, place))
                 else:
                     dealt.append((demand, pieces))
-        for _, _, demand, own, domain in sorted(turns, key=lambda t: (t[4] is None, t[0], t[1])):
-            drawn_all: list[Piece] = []
-            for position, role in enumerate(demand.gpu_roles):
-                pool = own.pools[position]
-                drawn = self._draw(stock[id(pool)], pool, role.count, domain)
-                pods = tuple(int(i == position) for i in range(len(demand.gpu_roles)))
-                drawn_all += [replace(piece, pods=pods) for piece in drawn]
-            dealt.append((demand, drawn_all))
+            dealt += [(turn[0], self._anywhere(*turn, stock)) for turn in later]
         return dealt
 
-    def _places(self, own: PooledClass, lucky: list[Demand]) -> dict[int, int]:
-        """A domain of the required level for each admitted gang, the liked one where it is to be had."""
-        if own.level is None:
-            return {}
-        of = self._record.instance.cluster.domain_of[own.level]
-        left = {d: self._values[v] for d, v in sorted(own.domains.items()) if self._values[v]}
-        places: dict[int, int] = {}
+    def _places(self, own: PooledClass, lucky: list[Demand]) -> list[tuple[Demand, Place]]:
+        """A shape and domain for each admitted gang, the liked one where it is to be had."""
+        left = {
+            (number, domain): self._values[variable]
+            for number, (_, places) in enumerate(own.shapes)
+            for domain, variable in places.items()
+            if self._values[variable]
+        }
+        found: dict[int, Place] = {}
         for demand in lucky:
-            pods = self._record.liked_pods(demand)
-            if pods:
-                domain = of[pods[0].node]
-                if left.get(domain):
-                    places[demand.gang] = domain
-                    left[domain] -= 1
-        rest = [d for d, count in left.items() for _ in range(count)]
+            liked = self._record.liked_place(own, demand)
+            if liked is not None and left.get(liked):
+                found[demand.gang] = liked
+                left[liked] -= 1
+        rest = [place for place, count in left.items() for _ in range(count)]
         for demand in lucky:
-            if demand.gang not in places:
-                places[demand.gang] = rest.pop(0)
-        return places
+            if demand.gang not in found:
+                found[demand.gang] = rest.pop(0)
+        return [(demand, found[demand.gang]) for demand in lucky]
+
+    def _takes(
+        self, demand: Demand, own: PooledClass, place: Place
+    ) -> list[tuple[PodPool, int, tuple[int, ...]]]:
+        """(pool, pieces, pods of each GPU role in a piece) of a gang with that shape."""
+        roles = demand.gpu_roles
+        if own.shapes[place[0]][0].level == self._record.instance.cluster.node_level:
+            assert own.alone is not None
+            return [(own.alone, 1, tuple(role.count for role in roles))]
+        return [
+            (pool, role.count, tuple(int(i == position) for i in range(len(roles))))
+            for position, (role, pool) in enumerate(zip(roles, own.pools, strict=True))
+        ]
 
     def _as_liked(
         self,
         demand: Demand,
         own: PooledClass,
-        domain: int | None,
+        place: Place,
         stock: dict[int, dict[Piece, int]],
     ) -> list[Piece] | None:
         """The liked plan's regions for the gang, if the stock has all of its pods there."""
-        liked = self._record.liked_pods(demand)
-        if not liked:
+        if self._record.liked_place(own, demand) != place:
             return None
         region_of = self._region_of
         taken: list[tuple[dict[Piece, int], Piece]] = []
         pieces: list[Piece] = []
-        for position, role in enumerate(demand.gpu_roles):
-            own_stock = stock[id(own.pools[position])]
+        for pool, _, pods in self._takes(demand, own, place):
+            own_stock = stock[id(pool)]
             by_region = {piece.region: piece for piece in own_stock}
-            pods = tuple(int(i == position) for i in range(len(demand.gpu_roles)))
-            for pod in liked:
-                if pod.role != role.role:
-                    continue
-                piece = by_region.get(region_of.get(pod.node, -1))
-                fits = piece is not None and own_stock[piece] > 0
-                if (
-                    piece is None
-                    or not fits
-                    or not self._inside(piece, own.pools[position], domain)
-                ):
+            roles = [role.role for role, n in zip(demand.gpu_roles, pods, strict=True) if n]
+            nodes = [pod.node for pod in self._record.liked_pods(demand) if pod.role in roles]
+            for n in nodes[:1] if pool is own.alone else nodes:
+                piece = by_region.get(region_of.get(n, -1))
+                if piece is None or not own_stock[piece]:
                     for where, one in taken:
                         where[one] += 1
                     return None
@@ -241,13 +192,28 @@ class Dealer:
                 pieces.append(replace(piece, pods=pods))
         return pieces
 
+    def _anywhere(
+        self,
+        demand: Demand,
+        own: PooledClass,
+        place: Place,
+        stock: dict[int, dict[Piece, int]],
+    ) -> list[Piece]:
+        """Pieces out of the stock within the gang's domain."""
+        level, domain = own.shapes[place[0]][0].level, place[1]
+        found: list[Piece] = []
+        for pool, count, pods in self._takes(demand, own, place):
+            drawn = self._draw(stock[id(pool)], count, level, domain)
+            found += [replace(piece, pods=pods) for piece in drawn]
+        return found
+
     def _draw(
-        self, stock: dict[Piece, int], pool: PodPool, count: int, domain: int | None
+        self, stock: dict[Piece, int], count: int, level: int | None, domain: int | None
     ) -> list[Piece]:
         """So many single pods out of the stock: the tightest region that has all, else the fullest."""
         drawn: list[Piece] = []
         while count:
-            open_ = [p for p, n in stock.items() if n and self._inside(p, pool, domain)]
+            open_ = [p for p, n in stock.items() if n and self._inside(p, level, domain)]
             whole = [p for p in open_ if stock[p] >= count]
             best = (
                 min(whole, key=lambda p: (stock[p], p.variable))
@@ -260,7 +226,7 @@ class Dealer:
             drawn += [best] * take
         return drawn
 
-    def _inside(self, piece: Piece, pool: PodPool, domain: int | None) -> bool:
-        if domain is None or pool.level is None:
+    def _inside(self, piece: Piece, level: int | None, domain: int | None) -> bool:
+        if domain is None or level is None:
             return True
-        return self._record.pools.regions[piece.region].domains[pool.level] == domain
+        return self._record.pools.regions[piece.region].domains[level] == domain

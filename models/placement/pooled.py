@@ -9,20 +9,23 @@ Gangs with other rules keep their own pieces and rows. Called by ``planner.solvi
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
 
 from models.evaluating import Evaluation, Tier
 from models.instance import Instance
+from models.occupancy import PODS
+from models.placement.admissions import Admissions, PooledClass
 from models.placement.asking import classes
-from models.placement.dealing import Admissions, Dealer, PooledClass
+from models.placement.dealing import Dealer
 from models.placement.demands import Demand, RoleDemand
 from models.placement.formulation import slices_by_node
 from models.placement.ground import ground_of
-from models.placement.leaving import Rests, defragmented
+from models.placement.leaving import Rests, defragmented, unusable
+from models.placement.liking import likeness
 from models.placement.optimism import Optimism
-from models.placement.options import standing_gpus
 from models.placement.packing import SizePacking
 from models.placement.program import Linear, Program
 from models.placement.regions import Pools, local, pools_of
@@ -35,8 +38,10 @@ from models.placement.rules import (
     resources,
     running,
     slices,
+    supply,
 )
 from models.placement.rules.topology import Topology
+from models.placement.shapes import Shape, Shaper
 from models.placement.variables import (
     GangVariables,
     GroupVariables,
@@ -46,19 +51,24 @@ from models.placement.variables import (
     option_of,
     staying,
 )
+from models.placement.wholeness import wholeness
 from models.solution import GangDecision
 
-PoolKey = tuple[int, frozenset[int], tuple[tuple[str, int], ...], int | None]
+PoolKey = tuple[int, frozenset[int], tuple[tuple[str, int], ...]]
 
 
 class AdmissionProgram:
     """The program, its tiers' expressions, and the plan an assignment stands for.
 
-    ``still``: gangs that must not move. ``complete``: whether its bounds hold for all plans.
+    ``still``: gangs that must not move. ``shaped``: it is told apart how narrow a domain each gang is
+    whole in, which bounds the tiers of placement too. ``complete``: whether its bounds hold for all plans.
     """
 
-    def __init__(self, instance: Instance, still: frozenset[int] = frozenset()) -> None:
+    def __init__(
+        self, instance: Instance, still: frozenset[int] = frozenset(), *, shaped: bool = False
+    ) -> None:
         self.instance = instance
+        self._shaped = shaped
         self.program = Program()
         ground = ground_of(instance, still=still)
         self._ground = ground
@@ -74,8 +84,9 @@ class AdmissionProgram:
         self._pooled: list[PooledClass] = []
         self._groups: list[GroupVariables] = []
         self._gangs: list[GangVariables] = []
+        self._topologies: list[Topology] = []
+        self._shaper = Shaper(instance, self._rooms)
         self._pods: dict[PoolKey, PodPool] = {}
-        self._region_of = {n: r.number for r in self._pools.regions for n in r.nodes}
         self._create()
         self._record = Admissions(
             instance,
@@ -154,26 +165,68 @@ class AdmissionProgram:
 
     def _pool(self, wishes: Wishes, demands: list[Demand]) -> tuple[int, ...]:
         first = demands[0]
-        # beside pods that stay its nodes are held to their domain already
-        level = None if first.stays else self.instance.gangs[first.gang].required
-        pools = []
-        for role in first.gpu_roles:
-            key = (role.gpus, role.nodes, role.requests, level)
-            if key not in self._pods:
-                single = replace(role, indices=(0,))
-                stand_in = replace(first, roles=(single,), stays=(), standing=())
-                self._pods[key] = PodPool(single, level, (stand_in,))
-                wishes.pool(self._pods[key])
-            highest = max(self.instance.gangs[d.gang].priority for d in demands)
-            pool = self._pods[key]
-            pool.priority = highest if pool.priority is None else max(highest, pool.priority)
-            pools.append(pool)
+        pools = tuple(
+            self._pool_of(wishes, first, (role.gpus, role.nodes, role.requests), demands)
+            for role in first.gpu_roles
+        )
         admits = tuple(self.program.boolean() for _ in demands)
         for demand, admit in zip(demands, admits, strict=True):
             if not demand.possible:
                 self.program.fix(admit, 0)
-        self._pooled.append(PooledClass(tuple(demands), admits, tuple(pools), level))
+        own = PooledClass(tuple(demands), admits, pools)
+        for shape in self._shapes(first):
+            own.shapes.append((shape, self._places(own, shape)))
+            if shape.level == self.instance.cluster.node_level:
+                nodes = frozenset.intersection(*(role.nodes for role in first.gpu_roles))
+                requests = Counter[str]()
+                for role in first.gpu_roles:
+                    asked = dict((*role.requests, (PODS, 1)))
+                    requests.update({name: n * role.count for name, n in asked.items()})
+                key = (first.gpus, nodes, tuple(sorted(requests.items())))
+                own.alone = self._pool_of(wishes, first, key, demands)
+        everyone = Linear().add_all(v for _, places in own.shapes for v in places.values())
+        self.program.equal(everyone.add_all(admits, -1))
+        self._pooled.append(own)
         return admits
+
+    def _pool_of(
+        self, wishes: Wishes, first: Demand, key: PoolKey, demands: Sequence[Demand]
+    ) -> PodPool:
+        """The pool of such pods. ``demands``: gangs that may take from it."""
+        if key not in self._pods:
+            gpus, nodes, requests = key
+            single = replace(
+                first.gpu_roles[0],
+                indices=(0,),
+                gpus=gpus,
+                nodes=nodes,
+                requests=requests,
+                layers=(),
+            )
+            stand_in = replace(first, roles=(single,), stays=(), standing=())
+            self._pods[key] = PodPool(single, (stand_in,))
+            wishes.pool(self._pods[key])
+        pool = self._pods[key]
+        highest = max(self.instance.gangs[d.gang].priority for d in demands)
+        pool.priority = highest if pool.priority is None else max(highest, pool.priority)
+        return pool
+
+    def _shapes(self, demand: Demand) -> list[Shape]:
+        """Shapes told apart, narrowest first: only the required domain where placement does not matter."""
+        if demand.stays:
+            # beside pods that stay its nodes are held to their domain already
+            return [Shape(None, 0, 0, 0)]
+        if self._shaped:
+            return list(self._shaper.shapes(demand))
+        return [Shape(self.instance.gangs[demand.gang].required, 0, 0, 0)]
+
+    def _places(self, own: PooledClass, shape: Shape) -> dict[int | None, int]:
+        """How many gangs of the class have the shape, by domain; one number where that is not told."""
+        most = len(own.demands)
+        if shape.level is None or shape.level == self.instance.cluster.node_level:
+            return {None: self.program.integer(0, most)}
+        domains = self._shaper.domains(own.demands[0], shape.level)
+        return {domain: self.program.integer(0, most) for domain in domains}
 
     def _rules(self, variables: Variables, ordered: list[list[tuple[Demand, int]]]) -> None:
         program, instance = self.program, self.instance
@@ -186,114 +239,58 @@ class AdmissionProgram:
             gangs = [(instance.gangs[d.gang], admit) for d, admit in members]
             admission.in_order(program, instance, gangs)
         for gang in self._gangs:
-            topology = Topology(program, instance, self._pools, self._rooms, gang, lean=True)
+            topology = Topology(
+                program, instance, self._pools, self._rooms, gang, lean=not self._shaped
+            )
+            self._topologies.append(topology)
             slices.add(program, instance, self._pools, gang, topology)
             models.add(program, self._pools, gang)
             if instance.min_share(gang.gang):
                 bandwidth.Claims(program, instance, self._pools, gang, topology)
         local_share.add(program, instance, self._pools, variables)
-        self._supply()
-
-    def _supply(self) -> None:
-        """Pods of every pool equal those its admitted gangs ask, by required domain where there is one."""
         for pool in self._pods.values():
-            users = [(c, i) for c in self._pooled for i, p in enumerate(c.pools) if p is pool]
-            if pool.level is None:
-                row = pool.pods()
-                for own, position in users:
-                    row.add_all(own.admits, -own.demands[0].gpu_roles[position].count)
-                self.program.equal(row)
-                continue
-            for domain, regions in self._regions_by_domain(pool).items():
-                row = pool.pods(regions)
-                for own, position in users:
-                    row.add(self._here(own, domain), -own.demands[0].gpu_roles[position].count)
-                self.program.equal(row)
-        for own in self._pooled:
-            if own.level is not None:
-                chosen = Linear().add_all(own.domains.values())
-                self.program.equal(chosen.add_all(own.admits, -1))
-                known = [set(self._regions_by_domain(pool)) for pool in own.pools]
-                for domain, variable in own.domains.items():
-                    if not all(domain in found for found in known):
-                        self.program.fix(variable, 0)
-
-    def _here(self, own: PooledClass, domain: int) -> int:
-        if domain not in own.domains:
-            own.domains[domain] = self.program.integer(0, len(own.demands))
-        return own.domains[domain]
-
-    def _regions_by_domain(self, pool: PodPool) -> dict[int, list[int]]:
-        assert pool.level is not None
-        found: dict[int, list[int]] = {}
-        for number in sorted({piece.region for piece in pool.pieces}):
-            domain = self._pools.regions[number].domains[pool.level]
-            assert domain is not None
-            found.setdefault(domain, []).append(number)
-        return found
+            supply.add(program, instance, self._pools, pool, self._pooled)
 
     def expression(self, tier: Tier) -> Linear:
-        """Tiers of who runs and what it costs exactly; the others as no plan can be better than."""
-        if tier.family == "defragment":
-            flows = self._variables.flows
-            return defragmented(self.program, self.instance, Rests(self._pools, self._rooms, flows))
-        total = Linear(constant=0 if tier.family == "stranded" else self._values.tier(tier))
+        """Tiers of who runs, what it costs and leaves exactly; the others as no plan can be better than."""
+        if tier.family in ("defragment", "stranded"):
+            left = Rests(self._pools, self._rooms, self._variables.flows)
+            build = defragmented if tier.family == "defragment" else unusable
+            return build(self.program, self.instance, left)
+        placed = tier.family in ("preference", "bandwidth", "span") and self._shaped
+        apart = self._placement(tier.family) if placed else {}
+        total = Linear(constant=self._values.tier(tier))
         for choice, admits in zip(self._asks.choices, self._variables.admits, strict=True):
             gang = self.instance.gangs[choice.gang]
             if tier.priority in (None, gang.priority):
                 for option, admit in zip(choice.options, admits, strict=True):
-                    total.add(admit, self._optimism.of(choice.gang, option, tier))
+                    if admit not in apart:
+                        total.add(admit, self._optimism.of(choice.gang, option, tier))
+        for own in {id(found): found for found in apart.values()}.values():
+            total.add_linear(own)
         return total
+
+    def _placement(self, family: str) -> dict[int, Linear]:
+        """What options whose shape is told apart add to a tier, under their admit variables."""
+        found: dict[int, Linear] = {}
+        for own in self._pooled:
+            if not own.demands[0].stays:
+                worth = Linear()
+                for shape, places in own.shapes:
+                    worth.add_all(places.values(), int(getattr(shape, family)))
+                found.update(dict.fromkeys(own.admits, worth))
+        for gang, topology in zip(self._gangs, self._topologies, strict=True):
+            found[gang.admit] = wholeness(self.instance, self._shaper, gang, topology, family)
+        return found
 
     @cached_property
     def _optimism(self) -> Optimism:
         return Optimism(self.instance)
 
     def likeness(self, liked: Sequence[GangDecision]) -> Linear:
-        """How many GPUs stand in the regions, and gangs in the domains, where a liked plan has them."""
+        """How much of a liked plan's places the assignment keeps; adds rows of its own."""
         self._record.like(liked)
-        total = Linear()
-        for pool in self._pods.values():
-            wanted = self._liked_counts(pool)
-            for piece in pool.pieces:
-                most = min(wanted.get(piece.region, 0), self.program.upper[piece.variable])
-                if most:
-                    total.add(self._capped(piece.variable, most), pool.role.gpus)
-        for own in self._pooled:
-            for demand in own.demands:
-                chosen = self._liked_domain(own, demand)
-                if chosen is not None:
-                    total.add(self._capped(chosen, 1), demand.gpus)
-        for stay in self._variables.stays:
-            if self._record.is_liked(stay.demand):
-                total.add(stay.admit, 1 + standing_gpus(self.instance, stay.demand.gang))
-        return total
-
-    def _liked_domain(self, own: PooledClass, demand: Demand) -> int | None:
-        """The variable of the domain of the required level where the liked plan has the gang."""
-        pods = self._record.liked_pods(demand)
-        if own.level is None or not pods:
-            return None
-        return own.domains.get(self.instance.cluster.domain_of[own.level][pods[0].node])
-
-    def _liked_counts(self, pool: PodPool) -> dict[int, int]:
-        counts: dict[int, int] = {}
-        for own in self._pooled:
-            for role, used in zip(own.demands[0].gpu_roles, own.pools, strict=True):
-                if used is not pool:
-                    continue
-                for demand in own.demands:
-                    for pod in self._record.liked_pods(demand):
-                        if pod.role == role.role and pod.node in self._region_of:
-                            region = self._region_of[pod.node]
-                            counts[region] = counts.get(region, 0) + 1
-        return counts
-
-    def _capped(self, variable: int, most: int) -> int:
-        """A variable that is at most ``most`` and at most another variable."""
-        capped = self.program.integer(0, most)
-        self.program.at_most(Linear().add(capped).add(variable, -1))
-        return capped
+        return likeness(self.program, self._record)
 
     def decode(self, values: Sequence[int]) -> tuple[GangDecision, ...]:
         """A valid plan with these admissions; which pods of a pool are whose is chosen for locality."""

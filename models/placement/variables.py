@@ -91,14 +91,13 @@ class GroupVariables:
 
 @dataclass
 class PodPool:
-    """Single pods of one size, node set and requests, of many gangs. ``level``: the required level of those.
+    """Single pods of one size, node set and requests, of many gangs.
 
     ``demands``: one stand-in demand with the role and a count of one. ``priority``: the highest of those
     gangs.
     """
 
     role: RoleDemand
-    level: int | None
     demands: tuple[Demand, ...]
     pieces: list[Piece] = field(default_factory=list)
     priority: int | None = None

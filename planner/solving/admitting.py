@@ -34,3 +34,15 @@ def admit(
     answer = glance(program.program, goal, budget)
     if answer.values:
         ledger.offer(program.decode(answer.values))
+
+
+PLACING_SHARE = 0.12
+"""Part of the time left that one tier of placement may take on the pooled program."""
+
+
+def place(program: AdmissionProgram, ledger: Ledger, budget: Budget, progress: Progress) -> None:
+    """Search the tiers of placement with pooled pods, and note their bounds; they stay open."""
+    first = ledger.closed
+    last = len(ledger.tiers)
+    Search(program, ledger, budget, progress, last, share=PLACING_SHARE).run()
+    ledger.reopen(first)

@@ -40,6 +40,7 @@ class Search:
 
     ``glancing``: with little effort a tier, as the steps of an improvement search want it.
     ``relaxing``: bounds from the LP relaxation only, for a program too large to search.
+    ``share``: part of the time left that HiGHS gets for a tier, and no other engine after it.
     """
 
     def __init__(
@@ -52,6 +53,7 @@ class Search:
         *,
         glancing: bool = False,
         relaxing: bool = False,
+        share: float | None = None,
     ) -> None:
         self._problem = problem
         self._ledger = ledger
@@ -60,6 +62,7 @@ class Search:
         self._last = last
         self._glancing = glancing
         self._relaxing = relaxing
+        self._given = share
         tiers = ledger.tiers[:last]
         self._expressions = [problem.expression(tier) for tier in tiers]
         self._tops = [self._top(position) for position in range(last)]
@@ -132,7 +135,8 @@ class Search:
             self._budget,
             self._effort(chunk),
             incumbent=chunk.value([ledger.incumbent.values[m.position] for m in chunk.members]),
-            share=self._share(chunk),
+            share=self._share(chunk) if self._given is None else self._given,
+            second=self._given is None,
             hint=self._hint(),
             improved=improved,
         )

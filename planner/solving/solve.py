@@ -14,9 +14,10 @@ from models.evaluating import Tier
 from models.instance import Instance
 from models.placement.formulation import formulate, pairs
 from models.placement.ground import base_decisions
+from models.placement.packing import by_count
 from models.placement.pooled import AdmissionProgram
 from models.solution import GangDecision, Solution
-from planner.solving.admitting import admit
+from planner.solving.admitting import admit, place
 from planner.solving.budget import Budget
 from planner.solving.chunks import FUSED
 from planner.solving.greedy import greedy
@@ -28,7 +29,7 @@ from planner.solving.notes import notes_of
 from planner.solving.progress import Progress, Silent
 from planner.solving.reasons import with_reasons
 from planner.solving.reclaiming import reclaim
-from planner.solving.search import Search
+from planner.solving.search import Problem, Search
 
 POOLED = 300
 """From so many (gang, region) pairs on, admission is decided on the admission program."""
@@ -37,7 +38,7 @@ IMPROVED = 4000
 """From so many pairs on the rest is improved by neighbourhoods and bounded by the LP."""
 
 BOUNDED = 80_000
-"""From so many pairs on the full program is not built: bounds come from the admission program."""
+"""From so many pairs on the full program is never built: bounds come from the admission program."""
 
 
 def solve(
@@ -89,11 +90,14 @@ def _planned(
     pooled = AdmissionProgram(instance, still) if size >= POOLED else None
     if pooled is not None:
         admit(pooled, ledger, budget, tell, admission_tiers(ledger.tiers))
+    bounding: Problem | None = None
     if size >= IMPROVED:
+        bounding = AdmissionProgram(instance, still, shaped=True)
+        place(bounding, ledger, budget, tell)
         improve(ledger, budget, tell, still=still)
     exact = True
-    if pooled is not None and size >= BOUNDED:
-        Search(pooled, ledger, budget, tell, len(ledger.tiers), relaxing=True).run()
+    if bounding is not None and (size >= BOUNDED or counted(instance)):
+        Search(bounding, ledger, budget, tell, len(ledger.tiers), relaxing=True).run()
     else:
         formulation = formulate(instance, still=still)
         exact = formulation.exact
@@ -110,6 +114,15 @@ def _planned(
         f"OR-Tools {version('ortools')} (CP-SAT, HiGHS, GLOP)",
         budget.effort,
         notes_of(instance, decisions, exact=exact),
+    )
+
+
+def counted(instance: Instance) -> bool:
+    """Whether pooled pods tell all there is to know: only the number of GPUs on a server counts."""
+    return all(
+        node.model is None
+        or (by_count(node.model, node.effective_nics) and node.model.nvlink_domain_nodes <= 1)
+        for node in instance.cluster.nodes
     )
 
 

@@ -83,6 +83,5 @@ def _loads(
 
 
 def _request(role: RoleDemand, resource: str) -> int:
-    if resource == PODS:
-        return 1
-    return dict(role.requests).get(resource, 0)
+    # the pods of a whole gang on one node are one piece that asks for several
+    return dict(role.requests).get(resource, int(resource == PODS))

@@ -48,10 +48,12 @@ def attack(
     share: float = CLOCK_SHARE,
     hint: Sequence[int] = (),
     improved: Callable[[int, int], None] | None = None,
+    second: bool = True,
 ) -> Answer:
     """Something better than ``incumbent``, the objective's value so far, or the word that there is none.
 
-    Status INFEASIBLE says that nothing better exists.
+    Status INFEASIBLE says that nothing better exists. ``second``: whether CP-SAT tries where HiGHS ended
+    without a proof.
     """
     if len(program.lower) <= SMALL:
         quick = min(effort, QUICK_EFFORT)
@@ -69,7 +71,7 @@ def attack(
     if answer.status in (Status.OPTIMAL, Status.INFEASIBLE):
         return confirm(program, goal, budget, answer, relaxed.bound, incumbent)
     answer = replace(answer, bound=sign * min(sign * answer.bound, sign * relaxed.bound))
-    if budget.exhausted():
+    if budget.exhausted() or not second:
         return answer
     exact = solve_exactly(
         program,
