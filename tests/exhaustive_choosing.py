@@ -28,6 +28,7 @@ class Choosing:
         self.policy = ground.instance.policy
         self._prices = prices
         self._choices: dict[tuple[object, ...], list[int]] = {}
+        self._shares: dict[tuple[object, ...], int | None] = {}
 
     def takings(
         self, g: int, option: Option, spread: Spread, state: State, *, last: bool
@@ -68,9 +69,12 @@ class Choosing:
 
     def _share(self, prices: Prices, holds: Mapping[int, Hold], least: Fraction) -> int | None:
         """share(gang), None where it is below the least that rule 10 asks for."""
-        rate, ideal = prices.bandwidth(holds), prices.ideal(holds)
-        assert rate is not None
-        return None if rate < least * ideal else permille(rate, ideal)
+        key = (prices.joins, least, tuple(sorted(holds.items())))
+        if key not in self._shares:
+            rate, ideal = prices.bandwidth(holds), prices.ideal(holds)
+            assert rate is not None
+            self._shares[key] = None if rate < least * ideal else permille(rate, ideal)
+        return self._shares[key]
 
     def _least(self, gang: Gang) -> Fraction:
         own = gang.min_bandwidth_share

@@ -1,4 +1,4 @@
-"""What the moves of a tiny plan bought: all of them as one set, against the best plan without them.
+"""What the moves of a tiny plan bought: all of them as one set, against the best plan in which nobody moves.
 
 Promises: both plans are best, found by trying every plan; differences in the words of the plan document.
 Called by the comparison with the search, and by tests that judge whole plan documents.
@@ -21,7 +21,7 @@ def moves_of(instance: Instance, best: Best) -> tuple[MoveSet, ...]:
     movers = frozenset(g for g, d in enumerate(best.decisions) if d.decision == "move")
     if not movers:
         return ()
-    without = plan(instance, still=movers).decisions
+    without = plan(instance, still=frozenset(range(len(instance.gangs)))).decisions
     mine, other = _worth(instance, best.decisions), _worth(instance, without)
     gpus, bandwidth, freed, nodes, domains = (a - b for a, b in zip(mine, other, strict=True))
     moved = sum(

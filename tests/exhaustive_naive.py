@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import combinations, product
-from math import prod
+from math import comb, prod
 from random import Random
 from typing import Any
 
@@ -75,16 +75,34 @@ class Naive:
         """How many plans there are to ask for."""
         return prod(len(entries) for entries in self.entries)
 
+    @staticmethod
+    def effort(instance: Instance) -> int:
+        """How many plans of single gangs are asked for before there is a first one of all."""
+        nodes = instance.cluster.nodes
+        total = 0
+        for gang in instance.gangs:
+            counts = [max(role.max, _stands(gang, n)) for n, role in enumerate(gang.roles)]
+            total += prod(
+                (1 + sum(1 + comb(node.gpus, role.gpus) for node in nodes)) ** count
+                for role, count in zip(gang.roles, counts, strict=True)
+            )
+        return total
+
     def best(self) -> Values:
         """Tiers of the best plan of all."""
         return max((v for v in map(self._valued, product(*self.entries)) if v), key=self._rank)
 
-    def sampled(self, seed: int, count: int) -> Iterator[Values]:
-        """Tiers of those of so many random plans that are feasible."""
+    def walked(self, seed: int, steps: int) -> Iterator[Values]:
+        """Tiers of feasible plans, each one or two gangs away from the one before; all stand at first."""
         r = Random(seed)
-        for _ in range(count):
-            found = self._valued([r.choice(entries) for entries in self.entries])
+        current = [self._standing(gang) for gang in self.instance.gangs]
+        for _ in range(steps):
+            other = list(current)
+            for g in r.sample(range(len(other)), min(len(other), r.randint(1, 2))):
+                other[g] = r.choice(self.entries[g])
+            found = self._valued(other)
             if found:
+                current = other
                 yield found
 
     def beats(self, one: Values, other: Values) -> bool:
@@ -153,6 +171,18 @@ class Naive:
             or any(p.gpus is None for gang in self.instance.gangs for p in gang.standing)
         )
 
+    def _standing(self, gang: Gang) -> Entry:
+        """The gang as it stands."""
+        found = []
+        for key in sorted((p.role, p.index) for p in gang.standing):
+            (pod,) = (p for p in gang.standing if (p.role, p.index) == key)
+            node = self.instance.cluster.nodes[pod.node or 0].name
+            for place in self._places(gang, key):
+                gpus = None if pod.gpus is None else [i for i in range(64) if pod.gpus >> i & 1]
+                if place and (place["node"], place["gpus"]) == (node, gpus):
+                    found.append(place)
+        return self._entry(gang, found)
+
     def _entry(self, gang: Gang, pods: list[Entry]) -> Entry:
         """What must be said of a gang, decision and figures left blank."""
         return {
@@ -165,3 +195,7 @@ class Naive:
             "domains": None,
             "reason": None,
         }
+
+
+def _stands(gang: Gang, role: int) -> int:
+    return sum(pod.role == role for pod in gang.standing)

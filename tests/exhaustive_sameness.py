@@ -67,11 +67,11 @@ class Sameness:
         return frozenset([*leaving, *(p.node for gang in gangs for p in gang.planned)])
 
     def _standing(self, extended: Collection[int]) -> list[tuple[int, ...]]:
-        """Per node the GPUs of the gangs that could get more: they tell GPUs apart."""
+        """Per node the pods of the gangs that could get more, by their GPUs: they tell GPUs apart."""
         masks: list[list[int]] = [[] for _ in self.nodes]
         for g in sorted(extended):
-            for n, (mask, _) in self.ground.standing[g].items():
-                masks[n].append(mask)
+            for pod in self.ground.stays[g]:
+                masks[pod.node].append(pod.gpus or 0)
         return [tuple(of_node) for of_node in masks]
 
     def _kind(self, n: int) -> object:

@@ -4,6 +4,7 @@
     python tests/exhaustive_sweep.py --seeds 0:5000
     python tests/exhaustive_sweep.py --seeds 17:18 --narrow --show
     python tests/exhaustive_sweep.py --busy --seeds 0:5000 --more moves_limit,stability
+    python tests/exhaustive_sweep.py --busy --judge 20000
 
 Promises: prints the failing seeds and what differs; exit code 1 if any; writes nothing. Run by hand.
 """
@@ -16,12 +17,14 @@ import time
 import traceback
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from comparing import differences
 from exhaustive import plan
+from exhaustive_naive import Naive
 from tiny import tiny
 from tiny_busy import busy
 from tiny_draws import FEATURES
@@ -37,6 +40,7 @@ def main() -> int:
         busy if options.busy else tiny,
         frozenset(name for name in options.without.split(",") if name),
         frozenset(name for name in options.more.split(",") if name),
+        partial(unlike_the_judge, most=options.judge) if options.judge else differences,
     )
     failed, began = 0, time.monotonic()
     for seed in range(first, end):
@@ -45,8 +49,7 @@ def main() -> int:
             failed += 1
             print(f"seed {seed}: {'; '.join(found)}", flush=True)
             if options.narrow:
-                source_of_fault = _narrowed(seed, source)
-                print(f"  with only: {', '.join(source_of_fault) or 'no feature'}")
+                print(f"  with only: {', '.join(_narrowed(seed, source)) or 'no feature'}")
             if options.show:
                 _show(source.instance(seed))
     print(f"{end - first} seeds, {failed} failed, {time.monotonic() - began:.0f} s")
@@ -55,11 +58,12 @@ def main() -> int:
 
 @dataclass(frozen=True)
 class Source:
-    """Where instances come from, by seed."""
+    """Where instances come from, by seed, and what is asked of them."""
 
     draw: Callable[[int, Collection[str], Collection[str]], Instance]
     without: frozenset[str]
     more: frozenset[str]
+    faults: Callable[[Instance], list[str]]
 
     def instance(self, seed: int, gone: Collection[str] = ()) -> Instance:
         """The instance of a seed; ``gone``: features to leave out besides."""
@@ -74,6 +78,12 @@ def _options() -> argparse.Namespace:
         "--without", default="", help=f"features to leave out: {', '.join(FEATURES)}"
     )
     parser.add_argument("--more", default="", help="features to draw three times as often")
+    parser.add_argument(
+        "--judge",
+        type=int,
+        default=0,
+        help="compare the exhaustive planner with the checker's word, where so many plans are enough",
+    )
     parser.add_argument("--narrow", action="store_true", help="leave out all features that may go")
     parser.add_argument("--show", action="store_true", help="print the instance and its best plan")
     return parser.parse_args()
@@ -82,7 +92,7 @@ def _options() -> argparse.Namespace:
 def _failing(seed: int, source: Source, gone: Collection[str] = ()) -> list[str]:
     """What differs; a crash of the search or of the checker is a difference too."""
     try:
-        return differences(source.instance(seed, gone))
+        return source.faults(source.instance(seed, gone))
     except Exception as error:  # noqa: BLE001  # the sweep reports crashes and goes on
         where = traceback.extract_tb(error.__traceback__)[-1]
         return [f"{type(error).__name__} at {Path(where.filename).name}:{where.lineno}: {error}"]
@@ -95,6 +105,17 @@ def _narrowed(seed: int, source: Source) -> list[str]:
         if feature not in source.without and _failing(seed, source, [*gone, feature]):
             gone.append(feature)
     return [feature for feature in FEATURES if feature not in source.without | set(gone)]
+
+
+def unlike_the_judge(instance: Instance, most: int) -> list[str]:
+    """How the best plan differs from the best that the checker lets pass; nothing if that is too much."""
+    if Naive.effort(instance) > most:
+        return []
+    naive = Naive(instance)
+    if naive.size > most:
+        return []
+    best, other = plan(instance).tiers, naive.best()
+    return [] if best == other else [f"best {best}, with the checker's word {other}"]
 
 
 def _show(instance: Instance) -> None:

@@ -1,7 +1,7 @@
 """The search finds and proves the best plan of every tiny instance: equal to trying every plan.
 
 A failure names the seed: ``python tests/exhaustive_sweep.py --seeds N:N+1 --narrow`` takes it apart
-(with ``--more a,b,c`` for the series that have more of a kind).
+(with ``--more a,b,c`` for the series that have more of a kind, ``--busy`` for those where most things run).
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import pytest
 from comparing import differences
 from tiny import tiny
+from tiny_busy import busy
 
 CHUNK = 10
 SEEDS = 200
@@ -23,6 +24,24 @@ MORE = {
 }
 """What each of the smaller series has three times as much of."""
 
+BUSY_SEEDS = 300
+BUSY = {
+    "stops": ("preemptible", "priorities", "required", "slices"),
+    "sizes": ("elastic", "elastic_running", "resize_after", "checkpoints"),
+    "moves": ("movable", "defragment", "launchers", "roles"),
+    "limits": ("movable", "moves_limit", "preemptible"),
+    "ages": ("starvation", "clock", "submitted", "lost_runtime", "checkpoints"),
+    "earlier plans": ("stability", "movable", "slices", "first_index"),
+    "failures": ("incomplete", "elastic", "preemptible", "held"),
+    "bad nodes": ("stragglers", "unknown_gpus", "unknown_unhealthy", "sick_holders", "overfull"),
+    "everything": (
+        *("running", "movable", "preemptible", "elastic", "priorities", "launchers"),
+        *("moves_limit", "stability", "defragment", "starvation", "lost_runtime", "resize_after"),
+    ),
+    "policies": ("objectives", "min_share", "binding_none", "pattern_none", "weights"),
+}
+"""What each series of busy clusters has three times as much of."""
+
 
 @pytest.mark.parametrize("first", range(0, SEEDS, CHUNK))
 def test_the_search_equals_trying_every_plan(first: int) -> None:
@@ -33,4 +52,16 @@ def test_the_search_equals_trying_every_plan(first: int) -> None:
 @pytest.mark.parametrize("name", MORE)
 def test_the_search_equals_trying_every_plan_with_more_of_a_kind(name: str) -> None:
     found = {seed: differences(tiny(seed, more=MORE[name])) for seed in range(1000, 1020)}
+    assert {seed: what for seed, what in found.items() if what} == {}
+
+
+@pytest.mark.parametrize("first", range(0, BUSY_SEEDS, 25))
+def test_the_search_equals_trying_every_plan_where_most_things_run(first: int) -> None:
+    found = {seed: differences(busy(seed)) for seed in range(first, first + 25)}
+    assert {seed: what for seed, what in found.items() if what} == {}
+
+
+@pytest.mark.parametrize("name", BUSY)
+def test_the_search_equals_trying_every_plan_with_more_of_what_runs(name: str) -> None:
+    found = {seed: differences(busy(seed, more=BUSY[name])) for seed in range(1000, 1030)}
     assert {seed: what for seed, what in found.items() if what} == {}

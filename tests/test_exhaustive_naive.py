@@ -1,0 +1,63 @@
+"""The exhaustive planner against an enumeration whose only rule is the checker's word.
+
+Two statements of one contract that share nothing: what the checker lets pass and how it values it, and what
+the exhaustive planner knows may be done. On the smallest instances every plan is tried; on others the
+checker is asked about random plans, none of which may be better.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import count, islice
+
+import pytest
+from exhaustive import plan
+from exhaustive_moves import moves_of
+from exhaustive_naive import Naive
+from test_exhaustive_comparison import BUSY
+from tiny_busy import busy
+
+from models.checking import check, derive
+from models.plan import compose
+
+EFFORT, FEWEST, MOST = 1000, 100, 1500
+"""Plans to ask for, at about a millisecond each: of single gangs, and of all gangs together."""
+
+
+def small(name: str, first: int) -> Iterator[Naive]:
+    """Busy instances of a series, from a seed on, of which a few plans can be tried."""
+    for seed in count(first):
+        instance = busy(seed, more=BUSY[name])
+        if Naive.effort(instance) <= EFFORT:
+            yield Naive(instance)
+
+
+@pytest.mark.parametrize("name", BUSY)
+def test_no_plan_that_the_checker_lets_pass_is_better_and_one_is_as_good(name: str) -> None:
+    naive = next(n for n in small(name, 3000) if FEWEST <= n.size <= MOST)
+    assert naive.best() == plan(naive.instance).tiers
+
+
+@pytest.mark.parametrize("name", BUSY)
+def test_no_random_plan_that_the_checker_lets_pass_is_better(name: str) -> None:
+    feasible = 0
+    able = (naive for naive in small(name, 4000) if naive.size > MOST)
+    for seed, naive in enumerate(islice(able, 2)):
+        best = plan(naive.instance).tiers
+        for tiers in naive.walked(seed, 300):
+            feasible += 1
+            assert not naive.beats(tiers, best)
+    assert feasible > 0
+
+
+@pytest.mark.parametrize("name", BUSY)
+def test_the_checker_lets_every_best_plan_pass_and_values_it_the_same(name: str) -> None:
+    for seed in range(2000, 2030):
+        instance = busy(seed, more=BUSY[name])
+        best = plan(instance)
+        solution = best.solution(moves_of(instance, best))
+        document = compose(
+            instance, solution, name="busy", created_at="2026-11-21T00:00:00Z", generator="test"
+        )
+        assert check(document) == []
+        assert tuple(derive(document).items()) == best.tiers
