@@ -36,7 +36,9 @@ def contents_of(instance: Instance, choices: Sequence[Choice]) -> Contents:
         always = set(choice.always)
         by_node: dict[int, list[Left]] = {}
         for position, option in enumerate(choice.options):
-            here = _left(instance, choice.gang, [p for p in option.demand.stays if p not in always])
+            here = left_by(
+                instance, choice.gang, [p for p in option.demand.stays if p not in always]
+            )
             for n in {**by_node, **here}:
                 row = by_node.setdefault(n, [Left()] * len(choice.options))
                 row[position] = here.get(n, Left())
@@ -46,7 +48,8 @@ def contents_of(instance: Instance, choices: Sequence[Choice]) -> Contents:
     return {n: found[n] for n in sorted(found)}
 
 
-def _left(instance: Instance, index: int, pods: Sequence[StandingPod]) -> dict[int, Left]:
+def left_by(instance: Instance, index: int, pods: Sequence[StandingPod]) -> dict[int, Left]:
+    """What these pods of a gang hold, by node."""
     gang = instance.gangs[index]
     known: dict[int, int] = {}
     blind: dict[int, int] = {}

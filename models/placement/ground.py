@@ -8,15 +8,15 @@ Called by ``formulation`` and ``pooled``; its ``base_decisions`` by every search
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from models.evaluating import known_masks
 from models.gang import StandingPod
 from models.instance import Instance
 from models.occupancy import Room, rooms
 from models.placement.asking import Asked, asked
-from models.placement.contents import Contents, contents_of
-from models.placement.options import choices_of, standing_gpus
+from models.placement.contents import Contents, Left, contents_of, left_by
+from models.placement.options import Choice, Option, choices_of, standing_gpus
 from models.solution import GangDecision, PodPlacement, Reason
 
 Pods = tuple[PodPlacement, ...]
@@ -75,6 +75,9 @@ def ground_of(
     away, always = list(base), list(base)
     for choice in choices:
         away[choice.gang] = GangDecision("wait")
+    if only is not None:
+        choices = _beside(instance, choices, now, away)
+    for choice in choices:
         always[choice.gang] = GangDecision("keep", placed(instance, choice.gang, choice.always))
     moved = [
         standing_gpus(instance, index)
@@ -88,6 +91,41 @@ def ground_of(
         contents_of(instance, choices),
         (len(moved), sum(moved)),
     )
+
+
+def _beside(
+    instance: Instance,
+    choices: Sequence[Choice],
+    now: Sequence[GangDecision],
+    away: Sequence[GangDecision],
+) -> tuple[Choice, ...]:
+    """The choices without options whose pods stay where what is given has put others since."""
+    came = {
+        pod.node
+        for old, new in zip(now, away, strict=True)
+        if new.pods != old.pods
+        for pod in set(new.pods) - set(old.pods)
+    }
+    if not came:
+        return tuple(choices)
+    left, held = rooms(instance, away), known_masks(instance, away)
+
+    def free(option: Option) -> bool:
+        here = left_by(instance, option.demand.gang, option.demand.stays)
+        return all(fits(left[n], held[n], what) for n, what in here.items() if n in came)
+
+    return tuple(
+        replace(choice, options=tuple(option for option in choice.options if free(option)))
+        for choice in choices
+    )
+
+
+def fits(room: Room, held: int, left: Left) -> bool:
+    """Whether pods may stay in what is free beside others that came. ``held``: GPUs known to be held."""
+    free = (room.mask & ~left.known).bit_count() - room.unknown - left.blind
+    spare = dict(room.left)
+    enough = all(amount <= spare.get(name, amount) for name, amount in left.use)
+    return not left.known & held and free >= 0 and enough
 
 
 def moves_pods(old: Sequence[PodPlacement], new: Sequence[PodPlacement]) -> bool:

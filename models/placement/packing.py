@@ -133,7 +133,8 @@ class CountPacking:
             model, network = node.model, _most_network(node)
             assert model is not None
             beside = tuple(
-                (best_inside_MBps(model, base.count + gpus), network) for base in self._beside
+                (best_inside_MBps(model, min(model.gpus, base.count + gpus)), network)
+                for base in self._beside
             )
             return SetType(gpus, best_inside_MBps(model, gpus), network, beside)
         # only the number counts, so that any set of the server's GPUs stands for all of that size
@@ -143,6 +144,8 @@ class CountPacking:
         return SetType(gpus, inside_known_MBps(node, chosen), network_MBps(node, chosen), beside)
 
     def _with(self, base: ServerSet, gpus: int) -> tuple[Fraction | None, Fraction | None]:
+        if base.count + gpus > self._node.gpus:
+            return Fraction(0), Fraction(0)  # never both: those that stay take what this would
         if self.blind:
             both = ServerSet(base.known, base.blind + gpus, self._candidates)
         else:

@@ -202,7 +202,10 @@ def _unknown(tree: dict[str, object]) -> tuple[str, str]:
     if "kind" not in tree:
         return "a document without kind", f"kinds: {kinds}"
     if kind == "Plan":
-        return "a Plan is no input", "gangplan show and verify take it; plan --previous plans near it"
+        return (
+            "a Plan is no input",
+            "gangplan show and verify take it; plan --previous plans near it",
+        )
     if not isinstance(kind, str):
         return f"kind: expected text, not {described(kind)}", f"kinds: {kinds}"
     if version is None or version == API_VERSION:

@@ -106,7 +106,7 @@ def _planned(
         ).run()
     if pooled is not None and size < IMPROVED:
         _second_look(ledger, budget, tell, still)
-    decisions = with_reasons(instance, ledger.incumbent.decisions, budget)
+    decisions = with_reasons(instance, ledger.incumbent.decisions, budget, proven(ledger))
     return Solution(
         decisions,
         ledger.results(),
@@ -114,6 +114,15 @@ def _planned(
         f"OR-Tools {version('ortools')} (CP-SAT, HiGHS, GLOP)",
         budget.effort,
         notes_of(instance, decisions, exact=exact),
+    )
+
+
+def proven(ledger: Ledger) -> tuple[int, ...]:
+    """Priorities of which no plan that keeps the tiers before admits more."""
+    return tuple(
+        tier.priority
+        for position, tier in enumerate(ledger.tiers)
+        if tier.family == "admission" and tier.priority is not None and ledger.proven(position)
     )
 
 
