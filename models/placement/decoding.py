@@ -115,7 +115,7 @@ def carve_slots(
 
     ``rooms``: what is free beside the pods that stay.
     """
-    if flow.sets:
+    if flow.meshed:
         taken: dict[SetType, list[Slot]] = {}
         for gpus, kind, variable in flow.sets:
             if values[variable]:

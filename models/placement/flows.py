@@ -28,8 +28,8 @@ class RegionFlow:
     """Integer flow of a region's servers through packing states.
 
     ``sets``: where the region is one mesh server, its GPU sets themselves (mask, type, boolean)
-    instead of arcs: 255 booleans for eight GPUs against some 1,700 arcs. ``rests[state]``: servers left
-    so. ``starts[state]``: servers that begin so, which the choice decides whose gang stands there;
+    instead of arcs (``meshed``): 255 booleans for eight GPUs against some 1,700 arcs. ``rests[state]``:
+    servers left so. ``starts[state]``: servers that begin so, which the choice decides whose gang stands there;
     where several do, ``held``: (mask, GPUs, 1 if they stay) of what each may leave on the one server.
     """
 
@@ -38,6 +38,7 @@ class RegionFlow:
     sets: list[tuple[int, SetType, int]] = field(default_factory=list)
     rests: dict[int, int] = field(default_factory=dict)
     held: list[tuple[int, int, Linear]] = field(default_factory=list)
+    meshed: bool = False
 
 
 def beginning(
@@ -131,4 +132,4 @@ def mesh_start(region: Region, room: Room, admits: Admits) -> RegionFlow:
     """The flow of one mesh server by its sets: all that may be free, less what stays."""
     assert isinstance(region.packing, MaskPacking)
     held = held_of(region, room.mask, admits)
-    return RegionFlow({room.mask: Linear(constant=1)}, held=held)
+    return RegionFlow({room.mask: Linear(constant=1)}, held=held, meshed=True)

@@ -148,6 +148,8 @@ class CountPacking:
             return Fraction(0), Fraction(0)  # never both: those that stay take what this would
         if self.blind:
             both = ServerSet(base.known, base.blind + gpus, self._candidates)
+            if (both.candidates & ~both.known).bit_count() < both.blind:
+                return Fraction(0), Fraction(0)
         else:
             assert self._node.model is not None
             extra = _lowest(self._node.model.all_gpus & ~base.known, gpus)

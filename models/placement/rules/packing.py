@@ -33,7 +33,7 @@ def add(
         for piece in pieces:
             placed.setdefault((piece.region, piece.kind), Linear()).add(piece.variable)
     for region, flow in zip(pools.regions, variables.flows, strict=True):
-        if flow.sets:
+        if flow.meshed:
             _disjoint_sets(program, flow, placed, region.number)
             continue
         _flow(program, flow, placed, region.number)
