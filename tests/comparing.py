@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from exhaustive import Best, plan
 from exhaustive_moves import moves_of
-from exhaustive_values import tier_values
+from exhaustive_values import Tiers, tier_values
 
 from models.checking import check
 from models.instance import Instance
@@ -28,6 +28,7 @@ def differences(instance: Instance) -> list[str]:
     return [
         *_tiers(best, solution),
         *_valued(instance, solution),
+        *_bought(instance, best, solution),
         *_checked("search", instance, solution),
         *_checked("exhaustive", instance, best.solution(moves_of(instance, best))),
     ]
@@ -53,6 +54,28 @@ def _valued(instance: Instance, solution: Solution) -> Iterator[str]:
     worth = tier_values(instance, solution.decisions)
     if stated != worth:
         yield f"stated against worth {_apart(stated, worth)}"
+
+
+def _bought(instance: Instance, best: Best, solution: Solution) -> Iterator[str]:
+    """Each set of moves is worth something: without it the best plan is worse, by the GPUs it states.
+
+    Without it: nobody moves but the gangs of the other sets. Those GPUs follow from the tiers.
+    """
+    moving = {g for one in solution.moves for g in one.gangs}
+    for one in solution.moves:
+        others = moving - set(one.gangs)
+        without = plan(instance, still=frozenset(range(len(instance.gangs))) - others).tiers
+        if without == best.tiers:
+            yield f"moves of {one.gangs}: a plan without them is as good"
+        if any(name.startswith("admission/") for name, _ in without):
+            gpus = _admitted(best.tiers) - _admitted(without)
+            if one.gpus != gpus:
+                yield f"moves of {one.gangs}: bought {gpus} GPUs, said to be {one.gpus}"
+
+
+def _admitted(tiers: Tiers) -> int:
+    """GPUs of admitted gangs, all priorities together."""
+    return sum(value for name, value in tiers if name.startswith("admission/"))
 
 
 def _checked(who: str, instance: Instance, solution: Solution) -> Iterator[str]:

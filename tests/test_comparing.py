@@ -9,6 +9,7 @@ import comparing
 import pytest
 from building import build, gang
 from exhaustive import plan
+from exhaustive_moves import moves_of
 from exhaustive_values import tier_values
 
 from models.instance import Instance
@@ -89,3 +90,28 @@ def test_a_gpu_given_twice_is_caught_by_the_checker(monkeypatch: pytest.MonkeyPa
         return valued(INSTANCE, (s.decisions[0], replace(s.decisions[1], pods=(clash,))))
 
     assert any(line.startswith("search: ") for line in found(monkeypatch, twice))
+
+
+def test_what_moves_are_said_to_have_bought_is_compared_with_the_best_plan_without_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    old = gang("old", stands=[(0, 0, 1, 1)], movable=True)
+    fixed = gang("fixed", gpus_per_pod=4, stands=[(0, 0, 0, 15)])
+    # ``old`` makes way for ``new`` (8 GPUs); with ``small`` instead there is nothing to make way for.
+    needed = build(nodes_per_rack=2, gangs=[fixed, gang("new", gpus_per_pod=8), old])
+    best = plan(needed)
+    (true,) = moves_of(needed, best)
+    for bought, lines in ((true, []), (replace(true, gpus=9), ["bought 8 GPUs, said to be 9"])):
+        solution = best.solution((bought,))
+        monkeypatch.setattr(comparing, "solve", lambda _, solution=solution: solution)
+        found = [line for line in comparing.differences(needed) if line.startswith("moves of")]
+        assert found == [f"moves of (2,): {line}" for line in lines]
+    needless = build(nodes_per_rack=2, gangs=[fixed, gang("small"), old], objectives=("admission",))
+    best = plan(needless)
+    moved = GangDecision("move", (PodPlacement(0, 0, 0, 16),))
+    wrong = replace(
+        best.solution((replace(true, gangs=(1,), gpus=0, bandwidth=0, gain=0, admitted=()),)),
+        decisions=(best.decisions[0], moved, best.decisions[2]),
+    )
+    monkeypatch.setattr(comparing, "solve", lambda _: wrong)
+    assert "moves of (1,): a plan without them is as good" in comparing.differences(needless)

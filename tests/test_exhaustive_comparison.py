@@ -39,6 +39,7 @@ BUSY = {
         *("moves_limit", "stability", "defragment", "starvation", "lost_runtime", "resize_after"),
     ),
     "policies": ("objectives", "min_share", "binding_none", "pattern_none", "weights"),
+    "wide": ("wide", "movable", "elastic", "objectives"),
 }
 """What each series of busy clusters has three times as much of."""
 

@@ -1,7 +1,8 @@
 """Random tiny clusters on which most things run already, and more is wanted than there is room for.
 
-Promises: deterministic by the seed; 2 to 4 servers, at most 12 GPUs and 4 pods a gang, so that every plan can
-be tried in well under a second; everything a plan may do to gangs that run occurs, alone and mixed.
+Promises: deterministic by the seed; 2 to 4 servers, at most 12 GPUs (16 if asked to be wide) and 4 pods a
+gang, so that every plan can be tried in well under a second; everything that a plan may do to gangs that
+run occurs, alone and mixed.
 Called by the comparison with the exhaustive planner and by its sweep.
 """
 

@@ -18,7 +18,7 @@ FEATURES = (
     "nics",  # anything but one fast NIC near all GPUs
     "own_nics",
     "mixed",  # two server models
-    "wide",  # 5 to 8 servers instead of 1 to 4; never unless asked for more
+    "wide",  # more servers: 5 to 8 (busy clusters: 4); never unless asked for more
     "cpu_nodes",  # a node without GPUs
     "cpu_gangs",  # gangs that ask for no GPU at all
     "waiting_pods",  # pods of waiting gangs that exist already, with uids

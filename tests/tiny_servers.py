@@ -31,7 +31,7 @@ def draw_cluster(draws: Draws) -> Cluster:
 
 
 def draw_small_cluster(draws: Draws) -> Cluster:
-    """2 to 4 servers with at most 12 GPUs in all, under no to two levels."""
+    """2 to 4 servers with at most 12 GPUs in all, under no to two levels; wide: 4 with at most 16."""
     r = draws.random("servers")
     first, count = r.choice(
         (
@@ -45,7 +45,7 @@ def draw_small_cluster(draws: Draws) -> Cluster:
             (pairs4(), r.randint(2, 3)),
         )
     )
-    models = [_named(draws, first, "a")] * count
+    models = [_named(draws, first, "a")] * (4 if draws.asked("wide") else count)
     other = _named(draws, r.choice((switched(2), pcie(3), ring4(), pairs4())), "b")
     same_gpu = r.random() < 0.5
     if draws.on("mixed", r, 0.15):
