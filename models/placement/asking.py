@@ -51,17 +51,20 @@ def may_stop(choices: Sequence[Choice]) -> bool:
     )
 
 
-def classes(instance: Instance, asks: Asked, pools: Pools) -> list[list[tuple[int, Demand]]]:
+def classes(
+    instance: Instance, asks: Asked, pools: Pools, *, planned: bool = True
+) -> list[list[tuple[int, Demand]]]:
     """Identical gangs together, each class in the order (priority, age, name) in which they go.
 
-    Those of unlike priority are apart where it matters who comes to a node: for whom it is given up.
+    ``planned``: gangs that an earlier plan placed are by themselves. Those of unlike priority are apart
+    where it matters who comes to a node: for whom it is given up.
     """
     apart = may_stop(asks.choices)
     classes: dict[object, list[tuple[int, Demand]]] = {}
     for number, demand in enumerate(asks.demands):
         gang = instance.gangs[demand.gang]
         key = (
-            identity(instance, demand),
+            identity(instance, demand, planned=planned),
             pools.riding[number],
             None if demand.sole else number,
             gang.priority if apart else None,

@@ -230,10 +230,13 @@ def _standing_sets(
     return tuple((n, chosen) for n, chosen in found if chosen.count)
 
 
-def identity(instance: Instance, demand: Demand) -> tuple[object, ...]:
-    """Equal for waiting gangs that differ in nothing but name, priority and submit time."""
+def identity(instance: Instance, demand: Demand, *, planned: bool = True) -> tuple[object, ...]:
+    """Equal for waiting gangs that differ in nothing but name, priority and submit time.
+
+    ``planned``: those that an earlier plan placed are like no other.
+    """
     gang = instance.gangs[demand.gang]
-    if gang.running or gang.planned:
+    if gang.running or (planned and gang.planned):
         return ("by itself", demand.gang)
     roles = tuple(
         (

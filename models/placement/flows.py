@@ -29,8 +29,8 @@ class RegionFlow:
 
     ``sets``: where the region is one mesh server, its GPU sets themselves (mask, type, boolean)
     instead of arcs (``meshed``): 255 booleans for eight GPUs against some 1,700 arcs. ``rests[state]``:
-    servers left so. ``starts[state]``: servers that begin so, which the choice decides whose gang stands there;
-    where several do, ``held``: (mask, GPUs, 1 if they stay) of what each may leave on the one server.
+    servers left so. ``starts[state]``: servers that begin so, which the choice decides whose gang stands
+    there; where several do, ``held``: (mask, GPUs, 1 if they stay) of what each may leave on the one server.
     """
 
     starts: dict[int, Linear]

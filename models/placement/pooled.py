@@ -57,6 +57,17 @@ from models.solution import GangDecision
 PoolKey = tuple[int, frozenset[int], tuple[tuple[str, int], ...]]
 
 
+def together(roles: Sequence[RoleDemand]) -> PoolKey:
+    """All pods of these roles as one pod: on nodes that all may use."""
+    requests = Counter[str]()
+    for role in roles:
+        asked = dict((*role.requests, (PODS, 1)))
+        requests.update({name: n * role.count for name, n in asked.items()})
+    nodes = frozenset.intersection(*(role.nodes for role in roles))
+    gpus = sum(role.gpus * role.count for role in roles)
+    return gpus, nodes, tuple(sorted(requests.items()))
+
+
 class AdmissionProgram:
     """The program, its tiers' expressions, and the plan an assignment stands for.
 
@@ -111,11 +122,16 @@ class AdmissionProgram:
         siblings: list[tuple[int, ...]] = []
         ordered: list[list[tuple[Demand, int]]] = []
         admits = [[-1] * len(choice.options) for choice in self._asks.choices]
-        for members in classes(self.instance, self._asks, self._pools):
+        for members in classes(self.instance, self._asks, self._pools, planned=False):
             number, first = members[0]
             rides = self._pools.riding[number]
             own: tuple[int, ...]
-            if local(self.instance, first, rides=rides):
+            alone = local(self.instance, first, rides=rides)
+            if alone and not self.instance.min_share(self.instance.gangs[first.gang]):
+                own = self._pool(wishes, [demand for _, demand in members], alone=True)
+                if len(members) > 1:
+                    ordered.append(list(zip((d for _, d in members), own, strict=True)))
+            elif alone:
                 own = tuple(self.program.boolean() for _ in members)
                 demands = tuple(demand for _, demand in members)
                 gangs = tuple(self.instance.gangs[d.gang] for d in demands)
@@ -163,27 +179,25 @@ class AdmissionProgram:
         nodes = self.instance.cluster.nodes
         return len({m.gpu for n in role.nodes if (m := nodes[n].model) is not None}) <= 1
 
-    def _pool(self, wishes: Wishes, demands: list[Demand]) -> tuple[int, ...]:
+    def _pool(
+        self, wishes: Wishes, demands: list[Demand], *, alone: bool = False
+    ) -> tuple[int, ...]:
+        """Their admit variables. ``alone``: each is one piece on one node, launchers and all."""
         first = demands[0]
         pools = tuple(
             self._pool_of(wishes, first, (role.gpus, role.nodes, role.requests), demands)
-            for role in first.gpu_roles
+            for role in (() if alone else first.gpu_roles)
         )
         admits = tuple(self.program.boolean() for _ in demands)
         for demand, admit in zip(demands, admits, strict=True):
             if not demand.possible:
                 self.program.fix(admit, 0)
         own = PooledClass(tuple(demands), admits, pools)
-        for shape in self._shapes(first):
+        for shape in self._alone(first) if alone else self._shapes(first):
             own.shapes.append((shape, self._places(own, shape)))
             if shape.level == self.instance.cluster.node_level:
-                nodes = frozenset.intersection(*(role.nodes for role in first.gpu_roles))
-                requests = Counter[str]()
-                for role in first.gpu_roles:
-                    asked = dict((*role.requests, (PODS, 1)))
-                    requests.update({name: n * role.count for name, n in asked.items()})
-                key = (first.gpus, nodes, tuple(sorted(requests.items())))
-                own.alone = self._pool_of(wishes, first, key, demands)
+                roles = first.roles if alone else first.gpu_roles
+                own.alone = self._pool_of(wishes, first, together(roles), demands)
         everyone = Linear().add_all(v for _, places in own.shapes for v in places.values())
         self.program.equal(everyone.add_all(admits, -1))
         self._pooled.append(own)
@@ -219,6 +233,10 @@ class AdmissionProgram:
         if self._shaped:
             return list(self._shaper.shapes(demand))
         return [Shape(self.instance.gangs[demand.gang].required, 0, 0, 0)]
+
+    def _alone(self, demand: Demand) -> list[Shape]:
+        """The one shape of a gang that is a piece on one node."""
+        return [self._shaper.shape(demand, self.instance.cluster.node_level)]
 
     def _places(self, own: PooledClass, shape: Shape) -> dict[int | None, int]:
         """How many gangs of the class have the shape, by domain; one number where that is not told."""

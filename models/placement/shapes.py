@@ -51,12 +51,16 @@ class Shaper:
                 continue
             if level < self._node_level and sum(role.count for role in demand.gpu_roles) == 1:
                 return
-            yield Shape(
-                None if level < 0 else level,
-                self._preference(demand, level),
-                self.bandwidth(demand, level),
-                self._span(demand, level),
-            )
+            yield self.shape(demand, level)
+
+    def shape(self, demand: Demand, level: int) -> Shape:
+        """That of a gang whose pods share a domain of this level, -1 for no level, and of no narrower one."""
+        return Shape(
+            None if level < 0 else level,
+            self._preference(demand, level),
+            self.bandwidth(demand, level),
+            self._span(demand, level),
+        )
 
     def domains(self, demand: Demand, level: int) -> list[int]:
         """Domains of a level with room for the whole gang."""

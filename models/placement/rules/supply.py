@@ -41,7 +41,7 @@ def _asked(
 ) -> Iterator[tuple[int | None, int | None, int, int]]:
     """(level, domain, variable, pods a unit of it) of everything that takes from the pool."""
     for own in pooled:
-        roles = zip(own.demands[0].gpu_roles, own.pools, strict=True)
+        roles = zip(own.demands[0].gpu_roles, own.pools, strict=bool(own.pools))
         apart = sum(role.count for role, used in roles if used is pool)
         for shape, places in own.shapes:
             alone = shape.level == instance.cluster.node_level
