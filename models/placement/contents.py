@@ -30,7 +30,7 @@ Contents = Mapping[int, Mapping[int, tuple[Left, ...]]]
 
 
 def contents_of(instance: Instance, choices: Sequence[Choice]) -> Contents:
-    """Contents of the nodes that may take pods; those of the others decide nothing."""
+    """Contents of every node on which it is decided who stays."""
     found: dict[int, dict[int, tuple[Left, ...]]] = {}
     for number, choice in enumerate(choices):
         always = set(choice.always)
@@ -43,8 +43,7 @@ def contents_of(instance: Instance, choices: Sequence[Choice]) -> Contents:
                 row = by_node.setdefault(n, [Left()] * len(choice.options))
                 row[position] = here.get(n, Left())
         for n, row in by_node.items():
-            if instance.schedulable(instance.cluster.nodes[n]):
-                found.setdefault(n, {})[number] = tuple(row)
+            found.setdefault(n, {})[number] = tuple(row)
     return {n: found[n] for n in sorted(found)}
 
 

@@ -120,6 +120,9 @@ def carve_slots(
         for gpus, kind, variable in flow.sets:
             if values[variable]:
                 taken.setdefault(kind, []).append(Slot(region.nodes[0], kind, gpus))
+        for _, kind, variable in flow.hidden:
+            unknown = [Slot(region.nodes[0], kind, None) for _ in range(values[variable])]
+            taken.setdefault(kind, []).extend(unknown)
         return taken
     if flow.held:
         return _carve_one(region, rooms[region.nodes[0]], flow, values)

@@ -10,7 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import product
 
+from models.masks import bits
 from models.occupancy import Room
+from models.placement.cases import Case, CasePacking
 from models.placement.contents import Left
 from models.placement.packing import Arc, MaskPacking, SetType
 from models.placement.program import Linear, Program
@@ -31,6 +33,8 @@ class RegionFlow:
     instead of arcs (``meshed``): 255 booleans for eight GPUs against some 1,700 arcs. ``rests[state]``:
     servers left so. ``starts[state]``: servers that begin so, which the choice decides whose gang stands
     there; where several do, ``held``: (mask, GPUs, 1 if they stay) of what each may leave on the one server.
+    ``cases``: of a server told apart by them, each case and its boolean; ``hidden``: sets of unknown GPUs
+    carved there (place of the case, type, how many).
     """
 
     starts: dict[int, Linear]
@@ -39,6 +43,8 @@ class RegionFlow:
     rests: dict[int, int] = field(default_factory=dict)
     held: list[tuple[int, int, Linear]] = field(default_factory=list)
     meshed: bool = False
+    cases: list[tuple[Case, int]] = field(default_factory=list)
+    hidden: list[tuple[int, SetType, int]] = field(default_factory=list)
 
 
 def beginning(
@@ -128,8 +134,31 @@ def _combined(program: Program, region: Region, room: Room, admits: Admits) -> d
     return dict(sorted(starts.items()))
 
 
-def mesh_start(region: Region, room: Room, admits: Admits) -> RegionFlow:
+def mesh_start(program: Program, region: Region, room: Room, admits: Admits) -> RegionFlow:
     """The flow of one mesh server by its sets: all that may be free, less what stays."""
     assert isinstance(region.packing, MaskPacking)
+    if isinstance(region.packing, CasePacking):
+        return _case_start(program, region, region.packing, admits)
     held = held_of(region, room.mask, admits)
     return RegionFlow({room.mask: Linear(constant=1)}, held=held, meshed=True)
+
+
+def _case_start(
+    program: Program, region: Region, packing: CasePacking, admits: Admits
+) -> RegionFlow:
+    """One case comes true: the one with just the GPUs known and unknown that the options leave."""
+    cases = [(case, program.boolean()) for case in packing.cases]
+    program.equal(Linear().add_all(variable for _, variable in cases), 1)
+    blind, known = Linear(), dict[int, Linear]()
+    for case, variable in cases:
+        blind.add(variable, -case.blind)
+        for gpu in bits(case.known):
+            known.setdefault(gpu, Linear()).add(variable, -1)
+    for number, options in region.content.items():
+        for left, admit in zip(options, admits[number], strict=True):
+            blind.add(admit, left.blind)
+            for gpu in bits(left.known):
+                known[gpu].add(admit)
+    for row in (blind, *known.values()):
+        program.equal(row)
+    return RegionFlow({}, meshed=True, cases=cases)

@@ -82,7 +82,7 @@ def formulate(
     if split is None:
         split = len(instance.cluster.nodes) <= SPLIT_NODES
     split = split or slices_by_node(instance, asks.demands)
-    pools = pools_of(instance, asks.demands, room, ground.contents, split=split)
+    pools = pools_of(instance, asks.demands, room, ground.contents, split=split, held=ground.held)
     program = Program()
     variables = create(instance, program, asks, room, pools)
     packing.add(program, variables, pools)

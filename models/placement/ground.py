@@ -15,6 +15,7 @@ from models.gang import StandingPod
 from models.instance import Instance
 from models.occupancy import Room, rooms
 from models.placement.asking import Asked, asked
+from models.placement.cases import told_apart
 from models.placement.contents import Contents, Left, contents_of, left_by
 from models.placement.options import Choice, Option, choices_of, standing_gpus
 from models.solution import GangDecision, PodPlacement, Reason
@@ -46,12 +47,14 @@ def base_decision(instance: Instance, index: int) -> GangDecision:
 class Ground:
     """What is to be decided, and what is given: ``base`` has every gang that is decided about away.
 
-    ``rooms``: beside all pods that stay whatever is chosen. ``moved``: gangs and GPUs moved in ``base``.
+    ``rooms``, ``held``: room, and GPUs known held, a node, beside all pods that stay whatever is chosen.
+    ``moved``: gangs and GPUs moved in ``base``.
     """
 
     asks: Asked
     base: tuple[GangDecision, ...]
     rooms: tuple[Room, ...]
+    held: tuple[int, ...]
     contents: Contents
     moved: tuple[int, int]
 
@@ -84,13 +87,25 @@ def ground_of(
         for index, (old, new) in enumerate(zip(now, away, strict=True))
         if moves_pods(old.pods, new.pods)
     ]
+    room = rooms(instance, always)
     return Ground(
         asked(choices, within),
         tuple(away),
-        rooms(instance, always),
-        contents_of(instance, choices),
+        room,
+        tuple(known_masks(instance, always)),
+        _deciding(instance, contents_of(instance, choices), room),
         (len(moved), sum(moved)),
     )
+
+
+def _deciding(instance: Instance, contents: Contents, room: Sequence[Room]) -> Contents:
+    """Those of nodes that may take pods, or where who stays tells what the others are worth."""
+    nodes = instance.cluster.nodes
+    return {
+        n: content
+        for n, content in contents.items()
+        if instance.schedulable(nodes[n]) or told_apart(nodes[n], room[n], content)
+    }
 
 
 def _beside(

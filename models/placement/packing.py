@@ -144,17 +144,15 @@ class CountPacking:
         return SetType(gpus, inside_known_MBps(node, chosen), network_MBps(node, chosen), beside)
 
     def _with(self, base: ServerSet, gpus: int) -> tuple[Fraction | None, Fraction | None]:
-        if base.count + gpus > self._node.gpus:
+        node, count = self._node, base.count + gpus
+        if count > node.gpus:
             return Fraction(0), Fraction(0)  # never both: those that stay take what this would
-        if self.blind:
-            both = ServerSet(base.known, base.blind + gpus, self._candidates)
-            if (both.candidates & ~both.known).bit_count() < both.blind:
-                return Fraction(0), Fraction(0)
-        else:
-            assert self._node.model is not None
-            extra = _lowest(self._node.model.all_gpus & ~base.known, gpus)
-            both = ServerSet(base.known | extra, base.blind, self._candidates)
-        return inside_known_MBps(self._node, both), network_MBps(self._node, both)
+        both = ServerSet(base.known, base.blind + gpus, self._candidates)
+        if node.model is not None and by_count(node.model, node.effective_nics):
+            both = ServerSet((1 << count) - 1)
+        elif (both.candidates & ~both.known).bit_count() < both.blind:
+            return Fraction(0), Fraction(0)
+        return inside_known_MBps(node, both), network_MBps(node, both)
 
 
 def _lowest(mask: int, count: int) -> int:
@@ -232,10 +230,13 @@ class MaskPacking:
     def kind(self, chosen: int) -> SetType:
         if chosen not in self._kinds:
             node, own = self._node, ServerSet(chosen)
+            # beside unknown GPUs nobody gets an index, so that this set is then never given
             beside = tuple(
-                (inside_known_MBps(node, both), network_MBps(node, both))
+                (Fraction(0), Fraction(0))
+                if base.blind
+                else (inside_known_MBps(node, both), network_MBps(node, both))
                 for base in self._beside
-                for both in (ServerSet(base.known | chosen, base.blind, base.candidates),)
+                for both in (ServerSet(base.known | chosen),)
             )
             self._kinds[chosen] = SetType(
                 chosen.bit_count(), inside_known_MBps(node, own), network_MBps(node, own), beside

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from models.cluster import Node
 from models.instance import Instance
 from models.occupancy import PODS, Room
+from models.placement.cases import CasePacking, cases_of, told_apart
 from models.placement.contents import Contents, Left
 from models.placement.demands import Demand
 from models.placement.packing import (
@@ -65,11 +66,16 @@ def pools_of(
     contents: Contents,
     *,
     split: bool,
+    held: Sequence[int] | None = None,
 ) -> Pools:
     """Group the nodes that any demand may use or any choice may empty.
 
-    ``split``: every node on its own (exact on any hardware).
+    ``split``: every node on its own (exact on any hardware). ``held``: mask of GPUs known held whatever is
+    chosen, a node; by default all that are not free.
     """
+    if held is None:
+        nodes = instance.cluster.nodes
+        held = [n.healthy & ~room.mask for n, room in zip(nodes, rooms, strict=True)]
     used = sorted({n for d in demands for role in d.roles for n in role.nodes} | set(contents))
     signatures = _signatures(demands, used)
     tight, riding = _tight_nodes(demands, rooms, contents, signatures)
@@ -83,6 +89,7 @@ def pools_of(
     for n in used:
         content = contents.get(n, {})
         alone = split or n in tight or n in specials or n in standing or len(content) > 1
+        alone = alone or told_apart(instance.cluster.nodes[n], rooms[n], content)
         key = (
             tuple(content.items()),
             _hardware_key(instance, rooms, n),
@@ -93,7 +100,7 @@ def pools_of(
         grouped.setdefault(key, []).append(n)
     regions = tuple(
         _region(
-            instance, rooms, demands, contents, number, nodes, tight, specials, by_level=by_level
+            instance, rooms, demands, contents, number, nodes, tight, specials, held[nodes[0]], by_level=by_level
         )
         for number, nodes in enumerate(sorted(grouped.values()))
     )
@@ -147,6 +154,7 @@ def _region(
     nodes: list[int],
     tight: frozenset[int],
     specials: dict[int, list[int]],
+    held: int,
     *,
     by_level: bool,
 ) -> Region:
@@ -157,7 +165,6 @@ def _region(
         own = dict(demands[d].standing)[nodes[0]]
         special[d] = beside.setdefault(own, len(beside))
     content = contents.get(nodes[0], {})
-    unsure = any(left.blind for lefts in content.values() for left in lefts)
     domains: tuple[int | None, ...] = tuple(None for _ in instance.cluster.levels)
     if by_level:
         domains = _innermost(instance, nodes[0])
@@ -165,9 +172,7 @@ def _region(
         number,
         tuple(nodes),
         first,
-        packing_of(
-            first, [rooms[n] for n in nodes], tuple(beside), decided=bool(content), unsure=unsure
-        ),
+        packing_of(first, [rooms[n] for n in nodes], tuple(beside), content=content, held=held),
         domains,
         nodes[0] in tight,
         special,
@@ -180,21 +185,24 @@ def packing_of(
     rooms: Sequence[Room],
     beside: tuple[ServerSet, ...] = (),
     *,
-    decided: bool = False,
-    unsure: bool = False,
+    content: Mapping[int, tuple[Left, ...]] | None = None,
+    held: int = 0,
 ) -> Packing:
     """How the free GPUs of such nodes may be cut.
 
-    ``decided``: what stands there is to be decided; ``unsure``: of some of it nobody knows the GPUs.
+    ``content``: what the choices leave there. ``held``: mask of GPUs known held whatever is chosen.
     """
     # where only the number counts one room stands for all: it must hold the largest set of any
     room = max(rooms, key=lambda r: r.mask.bit_count())
     if node.model is None:
         return CountPacking(node, 0, blind=False, relaxed=False)
     counted = by_count(node.model, node.effective_nics)
-    if not counted and (unsure or (decided and room.blind)):
-        # which GPUs are unknown in the end, and so what a set is worth, hangs on who stays
-        return CountPacking(node, room.mask, blind=room.blind, relaxed=True, beside=beside)
+    if content and told_apart(node, room, content):
+        cases = cases_of(node, room, held, content)
+        indexed = [case.mask.bit_count() for case in cases or () if not case.hidden]
+        if cases is None or max(indexed, default=0) > LARGEST_MESH_STATE:
+            return CountPacking(node, room.mask, blind=room.blind, relaxed=True, beside=beside)
+        return CasePacking(node, cases, beside)
     if room.blind or counted:
         return CountPacking(node, room.mask, blind=room.blind, relaxed=False, beside=beside)
     if max(r.mask.bit_count() for r in rooms) > LARGEST_MESH_STATE:

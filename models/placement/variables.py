@@ -13,6 +13,7 @@ from models.gang import Gang
 from models.instance import Instance
 from models.occupancy import Room
 from models.placement.asking import Asked, classes
+from models.placement.cases import CasePacking
 from models.placement.demands import Demand, RoleDemand
 from models.placement.flows import Admits, RegionFlow, beginning, mesh_start
 from models.placement.options import Effect
@@ -240,6 +241,8 @@ class Wishes:
 
     def _by_sets(self, region: Region, sizes: set[int]) -> bool:
         """One mesh server on which anything is decided."""
+        if isinstance(region.packing, CasePacking):
+            return True
         mesh = isinstance(region.packing, MaskPacking) and len(region.nodes) == 1
         return mesh and bool(sizes or len(region.content) > 1)
 
@@ -263,15 +266,24 @@ class Wishes:
         assert isinstance(packing, MaskPacking)
         room = self._rooms[region.nodes[0]]
         mask = room.mask
-        flow = mesh_start(region, room, admits)
+        flow = mesh_start(program, region, room, admits)
+        indexed = not isinstance(packing, CasePacking) or not all(c.hidden for c in packing.cases)
         flow.sets = [
             (chosen, packing.kind(chosen), program.boolean())
             for size in sorted(sizes)
-            for chosen in subsets(mask, size)
+            for chosen in (subsets(mask, size) if indexed else ())
         ]
         # a rest is told by its size alone: any mask of that size stands for it
         flow.rests = {(1 << left) - 1: program.boolean() for left in range(mask.bit_count() + 1)}
-        self._kinds.append(_by_size(kind for _, kind, _ in flow.sets))
+        if isinstance(packing, CasePacking):
+            flow.hidden = [
+                (position, packing.unknown(case, size), program.integer(0, case.free // size))
+                for position, case in enumerate(packing.cases)
+                for size in sorted(sizes)
+                if case.hidden and size <= case.free
+            ]
+        kinds = [kind for _, kind, _ in flow.sets] + [kind for _, kind, _ in flow.hidden]
+        self._kinds.append(_by_size(kinds))
         return flow
 
     def pieces(self, program: Program) -> None:

@@ -5,6 +5,8 @@ For every region and set type t: sum of arcs of type t = sum of pieces of type t
 what is left there by choices that keep their pods where they stand.
 A region that is one mesh server has its sets S as booleans: each GPU in at most one S or one
 set that stays, and sum over f of f x rest[f] = free - sum of |S|, sum over f of rest[f] = 1.
+Where unknown GPUs may be among those that stay, one case of what they leave comes true: a set S lies in the
+free GPUs of a case in which indices are given, and sets of unknown GPUs are no more than are free in theirs.
 For every gang and region: sum of its pieces <= servers of the region (one piece a server).
 An integer flow splits into one path a server, so this is exact without a variable a server.
 """
@@ -78,12 +80,32 @@ def _disjoint_sets(
         left.add_linear(stays, gpus)
         for gpu in bits(mask):
             by_gpu.setdefault(gpu, Linear()).add_linear(stays)
-    for expression in by_gpu.values():
-        program.at_most(expression, 1)
+    for gpu, expression in by_gpu.items():
+        for case, variable in flow.cases:
+            if not case.hidden and case.mask >> gpu & 1:
+                expression.add(variable, -1)
+        program.at_most(expression, 0 if flow.cases else 1)
+    _unknown_sets(program, flow, carved, left)
     for kind, expression in carved.items():
         total = placed.get((number, kind), Linear())
         program.equal(expression.add_linear(total, -1))
     program.equal(Linear().add_all(flow.rests.values()), 1)
     for state, rest in flow.rests.items():
         left.add(rest, state.bit_count())
-    program.equal(left, max(state.bit_count() for state in flow.rests))
+    for case, variable in flow.cases:
+        left.add(variable, -case.free)
+    most = max(state.bit_count() for state in flow.rests)
+    program.equal(left, 0 if flow.cases else most)
+
+
+def _unknown_sets(
+    program: Program, flow: RegionFlow, carved: dict[SetType, Linear], left: Linear
+) -> None:
+    rows = [Linear().add(variable, -case.free) for case, variable in flow.cases]
+    for position, kind, variable in flow.hidden:
+        carved.setdefault(kind, Linear()).add(variable)
+        rows[position].add(variable, kind.gpus)
+        left.add(variable, kind.gpus)
+    for (case, _), row in zip(flow.cases, rows, strict=True):
+        if case.hidden:
+            program.at_most(row)
