@@ -28,6 +28,7 @@ from models.placement.rules import (
     running,
     slices,
 )
+from models.placement.rules.standing import standing_claims
 from models.placement.rules.topology import Topology
 from models.placement.tiers import Tiers
 from models.placement.variables import Variables, create
@@ -89,14 +90,20 @@ def formulate(
     resources.add(program, variables, pools, room)
     admission.add(program, instance, variables)
     running.add(program, instance, asks, variables, pools, moved=ground.moved)
+    cases = {
+        region.nodes[0]: flow.cases
+        for region, flow in zip(pools.regions, variables.flows, strict=True)
+        if flow.cases
+    }
     topologies, claims = [], []
     for gang in variables.gangs:
         topology = Topology(program, instance, pools, room, gang)
         topologies.append(topology)
         slices.add(program, instance, pools, gang, topology)
         models.add(program, pools, gang)
-        claims.append(bandwidth.Claims(program, instance, pools, gang, topology))
+        claims.append(bandwidth.Claims(program, instance, pools, gang, topology, cases))
     local_share.add(program, instance, pools, variables)
+    doubted = standing_claims(program, instance, pools, room, variables.stays, cases)
     tiers = Tiers(
         program,
         instance,
@@ -105,9 +112,10 @@ def formulate(
         room,
         topologies,
         claims,
+        doubted,
         Evaluation(instance, ground.base, cache),
     )
-    exact = pools.exact and all(claim.exact for claim in claims)
+    exact = pools.exact and all(claim.exact for claim in (*claims, *doubted.values()))
     complete = all(choice.complete for choice in asks.choices)
     return Formulation(
         instance, program, asks, room, pools, variables, tiers, ground.base, exact, complete

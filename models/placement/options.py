@@ -93,7 +93,7 @@ def choices_of(
     ``known``: mask of GPUs known held, a node. ``rooms``: beside all that runs. ``only``: indices of the
     gangs to decide about. ``still``: gangs that must not move.
     """
-    found = []
+    found, settled = [], []
     for index, gang in enumerate(instance.gangs):
         if only is not None and index not in only:
             continue
@@ -101,9 +101,35 @@ def choices_of(
             choice = _Running(instance, known, rooms, index, movable=index not in still).choice()
             if len(choice.options) > 1 or not choice.must:
                 found.append(choice)
+            else:
+                settled.append(choice)
         elif gang.hold is None:
             found.append(_waiting(instance, known, index))
-    return tuple(found)
+    found += _doubtful(instance, found, settled)
+    return tuple(sorted(found, key=lambda choice: choice.gang))
+
+
+def _doubtful(
+    instance: Instance, found: Sequence[Choice], settled: Sequence[Choice]
+) -> Iterator[Choice]:
+    """Gangs that stay in any case, of which others decide what their unknown GPUs are worth.
+
+    Those may be any that nobody is known to hold, and where only the number counts that is all one.
+    """
+    nodes = instance.cluster.nodes
+    told = {
+        p.node
+        for choice in found
+        for p in instance.gangs[choice.gang].standing
+        if p.gpus and p not in choice.always
+    }
+    for choice in settled:
+        for p in instance.gangs[choice.gang].standing:
+            hides = p.gpus is None and instance.gangs[choice.gang].roles[p.role].gpus
+            model = nodes[p.node].model if p.node in told and p.node is not None else None
+            if hides and model and not by_count(model, nodes[p.node].effective_nics):
+                yield choice
+                break
 
 
 def _waiting(instance: Instance, known: Sequence[int], index: int) -> Choice:

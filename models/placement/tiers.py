@@ -6,7 +6,7 @@ equal at an optimum; contributions of gangs that nothing is decided about are co
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from models.bandwidth import UnknownRate
 from models.evaluating import Evaluation, Tier
@@ -28,7 +28,10 @@ from models.pricing import ideal_MBps, share_permille
 
 
 class Tiers:
-    """Builds and remembers the expression of every tier."""
+    """Builds and remembers the expression of every tier.
+
+    ``doubted``: by admit variable, claims of gangs that stay, where what they are worth hangs on others.
+    """
 
     def __init__(
         self,
@@ -39,6 +42,7 @@ class Tiers:
         rooms: Sequence[Room],
         topologies: Sequence[Topology],
         claims: Sequence[Claims],
+        doubted: Mapping[int, Claims],
         base: Evaluation,
     ) -> None:
         self._program = program
@@ -47,6 +51,7 @@ class Tiers:
         self._pools = pools
         self._topologies = topologies
         self._claims = claims
+        self._doubted = doubted
         self._base = base
         self._ground = Rests(pools, rooms, variables.flows)
         self._stranded: Linear | None = None
@@ -182,7 +187,11 @@ class Tiers:
         for gang, claims in zip(self._variables.gangs, self._claims, strict=True):
             total.add_linear(claims.value, gang.gang.weight * gang.gang.weight_gpus)
         for stay, value in self._standing():
-            total.add(stay.admit, value.bandwidth)
+            if stay.admit in self._doubted:
+                own = self._doubted[stay.admit].value
+                total.add_linear(own, stay.gang.weight * stay.gang.weight_gpus)
+            else:
+                total.add(stay.admit, value.bandwidth)
         for group in self._variables.groups:
             spec = group.gangs[0]
             if spec.pattern == "none" or group.demands[0].total_gpus < 2:

@@ -8,7 +8,7 @@ server or one NVLink domain: B = inside) and, for each oversubscription O a spre
  - for an NVLink domain G in use, sum of N over its servers >= s x I x O / 1000;
  - a mode that crosses no level wider than l needs all GPUs in one domain of l;
  - I is the ideal of a model in use: the smallest one counts (contract 3.6).
-Claims below minBandwidthShare x I do not exist.
+Claims below minBandwidthShare x I do not exist, but for gangs that only grow, shrink or stay.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from models.bandwidth import UnknownRate
 from models.instance import Instance
 from models.placement.program import Linear, Program
 from models.placement.regions import Pools
-from models.placement.rules.carriers import Carrier, carriers_of
+from models.placement.rules.carriers import CaseVariables, Carrier, carriers_of
 from models.placement.rules.topology import Topology
 from models.placement.variables import GangVariables
 from models.pricing import FULL_SHARE, share_permille
@@ -42,6 +42,12 @@ class Mode:
 Claim = tuple[Mode, int, Fraction]
 
 
+def least_share(instance: Instance, gang: GangVariables) -> Fraction:
+    """The share of its ideal that the gang must have: none where it neither starts, moves nor is completed."""
+    stays = gang.gang.running and not gang.effect.moved and not gang.gang.missing()
+    return Fraction(0) if stays else instance.min_share(gang.gang)
+
+
 class Claims:
     """The claims of one gang and the rows that make them honest. ``value``: permille of the ideal."""
 
@@ -52,6 +58,7 @@ class Claims:
         pools: Pools,
         gang: GangVariables,
         topology: Topology,
+        cases: CaseVariables | None = None,
     ) -> None:
         self._program = program
         self._instance = instance
@@ -60,13 +67,13 @@ class Claims:
         self._topology = topology
         self.exact = True
         self._counts = gang.gang.pattern != "none" and gang.gang.weight > 0
-        self._min_share = instance.min_share(gang.gang)
+        self._min_share = least_share(instance, gang)
         self._carriers: list[Carrier] = []
         self._variables: dict[Claim, int] = {}
         self.value = Linear()
         if gang.demand.total_gpus >= 2 and (self._counts or self._min_share):
             with contextlib.suppress(UnknownRate):  # its share is then null and counts nothing
-                self._carriers = carriers_of(program, instance, pools, gang)
+                self._carriers = carriers_of(program, instance, pools, gang, cases or {})
         if self._carriers:
             self._build()
 

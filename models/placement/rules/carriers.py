@@ -2,19 +2,28 @@
 
 A piece on a server where the gang already stands is priced together with the standing GPUs; a standing
 server that gets nothing more is a carrier of its own: sum of its pieces + untouched == admit.
+Where unknown GPUs of it are worth more in one case than in another (``cases``) it is one carrier a rate:
+sum of its pieces + sum of untouched == admit, untouched of a rate <= sum of the cases with that rate.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
+from models.cluster import Node
 from models.instance import Instance
+from models.placement.cases import Case, standing_in
 from models.placement.packing import network_MBps
 from models.placement.program import Linear, Program
 from models.placement.regions import Pools
 from models.placement.variables import GangVariables
-from models.pricing import fabric_MBps, ideal_MBps, set_inside_MBps
+from models.pricing import ServerSet, fabric_MBps, ideal_MBps, set_inside_MBps
+
+
+CaseVariables = Mapping[int, Sequence[tuple[Case, int]]]
+"""By node: every case it may be in, and the boolean that says so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +50,11 @@ class Carrier:
 
 
 def carriers_of(
-    program: Program, instance: Instance, pools: Pools, gang: GangVariables
+    program: Program,
+    instance: Instance,
+    pools: Pools,
+    gang: GangVariables,
+    cases: CaseVariables,
 ) -> list[Carrier]:
     """Every server that may carry GPUs of the gang, and those that already do.
 
@@ -73,25 +86,44 @@ def carriers_of(
             )
         )
     for n, chosen in standing.items():
-        untouched = gang.admit
-        if carried[n].terms:
-            untouched = program.boolean()
-            program.equal(carried[n].add(untouched).add(gang.admit, -1))
         node = instance.cluster.nodes[n]
-        carriers.append(
-            _carrier(
-                program,
-                instance,
-                gang,
-                untouched,
-                n,
-                set_inside_MBps(node, chosen),
-                network_MBps(node, chosen),
-                floor,
-                whole=chosen.count == demand.total_gpus,
+        rates = rates_of(node, chosen, cases.get(n, ()))
+        untouched = [gang.admit]
+        if carried[n].terms or len(rates) > 1:
+            untouched = [program.boolean() for _ in rates]
+            program.equal(carried[n].add_all(untouched).add(gang.admit, -1))
+        for variable, ((inside, network), own) in zip(untouched, rates.items(), strict=True):
+            if len(rates) > 1:
+                program.at_most(Linear().add(variable).add_all(own, -1))
+            carriers.append(
+                _carrier(
+                    program,
+                    instance,
+                    gang,
+                    variable,
+                    n,
+                    inside,
+                    network,
+                    floor,
+                    whole=chosen.count == demand.total_gpus,
+                )
             )
-        )
     return carriers
+
+
+def rates_of(
+    node: Node, chosen: ServerSet, cases: Sequence[tuple[Case, int]]
+) -> dict[tuple[Fraction | None, Fraction | None], list[int]]:
+    """inside and N of standing GPUs, with the cases in which they are so (none: always)."""
+    if not chosen.blind or not cases:
+        return {(set_inside_MBps(node, chosen), network_MBps(node, chosen)): []}
+    found: dict[tuple[Fraction | None, Fraction | None], list[int]] = {}
+    for case, variable in cases:
+        if not chosen.known & ~case.held:
+            own = standing_in(node, chosen, case)
+            rates = (set_inside_MBps(node, own), network_MBps(node, own))
+            found.setdefault(rates, []).append(variable)
+    return found
 
 
 def _standing_ideal(instance: Instance, gang: GangVariables) -> Fraction | None:
