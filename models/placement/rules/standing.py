@@ -7,6 +7,7 @@ true, and the option's claims (``bandwidth``) carry its standing servers at the 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from models.instance import Instance
 from models.occupancy import Room
@@ -34,7 +35,9 @@ def standing_claims(
     for stay in stays:
         servers = [(nodes[n], chosen, cases.get(n, ())) for n, chosen in stay.demand.standing]
         if stay.effect.admitted and any(len(rates_of(*server)) > 1 for server in servers):
-            gang = GangVariables(NO_DEMAND, stay.demand, stay.gang, stay.admit, stay.effect)
+            # what stays may break its own required level, which then tells nothing of where it is
+            free = replace(stay.gang, required=None)
+            gang = GangVariables(NO_DEMAND, stay.demand, free, stay.admit, stay.effect)
             topology = Topology(program, instance, pools, rooms, gang, lean=True)
             found[stay.admit] = Claims(program, instance, pools, gang, topology, cases)
     return found
