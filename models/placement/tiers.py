@@ -150,11 +150,11 @@ class Tiers:
         for gang, demand, admit, _ in self._members():
             if gang.planned:
                 stays = {(p.role, p.index): p.node for p in demand.stays}
+                comes = {(role.role, index) for role in demand.roles for index in role.indices}
                 for pod in gang.planned:
-                    role = gang.roles[pod.role]
-                    there = pod.index in role.indices(demand.counts[pod.role])
-                    if there and stays.get((pod.role, pod.index)) != pod.node:
-                        total.add(admit, role.gpus)
+                    key = (pod.role, pod.index)
+                    if (key in stays or key in comes) and stays.get(key) != pod.node:
+                        total.add(admit, gang.roles[pod.role].gpus)
         for owner in self._variables.gangs:
             total.add_linear(matched(self._program, self._pools, owner), -1)
         for group in self._variables.groups:
