@@ -40,6 +40,7 @@ class Shaper:
         self._instance = instance
         self._rooms = rooms
         self._node_level = instance.cluster.node_level
+        self._hardware: dict[frozenset[int], tuple[Node, ...]] = {}
         self._fits: dict[tuple[int, frozenset[int], int], list[tuple[int, int]]] = {}
 
     def shapes(self, demand: Demand) -> Iterator[Shape]:
@@ -104,13 +105,19 @@ class Shaper:
         gang = self._instance.gangs[demand.gang]
         if gang.pattern == "none" or demand.total_gpus < 2:
             return 0
-        models: dict[tuple[object, object], Node] = {}
-        for role in demand.gpu_roles:
-            for n in sorted(role.nodes):
-                node = self._instance.cluster.nodes[n]
-                models.setdefault((node.model, node.effective_nics), node)
-        share = max((self._share(demand, level, node) for node in models.values()), default=0)
+        kinds = {node.name: node for role in demand.gpu_roles for node in self._kinds(role.nodes)}
+        share = max((self._share(demand, level, node) for node in kinds.values()), default=0)
         return gang.weight * gang.weight_gpus * share
+
+    def _kinds(self, nodes: frozenset[int]) -> tuple[Node, ...]:
+        """One node of every kind of hardware."""
+        if nodes not in self._hardware:
+            found: dict[tuple[object, object], Node] = {}
+            for n in sorted(nodes):
+                node = self._instance.cluster.nodes[n]
+                found.setdefault((node.model, node.effective_nics), node)
+            self._hardware[nodes] = tuple(found.values())
+        return self._hardware[nodes]
 
     def _share(self, demand: Demand, level: int, node: Node) -> int:
         model = node.model

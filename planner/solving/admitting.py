@@ -10,6 +10,7 @@ from __future__ import annotations
 from models.placement.pooled import AdmissionProgram
 from models.placement.program import UNBOUNDED
 from planner.solving.budget import Budget
+from planner.solving.chunks import FUSED
 from planner.solving.engines.common import Goal
 from planner.solving.engines.portfolio import glance
 from planner.solving.ledger import Ledger
@@ -18,12 +19,18 @@ from planner.solving.search import Search
 
 
 def admit(
-    program: AdmissionProgram, ledger: Ledger, budget: Budget, progress: Progress, last: int
+    program: AdmissionProgram,
+    ledger: Ledger,
+    budget: Budget,
+    progress: Progress,
+    last: int,
+    *,
+    near: bool,
 ) -> None:
-    """Close the first ``last`` tiers of the ledger."""
+    """Close the first ``last`` tiers of the ledger. ``near``: and stay close to the plan it had."""
     liked = ledger.incumbent.decisions
     Search(program, ledger, budget, progress, last).run()
-    if budget.exhausted():
+    if budget.exhausted() or not near:
         return
     keep = []
     for position in range(last):
@@ -39,10 +46,13 @@ def admit(
 PLACING_SHARE = 0.12
 """Part of the time left that one tier of placement may take on the pooled program."""
 
+BRANCHED = (*FUSED, "disruption", "defragment", "preference", "bandwidth", "growth")
+"""Tiers whose best plans the pooled program finds; of the others it knows too little."""
+
 
 def place(program: AdmissionProgram, ledger: Ledger, budget: Budget, progress: Progress) -> None:
     """Search the tiers of placement with pooled pods, and note their bounds; they stay open."""
     first = ledger.closed
     last = len(ledger.tiers)
-    Search(program, ledger, budget, progress, last, share=PLACING_SHARE).run()
+    Search(program, ledger, budget, progress, last, share=PLACING_SHARE, branched=BRANCHED).run()
     ledger.reopen(first)

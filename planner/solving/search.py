@@ -40,7 +40,8 @@ class Search:
 
     ``glancing``: with little effort a tier, as the steps of an improvement search want it.
     ``relaxing``: bounds from the LP relaxation only, for a program too large to search.
-    ``share``: part of the time left that HiGHS gets for a tier, and no other engine after it.
+    ``share``: part of the time left that HiGHS gets for a tier, and no other engine after it;
+    ``branched``: families of tiers it gets at all, the others only have their LP solved.
     """
 
     def __init__(
@@ -54,6 +55,7 @@ class Search:
         glancing: bool = False,
         relaxing: bool = False,
         share: float | None = None,
+        branched: tuple[str, ...] | None = None,
     ) -> None:
         self._problem = problem
         self._ledger = ledger
@@ -63,6 +65,7 @@ class Search:
         self._glancing = glancing
         self._relaxing = relaxing
         self._given = share
+        self._branched = branched
         tiers = ledger.tiers[:last]
         self._expressions = [problem.expression(tier) for tier in tiers]
         self._tops = [self._top(position) for position in range(last)]
@@ -126,7 +129,8 @@ class Search:
         if self._glancing:
             self._glance(chunk, goal)
             return
-        if self._relaxing:
+        first = ledger.tiers[chunk.members[0].position].family
+        if self._relaxing or (self._branched is not None and first not in self._branched):
             self._relax(ledger.closed)
             return
         answer = attack(

@@ -89,7 +89,8 @@ def _planned(
     size = pairs(instance) if size is None else size
     pooled = AdmissionProgram(instance, still) if size >= POOLED else None
     if pooled is not None:
-        admit(pooled, ledger, budget, tell, admission_tiers(ledger.tiers))
+        near = size < IMPROVED
+        admit(pooled, ledger, budget, tell, admission_tiers(ledger.tiers), near=near)
     bounding: Problem | None = None
     if size >= IMPROVED:
         bounding = AdmissionProgram(instance, still, shaped=True)
