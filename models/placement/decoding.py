@@ -13,6 +13,7 @@ from models.instance import Instance
 from models.masks import bits
 from models.occupancy import Room, rooms
 from models.placement.arranging import Layer, arranged
+from models.placement.arriving import with_arrivals
 from models.placement.asking import Asked
 from models.placement.demands import Demand, RoleDemand
 from models.placement.flows import Admits, RegionFlow
@@ -105,7 +106,8 @@ def decided(
     for index, (demand, share) in shares.items():
         pods = homeward(instance, demand, pods_of(instance, left, demand, share))
         decisions[index] = outcome(instance, index, (*staying[index].pods, *pods))
-    return tuple(decisions)
+    placing = {index: demand for index, (demand, _) in sorted(shares.items())}
+    return tuple(with_arrivals(instance, decisions, placing))
 
 
 def carve_slots(

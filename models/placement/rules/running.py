@@ -3,7 +3,7 @@
 For every choice: sum over its options of admit == 1, or <= 1 where the gang may be stopped or waits.
 A gang of priority P that is stopped, or shrunk without being movable, gives room on its nodes N:
     1 - sum of admit (or the option's admit) <= sum of pieces and pods of gangs above P placed on N,
-pods that stand on that node already left out: a region holds nothing but nodes where it stands alike.
+pieces left out of which every pod stands there already, whichever of its role they are (``arriving``).
 Moves: sum of admit over options that move a gang <= maxGangs; times its GPUs <= maxGPUs.
 """
 
@@ -13,6 +13,7 @@ from collections.abc import Sequence
 
 from models.instance import Instance
 from models.placement.asking import Asked, may_stop
+from models.placement.demands import RoleDemand
 from models.placement.options import Choice, Effect, standing_gpus
 from models.placement.pieces import Piece
 from models.placement.program import Linear, Program
@@ -119,17 +120,25 @@ def _coming(
         for piece in group.pieces:
             come(piece.region, group.gangs[0].priority, piece.variable)
     for gang in variables.gangs:
-        stands = _stands(gang)
-        here = [(piece.region, piece.variable) for piece in gang.pieces]
-        here += [(region, variable) for (_, region), variable in gang.zeros.items()]
-        for region, variable in here:
-            if not stands & set(pools.regions[region].nodes):
+        for piece in gang.pieces:
+            nodes = pools.regions[piece.region].nodes
+            roles = zip(gang.demand.gpu_roles, piece.pods, strict=True)
+            if any(_comes(gang, role, pods, nodes) for role, pods in roles):
+                come(piece.region, gang.gang.priority, piece.variable)
+        for (position, region), variable in gang.zeros.items():
+            role, nodes = gang.demand.zero_roles[position], pools.regions[region].nodes
+            if _comes(gang, role, 1, nodes):
                 come(region, gang.gang.priority, variable)
     return found
 
 
-def _stands(gang: GangVariables) -> frozenset[int | None]:
-    """Nodes where pods to be placed may stand already: one that only changes its GPUs does not come."""
-    if not gang.effect.moved:
-        return frozenset()
-    return frozenset(pod.node for pod in gang.gang.standing if pod not in gang.demand.stays)
+def _comes(gang: GangVariables, role: RoleDemand, pods: int, nodes: Sequence[int]) -> bool:
+    """Whether so many pods of the role there are some that do not stand there now, or can be.
+
+    Pods of a role are interchangeable: one that stands elsewhere may come there. Those of slices are not.
+    """
+    home = {p.index: p.node for p in gang.gang.standing if p.role == role.role}
+    here = sum(home.get(index) in nodes for index in role.indices)
+    if here and gang.gang.roles[role.role].slice_layers:
+        return pods > here
+    return pods > 0 and here < role.count
