@@ -34,11 +34,17 @@ class Layer:
 
 
 def arranged(
-    layers: Sequence[Layer], indices: Sequence[int], places: Sequence[Place]
+    layers: Sequence[Layer],
+    indices: Sequence[int],
+    places: Sequence[Place],
+    home: Mapping[int, int],
 ) -> list[tuple[int, Place]] | None:
-    """(index, place) of every pod; None if slices do not fit these places. Layers: outermost first."""
+    """(index, place) of every pod; None if slices do not fit these places. Layers: outermost first.
+
+    ``home``: by index, the node where a pod is wanted; it gets a place there of those its slice has.
+    """
     if not layers:
-        return list(zip(indices, places, strict=True))
+        return _homeward(indices, places, home)
     layer, by_domain = layers[0], dict[int, list[Place]]()
     for place in places:
         by_domain.setdefault(layer.of[place[0]], []).append(place)
@@ -49,13 +55,28 @@ def arranged(
         found: list[tuple[int, Place]] = []
         for domain, members in option.items():
             inside = [index for group in members for index in group]
-            below = arranged(layers[1:], inside, by_domain[domain])
+            below = arranged(layers[1:], inside, by_domain[domain], home)
             if below is None:
                 break
             found += below
         else:
             return found
     return None
+
+
+def _homeward(
+    indices: Sequence[int], places: Sequence[Place], home: Mapping[int, int]
+) -> list[tuple[int, Place]]:
+    found: list[tuple[int, Place]] = []
+    left, rest = list(places), []
+    for index in indices:
+        own = next((place for place in left if place[0] == home.get(index)), None)
+        if own is None:
+            rest.append(index)
+        else:
+            left.remove(own)
+            found.append((index, own))
+    return [*found, *zip(rest, left, strict=True)]
 
 
 def _in_line(

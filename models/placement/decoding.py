@@ -37,10 +37,14 @@ class Slot:
 
 @dataclass
 class Share:
-    """What one gang got: (slot, pods of each GPU role), and nodes for its pods without GPUs."""
+    """What one gang got: (slot, pods of each GPU role), and nodes for its pods without GPUs.
+
+    ``fixed[role]``: a layer, innermost first, the domain of each slice that has one, by its number.
+    """
 
     slots: list[tuple[Slot, tuple[int, ...]]] = field(default_factory=list)
     zeros: dict[int, list[int]] = field(default_factory=dict)
+    fixed: dict[int, list[dict[int, int]]] = field(default_factory=dict)
 
 
 def decode(
@@ -69,7 +73,9 @@ def decode(
         serve(free, pieces, shares[index][1])
     for gang in variables.gangs:
         if values[gang.admit]:
-            zeros_of(pools, gang, values, shares[gang.demand.gang][1])
+            share = shares[gang.demand.gang][1]
+            zeros_of(pools, gang, values, share)
+            slices_of(instance, pools, gang, values, share)
     for group in variables.groups:
         given = [p for p in group.pieces for _ in range(values[p.variable])]
         lucky = [d for d, a in zip(group.demands, group.admits, strict=True) if values[a]]
@@ -204,6 +210,24 @@ def zeros_of(pools: Pools, gang: GangVariables, values: Sequence[int], share: Sh
         share.zeros.setdefault(position, []).extend([chosen] * values[variable])
 
 
+def slices_of(
+    instance: Instance, pools: Pools, gang: GangVariables, values: Sequence[int], share: Share
+) -> None:
+    """The domains of slices told apart; several nodes of one region are all one to the variables."""
+    for role, apart in gang.apart.items():
+        share.fixed[role] = []
+        layers = gang.gang.roles[role].slice_layers
+        for slices, (size, level) in zip(apart, layers, strict=True):
+            own: dict[int, int] = {}
+            for indices, options in slices:
+                for regions, variable in options:
+                    nodes = [n for r in sorted(regions) for n in pools.regions[r].nodes]
+                    domains = {instance.cluster.domain_of[level][n] for n in nodes}
+                    if values[variable] and len(domains) == 1:
+                        own[indices[0] // size] = domains.pop()
+            share.fixed[role].append(own)
+
+
 def pods_of(
     instance: Instance, rooms: Sequence[Room], demand: Demand, share: Share
 ) -> list[PodPlacement]:
@@ -225,7 +249,7 @@ def pods_of(
         places[role.role] = [(n, 0) for n in sorted(nodes, key=lambda n: [lv[n] for lv in of])]
     placed = []
     for role in demand.roles:
-        ordered = _indexed(instance, demand, role, places[role.role])
+        ordered = _indexed(instance, demand, role, places[role.role], share.fixed.get(role.role))
         placed += [PodPlacement(role.role, i, n, gpus) for i, (n, gpus) in ordered]
     return placed
 
@@ -243,22 +267,23 @@ def _take(
 
 
 def _indexed(
-    instance: Instance, demand: Demand, role: RoleDemand, places: list[tuple[int, int | None]]
+    instance: Instance,
+    demand: Demand,
+    role: RoleDemand,
+    places: list[tuple[int, int | None]],
+    chosen: list[dict[int, int]] | None,
 ) -> list[tuple[int, tuple[int, int | None]]]:
     """Pair pod indices with places so that the pods of every slice share one domain."""
-    layers = [
-        Layer(
-            size,
-            instance.cluster.domain_of[level],
-            {}
-            if not role.layers
-            else {g[0] // size: fixed for g, fixed in role.layers[number] if fixed is not None},
-            apart=bool(role.layers),
-        )
-        for number, (size, level) in enumerate(
-            instance.gangs[demand.gang].roles[role.role].slice_layers
-        )
-    ]
-    found = arranged(layers[::-1], role.indices, places)
+    gang = instance.gangs[demand.gang]
+    layers = []
+    for number, (size, level) in enumerate(gang.roles[role.role].slice_layers):
+        fixed = dict(chosen[number]) if chosen else {}
+        if role.layers:
+            fixed |= {g[0] // size: d for g, d in role.layers[number] if d is not None}
+        of = instance.cluster.domain_of[level]
+        layers.append(Layer(size, of, fixed, apart=bool(role.layers)))
+    home = {p.index: p.node for p in gang.standing if p.role == role.role and p.node is not None}
+    home |= {p.index: p.node for p in gang.planned if p.role == role.role}
+    found = arranged(layers[::-1], role.indices, places, home)
     assert found is not None, "the slice rows promise a domain for every slice"
     return sorted(found, key=lambda pair: pair[0])

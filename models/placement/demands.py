@@ -16,6 +16,9 @@ from models.instance import Instance
 from models.placement.slicing import Cut, cut_of, groups_of
 from models.pricing import ServerSet, server_set
 
+TOLD_APART_NODES = 16
+"""Up to so many nodes slices planned before are told apart, one by one."""
+
 Groups = tuple[tuple[tuple[int, ...], int | None], ...]
 """(indices of the pods to place of one slice, the domain where others of it stand or None), a slice."""
 
@@ -147,14 +150,28 @@ def _whole(instance: Instance, gang: Gang, number: int, count: int) -> RoleDeman
     role = gang.roles[number]
     pods = tuple(role.indices(count))
     demand = RoleDemand(number, pods, role.gpus, role.requests, instance.eligible_nodes(role))
-    if role.outer_slices and role.slice_level == instance.cluster.node_level:
+    if _told_apart(instance, gang, demand):
+        layers = (groups_of(pods, size) for size, _ in role.slice_layers)
+        apart = tuple(tuple((tuple(group), None) for group in groups) for groups in layers)
+        return replace(demand, layers=apart)
+    return demand
+
+
+def _told_apart(instance: Instance, gang: Gang, demand: RoleDemand) -> bool:
+    """Whether it matters which slice is where, not only how many are."""
+    role, cluster = gang.roles[demand.role], instance.cluster
+    if role.outer_slices and role.slice_level == cluster.node_level:
         # Two short slices on nodes cannot be counted by pieces and be held to their outer slices.
         size, _ = role.slice_layers[0]
         if len(demand.cut(size).shorts) > 1:
-            layers = (groups_of(pods, size) for size, _ in role.slice_layers)
-            apart = tuple(tuple((tuple(group), None) for group in groups) for groups in layers)
-            return replace(demand, layers=apart)
-    return demand
+            return True
+    # in large clusters it is left to luck which slice meets the nodes planned for it before
+    few = bool(role.gpus and role.slice_layers) and len(cluster.nodes) <= TOLD_APART_NODES
+    return few and _sticks(instance) and any(p.role == demand.role for p in gang.planned)
+
+
+def _sticks(instance: Instance) -> bool:
+    return any(objective.name == "stability" for objective in instance.policy.objectives)
 
 
 def _beside(

@@ -1,16 +1,19 @@
 """How many GPUs of a gang may be on the nodes an earlier plan had for them (tier ``stability``).
 
 For a role of GPU pods and a region: matched <= pods placed there, matched <= pods planned there before.
-Exact where a region is one node and no slice ties indices together; otherwise no plan does better.
+Where slices are told apart, for each of them: matched there <= its pods planned there x d[slice, domain].
+Exact where a region is one node and slices, if any, are told apart; otherwise no plan does better.
 Called by ``tiers``.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from models.placement.demands import RoleDemand
 from models.placement.program import Linear, Program
 from models.placement.regions import Pools
-from models.placement.variables import GangVariables, GroupVariables
+from models.placement.variables import Apart, GangVariables, GroupVariables
 
 
 def matched(program: Program, pools: Pools, gang: GangVariables) -> Linear:
@@ -20,17 +23,36 @@ def matched(program: Program, pools: Pools, gang: GangVariables) -> Linear:
         return total
     region_of = {n: region.number for region in pools.regions for n in region.nodes}
     for position, role in enumerate(gang.demand.gpu_roles):
-        wanted: dict[int, int] = {}
-        for n, count in _planned(gang, role).items():
-            if n in region_of:
-                wanted[region_of[n]] = wanted.get(region_of[n], 0) + count
-        for number, count in sorted(wanted.items()):
+        for number, rows in sorted(_wanted(gang, role, region_of).items()):
             placed = gang.gpu_pods(position, [number])
             if placed.terms:
-                here = program.integer(0, count)
-                program.at_least(placed.add(here, -1))
-                total.add(here, role.gpus)
+                for count, chosen in rows:
+                    here = program.integer(0, count)
+                    placed.add(here, -1)
+                    total.add(here, role.gpus)
+                    if chosen is not None:
+                        program.at_most(Linear().add(here).add(chosen, -count))
+                program.at_least(placed)
     return total
+
+
+def _wanted(
+    gang: GangVariables, role: RoleDemand, region_of: Mapping[int, int]
+) -> dict[int, list[tuple[int, int | None]]]:
+    """By region: (pods planned there, the boolean that allows it), a slice; None where none are told apart."""
+    slices: Apart = gang.apart.get(role.role, [[(role.indices, [])]])[0]
+    found: dict[int, list[tuple[int, int | None]]] = {}
+    for indices, options in slices:
+        counts: dict[int, int] = {}
+        for pod in gang.gang.planned:
+            if pod.role == role.role and pod.index in indices and pod.node in region_of:
+                number = region_of[pod.node]
+                counts[number] = counts.get(number, 0) + 1
+        for number, count in counts.items():
+            chosen = next((variable for regions, variable in options if number in regions), None)
+            if chosen is not None or not options:
+                found.setdefault(number, []).append((count, chosen))
+    return found
 
 
 def matched_alone(pools: Pools, group: GroupVariables) -> Linear:
@@ -51,12 +73,3 @@ def matched_alone(pools: Pools, group: GroupVariables) -> Linear:
         ]
         total.add(piece.variable, max(gpus))
     return total
-
-
-def _planned(gang: GangVariables, role: RoleDemand) -> dict[int, int]:
-    """Pods of the role to be placed, by the node where they were planned."""
-    found: dict[int, int] = {}
-    for pod in gang.gang.planned:
-        if pod.role == role.role and pod.index in role.indices:
-            found[pod.node] = found.get(pod.node, 0) + 1
-    return found

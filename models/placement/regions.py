@@ -100,7 +100,16 @@ def pools_of(
         grouped.setdefault(key, []).append(n)
     regions = tuple(
         _region(
-            instance, rooms, demands, contents, number, nodes, tight, specials, held[nodes[0]], by_level=by_level
+            instance,
+            rooms,
+            demands,
+            contents,
+            number,
+            nodes,
+            tight,
+            specials,
+            held[nodes[0]],
+            by_level=by_level,
         )
         for number, nodes in enumerate(sorted(grouped.values()))
     )

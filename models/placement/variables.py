@@ -23,11 +23,16 @@ from models.placement.program import Linear, Program
 from models.placement.regions import Pools, Region, local
 
 
+Apart = list[tuple[tuple[int, ...], list[tuple[set[int], int]]]]
+"""Slices told apart: the indices of each, and its boolean for every domain (as regions)."""
+
+
 @dataclass
 class GangVariables:
     """One option of a gang with pods to place. ``number``: of its demand; ``admit``: whether it comes true.
 
-    ``zeros[(i, r)]``: pods of its i-th role without GPUs in region r.
+    ``zeros[(i, r)]``: pods of its i-th role without GPUs in region r. ``apart[role]``: a layer, innermost
+    first, each slice told apart: its indices, and its boolean for every domain (as regions).
     """
 
     number: int
@@ -38,6 +43,7 @@ class GangVariables:
     pieces: list[Piece] = field(default_factory=list)
     zeros: dict[tuple[int, int], int] = field(default_factory=dict)
     rides: bool = True
+    apart: dict[int, list[Apart]] = field(default_factory=dict)
 
     @property
     def gpu_regions(self) -> list[int]:

@@ -27,15 +27,12 @@ from models.placement.program import Linear, Program
 from models.placement.regions import Pools
 from models.placement.rules.topology import Topology
 from models.placement.slicing import Cut
-from models.placement.variables import GangVariables
+from models.placement.variables import Apart, GangVariables
 
 Placed = Callable[[list[int]], Linear]
 
 Ends = dict[str, list[tuple[set[int], Linear]]]
 """The short slices, head and tail: in which regions each may be, and when it is there."""
-
-Apart = list[tuple[tuple[int, ...], list[tuple[set[int], int]]]]
-"""Slices told apart: the indices of each, and its boolean for every domain (as regions)."""
 
 
 def add(
@@ -167,6 +164,7 @@ def _told_apart(
         for row in rows.values():
             program.equal(row)
         _inside(program, inner, chosen)
+        gang.apart.setdefault(role.role, []).append(chosen)
         inner = chosen
 
 
