@@ -54,7 +54,7 @@ def test_a_count_says_no_even_without_those_that_may_give_way() -> None:
     assert code == "NoRoom"
     assert text == (
         "even without the running gang that may stop or move: role worker needs 2 pods of 8 GPUs; the "
-        "nodes it may use have 8 free GPUs, which hold 1"
+        "nodes it may use have 8 free GPUs, room for 1"
     )
 
 
@@ -68,7 +68,7 @@ def test_who_could_be_stopped_for_anybody_is_no_proof_against_anybody() -> None:
     code, text = message(build(gangs=[low, queue[1]]), "peer")
     assert (code, text) == (
         "NoRoom",
-        "role worker needs 1 pod of 4 GPUs; the nodes it may use have 0 free GPUs, which hold 0",
+        "role worker needs 1 pod of 4 GPUs; the nodes it may use have 0 free GPUs, room for 0",
     )
 
 
@@ -128,6 +128,21 @@ def test_of_several_that_wait_it_is_said_what_is_proven_of_all() -> None:
     )
 
 
+def test_a_peer_that_waited_too_long_is_named_as_what_outranks() -> None:
+    hour = 3600
+    old = gang("old", 1, 8, priority=5, submitted=0)
+    new = gang("new", 1, 8, priority=5, submitted=30 * hour)
+    instance = build(racks=1, nodes_per_rack=1, gangs=[new, old])
+    ageing = replace(instance, policy=replace(instance.policy, starvation_after_s=24 * hour))
+    for given, code, beside in (
+        (ageing, "Outranked", "1 of its own that waited too long"),
+        (instance, "NoRoom", "0 of higher priority"),
+    ):
+        placed = by_steps(given)
+        assert placed.reason("new")[0] == code
+        assert f"beside what starts (1 gang, {beside}): " in placed.reason("new")[1]
+
+
 def test_an_incomplete_gang_is_asked_about_with_its_own_pods_in_place() -> None:
     # It could itself be stopped for high; what it lacks must fit beside what stands all the same.
     broken = gang("broken", 2, 8, same="rack", stands=[(0, 0, 0, FULL)], preemptible=True)
@@ -138,7 +153,7 @@ def test_an_incomplete_gang_is_asked_about_with_its_own_pods_in_place() -> None:
     assert code == "Incomplete"
     assert text == (
         "1 pod missing, and so it stays: role worker needs 1 pod of 8 GPUs; the nodes it may use have 0 free "
-        "GPUs, which hold 0"
+        "GPUs, room for 0"
     )
     ceiling = Ceiling(instance)
     assert [instance.gangs[i].name for i in ceiling.gone] == ["broken"]
@@ -166,7 +181,7 @@ def test_notes_name_what_nobody_knows() -> None:
     made = by_steps(instance)
     runtime, age = notes_of(instance, made.decisions, exact=True)
     assert runtime == (
-        "1 gang stopped, moved or resized without a known start or checkpoint: each GPU counts as 7200 s of "
+        "1 gang stopped, moved or shrunk without a known start or checkpoint: each GPU counts as 7200 s of "
         "lost runtime, the most there is"
     )
     assert age == (

@@ -21,6 +21,8 @@ from planner.showing.table import Cell, Column, Table
 from planner.showing.text import lasting, width
 
 PLAN = plan_changes.plan()
+FOR_LLAMA = " (for default/llama)"
+"""llama comes to n01 and n02."""
 
 
 @pytest.fixture
@@ -150,12 +152,38 @@ def test_pods_and_gpus_before_and_after_and_where() -> None:
     assert rows == {
         "half": ["complete", "1 -> 2", "4 -> 8", "-", "-", "-> n05:4-7"],
         # 90 minutes since the checkpoint, 4 GPUs: 6 GPU-hours
-        "tune": ["move", "1", "4", "1h30m", "6.0", "n01:0-3 -> n06:0-3"],
+        "tune": ["move", "1", "4", "1h30m", "6.0", f"n01:0-3 -> n06:0-3{FOR_LLAMA}"],
         "serve": ["resize", "2 -> 3", "8 -> 12", "-", "-", "-> n06:4-7"],
-        "shrink": ["resize", "2 -> 1", "8 -> 4", "unknown", "-", "n05:4-7 ->"],
+        "shrink": ["resize", "2 -> 1", "8 -> 4", "unknown", "-", "n05:4-7 -> (for default/half)"],
         # 26 hours since it started, 8 GPUs
-        "batch": ["preempt", "1 -> 0", "8 -> 0", "1d2h", "208.0", "n02 ->"],
+        "batch": ["preempt", "1 -> 0", "8 -> 0", "1d2h", "208.0", f"n02 ->{FOR_LLAMA}"],
     }
+
+
+def test_of_those_who_come_the_ones_of_higher_priority_are_named_or_else_all() -> None:
+    def come(*priorities: int) -> Callable[[dict[str, Any]], None]:
+        def change(document: dict[str, Any]) -> None:
+            (llama,) = [g for g in document["spec"]["gangs"] if g["name"] == "llama"]
+            (asks,) = [g for g in document["instance"]["gangs"] if g["metadata"]["name"] == "llama"]
+            for number, priority in enumerate(priorities):
+                document["spec"]["gangs"].append({**llama, "name": f"new-{number}"})
+                ask = copy.deepcopy(asks)
+                ask["metadata"]["name"] = f"new-{number}"
+                ask["spec"]["priority"] = priority
+                document["instance"]["gangs"].append(ask)
+            asks["spec"]["priority"] = priorities[0]
+
+        return change
+
+    def told(*priorities: int) -> str:
+        table = changes.changes(view_of(changed(come(*priorities))), wide=False)
+        (way,) = [way for way in cells(table, "FROM -> TO") if way.startswith("n02 ->")]
+        return way
+
+    # batch has priority 0; llama is of the first priority named.
+    assert told(0, 7) == "n02 -> (for default/new-1)"
+    assert told(0, 0) == "n02 -> (for default/llama, default/new-0, default/new-1)"
+    assert told(3, 5, 4, 9) == "n02 -> (for default/new-3, default/new-1, default/new-2 and 2 more)"
 
 
 def test_a_gang_that_moves_in_part_loses_the_work_of_all_its_gpus() -> None:
@@ -167,7 +195,13 @@ def test_a_gang_that_moves_in_part_loses_the_work_of_all_its_gpus() -> None:
     table = changes.changes(view_of(changed(move)), wide=True)
     (row,) = [row for row in table.rows if row[0].text == "default/tune"]
     # Two pods of 4 GPUs a role's pod, one stays: 8 GPUs x 1.5 h
-    assert [cell.text for cell in row[2:]] == ["2", "8", "1h30m", "12.0", "n01:0-3 -> n06:0-3"]
+    assert [cell.text for cell in row[2:]] == [
+        "2",
+        "8",
+        "1h30m",
+        "12.0",
+        f"n01:0-3 -> n06:0-3{FOR_LLAMA}",
+    ]
 
 
 def test_a_pod_without_gpus_moves_and_nothing_is_lost() -> None:
@@ -181,7 +215,7 @@ def test_a_pod_without_gpus_moves_and_nothing_is_lost() -> None:
 
     table = changes.changes(view_of(changed(bare)), wide=True)
     (row,) = [row for row in table.rows if row[0].text == "default/tune"]
-    assert [cell.text for cell in row[2:]] == ["2", "4", "-", "-", "n01 -> n02"]
+    assert [cell.text for cell in row[2:]] == ["2", "4", "-", "-", f"n01 -> n02{FOR_LLAMA}"]
 
 
 def test_gpus_that_nobody_knows_are_any() -> None:
@@ -190,7 +224,7 @@ def test_gpus_that_nobody_knows_are_any() -> None:
             pods[0]["gpus"] = None
 
     table = changes.changes(view_of(changed(hide)), wide=False)
-    assert "n01:any -> n06:any" in cells(table, "FROM -> TO")
+    assert f"n01:any -> n06:any{FOR_LLAMA}" in cells(table, "FROM -> TO")
 
 
 def test_ages_are_counted_to_the_time_of_the_policy_or_the_latest_known() -> None:

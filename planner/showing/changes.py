@@ -6,7 +6,7 @@ Called by ``planner.showing.formats``.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from planner.showing.hosts import compress
 from planner.showing.places import installed, places
@@ -25,6 +25,9 @@ from planner.showing.text import lasting, number, plural
 CHANGED = ("complete", "move", "resize", "preempt")
 """Decisions that change what runs."""
 
+MOST_NAMED = 3
+"""Gangs named of those for whom one gave way."""
+
 
 def changes(plan: PlanView, *, wide: bool) -> Table:
     """One row a running gang that does not stay as it is: pods and GPUs before and after, and where.
@@ -38,6 +41,7 @@ def changes(plan: PlanView, *, wide: bool) -> Table:
     changed.sort(key=lambda gang: rank(gang, asks[gang.key]))
     changing = [_Change(gang, asks[gang.key]) for gang in changed]
     untold = "unknown" if any(row.stopped and row.since is not None for row in changing) else "-"
+    comers = _comers(plan, asks)
     rows = []
     for row in changing:
         cells = [
@@ -47,7 +51,7 @@ def changes(plan: PlanView, *, wide: bool) -> Table:
             Cell(_from_to(row.gpus(row.before), row.gpus(row.after))),
             Cell(_lost(row, now, untold)),
             *([Cell(_gpu_hours(row, now))] if wide else []),
-            Cell(f"{places(row.leaving, gpus_of)} -> {places(row.coming, gpus_of)}".strip()),
+            Cell(_way(row, gpus_of, comers)),
         ]
         rows.append(tuple(cells))
     columns = (
@@ -67,6 +71,7 @@ class _Change:
 
     def __init__(self, gang: GangView, ask: AskView) -> None:
         self.gang = gang
+        self.priority = ask.spec.priority
         self.since = ask.since
         self._gpus = {role.name: role.gpus for role in ask.spec.roles}
         self.before = ask.standing
@@ -81,6 +86,33 @@ class _Change:
 
     def gpus(self, pods: Sequence[PodView | StandingView]) -> int:
         return sum(self._gpus.get(pod.role, 0) for pod in pods)
+
+
+def _comers(plan: PlanView, asks: Mapping[tuple[str, str], AskView]) -> dict[str, list[_Change]]:
+    """By node, the gangs that put a pod there which does not stand there now; highest priority first."""
+    found: dict[str, list[_Change]] = {}
+    everyone = [_Change(gang, asks[gang.key]) for gang in plan.spec.gangs if gang.key in asks]
+    for one in sorted(everyone, key=lambda one: (-one.priority, one.gang.key)):
+        for node in sorted({pod.node for pod in one.coming}):
+            found.setdefault(node, []).append(one)
+    return found
+
+
+def _way(row: _Change, gpus_of: Mapping[str, int], comers: Mapping[str, Sequence[_Change]]) -> str:
+    """``a -> b (for c)``: what it leaves, what it takes, who comes to the nodes it leaves.
+
+    Of those who come the ones of higher priority, if there are any: for them it gave way.
+    """
+    nodes = sorted({pod.node for pod in row.leaving if pod.node is not None})
+    come = {one.gang.key: one for node in nodes for one in comers.get(node, ())}
+    come.pop(row.gang.key, None)
+    higher = [one for one in come.values() if one.priority > row.priority]
+    ordered = sorted(higher or come.values(), key=lambda one: (-one.priority, one.gang.key))
+    names = ["/".join(one.gang.key) for one in ordered]
+    more = len(names) - MOST_NAMED
+    told = ", ".join(names[:MOST_NAMED]) + (f" and {more:,} more" if more > 0 else "")
+    way = f"{places(row.leaving, gpus_of)} -> {places(row.coming, gpus_of)}".strip()
+    return f"{way} (for {told})" if told else way
 
 
 def _place(pod: PodView | StandingView) -> tuple[str | None, tuple[int, ...] | None]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from models.gang import Gang
 from models.instance import Instance
 from models.policy import LOST_RUNTIME
 from models.solution import GangDecision
@@ -44,15 +45,22 @@ def _unknown_runtime(instance: Instance, decisions: Sequence[GangDecision]) -> l
         if gang.running
         and gang.started_at is None
         and gang.last_checkpoint is None
-        and decision.decision in ("preempt", "move", "resize")
+        and (decision.decision in ("preempt", "move") or _shrinks(gang, decision))
     )
     if not unknown:
         return []
     note = (
-        f"{counted(unknown, 'gang')} stopped, moved or resized without a known start or checkpoint: each "
+        f"{counted(unknown, 'gang')} stopped, moved or shrunk without a known start or checkpoint: each "
         f"GPU counts as {disruption.cap_s} s of lost runtime, the most there is"
     )
     return [note]
+
+
+def _shrinks(gang: Gang, decision: GangDecision) -> bool:
+    """Whether it runs on with some of its pods gone; one that only grows loses nothing."""
+    there = {(pod.role, pod.index) for pod in decision.pods}
+    gone = any((pod.role, pod.index) not in there for pod in gang.standing)
+    return decision.decision == "resize" and gone
 
 
 def _ageless(instance: Instance) -> list[str]:

@@ -182,11 +182,14 @@ class _Finder:
             if decision.decision in ("place", "complete")
         ]
         higher = sum(1 for other in starts if other.priority > gang.priority)
+        aged = 0
+        if not instance.aged(gang):
+            aged = sum(1 for o in starts if o.priority == gang.priority and instance.aged(o))
         beside = "beside what runs"
         if starts:
-            beside = (
-                f"beside what starts ({counted(len(starts), 'gang')}, {higher} of higher priority)"
-            )
+            bands = [f"{higher} of higher priority"] if higher or not aged else []
+            bands += [f"{aged} of its own that waited too long"] if aged else []
+            beside = f"beside what starts ({', '.join((counted(len(starts), 'gang'), *bands))})"
         after = wanted(instance, demand.gang, gang.target_counts(), ground.pods[demand.gang])
         short = shortage(ground, after)
         if short is not None:
@@ -199,7 +202,9 @@ class _Finder:
                 "use, and no placement was found on them"
             )
         text += self._more(demand.gang)
-        return Reason("Outranked" if higher else "NoRoom" if short is None else short.code, text)
+        return Reason(
+            "Outranked" if higher or aged else "NoRoom" if short is None else short.code, text
+        )
 
     def _more(self, index: int) -> str:
         """That nobody's giving way helps, as far as that is known."""

@@ -65,7 +65,7 @@ def _role(ground: Ground, demand: Demand, role: RoleDemand) -> Reason | None:
         return Reason(
             "NoRoom",
             f"role {spec.name} needs {asked}; the "
-            f"nodes it may use have {counted(free, 'free GPU')}, which hold {fits}",
+            f"nodes it may use have {counted(free, 'free GPU')}, room for {fits}",
         )
     if role.gpus and not spec.mix_models:
         nodes = ground.instance.cluster.nodes
