@@ -39,7 +39,10 @@ def matched(program: Program, pools: Pools, gang: GangVariables) -> Linear:
 def _wanted(
     gang: GangVariables, role: RoleDemand, region_of: Mapping[int, int]
 ) -> dict[int, list[tuple[int, int | None]]]:
-    """By region: (pods planned there, the boolean that allows it), a slice; None where none are told apart."""
+    """By region, for each slice: pods planned there, and the boolean that allows it.
+
+    None instead of the boolean where slices are not told apart.
+    """
     slices: Apart = gang.apart.get(role.role, [[(role.indices, [])]])[0]
     found: dict[int, list[tuple[int, int | None]]] = {}
     for indices, options in slices:

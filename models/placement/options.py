@@ -11,19 +11,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain, combinations, islice, product
+from itertools import product
 
 from models.gang import Gang, StandingPod
 from models.instance import Instance
 from models.occupancy import Room
 from models.placement.demands import Demand, demand_for
 from models.placement.packing import by_count
+from models.placement.remaining import Remaining
 
 MOST_COUNTS = 12
 """Numbers of pods of one gang told apart; of more the smallest, the largest and some between."""
-
-MOST_ODD = 5
-"""Pods standing where they could not be placed, of which every subset may stay while others move."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,9 +123,11 @@ def _doubtful(
     }
     for choice in settled:
         for p in instance.gangs[choice.gang].standing:
-            hides = p.gpus is None and instance.gangs[choice.gang].roles[p.role].gpus
-            model = nodes[p.node].model if p.node in told and p.node is not None else None
-            if hides and model and not by_count(model, nodes[p.node].effective_nics):
+            if p.gpus is not None or p.node is None or p.node not in told:
+                continue
+            node = nodes[p.node]
+            hides = instance.gangs[choice.gang].roles[p.role].gpus and node.model is not None
+            if hides and node.model and not by_count(node.model, node.effective_nics):
                 yield choice
                 break
 
@@ -180,7 +180,7 @@ class _Running:
         movable: bool,
     ) -> None:
         self._instance = instance
-        self._rooms = rooms
+        self._remaining = Remaining(instance, rooms, index)
         self._known = known
         self._index = index
         self._gang = instance.gangs[index]
@@ -237,9 +237,11 @@ class _Running:
             if not shrinks or gang.movable or gang.preemptible:
                 options.append(self._in_place(count, shrinks=shrinks))
             if self._movable:
-                options += [self._moved(count, stays) for stays in self._who_stays(count)]
-        told_apart = not self._movable or len(self._odd()) <= MOST_ODD
-        return [o for o in options if o.demand.possible], complete and told_apart
+                there = [p for p in gang.standing if self._has(count, p)]
+                sets, every = self._remaining.sets(there)
+                options += [self._moved(count, stays) for stays in sets]
+                complete &= every
+        return [o for o in options if o.demand.possible], complete
 
     def _in_place(self, counts: tuple[int, ...], *, shrinks: bool) -> Option:
         stays = [p for p in self._gang.standing if self._has(counts, p)]
@@ -263,63 +265,3 @@ class _Running:
 
     def _sum(self, pods: Collection[StandingPod]) -> int:
         return sum(self._gang.roles[p.role].gpus for p in pods)
-
-    def _who_stays(self, counts: tuple[int, ...]) -> Iterator[tuple[StandingPod, ...]]:
-        """Sets of pods that stay while the others are placed anew; never all of them.
-
-        A pod placed where it stands is one that stays, so only pods that could not be placed there
-        make a difference, and pods with GPUs as a whole: without any of them nothing is disrupted.
-        """
-        there = [p for p in self._gang.standing if self._has(counts, p)]
-        odd = [p for p in self._odd() if p in there]
-        with_gpus = [p for p in there if self._gang.roles[p.role].gpus]
-        subsets: Iterator[tuple[StandingPod, ...]] = iter([(), tuple(odd)])
-        if len(odd) <= MOST_ODD:
-            subsets = chain.from_iterable(combinations(odd, n) for n in range(len(odd) + 1))
-        seen = set()
-        for some in islice(subsets, 1 << MOST_ODD):
-            for stays in ((), with_gpus) if len(with_gpus) < len(there) else ((),):
-                chosen = tuple(p for p in there if p in some or p in stays)
-                if len(chosen) < len(there) and chosen not in seen:
-                    seen.add(chosen)
-                    yield chosen
-
-    def _odd(self) -> list[StandingPod]:
-        """Pods that stand where they could not be placed, or whose role or slice breaks a rule."""
-        return [p for p in self._gang.standing if not self._placeable(p)]
-
-    def _placeable(self, pod: StandingPod) -> bool:
-        instance, gang, role = self._instance, self._gang, self._gang.roles[pod.role]
-        assert pod.node is not None
-        node = instance.cluster.nodes[pod.node]
-        assert node.model is not None or not role.gpus
-        if pod.node not in instance.eligible_nodes(role) or (pod.gpus or 0) & ~node.healthy:
-            return False
-        room = self._rooms[pod.node]
-        if room.mask.bit_count() < room.unknown or any(left < 0 for _, left in room.left):
-            return False  # what stands there is too much already: it may stay, nothing may be added
-        if (
-            pod.gpus is None
-            and role.gpus
-            and node.model
-            and not by_count(node.model, node.effective_nics)
-        ):
-            return False  # it stays as unknown as it is; placed anew its GPUs might be known
-        own = [p for p in gang.standing if p.role == pod.role]
-        together: list[tuple[int | None, list[StandingPod]]] = [(role.required, own)]
-        for size, level in role.slice_layers:
-            together.append((level, [p for p in own if p.index // size == pod.index // size]))
-        for within, pods in together:
-            if within is not None and _several(instance, within, pods):
-                return False
-        if role.gpus and not role.mix_models:
-            nodes = instance.cluster.nodes
-            stood = [m for q in own if q.node is not None and (m := nodes[q.node].model)]
-            return len({model.gpu for model in stood}) <= 1
-        return True
-
-
-def _several(instance: Instance, level: int, pods: Sequence[StandingPod]) -> bool:
-    """Whether the pods stand in several domains of the level."""
-    of = instance.cluster.domain_of[level]
-    return len({of[p.node] for p in pods if p.node is not None}) > 1

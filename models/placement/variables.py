@@ -22,7 +22,6 @@ from models.placement.pieces import Piece, arcs_of, vectors
 from models.placement.program import Linear, Program
 from models.placement.regions import Pools, Region, local
 
-
 Apart = list[tuple[tuple[int, ...], list[tuple[set[int], int]]]]
 """Slices told apart: the indices of each, and its boolean for every domain (as regions)."""
 

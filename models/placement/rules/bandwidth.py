@@ -22,7 +22,7 @@ from models.bandwidth import UnknownRate
 from models.instance import Instance
 from models.placement.program import Linear, Program
 from models.placement.regions import Pools
-from models.placement.rules.carriers import CaseVariables, Carrier, carriers_of
+from models.placement.rules.carriers import Carrier, CaseVariables, carriers_of
 from models.placement.rules.topology import Topology
 from models.placement.variables import GangVariables
 from models.pricing import FULL_SHARE, share_permille
@@ -43,7 +43,7 @@ Claim = tuple[Mode, int, Fraction]
 
 
 def least_share(instance: Instance, gang: GangVariables) -> Fraction:
-    """The share of its ideal that the gang must have: none where it neither starts, moves nor is completed."""
+    """The share of its ideal that the gang must have; none if it only stays, grows or shrinks."""
     stays = gang.gang.running and not gang.effect.moved and not gang.gang.missing()
     return Fraction(0) if stays else instance.min_share(gang.gang)
 

@@ -21,7 +21,6 @@ from models.placement.regions import Pools
 from models.placement.variables import GangVariables
 from models.pricing import ServerSet, fabric_MBps, ideal_MBps, set_inside_MBps
 
-
 CaseVariables = Mapping[int, Sequence[tuple[Case, int]]]
 """By node: every case it may be in, and the boolean that says so."""
 

@@ -81,10 +81,8 @@ def _disjoint_sets(
         for gpu in bits(mask):
             by_gpu.setdefault(gpu, Linear()).add_linear(stays)
     for gpu, expression in by_gpu.items():
-        for case, variable in flow.cases:
-            if not case.hidden and case.mask >> gpu & 1:
-                expression.add(variable, -1)
-        program.at_most(expression, 0 if flow.cases else 1)
+        indexed = (v for case, v in flow.cases if not case.hidden and case.mask >> gpu & 1)
+        program.at_most(expression.add_all(indexed, -1), 0 if flow.cases else 1)
     _unknown_sets(program, flow, carved, left)
     for kind, expression in carved.items():
         total = placed.get((number, kind), Linear())
@@ -92,8 +90,6 @@ def _disjoint_sets(
     program.equal(Linear().add_all(flow.rests.values()), 1)
     for state, rest in flow.rests.items():
         left.add(rest, state.bit_count())
-    for case, variable in flow.cases:
-        left.add(variable, -case.free)
     most = max(state.bit_count() for state in flow.rests)
     program.equal(left, 0 if flow.cases else most)
 
@@ -102,6 +98,8 @@ def _unknown_sets(
     program: Program, flow: RegionFlow, carved: dict[SetType, Linear], left: Linear
 ) -> None:
     rows = [Linear().add(variable, -case.free) for case, variable in flow.cases]
+    for case, variable in flow.cases:
+        left.add(variable, -case.free)
     for position, kind, variable in flow.hidden:
         carved.setdefault(kind, Linear()).add(variable)
         rows[position].add(variable, kind.gpus)

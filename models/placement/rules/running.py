@@ -9,7 +9,7 @@ Moves: sum of admit over options that move a gang <= maxGangs; times its GPUs <=
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from models.instance import Instance
 from models.placement.asking import Asked, may_stop
@@ -120,16 +120,22 @@ def _coming(
         for piece in group.pieces:
             come(piece.region, group.gangs[0].priority, piece.variable)
     for gang in variables.gangs:
-        for piece in gang.pieces:
-            nodes = pools.regions[piece.region].nodes
-            roles = zip(gang.demand.gpu_roles, piece.pods, strict=True)
-            if any(_comes(gang, role, pods, nodes) for role, pods in roles):
-                come(piece.region, gang.gang.priority, piece.variable)
-        for (position, region), variable in gang.zeros.items():
-            role, nodes = gang.demand.zero_roles[position], pools.regions[region].nodes
-            if _comes(gang, role, 1, nodes):
-                come(region, gang.gang.priority, variable)
+        for region, variable in _arriving(gang, pools):
+            come(region, gang.gang.priority, variable)
     return found
+
+
+def _arriving(gang: GangVariables, pools: Pools) -> Iterator[tuple[int, int]]:
+    """(region, variable) of what brings a pod of the gang to a node where it does not stand."""
+    for piece in gang.pieces:
+        nodes = pools.regions[piece.region].nodes
+        roles = zip(gang.demand.gpu_roles, piece.pods, strict=True)
+        if any(_comes(gang, role, pods, nodes) for role, pods in roles):
+            yield piece.region, piece.variable
+    for (position, region), variable in gang.zeros.items():
+        role, nodes = gang.demand.zero_roles[position], pools.regions[region].nodes
+        if _comes(gang, role, 1, nodes):
+            yield region, variable
 
 
 def _comes(gang: GangVariables, role: RoleDemand, pods: int, nodes: Sequence[int]) -> bool:
