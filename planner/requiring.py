@@ -68,25 +68,38 @@ def unmet(
 
     Proven is: it is held; or it has no room even with every other waiting gang away, and every
     running one that may be stopped; or the tiers down to its priority are proven, and a plan that
-    admits it is worse in one of them.
+    admits it is worse in one of them. Moves that were left out because they buy too little count as
+    possible: a gang that only they would admit can be admitted.
     """
     instance = replace(instance, policy=replace(instance.policy, now=instance.now))
+    asked = [
+        index
+        for index in dict.fromkeys(required)
+        if not admitted(instance.gangs[index], solution.decisions[index])
+    ]
+    best = _admit(instance, stop) if asked and _picky(instance) else solution
     left_out = []
-    for index in dict.fromkeys(required):
+    for index in asked:
         gang, decision = instance.gangs[index], solution.decisions[index]
-        if admitted(gang, decision):
-            continue
         why = decision.reason.message if decision.reason else "the plan leaves it out"
         proven = (
             gang.hold is not None
             or _no_room_alone(index, instance, stop)
             or (
-                _tiers_proven(gang.priority, solution)
-                and not _others_as_good_with_it(index, instance, solution, stop)
+                not admitted(gang, best.decisions[index])
+                and _tiers_proven(gang.priority, best)
+                and not _others_as_good_with_it(index, instance, best, stop)
             )
         )
         left_out.append(Required(f"{gang.namespace}/{gang.name}", proven, why))
     return tuple(left_out)
+
+
+def _picky(instance: Instance) -> bool:
+    """Whether moves may have been left out of the plan because they buy too little."""
+    moves = instance.policy.moves
+    wanted = moves is not None and moves.min_gain > 0
+    return wanted and any(gang.running and gang.movable for gang in instance.gangs)
 
 
 def admitted(gang: Gang, decision: GangDecision) -> bool:

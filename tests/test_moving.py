@@ -13,6 +13,7 @@ from building_servers import switched
 from moves_made import decide, small, solved
 
 from models.instance import Instance
+from models.placement.ground import base_decisions
 from models.policy import Moves, Objective
 from models.solution import GangDecision, MoveSet, Solution, TierResult
 from planner.solving import moving
@@ -153,9 +154,29 @@ def test_a_gain_below_zero_is_stated_and_left_out_only_if_a_least_gain_is_asked_
         limited = replace(instance, policy=replace(instance.policy, moves=limits))
         found = worthwhile(limited, plan, lambda _: without)
         assert (found.decisions, found.moves) == (plan.decisions, (lost,))
+        assert found.notes == ("default/own moves for the sake of admission/9: 1 with, 0 without",)
     found = worthwhile(with_least(instance, "0.001"), plan, lambda _: without)
     assert (found.decisions, found.moves) == (without.decisions, ())
     assert "buy -1 GPU admitted (default/high), -2.000 GPUs' worth of bandwidth" in found.notes[0]
+
+
+def test_a_set_whose_figures_do_not_tell_what_it_is_for_is_said_to_be_for_that_tier() -> None:
+    # own moves so that a gang of priority 5 keeps its GPU: nothing that is counted was gained.
+    instance, plan, _ = negative()
+    kept = replace(plan.tiers[0], name="kept/5", value=1, best=1, bound=1)
+    with_it = replace(plan, tiers=(kept,))
+    without = replace(plan, decisions=base_decisions(instance), tiers=(replace(kept, value=0),))
+    found = worthwhile(instance, with_it, lambda _: without)
+    assert found.notes == ("default/own moves for the sake of kept/5: 1 with, 0 without",)
+    # A tier of which less is better, and gains of 16 and 0.25 (see above).
+    instance, plans = crowded()
+    less = replace(kept, name="stranded", sense="min")
+    made = {k: replace(p, tiers=(replace(less, value=9 - len(k)),)) for k, p in plans.items()}
+    found = worthwhile(instance, made["a c"], Runs(instance, made))
+    assert [move.gain for move in found.moves] == [16000, 250]
+    assert found.notes == tuple(
+        f"default/{one} moves for the sake of stranded: 6 with, 8 without" for one in "ac"
+    )
 
 
 def test_figures_against_an_unproven_plan_are_marked_so() -> None:

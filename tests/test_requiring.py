@@ -133,3 +133,32 @@ def test_the_proof_counts_ages_to_the_time_of_the_plan() -> None:
     instance = one_server(replace(shrinks, resize_after=100), gang("g", 1, 4), late)
     assert instance.now == 100
     assert not unproven(instance, "g").proven
+
+
+def test_a_gang_that_only_a_move_would_admit_that_buys_too_little_is_not_called_impossible() -> (
+    None
+):
+    # Of two servers each has one half held; big needs a whole one. The move of 4 GPUs buys 8 GPUs and
+    # the bandwidth of 8, and no server is whole with or without it: a gain of 16 / 4.
+    held = [
+        gang("own", 1, 4, stands=[(0, 0, 0, HALF)], movable=True),
+        gang("fixed", 1, 4, stands=[(0, 0, 1, HALF)]),
+    ]
+    for least, proven in (("4.001", False), ("4", None)):
+        instance = build(
+            racks=1,
+            nodes_per_rack=2,
+            gangs=[*held, gang("big", 1, 8)],
+        )
+        policy = replace(instance.policy, moves=Moves(min_gain=Fraction(least)))
+        instance = replace(instance, policy=policy)
+        solution = solve(instance)
+        found = unmet((resolve("big", instance),), instance, solution, threading.Event())
+        assert [one.proven for one in found] == ([] if proven is None else [proven])
+        for one in found:
+            assert "; proven where default/own may not move: no plan admits it" in one.why
+    # Where no move would help, the limit changes nothing: a gang of two whole servers never fits.
+    instance = replace(
+        build(racks=1, nodes_per_rack=2, gangs=[*held, gang("big", 2, 8)]), policy=policy
+    )
+    assert left_out(instance, "big").proven

@@ -29,6 +29,9 @@ MOST_ROUNDS = 3
 MOST_NAMED = 5
 """Gangs named in one note."""
 
+TOLD = ("aged", "aged-waiting", "admission", "waiting", "defragment", "bandwidth")
+"""Families of tiers in which a set of moves gains what its figures tell."""
+
 UNPROVEN = (
     "what moves buy is counted against the best plan found without them; that there is none better is not "
     "proven"
@@ -47,11 +50,11 @@ def worthwhile(instance: Instance, first: Solution, run: Run) -> Solution:
     least = instance.policy.moves.min_gain if instance.policy.moves else Fraction(0)
     plan, still, notes = first, frozenset[int](), list[str]()
     for number in range(MOST_ROUNDS + 3):
-        plan, sets, proven = _judged(trials, plan, still)
+        plan, sets, sakes, proven = _judged(trials, plan, still)
         poor = [s for s in sets if least > 0 and s.gain < int(1000 * least)]
         if not poor:
             doubts = (UNPROVEN,) if sets and not proven else ()
-            return replace(plan, moves=sets, notes=(*plan.notes, *notes, *doubts))
+            return replace(plan, moves=sets, notes=(*plan.notes, *sakes, *notes, *doubts))
         notes += [_left_out(instance, move) for move in poor]
         still |= {gang for move in poor for gang in move.gangs}
         if number >= MOST_ROUNDS:  # enough of others instead
@@ -65,26 +68,42 @@ def worthwhile(instance: Instance, first: Solution, run: Run) -> Solution:
 
 def _judged(
     trials: _Trials, plan: Solution, still: frozenset[int]
-) -> tuple[Solution, tuple[MoveSet, ...], bool]:
+) -> tuple[Solution, tuple[MoveSet, ...], tuple[str, ...], bool]:
     """The plan and what each set of its moves bought, or a plan with fewer moves that is as good.
 
     What a set bought is told by the best plan in which only the gangs of the other sets move: a set that
-    another could stand in for has still bought what it bought. And whether all these plans are proven.
+    another could stand in for has still bought what it bought. Also, in sentences, for which tier sets
+    are moved whose figures do not tell, and whether all these plans are proven.
     """
     instance = trials.instance
     while True:
         sets = bounded(instance, move_sets(instance, plan.decisions))
         moving = frozenset(gang for gangs in sets for gang in gangs)
-        mine, judged, proven = trials.worth(plan), list[MoveSet](), True
+        mine, judged, sakes, proven = trials.worth(plan), list[MoveSet](), list[str](), True
         for gangs in sets:
             without = trials.best(still | (trials.movable - (moving - set(gangs))))
             if trials.comparable and _signed(without) >= _signed(plan):
                 plan = _instead(without, plan)
                 break
             judged.append(bought(instance, gangs, mine, trials.worth(without)))
+            sakes += _sake(instance, judged[-1], plan, without)
             proven = proven and all(tier.gap == 0 for tier in without.tiers)
         else:
-            return plan, tuple(judged), proven
+            return plan, tuple(judged), tuple(sakes), proven
+
+
+def _sake(instance: Instance, move: MoveSet, plan: Solution, without: Solution) -> tuple[str, ...]:
+    """Which tier a set is moved for, where GPUs, bandwidth and whole nodes gained are not the reason."""
+    for mine, theirs in zip(plan.tiers, without.tiers, strict=True):
+        sign = 1 if mine.sense == "max" else -1
+        if sign * mine.value > sign * theirs.value:
+            if move.gain > 0 and mine.name.partition("/")[0] in TOLD:
+                return ()
+            names = _named(instance, move.gangs)
+            verb = "moves" if len(move.gangs) == 1 else "move"
+            values = f"{mine.value:,} with, {theirs.value:,} without"
+            return (f"{names} {verb} for the sake of {mine.name}: {values}",)
+    return ()
 
 
 def bounded(instance: Instance, sets: Sequence[tuple[int, ...]]) -> tuple[tuple[int, ...], ...]:

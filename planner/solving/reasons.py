@@ -42,12 +42,14 @@ def with_reasons(
     decisions: Sequence[GangDecision],
     budget: Budget,
     proven: Collection[int] = (),
+    still: Collection[int] = (),
 ) -> tuple[GangDecision, ...]:
     """The same decisions, each gang that waits, is stopped or lacks pods with its reason.
 
-    ``proven``: priorities of which no plan that keeps the tiers before admits more.
+    ``proven``: priorities of which no plan that keeps the tiers before admits more, of the plans in
+    which the gangs ``still`` do not move.
     """
-    finder = _Finder(instance, decisions, budget, proven)
+    finder = _Finder(instance, decisions, budget, proven, still)
     result = list(decisions)
     for index in sorted(range(len(decisions)), key=lambda i: (-instance.gangs[i].priority, i)):
         reason = finder.of(index)
@@ -65,11 +67,13 @@ class _Finder:
         decisions: Sequence[GangDecision],
         budget: Budget,
         proven: Collection[int],
+        still: Collection[int],
     ) -> None:
         self._instance = instance
         self._decisions = decisions
         self._budget = budget
         self._proven = frozenset(proven)
+        self._still = sorted(still)
         self._ceiling = Ceiling(instance)
         self._after = Ground(instance, decisions)
         self._known: dict[object, Reason | None] = {}
@@ -216,15 +220,27 @@ class _Finder:
             and not admitted(self._instance, other, decision)
         )
         if gang.priority in self._proven and peers == 1:
-            return "; proven: no plan admits it that keeps what counts more"
+            return f"; proven{self._unmoved()}: no plan admits it that keeps what counts more"
         if gang.priority in self._proven:
-            return "; proven: no plan that keeps what counts more admits more GPUs of its priority"
+            return (
+                f"; proven{self._unmoved()}: no plan that keeps what counts more admits more GPUs of "
+                "its priority"
+            )
         if not givers:
             return ""
         return (
             f"; no choice of {_running(givers)} that may move or stop for it was found "
             "that makes room"
         )
+
+    def _unmoved(self) -> str:
+        """Of which plans the proof is, where some gangs were held where they are."""
+        if not self._still:
+            return ""
+        names = ", ".join("/".join(self._instance.gangs[i].key) for i in self._still[:NAMED])
+        more = len(self._still) - NAMED
+        others = f" and {counted(more, 'other gang')}" if more > 0 else ""
+        return f" where {names}{others} may not move"
 
     def _givers(self, winner: int) -> int:
         """Running gangs that stay as they are and might give way for it."""

@@ -107,7 +107,7 @@ def _planned(
         ).run()
     if pooled is not None and size < IMPROVED:
         _second_look(ledger, budget, tell, still)
-    decisions = with_reasons(instance, ledger.incumbent.decisions, budget, proven(ledger))
+    decisions = with_reasons(instance, ledger.incumbent.decisions, budget, proven(ledger), still)
     return Solution(
         decisions,
         ledger.results(),
