@@ -25,10 +25,12 @@ from models.placement.formulation import slices_by_node
 from models.placement.ground import ground_of
 from models.placement.leaving import Rests, defragmented, unusable
 from models.placement.liking import likeness
+from models.placement.matching import matched, matched_alone
 from models.placement.optimism import Optimism
 from models.placement.packing import SizePacking
 from models.placement.program import Linear, Program
 from models.placement.regions import Pools, local, pools_of
+from models.placement.returning import Returning, elsewhere
 from models.placement.rules import (
     admission,
     bandwidth,
@@ -80,6 +82,8 @@ class AdmissionProgram:
     ) -> None:
         self.instance = instance
         self._shaped = shaped
+        listed = {objective.name for objective in instance.policy.objectives}
+        self._stable = shaped and "stability" in listed
         self.program = Program()
         ground = ground_of(instance, still=still)
         self._ground = ground
@@ -122,7 +126,7 @@ class AdmissionProgram:
         siblings: list[tuple[int, ...]] = []
         ordered: list[list[tuple[Demand, int]]] = []
         admits = [[-1] * len(choice.options) for choice in self._asks.choices]
-        for members in classes(self.instance, self._asks, self._pools, planned=False):
+        for members in classes(self.instance, self._asks, self._pools, planned=self._stable):
             number, first = members[0]
             rides = self._pools.riding[number]
             own: tuple[int, ...]
@@ -275,6 +279,8 @@ class AdmissionProgram:
             left = Rests(self._pools, self._rooms, self._variables.flows)
             build = defragmented if tier.family == "defragment" else unusable
             return build(self.program, self.instance, left)
+        if tier.family == "stability":
+            return self._stability(tier)
         placed = tier.family in ("preference", "bandwidth", "span") and self._shaped
         apart = self._placement(tier.family) if placed else {}
         total = Linear(constant=self._values.tier(tier))
@@ -287,6 +293,26 @@ class AdmissionProgram:
         for own in {id(found): found for found in apart.values()}.values():
             total.add_linear(own)
         return total
+
+    def _stability(self, tier: Tier) -> Linear:
+        """GPUs planned before that are elsewhere; all may be back where it is not told what is where."""
+        total = Linear(constant=self._values.tier(tier))
+        back = Returning(self.program, self._pools, self.instance.cluster.node_level)
+        if not self._stable:
+            return total
+        for choice, admits in zip(self._asks.choices, self._variables.admits, strict=True):
+            gang = self.instance.gangs[choice.gang]
+            for option, admit in zip(choice.options, admits, strict=True):
+                total.add(admit, elsewhere(gang, option.demand))
+        for own in self._pooled:
+            gang = self.instance.gangs[own.demands[0].gang]
+            if gang.planned:
+                back.add(own, gang)
+        for one in self._gangs:
+            total.add_linear(matched(self.program, self._pools, one), -1)
+        for group in self._groups:
+            total.add_linear(matched_alone(self._pools, group), -1)
+        return total.add_linear(back.close(), -1)
 
     def _placement(self, family: str) -> dict[int, Linear]:
         """What options whose shape is told apart add to a tier, under their admit variables."""

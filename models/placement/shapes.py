@@ -105,6 +105,8 @@ class Shaper:
         gang = self._instance.gangs[demand.gang]
         if gang.pattern == "none" or demand.total_gpus < 2:
             return 0
+        if demand.standing:  # beside pods that stay its pods may be as fast as any
+            return gang.weight * gang.weight_gpus * FULL_SHARE
         kinds = {node.name: node for role in demand.gpu_roles for node in self._kinds(role.nodes)}
         share = max((self._share(demand, level, node) for node in kinds.values()), default=0)
         return gang.weight * gang.weight_gpus * share
@@ -123,7 +125,7 @@ class Shaper:
         model = node.model
         gang = self._instance.gangs[demand.gang]
         joined = gang.nvlink_across_nodes and model is not None and model.nvlink_domain_nodes > 1
-        if model is None or joined or demand.standing or not by_count(model, node.effective_nics):
+        if model is None or joined or not by_count(model, node.effective_nics):
             return FULL_SHARE
         try:
             ideal = ideal_MBps((model,), demand.total_gpus, joined=gang.nvlink_across_nodes)
@@ -153,7 +155,7 @@ class Shaper:
         (size,) = sizes
         pods = sum(role.count for role in demand.gpu_roles)
         most = node.gpus // size
-        return node.gpus if not most else size * (pods // max(2, -(-pods // most)))
+        return node.gpus if not most else size * max(1, pods // max(2, -(-pods // most)))
 
     def _span(self, demand: Demand, level: int) -> int:
         gang = self._instance.gangs[demand.gang]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from models.policy import SolveLimits
 from models.solution import StoppedBy
@@ -37,6 +37,15 @@ class Budget:
 
     def seconds_left(self) -> float:
         return max(0.0, self.limits.time_limit_s - (time.monotonic() - self.started))
+
+    def hold_back(self, part: float) -> None:
+        """Leave that part of what is left, effort and time, to a later search."""
+        spent = self.limits.time_limit_s - self.seconds_left()
+        self.limits = replace(
+            self.limits,
+            budget=max(1, int(self.effort + self.effort_left() * (1 - part))),
+            time_limit_s=max(1, int(spent + self.seconds_left() * (1 - part))),
+        )
 
     def spend(self, effort: float) -> None:
         self.effort += effort

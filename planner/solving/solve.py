@@ -41,6 +41,10 @@ BOUNDED = 80_000
 """From so many pairs on the full program is never built: bounds come from the admission program."""
 
 
+FOR_MOVES = 0.4
+"""Part of the budget left, once it is known that gangs move, for the plans in which they do not."""
+
+
 def solve(
     instance: Instance,
     *,
@@ -53,15 +57,9 @@ def solve(
     ``size`` stands in for the number of (gang, region) pairs that chooses the method (tests only).
     """
     limits = instance.policy.solve
-    if any(gang.running and gang.movable for gang in instance.gangs):
-        # what moves buy is found by planning again without them
-        limits = replace(
-            limits,
-            budget=-(-limits.budget * 2 // 3),
-            time_limit_s=-(-limits.time_limit_s * 2 // 3),
-        )
-    whole = Budget(instance.policy.solve, stop or threading.Event())
-    first = _planned(instance, Budget(limits, whole.stop), progress or Silent(), size, frozenset())
+    whole = Budget(limits, stop or threading.Event())
+    tell = progress or Silent()
+    first = _planned(instance, Budget(limits, whole.stop), tell, size, frozenset(), first=True)
     whole.spend(first.effort)
 
     def again(still: frozenset[int]) -> Solution:
@@ -83,14 +81,21 @@ def _planned(
     tell: Progress,
     size: int | None,
     still: frozenset[int],
+    *,
+    first: bool = False,
 ) -> Solution:
-    """One search. ``still``: gangs that must not move."""
+    """One search. ``still``: gangs that must not move.
+
+    ``first``: others follow if gangs move in it, to find what the moves buy.
+    """
     ledger = Ledger(instance, _start(instance, still))
     size = pairs(instance) if size is None else size
     pooled = AdmissionProgram(instance, still) if size >= POOLED else None
     if pooled is not None:
         near = size < IMPROVED
         admit(pooled, ledger, budget, tell, admission_tiers(ledger.tiers), near=near)
+    if first and any(decision.decision == "move" for decision in ledger.incumbent.decisions):
+        budget.hold_back(FOR_MOVES)
     bounding: Problem | None = None
     if size >= IMPROVED:
         bounding = AdmissionProgram(instance, still, shaped=True)
