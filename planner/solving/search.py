@@ -23,6 +23,9 @@ from planner.solving.progress import Progress
 ADMISSION_SHARE = 0.35
 """Part of the time and effort left that one goal about admission may take."""
 
+STOPPING = ("disruption",)
+"""Tiers in which a poor plan stops or moves gangs for nothing: they get as much."""
+
 
 class Problem(Protocol):
     """A program whose assignments stand for plans: for every plan where it is ``complete``."""
@@ -139,7 +142,7 @@ class Search:
             self._budget,
             self._effort(chunk),
             incumbent=chunk.value([ledger.incumbent.values[m.position] for m in chunk.members]),
-            share=self._share(chunk) if self._given is None else self._given,
+            share=self._share(chunk),
             second=self._given is None,
             hint=self._hint(),
             improved=improved,
@@ -180,7 +183,9 @@ class Search:
     def _share(self, chunk: Chunk) -> float:
         """Which gangs start matters most, and everything after it hangs on it."""
         first = self._ledger.tiers[chunk.members[0].position]
-        return ADMISSION_SHARE if first.family in FUSED else CLOCK_SHARE
+        if self._given is not None and first.family not in STOPPING:
+            return self._given
+        return ADMISSION_SHARE if first.family in (*FUSED, *STOPPING) else CLOCK_SHARE
 
     def _effort(self, chunk: Chunk) -> float:
         """The most a goal may spend: half of what is left, all of it for the last."""
