@@ -91,7 +91,7 @@ def plan(
         typer.Option(
             "--now",
             metavar="TIME",
-            help="Count ages to this time (RFC 3339), or `clock`; else to the input's latest.",
+            help="Count ages to this time (RFC 3339) or `clock`; else the policy's or input's.",
         ),
     ] = None,
     output: OutputOption = Format.table,
