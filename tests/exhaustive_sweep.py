@@ -5,6 +5,7 @@
     python tests/exhaustive_sweep.py --seeds 17:18 --narrow --show
     python tests/exhaustive_sweep.py --busy --seeds 0:5000 --more moves_limit,stability
     python tests/exhaustive_sweep.py --busy --judge 20000
+    python tests/exhaustive_sweep.py --busy --size 5000
 
 Promises: prints the failing seeds and what differs; exit code 1 if any; writes nothing. Run by hand.
 """
@@ -22,7 +23,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from comparing import differences
+from comparing import differences, outdone
 from exhaustive import plan
 from exhaustive_naive import Naive
 from tiny import tiny
@@ -40,7 +41,7 @@ def main() -> int:
         busy if options.busy else tiny,
         frozenset(name for name in options.without.split(",") if name),
         frozenset(name for name in options.more.split(",") if name),
-        partial(unlike_the_judge, most=options.judge) if options.judge else differences,
+        _faults(options),
     )
     failed, began = 0, time.monotonic()
     for seed in range(first, end):
@@ -54,6 +55,12 @@ def main() -> int:
                 _show(source.instance(seed))
     print(f"{end - first} seeds, {failed} failed, {time.monotonic() - began:.0f} s")
     return 1 if failed else 0
+
+
+def _faults(options: argparse.Namespace) -> Callable[[Instance], list[str]]:
+    if options.judge:
+        return partial(unlike_the_judge, most=options.judge)
+    return partial(outdone, size=options.size) if options.size else differences
 
 
 @dataclass(frozen=True)
@@ -83,6 +90,12 @@ def _options() -> argparse.Namespace:
         type=int,
         default=0,
         help="compare the exhaustive planner with the checker's word, where so many plans are enough",
+    )
+    parser.add_argument(
+        "--size",
+        type=int,
+        default=0,
+        help="solve as if there were so many (gang, region) pairs, and ask only for valid plans and bounds",
     )
     parser.add_argument("--narrow", action="store_true", help="leave out all features that may go")
     parser.add_argument("--show", action="store_true", help="print the instance and its best plan")
