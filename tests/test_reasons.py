@@ -17,7 +17,8 @@ from tiny_busy import busy
 from models.gang import StandingPod
 from models.instance import Instance
 from models.placement.ground import base_decisions
-from models.policy import LOST_RUNTIME, Disruption, SolveLimits
+from models.policy import LOST_RUNTIME, Disruption, Objective, SolveLimits
+from planner.solving import solve
 from planner.solving.budget import Budget
 from planner.solving.ceiling import Ceiling
 from planner.solving.notes import notes_of
@@ -121,10 +122,47 @@ def test_what_the_search_proved_is_said_where_no_count_knows() -> None:
 
 
 def test_of_several_that_wait_it_is_said_what_is_proven_of_all() -> None:
-    gangs = [gang("a", 1, 8, priority=9), gang("b", 1, 8, priority=9)]
-    _, text = message(build(gangs=gangs), "b", proven=(9,))
+    hop = gang("hop", 1, 1, stands=[(0, 0, 0, 1)], movable=True, priority=9)
+    gangs = [hop, gang("a", 1, 8, priority=9), gang("b", 1, 8, priority=9)]
+    _, text = message(build(racks=1, nodes_per_rack=1, gangs=gangs), "b", proven=(9,))
     assert text.endswith(
         "; proven: no plan that keeps what counts more admits more GPUs of its priority"
+    )
+
+
+def test_a_gang_that_fits_and_waits_is_told_what_counts_more() -> None:
+    # Two servers of 8, all requests are for 8: one GPU taken leaves seven that no request can use.
+    made = build(racks=1, nodes_per_rack=2, gangs=[gang("a", 1, 1)])
+    for names, but in (
+        (("stranded", "admission"), "stranded counts more"),
+        (("span", "stranded", "waiting"), "span, stranded count more"),
+        (("stranded",), "no objective asks for it: neither admission nor waiting is listed"),
+    ):
+        objectives = tuple(Objective(name) for name in names)
+        policy = replace(made.policy, objectives=objectives, mix=((8, 1000),))
+        (decision,) = solve(replace(made, policy=policy)).decisions
+        assert decision.reason is not None
+        assert decision.reason.code == "Outranked"
+        found = decision.reason.message
+        assert found.startswith(f"needs 1 GPU and would fit beside what runs, but {but}"), found
+
+
+def test_what_is_proven_of_a_gang_that_fits_is_said() -> None:
+    made = build(racks=1, nodes_per_rack=2, gangs=[gang("a", 1, 1)])
+    policy = replace(made.policy, objectives=(Objective("stranded"), Objective("admission")))
+    _, text = message(replace(made, policy=policy), "a", proven=(0,))
+    assert text == (
+        "needs 1 GPU and would fit beside what runs, but stranded counts more; proven: no plan admits "
+        "it that keeps what counts more"
+    )
+
+
+def test_a_search_cut_short_is_owned_up_to() -> None:
+    # Nothing counts more than admission, so that only the search itself can have left it out.
+    code, text = message(build(gangs=[gang("a", 1, 1)]), "a")
+    assert code == "Outranked"
+    assert text == (
+        "needs 1 GPU and would fit beside what runs, but the search ended before it was placed"
     )
 
 

@@ -198,6 +198,8 @@ class _Finder:
         short = shortage(ground, after)
         if short is not None:
             text = f"{beside}: {short.message}"
+        elif place(ground, after) is not None:
+            return Reason("Outranked", self._fits(demand, beside))
         else:
             allowed = frozenset().union(*(role.nodes for role in demand.roles))
             free = sum(ground.plots[n].free for n in allowed)
@@ -209,6 +211,20 @@ class _Finder:
         return Reason(
             "Outranked" if higher or aged else "NoRoom" if short is None else short.code, text
         )
+
+    def _fits(self, demand: Demand, beside: str) -> str:
+        """It has room and waits all the same: for what is listed before those tiers that ask for gangs."""
+        listed = [objective.name for objective in self._instance.policy.objectives]
+        asking = [listed.index(name) for name in ("admission", "waiting") if name in listed]
+        text = f"needs {counted(demand.gpus, 'GPU')} and would fit {beside}, but "
+        if not asking:
+            return f"{text}no objective asks for it: neither admission nor waiting is listed"
+        more = listed[: min(asking)]
+        if not more:
+            return f"{text}the search ended before it was placed"
+        text += f"{', '.join(more)} {'counts' if len(more) == 1 else 'count'} more"
+        proven = self._instance.gangs[demand.gang].priority in self._proven
+        return text + (self._more(demand.gang) if proven else "")
 
     def _more(self, index: int) -> str:
         """That nobody's giving way helps, as far as that is known."""
