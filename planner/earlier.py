@@ -71,10 +71,7 @@ def read_earlier(path: str, stdin: IO[bytes] | None = None) -> EarlierPlan:
     try:
         return EarlierPlan.model_validate({**document, "file": path})
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        place = ".".join(str(step) for step in first["loc"])
-        what = f"not a plan: {place}: {first['msg'][:1].lower()}{first['msg'][1:]}"
-        raise InputError(Fault(what, "a plan is what `plan --out FILE` writes", path)) from None
+        raise InputError(planfile.faults_of(error, path)[0]) from None
 
 
 def remembering(instance: Instance, earlier: EarlierPlan) -> tuple[Instance, tuple[str, ...]]:

@@ -120,6 +120,10 @@ def broken(change: Callable[[dict[str, Any]], object]) -> bytes:
             broken(lambda p: p["instance"]["cluster"]["spec"].update(nodes="all")),
             "instance.cluster.spec.nodes: it should be a list",
         ),
+        (
+            broken(lambda p: p["instance"]["policy"]["spec"].update(now="noon")),
+            "instance.policy.spec.now: 'noon' is not an RFC 3339 time",
+        ),
     ],
 )
 def test_a_plan_of_the_wrong_shape_is_65_and_names_the_field(
@@ -129,6 +133,16 @@ def test_a_plan_of_the_wrong_shape_is_65_and_names_the_field(
     result = cli("show", plan_file)
     assert (result.code, result.out) == (65, "")
     assert f"error: not a plan: {said}" in result.err
+
+
+@pytest.mark.parametrize("end", ['"half a te', "[1, 2", '{"gangs":', ""])
+def test_a_file_that_ends_too_early_is_said_to_be_cut_short(
+    end: str, cli: RunCli, plan_file: str
+) -> None:
+    Path(plan_file).write_text(f'{{"kind": "Plan",\n "spec": {end}', encoding="utf-8")
+    for result in (cli("show", plan_file), cli("verify", plan_file)):
+        assert result.code == 65
+        assert result.err.endswith("hint: the file is cut short\n")
 
 
 def test_at_most_twenty_faults_are_told(cli: RunCli, plan_file: str) -> None:

@@ -197,7 +197,7 @@ def test_a_plan_of_another_cluster_is_refused_where_both_say_which(
         ),
         (
             MALFORMED.encode(),
-            "not a plan: spec.gangs.0.pods.0.index: input should be greater than or equal to 0",
+            "not a plan: spec.gangs[0].pods[0].index: it should be greater than or equal to 0",
         ),
     ],
 )

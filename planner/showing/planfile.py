@@ -55,7 +55,7 @@ def view(content: bytes, path: str) -> PlanView:
     except ValidationError as error:
         if any(not fault["loc"] for fault in error.errors(include_input=False)):
             parse(content, path)  # not JSON, or no object: Python's parser says where
-        raise InputError(*_faults(error, path)) from None
+        raise InputError(*faults_of(error, path)) from None
 
 
 def parse(content: bytes, path: str) -> dict[str, Any]:
@@ -66,7 +66,8 @@ def parse(content: bytes, path: str) -> dict[str, Any]:
     try:
         document = json.loads(content.decode("utf-8-sig"), parse_constant=_no_constant)
     except json.JSONDecodeError as error:
-        cut = error.doc.strip() and error.pos >= len(error.doc.rstrip())
+        ends = error.pos >= len(error.doc.rstrip()) or error.msg.startswith("Unterminated")
+        cut = error.doc.strip() and ends
         hint = "the file is cut short" if cut else _HINT
         raise InputError(
             Fault(f"not JSON: {_lower(error.msg)}", hint, path, error.lineno, error.colno)
@@ -99,7 +100,8 @@ def _check_header(header: _Header, path: str) -> None:
         )
 
 
-def _faults(error: ValidationError, path: str) -> list[Fault]:
+def faults_of(error: ValidationError, path: str) -> list[Fault]:
+    """Where a document is no plan, at most 20 places."""
     faults = []
     for fault in error.errors(include_url=False, include_input=False)[:20]:
         place = ""
@@ -107,7 +109,8 @@ def _faults(error: ValidationError, path: str) -> list[Fault]:
             place += f"[{step}]" if isinstance(step, int) else f".{step}"
         where = f"{place.lstrip('.')}: " if place else ""
         where = where if len(where) < 200 else f"{where[:197]}...: "
-        said = _lower(fault["msg"]).replace("input should be", "it should be")
+        said = _lower(fault["msg"].removeprefix("Value error, "))
+        said = said.replace("input should be", "it should be")
         faults.append(
             Fault(f"not a plan: {where}{said.replace('valid array', 'list')}", _HINT, path)
         )
