@@ -46,6 +46,12 @@ class RegionFlow:
     cases: list[tuple[Case, int]] = field(default_factory=list)
     hidden: list[tuple[int, SetType, int]] = field(default_factory=list)
 
+    @property
+    def kinds(self) -> list[SetType]:
+        """Types of every set that may be carved out."""
+        carved = [arc.kind for arc, _ in self.arcs]
+        return carved + [kind for _, kind, _ in self.sets] + [kind for _, kind, _ in self.hidden]
+
 
 def beginning(
     program: Program, region: Region, rooms: Sequence[Room], admits: Admits

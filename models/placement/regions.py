@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from models.cluster import Node
 from models.instance import Instance
-from models.occupancy import PODS, Room
+from models.occupancy import Room
 from models.placement.cases import CasePacking, cases_of, told_apart
 from models.placement.contents import Contents, Left
 from models.placement.demands import Demand
@@ -23,6 +23,7 @@ from models.placement.packing import (
     Packing,
     by_count,
 )
+from models.placement.tightness import tight_nodes
 from models.pricing import ServerSet
 
 
@@ -78,7 +79,7 @@ def pools_of(
         held = [n.healthy & ~room.mask for n, room in zip(nodes, rooms, strict=True)]
     used = sorted({n for d in demands for role in d.roles for n in role.nodes} | set(contents))
     signatures = _signatures(demands, used)
-    tight, riding = _tight_nodes(demands, rooms, contents, signatures)
+    tight, riding = tight_nodes(demands, rooms, contents, signatures)
     standing = {n for demand in demands for n in demand.standing_nodes}
     specials: dict[int, list[int]] = {}
     for number, demand in enumerate(demands):
@@ -217,104 +218,3 @@ def packing_of(
     if max(r.mask.bit_count() for r in rooms) > LARGEST_MESH_STATE:
         return CountPacking(node, room.mask, blind=False, relaxed=True, beside=beside)
     return MaskPacking(node, beside)
-
-
-def _tight_nodes(
-    demands: Sequence[Demand],
-    rooms: Sequence[Room],
-    contents: Contents,
-    signatures: dict[int, tuple[int, ...]],
-) -> tuple[frozenset[int], tuple[bool, ...]]:
-    """Nodes where some resource may bind, and which demands' pods without GPUs ride along.
-
-    A node is safe when the worst set of GPU pods its free GPUs admit beside what may be left there, the
-    riders of the gangs those pods belong to, and every pod that does not ride, fit together. Riders of
-    a gang that may use a tight node stop riding, which may make more nodes tight: repeated until nothing
-    changes.
-    """
-    riding = [_may_ride(demand) for demand in demands]
-    keys: dict[int, object] = {
-        n: (signature, rooms[n].free_gpus, rooms[n].left, tuple(contents.get(n, {}).items()))
-        for n, signature in signatures.items()
-    }
-    while True:
-        known: dict[object, bool] = {}
-        for n, key in keys.items():
-            if key not in known:
-                lefts = list(contents.get(n, {}).values())
-                known[key] = _may_bind(demands, rooms[n], lefts, riding, n)
-        tight = frozenset(n for n, key in keys.items() if known[key])
-        again = [
-            rides and not any(n in tight for role in demand.gpu_roles for n in role.nodes)
-            for rides, demand in zip(riding, demands, strict=True)
-        ]
-        again = [
-            rides or not demand.zero_roles for rides, demand in zip(again, demands, strict=True)
-        ]
-        if again == riding:
-            return tight, tuple(riding)
-        riding = again
-
-
-def _may_ride(demand: Demand) -> bool:
-    if not demand.zero_roles:
-        return True
-    if not demand.gpu_roles or demand.stays:
-        return False
-    gpu_nodes = frozenset().union(*(role.nodes for role in demand.gpu_roles))
-    return all(gpu_nodes <= role.nodes for role in demand.zero_roles)
-
-
-def _gpus(left: Left) -> int:
-    return left.known.bit_count() + left.blind
-
-
-def _stood(lefts: Sequence[tuple[Left, ...]], resource: str, most: int) -> list[int]:
-    """The most of a resource that may be left on a node together with so many GPUs or fewer."""
-    worst = [0] * (most + 1)
-    for options in lefts:
-        uses = [(_gpus(left), dict(left.use).get(resource, 0)) for left in options]
-        worst = [
-            max([worst[g]] + [worst[g - gpus] + use for gpus, use in uses if gpus <= g])
-            for g in range(most + 1)
-        ]
-    return worst
-
-
-def _may_bind(
-    demands: Sequence[Demand],
-    room: Room,
-    lefts: Sequence[tuple[Left, ...]],
-    riding: Sequence[bool],
-    n: int,
-) -> bool:
-    if sum(max(_gpus(left) for left in options) for options in lefts) > room.free_gpus:
-        return True  # what stands there is too much already
-    for resource, left in room.left:
-        worst = _stood(lefts, resource, room.free_gpus)
-        riders: dict[int, int] = {}
-        loose: dict[int, int] = {}
-        by_size: dict[int, int] = {}
-        for demand, rides in zip(demands, riding, strict=True):
-            zero = 0
-            for role in demand.roles:
-                if n not in role.nodes:
-                    continue
-                amount = 1 if resource == PODS else dict(role.requests).get(resource, 0)
-                if role.gpus:
-                    by_size[role.gpus] = max(by_size.get(role.gpus, 0), amount)
-                else:
-                    zero += amount * role.count
-            if zero:
-                # of one gang's options only one comes true
-                where = riders if rides else loose
-                where[demand.gang] = max(where.get(demand.gang, 0), zero)
-        for gpus in range(1, room.free_gpus + 1):
-            worst[gpus] = max(
-                [worst[gpus], worst[gpus - 1]]
-                + [worst[gpus - size] + need for size, need in by_size.items() if size <= gpus]
-            )
-        most = sorted(riders.values(), reverse=True)[: room.free_gpus]
-        if worst[room.free_gpus] + sum(most) + sum(loose.values()) > left:
-            return True
-    return False

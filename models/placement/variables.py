@@ -13,12 +13,12 @@ from models.gang import Gang
 from models.instance import Instance
 from models.occupancy import Room
 from models.placement.asking import Asked, classes
-from models.placement.cases import CasePacking
+from models.placement.carving import flow_of
 from models.placement.demands import Demand, RoleDemand
-from models.placement.flows import Admits, RegionFlow, beginning, mesh_start
+from models.placement.flows import Admits, RegionFlow
 from models.placement.options import Effect
-from models.placement.packing import MaskPacking, SetType, subsets
-from models.placement.pieces import Piece, arcs_of, vectors
+from models.placement.packing import SetType
+from models.placement.pieces import Piece, vectors
 from models.placement.program import Linear, Program
 from models.placement.regions import Pools, Region, local
 
@@ -237,59 +237,12 @@ class Wishes:
                 self._sizes[region.number].add(_gpus(demand.gpu_roles, pods))
 
     def flows(self, program: Program, admits: Admits) -> list[RegionFlow]:
-        return [
-            self._sets(program, region, admits, sizes)
-            if self._by_sets(region, sizes)
-            else self._flow(program, region, admits, sizes)
+        flows = [
+            flow_of(program, region, self._rooms, admits, sizes)
             for region, sizes in zip(self._pools.regions, self._sizes, strict=True)
         ]
-
-    def _by_sets(self, region: Region, sizes: set[int]) -> bool:
-        """One mesh server on which anything is decided."""
-        if isinstance(region.packing, CasePacking):
-            return True
-        mesh = isinstance(region.packing, MaskPacking) and len(region.nodes) == 1
-        return mesh and bool(sizes or len(region.content) > 1)
-
-    def _flow(
-        self, program: Program, region: Region, admits: Admits, sizes: set[int]
-    ) -> RegionFlow:
-        flow = beginning(program, region, self._rooms, admits)
-        sizes = sizes | {gpus for _, gpus, _ in flow.held}
-        arcs = arcs_of(region, flow.starts, sizes)
-        servers = len(region.nodes)
-        flow.arcs = [(arc, program.integer(0, servers)) for arc in arcs]
-        states = dict.fromkeys([*flow.starts, *(arc.target for arc in arcs)])
-        flow.rests = {state: program.integer(0, servers) for state in states}
-        self._kinds.append(_by_size(arc.kind for arc in arcs))
-        return flow
-
-    def _sets(
-        self, program: Program, region: Region, admits: Admits, sizes: set[int]
-    ) -> RegionFlow:
-        packing = region.packing
-        assert isinstance(packing, MaskPacking)
-        room = self._rooms[region.nodes[0]]
-        mask = room.mask
-        flow = mesh_start(program, region, room, admits)
-        indexed = not isinstance(packing, CasePacking) or not all(c.hidden for c in packing.cases)
-        flow.sets = [
-            (chosen, packing.kind(chosen), program.boolean())
-            for size in sorted(sizes)
-            for chosen in (subsets(mask, size) if indexed else ())
-        ]
-        # a rest is told by its size alone: any mask of that size stands for it
-        flow.rests = {(1 << left) - 1: program.boolean() for left in range(mask.bit_count() + 1)}
-        if isinstance(packing, CasePacking):
-            flow.hidden = [
-                (position, packing.unknown(case, size), program.integer(0, case.free // size))
-                for position, case in enumerate(packing.cases)
-                for size in sorted(sizes)
-                if case.hidden and size <= case.free
-            ]
-        kinds = [kind for _, kind, _ in flow.sets] + [kind for _, kind, _ in flow.hidden]
-        self._kinds.append(_by_size(kinds))
-        return flow
+        self._kinds = [_by_size(flow.kinds) for flow in flows]
+        return flows
 
     def pieces(self, program: Program) -> None:
         for owner, demand, region, pods in self._wanted:
