@@ -118,7 +118,13 @@ def test_what_the_search_proved_is_said_where_no_count_knows() -> None:
         "; no choice of the running gang that may move or stop for it was found that makes room"
     )
     _, text = message(instance, "high", proven=(9,))
-    assert text.endswith("; proven: no plan admits it that keeps what counts more")
+    # In place of a peer that waits as well it might start: proven is that not all of them run.
+    assert text.endswith(
+        "; proven: no plan that keeps what counts more admits it beside all others of its priority"
+    )
+    alone = build(nodes=nodes, gangs=[hop, stay, gang("high", 1, 8, priority=10)])
+    _, text = message(alone, "high", proven=(10,))
+    assert text.endswith("; proven: no plan that keeps what counts more admits it")
 
 
 def test_of_several_that_wait_it_is_said_what_is_proven_of_all() -> None:

@@ -229,19 +229,17 @@ class _Finder:
     def _more(self, index: int) -> str:
         """That nobody's giving way helps, as far as that is known."""
         gang, givers = self._instance.gangs[index], self._givers(index)
-        peers = sum(
-            1
+        peers = [
+            admitted(self._instance, other, decision)
             for other, decision in enumerate(self._decisions)
-            if self._instance.gangs[other].priority == gang.priority
-            and not admitted(self._instance, other, decision)
-        )
-        if gang.priority in self._proven and peers == 1:
-            return f"; proven{self._unmoved()}: no plan admits it that keeps what counts more"
+            if self._instance.gangs[other].priority == gang.priority and other != index
+        ]
         if gang.priority in self._proven:
-            return (
-                f"; proven{self._unmoved()}: no plan that keeps what counts more admits more GPUs of "
-                "its priority"
-            )
+            # in the place of a peer it might well start: proven is what all of them get together
+            what = "more GPUs of its priority"
+            if all(peers):
+                what = "it beside all others of its priority" if peers else "it"
+            return f"; proven{self._unmoved()}: no plan that keeps what counts more admits {what}"
         if not givers:
             return ""
         return (
