@@ -158,8 +158,8 @@ def test_what_is_proven_of_a_gang_that_fits_is_said() -> None:
     policy = replace(made.policy, objectives=(Objective("stranded"), Objective("admission")))
     _, text = message(replace(made, policy=policy), "a", proven=(0,))
     assert text == (
-        "needs 1 GPU and would fit beside what runs, but stranded counts more; proven: no plan admits "
-        "it that keeps what counts more"
+        "needs 1 GPU and would fit beside what runs, but stranded counts more; proven: no plan that "
+        "keeps what counts more admits it"
     )
 
 
