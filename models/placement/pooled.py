@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import cached_property
 
 from models.evaluating import Evaluation, Tier
 from models.instance import Instance
@@ -21,16 +20,13 @@ from models.placement.admissions import Admissions, PooledClass
 from models.placement.asking import classes
 from models.placement.dealing import Dealer
 from models.placement.demands import Demand, RoleDemand
+from models.placement.estimating import Estimate, Wholes
 from models.placement.formulation import slices_by_node
 from models.placement.ground import ground_of
-from models.placement.leaving import Rests, defragmented, unusable
 from models.placement.liking import likeness
-from models.placement.matching import matched, matched_alone
-from models.placement.optimism import Optimism
 from models.placement.packing import SizePacking
 from models.placement.program import Linear, Program
 from models.placement.regions import Pools, local, pools_of
-from models.placement.returning import Returning, elsewhere
 from models.placement.rules import (
     admission,
     bandwidth,
@@ -53,7 +49,6 @@ from models.placement.variables import (
     option_of,
     staying,
 )
-from models.placement.wholeness import wholeness
 from models.solution import GangDecision
 
 PoolKey = tuple[int, frozenset[int], tuple[tuple[str, int], ...]]
@@ -89,7 +84,6 @@ class AdmissionProgram:
         self._ground = ground
         self._asks = asks = ground.asks
         self.complete = all(choice.complete for choice in asks.choices)
-        self._values = Evaluation(instance, ground.base)
         self._rooms = ground.rooms
         split = slices_by_node(instance, asks.demands)
         self._pools = self._sized(
@@ -103,6 +97,18 @@ class AdmissionProgram:
         self._shaper = Shaper(instance, self._rooms)
         self._pods: dict[PoolKey, PodPool] = {}
         self._create()
+        self._estimate = Estimate(
+            self.program,
+            instance,
+            asks,
+            self._variables,
+            self._pools,
+            self._rooms,
+            self._pooled,
+            Evaluation(instance, ground.base),
+            wholes=Wholes(self._shaper, self._topologies) if shaped else None,
+            stable=self._stable,
+        )
         self._record = Admissions(
             instance,
             asks,
@@ -274,62 +280,8 @@ class AdmissionProgram:
             supply.add(program, instance, self._pools, pool, self._pooled)
 
     def expression(self, tier: Tier) -> Linear:
-        """Tiers of who runs, what it costs and leaves exactly; the others as no plan can be better than."""
-        if tier.family in ("defragment", "stranded"):
-            left = Rests(self._pools, self._rooms, self._variables.flows)
-            build = defragmented if tier.family == "defragment" else unusable
-            return build(self.program, self.instance, left)
-        if tier.family == "stability":
-            return self._stability(tier)
-        placed = tier.family in ("preference", "bandwidth", "span") and self._shaped
-        apart = self._placement(tier.family) if placed else {}
-        total = Linear(constant=self._values.tier(tier))
-        for choice, admits in zip(self._asks.choices, self._variables.admits, strict=True):
-            gang = self.instance.gangs[choice.gang]
-            if tier.priority in (None, gang.priority):
-                for option, admit in zip(choice.options, admits, strict=True):
-                    if admit not in apart:
-                        total.add(admit, self._optimism.of(choice.gang, option, tier))
-        for own in {id(found): found for found in apart.values()}.values():
-            total.add_linear(own)
-        return total
-
-    def _stability(self, tier: Tier) -> Linear:
-        """GPUs planned before that are elsewhere; all may be back where it is not told what is where."""
-        total = Linear(constant=self._values.tier(tier))
-        back = Returning(self.program, self._pools, self.instance.cluster.node_level)
-        if not self._stable:
-            return total
-        for choice, admits in zip(self._asks.choices, self._variables.admits, strict=True):
-            gang = self.instance.gangs[choice.gang]
-            for option, admit in zip(choice.options, admits, strict=True):
-                total.add(admit, elsewhere(gang, option.demand))
-        for own in self._pooled:
-            gang = self.instance.gangs[own.demands[0].gang]
-            if gang.planned:
-                back.add(own, gang)
-        for one in self._gangs:
-            total.add_linear(matched(self.program, self._pools, one), -1)
-        for group in self._groups:
-            total.add_linear(matched_alone(self._pools, group), -1)
-        return total.add_linear(back.close(), -1)
-
-    def _placement(self, family: str) -> dict[int, Linear]:
-        """What options whose shape is told apart add to a tier, under their admit variables."""
-        found: dict[int, Linear] = {}
-        for own in self._pooled:
-            if not own.demands[0].stays:
-                worth = Linear()
-                for shape, places in own.shapes:
-                    worth.add_all(places.values(), int(getattr(shape, family)))
-                found.update(dict.fromkeys(own.admits, worth))
-        for gang, topology in zip(self._gangs, self._topologies, strict=True):
-            found[gang.admit] = wholeness(self.instance, self._shaper, gang, topology, family)
-        return found
-
-    @cached_property
-    def _optimism(self) -> Optimism:
-        return Optimism(self.instance)
+        """The tier as no plan can be better than."""
+        return self._estimate.expression(tier)
 
     def likeness(self, liked: Sequence[GangDecision]) -> Linear:
         """How much of a liked plan's places the assignment keeps; adds rows of its own."""

@@ -1,8 +1,8 @@
 """The tier ``stability`` where pods are pooled: how many GPUs may be where an earlier plan had them.
 
-For a gang, the pool of a role and a region: m <= pods planned there, m <= pods planned there x gangs not whole
-elsewhere; over all gangs of a pool sum of m <= pieces of the pool in the region. A gang that is one piece on
-one node: sum over regions of z <= 1 if it is, z counting the GPUs planned on the best node of the region.
+For a gang, the pool of a role and a region: m <= pods planned there, m <= pods planned there x gangs not
+whole elsewhere; over all gangs of a pool sum of m <= pieces of the pool in the region. A gang that is one
+piece on one node: sum over regions of z <= 1 if it is, z counting the GPUs planned on the best node of it.
 Promises: no plan has more GPUs where they were planned than this says. Called by ``pooled``.
 """
 
