@@ -7,7 +7,6 @@ Called by the tests of pooled regions and of the paths for large instances.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 from comparing import DAY
 from exhaustive import plan
@@ -18,12 +17,14 @@ from models.instance import Instance
 from models.placement.formulation import formulate
 from models.placement.ground import base_decisions
 from models.plan import compose
-from models.solution import GangDecision, Reason, Solution, TierResult
+from models.solution import Solution, TierResult
 from planner.solving.budget import Budget
 from planner.solving.greedy import greedy
 from planner.solving.ledger import Ledger
 from planner.solving.progress import Silent
+from planner.solving.reasons import with_reasons
 from planner.solving.search import Search
+from planner.solving.solve import solve
 
 
 def searched(instance: Instance, *, split: bool) -> Solution:
@@ -32,15 +33,22 @@ def searched(instance: Instance, *, split: bool) -> Solution:
     budget = Budget(instance.policy.solve)
     formulation = formulate(instance, split=split)
     Search(formulation, ledger, budget, Silent(), len(ledger.tiers)).run()
-    decisions = tuple(_explained(decision) for decision in ledger.incumbent.decisions)
+    decisions = with_reasons(instance, ledger.incumbent.decisions, budget)
     return Solution(decisions, ledger.results(), budget.stopped_by, "search alone")
 
 
-def _explained(decision: GangDecision) -> GangDecision:
-    """The search alone gives no reasons, and a plan document wants one."""
-    if decision.decision != "wait" or decision.reason is not None:
-        return decision
-    return replace(decision, reason=Reason("NoRoom", "not in the plan"))
+def bounded(instance: Instance, size: int) -> list[str]:
+    """What is wrong with the plan of an instance taken for so large: (gang, region) pairs."""
+    return faults(instance, solve(instance, size=size))
+
+
+def pooled(instance: Instance) -> list[str]:
+    """What is wrong with the plan of the full formulation with alike nodes pooled.
+
+    What its moves bought is not asked: that is found by searching again without them.
+    """
+    found = faults(instance, searched(instance, split=False))
+    return [fault for fault in found if not fault.startswith("bought ")]
 
 
 def faults(instance: Instance, solution: Solution, *, met: tuple[str, ...] = ()) -> list[str]:

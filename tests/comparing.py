@@ -34,33 +34,6 @@ def differences(instance: Instance) -> list[str]:
     ]
 
 
-def outdone(instance: Instance, size: int) -> list[str]:
-    """What is wrong with a search told that the instance is so large: its plan, or bounds that are beaten."""
-    best = plan(instance)
-    solution = solve(instance, size=size)
-    return [
-        *_beaten(best, solution),
-        *_valued(instance, solution),
-        *_checked("search", instance, solution),
-    ]
-
-
-def _beaten(best: Best, solution: Solution) -> Iterator[str]:
-    """Bounds hold for the best plan as long as it keeps the tiers before as well as the search's does."""
-    names, stated = [name for name, _ in best.tiers], [tier.name for tier in solution.tiers]
-    if names != stated:
-        yield f"{stated} != {names}"
-        return
-    for tier, (name, value) in zip(solution.tiers, best.tiers, strict=True):
-        sign = 1 if tier.sense == "max" else -1
-        if sign * value > sign * tier.bound:
-            yield f"{name}: bound {tier.bound} beaten by {value}"
-        if sign * tier.value > sign * tier.bound:
-            yield f"{name}: bound {tier.bound} beaten by its own {tier.value}"
-        if sign * value < sign * tier.value:
-            return  # the best plan gave this up for a tier before it
-
-
 def _tiers(best: Best, solution: Solution) -> Iterator[str]:
     """Every tier stated, in order, with the best value, the same bound, and an exact proof."""
     stated = tuple((tier.name, tier.value) for tier in solution.tiers)

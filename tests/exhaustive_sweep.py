@@ -23,7 +23,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from comparing import differences, outdone
+from bounding import bounded, pooled
+from comparing import differences
 from exhaustive import plan
 from exhaustive_naive import Naive
 from tiny import tiny
@@ -60,7 +61,9 @@ def main() -> int:
 def _faults(options: argparse.Namespace) -> Callable[[Instance], list[str]]:
     if options.judge:
         return partial(unlike_the_judge, most=options.judge)
-    return partial(outdone, size=options.size) if options.size else differences
+    if options.pooled:
+        return pooled
+    return partial(bounded, size=options.size) if options.size else differences
 
 
 @dataclass(frozen=True)
@@ -96,6 +99,11 @@ def _options() -> argparse.Namespace:
         type=int,
         default=0,
         help="solve as if there were so many (gang, region) pairs, and ask only for valid plans and bounds",
+    )
+    parser.add_argument(
+        "--pooled",
+        action="store_true",
+        help="search with alike nodes pooled, and ask only for that",
     )
     parser.add_argument("--narrow", action="store_true", help="leave out all features that may go")
     parser.add_argument("--show", action="store_true", help="print the instance and its best plan")

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from bounding import dishonest, faults, searched
+from bounding import dishonest, faults, pooled, searched
 from building import build, gang, mask, node, role
 from building_servers import FAST_NICS, links, switched
 from test_exhaustive_comparison import MORE
 from tiny import tiny
+from tiny_busy import busy
 
 from models.hardware import ServerModel
 from models.instance import Instance
@@ -70,6 +71,12 @@ def test_pooled_nodes_lose_no_plan_and_promise_none_that_is_not_there(first: int
 def test_pooled_nodes_do_so_with_more_of_a_kind(name: str) -> None:
     # 350 of the networks pools servers that bind no GPU indices and have unequal GPUs sick
     found = {seed: pooled_faults(tiny(seed, more=MORE[name])) for seed in range(346, 352)}
+    assert {seed: what for seed, what in found.items() if what} == {}
+
+
+@pytest.mark.parametrize("first", range(0, 60, 20))
+def test_pooled_nodes_promise_nothing_that_is_not_there_where_most_things_run(first: int) -> None:
+    found = {seed: pooled(busy(seed)) for seed in range(first, first + 20)}
     assert {seed: what for seed, what in found.items() if what} == {}
 
 
