@@ -31,8 +31,9 @@ def test_pods_are_placed_from_the_first_index_on() -> None:
     assert indices(build(gangs=[gang("a", roles=[role(pods=3, first=1)])])) == [1, 2, 3]
 
 
-def test_an_elastic_role_that_waits_starts_at_its_least_size() -> None:
-    assert indices(build(gangs=[gang("a", roles=[role(pods=2, most=6, first=5)])])) == [5, 6]
+def test_an_elastic_role_that_waits_has_indices_from_its_first_one_on() -> None:
+    roles = [role(pods=2, most=6, first=5)]
+    assert indices(build(gangs=[gang("a", roles=roles)])) == [5, 6, 7, 8, 9, 10]
 
 
 def test_holes_are_filled_up_to_the_highest_index_that_stands() -> None:

@@ -34,16 +34,26 @@ def test_gang_rule_leaves_a_gang_out_for_a_launcher_that_finds_no_room() -> None
     assert planned(build(nodes=nodes, gangs=[gang("a", roles=roles)])).decision("a") == "wait"
 
 
-def test_elastic_gang_that_waits_starts_at_its_least_size() -> None:
+def test_elastic_gang_that_waits_starts_as_large_as_there_is_room() -> None:
     roles = [role("worker", 2, 2, most=4)]
     outcome = planned(build(gangs=[gang("a", roles=roles)]))
-    assert len(outcome.of("a").pods) == 2
-    assert outcome.value("growth/0") == 0
+    assert len(outcome.of("a").pods) == 4
+    assert outcome.value("growth/0") == 4  # two pods of 2 GPUs above its smallest size
     short = planned(build(gpus=3, gangs=[gang("a", roles=roles)]))
     assert short.decision("a") == "wait"
 
 
-@pytest.mark.parametrize("flags", [{}, {"preemptible": True}, {"movable": True}])
+def test_running_gang_stops_for_a_higher_priority_only_where_it_is_preemptible() -> None:
+    runs = gang(
+        "r", pods=2, gpus_per_pod=4, stands=[(0, 0, 0, 15), (0, 1, 0, 240)], preemptible=True
+    )
+    higher = planned(build(gangs=[runs, gang("a", gpus_per_pod=1, priority=9)]))
+    assert higher.decisions() == {"a": "place", "r": "preempt"}
+    equal = planned(build(gangs=[runs, gang("a", gpus_per_pod=1)]))
+    assert equal.decisions() == {"a": "wait", "r": "keep"}
+
+
+@pytest.mark.parametrize("flags", [{}, {"movable": True}])
 def test_running_gang_stays_even_where_a_higher_priority_waits_for_it(
     flags: dict[str, bool],
 ) -> None:

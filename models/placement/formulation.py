@@ -42,7 +42,8 @@ SPLIT_NODES = 16
 class Formulation:
     """The program of one instance. ``tiers``: expressions on demand; ``exact``: no relaxation in it.
 
-    ``complete``: every plan is among its assignments, so that its bounds hold.
+    ``complete``: every plan is among its assignments, so that its bounds hold. ``settles``: those of
+    who runs hold in any case.
     """
 
     instance: Instance
@@ -55,6 +56,7 @@ class Formulation:
     base: tuple[GangDecision, ...]
     exact: bool
     complete: bool
+    settles: bool
 
     def expression(self, tier: Tier) -> Linear:
         return self.tiers.expression(tier)
@@ -117,8 +119,19 @@ def formulate(
     )
     exact = pools.exact and all(claim.exact for claim in (*claims, *doubted.values()))
     complete = all(choice.complete for choice in asks.choices)
+    settles = all(choice.settles for choice in asks.choices)
     return Formulation(
-        instance, program, asks, room, pools, variables, tiers, ground.base, exact, complete
+        instance,
+        program,
+        asks,
+        room,
+        pools,
+        variables,
+        tiers,
+        ground.base,
+        exact,
+        complete,
+        settles,
     )
 
 

@@ -20,7 +20,7 @@ from models.placement.demands import Demand, demand_for
 from models.placement.packing import by_count
 from models.placement.remaining import Remaining
 
-MOST_COUNTS = 12
+MOST_COUNTS = 32
 """Numbers of pods of one gang told apart; of more the smallest, the largest and some between."""
 
 
@@ -54,7 +54,8 @@ class Option:
 class Choice:
     """A gang and its options, at most one of which comes true. ``must``: one of them has to.
 
-    ``stop``: what it means that none does. ``complete`` False: options were left out.
+    ``stop``: what it means that none does. ``complete`` False: options were left out. ``settles``: all
+    the same none was that could change who runs, for each left out there is a smaller size of it.
     """
 
     gang: int
@@ -62,6 +63,7 @@ class Choice:
     must: bool
     stop: Effect
     complete: bool = True
+    settles: bool = True
 
     @property
     def always(self) -> tuple[StandingPod, ...]:
@@ -138,7 +140,9 @@ def _waiting(instance: Instance, known: Sequence[int], index: int) -> Choice:
     demands = (replace(demand_for(instance, index, c, (), known), sole=sole) for c in counts)
     options = tuple(Option(demand, PLACED) for demand in demands)
     stop = Effect(0, 0, admitted=False)
-    return Choice(index, options, must=False, stop=stop, complete=complete)
+    # with fewer pods it has room wherever it has with more, but may be too slow there
+    settles = complete or not instance.min_share(instance.gangs[index])
+    return Choice(index, options, False, stop, complete, settles)  # noqa: FBT003  # must
 
 
 def _counts(gang: Gang, near: tuple[int, ...] | None) -> tuple[list[tuple[int, ...]], bool]:
@@ -197,7 +201,9 @@ class _Running:
             options, complete = self._completions()
         else:
             options, complete = self._sizes()
-        return Choice(self._index, tuple(options), not gang.preemptible, stop, complete)
+        return Choice(
+            self._index, tuple(options), not gang.preemptible, stop, complete, settles=complete
+        )
 
     def _option(
         self, counts: Sequence[int], stays: Sequence[StandingPod], effect: Effect

@@ -84,6 +84,7 @@ class AdmissionProgram:
         self._ground = ground
         self._asks = asks = ground.asks
         self.complete = all(choice.complete for choice in asks.choices)
+        self.settles = all(choice.settles for choice in asks.choices)
         self._rooms = ground.rooms
         split = slices_by_node(instance, asks.demands)
         self._pools = self._sized(

@@ -28,10 +28,14 @@ STOPPING = ("disruption",)
 
 
 class Problem(Protocol):
-    """A program whose assignments stand for plans: for every plan where it is ``complete``."""
+    """A program whose assignments stand for plans: for every plan where it is ``complete``.
+
+    ``settles``: for every plan as far as it goes who runs.
+    """
 
     program: Program
     complete: bool
+    settles: bool
 
     def expression(self, tier: Tier) -> Linear: ...
 
@@ -127,7 +131,9 @@ class Search:
         def improved(value: int, bound: int) -> None:
             if len(chunk.members) == 1:
                 sign, shift = (-1 if chunk.maximize else 1), chunk.objective.constant
-                self._progress.update(name, sign * value + shift, sign * bound + shift)
+                top = self._tops[chunk.members[0].position]
+                best = sign * max(sign * (sign * bound + shift), sign * top)
+                self._progress.update(name, sign * value + shift, best)
 
         if self._glancing:
             self._glance(chunk, goal)
@@ -166,10 +172,20 @@ class Search:
         found = relax(
             self._problem.program, goal, self._budget, seconds=self._budget.seconds_left() / 3
         )
-        if self._problem.complete:
+        if self._holds(position):
             self._ledger.bound(position, found.bound, exact=True)
         if not self._ledger.proven(position):
             self._budget.cut()
+
+    def _holds(self, position: int) -> bool:
+        """Whether the program's bounds of a tier hold for all plans; if not, the tier stays open."""
+        if self._problem.complete:
+            return True
+        families = {tier.family for tier in self._ledger.tiers[: position + 1]}
+        if self._problem.settles and families <= {*FUSED, *STOPPING}:
+            return True
+        self._budget.cut()
+        return False
 
     def _take(self, chunk: Chunk, answer: Answer) -> None:
         if answer.values:
@@ -194,7 +210,7 @@ class Search:
         return left if last else left / 2
 
     def _bound(self, chunk: Chunk, answer: Answer) -> None:
-        if not self._problem.complete:
+        if not self._holds(chunk.members[0].position):
             return
         values = [self._ledger.incumbent.values[m.position] for m in chunk.members]
         # infeasible: rows that ask for better than the incumbent leave nothing

@@ -70,6 +70,7 @@ class Claims:
         self._min_share = least_share(instance, gang)
         self._carriers: list[Carrier] = []
         self._variables: dict[Claim, int] = {}
+        self._most: dict[tuple[Fraction, Fraction], int] = {}
         self.value = Linear()
         if gang.demand.total_gpus >= 2 and (self._counts or self._min_share):
             with contextlib.suppress(UnknownRate):  # its share is then null and counts nothing
@@ -187,7 +188,11 @@ class Claims:
         )
 
     def _allows(self, rate: Fraction, share: int, ideal: Fraction) -> bool:
-        return rate >= self._min_share * ideal and self._share(rate, ideal) >= share
+        most = self._most.get((rate, ideal))
+        if most is None:
+            fast = rate >= self._min_share * ideal
+            most = self._most[rate, ideal] = self._share(rate, ideal) if fast else -1
+        return most >= share
 
     def _one_rows(self, ideals: list[Fraction]) -> None:
         for ideal in ideals:

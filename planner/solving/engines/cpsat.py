@@ -38,7 +38,8 @@ def solve_exactly(
     from ortools.sat.python import cp_model
 
     model = cp_model.CpModel()
-    _export(model.proto, program, goal, hint, known_bound)
+    # CP-SAT 9.15 may abort the process where several workers take turns and a hint is given.
+    _export(model.proto, program, goal, hint if budget.limits.workers == 1 else (), known_bound)
     solver = cp_model.CpSolver()
     limits = budget.limits
     solver.parameters.num_workers = limits.workers
