@@ -80,5 +80,5 @@ def test_a_gang_that_fits_on_two_models_only_is_told_that_it_must_fit_on_one() -
     assert reason is not None
     assert reason.code == "NoRoom"
     assert reason.message == (
-        "role worker needs 2 pods of 8 GPUs on one GPU model; the best, A100, has room for 1"
+        "role worker needs 2 pods of 8 GPUs on one GPU model; the best, H100, has room for 1"
     )
