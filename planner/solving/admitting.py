@@ -43,7 +43,7 @@ def admit(
         ledger.offer(program.decode(answer.values))
 
 
-PLACING_SHARE = 0.12
+PLACING_SHARE = 0.2
 """Part of the time left that one tier of placement may take on the pooled program."""
 
 BRANCHED = (*FUSED, "disruption", "defragment", "preference", "bandwidth", "growth")

@@ -26,6 +26,9 @@ ADMISSION_SHARE = 0.35
 STOPPING = ("disruption",)
 """Tiers in which a poor plan stops or moves gangs for nothing: they get as much."""
 
+LEADING = (*STOPPING, "preference")
+"""Tiers on which those of placement hang in turn: where pods are pooled they get as much too."""
+
 
 class Problem(Protocol):
     """A program whose assignments stand for plans: for every plan where it is ``complete``.
@@ -199,9 +202,10 @@ class Search:
     def _share(self, chunk: Chunk) -> float:
         """Which gangs start matters most, and everything after it hangs on it."""
         first = self._ledger.tiers[chunk.members[0].position]
-        if self._given is not None and first.family not in STOPPING:
+        if self._given is not None and first.family not in LEADING:
             return self._given
-        return ADMISSION_SHARE if first.family in (*FUSED, *STOPPING) else CLOCK_SHARE
+        leads = self._given is not None or first.family in (*FUSED, *STOPPING)
+        return ADMISSION_SHARE if leads else CLOCK_SHARE
 
     def _effort(self, chunk: Chunk) -> float:
         """The most a goal may spend: half of what is left, all of it for the last."""

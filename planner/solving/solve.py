@@ -22,14 +22,14 @@ from planner.solving.budget import Budget
 from planner.solving.chunks import FUSED
 from planner.solving.greedy import greedy
 from planner.solving.growing import grow
-from planner.solving.improving import improve
+from planner.solving.improving import SHARE_OF_BUDGET, improve
 from planner.solving.ledger import Ledger
 from planner.solving.moving import worthwhile
 from planner.solving.notes import notes_of
 from planner.solving.progress import Progress, Silent
 from planner.solving.reasons import with_reasons
 from planner.solving.reclaiming import reclaim
-from planner.solving.search import Problem, Search
+from planner.solving.search import Search
 
 POOLED = 300
 """From so many (gang, region) pairs on, admission is decided on the admission program."""
@@ -94,16 +94,16 @@ def _planned(
     if pooled is not None:
         near = size < IMPROVED
         admit(pooled, ledger, budget, tell, admission_tiers(ledger.tiers), near=near)
+    told = size >= BOUNDED or counted(instance)
+    if size >= IMPROVED:
+        place(AdmissionProgram(instance, still, shaped=True), ledger, budget, tell)
     if first and any(decision.decision == "move" for decision in ledger.incumbent.decisions):
         budget.hold_back(FOR_MOVES)
-    bounding: Problem | None = None
-    if size >= IMPROVED:
-        bounding = AdmissionProgram(instance, still, shaped=True)
-        place(bounding, ledger, budget, tell)
-        improve(ledger, budget, tell, still=still)
     exact = True
-    if bounding is not None and (size >= BOUNDED or counted(instance)):
-        Search(bounding, ledger, budget, tell, len(ledger.tiers), relaxing=True).run()
+    if size >= IMPROVED:
+        improve(ledger, budget, tell, part=1.0 if told else SHARE_OF_BUDGET, still=still)
+    if size >= IMPROVED and told:
+        _close(ledger, budget)
     else:
         formulation = formulate(instance, still=still)
         exact = formulation.exact
@@ -139,6 +139,14 @@ def counted(instance: Instance) -> bool:
         or (by_count(node.model, node.effective_nics) and node.model.nvlink_domain_nodes <= 1)
         for node in instance.cluster.nodes
     )
+
+
+def _close(ledger: Ledger, budget: Budget) -> None:
+    """Leave every tier with the bound it has."""
+    if ledger.gap() is not None:
+        budget.cut()
+    while ledger.closed < len(ledger.tiers):
+        ledger.close()
 
 
 def _start(instance: Instance, still: frozenset[int]) -> tuple[GangDecision, ...]:
