@@ -181,6 +181,26 @@ def test_two_pods_may_change_places_where_one_of_them_has_to_come() -> None:
     assert [pod.node for pod in solution.decisions[0].pods] == [1, 0]
 
 
+@pytest.mark.parametrize("slices", [None, (3, "block"), (2, "block")])
+def test_launchers_that_gather_on_a_node_come_to_it(slices: tuple[int, str] | None) -> None:
+    # Three launchers, one a node; gathered on n03, where one of them stands, they let ``low`` be stopped,
+    # whose server is then whole. The others hold pods that nothing can be done about.
+    spread = gang(
+        "spread",
+        roles=[role("launcher", 3, 0, slices=slices, selector={"pool": "a"})],
+        stands=[(0, i, i, 0) for i in range(3)],
+        movable=True,
+        priority=1,
+    )
+    low = gang("low", gpus_per_pod=2, stands=[(0, 0, 2, 3)], preemptible=True)
+    nodes = [node(f"n0{i}", switched(2), labels={"pool": "b" if i < 3 else "a"}) for i in (1, 2, 3)]
+    gangs = [spread, low, fixed("first", 0, 3), fixed("second", 1, 3)]
+    instance = build(nodes=nodes, gangs=gangs, objectives=("defragment",))
+    solution = solved(instance)
+    assert decided(instance, solution)["low"] == "preempt"
+    assert values(solution)["defragment"] == 2
+
+
 def test_pods_on_cordoned_nodes_are_told_by_their_number() -> None:
     # Eight pods on eight nodes that take no more: so many of them may stay, 0 to 7, or all be kept.
     nodes = [node(f"n{i}", switched(2), unschedulable=i < 8) for i in range(10)]

@@ -68,14 +68,15 @@ def _missing(
 def _exchanges(
     instance: Instance, demand: Demand, pods: Sequence[PodPlacement]
 ) -> list[tuple[PodPlacement, ...]]:
-    """The pods with the places of two of one role exchanged, where no slice holds them."""
+    """The pods with the places of two of one role, and of one slice if it has them, exchanged."""
     found = []
     for role in demand.roles:
-        if instance.gangs[demand.gang].roles[role.role].slice_layers:
-            continue
+        layers = instance.gangs[demand.gang].roles[role.role].slice_layers
+        size = layers[0][0] if layers else role.indices[-1] + 1
         own = [p for p in pods if p.role == role.role and p.index in role.indices]
         for one, two in product(own, own):
-            if one.index < two.index and one.node != two.node:
+            same = one.index // size == two.index // size
+            if same and one.index < two.index and one.node != two.node:
                 changed = {
                     one: replace(one, node=two.node, gpus=two.gpus),
                     two: replace(two, node=one.node, gpus=one.gpus),

@@ -44,7 +44,7 @@ def add(
         elif len(admits) > 1:
             program.at_most(total, 1)
     if may_stop(asks.choices):
-        coming = _coming(variables, pools, pooled)
+        coming = _coming(program, variables, pools, pooled)
         _arrivals(program, instance, asks, variables, pools, coming)
     moves(program, instance, asks, variables.admits, moved)
 
@@ -105,7 +105,10 @@ def _leaving(choice: Choice, admits: Sequence[int]) -> list[tuple[Effect, Linear
 
 
 def _coming(
-    variables: Variables, pools: Pools, pooled: Sequence[tuple[int | None, Sequence[Piece]]]
+    program: Program,
+    variables: Variables,
+    pools: Pools,
+    pooled: Sequence[tuple[int | None, Sequence[Piece]]],
 ) -> Coming:
     """By region and priority: what is newly placed there."""
     found: Coming = {}
@@ -120,31 +123,36 @@ def _coming(
         for piece in group.pieces:
             come(piece.region, group.gangs[0].priority, piece.variable)
     for gang in variables.gangs:
-        for region, variable in _arriving(gang, pools):
+        for region, variable in _arriving(program, gang, pools):
             come(region, gang.gang.priority, variable)
     return found
 
 
-def _arriving(gang: GangVariables, pools: Pools) -> Iterator[tuple[int, int]]:
+def _arriving(program: Program, gang: GangVariables, pools: Pools) -> Iterator[tuple[int, int]]:
     """(region, variable) of what brings a pod of the gang to a node where it does not stand."""
     for piece in gang.pieces:
         nodes = pools.regions[piece.region].nodes
         roles = zip(gang.demand.gpu_roles, piece.pods, strict=True)
-        if any(_comes(gang, role, pods, nodes) for role, pods in roles):
+        if any(pods >= _fewest(gang, role, nodes) for role, pods in roles):
             yield piece.region, piece.variable
     for (position, region), variable in gang.zeros.items():
-        role, nodes = gang.demand.zero_roles[position], pools.regions[region].nodes
-        if _comes(gang, role, 1, nodes):
+        role = gang.demand.zero_roles[position]
+        fewest = _fewest(gang, role, pools.regions[region].nodes)
+        if fewest == 1:
             yield region, variable
+        elif fewest <= role.count:
+            enough = program.boolean()
+            program.at_least(Linear().add(variable).add(enough, -fewest))
+            yield region, enough
 
 
-def _comes(gang: GangVariables, role: RoleDemand, pods: int, nodes: Sequence[int]) -> bool:
-    """Whether so many pods of the role there are some that do not stand there now, or can be.
+def _fewest(gang: GangVariables, role: RoleDemand, nodes: Sequence[int]) -> int:
+    """Of so many pods of the role there one does not stand there now, or need not.
 
-    Pods of a role are interchangeable: one that stands elsewhere may come there. Those of slices are not.
+    Pods of a role, or of its only slice, are interchangeable: one that stands elsewhere may come there.
     """
     home = {p.index: p.node for p in gang.gang.standing if p.role == role.role}
     here = sum(home.get(index) in nodes for index in role.indices)
-    if here and gang.gang.roles[role.role].slice_layers:
-        return pods > here
-    return pods > 0 and here < role.count
+    layers = gang.gang.roles[role.role].slice_layers
+    slices = {index // layers[0][0] for index in role.indices} if layers else set()
+    return 1 if here < role.count and (not here or len(slices) < 2) else here + 1
