@@ -201,6 +201,36 @@ def test_launchers_that_gather_on_a_node_come_to_it(slices: tuple[int, str] | No
     assert values(solution)["defragment"] == 2
 
 
+def test_a_launcher_may_be_all_that_comes_to_a_node() -> None:
+    # The GPUs of ``new`` must be on n02; its launcher comes to n01, so that ``low`` may leave that whole.
+    worker = role("worker", 1, 2, selector={"pool": "a"})
+    new = gang("new", roles=[worker, role("launcher", 1, 0)], priority=1)
+    low = gang("low", gpus_per_pod=2, stands=[(0, 0, 0, 3)], preemptible=True)
+    nodes = [node("n01", switched(2)), node("n02", switched(2), labels={"pool": "a"})]
+    instance = build(nodes=nodes, gangs=[low, new], objectives=("defragment", "admission"))
+    solution = solved(instance)
+    assert decided(instance, solution) == {"low": "preempt", "new": "place"}
+    assert values(solution)["defragment"] == 2
+
+
+def test_of_a_slice_that_moves_the_pod_planned_there_has_its_place_before_the_one_that_stood() -> (
+    None
+):
+    # Both pods change places, as planned; what stood first on n01 does not hold it.
+    both = gang(
+        "both",
+        2,
+        1,
+        slices=(1, "rack"),
+        stands=[(0, 0, 0, 1), (0, 1, 1, 1)],
+        movable=True,
+    )
+    instance = build(
+        nodes_per_rack=2, gpus=1, gangs=[planned(both, (1, 0))], objectives=("stability",)
+    )
+    assert values(solved(instance))["stability"] == 0
+
+
 def test_pods_on_cordoned_nodes_are_told_by_their_number() -> None:
     # Eight pods on eight nodes that take no more: so many of them may stay, 0 to 7, or all be kept.
     nodes = [node(f"n{i}", switched(2), unschedulable=i < 8) for i in range(10)]

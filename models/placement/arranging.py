@@ -37,14 +37,15 @@ def arranged(
     layers: Sequence[Layer],
     indices: Sequence[int],
     places: Sequence[Place],
-    home: Mapping[int, int],
+    homes: Sequence[Mapping[int, int]],
 ) -> list[tuple[int, Place]] | None:
     """(index, place) of every pod; None if slices do not fit these places. Layers: outermost first.
 
-    ``home``: by index, the node where a pod is wanted; it gets a place there of those its slice has.
+    ``homes``: by index, the node where a pod is wanted, what matters most first; it gets a place there of
+    those its slice has.
     """
     if not layers:
-        return _homeward(indices, places, home)
+        return _homeward(indices, places, homes)
     layer, by_domain = layers[0], dict[int, list[Place]]()
     for place in places:
         by_domain.setdefault(layer.of[place[0]], []).append(place)
@@ -55,7 +56,7 @@ def arranged(
         found: list[tuple[int, Place]] = []
         for domain, members in option.items():
             inside = [index for group in members for index in group]
-            below = arranged(layers[1:], inside, by_domain[domain], home)
+            below = arranged(layers[1:], inside, by_domain[domain], homes)
             if below is None:
                 break
             found += below
@@ -65,17 +66,17 @@ def arranged(
 
 
 def _homeward(
-    indices: Sequence[int], places: Sequence[Place], home: Mapping[int, int]
+    indices: Sequence[int], places: Sequence[Place], homes: Sequence[Mapping[int, int]]
 ) -> list[tuple[int, Place]]:
     found: list[tuple[int, Place]] = []
-    left, rest = list(places), []
-    for index in indices:
-        own = next((place for place in left if place[0] == home.get(index)), None)
-        if own is None:
-            rest.append(index)
-        else:
-            left.remove(own)
-            found.append((index, own))
+    left, rest = list(places), list(indices)
+    for home in homes:
+        for index in list(rest):
+            own = next((place for place in left if place[0] == home.get(index)), None)
+            if own is not None:
+                left.remove(own)
+                rest.remove(index)
+                found.append((index, own))
     return [*found, *zip(rest, left, strict=True)]
 
 

@@ -51,6 +51,12 @@ def may_stop(choices: Sequence[Choice]) -> bool:
     )
 
 
+def yielding(instance: Instance, choices: Sequence[Choice]) -> int | None:
+    """Priority of the least gang that may be stopped or shrunk for a higher one; None if there is none."""
+    own = (c for c in choices if not c.must or any(o.effect.gives for o in c.options))
+    return min((instance.gangs[c.gang].priority for c in own if c.stop.gives), default=None)
+
+
 def classes(
     instance: Instance, asks: Asked, pools: Pools, *, planned: bool = True
 ) -> list[list[tuple[int, Demand]]]:

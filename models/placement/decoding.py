@@ -282,8 +282,8 @@ def _indexed(
             fixed |= {g[0] // size: d for g, d in role.layers[number] if d is not None}
         of = instance.cluster.domain_of[level]
         layers.append(Layer(size, of, fixed, apart=bool(role.layers)))
-    home = {p.index: p.node for p in gang.standing if p.role == role.role and p.node is not None}
-    home |= {p.index: p.node for p in gang.planned if p.role == role.role}
-    found = arranged(layers[::-1], role.indices, places, home)
+    stood = {p.index: p.node for p in gang.standing if p.role == role.role and p.node is not None}
+    wanted = {p.index: p.node for p in gang.planned if p.role == role.role}
+    found = arranged(layers[::-1], role.indices, places, [wanted, stood])
     assert found is not None, "the slice rows promise a domain for every slice"
     return sorted(found, key=lambda pair: pair[0])

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from models.evaluating import Evaluation, Tier, ValueCache
 from models.instance import Instance
 from models.occupancy import Room
-from models.placement.asking import Asked
+from models.placement.asking import Asked, yielding
 from models.placement.decoding import decode
 from models.placement.demands import Demand
-from models.placement.ground import ground_of
+from models.placement.ground import Ground, ground_of
 from models.placement.program import Linear, Program
 from models.placement.regions import Pools, local, pools_of
 from models.placement.rules import (
@@ -85,7 +85,7 @@ def formulate(
     if split is None:
         split = len(instance.cluster.nodes) <= SPLIT_NODES
     split = split or slices_by_node(instance, asks.demands)
-    pools = pools_of(instance, asks.demands, room, ground.contents, split=split, held=ground.held)
+    pools = _pools(instance, ground, split=split)
     program = Program()
     variables = create(instance, program, asks, room, pools)
     packing.add(program, variables, pools)
@@ -135,12 +135,26 @@ def formulate(
     )
 
 
+def _pools(instance: Instance, ground: Ground, *, split: bool) -> Pools:
+    # a launcher may be all that comes to a node that is given up: told where nodes are told apart
+    least = yielding(instance, ground.asks.choices) if split else None
+    return pools_of(
+        instance,
+        ground.asks.demands,
+        ground.rooms,
+        ground.contents,
+        split=split,
+        held=ground.held,
+        yielding=least,
+    )
+
+
 def pairs(instance: Instance) -> int:
     """(option, region) pairs the full formulation would hold: what its size grows with."""
     ground = ground_of(instance)
     demands = ground.asks.demands
     split = len(instance.cluster.nodes) <= SPLIT_NODES
-    pools = pools_of(instance, demands, ground.rooms, ground.contents, split=split)
+    pools = _pools(instance, ground, split=split)
     single = sum(
         1
         for d, rides in zip(demands, pools.riding, strict=True)

@@ -68,18 +68,24 @@ def pools_of(
     *,
     split: bool,
     held: Sequence[int] | None = None,
+    yielding: int | None = None,
 ) -> Pools:
     """Group the nodes that any demand may use or any choice may empty.
 
     ``split``: every node on its own (exact on any hardware). ``held``: mask of GPUs known held whatever is
-    chosen, a node; by default all that are not free.
+    chosen, a node; by default all that are not free. ``yielding``: priority of the least gang that gives
+    room to those who come: where they are told apart, pods of a higher gang do not ride.
     """
     if held is None:
         nodes = instance.cluster.nodes
         held = [n.healthy & ~room.mask for n, room in zip(nodes, rooms, strict=True)]
     used = sorted({n for d in demands for role in d.roles for n in role.nodes} | set(contents))
     signatures = _signatures(demands, used)
-    tight, riding = tight_nodes(demands, rooms, contents, signatures)
+    fixed = [
+        yielding is not None and instance.gangs[demand.gang].priority > yielding
+        for demand in demands
+    ]
+    tight, riding = tight_nodes(demands, rooms, contents, signatures, fixed)
     standing = {n for demand in demands for n in demand.standing_nodes}
     specials: dict[int, list[int]] = {}
     for number, demand in enumerate(demands):

@@ -18,15 +18,19 @@ def tight_nodes(
     rooms: Sequence[Room],
     contents: Contents,
     signatures: dict[int, tuple[int, ...]],
+    placed: Sequence[bool],
 ) -> tuple[frozenset[int], tuple[bool, ...]]:
     """Nodes where some resource may bind, and which demands' pods without GPUs ride along.
 
     A node is safe when the worst set of GPU pods its free GPUs admit beside what may be left there, the
     riders of the gangs those pods belong to, and every pod that does not ride, fit together. Riders of
     a gang that may use a tight node stop riding, which may make more nodes tight: repeated until nothing
-    changes.
+    changes. ``placed``: demands of which no pod rides.
     """
-    riding = [_may_ride(demand) for demand in demands]
+    riding = [
+        _may_ride(demand) and not (by_itself and demand.zero_roles)
+        for demand, by_itself in zip(demands, placed, strict=True)
+    ]
     keys: dict[int, object] = {
         n: (signature, rooms[n].free_gpus, rooms[n].left, tuple(contents.get(n, {}).items()))
         for n, signature in signatures.items()
