@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import pytest
 from building import build, gang, node, role
-from building_servers import pairs4, switched
+from building_servers import pairs4, ring4, switched
 from comparing import differences
 
 from models.gang import Gang, PlannedPod
@@ -229,6 +229,38 @@ def test_of_a_slice_that_moves_the_pod_planned_there_has_its_place_before_the_on
         nodes_per_rack=2, gpus=1, gangs=[planned(both, (1, 0))], objectives=("stability",)
     )
     assert values(solved(instance))["stability"] == 0
+
+
+@pytest.mark.parametrize(("first", "moved"), [("stability", 0), ("bandwidth", 2)])
+def test_pods_change_places_at_the_cost_of_those_planned_for_them(first: str, moved: int) -> None:
+    # As above, but each pod of ``high`` stands where it was planned: changing places takes both away.
+    high = gang("high", 2, 1, stands=[(0, 0, 0, 1), (0, 1, 1, 1)], movable=True, priority=1)
+    high = replace(planned(high, (0, 0), (1, 1)), pattern="none")
+    low = gang("low", gpus_per_pod=2, stands=[(0, 0, 0, 6)], preemptible=True, pattern="none")
+    gangs = [high, low, gang("peer", gpus_per_pod=2), fixed("other", 1, 6)]
+    other = "bandwidth" if first == "stability" else "stability"
+    instance = build(nodes_per_rack=2, gpus=3, gangs=gangs, objectives=(first, other))
+    solution = solved(instance)
+    assert values(solution)["stability"] == moved
+    assert values(solution)["bandwidth"] == 1000 * moved
+
+
+def test_a_pod_whose_gpus_are_known_may_stay_while_another_joins_it() -> None:
+    # A ring of four, 20,000 MB/s along it. GPU 1 is held, 3 is ``pair``'s own, of 0 and 2 one is held by
+    # nobody knows whom: whichever is left lies beside 3. Placed anew 3 would be unknown, too, and 0 and 2
+    # the worst pair. Across the racks the two had 50,000 / 10 MB/s, a quarter.
+    pair = gang("pair", 2, 1, stands=[(0, 0, 0, 8), (0, 1, 1, 8)], movable=True)
+    hides = gang("hides", stands=[(0, 0, 0, None)], pattern="none")
+    instance = build(
+        racks=2,
+        model=ring4(),
+        gangs=[pair, hides, fixed("one", 0, 2), fixed("three", 1, 7)],
+        oversubscription=(1, 10),
+        objectives=("bandwidth",),
+    )
+    solution = solved(instance)
+    assert decided(instance, solution)["pair"] == "move"
+    assert values(solution)["bandwidth"] == 2 * 1000
 
 
 def test_pods_on_cordoned_nodes_are_told_by_their_number() -> None:

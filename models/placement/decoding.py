@@ -40,11 +40,13 @@ class Share:
     """What one gang got: (slot, pods of each GPU role), and nodes for its pods without GPUs.
 
     ``fixed[role]``: a layer, innermost first, the domain of each slice that has one, by its number.
+    ``assigned``: nodes for the pods (role, index) of which it was told where they go.
     """
 
     slots: list[tuple[Slot, tuple[int, ...]]] = field(default_factory=list)
     zeros: dict[int, list[int]] = field(default_factory=dict)
     fixed: dict[int, list[dict[int, int]]] = field(default_factory=dict)
+    assigned: dict[tuple[int, int], tuple[int, ...]] = field(default_factory=dict)
 
 
 def decode(
@@ -76,6 +78,7 @@ def decode(
             share = shares[gang.demand.gang][1]
             zeros_of(pools, gang, values, share)
             slices_of(instance, pools, gang, values, share)
+            share.assigned = assigned(pools, gang, values)
     for group in variables.groups:
         given = [p for p in group.pieces for _ in range(values[p.variable])]
         lucky = [d for d, a in zip(group.demands, group.admits, strict=True) if values[a]]
@@ -110,7 +113,8 @@ def decided(
     """One decision a gang: its pods that stay and those it was given places for."""
     decisions = list(staying)
     for index, (demand, share) in shares.items():
-        pods = homeward(instance, demand, pods_of(instance, left, demand, share))
+        pods = pods_of(instance, left, demand, share)
+        pods = homeward(instance, demand, pods, share.assigned)
         decisions[index] = outcome(instance, index, (*staying[index].pods, *pods))
     placing = {index: demand for index, (demand, _) in sorted(shares.items())}
     return tuple(with_arrivals(instance, decisions, placing))
@@ -226,6 +230,19 @@ def slices_of(
                     if values[variable] and len(domains) == 1:
                         own[indices[0] // size] = domains.pop()
             share.fixed[role].append(own)
+
+
+def assigned(
+    pools: Pools, gang: GangVariables, values: Sequence[int]
+) -> dict[tuple[int, int], tuple[int, ...]]:
+    """Nodes of the region that each pod of a role goes to whose pods are told apart."""
+    found: dict[tuple[int, int], tuple[int, ...]] = {}
+    for role, alike in gang.exchange.items():
+        for indices, places in alike:
+            regions = [r for r, variable in places.items() for _ in range(values[variable])]
+            for index, region in zip(indices, regions, strict=True):
+                found[role, index] = pools.regions[region].nodes
+    return found
 
 
 def pods_of(

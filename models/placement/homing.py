@@ -17,9 +17,15 @@ Key = tuple[int, int]
 
 
 def homeward(
-    instance: Instance, demand: Demand, pods: Sequence[PodPlacement]
+    instance: Instance,
+    demand: Demand,
+    pods: Sequence[PodPlacement],
+    assigned: Mapping[Key, Sequence[int]],
 ) -> list[PodPlacement]:
-    """The same places, those wanted given to the pods that want them."""
+    """The same places, those wanted given to the pods that want them.
+
+    ``assigned``: nodes of which a pod must have one; of a role whose pods are told apart every pod has.
+    """
     gang = instance.gangs[demand.gang]
     planned = {(pod.role, pod.index): pod.node for pod in gang.planned}
     stood = {(p.role, p.index): p for p in gang.standing if p.node is not None}
@@ -34,8 +40,22 @@ def homeward(
         own = [pod for pod in pods if pod.role == role.role]
         if gang.roles[role.role].slice_layers:
             found += own
+        elif any(key[0] == role.role for key in assigned):
+            found += _as_told(own, assigned)
         else:
             found += _given(own, [exact, planned, where] if not planned else [planned, where])
+    return found
+
+
+def _as_told(
+    pods: Sequence[PodPlacement], assigned: Mapping[Key, Sequence[int]]
+) -> list[PodPlacement]:
+    places = [(pod.node, pod.gpus) for pod in pods]
+    found: list[PodPlacement] = []
+    for pod in pods:
+        place = next(p for p in places if p[0] in assigned[pod.role, pod.index])
+        places.remove(place)
+        found.append(PodPlacement(pod.role, pod.index, *place))
     return found
 
 

@@ -23,6 +23,15 @@ def matched(program: Program, pools: Pools, gang: GangVariables) -> Linear:
         return total
     region_of = {n: region.number for region in pools.regions for n in region.nodes}
     for position, role in enumerate(gang.demand.gpu_roles):
+        if role.role in gang.exchange:
+            wanted = {
+                p.index: region_of.get(p.node) for p in gang.gang.planned if p.role == role.role
+            }
+            for indices, places in gang.exchange[role.role]:
+                total.add_all(
+                    (v for r, v in places.items() if r == wanted.get(indices[0])), role.gpus
+                )
+            continue
         for number, rows in sorted(_wanted(gang, role, region_of).items()):
             placed = gang.gpu_pods(position, [number])
             if placed.terms:

@@ -97,6 +97,9 @@ class Remaining:
         node, room = instance.cluster.nodes[pod.node], self._rooms[pod.node]
         if pod.node not in instance.eligible_nodes(role) or (pod.gpus or 0) & ~node.healthy:
             return False
+        hidden = room.blind and node.model and not by_count(node.model, node.effective_nics)
+        if hidden and pod.gpus:
+            return False  # its GPUs are known as long as it stays, those of a new pod would not be
         # where what stands is too much already it may stay, but nothing may be added
         return room.mask.bit_count() >= room.unknown and all(left >= 0 for _, left in room.left)
 

@@ -32,6 +32,7 @@ class GangVariables:
 
     ``zeros[(i, r)]``: pods of its i-th role without GPUs in region r. ``apart[role]``: a layer, innermost
     first, each slice told apart: its indices, and its boolean for every domain (as regions).
+    ``exchange[role]``: pods that are alike, by index, and how many of them are in each region.
     """
 
     number: int
@@ -43,6 +44,7 @@ class GangVariables:
     zeros: dict[tuple[int, int], int] = field(default_factory=dict)
     rides: bool = True
     apart: dict[int, list[Apart]] = field(default_factory=dict)
+    exchange: dict[int, list[tuple[tuple[int, ...], dict[int, int]]]] = field(default_factory=dict)
 
     @property
     def gpu_regions(self) -> list[int]:

@@ -18,6 +18,7 @@ from models.placement.options import Choice, Effect, standing_gpus
 from models.placement.pieces import Piece
 from models.placement.program import Linear, Program
 from models.placement.regions import Pools
+from models.placement.rules.exchange import tell_apart
 from models.placement.variables import GangVariables, Variables
 
 Coming = dict[int, dict[int, Linear]]
@@ -44,7 +45,7 @@ def add(
         elif len(admits) > 1:
             program.at_most(total, 1)
     if may_stop(asks.choices):
-        coming = _coming(program, variables, pools, pooled)
+        coming = _coming(program, instance, variables, pools, pooled)
         _arrivals(program, instance, asks, variables, pools, coming)
     moves(program, instance, asks, variables.admits, moved)
 
@@ -106,6 +107,7 @@ def _leaving(choice: Choice, admits: Sequence[int]) -> list[tuple[Effect, Linear
 
 def _coming(
     program: Program,
+    instance: Instance,
     variables: Variables,
     pools: Pools,
     pooled: Sequence[tuple[int | None, Sequence[Piece]]],
@@ -123,6 +125,7 @@ def _coming(
         for piece in group.pieces:
             come(piece.region, group.gangs[0].priority, piece.variable)
     for gang in variables.gangs:
+        tell_apart(program, instance, gang)
         for region, variable in _arriving(program, gang, pools):
             come(region, gang.gang.priority, variable)
     return found
@@ -133,14 +136,24 @@ def _arriving(program: Program, gang: GangVariables, pools: Pools) -> Iterator[t
     for piece in gang.pieces:
         nodes = pools.regions[piece.region].nodes
         roles = zip(gang.demand.gpu_roles, piece.pods, strict=True)
-        if any(pods >= _fewest(gang, role, nodes) for role, pods in roles):
+        if any(
+            pods >= _fewest(gang, role, nodes)
+            for role, pods in roles
+            if role.role not in gang.exchange
+        ):
             yield piece.region, piece.variable
+    for role, alike in gang.exchange.items():
+        home = {p.index: p.node for p in gang.gang.standing if p.role == role}
+        for indices, places in alike:
+            for region, variable in places.items():
+                if home.get(indices[0]) not in pools.regions[region].nodes:
+                    yield region, variable
     for (position, region), variable in gang.zeros.items():
-        role = gang.demand.zero_roles[position]
-        fewest = _fewest(gang, role, pools.regions[region].nodes)
+        zero = gang.demand.zero_roles[position]
+        fewest = _fewest(gang, zero, pools.regions[region].nodes)
         if fewest == 1:
             yield region, variable
-        elif fewest <= role.count:
+        elif fewest <= zero.count:
             enough = program.boolean()
             program.at_least(Linear().add(variable).add(enough, -fewest))
             yield region, enough
