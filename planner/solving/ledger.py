@@ -29,7 +29,8 @@ class Incumbent:
 class Ledger:
     """``closed``: how many tiers, from the first, are solved; later ones must keep them.
 
-    ``best``: the value of each when it was closed. ``cache``: values of gangs, shared between plans.
+    ``best``: the value of each when it was closed. ``tops``: bounds for every plan. ``given``: what a
+    tier's bound asks of the earlier ones. ``cache``: values of gangs, shared between plans.
     """
 
     def __init__(self, instance: Instance, start: Sequence[GangDecision]) -> None:
@@ -39,6 +40,8 @@ class Ledger:
         self.incumbent = Incumbent(tuple(start), self.evaluate(start).vector())
         self.bounds: list[int | None] = [None] * len(self.tiers)
         self.exact = [True] * len(self.tiers)
+        self.tops: list[int | None] = [None] * len(self.tiers)
+        self.given: list[tuple[int, ...]] = [()] * len(self.tiers)
         self.closed = 0
         self.best: dict[int, int] = {}
 
@@ -75,6 +78,8 @@ class Ledger:
             bound if position < self.closed else None for position, bound in enumerate(self.bounds)
         ]
         twin.exact = list(self.exact)
+        twin.tops = list(self.tops)
+        twin.given = list(self.given)
         twin.best = dict(self.best)
         return twin
 
@@ -102,18 +107,47 @@ class Ledger:
             for tier, value in zip(self.tiers[self.closed :], values[self.closed :], strict=True)
         )
 
-    def bound(self, position: int, bound: int, *, exact: bool) -> None:
+    def bound(self, position: int, bound: int, *, exact: bool, always: bool = False) -> None:
         """Note a bound of one tier; kept only if it is tighter than what is known.
 
-        A bound that the incumbent already beats is an engine's mistake and proves nothing.
+        A bound that the incumbent already beats is an engine's mistake and proves nothing. It holds for
+        plans that keep the earlier tiers as this one does now, or (``always``) for every plan.
         """
         known = self.bounds[position]
         sign = 1 if self.tiers[position].sense == "max" else -1
         if sign * bound < sign * self.incumbent.values[position]:
             return
+        if always and (self.tops[position] is None or sign * bound < sign * self._top(position)):
+            self.tops[position] = bound
         if known is None or sign * bound < sign * known:
             self.bounds[position] = bound
             self.exact[position] = exact
+            kept = () if always else tuple(self.required(i) for i in range(position))
+            self.given[position] = kept
+
+    def _top(self, position: int) -> int:
+        top = self.tops[position]
+        assert top is not None, "the first bound of a tier is one for every plan"
+        return top
+
+    def drop_stale(self) -> int | None:
+        """Forget bounds for plans better in an earlier tier than this one is; the first such tier.
+
+        A better plan may be worse in a tier between, where a bound noted before asks for more.
+        """
+        first = None
+        for position, given in enumerate(self.given):
+            if all(self._keeps(i, least) for i, least in enumerate(given)):
+                continue
+            self.bounds[position], self.exact[position] = self._top(position), True
+            self.given[position] = ()
+            first = position if first is None else first
+        return first
+
+    def _keeps(self, position: int, least: int) -> bool:
+        """Whether what later tiers must keep of this one is at least so good."""
+        sign = 1 if self.tiers[position].sense == "max" else -1
+        return sign * self.required(position) >= sign * least
 
     def proven(self, position: int) -> bool:
         """Whether the incumbent's value meets the tier's bound."""
@@ -127,7 +161,7 @@ class Ledger:
     def reopen(self, first: int) -> None:
         """Open the tiers from ``first`` on again, to better the plan.
 
-        Their bounds stay: earlier tiers can only rise, so fewer plans keep them than when it was proven.
+        Their bounds stay until ``drop_stale``.
         """
         self.closed = min(self.closed, first)
 

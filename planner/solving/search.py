@@ -80,7 +80,7 @@ class Search:
         self._expressions = [problem.expression(tier) for tier in tiers]
         self._tops = [self._top(position) for position in range(last)]
         for position in range(ledger.closed, last):
-            ledger.bound(position, self._tops[position], exact=True)
+            ledger.bound(position, self._tops[position], exact=True, always=True)
 
     def run(self) -> None:
         """Solve every tier within the budget."""

@@ -29,7 +29,7 @@ from planner.solving.notes import notes_of
 from planner.solving.progress import Progress, Silent
 from planner.solving.reasons import with_reasons
 from planner.solving.reclaiming import reclaim
-from planner.solving.search import Search
+from planner.solving.search import Problem, Search
 
 POOLED = 300
 """From so many (gang, region) pairs on, admission is decided on the admission program."""
@@ -95,23 +95,30 @@ def _planned(
         near = size < IMPROVED
         admit(pooled, ledger, budget, tell, admission_tiers(ledger.tiers), near=near)
     told = size >= BOUNDED or counted(instance)
+    problem: Problem | None = None
     if size >= IMPROVED:
-        place(AdmissionProgram(instance, still, shaped=True), ledger, budget, tell)
+        problem = AdmissionProgram(instance, still, shaped=True)
+        place(problem, ledger, budget, tell)
     if first and any(decision.decision == "move" for decision in ledger.incumbent.decisions):
         budget.hold_back(FOR_MOVES)
     exact = True
     if size >= IMPROVED:
         improve(ledger, budget, tell, part=1.0 if told else SHARE_OF_BUDGET, still=still)
-    if size >= IMPROVED and told:
+    if problem is not None and told:
         _close(ledger, budget)
     else:
-        formulation = formulate(instance, still=still)
+        ledger.drop_stale()
+        problem = formulation = formulate(instance, still=still)
         exact = formulation.exact
         Search(
             formulation, ledger, budget, tell, len(ledger.tiers), relaxing=size >= IMPROVED
         ).run()
     if pooled is not None and size < IMPROVED:
         _second_look(ledger, budget, tell, still)
+    stale = ledger.drop_stale()
+    if stale is not None:
+        ledger.reopen(stale)
+        Search(problem, ledger, budget, tell, len(ledger.tiers), relaxing=True).run()
     decisions = with_reasons(instance, ledger.incumbent.decisions, budget, proven(ledger), still)
     return Solution(
         decisions,
