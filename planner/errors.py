@@ -86,3 +86,21 @@ class NotPermittedError(GangplanError):
     """The user lacks a right that the work needs; the fault names it."""
 
     exit_code = 77
+
+
+class StaleError(GangplanError):
+    """The cluster is not, or no longer, what the plan relied on; nothing was applied."""
+
+    exit_code = 6
+
+
+class PartWayError(GangplanError):
+    """Applying stopped part-way, or left something that needs a human; the same command resumes."""
+
+    exit_code = 7
+
+
+class LockedError(GangplanError):
+    """Another run holds the lock; the fault says who."""
+
+    exit_code = 75

@@ -5,6 +5,7 @@ Promises: nothing but declarations. Used by every file of ``planner.verbs``.
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -31,6 +32,59 @@ OutputOption = Annotated[
 ]
 PlanArgument = Annotated[
     str, typer.Argument(metavar="PLAN", help="A plan saved by `plan --out`; - reads stdin.")
+]
+KubeContextOption = Annotated[
+    str | None,
+    typer.Option("--context", metavar="NAME", help="The kubectl context; default: the current."),
+]
+KubeconfigOption = Annotated[
+    str | None,
+    typer.Option("--kubeconfig", metavar="FILE", help="The kubeconfig file kubectl uses."),
+]
+RequestTimeoutOption = Annotated[
+    str, typer.Option("--request-timeout", metavar="DURATION", help="For one request.")
+]
+LockNamespaceOption = Annotated[
+    str,
+    typer.Option(
+        "--lock-namespace", metavar="NAME", help="Where the Lease `gangplan` is, the lock."
+    ),
+]
+LockTimeoutOption = Annotated[
+    str,
+    typer.Option("--lock-timeout", metavar="DURATION", help="Wait so long for another run to end."),
+]
+AllowEvictionsOption = Annotated[
+    bool,
+    typer.Option(
+        "--allow-evictions", help="Evict pods of gangs that the plan stops, shrinks or moves."
+    ),
+]
+MaxEvictionsOption = Annotated[
+    int | None,
+    typer.Option("--max-evictions", min=0, metavar="N", help="At most so many pods in one run."),
+]
+EvictPartialOption = Annotated[
+    bool,
+    typer.Option(
+        "--evict-partial", help="Evict the started pods of gangs that can no longer be whole."
+    ),
+]
+SharedNodesOption = Annotated[
+    bool,
+    typer.Option(
+        "--allow-shared-nodes", help="Bind onto nodes that other schedulers may fill meanwhile."
+    ),
+]
+WaitOption = Annotated[
+    str,
+    typer.Option(
+        "--wait", metavar="DURATION", help="For evicted pods to go, and for pins to be bound."
+    ),
+]
+MetricsOption = Annotated[
+    Path | None,
+    typer.Option("--metrics-file", metavar="FILE", help="Write Prometheus textfile metrics here."),
 ]
 PathsArgument = Annotated[
     list[str],
