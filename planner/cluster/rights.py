@@ -1,0 +1,243 @@
+"""The rights that the work needs, asked of the API server before anything is written.
+
+Promises: a right is asked for exactly as the request that needs it will be judged; asking changes
+nothing. Raises UnavailableError where the server does not say. Called by ``planner.applying``,
+``planner.running`` and ``planner.verbs.doctor``.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from models.applying.orders import Orders
+from planner.cluster.kinds import ALL, NAMESPACES, Kind
+from planner.cluster.paths import grouped
+from planner.cluster.refusals import one_line
+from planner.cluster.wire import LOST, Tree, Wire
+from planner.errors import Fault, NotPermittedError, UnavailableError
+
+LEASE = "gangplan"
+"""Name of the Lease that is the lock."""
+
+_REVIEWS = grouped("authorization.k8s.io", "v1", "selfsubjectaccessreviews")
+ACCEPT = f"^{_REVIEWS}$".replace(".", r"\.")
+"""Paths that asking takes, for the proxy: one regular expression."""
+
+DRA = "dra"
+"""The GPU back end that writes ResourceClaims."""
+
+_SHOWN = 4
+"""Missing rights that one error names; ``doctor`` names all."""
+
+
+@dataclass(frozen=True, slots=True)
+class Right:
+    """One thing to be allowed, as RBAC divides them. ``group`` "": the core API.
+
+    ``namespace`` None: of no namespace, or in all of them. ``name``: that object only; "" any.
+    """
+
+    verb: str
+    group: str
+    resource: str
+    subresource: str = ""
+    namespace: str | None = None
+    name: str = ""
+
+
+def identity() -> tuple[Right, ...]:
+    """To tell which cluster this is."""
+    return (Right("get", "", "namespaces", name="kube-system"),)
+
+
+def looking() -> tuple[Right, ...]:
+    """To read what a plan relies on: room is counted over the pods of all namespaces."""
+    return (
+        Right("list", "", "nodes"),
+        Right("list", "", "pods"),
+        Right("list", "scheduling.k8s.io", "podgroups"),
+    )
+
+
+def reading(groups: Collection[str] | None = None) -> tuple[Right, ...]:
+    """To record all that planning reads. ``groups``: API groups that are served; None for every one."""
+    kinds = [kind for kind in ALL if kind is not NAMESPACES and _served(kind, groups)]
+    lists = [Right("list", kind.group, kind.plural) for kind in kinds]
+    return (*identity(), *dict.fromkeys(lists))
+
+
+def locking(lock_namespace: str) -> tuple[Right, ...]:
+    """To take, renew and release the lock. Creating cannot be granted by name."""
+    lease = Right("get", "coordination.k8s.io", "leases", namespace=lock_namespace, name=LEASE)
+    return (replace(lease, verb="create", name=""), lease, replace(lease, verb="update"))
+
+
+def working(
+    namespaces: Iterable[str | None],
+    *,
+    evictions: bool,
+    backend: str,
+    bound: Collection[str | None] | None = None,
+) -> tuple[Right, ...]:
+    """To start pods in these namespaces (None: in all of them).
+
+    ``bound``: those of them with pods that we bind ourselves; None for all.
+    """
+    rights: list[Right] = []
+    for namespace in namespaces:
+        pods = Right("get", "", "pods", namespace=namespace)
+        rights += [pods, replace(pods, verb="patch")]
+        if bound is None or namespace in bound:
+            rights.append(replace(pods, verb="create", subresource="binding"))
+        if evictions:
+            rights.append(replace(pods, verb="create", subresource="eviction"))
+        if backend == DRA:
+            rights += _claims(namespace)
+    return tuple(rights)
+
+
+def needed(
+    orders: Orders,
+    *,
+    lock_namespace: str,
+    evictions: bool,
+    backend: str,
+    bound: Collection[str | None] | None = None,
+) -> tuple[Right, ...]:
+    """Everything that applying these orders may send, the lock included."""
+    work = working(orders.namespaces, evictions=evictions, backend=backend, bound=bound)
+    return (*identity(), *looking(), *_devices(backend), *locking(lock_namespace), *work)
+
+
+def all_rights(
+    namespaces: Iterable[str | None],
+    *,
+    lock_namespace: str,
+    evictions: bool,
+    backend: str,
+    groups: Collection[str] | None = None,
+) -> tuple[Right, ...]:
+    """Everything that a ``run`` may send: to read, to lock, and to work in these namespaces."""
+    work = working(namespaces, evictions=evictions, backend=backend)
+    every = (*reading(groups), *looking(), *_devices(backend), *locking(lock_namespace), *work)
+    return tuple(dict.fromkeys(every))
+
+
+def lacking(wire: Wire, rights: Sequence[Right]) -> list[Right]:
+    """Those of the rights that this account does not have, in the order given.
+
+    A right that many namespaces share is first asked for in all of them at once.
+    """
+    sharing: dict[Right, int] = defaultdict(int)
+    for right in rights:
+        sharing[replace(right, namespace=None)] += right.namespace is not None
+    everywhere = {one for one, count in sharing.items() if count > 1 and _allowed(wire, one)}
+    return [
+        right
+        for right in rights
+        if replace(right, namespace=None) not in everywhere and not _allowed(wire, right)
+    ]
+
+
+def demand(wire: Wire, rights: Sequence[Right]) -> None:
+    """Raises NotPermittedError, which names what is missing."""
+    missing = lacking(wire, rights)
+    if missing:
+        raise refusal(missing)
+
+
+def refusal(missing: Sequence[Right]) -> NotPermittedError:
+    """The error for these rights."""
+    named = "; ".join(worded(right) for right in missing[:_SHOWN])
+    rest = f"; and {len(missing) - _SHOWN} more" if len(missing) > _SHOWN else ""
+    hint = f"gangplan doctor names all that is missing; by hand: {by_hand(missing[0])}"
+    return NotPermittedError(Fault(f"not permitted: {named}{rest}", hint))
+
+
+def worded(right: Right) -> str:
+    """As an administrator grants it: ``create pods/binding in namespace research``."""
+    resource = f"{right.resource}.{right.group}" if right.group else right.resource
+    if right.subresource:
+        resource = f"{right.resource}/{right.subresource}"
+        resource += f" of {right.group}" if right.group else ""
+    name = f" {right.name}" if right.name else ""
+    return f"{right.verb} {resource}{name}{_where(right)}"
+
+
+def by_hand(right: Right) -> str:
+    """The kubectl command that asks the same."""
+    resource = f"{right.resource}.{right.group}" if right.group else right.resource
+    words = ["kubectl", "auth", "can-i", right.verb]
+    words.append(f"{resource}/{right.name}" if right.name else resource)
+    if right.subresource:
+        words.append(f"--subresource={right.subresource}")
+    if right.namespace is not None:
+        words += ["-n", right.namespace]
+    elif _namespaced(right):
+        words.append("-A")
+    return shlex.join(words)
+
+
+def _served(kind: Kind, groups: Collection[str] | None) -> bool:
+    return groups is None or not kind.group or kind.group in groups
+
+
+def _devices(backend: str) -> tuple[Right, ...]:
+    """To read who holds which devices, where we give them ourselves."""
+    if backend != DRA:
+        return ()
+    group = "resource.k8s.io"
+    return (Right("list", group, "resourceclaims"), Right("list", group, "resourceslices"))
+
+
+def _claims(namespace: str | None) -> list[Right]:
+    """To give a pod's claim its devices: finalizer, allocation, reservation."""
+    claim = Right("get", "resource.k8s.io", "resourceclaims", namespace=namespace)
+    patch = replace(claim, verb="patch")
+    status = replace(patch, subresource="status")
+    return [claim, patch, status, replace(patch, subresource="binding")]
+
+
+def _allowed(wire: Wire, right: Right) -> bool:
+    attributes: Tree = {
+        "verb": right.verb,
+        "group": right.group,
+        "resource": right.resource,
+        "subresource": right.subresource,
+        "namespace": right.namespace or "",
+        "name": right.name,
+    }
+    review: Tree = {
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SelfSubjectAccessReview",
+        "spec": {
+            "resourceAttributes": {name: value for name, value in attributes.items() if value}
+        },
+    }
+    reply = wire.send("POST", _REVIEWS, review)
+    if reply.status in {401, 403}:
+        hint = "every user may ask that by default: see the ClusterRoleBinding system:basic-user"
+        said = f"not permitted to ask what is permitted: {one_line(reply.message)}"
+        raise NotPermittedError(Fault(said, hint))
+    status = reply.body.get("status")
+    if not reply.ok or not isinstance(status, dict):
+        said = "no answer" if reply.status == LOST else f"HTTP {reply.status}"
+        what = f"cannot learn whether we may {worded(right)}: {said}: {one_line(reply.message)}"
+        raise UnavailableError(Fault(what, f"try it by hand: {by_hand(right)}"))
+    return status.get("allowed") is True
+
+
+_WIDE = frozenset((kind.group, kind.plural) for kind in ALL if not kind.namespaced)
+
+
+def _namespaced(right: Right) -> bool:
+    return (right.group, right.resource) not in _WIDE
+
+
+def _where(right: Right) -> str:
+    if right.namespace is not None:
+        return f" in namespace {right.namespace}"
+    return " in all namespaces" if _namespaced(right) else ""

@@ -1,0 +1,178 @@
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import pytest
+
+from models.applying.orders import GangOrder, Orders, PodOrder, PodStop
+from planner.cluster.rights import (
+    Right,
+    all_rights,
+    by_hand,
+    demand,
+    lacking,
+    needed,
+    reading,
+    worded,
+)
+from planner.cluster.wire import JSON, Reply, Tree
+from planner.errors import NotPermittedError, UnavailableError
+
+
+@dataclass
+class Reviewer:
+    """Answers SelfSubjectAccessReviews: everything is allowed but ``denied``."""
+
+    denied: set[Right] = field(default_factory=set)
+    reply: Reply | None = None
+    asked: list[Tree] = field(default_factory=list)
+
+    def send(
+        self, method: str, path: str, body: Tree | None = None, *, content_type: str = JSON
+    ) -> Reply:
+        assert (method, content_type) == ("POST", JSON)
+        assert path == "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+        assert body is not None
+        attributes = body["spec"]["resourceAttributes"]
+        self.asked.append(attributes)
+        if self.reply is not None:
+            return self.reply
+        right = Right(
+            attributes["verb"],
+            attributes.get("group", ""),
+            attributes["resource"],
+            attributes.get("subresource", ""),
+            attributes.get("namespace"),
+            attributes.get("name", ""),
+        )
+        return Reply(201, {"status": {"allowed": right not in self.denied}})
+
+
+def _pod(namespace: str, name: str) -> PodOrder:
+    return PodOrder(namespace, name, f"u-{name}", "worker", 0, "n1", None, 8)
+
+
+def _orders(*gangs: GangOrder) -> Orders:
+    plan = "gp-" + "0" * 20
+    return Orders(plan, "uid", "2026-11-21T00:00:00Z", "g", "s", "annotation", gangs, ())
+
+
+PLACE = GangOrder("a", "g", "place", 0, 1, starts=(_pod("a", "p"),))
+STOP = GangOrder("b", "h", "preempt", 0, 1, stops=(PodStop("b", "v", "u", "worker", 0, "n1", 8),))
+
+
+def _worded(*gangs: GangOrder, evictions: bool = False, backend: str = "annotation") -> list[str]:
+    rights = needed(_orders(*gangs), lock_namespace="l", evictions=evictions, backend=backend)
+    return [worded(right) for right in rights]
+
+
+def test_applying_needs_to_read_to_lock_and_to_start_pods_where_the_plan_starts_some() -> None:
+    assert _worded(PLACE) == [
+        "get namespaces kube-system",
+        "list nodes",
+        "list pods in all namespaces",
+        "list podgroups.scheduling.k8s.io in all namespaces",
+        "create leases.coordination.k8s.io in namespace l",
+        "get leases.coordination.k8s.io gangplan in namespace l",
+        "update leases.coordination.k8s.io gangplan in namespace l",
+        "get pods in namespace a",
+        "patch pods in namespace a",
+        "create pods/binding in namespace a",
+    ]
+
+
+def test_evicting_is_needed_only_when_it_is_allowed() -> None:
+    assert "create pods/eviction in namespace b" not in _worded(PLACE, STOP)
+    assert "create pods/eviction in namespace b" in _worded(PLACE, STOP, evictions=True)
+
+
+def test_claims_are_written_only_by_the_back_end_that_has_them() -> None:
+    extra = [one for one in _worded(PLACE, backend="dra") if one not in _worded(PLACE)]
+    assert extra == [
+        "list resourceclaims.resource.k8s.io in all namespaces",
+        "list resourceslices.resource.k8s.io",
+        "get resourceclaims.resource.k8s.io in namespace a",
+        "patch resourceclaims.resource.k8s.io in namespace a",
+        "patch resourceclaims/status of resource.k8s.io in namespace a",
+        "patch resourceclaims/binding of resource.k8s.io in namespace a",
+    ]
+
+
+def test_reading_asks_only_for_groups_that_are_served() -> None:
+    groups = {right.group for right in reading({"apps", "jobset.x-k8s.io"})}
+    assert groups == {"", "apps", "jobset.x-k8s.io"}
+    assert {"ray.io", "kueue.x-k8s.io"} < {right.group for right in reading()}
+
+
+def test_what_is_lacking_is_named_in_order() -> None:
+    rights = needed(_orders(PLACE), lock_namespace="l", evictions=False, backend="none")
+    denied = {rights[1], rights[-1]}
+    assert lacking(Reviewer(denied), rights) == [rights[1], rights[-1]]
+
+
+def test_a_right_held_in_all_namespaces_is_asked_for_once() -> None:
+    rights = all_rights(
+        ["a", "b", "c"], lock_namespace="l", evictions=False, backend="none", groups=()
+    )
+    reviewer = Reviewer()
+    assert lacking(reviewer, rights) == []
+    # identity, nodes, pods, the other kinds of the core API (2), podgroups; 3 of the lock; 3 of pods
+    assert len(reviewer.asked) == 12
+
+
+def test_a_right_held_in_some_namespaces_is_asked_for_in_each() -> None:
+    binding = Right("create", "", "pods", "binding")
+    in_b = Right("create", "", "pods", "binding", "b")
+    rights = all_rights(["a", "b"], lock_namespace="l", evictions=False, backend="none", groups=())
+    assert lacking(Reviewer({binding, in_b}), rights) == [in_b]
+
+
+def test_what_is_demanded_and_missing_ends_the_run_with_77() -> None:
+    patch = Right("patch", "", "pods", namespace="a")
+    with pytest.raises(NotPermittedError) as caught:
+        demand(Reviewer({patch}), [patch])
+    (fault,) = caught.value.faults
+    assert fault.what == "not permitted: patch pods in namespace a"
+    assert fault.hint == (
+        "gangplan doctor names all that is missing; by hand: kubectl auth can-i patch pods -n a"
+    )
+
+
+def test_many_missing_rights_are_counted_in_one_line() -> None:
+    rights = [Right("get", "", "pods", namespace=f"n{number}") for number in range(6)]
+    denied = {*rights, Right("get", "", "pods")}
+    with pytest.raises(NotPermittedError, match=r"namespace n3; and 2 more$"):
+        demand(Reviewer(denied), rights)
+
+
+def test_a_server_that_does_not_say_is_no_permission() -> None:
+    rights = [Right("list", "", "nodes")]
+    for reply in (Reply(0, why="connection reset"), Reply(500), Reply(201, {"status": "yes"})):
+        with pytest.raises(UnavailableError, match="cannot learn whether we may list nodes"):
+            lacking(Reviewer(reply=reply), rights)
+    odd = Reply(201, {"status": {"allowed": "true"}})
+    assert lacking(Reviewer(reply=odd), rights) == rights
+
+
+def test_one_who_may_not_ask_is_told_so() -> None:
+    with pytest.raises(NotPermittedError, match="not permitted to ask what is permitted"):
+        lacking(Reviewer(reply=Reply(403, {"message": "no"})), [Right("list", "", "nodes")])
+
+
+@pytest.mark.parametrize(
+    ("right", "command"),
+    [
+        (Right("list", "", "nodes"), "kubectl auth can-i list nodes"),
+        (Right("list", "", "pods"), "kubectl auth can-i list pods -A"),
+        (
+            Right("create", "", "pods", "binding", "a"),
+            "kubectl auth can-i create pods --subresource=binding -n a",
+        ),
+        (
+            Right("update", "coordination.k8s.io", "leases", namespace="l", name="gangplan"),
+            "kubectl auth can-i update leases.coordination.k8s.io/gangplan -n l",
+        ),
+    ],
+)
+def test_the_same_can_be_asked_by_hand(right: Right, command: str) -> None:
+    assert by_hand(right) == command
