@@ -1,13 +1,17 @@
-"""Objectives that the command line adds to those of the policy: ``--defragment``, ``--previous``.
+"""What the command line adds to the input: ``--defragment``, ``--previous``, gangs that stay.
 
-Promises: the order of all others stays, and so do tolerances. Called by ``planner.planning``.
+Promises: the order of all other objectives stays, and so do tolerances. Called by ``planner.planning``.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from models.policy import Objective, Policy
+
+if TYPE_CHECKING:
+    from models.instance import Instance
 
 DEFRAGMENT = "defragment"
 STABILITY = "stability"
@@ -42,3 +46,15 @@ def sticking(policy: Policy) -> Policy:
     if any(objective.name == STABILITY for objective in policy.objectives):
         return policy
     return replace(policy, objectives=(*policy.objectives, Objective(STABILITY)))
+
+
+def keeping(instance: Instance) -> Instance:
+    """The instance whose running gangs may neither be stopped nor moved nor shrunk.
+
+    They may still grow and get pods that are missing: nothing that stands has to go for that.
+    """
+    gangs = tuple(
+        replace(gang, preemptible=False, movable=False) if gang.running else gang
+        for gang in instance.gangs
+    )
+    return replace(instance, gangs=gangs)

@@ -40,7 +40,8 @@ _TICK_S = 0.1
 class Wish:
     """What ``plan`` was asked for; None keeps what the policy says.
 
-    ``previous``: file of an earlier plan. ``now``: seconds since the epoch.
+    ``previous``: file of an earlier plan. ``now``: seconds since the epoch. ``keep_running``: running
+    gangs keep every pod as it is.
     """
 
     paths: tuple[str, ...]
@@ -54,6 +55,11 @@ class Wish:
     previous: str | None = None
     defragment: bool = False
     now: int | None = None
+    keep_running: bool = False
+
+
+Tell = Callable[["Built"], None]
+"""Told how the input was read, before the search."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,15 +95,15 @@ def plan(
     created_at: str,
     stdin: BinaryIO | None = None,
     clock: Callable[[], float] = time.monotonic,
+    tell: Tell | None = None,
 ) -> Planned:
-    """A plan, checked and (if asked) saved.
+    """A plan, checked and (if asked) saved. ``tell``: in place of what ``plan`` says of its input.
 
     Raises InputError, MissingPathError, UsageError before the search; NoPlanError, RefusedPlanError,
     CannotWriteError after it.
     """
     from models.checking import check
     from models.plan import compose, dumps
-    from planner.showing.remarks import tell
 
     phases = Phases(clock)
     if wish.out is not None:
@@ -105,8 +111,10 @@ def plan(
     with phases.phase("read"):
         built = _read(wish, stdin)
         instance = built.instance
-    reading = [*wish.paths, *(("--policy", wish.policy) if wish.policy else ())]
-    tell(console, built, all_with=f"{console.program} validate {shlex.join(reading)}")
+    if tell is None:
+        _tell(console, built, wish)
+    else:
+        tell(built)
     required = _resolve(wish.require, instance)
     console.event("read", nodes=len(instance.cluster.nodes), gangs=len(instance.gangs))
 
@@ -141,6 +149,13 @@ def plan(
 
 
 _NAME = str.maketrans("", "", "-:")
+
+
+def _tell(console: Console, built: Built, wish: Wish) -> None:
+    from planner.showing import remarks
+
+    reading = [*wish.paths, *(("--policy", wish.policy) if wish.policy else ())]
+    remarks.tell(console, built, all_with=f"{console.program} validate {shlex.join(reading)}")
 
 
 def refusals(violations: list[Violation], path: str | None = None) -> list[Fault]:
@@ -189,7 +204,7 @@ def _check_out(out: Path, paths: tuple[str, ...]) -> None:
 
 def _read(wish: Wish, stdin: BinaryIO | None) -> Built:
     """Everything that was named, with what the command line adds to it."""
-    from planner.aims import sticking, tidying
+    from planner.aims import keeping, sticking, tidying
     from planner.earlier import read_earlier, remembering
     from planner.reading import load
 
@@ -198,6 +213,8 @@ def _read(wish: Wish, stdin: BinaryIO | None) -> Built:
     earlier = None if wish.previous is None else read_earlier(wish.previous, stdin)
     built = load(wish.paths, policy=wish.policy, now=wish.now, stdin=stdin)
     instance, remarks = _limited(built.instance, wish), built.remarks
+    if wish.keep_running:
+        instance = keeping(instance)
     if wish.defragment:
         instance = replace(instance, policy=tidying(instance.policy))
     if earlier is not None:

@@ -11,15 +11,16 @@ from collections.abc import Sequence
 from typing import BinaryIO
 
 from models.instance import Instance
+from models.policy import Policy
 from models.quantities import shown
 from planner.errors import Fault, InputError
-from planner.reading.builder import Built, build
+from planner.reading.builder import Built, build, policy_alone
 from planner.reading.dialects import Documents
 from planner.reading.findings import Findings
 from planner.reading.hardware import nothing, shipped
 from planner.reading.sources import Source, read_sources
 
-__all__ = ["Built", "instance_from_document", "load", "read"]
+__all__ = ["Built", "instance_from_document", "load", "read", "read_policy"]
 
 _ALONE = "put a Policy alone there"
 
@@ -55,6 +56,18 @@ def load(
             findings.fault(Fault(f"no Policy in {shown(policy)}", "put a Policy there"))
         documents.policies = own.policies
     return build(documents, shipped, now=now)
+
+
+def read_policy(paths: Sequence[str], *, policy: str | None = None) -> Policy:
+    """The Policy that ``load`` would use, without what else it needs; the default if there is none.
+
+    For verbs that ask a live cluster before there is an input. Raises InputError, MissingPathError.
+    """
+    findings = Findings()
+    documents = _documents(paths if policy is None else [policy], None, findings)
+    if policy is not None and not documents.policies and not findings:
+        findings.fault(Fault(f"no Policy in {shown(policy)}", "put a Policy there"))
+    return policy_alone(documents)
 
 
 def _documents(paths: Sequence[str], stdin: BinaryIO | None, findings: Findings) -> Documents:

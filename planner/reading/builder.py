@@ -104,6 +104,17 @@ def _gangs_alone(documents: Documents) -> None:
         entry.complain(gang_complaints(entry))
 
 
+def policy_alone(documents: Documents) -> Policy:
+    """The Policy among the documents, with its defaults; what else they say is not looked at.
+
+    Raises InputError.
+    """
+    entry = _only_policy(documents.policies)
+    if documents.findings:
+        documents.findings.raise_all()
+    return policy_of(None if entry is None else entry.document, (), None)
+
+
 def _only_policy(entries: list[Entry[PolicyDocument]]) -> Entry[PolicyDocument] | None:
     for entry in entries:
         entry.complain(entry.document.complaints())
