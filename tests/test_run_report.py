@@ -1,0 +1,113 @@
+"""The summary of a run: the line, the event, the note on the lock and the metrics agree."""
+
+from __future__ import annotations
+
+import io
+import json
+from typing import Any
+
+from models.applying.verdicts import GangVerdict, Outcome, Verdict
+from planner.console import Console, LogFormat
+from planner.showing.runs import RunReport
+
+DOCUMENT: dict[str, Any] = {
+    "spec": {
+        "gangs": [
+            {"decision": "place"},
+            {"decision": "complete"},
+            {"decision": "keep"},
+            {"decision": "wait"},
+            {"decision": "preempt"},
+        ]
+    },
+    "status": {
+        "objectives": [{"gap": 0.0}, {"gap": 0.125}, {"gap": None}],
+        "digests": {"instance": "sha256:1", "spec": "sha256:2"},
+    },
+}
+
+
+def gang(name: str, outcome: Outcome, plan: str = "gp-2") -> GangVerdict:
+    return GangVerdict(("team", name), outcome, plan)
+
+
+def report() -> RunReport:
+    """A run that finished gang a of an earlier plan, then started b; c could not be."""
+    return RunReport(
+        status="stopped part-way",
+        exit_code=7,
+        context="prod",
+        cluster="uid",
+        plan="gp-2",
+        document=DOCUMENT,
+        recovered=Verdict((gang("a", Outcome.started, "gp-1"),), writes=4),
+        applied=Verdict(
+            (
+                gang("a", Outcome.unchanged),
+                gang("b", Outcome.pending),
+                gang("c", Outcome.skipped),
+            ),
+            writes=6,
+            evicted=1,
+        ),
+        seconds={"solve": 1.5},
+    )
+
+
+def test_the_line_tells_every_gang_once_and_by_what_was_done_with_it() -> None:
+    """a was started by the recovery and only found whole later: it counts as started."""
+    assert report().line(12.34) == (
+        "run stopped part-way (exit 7): plan gp-2 gangs: 1 started, 1 started, not all bound yet, "
+        "1 skipped; 1 pod evicted; 2 waiting; gap 12.50 %; 12.3 s"
+    )
+
+
+def test_a_run_that_had_nothing_to_do_says_so() -> None:
+    quiet = RunReport(status="unchanged", exit_code=0, plan="gp-3", document=DOCUMENT)
+    quiet.applied = Verdict((gang("a", Outcome.unchanged),))
+    assert quiet.line(2) == (
+        "run unchanged (exit 0): plan gp-3 nothing changed; 2 waiting; gap 12.50 %; 2.0 s"
+    )
+    assert RunReport(status="locked", exit_code=75).line(0.04) == (
+        "run locked (exit 75): nothing changed; 0.0 s"
+    )
+
+
+def test_the_event_holds_the_same_facts() -> None:
+    err = io.StringIO()
+    console = Console(stdout=io.StringIO(), stderr=err, environ={})
+    console.log_in(LogFormat.json)
+    report().tell(console, 12.34)
+    assert json.loads(err.getvalue()) == {
+        "type": "summary",
+        "verb": "run",
+        "status": "stopped part-way",
+        "exit_code": 7,
+        "context": "prod",
+        "cluster": "uid",
+        "plan": "gp-2",
+        "replanned": False,
+        "gap": 0.125,
+        "placed": 2,
+        "waiting": 2,
+        "gangs": {"started": 1, "pending": 1, "skipped": 1},
+        "writes": 10,
+        "evicted": 1,
+        "seconds": {"solve": 1.5, "total": 12.34},
+        "digests": {"instance": "sha256:1", "spec": "sha256:2"},
+    }
+
+
+def test_the_note_on_the_lock_and_the_metrics_agree_with_it() -> None:
+    assert report().note("2026-11-21T18:00:00Z") == {
+        "status": "stopped part-way",
+        "exit_code": 7,
+        "finished": "2026-11-21T18:00:00Z",
+        "plan": "gp-2",
+        "counts": {"started": 1, "pending": 1, "skipped": 1, "waiting": 2, "evicted": 1},
+    }
+    metrics = report().metrics(1000.0)
+    assert (metrics.exit_code, metrics.pending, metrics.started) == (7, 2, 2)
+    assert (metrics.evicted, metrics.gap, metrics.seconds) == (1, 0.125, {"solve": 1.5})
+    failed = RunReport(exit_code=69).metrics(1000.0)
+    assert (failed.pending, failed.started, failed.evicted, failed.gap) == (None,) * 4
