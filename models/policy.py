@@ -76,6 +76,8 @@ UNMODELLED = ("podAntiAffinity", "podAffinity", "topologySpread", "volumeZone", 
 
 GPU_RESOURCES = ("nvidia.com/gpu", "amd.com/gpu", "aliyun.com/gpu", "habana.ai/gaudi")
 
+GPU_BACKENDS = ("annotation", "none", "hami", "koordinator", "dra")
+"""Who makes a node use the GPUs that a plan chose, the default first."""
 
 Domains = tuple[tuple[str, tuple[str, ...]], ...]
 """(domain, names of its nodes), both sorted."""
@@ -83,7 +85,7 @@ Domains = tuple[tuple[str, tuple[str, ...]], ...]
 
 @dataclass(frozen=True, slots=True)
 class KubernetesPolicy:
-    """How Kubernetes objects are read; nothing here decides once the Instance is made.
+    """How Kubernetes objects are read and a plan is applied; no tier depends on it.
 
     ``scheduler_name``, ``scheduling_gate``: which waiting pods are ours to place. ``gpu_resources``:
     resource names that mean whole GPUs. ``levels``: None to find them on the nodes.
@@ -92,6 +94,7 @@ class KubernetesPolicy:
     ``trust_submitted_at``: whether an annotation may say since when a gang waits.
     ``nvlink_across_nodes``: NVLink between servers counts for every gang (``assumed``), or only for
     those whose pods with GPUs all hold a ComputeDomain claim (``claimed``).
+    ``gpu_backend``: of GPU_BACKENDS, how the GPUs that a plan chose reach the nodes.
     """
 
     scheduler_name: str = "gangplan"
@@ -103,6 +106,7 @@ class KubernetesPolicy:
     trust_submitted_at: bool = False
     level_domains: tuple[tuple[str, Domains], ...] = ()
     nvlink_across_nodes: str = "assumed"
+    gpu_backend: str = GPU_BACKENDS[0]
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,6 +34,7 @@ EVERYTHING = {
     "ignore": ["podAntiAffinity", "hostPort"],
     "trustSubmittedAt": True,
     "nvlinkAcrossNodes": "claimed",
+    "gpuBackend": "dra",
 }
 
 
@@ -54,6 +55,7 @@ def test_every_setting_is_read_and_written_back() -> None:
         ignore=("hostPort", "podAntiAffinity"),
         trust_submitted_at=True,
         nvlink_across_nodes="claimed",
+        gpu_backend="dra",
     )
     document = instance_document(instance)
     assert instance_from_document(json.loads(json.dumps(document))) == instance
@@ -73,6 +75,15 @@ def test_the_usual_way_is_not_written(kubernetes: dict[str, Any] | None) -> None
     assert "kubernetes" not in instance_document(instance)["policy"]["spec"]
 
 
+def test_the_usual_back_end_is_not_written_so_that_older_plans_keep_their_bytes() -> None:
+    usual = planned_with({"schedulerName": "ours", "gpuBackend": "annotation"})
+    written = instance_document(usual)["policy"]["spec"]["kubernetes"]
+    assert "gpuBackend" not in written
+    other = planned_with({"gpuBackend": "none"})
+    assert instance_document(other)["policy"]["spec"]["kubernetes"]["gpuBackend"] == "none"
+    assert instance_from_document(instance_document(other)) == other
+
+
 @pytest.mark.parametrize(
     ("kubernetes", "what"),
     [
@@ -87,6 +98,7 @@ def test_the_usual_way_is_not_written(kubernetes: dict[str, Any] | None) -> None
         ({"serverModels": [{"nodeSelector": {"a": "b"}}]}, "missing field 'model'"),
         ({"trustSubmittedAt": "yes"}, "expected true or false"),
         ({"nvlinkAcrossNodes": "none"}, "one of: assumed, claimed"),
+        ({"gpuBackend": "volcano"}, "one of: annotation, dra, hami, koordinator, none"),
         ({"schedulers": []}, "unknown field 'schedulers'"),
     ],
 )

@@ -9,7 +9,15 @@ from __future__ import annotations
 from models.canonical.forms import Json, level_document, present
 from models.documents.base import API_VERSION
 from models.instance import Instance
-from models.policy import LOST_RUNTIME, Disruption, Domains, KubernetesPolicy, Moves, Policy
+from models.policy import (
+    GPU_BACKENDS,
+    LOST_RUNTIME,
+    Disruption,
+    Domains,
+    KubernetesPolicy,
+    Moves,
+    Policy,
+)
 from models.quantities import duration_text, number, time_text
 
 
@@ -97,6 +105,7 @@ def _kubernetes(policy: KubernetesPolicy) -> Json | None:
         "ignore": list(policy.ignore),
         "trustSubmittedAt": policy.trust_submitted_at,
         "nvlinkAcrossNodes": policy.nvlink_across_nodes,
+        **present(gpuBackend=None if policy.gpu_backend == GPU_BACKENDS[0] else policy.gpu_backend),
     }
 
 

@@ -43,6 +43,7 @@ _FIELDS = frozenset(
         "now",
     ]
 )
+GPU_BACKENDS = ("annotation", "none", "hami", "koordinator", "dra")
 _MOVES = frozenset(["maxGangs", "maxGPUs", "minGain"])
 DAY_S = 24 * 60 * 60
 _SOLVE = frozenset(["budget", "timeLimit", "workers", "seed"])
@@ -70,6 +71,9 @@ def policy(form: Form, value: object, where: str) -> Policy:
     for field in ("budget", "workers"):
         form.optional_integer(solve.get(field), f"{where}.solve.{field}", 1)
     form.optional_text(solve.get("timeLimit"), f"{where}.solve.timeLimit")
+    reading = form.table(spec.get("kubernetes"), f"{where}.kubernetes")
+    backend = reading.get("gpuBackend", GPU_BACKENDS[0])
+    form.choice(backend, f"{where}.kubernetes.gpuBackend", GPU_BACKENDS)
     seed = solve.get("seed")
     return Policy(
         objectives=_objectives(form, spec.get("objectives"), f"{where}.objectives"),

@@ -91,7 +91,7 @@ class ServerModelChoice(Document):
 
 
 class KubernetesDocument(Document):
-    """How Kubernetes objects are read."""
+    """How Kubernetes objects are read, and how a plan reaches them."""
 
     scheduler_name: Name = Field(
         default=DEFAULTS.scheduler_name, description="Waiting pods of this scheduler are ours"
@@ -122,6 +122,10 @@ class KubernetesDocument(Document):
         default="assumed",
         description="Whether NVLink between servers counts for every gang, or only where all GPU pods "
         "hold a ComputeDomain claim",
+    )
+    gpu_backend: Literal["annotation", "none", "hami", "koordinator", "dra"] = Field(
+        default="annotation",
+        description="How nodes are told which GPUs a pod was given, when a plan is applied",
     )
 
     def complaints(self) -> Iterator[Complaint]:
@@ -162,6 +166,7 @@ class KubernetesDocument(Document):
             ignore=tuple(sorted(self.ignore)),
             trust_submitted_at=self.trust_submitted_at,
             nvlink_across_nodes=self.nvlink_across_nodes,
+            gpu_backend=self.gpu_backend,
         )
 
 

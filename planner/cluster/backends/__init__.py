@@ -1,0 +1,31 @@
+"""How the GPUs that a plan chose reach the node: one back end each way, chosen by the Policy.
+
+Promises: a back end says what it enforces; a pod whose GPUs it cannot carry is refused in words, never
+started with others in silence. Called by ``planner.cluster.sending`` and ``planner.applying``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from planner.cluster.backends.base import Backend, CannotCarry
+
+__all__ = ["KEYS", "Backend", "CannotCarry", "backend_of"]
+
+
+KEYS: dict[str, tuple[str, ...]] = {
+    "annotation": (),
+    "none": (),
+    "hami": ("nvidia.com/use-gpuuuid",),
+    "koordinator": ("scheduling.koordinator.sh/device-allocated",),
+    "dra": (),
+}
+"""Annotations of pods that a back end writes beside those of the intent, by its name in the Policy."""
+
+
+def backend_of(name: str) -> Backend:
+    """The back end ``kubernetes.gpuBackend`` names. KeyError for a name the Policy does not take."""
+    from planner.cluster.backends.annotating import Annotating, Telling
+
+    backends: dict[str, Callable[[], Backend]] = {"annotation": Annotating, "none": Telling}
+    return backends[name]()
