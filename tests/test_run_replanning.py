@@ -1,0 +1,121 @@
+"""The planning half of ``run`` with the real kubectl: recorded, planned, checked, nothing left behind."""
+
+from __future__ import annotations
+
+import io
+import stat
+import tempfile
+import time
+from pathlib import Path
+
+import pytest
+from api_server import ApiServer, forbidden, serving
+from conftest import RunCli
+from snapshots import environment
+
+from models.checking import check
+from planner.console import Console
+from planner.errors import CannotWriteError
+from planner.planning import Planned, Wish
+from planner.replanning import Planner, Source, private_folder, time_left
+
+
+def planner(folder: Path, err: io.StringIO, **wished: int) -> Planner:
+    environ = environment(folder, SOURCE_DATE_EPOCH="1795000000")
+    console = Console(stdout=io.StringIO(), stderr=err, environ=environ)
+    wish = Wish(paths=(), budget=5, workers=1, keep_running=True, **wished)  # type: ignore[arg-type]
+    return Planner(wish, Source(environ), console, clock=time.monotonic)
+
+
+def test_the_plan_is_that_of_a_snapshot_and_says_which_cluster_and_pods_it_is_of(
+    tmp_path: Path, cli: RunCli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(scratch))
+    server = ApiServer.of("v100-mpi")
+    err = io.StringIO()
+    with serving(server, tmp_path):
+        one = planner(tmp_path, err)
+        document = one.plan().document
+        assert (
+            cli("snapshot", "--out", str(tmp_path / "out"), environ=environment(tmp_path)).code == 0
+        )
+    assert check(document) == []
+    (kube_system,) = [
+        item
+        for item in server.resource("namespaces").items
+        if item["metadata"]["name"] == "kube-system"
+    ]
+    assert document["instance"]["cluster"]["metadata"]["uid"] == kube_system["metadata"]["uid"]
+    pods = [pod for gang in document["spec"]["gangs"] for pod in gang["pods"]]
+    assert pods
+    assert all("uid" in pod for pod in pods)
+    assert list(scratch.iterdir()) == []
+    assert {"snapshot", "read", "solve", "check"} <= one.seconds.keys()
+    # By hand: the same folder, the same clock, nothing that runs stopped or moved.
+    by_hand = cli(
+        *("plan", str(tmp_path / "out"), "--budget", "5", "--workers", "1"),
+        *("--now", "2026-11-18T11:06:40Z", "-o", "name"),
+        environ={"SOURCE_DATE_EPOCH": "1795000000"},
+    )
+    assert by_hand.code == 0, by_hand.err
+    starting = [
+        f"gang/{gang['namespace']}/{gang['name']}"
+        for gang in document["spec"]["gangs"]
+        if gang["decision"] in ("place", "complete")
+    ]
+    assert by_hand.out.split() == starting
+
+
+def test_phases_of_two_plans_add_up_and_remarks_are_told_once(tmp_path: Path) -> None:
+    server = ApiServer.of("v100-mpi")
+    err = io.StringIO()
+    with serving(server, tmp_path):
+        one = planner(tmp_path, err)
+        first = one.plan()
+        told = err.getvalue().count("warning:")
+        before = one.seconds["snapshot"]
+        one.plan(first)
+        assert one.seconds["snapshot"] > before
+    assert err.getvalue().count("warning:") == told
+
+
+def test_a_kind_that_may_not_be_listed_is_named_and_the_rest_is_planned(tmp_path: Path) -> None:
+    server = ApiServer.of("v100-mpi")
+    server.refuse("/apis/apps/v1/statefulsets", forbidden("list", "statefulsets"))
+    err = io.StringIO()
+    with serving(server, tmp_path):
+        assert planner(tmp_path, err).plan().document["spec"]["gangs"]
+    assert "not permitted, so not planned with: list statefulsets" in err.getvalue()
+
+
+def test_nobody_else_may_enter_the_folder_and_it_is_gone_after_a_failure() -> None:
+    with pytest.raises(RuntimeError), private_folder() as folder:  # noqa: PT012
+        assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+        (folder / "more").mkdir()
+        raise RuntimeError
+    assert not folder.exists()
+
+
+def test_without_a_place_to_write_it_says_how_to_name_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", "/nowhere/at/all")
+    with pytest.raises(CannotWriteError) as failure, private_folder():
+        pass
+    assert failure.value.faults[0].hint == "name a folder that can be written to: TMPDIR=/path"
+
+
+@pytest.mark.parametrize(
+    ("limit", "spent", "left"),
+    [
+        ("120s", 30.9, 90),  # 120 - 30
+        ("120s", 119.0, 10),  # never less than LEAST_TIME_S
+        ("120s", 500.0, 10),
+        ("5s", 4.0, 5),  # but never more than was allowed
+    ],
+)
+def test_a_second_plan_gets_what_the_first_left_of_the_time_limit(
+    limit: str, spent: float, left: int
+) -> None:
+    document = {"instance": {"policy": {"spec": {"solve": {"timeLimit": limit}}}}}
+    assert time_left(Planned(document, (), None, {"solve": spent})) == left
