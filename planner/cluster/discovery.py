@@ -11,8 +11,9 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 
+from planner.cluster.bodies import Tree
 from planner.cluster.kinds import Kind
-from planner.cluster.kubectl import Kubectl, Tree
+from planner.cluster.kubectl import Kubectl
 from planner.cluster.refusals import Reason, Refusal
 from planner.reading.kubernetes.looking import items, objects, text
 

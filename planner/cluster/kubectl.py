@@ -6,8 +6,6 @@ that can help, and counted. Called by ``planner.cluster.recording`` and whatever
 
 from __future__ import annotations
 
-import json
-import math
 import os
 import re
 import shlex
@@ -18,9 +16,10 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, NoReturn, Self, TypeVar
+from typing import Self, TypeVar
 from urllib.parse import quote
 
+from planner.cluster.bodies import MAX_BYTES, MalformedError, Tree, json_object
 from planner.cluster.children import Children, Cut, Ended
 from planner.cluster.refusals import Reason, Refusal, one_line, understood
 from planner.errors import (
@@ -30,9 +29,6 @@ from planner.errors import (
     NotPermittedError,
     UnavailableError,
 )
-
-MAX_BYTES = 256 * 2**20
-"""Largest answer that is read."""
 
 WAITS_S = (0.5, 1.0, 2.0)
 """Pauses before a transient failure is tried again."""
@@ -44,7 +40,6 @@ _INSTALL = "install kubectl, or name it: KUBECTL=/path/to/kubectl"
 
 _RETURNED = (Reason.missing, Reason.forbidden, Reason.expired)
 
-Tree = dict[str, Any]
 _Body = TypeVar("_Body")
 
 
@@ -69,10 +64,6 @@ class Asked:
 
 class FailedRequestError(UnavailableError):
     """The server is there, and one request failed as often as it was sent."""
-
-
-class MalformedError(ValueError):
-    """An answer that is no JSON object."""
 
 
 class Kubectl:
@@ -134,6 +125,11 @@ class Kubectl:
         return door
 
     @property
+    def program(self) -> str:
+        """Where this kubectl is."""
+        return self._program
+
+    @property
     def retries(self) -> int:
         """How many requests were sent again."""
         return len(self._retries)
@@ -159,7 +155,7 @@ class Kubectl:
 
         A body that is cut short counts as a transient failure.
         """
-        return self._threads.submit(self._got, path, _object)
+        return self._threads.submit(self._got, path, json_object)
 
     def ask_list(self, path: str, limit: int | None, token: str | None) -> Asked:
         """The same for a list of at most ``limit`` objects, from where ``token`` says."""
@@ -172,7 +168,7 @@ class Kubectl:
             found = _CONTINUE.match(raw)
             if not following.done():
                 following.set_result(found[1].decode("ascii", "replace") if found else None)
-            return _object(raw)
+            return json_object(raw)
 
         def ended(_: Future[Tree | Refusal]) -> None:
             if not following.done():
@@ -281,30 +277,6 @@ def _worth(refusal: Refusal, tries: int) -> bool:
     if refusal.reason is Reason.refused:
         return tries == 1
     return refusal.reason is Reason.transient
-
-
-def _object(body: bytes) -> Tree:
-    """Raises MalformedError for anything but one JSON object without NaN and infinities."""
-    try:
-        tree = json.loads(body, parse_float=_finite, parse_constant=_no_number)
-    except (ValueError, RecursionError) as error:
-        where = f" after {len(body):,} bytes" if len(body) else ": it is empty"
-        raise MalformedError(f"the answer is not whole JSON{where}") from error
-    if not isinstance(tree, dict):
-        raise MalformedError("the answer is no JSON object")
-    return tree
-
-
-def _finite(written: str) -> float:
-    """Raises ValueError for what is too large to be a number, such as 1e999."""
-    value = float(written)
-    if math.isinf(value):
-        _no_number(written)
-    return value
-
-
-def _no_number(name: str) -> NoReturn:
-    raise ValueError(name)
 
 
 def _program(environ: Mapping[str, str]) -> str:

@@ -10,8 +10,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from planner.cluster.bodies import Tree
 from planner.cluster.discovery import Served
-from planner.cluster.kubectl import Asked, Kubectl, Tree
+from planner.cluster.kubectl import Asked, Kubectl
 from planner.cluster.refusals import Reason, Refusal
 from planner.errors import Fault, UnavailableError
 from planner.reading.kubernetes.looking import text, whole
