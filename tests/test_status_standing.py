@@ -1,0 +1,112 @@
+"""Where plans stand, told from intents on pods alone."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from models.applying.intents import Intent
+from models.applying.seen import PodSeen, View
+from planner.standing import GangStand, PlanStand, State, gangs_of, pins_of, plans_of
+
+GATE, SCHEDULER = "gangplan.dev/placement", "gangplan"
+ONE, TWO = "gp-" + "1" * 20, "gp-" + "2" * 20
+
+
+def pod(index: int, *, plan: str = ONE, size: int = 2, gang: str = "g") -> PodSeen:
+    """A gated pod that carries an intent of ours."""
+    return PodSeen(
+        namespace="team",
+        name=f"{gang}-{index}",
+        uid=f"uid-{gang}-{index}",
+        version="1",
+        gates=(GATE,),
+        intent=Intent(plan, gang, size, f"n{index}", None),
+        intent_is_ours=True,
+    )
+
+
+def ungated(one: PodSeen) -> PodSeen:
+    return replace(one, gates=())
+
+
+def bound(one: PodSeen) -> PodSeen:
+    return replace(one, gates=(), node=f"n{one.name[-1]}")
+
+
+def view(*pods: PodSeen) -> View:
+    return View("cluster", {}, {one.key: one for one in pods})
+
+
+def only(*pods: PodSeen) -> GangStand:
+    (stand,) = gangs_of(view(*pods), gate=GATE, scheduler=SCHEDULER)
+    return stand
+
+
+@pytest.mark.parametrize(
+    ("pods", "state"),
+    [
+        ((pod(0),), State.begun),
+        ((pod(0), pod(1)), State.intended),
+        ((ungated(pod(0)), pod(1)), State.half),
+        ((bound(pod(0)), pod(1)), State.half),
+        ((bound(pod(0)),), State.half),
+        ((bound(pod(0)), ungated(pod(1))), State.pending),
+        ((bound(pod(0)), bound(pod(1))), State.whole),
+        ((bound(pod(0)), replace(pod(1), finished=True)), State.whole),
+    ],
+)
+def test_a_gang_is_as_far_as_its_pods_are(pods: tuple[PodSeen, ...], state: State) -> None:
+    assert only(*pods).state is state
+
+
+def test_a_pod_of_our_scheduler_is_started_only_once_it_is_bound() -> None:
+    ours = [replace(pod(i), gates=(), scheduler=SCHEDULER) for i in (0, 1)]
+    assert only(*ours).state is State.intended
+    assert only(bound(ours[0]), ours[1]).state is State.half
+    assert only(bound(ours[0]), bound(ours[1])).state is State.whole
+    both = replace(ours[0], gates=(GATE,))
+    assert only(both, ours[1]).state is State.intended
+
+
+def test_a_gang_that_a_later_plan_completed_is_whole() -> None:
+    """Plan one started three; one of them was lost and plan two placed it anew: size 1."""
+    first = [bound(pod(i, size=3)) for i in (0, 1)]
+    second = bound(pod(2, plan=TWO, size=1))
+    stands = gangs_of(view(*first, second), gate=GATE, scheduler=SCHEDULER)
+    assert [(one.plan, one.state) for one in stands] == [(ONE, State.whole), (TWO, State.whole)]
+    assert [one.state for one in gangs_of(view(*first), gate=GATE, scheduler=SCHEDULER)] == [
+        State.half
+    ]
+
+
+def test_only_started_pods_that_still_run_are_named_for_undoing() -> None:
+    dying = replace(bound(pod(1, size=4)), terminating=True)
+    over = replace(pod(2, size=4), finished=True)
+    stand = only(bound(pod(0, size=4)), dying, over, pod(3, size=4))
+    assert stand.left == (("team", "g-0", "uid-g-0"),)
+    assert (stand.size, stand.seen, stand.started, stand.bound) == (4, 4, 3, 3)
+
+
+def test_intents_that_somebody_else_wrote_are_told_apart() -> None:
+    assert only(pod(0), pod(1)).ours
+    assert not only(pod(0), replace(pod(1), intent_is_ours=False)).ours
+
+
+def test_pins_are_pods_that_wait_for_their_scheduler() -> None:
+    waits = replace(ungated(pod(0)), unschedulable="0/2 nodes are available")
+    dying = replace(ungated(pod(1, gang="h")), terminating=True)
+    found = pins_of(view(waits, pod(1), dying), gate=GATE, scheduler=SCHEDULER)
+    assert [(pin.pod, pin.node, pin.why) for pin in found] == [
+        (("team", "g-0"), "n0", "0/2 nodes are available")
+    ]
+
+
+def test_plans_count_their_gangs_by_how_far_they_are() -> None:
+    pods = [bound(pod(0)), bound(pod(1)), pod(0, gang="h"), pod(0, gang="k", plan=TWO, size=1)]
+    stands = gangs_of(view(*pods), gate=GATE, scheduler=SCHEDULER)
+    assert plans_of(stands) == (
+        PlanStand(ONE, 3, ((State.begun, 1), (State.whole, 1))),
+        PlanStand(TWO, 1, ((State.intended, 1),)),
+    )
