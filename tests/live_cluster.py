@@ -1,0 +1,255 @@
+"""A live cluster under test: the one of $GANGPLAN_TEST_KUBECONFIG, else a fake one that speaks HTTP.
+
+Promises: the same for both, made with plain kubectl: own nodes, namespaces and pods, named after the
+run, nodes kept alive, all of it taken away at the end whatever happened. The program under test reaches
+the server only through a relay (``live_relay``), so that what it asks is seen and may go wrong.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import secrets
+import subprocess
+import threading
+import time
+import urllib.request
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from live_objects import LEASES, MARK, TAINT, Wanted, listed, node, node_lease, pods
+from live_relay import Relay, relaying
+from snapshots import real_kubectl
+
+Tree = dict[str, Any]
+
+VARIABLE = "GANGPLAN_TEST_KUBECONFIG"
+HEARTBEAT_S = 10.0
+"""The node lifecycle controller gives a node 40 to 50 s."""
+PATIENCE_S = 30.0
+"""For what controllers and schedulers do by themselves."""
+
+
+@dataclass(slots=True)
+class Live:
+    """``kubeconfig``: the cluster's own; ``relayed``: one that leads through ``relay``, for the program.
+
+    ``run``: short and unlike any other's, part of every name. ``nodes``: ours. ``url``: of an
+    authenticated way to the server, for reading.
+    """
+
+    folder: Path
+    kubeconfig: Path
+    relayed: Path
+    relay: Relay
+    url: str
+    run: str
+    nodes: list[str] = field(default_factory=list)
+
+    @property
+    def namespace(self) -> str:
+        return f"{self.run}-team"
+
+    @property
+    def lock_namespace(self) -> str:
+        return f"{self.run}-lock"
+
+    def kubectl(self, *arguments: str, given: Tree | None = None, check: bool = True) -> str:
+        """Run the real kubectl straight against the cluster; its stdout."""
+        return kubectl(self.kubeconfig, self.folder, *arguments, given=given, check=check)
+
+    def get(self, path: str) -> Tree:
+        """An object or list, as the API server gives it."""
+        with urllib.request.urlopen(self.url + path, timeout=30) as reply:
+            found: Tree = json.load(reply)
+        return found
+
+    def pods(self) -> dict[str, Tree]:
+        """Our pods by name."""
+        items = self.get(f"/api/v1/namespaces/{self.namespace}/pods")["items"]
+        return {pod["metadata"]["name"]: pod for pod in items}
+
+    def create(self, *gangs: Wanted) -> dict[str, Tree]:
+        """Create the pods of gangs; all pods there are."""
+        made = [pod for gang in gangs for pod in pods(gang, self.namespace, self.run)]
+        self.kubectl("create", "--validate=false", "-f", "-", given=listed(made))
+        return self.pods()
+
+    def add_nodes(self, *names: str) -> None:
+        """Nodes of ours, once the cluster takes them for alive."""
+        made = [node(name, self.run) for name in names]
+        beats = [node_lease(name, _now()) for name in names]
+        self.kubectl("create", "--validate=false", "-f", "-", given=listed(made))
+        self.kubectl("apply", "--validate=false", "-f", "-", given=listed(beats))
+        self.nodes += [name for name in names if name not in self.nodes]
+        self.wait_until(lambda: all(map(self._usable, names)), "our nodes to be schedulable")
+
+    def _usable(self, name: str) -> bool:
+        """New nodes are tainted not-ready until the node lifecycle controller has looked at them."""
+        spec = self.get(f"/api/v1/nodes/{name}")["spec"]
+        return [taint["key"] for taint in spec.get("taints", ())] == [TAINT]
+
+    def delete_pods(self, *names: str) -> None:
+        """These pods, or all of ours, at once; back when they are gone."""
+        doomed = {name: pod["metadata"]["uid"] for name, pod in self.pods().items()}
+        if names:
+            doomed = {name: doomed[name] for name in names}
+        if doomed:
+            forced = ["--grace-period=0", "--force", "--wait=false", "--ignore-not-found"]
+            self.kubectl("delete", "pods", "-n", self.namespace, *forced, *doomed)
+            self.wait_until(lambda: not doomed.keys() & self.pods().keys(), "pods to go")
+
+    def wait_until(self, holds: Callable[[], bool], what: str) -> None:
+        deadline = time.monotonic() + PATIENCE_S
+        while not holds():
+            assert time.monotonic() < deadline, f"waited {PATIENCE_S:g} s for {what}"
+            time.sleep(0.05)
+
+    @contextmanager
+    def cordoned(self, name: str) -> Iterator[None]:
+        self.kubectl("cordon", name)
+        try:
+            yield
+        finally:
+            self.kubectl("uncordon", name)
+
+    @contextmanager
+    def without(self, name: str) -> Iterator[None]:
+        """As if the node had gone; its pods go with it first, or they would be orphans."""
+        self.nodes.remove(name)  # no heartbeat for what is not there
+        self.kubectl("delete", "node", name, "--wait=false")
+        try:
+            yield
+        finally:
+            self.add_nodes(name)
+
+    def beat(self) -> None:
+        beats = [node_lease(name, _now()) for name in self.nodes]
+        self.kubectl("apply", "--validate=false", "-f", "-", given=listed(beats))
+
+    def clean(self) -> None:
+        """Take everything of ours away; each step is tried whatever became of the others."""
+        forced = ["--all", "--grace-period=0", "--force", "--wait=false"]
+        self.kubectl("delete", "pods", "-n", self.namespace, *forced, check=False)
+        both = (self.namespace, self.lock_namespace)
+        self.kubectl("delete", "namespaces", *both, "--wait=false", check=False)
+        self.kubectl("delete", "nodes", "-l", f"{MARK}={self.run}", "--wait=false", check=False)
+        self.kubectl("delete", "leases", "-n", LEASES, *self.nodes, check=False)
+
+
+def kubectl(
+    kubeconfig: Path, home: Path, *arguments: str, given: Tree | None = None, check: bool = True
+) -> str:
+    """``home``: where kubectl keeps what it learns of the server."""
+    done = subprocess.run(
+        [real_kubectl(), f"--kubeconfig={kubeconfig}", "--request-timeout=30s", *arguments],
+        input=None if given is None else json.dumps(given),
+        stdin=subprocess.DEVNULL if given is None else None,
+        capture_output=True,
+        text=True,
+        timeout=90,
+        check=False,
+        env={**os.environ, "HOME": str(home), "KUBERC": "off"},
+    )
+    assert done.returncode == 0 or not check, f"kubectl {' '.join(arguments)}: {done.stderr}"
+    return done.stdout
+
+
+@contextmanager
+def opened(folder: Path, *, nodes: int = 4) -> Iterator[Live]:
+    """A cluster with so many nodes of ours, of 8 GPUs each, while the block runs."""
+    with contextlib.ExitStack() as stack:
+        own = os.environ.get(VARIABLE)
+        kubeconfig = Path(own) if own else stack.enter_context(_fake(folder))
+        url = stack.enter_context(_proxied(kubeconfig, folder))
+        relay = stack.enter_context(relaying(url))
+        run = f"gpt-{secrets.token_hex(3)}"
+        live = Live(folder, kubeconfig, _relayed(folder, relay), relay, url, run)
+        stack.callback(live.clean)
+        for namespace in (live.namespace, live.lock_namespace):
+            live.kubectl("create", "namespace", namespace)
+        if own:  # pods need it, and its controller takes a moment; it may have been faster
+            live.kubectl("create", "serviceaccount", "default", "-n", live.namespace, check=False)
+        live.add_nodes(*(f"{run}-n{number}" for number in range(1, nodes + 1)))
+        stack.enter_context(_heartbeats(live))
+        yield live
+
+
+@contextmanager
+def _fake(folder: Path) -> Iterator[Path]:
+    from fake_cluster import FakeCluster
+    from fake_http import serving
+
+    with serving(FakeCluster(), folder) as endpoint:
+        yield endpoint.kubeconfig
+
+
+@contextmanager
+def _proxied(kubeconfig: Path, home: Path) -> Iterator[str]:
+    """The server behind a ``kubectl proxy`` of ours: whatever the credentials are, kubectl has them."""
+    process = subprocess.Popen(
+        [real_kubectl(), f"--kubeconfig={kubeconfig}", "proxy", "--port=0"],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "HOME": str(home), "KUBERC": "off"},
+    )
+    try:
+        assert process.stdout is not None
+        said = process.stdout.readline()
+        found = re.search(r"127\.0\.0\.1:\d+", said)
+        assert found is not None, f"kubectl proxy said {said!r}"
+        yield f"http://{found[0]}"
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def _relayed(folder: Path, relay: Relay) -> Path:
+    """A kubeconfig whose only context, ``live test``, leads to the relay."""
+    name = "live test"  # a blank must do no harm
+    tree = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": name, "cluster": {"server": relay.url}}],
+        "users": [{"name": name, "user": {}}],
+        "contexts": [{"name": name, "context": {"cluster": name, "user": name}}],
+        "current-context": name,
+    }
+    path = folder / "relayed.kubeconfig"
+    path.write_text(json.dumps(tree), encoding="utf-8")
+    return path
+
+
+@contextmanager
+def _heartbeats(live: Live) -> Iterator[None]:
+    over = threading.Event()
+
+    def go_on() -> None:
+        while not over.wait(HEARTBEAT_S):
+            live.beat()
+
+    thread = threading.Thread(target=go_on, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+def _now() -> str:
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def by_gang(trees: Sequence[Tree]) -> dict[str, list[Tree]]:
+    """Pods by the gang their label names."""
+    found: dict[str, list[Tree]] = {}
+    for pod in trees:
+        found.setdefault(pod["metadata"]["labels"]["gang"], []).append(pod)
+    return found

@@ -1,0 +1,121 @@
+"""Kubernetes objects that live tests create: nodes without kubelets, and pods of gangs.
+
+Promises: plain trees that a real API server takes as they are; nothing of the cluster's own is needed
+but its default admission. Used by ``live_cluster``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+Tree = dict[str, Any]
+
+GATE = "gangplan.dev/placement"
+SCHEDULER = "gangplan"
+MARK = "gangplan-test"
+"""Label of everything we make; its value is the test run's."""
+TAINT = "example.com/gangplan-test"
+"""On each of our nodes: no pod of anybody else comes there."""
+LEASES = "kube-node-lease"
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A gang of plain pods, ``NAME-0`` and on. ``mode``: gate, binding, both.
+
+    Or rival: pods of the cluster's own scheduler, bound to ``node`` as they are made if it is given.
+    """
+
+    name: str
+    pods: int
+    gpus: int
+    mode: str = "gate"
+    node: str | None = None
+
+
+def ten_gangs(mode: str) -> list[Wanted]:
+    """Ten gangs that fill seven nodes of 8 GPUs to the last one, three of them over two nodes each.
+
+    2 x 8; 2 x 5, 2 x 5 and beside them six times 2 x 1; 2 x 4: 16 + 20 + 12 + 8 = 56 GPUs.
+    """
+    wide = [Wanted("wide", 2, 8, mode), Wanted("five-a", 2, 5, mode), Wanted("five-b", 2, 5, mode)]
+    small = [Wanted(f"small-{letter}", 2, 1, mode) for letter in "abcdef"]
+    return [*wide, *small, Wanted("half", 2, 4, mode)]
+
+
+def node(name: str, run: str, *, gpus: int = 8) -> Tree:
+    """A Node as a kubelet would register it."""
+    amounts = {"cpu": "64", "memory": "512Gi", "pods": "110", "nvidia.com/gpu": str(gpus)}
+    ready = {"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "a test"}
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": name, "labels": {"kubernetes.io/hostname": name, MARK: run}},
+        "spec": {"taints": [{"key": TAINT, "value": run, "effect": "NoSchedule"}]},
+        "status": {"capacity": amounts, "allocatable": amounts, "conditions": [ready]},
+    }
+
+
+def node_lease(name: str, renewed: str) -> Tree:
+    """What a kubelet renews so that its node counts as alive. ``renewed``: RFC 3339 with microseconds."""
+    return {
+        "apiVersion": "coordination.k8s.io/v1",
+        "kind": "Lease",
+        "metadata": {"name": name, "namespace": LEASES},
+        "spec": {"holderIdentity": name, "leaseDurationSeconds": 40, "renewTime": renewed},
+    }
+
+
+def pods(gang: Wanted, namespace: str, run: str) -> list[Tree]:
+    return [_pod(gang, index, namespace, run) for index in range(gang.pods)]
+
+
+def _pod(gang: Wanted, index: int, namespace: str, run: str) -> Tree:
+    amounts = {"cpu": "1", "memory": "1Gi", "nvidia.com/gpu": str(gang.gpus)}
+    spec: Tree = {
+        "containers": [
+            {
+                "name": "main",
+                "image": "registry.invalid/nothing:1",
+                "resources": {"requests": amounts, "limits": amounts},
+            }
+        ],
+        "terminationGracePeriodSeconds": 0,
+        "automountServiceAccountToken": False,
+        "restartPolicy": "Never",
+        "tolerations": [{"key": TAINT, "operator": "Exists"}],
+    }
+    if gang.mode in {"gate", "both"}:
+        spec["schedulingGates"] = [{"name": GATE}]
+    if gang.mode in {"binding", "both"}:
+        spec["schedulerName"] = SCHEDULER
+    metadata: Tree = {
+        "name": f"{gang.name}-{index}",
+        "namespace": namespace,
+        "labels": {MARK: run, "gang": gang.name},
+    }
+    if gang.mode == "rival":
+        spec["nodeSelector"] = {MARK: run}
+        if gang.node is not None:
+            spec["nodeName"] = gang.node
+    else:
+        metadata["annotations"] = {
+            "gang.scheduling.koordinator.sh/name": gang.name,
+            "gang.scheduling.koordinator.sh/min-available": str(gang.pods),
+        }
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+
+
+def policy(run: str) -> Tree:
+    """Only our nodes, whatever else is in the cluster."""
+    return {
+        "apiVersion": "gangplan.dev/v1alpha1",
+        "kind": "Policy",
+        "spec": {"nodeSelector": {MARK: run}, "kubernetes": {"levels": []}},
+    }
+
+
+def listed(items: Sequence[Tree]) -> Tree:
+    return {"apiVersion": "v1", "kind": "List", "items": list(items)}

@@ -1,0 +1,177 @@
+"""The real program against a live cluster: plans made of it, runs, runs that are killed, what they left.
+
+Promises: the program is a process of its own, told of the relay only; whatever happens, it is gone
+afterwards. Used by tests/test_live_*.py.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from interactive import HEARING, MAIN, ROOT
+from live_cluster import Live
+from live_objects import policy
+from live_relay import Answer, Call, Forward, Meddler, honest
+from snapshots import environment
+
+from planner.cli import run
+from planner.console import Console
+
+Tree = dict[str, Any]
+
+LEASE_S = 70.0
+"""Longer than a lock lasts whose holder was killed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """One run of the program. ``code`` negative: the signal that ended it."""
+
+    code: int
+    out: str
+    err: str
+    calls: tuple[Call, ...]
+
+    def events(self, kind: str) -> list[Tree]:
+        """What ``--log-format json`` said of that type."""
+        found = [json.loads(line) for line in self.err.splitlines()]
+        return [event for event in found if event["type"] == kind]
+
+
+def planned(live: Live, name: str = "plan") -> Path:
+    """A plan of the cluster as it is, made in this process."""
+    folder = live.folder / f"{name}.read"
+    folder.mkdir(exist_ok=True)
+    for plural in ("nodes", "pods", "namespaces/kube-system"):
+        kept = folder / f"{plural.rpartition('/')[2]}.json"
+        kept.write_text(json.dumps(live.get(f"/api/v1/{plural}")), encoding="utf-8")
+    path = live.folder / f"{name}.json"
+    err = io.StringIO()
+    console = Console(stdout=io.StringIO(), stderr=err, stdin=io.BytesIO(), environ={})
+    code = run(["plan", str(folder), "--policy", str(policy_of(live)), "--out", str(path)], console)
+    assert code == 0, err.getvalue()
+    return path
+
+
+def policy_of(live: Live) -> Path:
+    path = live.folder / "policy.yaml"
+    path.write_text(json.dumps(policy(live.run)), encoding="utf-8")
+    return path
+
+
+def placements(plan: Path) -> dict[str, tuple[str, str]]:
+    """Pod name to (node, indices of its GPUs as the annotation says them), of all that start."""
+    gangs = json.loads(plan.read_text(encoding="utf-8"))["spec"]["gangs"]
+    return {
+        pod["name"]: (pod["node"], ",".join(map(str, pod["gpus"] or ())))
+        for gang in gangs
+        if gang["decision"] in {"place", "complete", "move"}
+        for pod in gang["pods"]
+    }
+
+
+@contextmanager
+def started(live: Live, *arguments: str) -> Iterator[subprocess.Popen[str]]:
+    """The program, on its way, without a terminal."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", HEARING + MAIN, *arguments],
+        cwd=live.folder,
+        env=environment(
+            live.folder, PYTHONPATH=str(ROOT), KUBECONFIG=str(live.relayed), USER="tester"
+        ),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            process.kill()
+        process.communicate()
+
+
+def ran(live: Live, *arguments: str, meddler: Meddler = honest, timeout: float = 90.0) -> Ran:
+    """Run it to its end, with answers as the meddler makes them."""
+    with live.relay.meddling(meddler), started(live, *arguments) as process:
+        out, err = process.communicate(timeout=timeout)
+        calls = tuple(live.relay.calls)
+    return Ran(process.returncode, out, err, calls)
+
+
+def apply_words(live: Live, plan: Path, *more: str) -> list[str]:
+    """``apply`` as an unattended caller writes it."""
+    return ["apply", str(plan), "--yes", "--lock-namespace", live.lock_namespace, *more]
+
+
+def run_words(live: Live, *more: str) -> list[str]:
+    """``run`` as the cron job does it."""
+    words = ["run", "--policy", str(policy_of(live)), "--lock-namespace", live.lock_namespace]
+    return [*words, *more]
+
+
+@dataclass(slots=True)
+class Killer:
+    """Kills the process with SIGKILL at its ``at``-th write to a pod.
+
+    ``after``: once the server carried that write out; else before it ever sees it.
+    """
+
+    at: int
+    after: bool
+    process: subprocess.Popen[str] | None = None
+    seen: int = 0
+    struck: Call | None = None
+    then: list[Call] = field(default_factory=list)
+
+    def __call__(self, call: Call, forward: Forward) -> Answer | None:
+        if self.struck is not None:
+            self.then.append(call)
+            return None
+        self.seen += call.writes_pods
+        if not call.writes_pods or self.seen < self.at:
+            return forward()
+        self.struck = call
+        if self.after:
+            forward()
+        assert self.process is not None
+        self.process.kill()
+        return None
+
+
+def killed(live: Live, killer: Killer, *arguments: str) -> Ran:
+    """Run it until the killer strikes, or to its end if that comes before.
+
+    If it struck, the server's clock is past the dead holder's lock, and kubectl has ended, too.
+    """
+    with live.relay.meddling(killer), started(live, *arguments) as process:
+        killer.process = process
+        out, err = process.communicate(timeout=90)
+        calls = tuple(live.relay.calls)
+        if killer.struck is not None:
+            live.relay.later_s += LEASE_S
+            live.wait_until(lambda: not children(live), "kubectl to end with us")
+    return Ran(process.returncode, out, err, calls)
+
+
+def children(live: Live) -> list[str]:
+    """Command lines of processes that were told of the relay's kubeconfig: kubectl, started for us."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/environ"):
+        try:
+            told = path.read_bytes().split(b"\0")
+            words = path.with_name("cmdline").read_bytes().replace(b"\0", b" ").decode().strip()
+        except OSError:
+            continue
+        if words and f"KUBECONFIG={live.relayed}".encode() in told:
+            found.append(words)
+    return found
