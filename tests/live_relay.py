@@ -24,6 +24,8 @@ Tree = dict[str, Any]
 _HOP = frozenset(
     {"connection", "keep-alive", "transfer-encoding", "content-length", "te", "upgrade"}
 )
+_OURS = frozenset({"host", "accept-encoding"})
+"""Not passed on: answers come unpacked, so that they can be looked into."""
 
 
 @dataclass(frozen=True, slots=True)
