@@ -1,0 +1,215 @@
+"""HTTP over one unix socket, one request at a time on one kept connection.
+
+Promises: an answer is whole and within its bounds of time and size, or it is Broken, and then the
+connection is gone: nothing that comes late is ever taken for a later answer. Called by ``proxy``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import select
+import socket
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+_MAX_LINE = 64 * 2**10
+_MAX_HEADERS = 200
+_MAX_DIGITS = 15
+_CHUNK = 2**20
+
+
+class BrokenError(Exception):
+    """No whole answer. ``too_long``: because it was longer than is read."""
+
+    def __init__(self, why: str, *, too_long: bool = False) -> None:
+        super().__init__(why)
+        self.too_long = too_long
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """An HTTP answer; ``headers`` by lower-case name, the last of several."""
+
+    status: int
+    body: bytes
+    headers: dict[str, str] = field(default_factory=dict)
+
+
+class Channel:
+    """Not safe for several threads.
+
+    ``path``: where the socket is now. ``seconds``: for one request; ``most``: bytes of one body.
+    """
+
+    def __init__(self, path: Callable[[], str], *, seconds: float, most: int) -> None:
+        self._path = path
+        self._seconds = seconds
+        self._most = most
+        self._line: _Line | None = None
+
+    def ask(self, method: str, target: str, body: bytes | None, content_type: str) -> Answer:
+        """Send one request and read its answer. Raises BrokenError."""
+        request = _request(method, target, body, content_type)
+        try:
+            line = self._open()
+            line.send(request)
+            answer = _answer(line, self._most)
+        except BaseException as error:
+            self.close()  # what is left of this answer must not meet the next request
+            match error:
+                case TimeoutError():
+                    raise BrokenError(f"no answer within {self._seconds:g} s") from error
+                case OSError() | EOFError():
+                    why = getattr(error, "strerror", None) or str(error)
+                    raise BrokenError(f"the connection broke: {why}") from error
+                case ValueError():
+                    raise BrokenError(f"that is no HTTP answer: {error}") from error
+            raise
+        if answer.headers.get("connection", "").lower() == "close":
+            self.close()
+        return answer
+
+    def close(self) -> None:
+        line, self._line = self._line, None
+        if line is not None:
+            line.close()
+
+    def _open(self) -> _Line:
+        """The kept connection, or a new one where the other side has closed it meanwhile."""
+        if self._line is not None and self._line.idle():
+            self._line.begin(self._seconds)
+            return self._line
+        self.close()
+        self._line = _Line()
+        self._line.begin(self._seconds)
+        self._line.connect(self._path())
+        return self._line
+
+
+class _Line:
+    """A connection, each of whose reads and writes ends at the deadline of the request."""
+
+    def __init__(self) -> None:
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        raw = self._socket.makefile("rb", buffering=0)
+        self._reader = io.BufferedReader(raw, 64 * 2**10)
+        self._deadline = 0.0
+
+    def begin(self, seconds: float) -> None:
+        self._deadline = time.monotonic() + seconds
+
+    def connect(self, path: str) -> None:
+        self._patience()
+        self._socket.connect(path)
+
+    def idle(self) -> bool:
+        """Whether nothing came unasked, the end of the connection included."""
+        return not select.select([self._socket], [], [], 0)[0]
+
+    def send(self, request: bytes) -> None:
+        self._patience()
+        self._socket.sendall(request)
+
+    def line(self) -> bytes:
+        """Without its end. Raises EOFError, or ValueError for one that does not end."""
+        self._patience()
+        line = self._reader.readline(_MAX_LINE)
+        if not line.endswith(b"\n"):
+            if len(line) == _MAX_LINE:
+                raise ValueError("a line that does not end")
+            raise EOFError("it was closed")
+        return line.rstrip(b"\r\n")
+
+    def take(self, count: int) -> list[bytes]:
+        """Exactly so many bytes, in pieces. Raises EOFError."""
+        pieces: list[bytes] = []
+        while count:
+            self._patience()
+            piece = self._reader.read1(min(count, _CHUNK))
+            if not piece:
+                raise EOFError("it ended within an answer")
+            pieces.append(piece)
+            count -= len(piece)
+        return pieces
+
+    def close(self) -> None:
+        for one in (self._reader, self._socket):
+            with contextlib.suppress(OSError):
+                one.close()
+
+    def _patience(self) -> None:
+        left = self._deadline - time.monotonic()
+        if left <= 0:
+            raise TimeoutError
+        self._socket.settimeout(left)
+
+
+def _answer(line: _Line, most: int) -> Answer:
+    status, headers = _head(line)
+    while 100 <= status < 200:  # interim answers
+        status, headers = _head(line)
+    if status in {204, 304}:
+        return Answer(status, b"", headers)
+    if headers.get("transfer-encoding", "").lower() == "chunked":
+        return Answer(status, _chunked(line, most), headers)
+    length = headers.get("content-length", "")
+    if not (length.isascii() and length.isdigit()) or len(length) > _MAX_DIGITS:
+        raise ValueError("an answer without a length")
+    return Answer(status, b"".join(line.take(_bounded(int(length), most))), headers)
+
+
+def _chunked(line: _Line, most: int) -> bytes:
+    pieces: list[bytes] = []
+    room = most
+    while size := _hexadecimal(line.line().partition(b";")[0]):
+        room -= _bounded(size, room)
+        pieces += line.take(size)
+        if line.line():
+            raise ValueError("a chunk longer than it says")
+    while line.line():  # trailers
+        pass
+    return b"".join(pieces)
+
+
+def _bounded(size: int, most: int) -> int:
+    if size > most:
+        raise BrokenError("the answer is larger than is read", too_long=True)
+    return size
+
+
+def _request(method: str, target: str, body: bytes | None, content_type: str) -> bytes:
+    """One HTTP/1.1 request. Raises AssertionError for a target that could be two lines."""
+    assert target.startswith("/")
+    assert target.isascii()
+    assert target.isprintable()
+    assert " " not in target
+    head = f"{method} {target} HTTP/1.1\r\nHost: localhost\r\nAccept: application/json\r\n"
+    if body is None:
+        return f"{head}\r\n".encode("ascii")
+    head += f"Content-Type: {content_type}\r\nContent-Length: {len(body)}\r\n\r\n"
+    return head.encode("ascii") + body
+
+
+def _head(line: _Line) -> tuple[int, dict[str, str]]:
+    version, _, rest = line.line().partition(b" ")
+    code = rest[:3]
+    if not version.startswith(b"HTTP/1.") or len(code) != 3 or not code.isdigit():
+        raise ValueError("it does not begin as one")
+    headers: dict[str, str] = {}
+    for _ in range(_MAX_HEADERS):
+        found = line.line()
+        if not found:
+            return int(code), headers
+        name, _, value = found.decode("latin-1").partition(":")
+        headers[name.lower()] = value.strip()
+    raise ValueError("too many headers")
+
+
+def _hexadecimal(digits: bytes) -> int:
+    """Raises ValueError for what ``int`` would allow beside digits: signs, spaces, underscores."""
+    stripped = digits.strip()
+    if not stripped or stripped.strip(b"0123456789abcdefABCDEF") or len(stripped) > _MAX_DIGITS:
+        raise ValueError("a chunk without a size")
+    return int(stripped, 16)
