@@ -228,6 +228,7 @@ def _seen(tree: Tree) -> PodSeen:
             at(spec, "affinity", "nodeAffinity"), sort_keys=True, separators=(",", ":")
         ),
         owner=_controller(metadata),
+        tolerations=tuple(_tolerations(spec)),
     )
 
 
@@ -268,6 +269,17 @@ def _unschedulable(status: Tree) -> str | None:
         ):
             return (text(condition, "message") or "Unschedulable")[:_MOST_WORDS]
     return None
+
+
+def _tolerations(spec: Tree) -> Iterator[tuple[str, str, str, str]]:
+    for one in objects(spec, "tolerations"):
+        operator = text(one, "operator") or "Equal"
+        yield (
+            text(one, "key") or "",
+            operator,
+            text(one, "value") or "",
+            text(one, "effect") or "",
+        )
 
 
 def _controller(metadata: Tree) -> str | None:

@@ -1,0 +1,254 @@
+"""Requests of the applying machine as HTTP requests, and the answers as events.
+
+Promises: every write names the uid, and the version where the machine knows one; an answer nobody got is
+Lost, never success; nothing raises but a bug. Called by ``planner.cluster.applying``.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+from models.applying.asking import (
+    Allocate,
+    Around,
+    Bind,
+    Done,
+    Event,
+    Evict,
+    Forget,
+    Held,
+    Hold,
+    Intend,
+    Look,
+    LookAround,
+    Lost,
+    Request,
+    Scale,
+    Stop,
+    TryBind,
+    Ungate,
+)
+from models.applying.asking import Refused as NotDone
+from models.applying.intents import KEYS, MANAGER, PLAN
+from planner.cluster.backends import CannotCarry
+from planner.cluster.events import event_of, looked
+from planner.cluster.live import Lookout, owned_annotations
+from planner.cluster.paths import core
+from planner.cluster.pinning import CannotPin, pin
+from planner.cluster.refusals import one_line
+from planner.cluster.scaling import scale
+from planner.cluster.wire import JSON, STRATEGIC, Reply, Tree, Wire
+from planner.errors import GangplanError
+
+if TYPE_CHECKING:
+    from models.applying.orders import PodOrder
+    from models.policy import KubernetesPolicy
+    from planner.cluster.backends import Backend
+
+LEAST_LEFT_S = 15.0
+"""With less time left on the lock nothing more is begun: a request may take that long."""
+
+GRACE_S = 10.0
+"""So long after a signal a gang whose pods are being started may be finished."""
+
+_TICK_S = 0.5
+"""So often a wait looks at the lock and at signals."""
+
+_PATCH = "PATCH"
+_QUERY = f"?fieldManager={MANAGER}&fieldValidation=Strict"
+_DRY = "&dryRun=All"
+
+
+class HeldLock(Protocol):
+    """The lock of ``planner.cluster.lease``, as far as it matters here."""
+
+    @property
+    def lost(self) -> bool:
+        """Whether it is somebody else's by now, or may be."""
+
+    def left_s(self) -> float:
+        """Seconds that it is surely ours."""
+
+    def renew_if_needed(self) -> None:
+        """Renew it from a third of its time on."""
+
+
+@dataclass(slots=True)
+class Carrier:
+    """Answers requests, one at a time. ``lock`` None: nothing is locked (a dry run).
+
+    ``stop``: set by a signal. ``dry``: every write asks the server for a dry run.
+    ``clock``: seconds, of any beginning.
+    """
+
+    wire: Wire
+    settings: KubernetesPolicy
+    backend: Backend
+    lock: HeldLock | None
+    stop: threading.Event
+    clock: Callable[[], float]
+    sleep: Callable[[float], None]
+    dry: bool = False
+    lookout: Lookout = field(init=False)
+    _stopped_at: float | None = None
+
+    def __post_init__(self) -> None:
+        self.lookout = Lookout(self.wire, self.settings)
+
+    def answer(self, request: Request) -> Event:
+        """Carry out one request."""
+        try:
+            match request:
+                case Hold(_, begun):
+                    return self._held(begun=begun)
+                case LookAround(after_s):
+                    return self._looked_around(after_s)
+                case Look(namespace, name):
+                    reply = self.wire.send("GET", core("pods", namespace=namespace, name=name))
+                    return looked(reply, self.lookout.one)
+                case _:
+                    return self._wrote(request)
+        except (ValueError, CannotCarry) as error:
+            # A name that is none, a pod that cannot be pinned: no try would change that.
+            return NotDone(one_line(str(error)))
+
+    def _wrote(  # noqa: PLR0911  # one return a kind of request
+        self, request: Intend | Forget | Allocate | TryBind | Ungate | Bind | Evict | Scale
+    ) -> Event:
+        match request:
+            case Intend():
+                return self._intended(request)
+            case Forget():
+                return self._forgotten(request)
+            case Allocate():
+                return self._allocated(request)
+            case TryBind(pod):
+                return self._bound(pod, None, dry=True)
+            case Ungate():
+                return self._ungated(request)
+            case Bind(pod, version):
+                return self._bound(pod, version, dry=self.dry)
+            case Evict():
+                return self._evicted(request)
+            case Scale():
+                member = self.lookout.pods.get(request.member)
+                return scale(self.wire, request, member, dry=self.dry)
+
+    def _held(self, *, begun: bool = False) -> Held | Stop:
+        """``begun``: a gang is half there, so a signal leaves it GRACE_S to become whole."""
+        if self.stop.is_set():
+            now = self.clock()
+            self._stopped_at = now if self._stopped_at is None else self._stopped_at
+            if not begun or now - self._stopped_at >= GRACE_S:
+                return Stop("interrupted")
+        if self.lock is None:
+            return Held()
+        try:
+            self.lock.renew_if_needed()
+        except GangplanError as error:
+            if self.lock.lost or self.lock.left_s() < LEAST_LEFT_S:
+                return Stop(one_line(f"the lock could not be renewed: {error}"), lock=True)
+        if self.lock.lost:
+            return Stop("the lock is no longer ours", lock=True)
+        if self.lock.left_s() < LEAST_LEFT_S:
+            return Stop("too little time is left on the lock", lock=True)
+        return Held()
+
+    def _looked_around(self, after_s: float) -> Event:
+        left = after_s
+        while left > 0:
+            if isinstance(held := self._held(), Stop):
+                return held
+            self.sleep(min(left, _TICK_S))
+            left -= _TICK_S
+        try:
+            return Around(self.lookout.around())
+        except GangplanError as error:
+            return Lost(one_line(str(error)))
+
+    def _intended(self, request: Intend) -> Event:
+        order, intent = request.pod, request.intent
+        written: dict[str, str | None] = dict.fromkeys(KEYS)
+        written |= intent.annotations()
+        written |= self.backend.annotations(
+            order, self.lookout.nodes.get(order.node, {}), self.lookout.pods.get(order.key, {})
+        )
+        metadata: Tree = {
+            "uid": order.uid,
+            "resourceVersion": request.version,
+            "labels": dict(intent.labels()),
+            "annotations": written,
+        }
+        return self._patched(order.namespace, order.name, {"metadata": metadata})
+
+    def _forgotten(self, request: Forget) -> Event:
+        tree = self.lookout.pods.get(request.key, {})
+        if self.backend.allocates and not self.dry:
+            released = self.backend.release(self.wire, tree)
+            if not isinstance(released, Done):
+                return released
+        metadata: Tree = {
+            "uid": request.uid,
+            "resourceVersion": request.version,
+            "labels": {PLAN: None},
+            "annotations": dict.fromkeys((*KEYS, *owned_annotations(tree))),
+        }
+        return self._patched(request.namespace, request.name, {"metadata": metadata})
+
+    def _ungated(self, request: Ungate) -> Event:
+        order, seen = request.pod, request.seen
+        gone = {"$patch": "delete", "name": self.settings.scheduling_gate}
+        metadata: Tree = {"uid": order.uid, "resourceVersion": seen.version}
+        spec: Tree = {"schedulingGates": [gone]}
+        if request.pin:
+            view = self.lookout.view
+            node = None if view is None else view.nodes.get(order.node)
+            if node is None:
+                raise CannotPin(f"node {order.node} is not there")
+            spec |= pin(seen, node)
+        return self._patched(order.namespace, order.name, {"metadata": metadata, "spec": spec})
+
+    def _bound(self, order: PodOrder, version: str | None, *, dry: bool) -> Event:
+        metadata: Tree = {"name": order.name, "namespace": order.namespace, "uid": order.uid}
+        if version is not None:
+            metadata["resourceVersion"] = version
+        body: Tree = {
+            "apiVersion": "v1",
+            "kind": "Binding",
+            "metadata": metadata,
+            "target": {"apiVersion": "v1", "kind": "Node", "name": order.node},
+        }
+        reply = self._written("POST", order.namespace, order.name, body, sub="binding", dry=dry)
+        return event_of(reply, lambda _: None)
+
+    def _allocated(self, request: Allocate) -> Event:
+        if self.dry:
+            return Done()
+        tree = self.lookout.pods.get(request.pod.key, {})
+        return self.backend.allocate(self.wire, request.pod, request.seen, tree)
+
+    def _evicted(self, request: Evict) -> Event:
+        stop = request.pod
+        body: Tree = {
+            "apiVersion": "policy/v1",
+            "kind": "Eviction",
+            "metadata": {"name": stop.name, "namespace": stop.namespace},
+            "deleteOptions": {"preconditions": {"uid": stop.uid}},
+        }
+        reply = self._written("POST", stop.namespace, stop.name, body, sub="eviction", dry=self.dry)
+        return event_of(reply, lambda _: None, eviction=True)
+
+    def _patched(self, namespace: str, name: str, body: Tree) -> Event:
+        reply = self._written(_PATCH, namespace, name, body, dry=self.dry)
+        # What a dry run answers with is not what is there.
+        return event_of(reply, (lambda _: None) if self.dry else self.lookout.one)
+
+    def _written(  # as many words as such a request has
+        self, method: str, namespace: str, name: str, body: Tree, *, dry: bool, sub: str = ""
+    ) -> Reply:
+        path = core("pods", namespace=namespace, name=name, sub=sub) + _QUERY
+        content_type = STRATEGIC if method == _PATCH else JSON
+        return self.wire.send(method, path + _DRY * dry, body, content_type=content_type)
