@@ -1,10 +1,10 @@
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 
-from models.applying.orders import GangOrder, Orders, PodOrder, PodStop
+from models.applying.orders import GangOrder, Orders, PodOrder, PodStop, Resize
 from planner.cluster.rights import (
     Right,
     all_rights,
@@ -72,6 +72,9 @@ def test_applying_needs_to_read_to_lock_and_to_start_pods_where_the_plan_starts_
         "list nodes",
         "list pods in all namespaces",
         "list podgroups.scheduling.k8s.io in all namespaces",
+        "list resourceslices.resource.k8s.io",
+        "list resourceclaims.resource.k8s.io in all namespaces",
+        "list deviceclasses.resource.k8s.io",
         "create leases.coordination.k8s.io in namespace l",
         "get leases.coordination.k8s.io gangplan in namespace l",
         "update leases.coordination.k8s.io gangplan in namespace l",
@@ -86,15 +89,22 @@ def test_evicting_is_needed_only_when_it_is_allowed() -> None:
     assert "create pods/eviction in namespace b" in _worded(PLACE, STOP, evictions=True)
 
 
+def test_scales_are_set_only_where_a_gang_is_resized_and_evicting_is_allowed() -> None:
+    resize = replace(PLACE, decision="resize", resizes=(Resize("worker", 4, 2),))
+    assert _worded(resize) == _worded(PLACE)
+    assert _worded(PLACE, evictions=True)[-1] == "create pods/eviction in namespace a"
+    extra = [one for one in _worded(resize, evictions=True) if "apps" in one]
+    assert len(extra) == 9  # get, get scale and patch scale of three kinds
+    assert extra[-1] == "patch deployments/scale of apps in namespace a"
+
+
 def test_claims_are_written_only_by_the_back_end_that_has_them() -> None:
     extra = [one for one in _worded(PLACE, backend="dra") if one not in _worded(PLACE)]
     assert extra == [
-        "list resourceclaims.resource.k8s.io in all namespaces",
-        "list resourceslices.resource.k8s.io",
         "get resourceclaims.resource.k8s.io in namespace a",
         "patch resourceclaims.resource.k8s.io in namespace a",
         "patch resourceclaims/status of resource.k8s.io in namespace a",
-        "patch resourceclaims/binding of resource.k8s.io in namespace a",
+        "patch resourceclaims/binding of resource.k8s.io in all namespaces",
     ]
 
 
@@ -116,8 +126,8 @@ def test_a_right_held_in_all_namespaces_is_asked_for_once() -> None:
     )
     reviewer = Reviewer()
     assert lacking(reviewer, rights) == []
-    # identity, nodes, pods, the other kinds of the core API (2), podgroups; 3 of the lock; 3 of pods
-    assert len(reviewer.asked) == 12
+    # identity; nodes, pods and two more kinds of the core API; podgroups; 3 of devices; 3 of the lock; 3
+    assert len(reviewer.asked) == 15
 
 
 def test_a_right_held_in_some_namespaces_is_asked_for_in_each() -> None:

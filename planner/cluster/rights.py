@@ -26,6 +26,14 @@ _REVIEWS = grouped("authorization.k8s.io", "v1", "selfsubjectaccessreviews")
 ACCEPT = f"^{_REVIEWS}$".replace(".", r"\.")
 """Paths that asking takes, for the proxy: one regular expression."""
 
+SCALED = (
+    ("apps", "statefulsets"),
+    ("apps", "replicasets"),
+    ("apps", "deployments"),
+    ("kubeflow.org", "pytorchjobs"),
+)
+"""Controllers whose number of pods a resize sets: group and plural."""
+
 DRA = "dra"
 """The GPU back end that writes ResourceClaims."""
 
@@ -55,10 +63,12 @@ def identity() -> tuple[Right, ...]:
 
 def looking() -> tuple[Right, ...]:
     """To read what a plan relies on: room is counted over the pods of all namespaces."""
+    devices = ("resourceslices", "resourceclaims", "deviceclasses")
     return (
         Right("list", "", "nodes"),
         Right("list", "", "pods"),
         Right("list", "scheduling.k8s.io", "podgroups"),
+        *(Right("list", "resource.k8s.io", plural) for plural in devices),
     )
 
 
@@ -81,10 +91,12 @@ def working(
     evictions: bool,
     backend: str,
     bound: Collection[str | None] | None = None,
+    resized: Collection[str | None] = (),
 ) -> tuple[Right, ...]:
     """To start pods in these namespaces (None: in all of them).
 
-    ``bound``: those of them with pods that we bind ourselves; None for all.
+    ``bound``: those of them with pods that we bind ourselves; None for all. ``resized``: those with
+    gangs whose size changes, which evicting has to be allowed for.
     """
     rights: list[Right] = []
     for namespace in namespaces:
@@ -94,6 +106,8 @@ def working(
             rights.append(replace(pods, verb="create", subresource="binding"))
         if evictions:
             rights.append(replace(pods, verb="create", subresource="eviction"))
+        if evictions and namespace in resized:
+            rights += _scales(namespace)
         if backend == DRA:
             rights += _claims(namespace)
     return tuple(rights)
@@ -108,8 +122,15 @@ def needed(
     bound: Collection[str | None] | None = None,
 ) -> tuple[Right, ...]:
     """Everything that applying these orders may send, the lock included."""
-    work = working(orders.namespaces, evictions=evictions, backend=backend, bound=bound)
-    return (*identity(), *looking(), *_devices(backend), *locking(lock_namespace), *work)
+    work = working(
+        orders.namespaces,
+        evictions=evictions,
+        backend=backend,
+        bound=bound,
+        resized={gang.namespace for gang in orders.gangs if gang.resizes},
+    )
+    every = (*identity(), *looking(), *locking(lock_namespace), *work)
+    return tuple(dict.fromkeys(every))
 
 
 def all_rights(
@@ -121,8 +142,9 @@ def all_rights(
     groups: Collection[str] | None = None,
 ) -> tuple[Right, ...]:
     """Everything that a ``run`` may send: to read, to lock, and to work in these namespaces."""
-    work = working(namespaces, evictions=evictions, backend=backend)
-    every = (*reading(groups), *looking(), *_devices(backend), *locking(lock_namespace), *work)
+    places = tuple(namespaces)
+    work = working(places, evictions=evictions, backend=backend, resized=places)
+    every = (*reading(groups), *looking(), *locking(lock_namespace), *work)
     return tuple(dict.fromkeys(every))
 
 
@@ -185,20 +207,22 @@ def _served(kind: Kind, groups: Collection[str] | None) -> bool:
     return groups is None or not kind.group or kind.group in groups
 
 
-def _devices(backend: str) -> tuple[Right, ...]:
-    """To read who holds which devices, where we give them ourselves."""
-    if backend != DRA:
-        return ()
-    group = "resource.k8s.io"
-    return (Right("list", group, "resourceclaims"), Right("list", group, "resourceslices"))
-
-
 def _claims(namespace: str | None) -> list[Right]:
-    """To give a pod's claim its devices: finalizer, allocation, reservation."""
+    """To give a pod's claim its devices: finalizer, allocation, reservation.
+
+    The API server asks for the last of these without a namespace, so no tenant alone can grant it.
+    """
     claim = Right("get", "resource.k8s.io", "resourceclaims", namespace=namespace)
     patch = replace(claim, verb="patch")
-    status = replace(patch, subresource="status")
-    return [claim, patch, status, replace(patch, subresource="binding")]
+    anywhere = replace(patch, subresource="binding", namespace=None)
+    return [claim, patch, replace(patch, subresource="status"), anywhere]
+
+
+def _scales(namespace: str | None) -> list[Right]:
+    """To set the number of pods of a controller that has a field for it."""
+    owners = [Right("get", group, plural, namespace=namespace) for group, plural in SCALED]
+    scales = [replace(owner, subresource="scale") for owner in owners]
+    return [*owners, *scales, *(replace(one, verb="patch") for one in scales)]
 
 
 def _allowed(wire: Wire, right: Right) -> bool:

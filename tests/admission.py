@@ -1,0 +1,126 @@
+"""The shipped admission policies, evaluated as the API server would: requests in, refusals out.
+
+Promises: match constraints, match conditions, variables in order and validations, each compiled and run
+by Google's CEL; objects are plain trees, as a ValidatingAdmissionPolicy sees them; an expression that
+fails to evaluate refuses, as ``failurePolicy: Fail`` does, and says so.
+"""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+from cel_expr_python import cel
+
+Tree = dict[str, Any]
+
+FOLDER = Path(__file__).parents[1] / "deploy" / "admission"
+ACCOUNT = "system:serviceaccount:gangplan-system:gangplan"
+
+
+@dataclass(frozen=True)
+class Asked:
+    """One request as admission sees it. ``object`` None: a deletion."""
+
+    resource: str
+    operation: str
+    object: Tree | None = None
+    old: Tree | None = None
+    sub: str = ""
+    group: str = ""
+    user: str = ACCOUNT
+    version: str = "v1"
+
+    def request(self) -> Tree:
+        """The variable ``request``: as in the API, what is empty is left out."""
+        found = {
+            "operation": self.operation,
+            "resource": {"group": self.group, "version": self.version, "resource": self.resource},
+            "userInfo": {"username": self.user, "groups": ["system:authenticated"]},
+        }
+        return found | ({"subResource": self.sub} if self.sub else {})
+
+
+@dataclass
+class Policy:
+    """One ValidatingAdmissionPolicy, compiled."""
+
+    name: str
+    rules: list[Tree]
+    conditions: list[cel.Expression]
+    variables: list[tuple[str, cel.Expression]]
+    validations: list[tuple[str, cel.Expression]]
+
+    def refusals(self, asked: Asked) -> list[str]:
+        """Messages of the validations that say no."""
+        if not any(_matches(rule, asked) for rule in self.rules):
+            return []
+        data = {"object": asked.object, "oldObject": asked.old, "request": asked.request()}
+        data = {**copy.deepcopy(data), "variables": {}}
+        if not all(_value(one, data) is True for one in self.conditions):
+            return []
+        for name, expression in self.variables:
+            data["variables"] = {**data["variables"], name: _value(expression, data)}
+        return [text for text, one in self.validations if _value(one, data) is not True]
+
+
+def refused(asked: Asked) -> list[str]:
+    """Every message by which the shipped policies refuse a request; [] if it passes."""
+    return [said for policy in policies() for said in policy.refusals(asked)]
+
+
+@cache
+def policies() -> tuple[Policy, ...]:
+    """The policies that a shipped binding enforces."""
+    documents = [
+        one
+        for path in sorted(FOLDER.glob("*.yaml"))
+        for one in yaml.safe_load_all(path.read_text())
+    ]
+    bound = {
+        one["spec"]["policyName"]
+        for one in documents
+        if one.get("kind") == "ValidatingAdmissionPolicyBinding"
+        and one["spec"]["validationActions"] == ["Deny"]
+    }
+    return tuple(
+        _compiled(one)
+        for one in documents
+        if one.get("kind") == "ValidatingAdmissionPolicy" and one["metadata"]["name"] in bound
+    )
+
+
+def _compiled(tree: Tree) -> Policy:
+    spec = tree["spec"]
+    assert spec["failurePolicy"] == "Fail"
+    names = ("object", "oldObject", "request", "variables")
+    env = cel.NewEnv(variables=dict.fromkeys(names, cel.Type.DYN))
+
+    return Policy(
+        tree["metadata"]["name"],
+        spec["matchConstraints"]["resourceRules"],
+        [env.compile(one["expression"]) for one in spec["matchConditions"]],
+        [(one["name"], env.compile(one["expression"])) for one in spec.get("variables", ())],
+        [(one["message"], env.compile(one["expression"])) for one in spec["validations"]],
+    )
+
+
+def _value(expression: cel.Expression, data: Tree) -> cel.PlainValue:
+    found = expression.eval(data=data)
+    assert found.type() != cel.Type.ERROR, found.value()
+    return found.plain_value()
+
+
+def _matches(rule: Tree, asked: Asked) -> bool:
+    what = f"{asked.resource}/{asked.sub}" if asked.sub else asked.resource
+    resources = {what, f"{asked.resource}/*"} if asked.sub else {what}
+    return (
+        asked.group in rule["apiGroups"]
+        and bool({asked.version, "*"} & set(rule["apiVersions"]))
+        and bool({asked.operation, "*"} & set(rule["operations"]))
+        and bool(resources & set(rule["resources"]))
+    )
