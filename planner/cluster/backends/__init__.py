@@ -12,7 +12,6 @@ from planner.cluster.backends.base import Backend, CannotCarry
 
 __all__ = ["KEYS", "Backend", "CannotCarry", "backend_of"]
 
-
 KEYS: dict[str, tuple[str, ...]] = {
     "annotation": (),
     "none": (),
@@ -26,6 +25,15 @@ KEYS: dict[str, tuple[str, ...]] = {
 def backend_of(name: str) -> Backend:
     """The back end ``kubernetes.gpuBackend`` names. KeyError for a name the Policy does not take."""
     from planner.cluster.backends.annotating import Annotating, Telling
+    from planner.cluster.backends.dra import Dra
+    from planner.cluster.backends.hami import Hami
+    from planner.cluster.backends.koordinator import Koordinator
 
-    backends: dict[str, Callable[[], Backend]] = {"annotation": Annotating, "none": Telling}
+    backends: dict[str, Callable[[], Backend]] = {
+        "annotation": Annotating,
+        "none": Telling,
+        "hami": Hami,
+        "koordinator": Koordinator,
+        "dra": Dra,
+    }
     return backends[name]()

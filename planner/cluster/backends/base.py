@@ -1,19 +1,25 @@
 """What every back end can do: the interface, and what most of them do the same way.
 
-Promises: no request of its own unless ``allocates``; judged from trees it is given. Implemented by the
-other files of this package.
+Promises: annotations are judged from trees alone; only a back end that ``allocates`` sends requests.
+Implemented by the other files of this package.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from typing import Protocol
 
 from models.applying.asking import Done, Event
 from models.applying.orders import Orders, PodOrder
 from models.applying.seen import PodSeen, View
+from models.policy import GPU_RESOURCES
+from models.quantities import Refused, quantity
 from planner.cluster.wire import Tree, Wire
+from planner.reading.kubernetes.looking import at, mapping, text
+
+MODE_GATE, MODE_BINDING = "gate", "binding"
+
+_SCHEDULER = "default-scheduler"
 
 
 class CannotCarry(Exception):  # noqa: N818  # said of a plan, not of a fault of ours
@@ -28,72 +34,105 @@ class CannotCarry(Exception):  # noqa: N818  # said of a plan, not of a fault of
 
 
 class Backend(Protocol):
-    """One way to make a node use the GPUs that were chosen.
+    """One way to make a node use the GPUs that were chosen; keeps what it has read for one run.
 
     ``name``: as in the Policy. ``keys``: annotations of pods that it writes beside the intent's; they
     are taken off with the intent. ``accept``: regexes (without commas) of the URL paths it asks for,
-    besides those of nodes and pods. ``allocates``: whether ``allocate`` and ``release`` send anything;
-    whether a pod's and a node's trees are needed is in ``needs_trees``.
+    besides those of nodes and pods. ``allocates``: whether ``allocate`` and ``release`` do anything.
     """
 
     name: str
     keys: tuple[str, ...]
     accept: tuple[str, ...]
     allocates: bool
-    needs_trees: bool
 
     def note(self) -> str:
         """What it enforces and what not, one sentence for people."""
 
     def check(self, orders: Orders, view: View) -> list[str]:
-        """What speaks against carrying the plan, before anything is written; sorted, [] if nothing."""
+        """Gangs it cannot carry as far as plan and view tell, one sentence each, sorted."""
 
     def annotations(self, order: PodOrder, node_tree: Tree, pod_tree: Tree) -> dict[str, str]:
-        """What to write on the pod together with its intent. Raises CannotCarry.
+        """What to write on the pod together with its intent; the trees as the server sent them.
 
-        ``node_tree``, ``pod_tree``: the objects as the server gave them; {} if not ``needs_trees``.
+        Raises CannotCarry.
         """
 
-    def allocate(
-        self, wire: Wire, order: PodOrder, seen: PodSeen, *, clock: Callable[[], float]
-    ) -> Event:
+    def allocate(self, wire: Wire, order: PodOrder, seen: PodSeen, pod_tree: Tree) -> Event:
         """Give the pod its devices; after a crash at any step the same call finishes it.
 
-        ``clock``: seconds since the epoch, used where the server does not say its time. Done; Refused
-        where it cannot be carried; Conflict or Lost where it may be asked again.
+        Done; Gone where another pod has the name; Refused where it cannot be carried; Conflict or Lost
+        where the same call may do later.
         """
 
-    def release(self, wire: Wire, seen: PodSeen) -> Event:
+    def release(self, wire: Wire, pod_tree: Tree) -> Event:
         """Take back what ``allocate`` gave to a pod that was never started; idempotent."""
 
 
 class Plain(ABC):
-    """A back end that needs no request and no tree: annotations of the intent, or nothing."""
+    """A back end that sends nothing: annotations, or not even those."""
 
     name = ""
     keys: tuple[str, ...] = ()
     accept: tuple[str, ...] = ()
     allocates = False
-    needs_trees = False
 
     @abstractmethod
     def note(self) -> str:
         """What it enforces and what not, one sentence for people."""
 
     def check(self, orders: Orders, view: View) -> list[str]:
+        """Nothing speaks against it."""
         del orders, view
         return []
 
     def annotations(self, order: PodOrder, node_tree: Tree, pod_tree: Tree) -> dict[str, str]:
+        """Nothing beside the intent."""
         del order, node_tree, pod_tree
         return {}
 
-    def allocate(
-        self, wire: Wire, order: PodOrder, seen: PodSeen, *, clock: Callable[[], float]
-    ) -> Event:
-        del wire, order, seen, clock
+    def allocate(self, wire: Wire, order: PodOrder, seen: PodSeen, pod_tree: Tree) -> Event:
+        """Nothing to do."""
+        del wire, order, seen, pod_tree
         return Done()
 
-    def release(self, wire: Wire, seen: PodSeen) -> Event:
-        del wire, seen
+    def release(self, wire: Wire, pod_tree: Tree) -> Event:
+        """Nothing was given."""
+        del wire, pod_tree
         return Done()
+
+
+def scheduler_of(pod_tree: Tree) -> str:
+    """The scheduler that a pod names."""
+    return text(pod_tree, "spec", "schedulerName") or _SCHEDULER
+
+
+def fills_node(order: PodOrder, node_tree: Tree) -> bool:
+    """Whether the pod takes every GPU its node has, so that there is nothing to choose."""
+    capacity = mapping(node_tree, "status", "capacity")
+    counts = [_count(capacity.get(name)) for name in GPU_RESOURCES if name in capacity]
+    return order.gpu_count > 0 and bool(counts) and order.gpu_count >= max(counts)
+
+
+def _count(written: object) -> int:
+    if not isinstance(written, str | int):
+        return 0
+    try:
+        return int(quantity(str(written)))
+    except Refused:
+        return 0
+
+
+def annotation(tree: Tree, key: str) -> str | None:
+    """The annotation of an object, None if it is absent or blank."""
+    found = at(tree, "metadata", "annotations", key)
+    return found if isinstance(found, str) and found.strip() else None
+
+
+def undecided(gangs: Orders, mode: str, words: str) -> list[str]:
+    """A sentence for every gang that starts pods with chosen GPUs in a mode that cannot carry them."""
+    return [
+        f"gang {gang.namespace}/{gang.name}: {words}"
+        for gang in gangs.gangs
+        if any(pod.gpus and pod.mode == mode for pod in gang.starts)
+    ]

@@ -223,7 +223,7 @@ class Claims:
             if sort is Sort.PART or "capacity" in request or any(map(means_part, chosen)):
                 result.part = True
             else:
-                if not all(_only_type(expression) for expression in chosen):
+                if not all(only_type(expression) for expression in chosen):
                     result.problem("selectors on the devices of a claim")
                 result.driver = result.driver or self.classes.driver(name)
                 return _count(request, result)
@@ -257,7 +257,7 @@ def _expressions(request: Tree) -> Iterator[str]:
         yield text(selector, "cel", "expression") or ""
 
 
-def _only_type(expression: str) -> bool:
+def only_type(expression: str) -> bool:
     """Whether a selector says no more than that the device is a GPU."""
     compact = "".join(expression.split()).replace('"', "'")
     return _ONLY_TYPE.fullmatch(compact) is not None

@@ -1,7 +1,7 @@
 """HAMi (and Volcano's vGPU): devices by uuid, told apart by what the node registered.
 
 Promises: facts of annotations and of the node's slices; an unknown uuid cannot be read. Called by
-the table of dialects in ``holdings``.
+the table of dialects in ``holdings`` and by the back end that writes uuids.
 """
 
 from __future__ import annotations
@@ -48,12 +48,18 @@ def devices(annotations: Mapping[str, str], node: KubeNode) -> Told | None:
 
 def indices_of(node: KubeNode) -> dict[str, int]:
     """Index of every uuid that the node's slices or its registration name."""
+    found = registered(node.object.annotations)
+    found |= {device.uuid: device.index for device in node.devices if device.uuid is not None}
+    return found
+
+
+def registered(annotations: Mapping[str, str]) -> dict[str, int]:
+    """Index of every uuid that a node registered, from the node's annotations."""
     found: dict[str, int] = {}
     for key in NODES:
-        register = written(node.object.annotations, key)
+        register = written(annotations, key)
         if register is not None:
             found |= _registered(register)
-    found |= {device.uuid: device.index for device in node.devices if device.uuid is not None}
     return found
 
 
