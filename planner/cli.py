@@ -26,6 +26,7 @@ from planner.verbs.plan import plan
 from planner.verbs.show import show
 from planner.verbs.snapshot import snapshot
 from planner.verbs.topo import topo
+from planner.verbs.unlock import unlock
 from planner.verbs.validate import validate
 from planner.verbs.verify import verify
 
@@ -55,7 +56,7 @@ def gangplan(
         raise typer.Exit(USAGE)
 
 
-for verb in (validate, plan, show, verify, topo, snapshot):
+for verb in (validate, plan, show, verify, topo, snapshot, unlock):
     app.command()(verb)
 
 

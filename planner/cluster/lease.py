@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from planner.cluster import paths
 from planner.cluster.holders import (
     DURATION_S,
     LEASE,
@@ -57,9 +56,8 @@ def ticking() -> float:
 
 
 def accepted(namespace: str) -> tuple[str, ...]:
-    """Paths of the lock, for ``proxy.opened``."""
-    root = re.escape(paths.grouped("coordination.k8s.io", "v1", "leases", namespace=namespace))
-    return (f"{root}(/{LEASE})?",)
+    """Paths of the lock, for ``proxy.opened``. Raises UsageError."""
+    return (f"{re.escape(path(namespace))}(/{LEASE})?",)
 
 
 def read_lock(wire: Wire, namespace: str) -> Holder | None:

@@ -7,6 +7,7 @@ resourceVersion, so a lock that another run took is never overwritten. Made by `
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -29,6 +30,7 @@ MANAGER = "fieldManager=gangplan"
 
 _TRIES = 5
 _TICK_S = 1.0
+_PAUSE_S = 0.1
 
 Clock = Callable[[], float]
 """Seconds that pass; no time of day."""
@@ -159,7 +161,7 @@ class Lock:
         Then it is over by itself in at most its duration. Does not raise for what the server says.
         """
         with self._turn:
-            for _ in range(_TRIES):
+            for tries in range(_TRIES):
                 if self.lost is not None:
                     return False
                 body = freed(self._tree, self.namespace, last_run, self.now())
@@ -170,6 +172,8 @@ class Lock:
                 if self._looked() == "":
                     self.lost = "it was given back"  # by us: the answer was lost
                     return reply.status in {LOST, 409} or reply.status >= 500
+                if reply.status != 409 and tries + 1 < _TRIES:
+                    time.sleep(_PAUSE_S * (tries + 1))
             return False
 
     def _renew(self) -> None:
