@@ -1,0 +1,307 @@
+"""A Kubernetes cluster for tests: state in memory, and requests answered as a real API server does.
+
+Promises: every answer follows from the requests before it and the cluster's clock; after each write
+the controllers and kube-scheduler have done what they would do. Asked by ``FakeWire`` in ``fake_wire``
+without a socket, and by ``fake_http`` over HTTP.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from email.utils import formatdate
+from functools import lru_cache
+from typing import Any
+from urllib.parse import parse_qsl
+
+from fake_admission import Admission
+from fake_binding import bound
+from fake_controllers import Controllers
+from fake_discovery import discovered
+from fake_evictions import evicted, refreshed
+from fake_kinds import (
+    ACCESS,
+    ALWAYS,
+    BINDING,
+    BUDGET,
+    GROUPED,
+    NAMESPACE,
+    POD,
+    RULES,
+    Kind,
+    Kinds,
+    Place,
+)
+from fake_objects import Asking, Objects
+from fake_rights import Rights, User, denied, user_named
+from fake_scales import scaled
+from fake_scheduler import Scheduler
+from fake_setup import Setup
+from fake_statuses import ApiError, no_such_path, not_allowed
+from fake_store import Clock, Store
+
+Tree = dict[str, Any]
+Answer = tuple[int, Tree, dict[str, str]]
+"""(status, body, headers). Status 0: no answer arrives."""
+
+LOST: Answer = (0, {}, {})
+
+_VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch"}
+
+
+@dataclass(slots=True)
+class Call:
+    """One request, for hooks. ``path``: without its query; ``answer``: None before it is made.
+
+    ``place``: the object it is about, None where the path leads to none.
+    """
+
+    number: int
+    method: str
+    path: str
+    query: dict[str, str]
+    body: Any
+    content_type: str
+    user: str | None
+    place: Place | None
+    answer: Answer | None = None
+
+    @property
+    def writes(self) -> bool:
+        return self.method != "GET" and "dryRun" not in self.query
+
+
+Hook = Callable[[Call], Answer | None]
+"""What to answer instead; None: nothing. It may raise, to end the asker."""
+
+
+class FakeCluster(Setup):
+    """``clock``: seconds since the epoch; by default it stands still until ``advance``.
+
+    ``groups``: whether the alpha API of pod groups is on. ``kubelets``: bound pods run at once.
+    ``before``: hooks that see a request first; ``after``: hooks that see it answered, carried out.
+    ``calls``: every request, in order.
+    """
+
+    def __init__(
+        self,
+        *,
+        clock: Callable[[], float] | None = None,
+        groups: bool = False,
+        kubelets: bool = False,
+    ) -> None:
+        self.clock = clock or Clock()
+        self.kinds = Kinds(ALWAYS + (GROUPED if groups else ()))
+        self.store = Store(self.kinds, self.clock)
+        self.admission = Admission()
+        self.objects = Objects(self.store, self.admission, groups=groups)
+        self.rights = Rights(self.store)
+        self.objects.allowed = self.rights.may_asking
+        self.controllers = Controllers(self.objects)
+        self.scheduler = Scheduler(self.objects)
+        self.kubelets = kubelets
+        self.before: list[Hook] = []
+        self.after: list[Hook] = []
+        self.calls: list[Call] = []
+        self.tokens: dict[str, User] = {}
+        self.lock = threading.RLock()
+        self._started: set[str] = set()
+        for name in ("kube-system", "default"):
+            self.add_namespace(name)
+
+    # ---- asking
+
+    def handle(
+        self,
+        method: str,
+        target: str,
+        body: Any = None,
+        content_type: str = "application/json",
+        user: str | None = None,
+        agent: str = "",
+    ) -> Answer:
+        """Answer one request. ``user``: name, or None for an administrator; ``target``: with query.
+
+        ``agent``: of the header User-Agent: the field manager where the query names none.
+        """
+        with self.lock:
+            path, query = _split(target)
+            place = self.kinds.place(path)
+            call = Call(len(self.calls), method, path, dict(query), body, content_type, user, place)
+            self.calls.append(call)
+            for hook in self.before:
+                if (found := hook(call)) is not None:
+                    call.answer = found
+                    return found
+            call.answer = self._answered(call, agent)
+            if method != "GET":
+                self.settle()
+            for hook in self.after:
+                if (found := hook(call)) is not None:
+                    return found
+            return call.answer
+
+    def settle(self) -> None:
+        """Let the controllers, kube-scheduler and kubelets do what is due."""
+        for _ in range(50):
+            before = self.store.revision
+            if self.controllers.on:
+                self.controllers.run()
+            if self.scheduler.on:
+                self.scheduler.run()
+            if self.kubelets:
+                self._run_pods()
+            if self.store.revision == before:
+                return
+
+    def _answered(self, call: Call, agent: str) -> Answer:
+        try:
+            code, tree = self._done(call, agent)
+        except ApiError as error:
+            headers = {"Date": _date(int(self.clock()))}
+            if error.retry_after_s is not None:
+                headers["Retry-After"] = str(error.retry_after_s)
+            return error.code, error.tree(), headers
+        return code, tree, {"Date": _date(int(self.clock()))}
+
+    def _done(self, call: Call, agent: str) -> tuple[int, Tree]:
+        """Raises ApiError."""
+        user = None if call.user is None else user_named(call.user)
+        place = call.place
+        if place is None:
+            return self._other(call, user)
+        verb = self._verb(call, place)
+        if user is not None:
+            self.rights.check(user, verb, place)
+        if verb not in place.kind.verbs and not place.sub:
+            raise not_allowed()
+        if verb in ("get", "list", "watch") and not place.sub == "scale":
+            return 200, self._read(place, call.query)
+        asking = self._asking(call, user, agent)
+        if place.sub in ("binding", "eviction", "scale") or place.kind in (BINDING, ACCESS, RULES):
+            return self._special(call, place, asking, user)
+        match verb:
+            case "create":
+                return 201, self.objects.create(place, call.body, asking)
+            case "update":
+                made = self.store.get(place.kind, place.namespace, place.name) is None
+                return (201 if made else 200), self.objects.update(place, call.body, asking)
+            case "patch":
+                return 200, self.objects.patch(place, call.body, call.content_type, asking)
+            case "delete":
+                return 200, self.objects.delete(place, call.body, asking)
+        return 200, self._delete_all(place, call, asking)
+
+    def _other(self, call: Call, user: User | None) -> tuple[int, Tree]:
+        if user is not None and not self.rights.may_get(user, call.path):
+            said = f'forbidden: User "{user.name}" cannot get path "{call.path}"'
+            raise ApiError(403, said, details={})
+        tree = discovered(self.kinds, call.path) if call.method == "GET" else None
+        if tree is None:
+            raise no_such_path()
+        return 200, tree
+
+    def _verb(self, call: Call, place: Place) -> str:
+        if call.method == "GET":
+            if place.name:
+                return "get"
+            return "watch" if call.query.get("watch") in ("1", "true") else "list"
+        if call.method == "DELETE":
+            return "delete" if place.name else "deletecollection"
+        named = bool(place.name)
+        posts_to_name = place.sub in ("binding", "eviction")
+        if call.method not in _VERBS or named != (call.method != "POST" or posts_to_name):
+            raise not_allowed()
+        return _VERBS[call.method]
+
+    def _asking(self, call: Call, user: User | None, agent: str) -> Asking:
+        query = call.query
+        dry = query.get("dryRun")
+        if dry not in (None, "All"):
+            said = f'dryRun: Unsupported value: "{dry}": supported values: "All"'
+            raise ApiError(400, said)
+        return Asking(
+            user=user.name if user else None,
+            groups=user.groups if user else ("system:masters",),
+            manager=query.get("fieldManager") or agent.partition("/")[0] or "unknown",
+            dry_run=dry == "All",
+            strict=query.get("fieldValidation") == "Strict",
+            query=query,
+        )
+
+    def _read(self, place: Place, query: dict[str, str]) -> Tree:
+        if place.name:
+            found = self.objects.get(place.kind, place.namespace, place.name)
+            return refreshed(self.store, found) if place.kind == BUDGET else found
+        tree = self.objects.list(place.kind, place.namespace, query)
+        if place.kind == BUDGET:
+            tree["items"] = [refreshed(self.store, item) for item in tree["items"]]
+        return tree
+
+    def _special(
+        self, call: Call, place: Place, asking: Asking, user: User | None
+    ) -> tuple[int, Tree]:
+        if place.sub == "eviction":
+            return 201, evicted(self.objects, place, call.body, asking)
+        if place.sub == "scale":
+            tree = scaled(self.objects, place, call.method, call.body, call.content_type, asking)
+            return 200, tree
+        if place.kind == ACCESS:
+            return 201, self.rights.reviewed(user, call.body)
+        if place.kind == RULES:
+            return 201, self.rights.listed(user, call.body)
+        return 201, bound(self.objects, place, call.body, asking)
+
+    def _delete_all(self, place: Place, call: Call, asking: Asking) -> Tree:
+        found = self.objects.list(place.kind, place.namespace, call.query)
+        for item in found["items"]:
+            metadata = item["metadata"]
+            one = Place(place.kind, metadata.get("namespace", ""), metadata["name"], "")
+            self.objects.delete(one, call.body, asking)
+        return found
+
+    def _run_pods(self) -> None:
+        """What kubelets do: start bound pods, end those that are being deleted."""
+        for pod in list(self.store.all(POD)):
+            if not pod["spec"].get("nodeName"):
+                continue
+            if "deletionTimestamp" in pod["metadata"] and not pod["metadata"].get("finalizers"):
+                self.store.drop(POD, pod)
+            elif (
+                pod["status"].get("phase") == "Pending"
+                and "deletionTimestamp" not in pod["metadata"]
+            ):
+                self.run_pod(pod["metadata"]["namespace"], pod["metadata"]["name"])
+
+    # ---- what else tests ask
+
+    def deny(
+        self, verb: str, kind: Kind, namespace: str = "", name: str = "", sub: str = ""
+    ) -> Answer:
+        """The 403 that a request would get, for hooks."""
+        error = denied("tester", verb, kind, namespace, name, sub)
+        return error.code, error.tree(), {}
+
+    @property
+    def writes(self) -> list[Call]:
+        """Requests that were sent to change something, without reviews and dry runs."""
+        return [
+            call
+            for call in self.calls
+            if call.writes and (call.place is None or call.place.kind not in (ACCESS, RULES))
+        ]
+
+    def has_namespace(self, name: str) -> bool:
+        return self.store.get(NAMESPACE, "", name) is not None
+
+
+@lru_cache(maxsize=65536)
+def _split(target: str) -> tuple[str, tuple[tuple[str, str], ...]]:
+    path, _, query = target.partition("?")
+    return path, tuple(parse_qsl(query, keep_blank_values=True)) if query else ()
+
+
+@lru_cache(maxsize=1024)
+def _date(seconds: int) -> str:
+    return formatdate(seconds, usegmt=True)

@@ -1,0 +1,274 @@
+"""Controllers: owners that make their pods again, claims from templates, claims that are given back.
+
+Promises: nothing happens to owners nobody registered; pods come back as they were born, under the
+same name unless told otherwise. Called by ``fake_cluster`` after every write.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Any
+
+from fake_devices import FINALIZER, claims_of
+from fake_groups import PROTECTION
+from fake_kinds import CLAIM, POD, POD_GROUP, TEMPLATE, Kind, Place
+from fake_objects import Asking, Objects
+
+Tree = dict[str, Any]
+
+_MANAGER = "kube-controller-manager"
+
+
+@dataclass(slots=True)
+class Owner:
+    """A controller and the pods it makes. ``same_names``: a pod comes back under its own name."""
+
+    kind: Kind
+    namespace: str
+    name: str
+    uid: str
+    same_names: bool = True
+    births: dict[str, Tree] = field(default_factory=dict)
+    """By ordinal name: the pod as it was asked for."""
+
+
+class Controllers:
+    """``on``: they run by themselves after every write."""
+
+    def __init__(self, objects: Objects) -> None:
+        self.on = True
+        self._objects = objects
+        self._store = objects.store
+        self._owners: dict[str, Owner] = {}
+        self._gone: list[tuple[str, Tree]] = []
+        self._sizes: dict[str, Tree] = {}
+        self._left: list[Tree] = []
+        self._claims = False
+        self._made = 0
+        objects.store.listeners.append(self._changed)
+
+    def recreate(self, kind: Kind, owner: Tree, *, same_names: bool = True) -> Owner:
+        """From now on the pods of this owner come back when they go."""
+        metadata = owner["metadata"]
+        found = Owner(
+            kind, metadata.get("namespace", ""), metadata["name"], metadata["uid"], same_names
+        )
+        self._owners[found.uid] = found
+        for pod in self._store.all(POD, found.namespace):
+            if _controller(pod) == found.uid:
+                found.births[pod["metadata"]["name"]] = _as_born(pod)
+        return found
+
+    def run(self) -> None:
+        """Everything that is due."""
+        gone, self._gone = self._gone, []
+        for uid, pod in gone:
+            self._again(self._owners[uid], pod)
+        sizes, self._sizes = self._sizes, {}
+        for uid, tree in sizes.items():
+            self._resized(self._owners[uid], tree)
+        left, self._left = self._left, []
+        for pod in left:
+            self._release(pod)
+        if self._claims:
+            self._claims = False
+            self._from_templates()
+            self._given_back()
+
+    def _again(self, owner: Owner, pod: Tree) -> None:
+        """Make a pod that went once more, unless its owner is gone or wants fewer."""
+        tree = self._store.get(owner.kind, owner.namespace, owner.name)
+        if tree is None or tree["metadata"]["uid"] != owner.uid:
+            return
+        name = pod["metadata"]["name"]
+        born = owner.births.pop(name, None) or _as_born(pod)
+        wanted = _wanted(owner.kind, tree)
+        standing = sum(
+            1 for one in self._store.all(POD, owner.namespace) if _controller(one) == owner.uid
+        )
+        if wanted is not None and standing >= wanted:
+            return
+        if not owner.same_names:
+            self._made += 1
+            stem = re.sub(r"-again\d+$", "", name)
+            name = f"{stem}-again{self._made}"
+        self._make(owner, name, born)
+
+    def _make(self, owner: Owner, name: str, born: Tree) -> None:
+        place = Place(POD, owner.namespace, "", "")
+        metadata = born["metadata"] | {"name": name}
+        owner.births[name] = born
+        self._objects.create(place, born | {"metadata": metadata}, Asking(manager=_MANAGER))
+
+    def _resized(self, owner: Owner, tree: Tree) -> None:
+        """Fewer replicas: the highest numbers go. More: made as the first was."""
+        wanted = _wanted(owner.kind, tree)
+        if wanted is None:
+            return
+        mine = [
+            pod
+            for pod in self._store.all(POD, owner.namespace)
+            if _controller(pod) == owner.uid and "deletionTimestamp" not in pod["metadata"]
+        ]
+        mine.sort(key=lambda pod: _number(pod["metadata"]["name"]))
+        for pod in mine[wanted:]:
+            self._objects.removed(POD, pod, None)
+        if mine and len(mine) < wanted:
+            born = _as_born(mine[0])
+            taken = {pod["metadata"]["name"] for pod in mine}
+            stem = re.sub(r"\d+$", "", mine[0]["metadata"]["name"])
+            names = (f"{stem}{number}" for number in range(wanted + len(mine)))
+            free = [name for name in names if name not in taken]
+            for name in free[: wanted - len(mine)]:
+                self._make(owner, name, born)
+
+    def _from_templates(self) -> None:
+        """A claim for each pod that asks for one of a template, gated or not."""
+        for pod in list(self._store.all(POD)):
+            asks = [
+                one
+                for one in pod["spec"].get("resourceClaims") or []
+                if "resourceClaimTemplateName" in one
+            ]
+            made = list(pod["status"].get("resourceClaimStatuses") or [])
+            missing = [one for one in asks if one["name"] not in {has["name"] for has in made}]
+            for one in missing:
+                metadata = pod["metadata"]
+                template = self._store.get(
+                    TEMPLATE, metadata["namespace"], one["resourceClaimTemplateName"]
+                )
+                if template is None:
+                    continue
+                self._made += 1
+                name = f"{metadata['name']}-{one['name']}-{self._made:05x}"
+                body = _claim_from(template, name, pod)
+                place = Place(CLAIM, metadata["namespace"], "", "")
+                self._objects.create(place, body, Asking(manager=_MANAGER))
+                made.append({"name": one["name"], "resourceClaimName": name})
+            if missing:
+                status = pod["status"] | {"resourceClaimStatuses": made}
+                self._store.keep(POD, pod | {"status": status}, manager=_MANAGER, sub="status")
+
+    def _given_back(self) -> None:
+        """reservedFor follows the pods; a claim with the finalizer loses its allocation with them."""
+        pods = {pod["metadata"]["uid"]: pod for pod in self._store.all(POD)}
+        users: dict[tuple[str, str], list[Tree]] = {}
+        for pod in pods.values():
+            if pod["spec"].get("nodeName") and pod["status"].get("phase") not in (
+                "Succeeded",
+                "Failed",
+            ):
+                for name in claims_of(pod):
+                    if name:
+                        users.setdefault((pod["metadata"]["namespace"], name), []).append(pod)
+        for claim in list(self._store.all(CLAIM)):
+            metadata = claim["metadata"]
+            status = dict(claim.get("status") or {})
+            if not status.get("allocation"):
+                continue
+            reserved = [one for one in status.get("reservedFor") or [] if _lives(one, pods)]
+            for pod in users.get((metadata["namespace"], metadata["name"]), []):
+                holder = {
+                    "resource": "pods",
+                    "name": pod["metadata"]["name"],
+                    "uid": pod["metadata"]["uid"],
+                }
+                if holder not in reserved:
+                    reserved.append(holder)
+            if reserved == (status.get("reservedFor") or []):
+                continue
+            new = dict(claim)
+            if reserved:
+                status["reservedFor"] = reserved
+            else:
+                status.pop("reservedFor", None)
+                if FINALIZER in (metadata.get("finalizers") or []):
+                    status.pop("allocation")
+                    left = [one for one in metadata["finalizers"] if one != FINALIZER]
+                    new["metadata"] = metadata | {"finalizers": left}
+            new["status"] = status
+            self._objects.kept(CLAIM, claim, _copied(new), manager=_MANAGER, sub="status")
+
+    def _changed(self, kind: Kind, old: Tree | None, new: Tree | None) -> None:
+        if kind == POD:
+            tree = new or old
+            assert tree is not None
+            if "resourceClaims" in tree["spec"]:
+                self._claims = True
+            owner = self._owners.get(_controller(tree) or "")
+            if owner is not None and new is None and old is not None:
+                self._gone.append((owner.uid, old))
+            elif owner is not None and old is None and new is not None:
+                owner.births.setdefault(new["metadata"]["name"], _as_born(new))
+        elif kind in (CLAIM, TEMPLATE):
+            self._claims = True
+        elif new is not None and new["metadata"]["uid"] in self._owners:
+            self._sizes[new["metadata"]["uid"]] = new
+        if kind == POD and new is None and old is not None and "schedulingGroup" in old["spec"]:
+            self._left.append(old)
+
+    def _release(self, pod: Tree) -> None:
+        """A group that is being deleted goes with its last pod."""
+        name = (pod["spec"].get("schedulingGroup") or {}).get("podGroupName")
+        group = self._store.get(POD_GROUP, pod["metadata"]["namespace"], name) if name else None
+        if group is None or "deletionTimestamp" not in group["metadata"]:
+            return
+        left = [one for one in group["metadata"].get("finalizers") or [] if one != PROTECTION]
+        new = group | {"metadata": group["metadata"] | {"finalizers": left}}
+        self._objects.kept(POD_GROUP, group, _copied(new), manager=_MANAGER)
+
+
+def _controller(pod: Tree) -> str | None:
+    for one in pod["metadata"].get("ownerReferences") or []:
+        if one.get("controller"):
+            return str(one["uid"])
+    return None
+
+
+def _as_born(pod: Tree) -> Tree:
+    """What to post to make it again: neither where it ran nor what was pinned or written on it since."""
+    metadata = pod["metadata"]
+    kept = {
+        key: metadata[key]
+        for key in ("name", "namespace", "labels", "annotations", "ownerReferences")
+        if key in metadata
+    }
+    spec = {key: value for key, value in pod["spec"].items() if key != "nodeName"}
+    return {"kind": "Pod", "apiVersion": "v1", "metadata": kept, "spec": spec}
+
+
+def _wanted(kind: Kind, owner: Tree) -> int | None:
+    spec = owner.get("spec") or {}
+    found = spec.get("parallelism") if kind.name == "Job" else spec.get("replicas")
+    return found if isinstance(found, int) else None
+
+
+def _number(name: str) -> tuple[int, str]:
+    found = re.search(r"(\d+)$", name)
+    return (int(found[1]) if found else -1, name)
+
+
+def _lives(holder: Tree, pods: dict[str, Tree]) -> bool:
+    pod = pods.get(holder.get("uid", ""))
+    return pod is not None and pod["status"].get("phase") not in ("Succeeded", "Failed")
+
+
+def _claim_from(template: Tree, name: str, pod: Tree) -> Tree:
+    metadata = pod["metadata"]
+    owner = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "name": metadata["name"],
+        "uid": metadata["uid"],
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }
+    return {
+        "metadata": {"name": name, "ownerReferences": [owner]},
+        "spec": template["spec"]["spec"],
+    }
+
+
+def _copied(tree: Tree) -> Tree:
+    return tree | {"metadata": dict(tree["metadata"])}
