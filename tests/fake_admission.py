@@ -8,12 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
 from fake_kinds import Kind
 from fake_statuses import ApiError, details
-
-Tree = dict[str, Any]
+from fake_trees import Tree
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from decimal import Decimal
 from functools import lru_cache
-from typing import Any
 
-Tree = dict[str, Any]
+from fake_trees import Tree
 
 _UNITS = {
     "m": Decimal("0.001"),

@@ -6,19 +6,16 @@ labels and annotations are copied unchecked, nothing is asked about the node. Ca
 
 from __future__ import annotations
 
-from typing import Any
-
 from fake_kinds import BINDING, NODE, POD, Place
 from fake_objects import Asking, Objects, precondition
 from fake_statuses import ApiError, conflict, success
+from fake_trees import Json, Tree
 from fake_unknown import refuse_unknown
-
-Tree = dict[str, Any]
 
 _ZONES = ("topology.kubernetes.io/zone", "topology.kubernetes.io/region")
 
 
-def bound(objects: Objects, place: Place, body: Any, asking: Asking) -> Tree:
+def bound(objects: Objects, place: Place, body: Json, asking: Asking) -> Tree:
     """POST to either. Raises ApiError."""
     if not isinstance(body, dict) or body.get("kind", "Binding") != "Binding":
         raise ApiError(400, "the object provided is unrecognized (must be of type Binding)")

@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from typing import Any
 
 from fake_kinds import Place
 from fake_statuses import FieldError, barred, wrong
-
-Tree = dict[str, Any]
+from fake_trees import Json, Tree
 
 _REQUEST = (
     "must be the name of a request in the claim or the name of a request and a subrequest "
@@ -22,7 +20,7 @@ _REQUEST = (
 
 
 def updated_faults(
-    old: Tree, new: Tree, place: Place, asking: Any, allowed: Callable[..., bool]
+    old: Tree, new: Tree, place: Place, asking: Json, allowed: Callable[..., bool]
 ) -> list[FieldError]:
     """``allowed``: the authorizer; a change of the allocation asks for resourceclaims/binding."""
     if place.sub != "status":

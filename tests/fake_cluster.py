@@ -12,7 +12,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from email.utils import formatdate
 from functools import lru_cache
-from typing import Any
 from urllib.parse import parse_qsl
 
 from fake_admission import Admission
@@ -40,8 +39,8 @@ from fake_scheduler import Scheduler
 from fake_setup import Setup
 from fake_statuses import ApiError, no_such_path, not_allowed
 from fake_store import Clock, Store
+from fake_trees import Json, Tree
 
-Tree = dict[str, Any]
 Answer = tuple[int, Tree, dict[str, str]]
 """(status, body, headers). Status 0: no answer arrives."""
 
@@ -61,7 +60,7 @@ class Call:
     method: str
     path: str
     query: dict[str, str]
-    body: Any
+    body: Json
     content_type: str
     user: str | None
     place: Place | None
@@ -116,7 +115,7 @@ class FakeCluster(Setup):
         self,
         method: str,
         target: str,
-        body: Any = None,
+        body: Json = None,
         content_type: str = "application/json",
         user: str | None = None,
         agent: str = "",

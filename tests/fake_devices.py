@@ -6,13 +6,11 @@ neither is a SchedulerError; devices of other claims are not taken. Called by ``
 
 from __future__ import annotations
 
-from typing import Any
-
 from fake_kinds import CLAIM, SLICE
 from fake_objects import Objects
 from fake_selecting import selects
+from fake_trees import Tree
 
-Tree = dict[str, Any]
 Device = tuple[str, str, str]
 """(driver, pool, name)."""
 

@@ -6,11 +6,8 @@ table of kinds. Called by ``fake_cluster``.
 
 from __future__ import annotations
 
-from typing import Any
-
 from fake_kinds import Kind, Kinds
-
-Tree = dict[str, Any]
+from fake_trees import Tree
 
 VERSION = {
     "major": "1",

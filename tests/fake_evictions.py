@@ -7,19 +7,17 @@ budget as cause otherwise; uid preconditions count. Called by ``fake_cluster``.
 from __future__ import annotations
 
 import math
-from typing import Any
 
 from fake_kinds import BUDGET, POD, Place
 from fake_objects import Asking, Objects
 from fake_selecting import matches
 from fake_statuses import ApiError, details, success
 from fake_store import Store
+from fake_trees import Json, Tree
 from fake_unknown import refuse_unknown
 
-Tree = dict[str, Any]
 
-
-def evicted(objects: Objects, place: Place, body: Any, asking: Asking) -> Tree:
+def evicted(objects: Objects, place: Place, body: Json, asking: Asking) -> Tree:
     """POST to pods/POD/eviction. Raises ApiError."""
     if not isinstance(body, dict) or body.get("kind", "Eviction") != "Eviction":
         raise ApiError(400, "the object provided is unrecognized (must be of type Eviction)")

@@ -7,9 +7,8 @@ subresource, with paths in the FieldsV1 form. Called by ``fake_store`` at every 
 from __future__ import annotations
 
 import json
-from typing import Any
 
-Tree = dict[str, Any]
+from fake_trees import Json, Tree
 
 _SERVERS = frozenset(
     {
@@ -81,7 +80,7 @@ def _own(tree: Tree) -> Tree:
     return {"metadata": kept} | rest if kept else rest
 
 
-def _compared(old: Any, new: Any, name: str = "") -> tuple[Tree, Tree]:
+def _compared(old: Json, new: Json, name: str = "") -> tuple[Tree, Tree]:
     """(changed or added, removed), as FieldsV1; {} where nothing is."""
     changed: Tree = {}
     gone: Tree = {}
@@ -129,7 +128,7 @@ def _compared_items(old: Tree, new: Tree) -> tuple[Tree, Tree]:
     return changed, gone
 
 
-def _all(value: Any, name: str) -> Tree:
+def _all(value: Json, name: str) -> Tree:
     """Every path below a value."""
     if isinstance(value, dict) and value:
         return {".": {}} | {f"f:{key}": _all(inner, key) for key, inner in value.items()}

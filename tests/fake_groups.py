@@ -6,11 +6,8 @@ Promises: as measured on 1.36: one topology key at most, the policy never change
 
 from __future__ import annotations
 
-from typing import Any
-
 from fake_statuses import FieldError, wrong
-
-Tree = dict[str, Any]
+from fake_trees import Tree
 
 PROTECTION = "scheduling.k8s.io/podgroup-protection"
 

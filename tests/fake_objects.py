@@ -10,7 +10,6 @@ import base64
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
 import fake_claims
 import fake_groups
@@ -22,9 +21,8 @@ from fake_patching import patched
 from fake_selecting import by_fields, by_labels
 from fake_statuses import ApiError, conflict, details, exists, invalid, missing, wrong
 from fake_store import Store
+from fake_trees import Json, Tree
 from fake_unknown import refuse_unknown
-
-Tree = dict[str, Any]
 
 _CONDITIONAL = {"Lease", "PodDisruptionBudget", "ValidatingAdmissionPolicy"}
 """Kinds whose PUT needs a resourceVersion."""
@@ -92,7 +90,7 @@ class Objects:
 
     # ---- writing
 
-    def create(self, place: Place, body: Any, asking: Asking) -> Tree:
+    def create(self, place: Place, body: Json, asking: Asking) -> Tree:
         kind, body = place.kind, self._understood(place, body, asking)
         metadata = dict(body.get("metadata") or {})
         namespace = self.namespace(place, metadata)
@@ -130,7 +128,7 @@ class Objects:
             return {"kind": kind.name, "apiVersion": kind.api_version} | new
         return self.store.keep(kind, new, manager=asking.manager)
 
-    def update(self, place: Place, body: Any, asking: Asking) -> Tree:
+    def update(self, place: Place, body: Json, asking: Asking) -> Tree:
         kind, name = place.kind, place.name
         body = self._understood(place, body, asking)
         metadata = body.get("metadata") or {}
@@ -159,7 +157,7 @@ class Objects:
         new = body | {"metadata": dict(metadata) | filled}
         return self.replaced(place, old, new, asking)
 
-    def patch(self, place: Place, body: Any, content_type: str, asking: Asking) -> Tree:
+    def patch(self, place: Place, body: Json, content_type: str, asking: Asking) -> Tree:
         kind, name = place.kind, place.name
         old = self.get(kind, place.namespace, name)
         new = patched(_bare(old), body, content_type)
@@ -223,7 +221,7 @@ class Objects:
                 return new
         return self.store.keep(kind, new, manager=manager, sub=sub)
 
-    def delete(self, place: Place, options: Any, asking: Asking) -> Tree:
+    def delete(self, place: Place, options: Json, asking: Asking) -> Tree:
         kind, name = place.kind, place.name
         old = self.get(kind, place.namespace, name)
         options = options or {}
@@ -314,7 +312,7 @@ class Objects:
                 )
             )
 
-    def _understood(self, place: Place, body: Any, asking: Asking) -> Tree:
+    def _understood(self, place: Place, body: Json, asking: Asking) -> Tree:
         """The body, if it is of the kind. Raises ApiError."""
         kind = place.kind
         if not isinstance(body, dict):
@@ -335,7 +333,7 @@ class Objects:
             refuse_unknown(kind, body)
         return body
 
-    def _created(self, kind: Kind, new: Tree, now: str) -> tuple[Tree, list[Any]]:
+    def _created(self, kind: Kind, new: Tree, now: str) -> tuple[Tree, list[Json]]:
         if kind == POD:
             new = fake_pods.defaulted(new, groups=self.groups, time=now)
             return new, fake_pods.created_faults(new)
@@ -343,7 +341,7 @@ class Objects:
             return fake_groups.defaulted(new), fake_groups.created_faults(new)
         return new, []
 
-    def _updated(self, place: Place, old: Tree, new: Tree, asking: Asking) -> list[Any]:
+    def _updated(self, place: Place, old: Tree, new: Tree, asking: Asking) -> list[Json]:
         kind = place.kind
         if kind == POD and place.sub != "status":
             return fake_pods.updated_faults(old, new)

@@ -7,9 +7,8 @@ Called by ``fake_cluster``.
 
 from __future__ import annotations
 
-from typing import Any
-
 from fake_statuses import ApiError, rejected_patch
+from fake_trees import Json
 
 JSON_PATCH = "application/json-patch+json"
 MERGE = "application/merge-patch+json"
@@ -37,7 +36,7 @@ _MERGE_KEYS = {
 _PRIMITIVE = {("metadata", "finalizers")}
 
 
-def patched(old: Any, patch: Any, content_type: str) -> Any:
+def patched(old: Json, patch: Json, content_type: str) -> Json:
     """Raises ApiError: 422 for a JSON patch that fails, 415 for another kind of patch."""
     match content_type.partition(";")[0]:
         case "application/json-patch+json":
@@ -54,7 +53,7 @@ def patched(old: Any, patch: Any, content_type: str) -> Any:
             )
 
 
-def _merged(old: Any, patch: Any) -> Any:
+def _merged(old: Json, patch: Json) -> Json:
     if not isinstance(patch, dict):
         return patch
     new = dict(old) if isinstance(old, dict) else {}
@@ -66,7 +65,7 @@ def _merged(old: Any, patch: Any) -> Any:
     return new
 
 
-def _strategic(old: Any, patch: Any, path: tuple[str, ...]) -> Any:
+def _strategic(old: Json, patch: Json, path: tuple[str, ...]) -> Json:
     if not isinstance(patch, dict):
         return patch
     directive = patch.get("$patch")
@@ -91,14 +90,14 @@ def _strategic(old: Any, patch: Any, path: tuple[str, ...]) -> Any:
     return new
 
 
-def _removed_primitives(new: dict[str, Any], key: str, gone: Any) -> None:
+def _removed_primitives(new: dict[str, Json], key: str, gone: Json) -> None:
     """``$deleteFromPrimitiveList/finalizers: [...]``."""
     name = key.removeprefix("$deleteFromPrimitiveList/")
     if name != key and isinstance(new.get(name), list):
         new[name] = [value for value in new[name] if value not in gone]
 
 
-def _strategic_list(old: Any, patch: list[Any], path: tuple[str, ...]) -> list[Any]:
+def _strategic_list(old: Json, patch: list[Json], path: tuple[str, ...]) -> list[Json]:
     key = _MERGE_KEYS.get(path) or _MERGE_KEYS.get(path[-1:])
     if path in _PRIMITIVE:
         return [*(old or []), *(value for value in patch if value not in (old or []))]
@@ -119,7 +118,7 @@ def _strategic_list(old: Any, patch: list[Any], path: tuple[str, ...]) -> list[A
     return found
 
 
-def _by_operations(old: Any, operations: Any) -> Any:
+def _by_operations(old: Json, operations: Json) -> Json:
     new = _copied(old)
     try:
         for one in operations:
@@ -129,7 +128,7 @@ def _by_operations(old: Any, operations: Any) -> Any:
     return new
 
 
-def _operated(tree: Any, one: dict[str, Any]) -> Any:
+def _operated(tree: Json, one: dict[str, Json]) -> Json:
     """Raises whatever a path that leads nowhere raises."""
     parts = [part.replace("~1", "/").replace("~0", "~") for part in one["path"].split("/")[1:]]
     operator = one["op"]
@@ -138,7 +137,7 @@ def _operated(tree: Any, one: dict[str, Any]) -> Any:
     holder = tree
     for part in parts[:-1]:
         holder = holder[int(part)] if isinstance(holder, list) else holder[part]
-    last: Any = parts[-1]
+    last: Json = parts[-1]
     if isinstance(holder, list) and last != "-":
         last = int(last)
     match operator:
@@ -148,7 +147,7 @@ def _operated(tree: Any, one: dict[str, Any]) -> Any:
         case "remove":
             del holder[last]
         case "replace":
-            holder[last]  # noqa: B018  # must be there
+            holder[last]  # must be there
             holder[last] = one["value"]
         case "add":
             if isinstance(holder, list):
@@ -162,7 +161,7 @@ def _operated(tree: Any, one: dict[str, Any]) -> Any:
     return tree
 
 
-def _copied(tree: Any) -> Any:
+def _copied(tree: Json) -> Json:
     if isinstance(tree, dict):
         return {key: _copied(value) for key, value in tree.items()}
     if isinstance(tree, list):

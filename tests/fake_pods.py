@@ -7,11 +7,9 @@ else of the spec changes. Called by ``fake_objects``.
 from __future__ import annotations
 
 import json
-from typing import Any
 
 from fake_statuses import FieldError, barred, wrong
-
-Tree = dict[str, Any]
+from fake_trees import Json, Tree
 
 _TOLERATED = [
     {"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300}
@@ -236,5 +234,5 @@ def _difference(before: Tree, after: Tree) -> str:
     )
 
 
-def _json(tree: Any) -> str:
+def _json(tree: Json) -> str:
     return json.dumps(tree, separators=(",", ":"), sort_keys=False)

@@ -7,14 +7,12 @@ words; the reviews a user can make of itself. Called by ``fake_cluster``.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from fake_kinds import CLUSTER_ROLE, CLUSTER_ROLE_BINDING, ROLE, ROLE_BINDING, Kind, Place
 from fake_objects import Asking
 from fake_statuses import ApiError, details
 from fake_store import Store
-
-Tree = dict[str, Any]
+from fake_trees import Json, Tree
 
 _EVERYONE: list[Tree] = [
     {
@@ -104,7 +102,7 @@ class Rights:
             for rule, _ in self.rules(user, "")
         )
 
-    def reviewed(self, user: User | None, body: Any) -> Tree:
+    def reviewed(self, user: User | None, body: Json) -> Tree:
         """A SelfSubjectAccessReview, answered."""
         asked = ((body or {}).get("spec") or {}).get("resourceAttributes")
         if asked is None:
@@ -130,7 +128,7 @@ class Rights:
             status["reason"] = why
         return body | {"status": status}
 
-    def listed(self, user: User | None, body: Any) -> Tree:
+    def listed(self, user: User | None, body: Json) -> Tree:
         """A SelfSubjectRulesReview, answered."""
         namespace = ((body or {}).get("spec") or {}).get("namespace", "")
         everything: Tree = {"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}

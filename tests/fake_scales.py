@@ -7,14 +7,12 @@ precondition. Called by ``fake_cluster``.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 from fake_kinds import Kind, Place
 from fake_objects import Asking, Objects
 from fake_patching import patched
 from fake_statuses import ApiError, conflict
-
-Tree = dict[str, Any]
+from fake_trees import Json, Tree
 
 
 def scale_of(kind: Kind, owner: Tree) -> Tree:
@@ -36,7 +34,7 @@ def scale_of(kind: Kind, owner: Tree) -> Tree:
 
 
 def scaled(
-    objects: Objects, place: Place, method: str, body: Any, content_type: str, asking: Asking
+    objects: Objects, place: Place, method: str, body: Json, content_type: str, asking: Asking
 ) -> Tree:
     """GET, PUT or PATCH of a scale. Raises ApiError."""
     kind = place.kind
@@ -66,7 +64,7 @@ def scaled(
 
 
 def _at(tree: Tree, path: tuple[str, ...]) -> int:
-    found: Any = tree
+    found: Json = tree
     for part in path:
         found = (found or {}).get(part)
     return found or 0

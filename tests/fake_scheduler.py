@@ -8,7 +8,6 @@ every write.
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
 
 from fake_amounts import asked, thousandths
 from fake_binding import bind
@@ -16,8 +15,8 @@ from fake_devices import Devices
 from fake_kinds import CLAIM, NODE, POD, POD_GROUP, SLICE, Kind
 from fake_objects import Objects
 from fake_selecting import admits
+from fake_trees import Tree
 
-Tree = dict[str, Any]
 Key = tuple[str, str]
 
 _WAITING = (

@@ -9,12 +9,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from functools import lru_cache
-from typing import Any
 
 from fake_kinds import Kind
 from fake_statuses import ApiError
+from fake_trees import Json, Tree
 
-Tree = dict[str, Any]
 Test = Callable[[Tree], bool]
 
 _SET = re.compile(r"^\s*(?P<key>[^\s,=!()]+)\s+(?P<op>in|notin)\s+\((?P<values>[^)]*)\)\s*$")
@@ -48,7 +47,7 @@ def by_fields(kind: Kind, selector: str) -> Test:
     return lambda tree: all(one(tree) for one in tests)
 
 
-def matches(selector: Mapping[str, Any] | None, labels: Mapping[str, str]) -> bool:
+def matches(selector: Mapping[str, Json] | None, labels: Mapping[str, str]) -> bool:
     """A LabelSelector of an object; an empty one matches everything, None nothing."""
     if selector is None:
         return False
@@ -58,7 +57,7 @@ def matches(selector: Mapping[str, Any] | None, labels: Mapping[str, str]) -> bo
     return all(expressed(one, labels) for one in selector.get("matchExpressions") or [])
 
 
-def expressed(expression: Mapping[str, Any], values: Mapping[str, str]) -> bool:
+def expressed(expression: Mapping[str, Json], values: Mapping[str, str]) -> bool:
     """One requirement of a label or node selector."""
     key, operator = expression["key"], expression["operator"]
     wanted = expression.get("values") or []

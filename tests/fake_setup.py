@@ -7,7 +7,6 @@ managers than ours. Part of ``FakeCluster``.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
 
 from fake_controllers import Controllers
 from fake_kinds import NAMESPACE, NODE, POD, Kind, Kinds, Place
@@ -15,8 +14,7 @@ from fake_objects import Asking, Objects
 from fake_rights import User, service_account
 from fake_statuses import ApiError
 from fake_store import Clock, Store
-
-Tree = dict[str, Any]
+from fake_trees import Json, Tree
 
 GATE = "gangplan.dev/placement"
 SCHEDULER = "gangplan"
@@ -82,7 +80,7 @@ class Setup:
         unschedulable: bool = False,
         cpu: str = "96",
         memory: str = "1Ti",
-        **status: Any,
+        **status: Json,
     ) -> Tree:
         """A node. ``taints``: (key, value, effect)."""
         amounts = {"cpu": cpu, "memory": memory, "pods": "110"} | ({GPU: str(gpus)} if gpus else {})
@@ -139,7 +137,7 @@ class Setup:
         grace: int = 0,
         cpu: str = "1",
         memory: str = "1Gi",
-        **spec: Any,
+        **spec: Json,
     ) -> Tree:
         """A pod. ``node``: bound there, and Running unless ``phase`` says otherwise.
 
@@ -188,7 +186,7 @@ class Setup:
         nodes: Iterable[str] = (),
         comes_back: bool = False,
         annotations: Mapping[str, str] | None = None,
-        **pod: Any,
+        **pod: Json,
     ) -> list[Tree]:
         """A Job and its pods ``NAME-0``, ``NAME-1``, ...: gated, of our scheduler, or both.
 

@@ -8,11 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from fake_kinds import Kind
-
-Tree = dict[str, Any]
+from fake_trees import Tree
 
 MODIFIED = (
     "the object has been modified; please apply your changes to the latest version and try again"

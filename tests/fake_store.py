@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
 
 from fake_fields import managed
 from fake_kinds import Kind, Kinds
+from fake_trees import Tree
 
-Tree = dict[str, Any]
 Key = tuple[str, str]
 Listener = Callable[[Kind, Tree | None, Tree | None], None]
 """(kind, before, after): None before a creation and after a removal."""

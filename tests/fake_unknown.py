@@ -7,28 +7,79 @@ fields pass. Called by ``fake_objects`` and ``fake_binding``.
 from __future__ import annotations
 
 import json
-from typing import Any
 
 from fake_kinds import Kind
 from fake_statuses import ApiError
-
-Tree = dict[str, Any]
+from fake_trees import Json, Tree
 
 _METADATA = frozenset(
-    "annotations creationTimestamp deletionGracePeriodSeconds deletionTimestamp finalizers "
-    "generateName generation labels managedFields name namespace ownerReferences resourceVersion "
-    "selfLink uid".split()
+    [
+        "annotations",
+        "creationTimestamp",
+        "deletionGracePeriodSeconds",
+        "deletionTimestamp",
+        "finalizers",
+        "generateName",
+        "generation",
+        "labels",
+        "managedFields",
+        "name",
+        "namespace",
+        "ownerReferences",
+        "resourceVersion",
+        "selfLink",
+        "uid",
+    ]
 )
 _POD_SPEC = frozenset(
-    "activeDeadlineSeconds affinity automountServiceAccountToken containers dnsConfig dnsPolicy "
-    "enableServiceLinks ephemeralContainers hostAliases hostIPC hostNetwork hostPID hostUsers "
-    "hostname hostnameOverride imagePullSecrets initContainers nodeName nodeSelector os overhead "
-    "preemptionPolicy priority priorityClassName readinessGates resourceClaims resources "
-    "restartPolicy runtimeClassName schedulerName schedulingGates schedulingGroup securityContext "
-    "serviceAccount serviceAccountName setHostnameAsFQDN shareProcessNamespace subdomain "
-    "terminationGracePeriodSeconds tolerations topologySpreadConstraints volumes".split()
+    [
+        "activeDeadlineSeconds",
+        "affinity",
+        "automountServiceAccountToken",
+        "containers",
+        "dnsConfig",
+        "dnsPolicy",
+        "enableServiceLinks",
+        "ephemeralContainers",
+        "hostAliases",
+        "hostIPC",
+        "hostNetwork",
+        "hostPID",
+        "hostUsers",
+        "hostname",
+        "hostnameOverride",
+        "imagePullSecrets",
+        "initContainers",
+        "nodeName",
+        "nodeSelector",
+        "os",
+        "overhead",
+        "preemptionPolicy",
+        "priority",
+        "priorityClassName",
+        "readinessGates",
+        "resourceClaims",
+        "resources",
+        "restartPolicy",
+        "runtimeClassName",
+        "schedulerName",
+        "schedulingGates",
+        "schedulingGroup",
+        "securityContext",
+        "serviceAccount",
+        "serviceAccountName",
+        "setHostnameAsFQDN",
+        "shareProcessNamespace",
+        "subdomain",
+        "terminationGracePeriodSeconds",
+        "tolerations",
+        "topologySpreadConstraints",
+        "volumes",
+    ]
 )
-_REFERENCE = frozenset("apiVersion fieldPath kind name namespace resourceVersion uid".split())
+_REFERENCE = frozenset(
+    ["apiVersion", "fieldPath", "kind", "name", "namespace", "resourceVersion", "uid"]
+)
 _TOP = {
     "Binding": {"target"},
     "Eviction": {"deleteOptions"},
@@ -45,13 +96,20 @@ _INNER = {
     ("Pod", "spec"): _POD_SPEC,
     ("Binding", "target"): _REFERENCE,
     ("Lease", "spec"): frozenset(
-        "acquireTime holderIdentity leaseDurationSeconds leaseTransitions preferredHolder renewTime "
-        "strategy".split()
+        [
+            "acquireTime",
+            "holderIdentity",
+            "leaseDurationSeconds",
+            "leaseTransitions",
+            "preferredHolder",
+            "renewTime",
+            "strategy",
+        ]
     ),
 }
 
 
-def refuse_unknown(kind: Kind, tree: Tree, *, name: str = "", patch: Any = None) -> None:
+def refuse_unknown(kind: Kind, tree: Tree, *, name: str = "", patch: Json = None) -> None:
     """Raises ApiError: 400, or 422 where it came as a patch. ``name``: of the kind, if not its own."""
     said = name or kind.name
     found = list(_unknown(said, tree))

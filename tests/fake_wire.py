@@ -9,13 +9,11 @@ from __future__ import annotations
 import json
 from email.utils import parsedate_to_datetime
 from functools import lru_cache
-from typing import Any
 
 from fake_cluster import FakeCluster
+from fake_trees import Json, Tree
 
 from planner.cluster.wire import JSON, Reply
-
-Tree = dict[str, Any]
 
 
 class FakeWire:
@@ -45,7 +43,7 @@ class FakeWire:
         )
 
 
-def _copied(tree: Any) -> Any:
+def _copied(tree: Json) -> Json:
     """A copy of JSON, made as what it would be on the wire."""
     if isinstance(tree, dict):
         return {key: _copied(value) for key, value in tree.items()}
