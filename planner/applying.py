@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from planner.cluster.sending import Carrier
     from planner.cluster.wire import Wire
 
+LOCK_NAMESPACE = "gangplan-system"
+
 TICK_S = 1.0
 """Seconds between two readings while something is waited for."""
 
@@ -44,7 +46,7 @@ class Way:
     ``max_evictions``: pods, None for any number. ``shared_nodes``: bind onto open nodes, too.
     """
 
-    lock_namespace: str = "gangplan-system"
+    lock_namespace: str = LOCK_NAMESPACE
     lock_wait_s: float = 0.0
     allow_evictions: bool = False
     max_evictions: int | None = None
@@ -199,7 +201,6 @@ def carry(
     Raises StaleError, InputError, UnavailableError before the first write; nothing after it.
     """
     from models.applying.machine import applying
-
     from planner.cluster.applying import carried
 
     view = carrier.lookout.around()

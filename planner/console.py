@@ -24,6 +24,9 @@ EventValue = str | int | float | bool | None | dict[str, float] | dict[str, str]
 """What a field of a JSON log line may hold."""
 
 
+_LONGEST_ANSWER = 80
+
+
 class Color(StrEnum):
     """When to colour: on a terminal, always, never."""
 
@@ -151,6 +154,16 @@ class Console:
             lines = [first.removeprefix(label).lstrip(), *(f"  {line}" for line in rest)]
         painted = _paint(label, "33", color=self.use_color(self.stderr))
         self._talk(f"{painted} " + "\n".join(lines))
+
+    def ask(self, question: str) -> bool:
+        """Ask whoever sits at the terminal; anything but y or yes, and the end of input, means no."""
+        stream, answers = self.stderr, self.stdin
+        if stream is None or answers is None:
+            return False
+        self.clear_live()
+        self._write(stream, f"{safe(question)} [y/N] ")
+        answer = answers.readline(_LONGEST_ANSWER)
+        return answer.decode("utf-8", errors="replace").strip().lower() in ("y", "yes")
 
     def next(self, what: str) -> None:
         """The last line of a run: what to do next."""

@@ -66,8 +66,8 @@ class HeldLock(Protocol):
     """The lock of ``planner.cluster.lease``, as far as it matters here."""
 
     @property
-    def lost(self) -> bool:
-        """Whether it is somebody else's by now, or may be."""
+    def lost(self) -> str | None:
+        """Why it is ours no more; None while it is."""
 
     def left_s(self) -> float:
         """Seconds that it is surely ours."""
@@ -90,7 +90,7 @@ class Carrier:
     lock: HeldLock | None
     stop: threading.Event
     clock: Callable[[], float]
-    sleep: Callable[[float], None]
+    sleep: Callable[[float], object]
     dry: bool = False
     lookout: Lookout = field(init=False)
     _stopped_at: float | None = None
@@ -146,15 +146,11 @@ class Carrier:
                 return Stop("interrupted")
         if self.lock is None:
             return Held()
-        try:
-            self.lock.renew_if_needed()
-        except GangplanError as error:
-            if self.lock.lost or self.lock.left_s() < LEAST_LEFT_S:
-                return Stop(one_line(f"the lock could not be renewed: {error}"), lock=True)
-        if self.lock.lost:
-            return Stop("the lock is no longer ours", lock=True)
+        self.lock.renew_if_needed()
+        if self.lock.lost is not None:
+            return Stop(one_line(f"the lock is lost: {self.lock.lost}"), lock=True)
         if self.lock.left_s() < LEAST_LEFT_S:
-            return Stop("too little time is left on the lock", lock=True)
+            return Stop("the lock could not be renewed in time", lock=True)
         return Held()
 
     def _looked_around(self, after_s: float) -> Event:

@@ -1,0 +1,146 @@
+"""``gangplan diff PLAN``: what applying a plan would change in the live cluster, field by field.
+
+Promises: reads only; needs no lock; says what moved since the plan was made. The work is done in
+``planner.cluster.differing``.
+"""
+
+from __future__ import annotations
+
+import shlex
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from planner.console import Color, LogFormat
+from planner.showing.formats import Format
+from planner.verbs.options import (
+    ColorOption,
+    DebugOption,
+    KubeconfigOption,
+    KubeContextOption,
+    LogOption,
+    PlanArgument,
+    RequestTimeoutOption,
+    console_of,
+)
+
+if TYPE_CHECKING:
+    from models.applying.seen import View
+    from planner.applying import Ready
+    from planner.cluster.differing import Difference
+    from planner.console import Console
+
+CHANGES = 2
+MOST_WARNINGS = 8
+
+
+def diff(
+    context: typer.Context,
+    path: PlanArgument,
+    *,
+    detailed_exitcode: Annotated[
+        bool, typer.Option("--detailed-exitcode", help="Exit 2 if anything differs.")
+    ] = False,
+    kube_context: KubeContextOption = None,
+    kubeconfig: KubeconfigOption = None,
+    request_timeout: RequestTimeoutOption = "30s",
+    output: Annotated[
+        Format, typer.Option("-o", "--output", help="Format on stdout: name lists the objects.")
+    ] = Format.table,
+    color: ColorOption = Color.auto,
+    log_format: LogOption = LogFormat.text,
+    debug: DebugOption = False,
+) -> None:
+    """Show what applying a plan would change in the live cluster; changes nothing."""
+    console = console_of(context, color=color, log_format=log_format, debug=debug)
+    from planner.applying import check_cluster, ready
+    from planner.cluster.differing import differences
+    from planner.cluster.live import Lookout
+    from planner.cluster.patient import Patient
+    from planner.cluster.proxy import opened
+    from planner.cluster.reaching import look_paths
+    from planner.showing import planfile
+    from planner.verbs.durations import timeout_of
+
+    plan = ready(planfile.parse(planfile.read_bytes(path, console.stdin), path), path)
+    console.event("verify_done", violations=0)
+    with opened(
+        console.environ,
+        context=kube_context,
+        kubeconfig=kubeconfig,
+        timeout_s=timeout_of(request_timeout),
+        accept=look_paths(),
+    ) as wire:
+        lookout = Lookout(Patient(wire), plan.settings)
+        check_cluster(plan, lookout.identity())
+        view = lookout.around()
+    console.event("read", nodes=len(view.nodes), pods=len(view.pods))
+    found = differences(plan.orders, view, lookout, plan.backend)
+    _data(console, output, found)
+    moved = _warn(console, plan, view)
+    code = CHANGES if found and detailed_exitcode else 0
+    pods = _talk(console, path, kube_context, kubeconfig, found)
+    console.event(
+        "summary",
+        verb="diff",
+        status="different" if found else "same",
+        exit_code=code,
+        plan=plan.orders.plan,
+        cluster=plan.orders.cluster,
+        objects=pods,
+        fields=len(found),
+        moved=moved,
+    )
+    if code:
+        raise typer.Exit(code)
+
+
+def _data(console: Console, output: Format, found: list[Difference]) -> None:
+    from planner.showing import differences as showing
+    from planner.showing.text import safe
+    from planner.verbs.hearing import dumped
+
+    if output in (Format.json, Format.yaml):
+        console.data(dumped(showing.as_data(found), output))
+    elif output is Format.name:
+        console.data("".join(f"{safe(name)}\n" for name in showing.objects_of(found)))
+    elif found:
+        console.table(showing.difference_table(found))
+
+
+def _warn(console: Console, plan: Ready, view: View) -> int:
+    """Say what the plan relied on and does not hold any more; how many things."""
+    from models.applying.staleness import moved
+    from planner.cluster.refusals import one_line
+
+    found = [f"stale: {one}" for one in moved(plan.orders, view)]
+    found += plan.backend.check(plan.orders, view)
+    for said in found[:MOST_WARNINGS]:
+        console.warn(one_line(said))
+    if len(found) > MOST_WARNINGS:
+        console.warn(f"and {len(found) - MOST_WARNINGS:,} more")
+    return len(found)
+
+
+def _talk(
+    console: Console,
+    path: str,
+    context: str | None,
+    kubeconfig: str | None,
+    found: list[Difference],
+) -> int:
+    """The last lines; how many objects differ."""
+    from planner.showing.differences import objects_of
+    from planner.showing.text import plural
+
+    count = len(objects_of(found))
+    if not found:
+        console.say("the cluster is as the plan wants it")
+        return 0
+    console.say(f"{plural(count, 'object')} of the cluster would change")
+    if path != "-":
+        options = [f"--context={context}"] if context is not None else []
+        options += [f"--kubeconfig={kubeconfig}"] if kubeconfig is not None else []
+        words = [*options, *(["--"] if path.startswith("-") else []), path]
+        console.next(f"{console.program} apply {shlex.join(words)}")
+    return count

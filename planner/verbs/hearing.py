@@ -1,0 +1,263 @@
+"""What ``apply`` says and asks: the table before, the question, the table after, what to do next.
+
+Promises: data on stdout, talk on stderr; in JSON the fixed types of events. Called by
+``planner.verbs.apply``.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from models.applying.verdicts import GangVerdict, Outcome, Verdict
+from planner.applying import LOCK_NAMESPACE
+from planner.carrying import Applied, ApplyWish, Hearing
+from planner.showing import applied as showing
+from planner.showing import prospects
+from planner.showing.carrying import ApplyProgress
+from planner.showing.formats import Format
+from planner.showing.text import json_safe, plural, safe
+
+if TYPE_CHECKING:
+    from models.applying.seen import View
+    from planner.applying import Ready
+    from planner.console import Console
+
+MOST_NODES = 64
+"""Names of nodes in one JSON log line."""
+
+
+def can_ask(console: Console, path: str) -> bool:
+    """Whether there is somebody at a terminal, and stdin is not the plan itself."""
+    stdin = console.stdin
+    return (
+        path != "-" and stdin is not None and stdin.isatty() and console.is_terminal(console.stderr)
+    )
+
+
+class Ear:
+    """Hears of one apply as it goes."""
+
+    def __init__(
+        self, console: Console, wish: ApplyWish, output: Format, clock: Callable[[], float]
+    ) -> None:
+        self._console = console
+        self._wish = wish
+        self._output = output
+        self._progress = ApplyProgress(console, clock)
+
+    def hearing(self) -> Hearing:
+        return Hearing(self._announce, self._agree, self._progress.tell)
+
+    def _announce(self, plan: Ready, view: View) -> None:
+        """What will happen, gang by gang."""
+        found = prospects.prospects(plan.orders, view)
+        self._progress.pods = sum(one.starts for one in found)
+        console = self._console
+        evictions = self._wish.way.allow_evictions
+        for one in found:
+            if one.changes:
+                _change(console, one)
+        console.event(
+            "apply_start",
+            plan=plan.orders.plan,
+            cluster=plan.orders.cluster,
+            gangs=sum(one.changes for one in found),
+            pods=self._progress.pods,
+            evictions=sum(one.stops for one in found) if evictions else 0,
+            dry_run=self._wish.dry,
+        )
+        changing = [one for one in found if one.changes]
+        if changing and not (console.json_log or self._wish.sure or self._wish.dry):
+            table = prospects.prospect_table(changing, evictions=evictions)
+            if self._output in (Format.table, Format.wide):
+                console.table(table)
+            else:
+                console.say(table.plain().rstrip())
+            if any(one.starts for one in changing):
+                console.say(f"note: {plan.backend.note()}")
+
+    def _agree(self, plan: Ready, view: View) -> bool:
+        """Ask. Where there is nothing to do there is nothing to ask."""
+        found = prospects.prospects(plan.orders, view)
+        if not any(one.changes for one in found):
+            return True
+        line = prospects.prospect_line(found)
+        return self._console.ask(f"apply plan {plan.orders.plan} ({line})?")
+
+
+def _change(console: Console, one: prospects.Prospect) -> None:
+    nodes = [safe(name) for name in one.nodes[:MOST_NODES]]
+    console.event(
+        "change",
+        gang=safe(one.named),
+        action=one.action,
+        starts=one.starts,
+        evicts=one.stops,
+        gpus=one.gpus,
+        by=one.how or None,
+        nodes=nodes,
+        more_nodes=len(one.nodes) - len(nodes),
+    )
+
+
+def report(console: Console, wish: ApplyWish, output: Format, applied: Applied) -> int:
+    """What was done, what was not and how to undo it, what to do next; the exit code."""
+    console.clear_live()
+    if applied.verdict is None:
+        console.say("nothing was applied")
+        _summary(console, applied, "declined", None)
+        return applied.exit_code
+    verdict = applied.verdict
+    _data(console, wish, output, applied, verdict)
+    _talk(console, wish, applied, verdict)
+    status = _status(wish, applied, verdict)
+    console.event(
+        "apply_done",
+        plan=applied.plan.orders.plan,
+        gangs={name: float(count) for name, count in showing.counts(verdict).items()},
+        partial=[safe("/".join(g.gang)) for g in _partial(verdict)],
+        writes=verdict.writes,
+        evicted=verdict.evicted,
+        stop=None if verdict.stop is None else safe(verdict.stop),
+    )
+    _summary(console, applied, status, verdict)
+    return applied.exit_code
+
+
+def _data(
+    console: Console, wish: ApplyWish, output: Format, applied: Applied, verdict: Verdict
+) -> None:
+    plan = applied.plan.orders.plan
+    if output is Format.name:
+        started = (Outcome.started, Outcome.pending)
+        names = ["/".join(one.gang) for one in verdict.gangs if one.outcome in started]
+        console.data("".join(f"gang/{safe(name)}\n" for name in names))
+    elif output in (Format.json, Format.yaml):
+        facts = {
+            "plan": plan,
+            "cluster": applied.plan.orders.cluster,
+            "status": _status(wish, applied, verdict),
+            "exitCode": applied.exit_code,
+            "dryRun": wish.dry,
+        }
+        document = showing.document(
+            verdict, facts, lambda one: _undo(one, applied.context, wish.kubeconfig)
+        )
+        console.data(dumped(document, output))
+    elif verdict.gangs:
+        console.table(showing.verdict_table(verdict, plan, dry=wish.dry))
+
+
+def dumped(
+    document: Any,  # noqa: ANN401  # whatever JSON holds
+    output: Format,
+) -> str:
+    """As JSON or YAML, harmless on a terminal."""
+    if output is Format.yaml:
+        from planner.showing.formats import yaml_text
+
+        return yaml_text(document)
+    import json
+
+    return json_safe(json.dumps(document, indent=2, ensure_ascii=False)) + "\n"
+
+
+def _talk(console: Console, wish: ApplyWish, applied: Applied, verdict: Verdict) -> None:
+    """Notes, commands that undo, the last lines."""
+    for note in verdict.notes:
+        console.say(f"note: {note}")
+    for one in _partial(verdict):
+        commands = _undo(one, applied.context, wish.kubeconfig)
+        if commands:
+            console.warn(f"gang {'/'.join(one.gang)} is partial; this undoes it:")
+            for command in commands:
+                console.say(f"  {command}")
+    done = showing.counted(verdict)
+    said = "dry run, nothing was written" if wish.dry else f"{plural(verdict.writes, 'write')}"
+    stopped = "" if verdict.stop is None else f"stopped: {verdict.stop}; "
+    console.say(f"{stopped}gangs: {done} ({said})")
+    console.next(_next(console, wish, verdict))
+
+
+def _next(console: Console, wish: ApplyWish, verdict: Verdict) -> str:
+    """One command."""
+    outcomes = {one.outcome for one in verdict.gangs}
+    again = f"{console.program} apply {_arguments(wish)}"
+    plan_again = f"{console.program} snapshot --out DIR   (what changed needs a new plan)"
+    if verdict.stop is not None or Outcome.halted in outcomes:
+        return f"{again}   (resumes it)"
+    if wish.dry:
+        trouble = outcomes & {Outcome.skipped, Outcome.partial}
+        return plan_again if trouble else f"{console.program} apply {_arguments(wish, dry=False)}"
+    if Outcome.partial in outcomes and not wish.way.evict_partial:
+        return f"{again} --evict-partial   (or the commands above)"
+    if Outcome.withheld in outcomes and not wish.way.allow_evictions:
+        return f"{again} --allow-evictions"
+    if outcomes & {Outcome.skipped, Outcome.partial, Outcome.withheld}:
+        return plan_again
+    status = shlex.join([*console.program.split(), "status", *_where(wish)])
+    waiting = sum(one.outcome is Outcome.pending for one in verdict.gangs)
+    return f"{status}   ({plural(waiting, 'gang')} to be bound)" if waiting else status
+
+
+def _where(wish: ApplyWish) -> list[str]:
+    options = (("--context", wish.context), ("--kubeconfig", wish.kubeconfig))
+    return [f"{name}={value}" for name, value in options if value is not None]
+
+
+def _arguments(wish: ApplyWish, *, dry: bool | None = None) -> str:
+    way = wish.way
+    flags = (
+        ("--dry-run=server", wish.dry if dry is None else dry),
+        ("--yes", wish.sure),
+        ("--allow-evictions", way.allow_evictions),
+        ("--evict-partial", way.evict_partial),
+        ("--allow-shared-nodes", way.shared_nodes),
+    )
+    given = [flag for flag, on in flags if on]
+    if way.max_evictions is not None:
+        given.append(f"--max-evictions={way.max_evictions}")
+    if way.lock_namespace != LOCK_NAMESPACE:
+        given.append(f"--lock-namespace={way.lock_namespace}")
+    given += _where(wish)
+    begins = wish.path.startswith("-") and wish.path != "-"
+    return shlex.join([*given, *(["--"] if begins else []), wish.path])
+
+
+def _partial(verdict: Verdict) -> list[GangVerdict]:
+    return [one for one in verdict.gangs if one.outcome is Outcome.partial]
+
+
+def _undo(one: GangVerdict, context: str | None, kubeconfig: str | None) -> list[str]:
+    from models.applying.undoing import commands
+
+    return commands(one, context, kubeconfig) if one.undo else []
+
+
+def _status(wish: ApplyWish, applied: Applied, verdict: Verdict) -> str:
+    """One word: what a log is searched for."""
+    if verdict.stop is not None:
+        return "stopped"
+    if applied.exit_code:
+        return "part-way"
+    return "dry-run" if wish.dry else "applied" if verdict.writes else "unchanged"
+
+
+def _summary(console: Console, applied: Applied, status: str, verdict: Verdict | None) -> None:
+    console.event(
+        "summary",
+        verb="apply",
+        status=status,
+        exit_code=applied.exit_code,
+        context=applied.context,
+        cluster=applied.plan.orders.cluster,
+        plan=applied.plan.orders.plan,
+        gangs={}
+        if verdict is None
+        else {name: float(count) for name, count in showing.counts(verdict).items()},
+        writes=0 if verdict is None else verdict.writes,
+        evicted=0 if verdict is None else verdict.evicted,
+        seconds=applied.seconds,
+    )
