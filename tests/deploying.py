@@ -1,0 +1,73 @@
+"""What ``deploy/`` ships, as kubectl builds it: documents of a folder, and the rights they grant.
+
+Promises: built by the kubectl the tests run with; a grant is one verb on one resource, in one namespace
+or in all, to the planner's account alone. Called by tests of the deployment and of ``doctor``.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from planner.cluster.rights import Right
+
+Tree = dict[str, Any]
+
+DEPLOY = Path(__file__).parents[1] / "deploy"
+ACCOUNT = {"kind": "ServiceAccount", "name": "gangplan", "namespace": "gangplan-system"}
+EVERYTHING = ("evictions", "dra", "tenants/example")
+TENANT = "example"
+
+
+@cache
+def built(folder: str) -> tuple[Tree, ...]:
+    """The documents that ``kubectl apply -k deploy/FOLDER`` would apply."""
+    argv = [os.environ.get("KUBECTL", "kubectl"), "kustomize", str(DEPLOY / folder)]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=True)
+    return tuple(yaml.safe_load_all(done.stdout))
+
+
+@cache
+def shipped() -> tuple[Tree, ...]:
+    """Everything there is, with each of the example tenant's bindings."""
+    tenant = [
+        yaml.safe_load((DEPLOY / "tenants" / "example" / f"{name}.yaml").read_text())
+        for name in ("evicting", "allocating")
+    ]
+    return (*(one for folder in EVERYTHING for one in built(folder)), *tenant)
+
+
+def granted(documents: Iterable[Tree]) -> list[Right]:
+    """One Right for each verb, group, resource, name and place that some binding grants."""
+    trees = list(documents)
+    roles = {
+        (one["kind"], one["metadata"].get("namespace"), one["metadata"]["name"]): one["rules"]
+        for one in trees
+        if one["kind"] in {"Role", "ClusterRole"}
+    }
+    found = []
+    for one in trees:
+        if one["kind"] not in {"RoleBinding", "ClusterRoleBinding"}:
+            continue
+        assert one["subjects"] == [ACCOUNT]
+        namespace = one["metadata"].get("namespace")
+        kind, name = one["roleRef"]["kind"], one["roleRef"]["name"]
+        rules = roles[kind, namespace if kind == "Role" else None, name]
+        found += [right for rule in rules for right in _each(rule, namespace)]
+    return found
+
+
+def _each(rule: Tree, namespace: str | None) -> Iterable[Right]:
+    assert set(rule) <= {"apiGroups", "resources", "resourceNames", "verbs"}
+    for group in rule["apiGroups"]:
+        for resource in rule["resources"]:
+            plural, _, sub = resource.partition("/")
+            for verb in rule["verbs"]:
+                for name in rule.get("resourceNames", [""]):
+                    yield Right(verb, group, plural, sub, namespace, name)

@@ -1,0 +1,63 @@
+from __future__ import annotations
+
+from deploying import TENANT, built, granted, shipped
+
+from planner.cluster.rights import Right, all_rights, worded
+
+LOCK = "gangplan-system"
+
+
+def _needed(*, evictions: bool = False, backend: str = "annotation") -> list[Right]:
+    return list(all_rights([TENANT], lock_namespace=LOCK, evictions=evictions, backend=backend))
+
+
+def test_what_is_shipped_is_what_is_needed_and_nothing_more() -> None:
+    grants = granted(shipped())
+    assert len(grants) == len(set(grants))
+    assert set(map(worded, grants)) == set(map(worded, _needed(evictions=True, backend="dra")))
+    assert set(grants) == set(_needed(evictions=True, backend="dra"))
+
+
+def test_without_evictions_and_claims_their_rights_are_not_given() -> None:
+    grants = granted((*built("default"), *built("tenants/example")))
+    assert set(grants) == set(_needed())
+    assert not {"pods/eviction", "resourceclaims/status"} & {
+        f"{right.resource}/{right.subresource}" for right in grants
+    }
+
+
+def test_no_right_of_changing_anything_is_given_in_all_namespaces() -> None:
+    # resourceclaims/binding is asked for without a namespace, and allows nothing by itself
+    wide = {worded(one) for one in granted(shipped()) if one.namespace is None}
+    changing = {one for one in wide if not one.startswith(("list ", "get namespaces kube-system"))}
+    assert changing == {"patch resourceclaims/binding of resource.k8s.io in all namespaces"}
+
+
+def test_no_rule_holds_a_wildcard() -> None:
+    for right in granted(shipped()):
+        assert "*" not in (right.verb, right.group, right.resource, right.subresource)
+
+
+def test_the_documented_rights_of_a_snapshot_are_those_of_the_reading_role() -> None:
+    import re
+    from pathlib import Path
+
+    import yaml
+
+    text = (Path(__file__).parents[1] / "docs" / "snapshot.md").read_text()
+    (role,) = [
+        tree
+        for block in re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)
+        for tree in yaml.safe_load_all(block)
+        if tree.get("kind") == "ClusterRole"
+    ]
+    binding = {
+        "kind": "ClusterRoleBinding",
+        "metadata": {},
+        "roleRef": {"kind": "ClusterRole", "name": role["metadata"]["name"]},
+        "subjects": [
+            {"kind": "ServiceAccount", "name": "gangplan", "namespace": "gangplan-system"}
+        ],
+    }
+    reading = {one for one in granted(built("base")) if one.namespace is None}
+    assert set(granted([role, binding])) == reading
