@@ -23,6 +23,7 @@ from planner.console import Console, LogFormat
 from planner.errors import Fault, GangplanError, UsageError
 from planner.signals import Interrupted, interruptible
 from planner.verbs.plan import plan
+from planner.verbs.render import render
 from planner.verbs.show import show
 from planner.verbs.snapshot import snapshot
 from planner.verbs.topo import topo
@@ -56,7 +57,7 @@ def gangplan(
         raise typer.Exit(USAGE)
 
 
-for verb in (validate, plan, show, verify, topo, snapshot, unlock):
+for verb in (validate, plan, show, verify, render, topo, snapshot, unlock):
     app.command()(verb)
 
 
