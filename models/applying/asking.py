@@ -19,10 +19,12 @@ from models.applying.seen import PodSeen, View
 class Hold:
     """Before each gang, and while waiting: whether the lock is ours for long enough, and we may go on.
 
-    ``what``: the gang next, for messages. Answered with Held or Stop.
+    ``what``: the gang next, for messages. ``begun``: its pods are being started, so that a signal lets
+    it go on for a few seconds more. Answered with Held or Stop.
     """
 
     what: str
+    begun: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,10 +67,14 @@ class TryBind:
 
 @dataclass(frozen=True, slots=True)
 class Ungate:
-    """Take our gate off, pin the pod to its node, in one patch with uid and ``version``."""
+    """Take our gate off, pin the pod to its node, in one patch with uid and ``version``.
+
+    ``pin``: False for a pod that is bound by us afterwards; a pin could not be undone.
+    """
 
     pod: PodOrder
     seen: PodSeen
+    pin: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,10 @@ GANG = "gangplan.dev/gang"
 SIZE = "gangplan.dev/gang-size"
 """How many pods of the gang the plan starts together: each of them carries an intent."""
 
-KEYS = (PLAN, NODE, GPUS, GANG, SIZE)
+WHOLE = "gangplan.dev/whole"
+"""Written on a few pods once all pods of the gang were started: a gang that loses pods later was whole."""
+
+KEYS = (PLAN, NODE, GPUS, GANG, SIZE, WHOLE)
 
 MANAGER = "gangplan"
 """Field manager of every write of ours: ``metadata.managedFields`` tells by it who wrote an intent."""
@@ -35,6 +38,7 @@ class Intent:
     """``gang``: name within the pod's namespace. ``size``: pods that start together.
 
     ``gpus``: indices, ascending; None where the node decides. ``node``: name of a Node.
+    ``whole``: all pods of the gang were once started.
     """
 
     plan: str
@@ -42,12 +46,15 @@ class Intent:
     size: int
     node: str
     gpus: tuple[int, ...] | None
+    whole: bool = False
 
     def annotations(self) -> dict[str, str]:
         """What is written on the pod, beside the label ``PLAN``."""
         written = {PLAN: self.plan, GANG: self.gang, SIZE: str(self.size), NODE: self.node}
         if self.gpus:
             written[GPUS] = ",".join(map(str, self.gpus))
+        if self.whole:
+            written[WHOLE] = "true"
         return written
 
     def labels(self) -> dict[str, str]:
@@ -66,8 +73,9 @@ def read_intent(labels: Mapping[str, str], annotations: Mapping[str, str]) -> In
         and int(size) <= MAX_SIZE
         and _NAME.fullmatch(node)
         and (gpus is None or _GPUS.fullmatch(gpus))
+        and annotations.get(WHOLE, "true") == "true"
     )
     if not whole:
         return None
     indices = None if gpus is None else tuple(int(part) for part in gpus.split(","))
-    return Intent(plan, gang, int(size), node, indices)
+    return Intent(plan, gang, int(size), node, indices, WHOLE in annotations)

@@ -69,6 +69,7 @@ class GangOrder:
     ``decision``: place, complete, move, resize or preempt (keep and wait order nothing).
     ``starts``: pods to start together, by (role, index); ``stops``: pods to evict before.
     ``weight``: w(gang) of the contract. ``submitted_at``: seconds since the epoch, None if unknown.
+    ``members``: (role, pod) of one standing pod a role that is resized: its controller has the scale.
     """
 
     namespace: str
@@ -80,6 +81,7 @@ class GangOrder:
     starts: tuple[PodOrder, ...] = ()
     stops: tuple[PodStop, ...] = ()
     resizes: tuple[Resize, ...] = ()
+    members: tuple[tuple[str, Key], ...] = ()
 
     @property
     def key(self) -> Key:
@@ -91,7 +93,8 @@ class NodeRelied:
     """What the plan took for granted of a node it starts pods on.
 
     ``domains``: (level label, value) of the topology levels that have a label. ``labels``: the labels
-    that selectors of its pods ask for. ``taints``: (key, value, effect) that were there. ``gpus``: healthy.
+    that selectors of its pods ask for; ``absent``: those they ask about and it did not have.
+    ``taints``: (key, value, effect) that were there. ``gpus``: healthy.
     """
 
     name: str
@@ -99,6 +102,7 @@ class NodeRelied:
     domains: tuple[tuple[str, str], ...] = ()
     labels: tuple[tuple[str, str], ...] = ()
     taints: tuple[tuple[str, str, str], ...] = ()
+    absent: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

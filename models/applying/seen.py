@@ -23,7 +23,7 @@ class PodSeen:
     ``unschedulable``: message of PodScheduled=False with reason Unschedulable. ``group``: name of its
     native PodGroup. ``requests``: without GPUs. ``indices``: GPUs it holds, None where nobody knows.
     ``selector``, ``affinity``: spec.nodeSelector and spec.affinity.nodeAffinity as they are (JSON).
-    ``owner``: uid of its controller.
+    ``owner``: uid of its controller. ``tolerations``: (key, operator, value, effect); None: not read.
     """
 
     namespace: str
@@ -46,6 +46,7 @@ class PodSeen:
     selector: tuple[tuple[str, str], ...] = ()
     node_affinity: str = "null"
     owner: str | None = None
+    tolerations: tuple[tuple[str, str, str, str], ...] | None = None
 
     @property
     def key(self) -> Key:

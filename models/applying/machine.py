@@ -1,0 +1,202 @@
+"""The apply state machine: requests out, events in, a verdict at the end.
+
+Promises: no I/O and no clock; gangs half-there are settled first; one gang's conflict stops no other;
+wherever it is cut off, running it again gets to the same end. Called by ``planner.cluster.applying``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+
+from models.applying.asking import Event, Request, Stop
+from models.applying.desk import Desk, Failed, Halted, Squad
+from models.applying.evicting import Leaving, make_room, remaining, resize, victims
+from models.applying.finishing import finish
+from models.applying.limits import Limits
+from models.applying.ordering import by_rank
+from models.applying.orders import GangOrder, Key, Orders, PodOrder
+from models.applying.recovering import recover
+from models.applying.restarting import restart
+from models.applying.room import lacks
+from models.applying.seen import View
+from models.applying.staleness import gang_moved, stopping
+from models.applying.starting import start, told, withdraw
+from models.applying.states import READY, STARTED
+from models.applying.undoing import undo_partial
+from models.applying.verdicts import GangVerdict, Outcome, Verdict
+
+__all__ = ["Limits", "applying", "recovering"]
+
+Steps = Generator[Request, Event, None]
+Machine = Generator[Request, Event, Verdict]
+
+
+def recovering(view: View, limits: Limits) -> Machine:
+    """Finish, take back or report what any plan left half-way, and nothing else."""
+    desk = Desk(view, limits)
+    return (yield from _to_the_end(desk, _recovered(desk)))
+
+
+def applying(orders: Orders, view: View, limits: Limits) -> Machine:
+    """Carry out a plan, after settling what other runs left half-way."""
+    desk = Desk(view, limits)
+    return (yield from _to_the_end(desk, _applied(desk, orders), orders))
+
+
+def _to_the_end(desk: Desk, steps: Steps, orders: Orders | None = None) -> Machine:
+    stop: Stop | None = None
+    try:
+        yield from steps
+    except Halted as halted:
+        stop = halted.stop
+    for gang in orders.gangs if orders is not None and stop is not None else ():
+        assert orders is not None
+        if (orders.plan, gang.key) not in desk.verdicts:
+            desk.record(GangVerdict(gang.key, Outcome.halted, orders.plan, "it was not begun"))
+    return Verdict(
+        gangs=tuple(sorted(desk.verdicts.values(), key=lambda one: (one.gang, one.plan))),
+        stop=None if stop is None else stop.why,
+        lock_lost=stop is not None and stop.lock,
+        writes=desk.writes,
+        evicted=desk.evicted,
+        notes=tuple(desk.notes),
+    )
+
+
+def _recovered(desk: Desk) -> Steps:
+    yield from recover(desk)
+    yield from undo_partial(desk)
+    yield from finish(desk)
+
+
+def _applied(desk: Desk, orders: Orders) -> Steps:
+    fresh = [gang for gang in orders.gangs if gang.starts and gang.decision != "move"]
+    ordered = frozenset(gang.key for gang in fresh)
+    yield from recover(desk, own=orders.plan, ordered=ordered)
+    yield from undo_partial(desk, but=ordered)
+    leaving = Leaving()
+    later = []
+    for gang in by_rank(fresh):
+        if _needs_scale(gang) or _needs_room(desk, orders, gang):
+            later.append(gang)
+        else:
+            yield from _begin(desk, orders, gang)
+    spared: dict[Key, str] = {}
+    for gang in by_rank([*later, *(one for one in orders.gangs if one.decision == "move")]):
+        yield from _with_room(desk, orders, gang, leaving, spared)
+    for gang in by_rank(one for one in orders.gangs if one.decision == "move" or _needs_scale(one)):
+        if (orders.plan, gang.key) not in desk.verdicts:
+            yield from restart(desk, orders, gang, leaving)
+    if any(key[0] != orders.plan and key[1] in ordered for key in desk.verdicts):
+        yield from recover(desk, own=orders.plan, ordered=ordered)
+    yield from undo_partial(desk)
+    yield from finish(desk)
+    for gang in orders.gangs:
+        if (orders.plan, gang.key) not in desk.verdicts:
+            _left(desk, orders, gang, spared)
+
+
+def _needs_scale(gang: GangOrder) -> bool:
+    return any(not order.uid for order in gang.starts)
+
+
+def _needs_room(desk: Desk, orders: Orders, gang: GangOrder) -> bool:
+    """Whether it has no room now, and would have some once others have stopped."""
+    starts = _unstarted(desk, gang)
+    freed = stopping(orders)
+    return bool(lacks(desk.view, starts)) and not lacks(desk.view, starts, without=freed)
+
+
+def _unstarted(desk: Desk, gang: GangOrder) -> list[PodOrder]:
+    return [order for order in gang.starts if desk.state(order) in READY]
+
+
+def _begin(desk: Desk, orders: Orders, gang: GangOrder) -> Steps:
+    """Start one gang of the plan, unless it is started, or something it relied on moved."""
+    if (orders.plan, gang.key) in desk.verdicts:
+        return
+    squad = Squad(gang.key, orders.plan, len(gang.starts), gang.starts)
+    states = [desk.state(order) for order in gang.starts]
+    if any(state in STARTED for state in states) and _ours(desk, squad):
+        gone = sum(state not in STARTED for state in states)
+        verdict = told(desk, squad)
+        if verdict.outcome is Outcome.started:
+            why = f"{gone} of its pods have gone since" if gone else ""
+            verdict = GangVerdict(gang.key, Outcome.unchanged, orders.plan, why, verdict.pods)
+        desk.record(verdict)
+        return
+    yield from desk.hold(squad.called)
+    yield from desk.refresh()
+    moved = gang_moved(orders, gang, desk.view)
+    if moved:
+        yield from withdraw(desk, squad, "; ".join(str(one) for one in moved[:3]))
+        return
+    yield from start(desk, squad)
+
+
+def _ours(desk: Desk, squad: Squad) -> bool:
+    """Whether every started pod of the squad was started by this plan."""
+    for order in squad.pods:
+        seen = desk.pod(order)
+        if seen is None or desk.state(order) not in STARTED:
+            continue
+        if seen.intent is None or not seen.intent_is_ours or seen.intent.plan != squad.plan:
+            return False
+    return True
+
+
+def _with_room(
+    desk: Desk, orders: Orders, gang: GangOrder, leaving: Leaving, spared: dict[Key, str]
+) -> Steps:
+    """Make room for a gang, then start it; one that moves or grows is only made ready for that."""
+    if (orders.plan, gang.key) in desk.verdicts:
+        return
+    yield from desk.hold(f"gang {gang.namespace}/{gang.name}")
+    yield from desk.refresh()
+    moved = gang_moved(orders, gang, desk.view, without=stopping(orders))
+    leave = victims(desk, orders, gang)
+    if moved:
+        failed: Failed | None = Failed("; ".join(str(one) for one in moved[:3]))
+        outcome = Outcome.skipped
+    else:
+        failed = yield from make_room(desk, orders, gang, leaving)
+        outcome = Outcome.withheld
+        if failed is None and _needs_scale(gang):
+            failed = yield from _grown(desk, gang, leaving)
+            outcome = Outcome.advised
+    if failed is not None:
+        for one in leave:
+            spared[one.key] = failed.why
+        squad = Squad(gang.key, orders.plan, len(gang.starts), gang.starts)
+        verdict = yield from withdraw(desk, squad, failed.why)
+        if verdict.outcome is Outcome.skipped:
+            resizes = gang.resizes if outcome is Outcome.advised else ()
+            desk.record(GangVerdict(gang.key, outcome, orders.plan, failed.why, resizes=resizes))
+    elif gang.decision != "move" and not _needs_scale(gang):
+        yield from _begin(desk, orders, gang)
+
+
+def _grown(
+    desk: Desk, gang: GangOrder, leaving: Leaving
+) -> Generator[Request, Event, Failed | None]:
+    if not desk.limits.allow_evictions:
+        return Failed("its controller's scale is only changed with --allow-evictions")
+    return (yield from resize(desk, gang, leaving))
+
+
+def _left(desk: Desk, orders: Orders, gang: GangOrder, spared: dict[Key, str]) -> None:
+    """The verdict on a gang that only stops or shrinks."""
+    left = remaining(desk, gang)
+    going = [stop for stop in left if desk.view.pods[stop.key].terminating]
+    why, outcome = "", Outcome.stopped
+    if left and len(going) == len(left):
+        why = f"{len(going)} of its pods are being deleted"
+    elif left and gang.key in spared:
+        why, outcome = spared[gang.key], Outcome.withheld
+        if len(left) < len(gang.stops) or going:
+            outcome = Outcome.halted
+    elif left:
+        why, outcome = "nobody needs its room any more", Outcome.unchanged
+    pods = len(left) - len(going)
+    resizes = gang.resizes if outcome is not Outcome.stopped else ()
+    desk.record(GangVerdict(gang.key, outcome, orders.plan, why, pods, resizes=resizes))

@@ -1,0 +1,175 @@
+"""Finding gangs that a run left half-way, from the intents on their pods alone, and finishing them.
+
+Promises: only intents that our account wrote count; what cannot be finished is taken back where nothing
+was started, else told as partial, and evicted only where that is allowed. Called by ``machine``.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Generator, Iterator
+from dataclasses import dataclass, replace
+
+from models.applying.asking import Event, Intend, Request
+from models.applying.desk import Desk, Failed, Squad
+from models.applying.intents import Intent
+from models.applying.orders import Key, PodOrder
+from models.applying.room import lacks
+from models.applying.seen import PodSeen, View
+from models.applying.staleness import node_moved
+from models.applying.starting import start, stuck, undo_of, withdraw
+from models.applying.states import LIVE, READY, PodState, Ways
+from models.applying.verdicts import GangVerdict
+
+MARKS = 3
+"""So many pods of a gang are marked whole: more than one, for pods may be replaced one by one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """What one plan wanted of one gang, as its pods tell. ``elsewhere``: pods other plans started."""
+
+    squad: Squad
+    states: tuple[tuple[PodOrder, PodState], ...]
+    marked: bool
+    elsewhere: int
+
+    def among(self, states: Collection[PodState]) -> tuple[PodOrder, ...]:
+        return tuple(order for order, state in self.states if state in states)
+
+    @property
+    def waiting(self) -> tuple[PodOrder, ...]:
+        return self.among(READY)
+
+    @property
+    def live(self) -> tuple[PodOrder, ...]:
+        return self.among((*LIVE, PodState.astray))
+
+    @property
+    def missing(self) -> int:
+        """Pods that can no longer be started or have never run to an end."""
+        counted = len(self.among((*LIVE, *READY, PodState.ended, PodState.astray)))
+        return max(0, self.squad.size - counted - self.elsewhere)
+
+    @property
+    def half(self) -> bool:
+        """Whether some pods are started and run while others were not, and the gang never was whole."""
+        if self.marked and not self.waiting:
+            return False
+        return bool(self.live) and bool(self.waiting or self.missing)
+
+
+def order_of(pod: PodSeen, intent: Intent) -> PodOrder:
+    """The order a pod's intent speaks of."""
+    return PodOrder(
+        namespace=pod.namespace,
+        name=pod.name,
+        uid=pod.uid,
+        role="",
+        index=0,
+        node=intent.node,
+        gpus=intent.gpus,
+        gpu_count=pod.gpus,
+        requests=pod.requests,
+    )
+
+
+def groups(view: View, ways: Ways) -> Iterator[Group]:
+    """Every gang that a plan of ours touched, by gang, then plan."""
+    members: dict[tuple[Key, str], list[tuple[PodSeen, Intent]]] = {}
+    for key in sorted(view.pods):
+        pod = view.pods[key]
+        if pod.intent is not None and pod.intent_is_ours:
+            of = ((pod.namespace, pod.intent.gang), pod.intent.plan)
+            members.setdefault(of, []).append((pod, pod.intent))
+    started: Counter[Key] = Counter()
+    found = []
+    for (gang, plan), pods in sorted(members.items()):
+        states = tuple(
+            (order_of(pod, intent), ways.state(pod, pod.uid, intent.node)) for pod, intent in pods
+        )
+        size = max(intent.size for _, intent in pods)
+        squad = Squad(gang, plan, size, tuple(order for order, _ in states))
+        marked = any(intent.whole for _, intent in pods)
+        found.append(Group(squad, states, marked, 0))
+        started[gang] += len(found[-1].among(LIVE))
+    for group in found:
+        others = started[group.squad.gang] - len(group.among(LIVE))
+        yield replace(group, elsewhere=others)
+
+
+def recover(
+    desk: Desk, *, own: str | None = None, ordered: Collection[Key] = ()
+) -> Generator[Request, Event, None]:
+    """Finish, take back or report every gang that is neither untouched nor whole.
+
+    ``own``, ``ordered``: a plan and gangs of it that the caller starts itself, if nothing of them is
+    started yet.
+    """
+    for group in list(groups(desk.view, desk.ways)):
+        squad = group.squad
+        if not group.waiting:
+            if group.half:
+                desk.record(_partial(desk, group, _why_missing(group)))
+            elif not group.missing and not group.marked:
+                yield from mark(desk, squad)
+            continue
+        if not group.live and squad.plan == own and squad.gang in ordered:
+            continue
+        yield from desk.hold(squad.called, begun=bool(group.live))
+        yield from _recover(desk, group)
+
+
+def _recover(desk: Desk, group: Group) -> Generator[Request, Event, None]:
+    squad = group.squad
+    why = _why_missing(group) if group.missing or not _sound(group) else _impossible(desk, group)
+    if not why:
+        yield from start(desk, squad)
+    elif group.live:
+        desk.record(_partial(desk, group, why))
+    else:
+        yield from withdraw(desk, squad, why)
+
+
+def _sound(group: Group) -> bool:
+    return not group.among((PodState.astray,))
+
+
+def _why_missing(group: Group) -> str:
+    astray = group.among((PodState.astray,))
+    if astray:
+        return f"pod {astray[0].name} is bound to another node than planned"
+    started, size = len(group.live), group.squad.size
+    return f"{started} of its {size} pods are started, and {group.missing} are gone"
+
+
+def _impossible(desk: Desk, group: Group) -> str:
+    """Why pods that are not started cannot be, by what is seen now; empty if they can."""
+    for node in sorted({order.node for order in group.waiting}):
+        pods = [desk.pod(order) for order in group.waiting if order.node == node]
+        for what in node_moved(None, desk.view.nodes.get(node), pods):
+            return f"node {node} {what}"
+    for name, what in lacks(desk.view, group.waiting):
+        return f"node {name} {what}"
+    return ""
+
+
+def _partial(desk: Desk, group: Group, why: str) -> GangVerdict:
+    verdict = stuck(desk, group.squad, Failed(why))
+    return replace(verdict, undo=undo_of(group.live))
+
+
+def mark(desk: Desk, squad: Squad) -> Generator[Request, Event, None]:
+    """Write on a few pods that the gang was whole; where that fails, a later run does it."""
+    if squad.size < 2 or desk.limits.dry:
+        return
+    chosen = sorted(squad.pods, key=lambda order: (len(order.name), order.name))[:MARKS]
+    for order in chosen:
+        intent = replace(squad.intent(order), whole=True)
+        yield from desk.settle(
+            order,
+            lambda seen, order=order, intent=intent: Intend(order, intent, seen.version),  # type: ignore[misc]
+            done=lambda seen: seen.intent is not None and seen.intent.whole,
+            hindrance=lambda seen: "not started" if not desk.ways.started(seen) else None,
+            then=lambda seen, intent=intent: replace(seen, intent=intent),  # type: ignore[misc]
+        )

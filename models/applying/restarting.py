@@ -1,0 +1,76 @@
+"""Gangs whose pods are made anew: moved ones after their eviction, grown ones after their scaling.
+
+Promises: a new pod counts only under the planned name, of the same controller, asking for the same;
+unless all are there none is started. Called by ``machine``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from dataclasses import replace
+
+from models.applying.asking import Event, Request
+from models.applying.desk import Desk, Squad
+from models.applying.evicting import Leaving, remaining
+from models.applying.orders import GangOrder, Orders, PodOrder
+from models.applying.staleness import gang_moved
+from models.applying.starting import start
+from models.applying.verdicts import GangVerdict, Outcome
+
+_NEXT = "its new pods are placed by the next plan"
+
+
+def restart(
+    desk: Desk, orders: Orders, gang: GangOrder, leaving: Leaving
+) -> Generator[Request, Event, None]:
+    """Start the new pods where the plan wants the gang, or leave them to the next plan."""
+    if _restarted(desk, orders, gang):
+        desk.record(GangVerdict(gang.key, Outcome.unchanged, orders.plan, pods=len(gang.starts)))
+        return
+    if desk.limits.dry or remaining(desk, gang):
+        return
+    pods = _renewed(desk, gang, leaving)
+    for _ in range(desk.limits.wait_rounds):
+        if len(pods) == len(gang.starts):
+            break
+        yield from desk.look_around(desk.limits.tick_s)
+        pods = _renewed(desk, gang, leaving)
+    if len(pods) < len(gang.starts):
+        why = f"{len(pods)} of its {len(gang.starts)} pods are there again; {_NEXT}"
+        desk.record(GangVerdict(gang.key, Outcome.stopped, orders.plan, why))
+        return
+    anew = replace(gang, starts=tuple(pods), stops=())
+    moved = gang_moved(orders, anew, desk.view)
+    if moved:
+        why = f"{moved[0]}; {_NEXT}"
+        desk.record(GangVerdict(gang.key, Outcome.stopped, orders.plan, why))
+        return
+    yield from desk.hold(f"gang {gang.namespace}/{gang.name}")
+    yield from start(desk, Squad(gang.key, orders.plan, len(pods), tuple(pods)))
+
+
+def _restarted(desk: Desk, orders: Orders, gang: GangOrder) -> bool:
+    """Whether the new pods were all started by this plan."""
+    for order in gang.starts:
+        seen = desk.view.pods.get(order.key)
+        if seen is None or seen.intent is None or not seen.intent_is_ours:
+            return False
+        if seen.intent.plan != orders.plan or not desk.ways.started(seen):
+            return False
+    return bool(gang.starts)
+
+
+def _renewed(desk: Desk, gang: GangOrder, leaving: Leaving) -> list[PodOrder]:
+    """The orders for which a pod is there now, with its uid."""
+    old = {stop.uid for stop in gang.stops}
+    found = []
+    for order in gang.starts:
+        seen = desk.view.pods.get(order.key)
+        if seen is None or seen.uid in old or desk.ways.started(seen):
+            continue
+        if seen.terminating or seen.finished or seen.gpus != order.gpu_count:
+            continue
+        owner = leaving.owners.get(order.key, seen.owner)
+        if owner == seen.owner:
+            found.append(replace(order, uid=seen.uid, mode=None))
+    return found

@@ -1,0 +1,304 @@
+"""Starting one gang: the intent on every pod, a dry run, then pod after pod, scarcest node first.
+
+Promises: before the first start everything can be taken back, and is; after it the gang is finished or
+told as partial. Nothing is done twice. Called by ``machine`` and ``recovering``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable
+from dataclasses import replace
+
+from models.applying.asking import (
+    Allocate,
+    Bind,
+    Done,
+    Event,
+    Forget,
+    Intend,
+    Refused,
+    Request,
+    TryBind,
+    Ungate,
+)
+from models.applying.desk import TRIES, Desk, Failed, Halted, Squad
+from models.applying.ordering import scarcest_first
+from models.applying.orders import PodOrder
+from models.applying.seen import PodSeen
+from models.applying.states import LIVE, READY, PodState, same
+from models.applying.verdicts import GangVerdict, Outcome
+
+Steps = Generator[Request, Event, Failed | None]
+
+
+def start(desk: Desk, squad: Squad) -> Generator[Request, Event, GangVerdict]:
+    """Start all pods of the squad, or take back what was written. Raises Halted, with a verdict left."""
+    try:
+        failed = yield from _prepared(desk, squad)
+        if failed is None:
+            failed = yield from _started(desk, squad)
+        if failed is None:
+            desk.squads.append(squad)
+            return desk.record(told(desk, squad))
+        if live(desk, squad):
+            return desk.record(stuck(desk, squad, failed))
+        return (yield from withdraw(desk, squad, failed.why))
+    except Halted as halted:
+        desk.record(_told(desk, squad, Outcome.halted, halted.stop.why))
+        raise
+
+
+def withdraw(desk: Desk, squad: Squad, why: str) -> Generator[Request, Event, GangVerdict]:
+    """Take the intents off again; the gang is as if nothing had been wanted of it."""
+    left = None
+    for order in squad.pods:
+        if desk.state(order) in READY:
+            failed = yield from forget(desk, squad, order)
+            left = left or failed
+    if left is None:
+        return desk.record(_told(desk, squad, Outcome.skipped, why))
+    why = f"{why}; its intents could not all be taken off: {left.why}"
+    return desk.record(_told(desk, squad, Outcome.halted, why))
+
+
+def forget(desk: Desk, squad: Squad, order: PodOrder) -> Steps:
+    """Take the intent of this plan off one pod that is not started."""
+    settled = yield from desk.settle(
+        order,
+        lambda seen: Forget(seen.namespace, seen.name, seen.uid, seen.version),
+        done=lambda seen: seen.intent is None or seen.intent.plan != squad.plan,
+        hindrance=lambda seen: "it was started" if desk.ways.started(seen) else None,
+        then=lambda seen: replace(seen, intent=None, intent_is_ours=False, held_at=None),
+    )
+    if isinstance(settled, Failed) and desk.pod(order) is None:
+        return None
+    return settled if isinstance(settled, Failed) else None
+
+
+def live(desk: Desk, squad: Squad) -> list[PodOrder]:
+    """Pods of the squad that are started and neither finished nor going."""
+    return [order for order in squad.pods if desk.state(order) in (*LIVE, PodState.astray)]
+
+
+def told(desk: Desk, squad: Squad) -> GangVerdict:
+    """What has become of a squad whose pods are all started, as far as is known now."""
+    bound = all(desk.state(order) is not PodState.ungated for order in squad.pods)
+    if bound:
+        return _told(desk, squad, Outcome.started)
+    says = [seen.unschedulable for order in squad.pods if (seen := desk.pod(order)) is not None]
+    return _told(desk, squad, Outcome.pending, next((one for one in says if one), ""))
+
+
+def stuck(desk: Desk, squad: Squad, failed: Failed) -> GangVerdict:
+    """The verdict on a squad that stopped half-way. What may pass by itself is only halted."""
+    if failed.passing:
+        return _told(desk, squad, Outcome.halted, failed.why)
+    verdict = _told(desk, squad, Outcome.partial, failed.why)
+    return replace(verdict, undo=undo_of(live(desk, squad)))
+
+
+def undo_of(orders: Iterable[PodOrder]) -> tuple[tuple[str, str, str], ...]:
+    return tuple((order.namespace, order.name, order.uid) for order in orders)
+
+
+def _told(desk: Desk, squad: Squad, outcome: Outcome, why: str = "") -> GangVerdict:
+    return GangVerdict(
+        gang=squad.gang,
+        outcome=outcome,
+        plan=squad.plan,
+        why=why,
+        pods=len(live(desk, squad)),
+        atomic=atomic(desk, squad),
+    )
+
+
+def atomic(desk: Desk, squad: Squad) -> bool:
+    """Whether one native PodGroup, with as many pods as minimum, makes kube-scheduler place all or none."""
+    seen = [desk.pod(order) for order in squad.pods]
+    groups = {None if pod is None else pod.group for pod in seen}
+    if len(groups) != 1 or any(pod is None or desk.ways.binds(pod) for pod in seen):
+        return False
+    least = desk.view.groups.get((squad.gang[0], groups.pop() or ""), 0)
+    return least >= squad.size
+
+
+# ---- before the first start
+
+
+def _prepared(desk: Desk, squad: Squad) -> Steps:
+    """Intents, then devices, then what binding needs."""
+    waiting = [order for order in squad.pods if desk.state(order) in READY]
+    begun = bool(live(desk, squad))
+    for order in waiting:
+        yield from desk.pace(squad.called, begun=begun)
+        failed = yield from _intend(desk, squad, order)
+        if failed is not None:
+            return failed
+    for order in waiting:
+        if desk.limits.backend == "dra":
+            yield from desk.pace(squad.called, begun=begun)
+            failed = yield from _tried(desk, order, Allocate(order, desk.view.pods[order.key]))
+            if failed is not None:
+                return failed
+    return (yield from _tried_all(desk, squad, waiting))
+
+
+def _tried_all(desk: Desk, squad: Squad, waiting: Iterable[PodOrder]) -> Steps:
+    """For pods that we bind: no gate of ours left on any, then a dry run of all."""
+    binding = [o for o in waiting if (pod := desk.pod(o)) is not None and desk.ways.binds(pod)]
+    for order in binding:
+        failed = yield from _open(desk, squad, order)
+        if failed is not None:
+            return failed
+    for order in binding:
+        pod = desk.pod(order)
+        if pod is not None and desk.ways.gated(pod):
+            continue  # a dry run left the gate where it is
+        failed = yield from _tried(desk, order, TryBind(order))
+        if failed is not None:
+            return failed
+    return None
+
+
+def _intend(desk: Desk, squad: Squad, order: PodOrder) -> Steps:
+    intent = squad.intent(order)
+
+    def done(seen: PodSeen) -> bool:
+        return same(seen.intent, intent) and seen.intent_is_ours
+
+    seen = desk.pod(order)
+    if seen is not None and seen.intent is not None and not done(seen):
+        # What is not exactly ours is taken off first: the same words of somebody else stay theirs.
+        failed = yield from forget(desk, replace(squad, plan=seen.intent.plan), order)
+        if failed is not None:
+            return failed
+    settled = yield from desk.settle(
+        order,
+        lambda seen: Intend(order, intent, seen.version),
+        done=done,
+        hindrance=lambda seen: _unstartable(desk, seen),
+        then=lambda seen: replace(seen, intent=intent, intent_is_ours=True),
+    )
+    return _about(order, settled)
+
+
+def _open(desk: Desk, squad: Squad, order: PodOrder) -> Steps:
+    """Take our gate off a pod that only we bind: nothing starts by that, and it is not pinned."""
+    settled = yield from desk.settle(
+        order,
+        lambda seen: Ungate(order, seen, pin=False),
+        done=lambda seen: not desk.ways.gated(seen),
+        hindrance=lambda seen: _unintended(desk, squad, order, seen),
+        then=lambda seen: seen if desk.limits.dry else replace(seen, gates=_less(desk, seen)),
+    )
+    return _about(order, settled)
+
+
+def _tried(desk: Desk, order: PodOrder, request: Request) -> Steps:
+    """A request that changes nothing of the pod itself, tried until it is answered."""
+    last = ""
+    for _ in range(TRIES):
+        event = yield from desk.ask(request)
+        match event:
+            case Done():
+                return None
+            case Refused(message):
+                return Failed(f"pod {order.name}: {message}")
+            case _:
+                last = str(getattr(event, "message", ""))
+        seen = yield from desk.look(order)
+        if seen is None:
+            return Failed(f"pod {order.name} is gone")
+        why = _unstartable(desk, seen)
+        if why is not None:
+            return Failed(f"pod {order.name} {why}")
+    return Failed(f"pod {order.name}: {last}", passing=True)
+
+
+def _unstartable(desk: Desk, seen: PodSeen) -> str | None:
+    """Why a pod that is not started cannot be."""
+    if seen.terminating:
+        return "is being deleted"
+    if seen.finished:
+        return "has finished"
+    if seen.node is not None:
+        return f"is bound to node {seen.node}"
+    if desk.ways.started(seen):
+        return "has lost its gate"
+    others = desk.ways.foreign(seen)
+    return f"waits for the gate {others[0]} of somebody else" if others else None
+
+
+# ---- the start
+
+
+def _started(desk: Desk, squad: Squad) -> Steps:
+    """Start what is not started, the scarcest node first."""
+    waiting = [order for order in squad.pods if desk.state(order) in READY]
+    begun = bool(live(desk, squad))
+    for order in scarcest_first(desk.view, waiting):
+        yield from desk.pace(squad.called, begun=begun)
+        pod = desk.pod(order)
+        binds = pod is not None and desk.ways.binds(pod)
+        settled = yield from (_bind if binds else _ungate)(desk, squad, order)
+        if isinstance(settled, Failed):
+            return _about(order, settled)
+        begun = True
+    missing = [order for order in squad.pods if desk.state(order) not in _STARTED]
+    if missing:
+        return _about(missing[0], Failed(_fate(desk, missing[0])))
+    return None
+
+
+_STARTED = (PodState.ungated, PodState.bound, PodState.ended)
+
+
+def _fate(desk: Desk, order: PodOrder) -> str:
+    pod = desk.pod(order)
+    if pod is None:
+        return "is gone"
+    return f"is bound to node {pod.node}" if pod.node else "is being deleted"
+
+
+def _ungate(
+    desk: Desk, squad: Squad, order: PodOrder
+) -> Generator[Request, Event, PodSeen | Failed]:
+    return (
+        yield from desk.settle(
+            order,
+            lambda seen: Ungate(order, seen),
+            done=lambda seen: not desk.ways.gated(seen) and seen.node in {None, order.node},
+            hindrance=lambda seen: _unintended(desk, squad, order, seen),
+            then=lambda seen: replace(seen, gates=_less(desk, seen)),
+        )
+    )
+
+
+def _bind(desk: Desk, squad: Squad, order: PodOrder) -> Generator[Request, Event, PodSeen | Failed]:
+    return (
+        yield from desk.settle(
+            order,
+            lambda seen: Bind(order, seen.version),
+            done=lambda seen: seen.node == order.node,
+            hindrance=lambda seen: _unintended(desk, squad, order, seen),
+            then=lambda seen: replace(seen, node=order.node, held_at=None),
+        )
+    )
+
+
+def _unintended(desk: Desk, squad: Squad, order: PodOrder, seen: PodSeen) -> str | None:
+    """Why the pod must not be started, though its gang is: something touched it since the intent."""
+    why = _unstartable(desk, seen)
+    if why is not None:
+        return why
+    return None if same(seen.intent, squad.intent(order)) else "has lost its intent"
+
+
+def _less(desk: Desk, seen: PodSeen) -> tuple[str, ...]:
+    return tuple(gate for gate in seen.gates if gate != desk.limits.gate)
+
+
+def _about(order: PodOrder, settled: PodSeen | Failed) -> Failed | None:
+    if isinstance(settled, Failed):
+        return replace(settled, why=f"pod {order.name} {settled.why}")
+    return None

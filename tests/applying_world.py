@@ -1,0 +1,355 @@
+"""A cluster in memory that answers the requests of the applying machine as a real one would.
+
+Promises: preconditions, gates, bindings, evictions and the scheduler's part behave as measured on
+kube-apiserver 1.36; every fault is played from outside. Called by tests/test_applying_*.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass, field, replace
+
+from models.applying.asking import (
+    Allocate,
+    Around,
+    Bind,
+    Busy,
+    Conflict,
+    Done,
+    Event,
+    Evict,
+    Forget,
+    Gone,
+    Held,
+    Hold,
+    Intend,
+    Look,
+    LookAround,
+    Refused,
+    Request,
+    Scale,
+    TryBind,
+    Ungate,
+)
+from models.applying.intents import Intent
+from models.applying.limits import Limits
+from models.applying.machine import applying, recovering
+from models.applying.orders import GangOrder, Key, NodeRelied, Orders, PodOrder, PodStop
+from models.applying.seen import NodeSeen, PodSeen, View
+from models.applying.verdicts import Verdict
+
+GATE = "gangplan.dev/placement"
+OURS = "gangplan"
+PLAN = "gp-" + "a" * 20
+OTHER_PLAN = "gp-" + "b" * 20
+WRITES = (Intend, Forget, Ungate, Bind, Evict, Allocate, Scale)
+
+
+@dataclass(slots=True)
+class World:
+    """``budget``: pods by key that no eviction may take, with the rounds until it may.
+
+    ``recreates``: gangs' pods come back gated under the same name once they are gone.
+    ``schedules``: kube-scheduler binds ungated pods after every write.
+    """
+
+    nodes: dict[str, NodeSeen] = field(default_factory=dict)
+    pods: dict[Key, PodSeen] = field(default_factory=dict)
+    groups: dict[Key, int] = field(default_factory=dict)
+    budget: dict[Key, int] = field(default_factory=dict)
+    recreates: set[Key] = field(default_factory=set)
+    shapes: dict[Key, PodSeen] = field(default_factory=dict)
+    pins: dict[str, str] = field(default_factory=dict)
+    allocated: dict[str, str] = field(default_factory=dict)
+    schedules: bool = True
+    clock: int = 100
+    made: int = 0
+    log: list[Request] = field(default_factory=list)
+
+    # ---- building
+
+    def node(self, name: str, gpus: int = 8, **more: object) -> None:
+        self.nodes[name] = NodeSeen(name, gpus=gpus, hostname=name, **more)  # type: ignore[arg-type]
+
+    def pod(self, name: str, gpus: int = 1, *, mode: str = "gate", **more: object) -> PodSeen:
+        """A pod in ``default``. ``mode``: gate, binding, both, or none for somebody else's."""
+        self.made += 1
+        pod = PodSeen(
+            namespace="default",
+            name=name,
+            uid=f"uid-{self.made}",
+            version=str(self._tick()),
+            gates=(GATE,) if mode in ("gate", "both") else (),
+            scheduler=OURS if mode in ("binding", "both") else "default-scheduler",
+            gpus=gpus,
+            **more,  # type: ignore[arg-type]
+        )
+        self.pods[pod.key] = pod
+        return pod
+
+    def _tick(self) -> int:
+        self.clock += 1
+        return self.clock
+
+    # ---- the API
+
+    def view(self) -> View:
+        pods = {key: self._held(pod) for key, pod in self.pods.items()}
+        return View("cluster", dict(self.nodes), pods, dict(self.groups))
+
+    def _held(self, pod: PodSeen) -> PodSeen:
+        """With the room it takes while it is not bound, and the GPUs its intent names."""
+        intent = pod.intent if pod.intent_is_ours else None
+        at = None
+        if pod.node is None and not pod.terminating and not pod.finished:
+            at = intent.node if intent is not None else self.pins.get(pod.uid)
+        return replace(pod, held_at=at, indices=intent.gpus if intent else pod.indices)
+
+    def change(self, key: Key, **more: object) -> None:
+        """Whatever is written on a pod gives it a new version."""
+        self.pods[key] = replace(self.pods[key], version=str(self._tick()), **more)  # type: ignore[arg-type]
+
+    def answer(self, request: Request) -> Event:
+        self.log.append(request)
+        event = self._answer(request)
+        self.schedule()
+        if isinstance(event, Done) and event.pod is not None:
+            return Done(self._held(event.pod))
+        return event
+
+    def _answer(self, request: Request) -> Event:
+        match request:
+            case Hold():
+                return Held()
+            case Look(namespace, name):
+                pod = self.pods.get((namespace, name))
+                return Gone("not found") if pod is None else Done(pod)
+            case LookAround(after_s):
+                if after_s:
+                    self.wait()
+                return Around(self.view())
+            case Intend(order, intent, version):
+                return self._patch(order.key, order.uid, version, intent=intent, intent_is_ours=True)
+            case Forget(namespace, name, uid, version):
+                return self._patch((namespace, name), uid, version, intent=None, intent_is_ours=False)
+            case Ungate(order, seen, pin):
+                return self._ungate(order, seen.version, pin=pin)
+            case TryBind(order):
+                return self._bind(order, None, dry=True)
+            case Bind(order, version):
+                return self._bind(order, version)
+            case Evict(stop):
+                return self._evict(stop)
+            case Allocate(order, _):
+                self.allocated[order.uid] = order.node
+                return Done()
+            case Scale():
+                return Refused("no scale field")
+
+    def _checked(self, key: Key, uid: str, version: str | None) -> Event | None:
+        pod = self.pods.get(key)
+        if pod is None:
+            return Gone("not found")
+        if pod.uid != uid:
+            return Gone("uid: field is immutable")
+        if version is not None and pod.version != version:
+            return Conflict("the object has been modified")
+        return None
+
+    def _patch(self, key: Key, uid: str, version: str, **more: object) -> Event:
+        wrong = self._checked(key, uid, version)
+        if wrong is not None:
+            return wrong
+        self.change(key, **more)
+        return Done(self.pods[key])
+
+    def _ungate(self, order: PodOrder, version: str, *, pin: bool) -> Event:
+        wrong = self._checked(order.key, order.uid, version)
+        if wrong is not None:
+            return wrong
+        pod = self.pods[order.key]
+        if pin and not pod.gates:
+            return Refused("pod updates may not change fields other than")
+        if pin:
+            self.pins[pod.uid] = order.node
+        self.change(order.key, gates=tuple(gate for gate in pod.gates if gate != GATE))
+        return Done(self.pods[order.key])
+
+    def _bind(self, order: PodOrder, version: str | None, *, dry: bool = False) -> Event:
+        wrong = self._checked(order.key, order.uid, version)
+        if wrong is not None:
+            return wrong
+        pod = self.pods[order.key]
+        if pod.node is not None:
+            return Conflict(f"is already assigned to node {pod.node}")
+        if pod.terminating:
+            return Conflict("is being deleted")
+        if pod.gates:
+            return Conflict("has non-empty .spec.schedulingGates")
+        if not dry:
+            self.change(order.key, node=order.node)
+        return Done()
+
+    def _evict(self, stop: PodStop) -> Event:
+        wrong = self._checked(stop.key, stop.uid, None)
+        if wrong is not None:
+            return wrong
+        if self.budget.get(stop.key, 0) > 0:
+            return Busy("Cannot evict pod as it would violate the pod's disruption budget")
+        self.change(stop.key, terminating=True)
+        return Done()
+
+    # ---- everybody else
+
+    def wait(self) -> None:
+        """A tick of the clock: what is being deleted goes, controllers make new pods."""
+        self.budget = {key: left - 1 for key, left in self.budget.items() if left > 1}
+        for key, pod in sorted(self.pods.items()):
+            if pod.terminating:
+                self.delete(key)
+
+    def delete(self, key: Key) -> None:
+        pod = self.pods.pop(key)
+        if key in self.recreates:
+            self.made += 1
+            scheduler = pod.scheduler
+            self.pods[key] = PodSeen(
+                *key,
+                f"uid-{self.made}",
+                str(self._tick()),
+                gates=() if scheduler == OURS else (GATE,),
+                scheduler=scheduler,
+                gpus=pod.gpus,
+                owner=pod.owner,
+            )
+
+    def free(self, node: str) -> int:
+        held = (pod.gpus for pod in self.pods.values() if pod.node == node and not pod.finished)
+        return self.nodes[node].gpus - sum(held)
+
+    def schedule(self) -> None:
+        """kube-scheduler: ungated pods of its own go to their pin, if there is room; gangs as one."""
+        if not self.schedules:
+            return
+        for key, pod in sorted(self.pods.items()):
+            if pod.node or pod.gates or pod.terminating or pod.finished or pod.scheduler == OURS:
+                continue
+            if pod.group is not None and not self._grouped(pod.group):
+                continue
+            pin = self.pins.get(pod.uid)
+            node = self.nodes.get(pin or "")
+            fits = node is not None and not node.unschedulable and node.ready
+            if pin is not None and fits and self.free(pin) >= pod.gpus:
+                self.change(key, node=pin, unschedulable=None)
+            elif pod.unschedulable is None:
+                self.change(key, unschedulable="0/2 nodes are available")
+
+    def _grouped(self, group: str) -> bool:
+        members = [p for p in self.pods.values() if p.group == group and not p.gates]
+        return len(members) >= self.groups.get(("default", group), 0)
+
+    def copy(self) -> World:
+        return copy.deepcopy(self)
+
+
+# ---- orders
+
+
+def order_for(pod: PodSeen, node: str, gpus: Sequence[int] | None = None, **more: object) -> PodOrder:
+    mode = "gate" if GATE in pod.gates else "binding"
+    return PodOrder(
+        pod.namespace, pod.name, pod.uid, "worker", int(pod.name.rpartition("-")[2]), node,
+        None if gpus is None else tuple(gpus), pod.gpus, mode=mode, **more,  # type: ignore[arg-type]
+    )  # fmt: skip
+
+
+def stop_for(pod: PodSeen) -> PodStop:
+    return PodStop(
+        pod.namespace, pod.name, pod.uid, "worker", int(pod.name.rpartition("-")[2]),
+        pod.node or "", pod.gpus,
+    )  # fmt: skip
+
+
+def orders(world: World, *gangs: GangOrder, plan: str = PLAN) -> Orders:
+    used = sorted({order.node for gang in gangs for order in gang.starts})
+    relied = tuple(NodeRelied(name, world.nodes[name].gpus) for name in used)
+    ordered = tuple(sorted(gangs, key=lambda gang: gang.key))
+    return Orders(plan, "cluster", "2026-01-01T00:00:00Z", GATE, OURS, "annotation", ordered, relied)
+
+
+def gang(name: str, starts: Sequence[PodOrder] = (), decision: str = "place", **more: object) -> GangOrder:
+    given = {"priority": 0, "weight": 1, **more}
+    return GangOrder("default", name, decision, starts=tuple(starts), **given)  # type: ignore[arg-type]
+
+
+LIMITS = Limits(allow_evictions=True, max_evictions=100, wait_rounds=5)
+
+
+# ---- running
+
+
+class Killed(Exception):
+    """The process is gone: whatever it knew is lost."""
+
+
+Fault = Callable[[int, Request, World], Event | None]
+"""Number of the request, itself, the world; an event in place of the world's answer, or None."""
+
+
+@dataclass(slots=True)
+class Played:
+    verdict: Verdict
+    requests: list[Request]
+
+
+def play(
+    machine: Generator[Request, Event, Verdict], world: World, fault: Fault | None = None
+) -> Played:
+    """Run a machine against the world to its verdict."""
+    asked: list[Request] = []
+    try:
+        request = next(machine)
+        while True:
+            event = None if fault is None else fault(len(asked), request, world)
+            asked.append(request)
+            request = machine.send(world.answer(request) if event is None else event)
+    except StopIteration as end:
+        return Played(end.value, asked)
+
+
+def apply(world: World, plan: Orders, fault: Fault | None = None, limits: Limits = LIMITS) -> Played:
+    return play(applying(plan, world.view(), limits), world, fault)
+
+
+def recover(world: World, fault: Fault | None = None, limits: Limits = LIMITS) -> Played:
+    return play(recovering(world.view(), limits), world, fault)
+
+
+# ---- what must hold
+
+
+def shape(world: World) -> dict[Key, tuple[str | None, tuple[str, ...], Intent | None]]:
+    """What the end state is compared by: where each pod is, its gates, its intent."""
+    return {
+        key: (pod.node, pod.gates, pod.intent and replace(pod.intent, whole=False))
+        for key, pod in sorted(world.pods.items())
+    }
+
+
+def bound(world: World) -> dict[str, str]:
+    """Pod to node."""
+    return {pod.name: pod.node for _, pod in sorted(world.pods.items()) if pod.node is not None}
+
+
+def doubled(world: World) -> list[str]:
+    """Nodes whose GPUs are given twice: by number, or one index to two pods."""
+    full = [name for name in sorted(world.nodes) if world.free(name) < 0]
+    held: set[tuple[str, int]] = set()
+    for pod in world.pods.values():
+        for index in (pod.intent.gpus if pod.intent else None) or ():
+            if pod.node is not None and not pod.finished:
+                if (pod.node, index) in held:
+                    full.append(pod.node)
+                held.add((pod.node, index))
+    return full
