@@ -12,6 +12,7 @@ from enum import StrEnum
 
 from models.applying.orders import Key
 from models.applying.seen import PodSeen, View
+from models.applying.states import Ways
 
 
 class State(StrEnum):
@@ -66,7 +67,7 @@ class PlanStand:
     gangs: tuple[tuple[State, int], ...]
 
 
-def gangs_of(view: View, *, gate: str, scheduler: str) -> tuple[GangStand, ...]:
+def gangs_of(view: View, ways: Ways) -> tuple[GangStand, ...]:
     """Every gang with intents, by (plan, namespace, name)."""
     members: dict[tuple[str, Key], list[PodSeen]] = defaultdict(list)
     for pod in view.pods.values():
@@ -74,14 +75,13 @@ def gangs_of(view: View, *, gate: str, scheduler: str) -> tuple[GangStand, ...]:
             members[pod.intent.plan, (pod.namespace, pod.intent.gang)].append(pod)
     runs: dict[Key, int] = defaultdict(int)
     for (_, gang), pods in members.items():
-        runs[gang] += sum(is_started(pod, gate, scheduler) for pod in pods)
+        runs[gang] += sum(is_started(pod, ways) for pod in pods)
     return tuple(
-        _stand(plan, gang, members[plan, gang], runs[gang], (gate, scheduler))
-        for plan, gang in sorted(members)
+        _stand(plan, gang, members[plan, gang], runs[gang], ways) for plan, gang in sorted(members)
     )
 
 
-def pins_of(view: View, *, gate: str, scheduler: str) -> tuple[Pin, ...]:
+def pins_of(view: View, ways: Ways) -> tuple[Pin, ...]:
     """Pods that wait for the scheduler to bind them where they are pinned, by (namespace, name)."""
     return tuple(
         Pin(pod.key, pod.intent.plan, pod.intent.node, pod.unschedulable or "")
@@ -89,7 +89,7 @@ def pins_of(view: View, *, gate: str, scheduler: str) -> tuple[Pin, ...]:
         if pod.intent is not None
         and pod.node is None
         and not pod.terminating
-        and is_started(pod, gate, scheduler)
+        and is_started(pod, ways)
     )
 
 
@@ -106,24 +106,20 @@ def plans_of(gangs: Iterable[GangStand]) -> tuple[PlanStand, ...]:
     )
 
 
-def is_started(pod: PodSeen, gate: str, scheduler: str) -> bool:
-    """Whether it runs or will without us: bound, or free of our gate and another scheduler's."""
-    if pod.node is not None or pod.finished:
-        return True
-    return gate not in pod.gates and pod.scheduler != scheduler
+def is_started(pod: PodSeen, ways: Ways) -> bool:
+    """Whether it runs, has run, or will without us."""
+    return pod.finished or ways.started(pod)
 
 
-def _stand(
-    plan: str, gang: Key, pods: list[PodSeen], running: int, ours: tuple[str, str]
-) -> GangStand:
+def _stand(plan: str, gang: Key, pods: list[PodSeen], running: int, ways: Ways) -> GangStand:
     """``running``: started pods of the gang whatever plan started them: a later one may complete it."""
     pods = sorted(pods, key=lambda pod: pod.key)
     size = max(pod.intent.size for pod in pods if pod.intent is not None)
-    started = [pod for pod in pods if is_started(pod, *ours)]
+    started = [pod for pod in pods if is_started(pod, ways)]
     unbound = sum(pod.node is None and not pod.finished for pod in started)
     if not started:
         state = State.intended if len(pods) >= size else State.begun
-    elif len(started) < len(pods) or running < size:
+    elif len(started) < len(pods) or (running < size and not _was_whole(started)):
         state = State.half
     else:
         state = State.pending if unbound else State.whole
@@ -141,4 +137,24 @@ def _stand(
             if not pod.finished and not pod.terminating
         ),
         ours=all(pod.intent_is_ours for pod in pods),
+    )
+
+
+def _was_whole(pods: Iterable[PodSeen]) -> bool:
+    """Whether all pods of the gang were once started: what it lost since is no work of ours."""
+    return any(pod.intent is not None and pod.intent.whole for pod in pods)
+
+
+def to_recover(view: View, ways: Ways) -> tuple[str, ...]:
+    """Namespaces of gangs that recovering may have to write to, sorted."""
+    from models.applying.recovering import groups
+
+    return tuple(
+        sorted(
+            {
+                group.squad.gang[0]
+                for group in groups(view, ways)
+                if group.waiting or group.half or not group.marked
+            }
+        )
     )

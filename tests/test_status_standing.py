@@ -8,9 +8,11 @@ import pytest
 
 from models.applying.intents import Intent
 from models.applying.seen import PodSeen, View
+from models.applying.states import Ways
 from planner.standing import GangStand, PlanStand, State, gangs_of, pins_of, plans_of
 
 GATE, SCHEDULER = "gangplan.dev/placement", "gangplan"
+WAYS = Ways(GATE, SCHEDULER)
 ONE, TWO = "gp-" + "1" * 20, "gp-" + "2" * 20
 
 
@@ -40,7 +42,7 @@ def view(*pods: PodSeen) -> View:
 
 
 def only(*pods: PodSeen) -> GangStand:
-    (stand,) = gangs_of(view(*pods), gate=GATE, scheduler=SCHEDULER)
+    (stand,) = gangs_of(view(*pods), WAYS)
     return stand
 
 
@@ -74,11 +76,18 @@ def test_a_gang_that_a_later_plan_completed_is_whole() -> None:
     """Plan one started three; one of them was lost and plan two placed it anew: size 1."""
     first = [bound(pod(i, size=3)) for i in (0, 1)]
     second = bound(pod(2, plan=TWO, size=1))
-    stands = gangs_of(view(*first, second), gate=GATE, scheduler=SCHEDULER)
+    stands = gangs_of(view(*first, second), WAYS)
     assert [(one.plan, one.state) for one in stands] == [(ONE, State.whole), (TWO, State.whole)]
-    assert [one.state for one in gangs_of(view(*first), gate=GATE, scheduler=SCHEDULER)] == [
-        State.half
-    ]
+    assert [one.state for one in gangs_of(view(*first), WAYS)] == [State.half]
+
+
+def test_a_gang_that_was_whole_once_and_lost_a_pod_is_not_half_there() -> None:
+    """Its pod failed or was deleted long after: the next plan places another, nothing is to undo."""
+    first, second = (bound(pod(i, size=3)) for i in (0, 1))
+    assert first.intent is not None
+    marked = replace(first, intent=replace(first.intent, whole=True))
+    assert only(first, second).state is State.half
+    assert only(marked, second).state is State.whole
 
 
 def test_only_started_pods_that_still_run_are_named_for_undoing() -> None:
@@ -97,7 +106,7 @@ def test_intents_that_somebody_else_wrote_are_told_apart() -> None:
 def test_pins_are_pods_that_wait_for_their_scheduler() -> None:
     waits = replace(ungated(pod(0)), unschedulable="0/2 nodes are available")
     dying = replace(ungated(pod(1, gang="h")), terminating=True)
-    found = pins_of(view(waits, pod(1), dying), gate=GATE, scheduler=SCHEDULER)
+    found = pins_of(view(waits, pod(1), dying), WAYS)
     assert [(pin.pod, pin.node, pin.why) for pin in found] == [
         (("team", "g-0"), "n0", "0/2 nodes are available")
     ]
@@ -105,7 +114,7 @@ def test_pins_are_pods_that_wait_for_their_scheduler() -> None:
 
 def test_plans_count_their_gangs_by_how_far_they_are() -> None:
     pods = [bound(pod(0)), bound(pod(1)), pod(0, gang="h"), pod(0, gang="k", plan=TWO, size=1)]
-    stands = gangs_of(view(*pods), gate=GATE, scheduler=SCHEDULER)
+    stands = gangs_of(view(*pods), WAYS)
     assert plans_of(stands) == (
         PlanStand(ONE, 3, ((State.begun, 1), (State.whole, 1))),
         PlanStand(TWO, 1, ((State.intended, 1),)),

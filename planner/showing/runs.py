@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from models.applying.verdicts import GangVerdict, Outcome, Verdict
 from planner.metrics import Metrics
-from planner.showing.text import percent, plural
+from planner.showing.text import percent, plural, safe
 
 if TYPE_CHECKING:
     from planner.console import Console
@@ -171,3 +171,25 @@ class RunReport:
             evicted=self.evicted if known else None,
             seconds=self.seconds,
         )
+
+
+def tell_changes(console: Console, verdict: Verdict) -> None:
+    """One event, or one line, for every gang that something became of."""
+    for one in verdict.gangs:
+        if one.outcome is Outcome.unchanged:
+            continue
+        name = "/".join(one.gang)
+        console.event(
+            "change",
+            gang=safe(name),
+            outcome=one.outcome.value,
+            plan=one.plan,
+            pods=one.pods,
+            atomic=one.atomic,
+            why=safe(one.why) or None,
+        )
+        why = f": {one.why}" if one.why else ""
+        atomic = " (its PodGroup starts all or none)" if one.atomic else ""
+        console.say(f"{name}: {_WORDS.get(one.outcome, one.outcome.value)}{atomic}{why}")
+    for note in verdict.notes:
+        console.warn(note)

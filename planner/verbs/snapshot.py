@@ -72,7 +72,7 @@ def snapshot(
     from planner.cluster.kubectl import Kubectl
     from planner.cluster.recording import Wish, folder_for, record
 
-    wish = Wish(_namespaces(namespaces or []), _skipped(skip or []))
+    wish = Wish(_namespaces(namespaces or []), skipped(skip or []))
     timeout_s = _timeout(timeout)
     begun = time.monotonic()
     with (
@@ -176,7 +176,8 @@ def _namespaces(names: list[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(names))
 
 
-def _skipped(resources: list[str]) -> frozenset[str]:
+def skipped(resources: list[str]) -> frozenset[str]:
+    """The resources of ``--skip``. Raises UsageError for one that is not recorded, or has to be."""
     from planner.cluster.kinds import OTHERS
 
     known = [kind.resource for kind in OTHERS]

@@ -1,0 +1,197 @@
+"""What ``run`` does under the lock: recover, record, plan, verify, apply; planned once more if it moved.
+
+Promises: nothing is applied after a signal came or without time left on the lock; a plan that orders
+nothing writes nothing. Called by ``planner.running``.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from models.applying.verdicts import Outcome, Verdict
+from planner.applying import TICK_S, Way
+from planner.course import Course
+from planner.errors import Fault, LockedError, StaleError
+from planner.replanning import Planner, Source
+from planner.showing.runs import tell_changes
+from planner.signals import Interrupted, interruptible
+
+if TYPE_CHECKING:
+    from models.applying.limits import Limits
+    from models.policy import KubernetesPolicy
+    from planner.cluster.locking import Lock
+    from planner.cluster.sending import Carrier
+    from planner.cluster.wire import Wire
+    from planner.planning import Planned
+
+LEAST_LOCK_S = 15.0
+"""Nothing is begun with less time left on the lock."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rounds:
+    course: Course
+    lock: Lock
+
+    def work(self, wire: Wire, settings: KubernetesPolicy) -> None:
+        """What is done under the lock."""
+        from planner.cluster.backends import backend_of
+        from planner.cluster.sending import Carrier
+
+        carrier = Carrier(
+            wire=wire,
+            settings=settings,
+            backend=backend_of(settings.gpu_backend),
+            lock=self.lock,
+            stop=self.course.stop.event,
+            clock=self.course.wall,
+            sleep=self.course.stop.event.wait,
+        )
+        self.course.check_signal()
+        with self.course.phase("recover"):
+            recovered = self._recovered(carrier)
+        self._judge()
+        if recovered.stop is None:
+            self.course.check_signal()
+            self._rounds(carrier)
+            self._judge()
+
+    def _recovered(self, carrier: Carrier) -> Verdict:
+        """Finish, take back or report what an earlier run left half there."""
+        from models.applying.machine import recovering
+        from models.applying.states import Ways
+        from planner.cluster import rights
+        from planner.cluster.applying import carried
+        from planner.showing.carrying import ApplyProgress
+        from planner.standing import to_recover
+
+        way, settings = self.course.wish.way, carrier.settings
+        view = carrier.lookout.around()
+        self.course.report.cluster = view.cluster
+        self.course.check_signal()
+        namespaces = to_recover(view, Ways(settings.scheduling_gate, settings.scheduler_name))
+        if not namespaces:
+            return Verdict()
+        rights.demand(
+            carrier.wire,
+            rights.working(namespaces, evictions=way.evicts, backend=settings.gpu_backend),
+        )
+        progress = ApplyProgress(self.course.console, self.course.clock)
+        verdict = carried(recovering(view, _limits(settings, way)), carrier, progress.tell)
+        progress.done()
+        self.course.report.recovered = verdict
+        tell_changes(self.course.console, verdict)
+        return verdict
+
+    def _rounds(self, carrier: Carrier) -> None:
+        """Plan and apply; once more where the cluster moved meanwhile."""
+        planner = self._planner()
+        try:
+            planned = self._planned(planner, None)
+            try:
+                self._applied(planned, carrier)
+            except StaleError as error:
+                for fault in error.faults:
+                    self.course.console.say(f"{fault.what}; planning once more")
+                self.course.report.replanned = True
+                self._applied(self._planned(planner, planned), carrier)
+        finally:
+            for phase, seconds in planner.seconds.items():
+                self.course.add(phase, seconds)
+
+    def _planner(self) -> Planner:
+        wish = self.course.wish
+        # Plans that stop or move what runs could not be applied whole.
+        planning = replace(wish.planning, keep_running=not wish.way.allow_evictions)
+        source = Source(
+            self.course.console.environ,
+            context=self.course.report.context,
+            kubeconfig=wish.kubeconfig,
+            timeout_s=wish.timeout_s,
+            skip=wish.skip,
+        )
+        return Planner(planning, source, self.course.console, clock=self.course.clock)
+
+    def _planned(self, planner: Planner, before: Planned | None) -> Planned:
+        """A plan of the cluster as it is, while the lock is kept."""
+        from models.applying.reading import plan_id
+
+        lock = self.lock
+        try:
+            with lock.keeping(), interruptible():
+                planned = planner.plan(before)
+        except Interrupted as signal:
+            self.course.caught(signal.exit_code)
+            raise
+        self.course.report.document = planned.document
+        lock.plan = self.course.report.plan = plan_id(planned.document)
+        if planned.signal_exit is not None:
+            self.course.caught(planned.signal_exit)
+        self.course.check_signal()
+        if not lock.holds(LEAST_LOCK_S):
+            what = f"the lock was lost while planning: {lock.lost or 'it could not be renewed'}"
+            raise LockedError(
+                Fault(what, "nothing of the plan was applied; the next run tries again")
+            )
+        return planned
+
+    def _applied(self, planned: Planned, carrier: Carrier) -> None:
+        """Apply the plan, if it orders anything. Raises StaleError before the first write."""
+        from planner.applying import carry, check_rights, ready
+        from planner.showing.carrying import ApplyProgress
+
+        plan = ready(planned.document)
+        gangs = [one for one in plan.orders.gangs if one.starts or one.stops or one.resizes]
+        if not gangs:
+            return
+        with self.course.phase("apply"):
+            check_rights(plan, self.course.wish.way, carrier.wire)
+            pods = sum(len(one.starts) for one in gangs)
+            progress = ApplyProgress(self.course.console, self.course.clock, pods)
+            self.course.console.event(
+                "apply_start", plan=plan.orders.plan, gangs=len(gangs), pods=pods
+            )
+            verdict = carry(plan, self.course.wish.way, carrier, progress.tell)
+            progress.done()
+        self.course.report.applied = verdict
+        tell_changes(self.course.console, verdict)
+        self.course.console.event("apply_done", plan=plan.orders.plan, writes=verdict.writes)
+
+    def _judge(self) -> None:
+        """Status and exit code by what became of every gang."""
+        from planner.applying import exit_code
+
+        report = self.course.report
+        found = (report.recovered or Verdict(), report.applied or Verdict())
+        # A gang whose intents were taken back is simply planned anew: that is no failure.
+        taken_back = {one.gang for one in found[0].gangs if one.outcome is Outcome.skipped} - {
+            one.gang for one in found[1].gangs
+        }
+        gangs = tuple(one for one in report.verdicts if one.gang not in taken_back)
+        stop = found[1].stop or found[0].stop
+        report.exit_code = exit_code(Verdict(gangs, stop=stop), self.course.stop.exit_code)
+        if report.exit_code > 128:
+            report.status = "interrupted"
+        elif report.exit_code:
+            report.status = "stopped part-way"
+        else:
+            report.status = "applied" if report.writes else "unchanged"
+
+
+def _limits(settings: KubernetesPolicy, way: Way) -> Limits:
+    """What the machine is held to while it only settles what others left."""
+    from models.applying.limits import Limits
+
+    return Limits(
+        allow_evictions=way.allow_evictions,
+        max_evictions=sys.maxsize if way.max_evictions is None else way.max_evictions,
+        evict_partial=way.evict_partial,
+        wait_rounds=math.ceil(way.wait_s / TICK_S),
+        tick_s=TICK_S,
+        gate=settings.scheduling_gate,
+        scheduler=settings.scheduler_name,
+        backend=settings.gpu_backend,
+    )
