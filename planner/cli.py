@@ -22,6 +22,8 @@ from planner import __version__
 from planner.console import Console, LogFormat
 from planner.errors import Fault, GangplanError, UsageError
 from planner.signals import Interrupted, interruptible
+from planner.verbs.apply import apply
+from planner.verbs.diff import diff
 from planner.verbs.plan import plan
 from planner.verbs.render import render
 from planner.verbs.show import show
@@ -57,7 +59,7 @@ def gangplan(
         raise typer.Exit(USAGE)
 
 
-for verb in (validate, plan, show, verify, render, topo, snapshot, unlock):
+for verb in (validate, plan, show, verify, render, topo, snapshot, diff, apply, unlock):
     app.command()(verb)
 
 

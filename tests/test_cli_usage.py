@@ -56,7 +56,7 @@ def test_kubectl_is_named_where_it_called(cli: RunCli) -> None:
     ("name", "arguments"),
     [
         ("unknown-verb", ["plam", "x"]),
-        ("verb-of-a-later-issue", ["apply", "plan.json"]),
+        ("verb-of-a-later-issue", ["report", "plan.json"]),
         ("unknown-option", ["plan", "x", "--budgte", "3"]),
         ("missing-path", ["plan"]),
         ("missing-plan", ["show"]),
