@@ -15,6 +15,7 @@ import secrets
 import subprocess
 import threading
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -23,7 +24,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from live_objects import LEASES, MARK, TAINT, Wanted, listed, node, node_lease, pods
+from live_objects import LEASES, TAINT, Wanted, listed, namespace, node, node_lease, pods
 from live_relay import Relay, relaying
 from snapshots import real_kubectl
 
@@ -32,6 +33,7 @@ Tree = dict[str, Any]
 VARIABLE = "GANGPLAN_TEST_KUBECONFIG"
 HEARTBEAT_S = 10.0
 """The node lifecycle controller gives a node 40 to 50 s."""
+_LEASES = f"/apis/coordination.k8s.io/v1/namespaces/{LEASES}/leases"
 PATIENCE_S = 30.0
 """For what controllers and schedulers do by themselves."""
 
@@ -70,6 +72,17 @@ class Live:
             found: Tree = json.load(reply)
         return found
 
+    def send(self, method: str, path: str, tree: Tree | None = None) -> None:
+        """A request that kubectl has no command for, or not every kubectl; it has to succeed."""
+        request = urllib.request.Request(
+            self.url + path,
+            data=None if tree is None else json.dumps(tree).encode(),
+            method=method,
+            headers={"Content-Type": "application/strategic-merge-patch+json"} if tree else {},
+        )
+        with urllib.request.urlopen(request, timeout=30) as reply:
+            reply.read()
+
     def pods(self) -> dict[str, Tree]:
         """Our pods by name."""
         items = self.get(f"/api/v1/namespaces/{self.namespace}/pods")["items"]
@@ -86,6 +99,9 @@ class Live:
         made = [node(name, self.run) for name in names]
         beats = [node_lease(name, _now()) for name in names]
         self.kubectl("create", "--validate=false", "-f", "-", given=listed(made))
+        for tree in made:  # what is said of it at creation need not count
+            path = f"/api/v1/nodes/{tree['metadata']['name']}/status"
+            self.send("PATCH", path, {"status": tree["status"]})
         self.kubectl("apply", "--validate=false", "-f", "-", given=listed(beats))
         self.nodes += [name for name in names if name not in self.nodes]
         self.wait_until(lambda: all(map(self._usable, names)), "our nodes to be schedulable")
@@ -97,13 +113,13 @@ class Live:
 
     def delete_pods(self, *names: str) -> None:
         """These pods, or all of ours, at once; back when they are gone."""
-        doomed = {name: pod["metadata"]["uid"] for name, pod in self.pods().items()}
-        if names:
-            doomed = {name: doomed[name] for name in names}
-        if doomed:
-            forced = ["--grace-period=0", "--force", "--wait=false", "--ignore-not-found"]
-            self.kubectl("delete", "pods", "-n", self.namespace, *forced, *doomed)
-            self.wait_until(lambda: not doomed.keys() & self.pods().keys(), "pods to go")
+        old = {pod["metadata"]["uid"] for n, pod in self.pods().items() if not names or n in names}
+        path = f"/api/v1/namespaces/{self.namespace}/pods"
+        for one in [f"{path}/{name}" for name in names] or [path]:
+            self.send("DELETE", f"{one}?gracePeriodSeconds=0")
+        self.wait_until(
+            lambda: not old & {pod["metadata"]["uid"] for pod in self.pods().values()}, "pods to go"
+        )
 
     def wait_until(self, holds: Callable[[], bool], what: str) -> None:
         deadline = time.monotonic() + PATIENCE_S
@@ -121,8 +137,7 @@ class Live:
 
     @contextmanager
     def without(self, name: str) -> Iterator[None]:
-        """As if the node had gone; its pods go with it first, or they would be orphans."""
-        self.nodes.remove(name)  # no heartbeat for what is not there
+        """As if the node had gone."""
         self.kubectl("delete", "node", name, "--wait=false")
         try:
             yield
@@ -135,12 +150,13 @@ class Live:
 
     def clean(self) -> None:
         """Take everything of ours away; each step is tried whatever became of the others."""
-        forced = ["--all", "--grace-period=0", "--force", "--wait=false"]
-        self.kubectl("delete", "pods", "-n", self.namespace, *forced, check=False)
-        both = (self.namespace, self.lock_namespace)
-        self.kubectl("delete", "namespaces", *both, "--wait=false", check=False)
-        self.kubectl("delete", "nodes", "-l", f"{MARK}={self.run}", "--wait=false", check=False)
-        self.kubectl("delete", "leases", "-n", LEASES, *self.nodes, check=False)
+        paths = [f"/api/v1/namespaces/{self.namespace}/pods"]
+        paths += [f"/api/v1/namespaces/{name}" for name in (self.namespace, self.lock_namespace)]
+        for name in self.nodes:
+            paths += [f"/api/v1/nodes/{name}", f"{_LEASES}/{name}"]
+        for path in paths:
+            with contextlib.suppress(urllib.error.HTTPError):
+                self.send("DELETE", f"{path}?gracePeriodSeconds=0")
 
 
 def kubectl(
@@ -172,8 +188,8 @@ def opened(folder: Path, *, nodes: int = 4) -> Iterator[Live]:
         run = f"gpt-{secrets.token_hex(3)}"
         live = Live(folder, kubeconfig, _relayed(folder, relay), relay, url, run)
         stack.callback(live.clean)
-        for namespace in (live.namespace, live.lock_namespace):
-            live.kubectl("create", "namespace", namespace)
+        made = [namespace(name, run) for name in (live.namespace, live.lock_namespace)]
+        live.kubectl("create", "--validate=false", "-f", "-", given=listed(made))
         if own:  # pods need it, and its controller takes a moment; it may have been faster
             live.kubectl("create", "serviceaccount", "default", "-n", live.namespace, check=False)
         live.add_nodes(*(f"{run}-n{number}" for number in range(1, nodes + 1)))
@@ -186,7 +202,9 @@ def _fake(folder: Path) -> Iterator[Path]:
     from fake_cluster import FakeCluster
     from fake_http import serving
 
-    with serving(FakeCluster(), folder) as endpoint:
+    cluster = FakeCluster(clock=time.time)
+    cluster.add_namespace(LEASES)
+    with serving(cluster, folder, tls=False) as endpoint:
         yield endpoint.kubeconfig
 
 

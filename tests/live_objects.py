@@ -45,6 +45,14 @@ def ten_gangs(mode: str) -> list[Wanted]:
     return [*wide, *small, Wanted("half", 2, 4, mode)]
 
 
+def namespace(name: str, run: str) -> Tree:
+    return {
+        "apiVersion": "v1",
+        "kind": "Namespace",
+        "metadata": {"name": name, "labels": {MARK: run}},
+    }
+
+
 def node(name: str, run: str, *, gpus: int = 8) -> Tree:
     """A Node as a kubelet would register it."""
     amounts = {"cpu": "64", "memory": "512Gi", "pods": "110", "nvidia.com/gpu": str(gpus)}

@@ -86,9 +86,15 @@ class Call:
         return self.binds or self.ungates
 
     @property
+    def marks(self) -> bool:
+        """Writes on a pod that its gang was started whole."""
+        return self.writes_pods and b'"gangplan.dev/whole":"true"' in self.body
+
+    @property
     def intends(self) -> bool:
-        """Writes something on a pod and starts nothing."""
-        return self.writes_pods and self.method == "PATCH" and not self.ungates
+        """Writes on a pod what is meant for it, and starts nothing."""
+        means = b'"gangplan.dev/node":"' in self.body
+        return self.writes_pods and means and not self.ungates and not self.marks
 
     def __str__(self) -> str:
         return f"{self.number}: {self.method} {self.target}"

@@ -1,0 +1,61 @@
+"""The program killed with SIGKILL at requests of an apply: run again, it ends as if nothing had happened."""
+
+from __future__ import annotations
+
+import signal
+
+import pytest
+from live_checks import overfull, partial, placed
+from live_cluster import Live
+from live_objects import ten_gangs
+from live_relay import Answer, Call, Forward
+from live_runs import Killer, apply_words, killed, placements, planned, ran, started
+
+pytest_plugins = ("live_fixtures",)
+
+DEATHS = ((1, False), (3, True), (2, True), (5, False), (4, True), (1, True), (7, False), (6, True))
+"""(which write to a pod, whether the server carries it out) of one run after the other. An apply of ten
+gangs makes 40: they die while intents are written, between intents and starts, and between starts."""
+
+
+@pytest.mark.parametrize("mode", ["gate", "binding"])
+def test_ten_gangs_end_as_planned_however_often_the_program_is_killed(
+    live: Live, mode: str
+) -> None:
+    live.create(*ten_gangs(mode))
+    plan = planned(live)
+    for at, after in DEATHS:
+        killer = Killer(at, after)
+        ended = killed(live, killer, *apply_words(live, plan))
+        assert (ended.code, killer.struck is not None) == (-signal.SIGKILL, True), ended.err
+        assert [str(call) for call in killer.then] == []
+        assert overfull(live.pods()) == []
+    last = ran(live, *apply_words(live, plan))
+    assert last.code == 0, last.err
+    assert placed(live.pods()) == placements(plan)
+    assert (partial(live.pods()), overfull(live.pods())) == ([], [])
+
+
+@pytest.mark.parametrize("mode", ["gate", "binding"])
+def test_a_signal_ends_it_between_two_gangs_and_the_same_command_resumes(
+    live: Live, mode: str
+) -> None:
+    live.create(*ten_gangs(mode))
+    plan = planned(live)
+    starts: list[Call] = []
+
+    def interrupt(call: Call, forward: Forward) -> Answer | None:
+        starts.extend([call] if call.starts else [])
+        if len(starts) == 3 and call.starts:  # the first pod of the second gang
+            process.terminate()
+        return forward()
+
+    with live.relay.meddling(interrupt), started(live, *apply_words(live, plan)) as process:
+        _, err = process.communicate(timeout=60)
+    assert process.returncode == 128 + signal.SIGTERM, err
+    live.wait_until(lambda: partial(live.pods()) == [], "the pods that were started to be bound")
+    # two gangs of two pods: the one whose pods were being started was finished, nothing more began
+    assert len(placed(live.pods())) == 4
+    again = ran(live, *apply_words(live, plan))
+    assert again.code == 0, again.err  # the lock was released: nobody waits for it
+    assert placed(live.pods()) == placements(plan)
