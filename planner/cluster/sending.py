@@ -42,6 +42,7 @@ from planner.cluster.refusals import one_line
 from planner.cluster.scaling import scale
 from planner.cluster.wire import JSON, STRATEGIC, Reply, Tree, Wire
 from planner.errors import GangplanError
+from planner.reading.kubernetes.looking import objects
 
 if TYPE_CHECKING:
     from models.applying.orders import PodOrder
@@ -130,6 +131,8 @@ class Carrier:
             case Ungate():
                 return self._ungated(request)
             case Bind(pod, version):
+                if self.dry and self._gated(pod):
+                    return Done()  # the gate that a dry run left there is all the server could see
                 return self._bound(pod, version, dry=self.dry)
             case Evict():
                 return self._evicted(request)
@@ -219,6 +222,10 @@ class Carrier:
         }
         reply = self._written("POST", order.namespace, order.name, body, sub="binding", dry=dry)
         return event_of(reply, lambda _: None)
+
+    def _gated(self, order: PodOrder) -> bool:
+        tree = self.lookout.pods.get(order.key, {})
+        return bool(objects(tree, "spec", "schedulingGates"))
 
     def _allocated(self, request: Allocate) -> Event:
         if self.dry:

@@ -50,7 +50,7 @@ def verdict_table(verdict: Verdict, plan: str, *, dry: bool = False) -> Table:
             Cell(_DRY.get(one.outcome, one.outcome) if dry else one.outcome, _STYLES[one.outcome]),
             Cell(number(one.pods) if one.pods and not dry else "-"),
             Cell("" if one.plan == plan else one.plan),
-            Cell(_why(one)),
+            Cell(_why(one, dry=dry)),
         )
         for one in verdict.gangs
     )
@@ -64,9 +64,9 @@ def verdict_table(verdict: Verdict, plan: str, *, dry: bool = False) -> Table:
     return Table(columns, rows).without_empty_columns()
 
 
-def _why(one: GangVerdict) -> str:
+def _why(one: GangVerdict, *, dry: bool) -> str:
     resizes = ", ".join(f"{r.role} from {r.before:,} to {r.after:,} pods" for r in one.resizes)
-    why = one.why or _MEANS.get(one.outcome, "")
+    why = one.why or ("" if dry and one.outcome in _DRY else _MEANS.get(one.outcome, ""))
     whole = "its PodGroup starts all or none" if one.atomic else ""
     return "; ".join(part for part in (resizes, why, whole) if part)
 
@@ -77,10 +77,12 @@ def counts(verdict: Verdict) -> dict[str, int]:
     return {outcome.value: found[outcome] for outcome in Outcome if found[outcome]}
 
 
-def counted(verdict: Verdict) -> str:
-    """``3 started, 1 partial``."""
-    told = ", ".join(f"{count:,} {name}" for name, count in counts(verdict).items())
-    return told or "nothing to do"
+def counted(verdict: Verdict, *, dry: bool = False) -> str:
+    """``3 started, 1 partial``; of a dry run ``3 would start``."""
+    found: Counter[str] = Counter()
+    for name, count in counts(verdict).items():
+        found[_DRY.get(Outcome(name), name) if dry else name] += count
+    return ", ".join(f"{count:,} {name}" for name, count in found.items()) or "nothing to do"
 
 
 def document(

@@ -29,11 +29,11 @@ MOST_NODES = 64
 
 
 def can_ask(console: Console, path: str) -> bool:
-    """Whether there is somebody at a terminal, and stdin is not the plan itself."""
+    """Whether there is somebody at a terminal to read a question, and stdin is not the plan itself."""
     stdin = console.stdin
-    return (
-        path != "-" and stdin is not None and stdin.isatty() and console.is_terminal(console.stderr)
-    )
+    if console.json_log or path == "-" or stdin is None:
+        return False
+    return stdin.isatty() and console.is_terminal(console.stderr)
 
 
 class Ear:
@@ -73,6 +73,7 @@ class Ear:
             table = prospects.prospect_table(changing, evictions=evictions)
             if self._output in (Format.table, Format.wide):
                 console.table(table)
+                console.data("\n")
             else:
                 console.say(table.plain().rstrip())
             if any(one.starts for one in changing):
@@ -174,7 +175,7 @@ def _talk(console: Console, wish: ApplyWish, applied: Applied, verdict: Verdict)
             console.warn(f"gang {'/'.join(one.gang)} is partial; this undoes it:")
             for command in commands:
                 console.say(f"  {command}")
-    done = showing.counted(verdict)
+    done = showing.counted(verdict, dry=wish.dry)
     said = "dry run, nothing was written" if wish.dry else f"{plural(verdict.writes, 'write')}"
     stopped = "" if verdict.stop is None else f"stopped: {verdict.stop}; "
     console.say(f"{stopped}gangs: {done} ({said})")
