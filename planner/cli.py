@@ -26,8 +26,10 @@ from planner.verbs.apply import apply
 from planner.verbs.diff import diff
 from planner.verbs.plan import plan
 from planner.verbs.render import render
+from planner.verbs.run import run as run_unattended
 from planner.verbs.show import show
 from planner.verbs.snapshot import snapshot
+from planner.verbs.status import status
 from planner.verbs.topo import topo
 from planner.verbs.unlock import unlock
 from planner.verbs.validate import validate
@@ -59,7 +61,20 @@ def gangplan(
         raise typer.Exit(USAGE)
 
 
-for verb in (validate, plan, show, verify, render, topo, snapshot, diff, apply, unlock):
+for verb in (
+    validate,
+    plan,
+    show,
+    verify,
+    render,
+    topo,
+    snapshot,
+    diff,
+    apply,
+    run_unattended,
+    status,
+    unlock,
+):
     app.command()(verb)
 
 

@@ -1,6 +1,7 @@
 """Where plans stand, told from the pods that carry their intents alone.
 
-Promises: pure; an intent that another wrote is told apart. Called by ``planner.verbs.status``.
+Promises: pure; judged as the machine judges them, so that what is told as half there is what ``run``
+would finish or report. Called by ``planner.verbs.status`` and ``planner.rounds``.
 """
 
 from __future__ import annotations
@@ -9,10 +10,14 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
 from models.applying.orders import Key
-from models.applying.seen import PodSeen, View
-from models.applying.states import Ways
+from models.applying.recovering import Group, groups
+from models.applying.states import READY, STARTED, PodState, Ways
+
+if TYPE_CHECKING:
+    from models.applying.seen import View
 
 
 class State(StrEnum):
@@ -23,18 +28,20 @@ class State(StrEnum):
     begun = "begun"
     """Some pods carry the intent and none is started: ``apply`` and ``run`` take it off, or start it."""
     half = "half there"
-    """Some pods are started and others are not, or are gone."""
+    """Some pods are started, others are not or are gone, and it never was whole."""
     pending = "pending"
     """All are started, not all are bound yet."""
     whole = "whole"
+    over = "over"
+    """No pod of it is left that waits or runs."""
 
 
 @dataclass(frozen=True, slots=True)
 class GangStand:
-    """One gang of one plan. ``size``: pods that start together; of these ``seen`` carry the intent.
+    """One gang of one plan. ``size``: pods that start together; ``seen``: those with the intent.
 
-    ``started``: bound, or the scheduler's to bind. ``left``: (namespace, name, uid) of started pods that
-    still run, for commands that undo it. ``ours``: managedFields say that we wrote every intent.
+    ``started``: those that run, have run, or are the scheduler's to bind. ``bound``: of these.
+    ``left``: (namespace, name, uid) of started pods that still run, for commands that undo it.
     """
 
     plan: str
@@ -45,12 +52,11 @@ class GangStand:
     bound: int
     state: State
     left: tuple[tuple[str, str, str], ...] = ()
-    ours: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class Pin:
-    """A pod that is started and not bound. ``node``: where its plan wants it. ``why``: the scheduler."""
+    """A pod that is started and not bound. ``node``: where its plan wants it. ``why``: the scheduler's."""
 
     pod: Key
     plan: str
@@ -68,29 +74,18 @@ class PlanStand:
 
 
 def gangs_of(view: View, ways: Ways) -> tuple[GangStand, ...]:
-    """Every gang with intents, by (plan, namespace, name)."""
-    members: dict[tuple[str, Key], list[PodSeen]] = defaultdict(list)
-    for pod in view.pods.values():
-        if pod.intent is not None:
-            members[pod.intent.plan, (pod.namespace, pod.intent.gang)].append(pod)
-    runs: dict[Key, int] = defaultdict(int)
-    for (_, gang), pods in members.items():
-        runs[gang] += sum(is_started(pod, ways) for pod in pods)
-    return tuple(
-        _stand(plan, gang, members[plan, gang], runs[gang], ways) for plan, gang in sorted(members)
-    )
+    """Every gang with intents that our account wrote, by (namespace, name), then plan."""
+    return tuple(_stand(group) for group in groups(view, ways))
 
 
 def pins_of(view: View, ways: Ways) -> tuple[Pin, ...]:
-    """Pods that wait for the scheduler to bind them where they are pinned, by (namespace, name)."""
-    return tuple(
-        Pin(pod.key, pod.intent.plan, pod.intent.node, pod.unschedulable or "")
-        for _, pod in sorted(view.pods.items())
-        if pod.intent is not None
-        and pod.node is None
-        and not pod.terminating
-        and is_started(pod, ways)
-    )
+    """Pods that wait for their scheduler to bind them where they are wanted, by (namespace, name)."""
+    found = []
+    for group in groups(view, ways):
+        for order in group.among((PodState.ungated,)):
+            why = view.pods[order.key].unschedulable or ""
+            found.append(Pin(order.key, group.squad.plan, order.node, why))
+    return tuple(sorted(found, key=lambda pin: pin.pod))
 
 
 def plans_of(gangs: Iterable[GangStand]) -> tuple[PlanStand, ...]:
@@ -106,55 +101,37 @@ def plans_of(gangs: Iterable[GangStand]) -> tuple[PlanStand, ...]:
     )
 
 
-def is_started(pod: PodSeen, ways: Ways) -> bool:
-    """Whether it runs, has run, or will without us."""
-    return pod.finished or ways.started(pod)
-
-
-def _stand(plan: str, gang: Key, pods: list[PodSeen], running: int, ways: Ways) -> GangStand:
-    """``running``: started pods of the gang whatever plan started them: a later one may complete it."""
-    pods = sorted(pods, key=lambda pod: pod.key)
-    size = max(pod.intent.size for pod in pods if pod.intent is not None)
-    started = [pod for pod in pods if is_started(pod, ways)]
-    unbound = sum(pod.node is None and not pod.finished for pod in started)
-    if not started:
-        state = State.intended if len(pods) >= size else State.begun
-    elif len(started) < len(pods) or (running < size and not _was_whole(started)):
-        state = State.half
-    else:
-        state = State.pending if unbound else State.whole
-    return GangStand(
-        plan=plan,
-        gang=gang,
-        size=size,
-        seen=len(pods),
-        started=len(started),
-        bound=len(started) - unbound,
-        state=state,
-        left=tuple(
-            (pod.namespace, pod.name, pod.uid)
-            for pod in started
-            if not pod.finished and not pod.terminating
-        ),
-        ours=all(pod.intent_is_ours for pod in pods),
-    )
-
-
-def _was_whole(pods: Iterable[PodSeen]) -> bool:
-    """Whether all pods of the gang were once started: what it lost since is no work of ours."""
-    return any(pod.intent is not None and pod.intent.whole for pod in pods)
-
-
 def to_recover(view: View, ways: Ways) -> tuple[str, ...]:
     """Namespaces of gangs that recovering may have to write to, sorted."""
-    from models.applying.recovering import groups
+    found = {
+        group.squad.gang[0]
+        for group in groups(view, ways)
+        if group.waiting or group.half or (group.squad.size > 1 and not group.marked)
+    }
+    return tuple(sorted(found))
 
-    return tuple(
-        sorted(
-            {
-                group.squad.gang[0]
-                for group in groups(view, ways)
-                if group.waiting or group.half or not group.marked
-            }
-        )
+
+def _stand(group: Group) -> GangStand:
+    started = group.among((*STARTED, PodState.astray))
+    unbound = group.among((PodState.ungated,))
+    return GangStand(
+        plan=group.squad.plan,
+        gang=group.squad.gang,
+        size=group.squad.size,
+        seen=len(group.states),
+        started=len(started),
+        bound=len(started) - len(unbound),
+        state=_state(group),
+        left=tuple((order.namespace, order.name, order.uid) for order in group.live),
     )
+
+
+def _state(group: Group) -> State:
+    if group.half:
+        return State.half
+    waiting = len(group.among(READY))
+    if waiting:
+        return State.intended if waiting >= group.squad.size else State.begun
+    if not group.live:
+        return State.over
+    return State.pending if group.among((PodState.ungated,)) else State.whole

@@ -9,7 +9,7 @@ import pytest
 from models.applying.intents import Intent
 from models.applying.seen import PodSeen, View
 from models.applying.states import Ways
-from planner.standing import GangStand, PlanStand, State, gangs_of, pins_of, plans_of
+from planner.standing import GangStand, PlanStand, State, gangs_of, pins_of, plans_of, to_recover
 
 GATE, SCHEDULER = "gangplan.dev/placement", "gangplan"
 WAYS = Ways(GATE, SCHEDULER)
@@ -56,7 +56,7 @@ def only(*pods: PodSeen) -> GangStand:
         ((bound(pod(0)),), State.half),
         ((bound(pod(0)), ungated(pod(1))), State.pending),
         ((bound(pod(0)), bound(pod(1))), State.whole),
-        ((bound(pod(0)), replace(pod(1), finished=True)), State.whole),
+        ((bound(pod(0)), replace(bound(pod(1)), finished=True)), State.whole),
     ],
 )
 def test_a_gang_is_as_far_as_its_pods_are(pods: tuple[PodSeen, ...], state: State) -> None:
@@ -90,17 +90,34 @@ def test_a_gang_that_was_whole_once_and_lost_a_pod_is_not_half_there() -> None:
     assert only(marked, second).state is State.whole
 
 
+def test_only_pods_of_gangs_that_recovering_may_write_to_are_worth_a_question() -> None:
+    first, second = bound(pod(0)), bound(pod(1))
+    assert first.intent is not None
+    marked = replace(first, intent=replace(first.intent, whole=True))
+    assert to_recover(view(first, second), WAYS) == ("team",)  # to be marked
+    assert to_recover(view(marked, second), WAYS) == ()
+    assert to_recover(view(pod(0)), WAYS) == ("team",)
+    assert to_recover(view(replace(pod(0), intent_is_ours=False)), WAYS) == ()
+
+
 def test_only_started_pods_that_still_run_are_named_for_undoing() -> None:
     dying = replace(bound(pod(1, size=4)), terminating=True)
-    over = replace(pod(2, size=4), finished=True)
+    over = replace(bound(pod(2, size=4)), finished=True)
     stand = only(bound(pod(0, size=4)), dying, over, pod(3, size=4))
     assert stand.left == (("team", "g-0", "uid-g-0"),)
-    assert (stand.size, stand.seen, stand.started, stand.bound) == (4, 4, 3, 3)
+    # g-1 is being deleted and counts no more; g-2 has run to its end on the node it had
+    assert (stand.size, stand.seen, stand.started, stand.bound) == (4, 4, 2, 2)
 
 
-def test_intents_that_somebody_else_wrote_are_told_apart() -> None:
-    assert only(pod(0), pod(1)).ours
-    assert not only(pod(0), replace(pod(1), intent_is_ours=False)).ours
+def test_a_gang_whose_pods_have_all_ended_is_over() -> None:
+    ended = [replace(bound(pod(i)), finished=True) for i in (0, 1)]
+    assert only(*ended).state is State.over
+
+
+def test_an_intent_that_somebody_else_wrote_is_no_plan_of_ours() -> None:
+    assert gangs_of(view(replace(pod(0), intent_is_ours=False)), WAYS) == ()
+    forged = replace(bound(pod(1)), intent_is_ours=False)
+    assert only(bound(pod(0)), forged).state is State.half
 
 
 def test_pins_are_pods_that_wait_for_their_scheduler() -> None:

@@ -1,0 +1,228 @@
+"""What ``status`` shows: the lock, the last run, plans, gangs that are not whole, pins that wait.
+
+Promises: pure; a table and a document with the same facts; whatever the cluster wrote is made harmless.
+Called by ``planner.verbs.status``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from models.quantities import time_text
+from planner.cluster.refusals import one_line
+from planner.showing.table import Cell, Column, Table
+from planner.showing.text import lasting, number
+from planner.standing import GangStand, Pin, PlanStand, State
+
+if TYPE_CHECKING:
+    from planner.cluster.holders import Holder, LeaseSeen
+
+UNSETTLED = (State.half, State.begun, State.intended)
+"""States that the next ``apply`` or ``run`` settles, or reports."""
+
+_STYLES = {State.half: "bad", State.begun: "warn", State.intended: "warn", State.pending: "busy"}
+
+_NEXT = {
+    State.half: "run or apply finishes it where it can; to undo it, see below",
+    State.begun: "run or apply takes the marks off, or starts it",
+    State.intended: "run or apply starts it",
+}
+
+Undo = Callable[[GangStand], list[str]]
+"""The commands that undo a gang that is half there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """``cluster``: its uid. ``context``: of kubectl, None if it has none."""
+
+    context: str | None
+    cluster: str
+    lease: LeaseSeen
+    plans: tuple[PlanStand, ...]
+    gangs: tuple[GangStand, ...]
+    pins: tuple[Pin, ...]
+
+    @property
+    def unsettled(self) -> tuple[GangStand, ...]:
+        return tuple(gang for gang in self.gangs if gang.state in UNSETTLED)
+
+    @property
+    def half(self) -> tuple[GangStand, ...]:
+        return tuple(gang for gang in self.gangs if gang.state is State.half)
+
+
+def facts(status: Status, program: str) -> Table:
+    """The lock and the last run. ``program``: how we were called."""
+    rows = [
+        (Cell("lock"), _lock(status.lease, program)),
+        (Cell("last run"), _last_run(status.lease.last_run, status.lease.now)),
+    ]
+    return Table((Column(""), Column("", fold=True)), tuple(rows), headless=True)
+
+
+def plans(status: Status) -> Table:
+    """The plans seen on pods."""
+    states = [state for state in State if any(state in dict(one.gangs) for one in status.plans)]
+    rows = tuple(
+        (
+            Cell(one.plan),
+            Cell(number(one.pods)),
+            *(Cell(number(dict(one.gangs).get(state, 0)), _STYLES.get(state)) for state in states),
+        )
+        for one in status.plans
+    )
+    columns = (
+        Column("PLAN"),
+        Column("PODS", right=True),
+        *(Column(state.upper(), right=True) for state in states),
+    )
+    return Table(columns, rows)
+
+
+def unsettled(status: Status) -> Table:
+    """Gangs that are neither untouched nor whole."""
+    rows = tuple(
+        (
+            Cell("/".join(one.gang)),
+            Cell(one.state, _STYLES[one.state]),
+            Cell(f"{one.started:,} of {one.size:,}"),
+            Cell(one.plan),
+            Cell(_NEXT[one.state]),
+        )
+        for one in status.unsettled
+    )
+    columns = (
+        Column("GANG"),
+        Column("STATE"),
+        Column("STARTED", right=True),
+        Column("PLAN", optional=True),
+        Column("NEXT", fold=True),
+    )
+    return Table(columns, rows)
+
+
+def pins(status: Status) -> Table:
+    """Pods that wait for their scheduler."""
+    rows = tuple(
+        (
+            Cell("/".join(pin.pod)),
+            Cell(pin.node),
+            Cell(one_line(pin.why) if pin.why else "not tried yet"),
+            Cell(pin.plan),
+        )
+        for pin in status.pins
+    )
+    columns = (
+        Column("PENDING POD"),
+        Column("NODE"),
+        Column("SCHEDULER SAYS", fold=True),
+        Column("PLAN", optional=True),
+    )
+    return Table(columns, rows)
+
+
+def undoing(status: Status, undo: Undo) -> Iterator[str]:
+    """Lines for a shell: what undoes every gang that is half there."""
+    for gang in status.half:
+        yield f"# undo {one_line('/'.join(gang.gang))}:"
+        yield from undo(gang)
+
+
+def document(status: Status, undo: Undo) -> dict[str, Any]:
+    """The whole as data."""
+    return {
+        "context": status.context,
+        "cluster": status.cluster,
+        "lock": _holder(status.lease.holder),
+        "lastRun": status.lease.last_run,
+        "plans": [
+            {"plan": one.plan, "pods": one.pods, "gangs": {s.value: n for s, n in one.gangs}}
+            for one in status.plans
+        ],
+        "gangs": [
+            {
+                "namespace": one.gang[0],
+                "name": one.gang[1],
+                "plan": one.plan,
+                "state": one.state.value,
+                "size": one.size,
+                "started": one.started,
+                "bound": one.bound,
+                "undo": undo(one) if one.state is State.half else [],
+            }
+            for one in status.unsettled
+        ],
+        "pending": [
+            {
+                "namespace": pin.pod[0],
+                "name": pin.pod[1],
+                "plan": pin.plan,
+                "node": pin.node,
+                "why": pin.why or None,
+            }
+            for pin in status.pins
+        ],
+    }
+
+
+def _lock(lease: LeaseSeen, program: str) -> Cell:
+    holder = lease.holder
+    if holder is None:
+        return Cell("free", "good")
+    if holder.expired:
+        said = f"left by {holder.worded()}: over, the next run takes it"
+        return Cell(said, "warn")
+    from planner.cluster.holders import unlock_command
+
+    free = unlock_command(holder.id, (*program.split(), "unlock"))
+    return Cell(f"held by {holder.worded()}; if that run is dead: {free}", "busy")
+
+
+def _holder(holder: Holder | None) -> dict[str, Any] | None:
+    if holder is None:
+        return None
+    return {
+        "id": holder.id,
+        "user": holder.user,
+        "host": holder.host,
+        "operation": holder.operation,
+        "plan": holder.plan or None,
+        "since": None if holder.since is None else time_text(holder.since),
+        "until": None if holder.until is None else time_text(holder.until),
+        "expired": holder.expired,
+    }
+
+
+def _last_run(note: dict[str, Any] | None, now: float | None) -> Cell:
+    """What it came to, when, and its counts; the note is text that anybody may have written."""
+    if note is None:
+        return Cell("none is known", "dim")
+    code = note.get("exit_code")
+    told = [f"{_word(note.get('status'))} (exit {_word(code)})"]
+    if finished := note.get("finished"):
+        told.append(f"at {_word(finished)}{_ago(finished, now)}")
+    if plan := note.get("plan"):
+        told.append(f"plan {_word(plan)}")
+    counts = note.get("counts")
+    if isinstance(counts, dict):
+        told += [f"{_word(value)} {_word(name)}" for name, value in counts.items() if value]
+    return Cell(", ".join(told), "good" if code == 0 else "warn")
+
+
+def _ago(finished: object, now: float | None) -> str:
+    from models.quantities import Refused, epoch_seconds
+
+    try:
+        then = epoch_seconds(finished) if isinstance(finished, str) else None
+    except Refused:
+        return ""
+    if then is None or now is None or now < then:
+        return ""
+    return f" ({lasting(int(now) - then)} ago)"
+
+
+def _word(value: object) -> str:
+    return one_line(str(value))[:80]

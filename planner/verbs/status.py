@@ -1,0 +1,132 @@
+"""``gangplan status``: who holds the lock, how the last run went, what plans left on pods.
+
+Promises: reads only. Judged from the cluster alone, wherever runs run.
+"""
+
+from __future__ import annotations
+
+import json
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from planner.console import Color, LogFormat
+from planner.errors import Fault, UsageError
+from planner.verbs.options import (
+    ColorOption,
+    DebugOption,
+    KubeconfigOption,
+    KubeContextOption,
+    LockNamespaceOption,
+    LogOption,
+    RequestTimeoutOption,
+    console_of,
+)
+
+if TYPE_CHECKING:
+    from models.policy import KubernetesPolicy
+    from planner.console import Console
+    from planner.doorway import Reach
+    from planner.showing.statuses import Status, Undo
+    from planner.standing import GangStand
+
+
+class StatusFormat(StrEnum):
+    """``-o``: how the status is printed."""
+
+    table = "table"
+    json = "json"
+
+
+def status(
+    context: typer.Context,
+    *,
+    policy: Annotated[
+        str | None,
+        typer.Option(
+            "--policy",
+            metavar="FILE",
+            help="The Policy of the runs, if it names gate or scheduler.",
+        ),
+    ] = None,
+    kube_context: KubeContextOption = None,
+    kubeconfig: KubeconfigOption = None,
+    request_timeout: RequestTimeoutOption = "30s",
+    lock_namespace: LockNamespaceOption = "gangplan-system",
+    output: Annotated[
+        StatusFormat, typer.Option("-o", "--output", help="Format on stdout.")
+    ] = StatusFormat.table,
+    color: ColorOption = Color.auto,
+    log_format: LogOption = LogFormat.text,
+    debug: DebugOption = False,
+) -> None:
+    """Show the lock, the last run, and gangs that a plan left half there."""
+    console = console_of(context, color=color, log_format=log_format, debug=debug)
+    from models.applying.undoing import commands
+    from models.applying.verdicts import GangVerdict, Outcome
+    from planner.doorway import Reach
+    from planner.reading import read_policy
+    from planner.verbs.durations import timeout_of
+
+    if policy == "-":
+        raise UsageError(Fault("status reads no stdin", "put the Policy into a file"))
+    reach = Reach(console.environ, kube_context, kubeconfig, timeout_of(request_timeout))
+    found = _read(reach, lock_namespace, read_policy([], policy=policy).kubernetes)
+
+    def undo(gang: GangStand) -> list[str]:
+        verdict = GangVerdict(gang.gang, Outcome.partial, gang.plan, undo=gang.left)
+        return commands(verdict, found.context, kubeconfig)
+
+    if output is StatusFormat.json:
+        from planner.showing import statuses
+        from planner.showing.text import json_safe
+
+        text = json.dumps(statuses.document(found, undo), ensure_ascii=False, indent=2)
+        console.data(json_safe(text) + "\n")
+    else:
+        _tables(console, found, undo)
+    console.event(
+        "summary",
+        verb="status",
+        status="read",
+        exit_code=0,
+        context=found.context,
+        cluster=found.cluster,
+        locked=found.lease.holder is not None and not found.lease.holder.expired,
+        half_there=len(found.half),
+        pending=len(found.pins),
+    )
+
+
+def _read(reach: Reach, lock_namespace: str, settings: KubernetesPolicy) -> Status:
+    from models.applying.states import Ways
+    from planner.cluster.lease import read_lease
+    from planner.cluster.live import look_around
+    from planner.cluster.patient import Patient
+    from planner.doorway import for_looking
+    from planner.showing.statuses import Status
+    from planner.standing import gangs_of, pins_of, plans_of
+
+    with for_looking(reach, lock_namespace) as door:
+        wire = Patient(door)
+        lease = read_lease(wire, lock_namespace)
+        view = look_around(wire, settings)
+        context = door.context
+    ways = Ways(settings.scheduling_gate, settings.scheduler_name)
+    gangs = gangs_of(view, ways)
+    return Status(context, view.cluster, lease, plans_of(gangs), gangs, pins_of(view, ways))
+
+
+def _tables(console: Console, found: Status, undo: Undo) -> None:
+    from planner.showing import statuses
+    from planner.showing.text import safe
+
+    console.table(statuses.facts(found, console.program))
+    for table in (statuses.plans(found), statuses.unsettled(found), statuses.pins(found)):
+        if table.rows:
+            console.data("\n")
+            console.table(table)
+    lines = list(statuses.undoing(found, undo))
+    if lines:
+        console.data("\n" + "".join(f"{safe(line)}\n" for line in lines))
