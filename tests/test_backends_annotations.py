@@ -1,0 +1,215 @@
+"""Back ends that write annotations: what HAMi and Koordinator are told, and when nobody may be told."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import kube
+import pytest
+from backend_world import PLAN
+from kube_nodes import one
+
+from models.applying.asking import Done
+from models.applying.intents import KEYS as INTENT
+from models.applying.intents import PLAN as MARK
+from models.applying.orders import GangOrder, Orders, PodOrder
+from models.applying.seen import NodeSeen, PodSeen, View
+from models.policy import GPU_BACKENDS
+from planner.cluster.backends import KEYS, Backend, CannotCarry, backend_of
+from planner.cluster.wire import Reply, Tree, Wire
+from planner.reading.kubernetes.pods.holdings.koordinator import allocated
+
+USE, AVOID = "nvidia.com/use-gpuuuid", "nvidia.com/nouse-gpuuuid"
+ALLOCATED = "scheduling.koordinator.sh/device-allocated"
+REGISTER = "hami.io/node-nvidia-register"
+
+
+class NoWire:
+    """A wire that nothing may be sent on."""
+
+    def send(self, method: str, path: str, body: Tree | None = None, **_: Any) -> Reply:  # noqa: ANN401
+        raise AssertionError((method, path, body))
+
+
+def order(*gpus: int, mode: str = "gate", open_: int = 0) -> PodOrder:
+    """``open_``: so many GPUs, which the node decides."""
+    return PodOrder(
+        namespace="a",
+        name="p",
+        uid="u",
+        role="worker",
+        index=0,
+        node="n1",
+        gpus=None if open_ else gpus,
+        gpu_count=open_ or len(gpus),
+        mode=mode,
+    )
+
+
+def pod(scheduler: str = "hami-scheduler", **annotations: str) -> Tree:
+    metadata = {"name": "p", "namespace": "a", "uid": "u", "annotations": annotations}
+    return {"metadata": metadata, "spec": {"schedulerName": scheduler}}
+
+
+def node(register: str | None = None, gpus: int = 8) -> Tree:
+    annotations = {} if register is None else {REGISTER: register}
+    capacity = {"nvidia.com/gpu": str(gpus), "cpu": "96"}
+    return {
+        "metadata": {"name": "n1", "annotations": annotations},
+        "status": {"capacity": capacity},
+    }
+
+
+def cards(*uuids: str) -> str:
+    """A registration in HAMi's JSON; the index is left out where it is 0, as HAMi does."""
+    return json.dumps(
+        [{"id": u, "count": 10, **({"index": i} if i else {})} for i, u in enumerate(uuids)]
+    )
+
+
+# ---- all of them
+
+
+@pytest.mark.parametrize("name", GPU_BACKENDS)
+def test_every_back_end_of_the_policy_is_there_and_says_what_it_enforces(name: str) -> None:
+    found: Backend = backend_of(name)
+    assert (found.name, found.keys) == (name, KEYS[name])
+    assert found.note()
+    assert not found.note().endswith(".")
+    assert not set(found.keys) & set(INTENT), "the intent's own keys are taken off anyway"
+
+
+@pytest.mark.parametrize("name", ["annotation", "none", "hami", "koordinator"])
+def test_back_ends_without_objects_send_nothing(name: str) -> None:
+    found = backend_of(name)
+    wire: Wire = NoWire()
+    assert not found.allocates
+    assert found.accept == ()
+    assert found.allocate(wire, order(0), PodSeen("a", "p", "u", "1"), pod()) == Done()
+    assert found.release(wire, pod()) == Done()
+
+
+@pytest.mark.parametrize("name", ["annotation", "none"])
+def test_the_intent_says_all_that_these_write(name: str) -> None:
+    found = backend_of(name)
+    assert found.annotations(order(0, 1), node(), pod()) == {}
+    assert found.check(orders(order(0, 1, mode="binding")), view()) == []
+
+
+def test_the_default_says_that_it_enforces_nothing() -> None:
+    assert "enforces nothing" in backend_of("annotation").note()
+
+
+# ---- HAMi
+
+
+def test_hami_is_told_the_uuids_in_order_of_their_indices() -> None:
+    written = backend_of("hami").annotations(order(1, 3), node(cards("A", "B", "C", "D")), pod())
+    assert written == {USE: "B,D"}
+
+
+def test_hami_reads_the_older_registration_too() -> None:
+    """Fields: uuid, count, memory, cores, type, numa, health; a colon after each."""
+    register = "GPU-a,10,81920,100,NVIDIA-A100,0,true:GPU-b,10,81920,100,NVIDIA-A100,1,true:"
+    assert backend_of("hami").annotations(order(1), node(register), pod()) == {USE: "GPU-b"}
+
+
+@pytest.mark.parametrize(
+    ("register", "why"),
+    [
+        (None, "node n1 registered no card with HAMi as GPU 1"),
+        (cards("A"), "node n1 registered no card with HAMi as GPU 1"),
+        ("[{", "node n1 registered no card with HAMi as GPU 1"),
+        (
+            json.dumps([{"id": "A", "index": 1}, {"id": "B", "index": 1}]),
+            "node n1 registered several cards with HAMi as GPU 1",
+        ),
+    ],
+)
+def test_hami_is_told_nothing_the_node_did_not_register(register: str | None, why: str) -> None:
+    with pytest.raises(CannotCarry) as caught:
+        backend_of("hami").annotations(order(1), node(register), pod())
+    assert caught.value.why == why
+
+
+@pytest.mark.parametrize("scheduler", ["default-scheduler", "gangplan", "volcano"])
+def test_only_hamis_scheduler_can_be_told_of_cards(scheduler: str) -> None:
+    with pytest.raises(CannotCarry, match=f"its scheduler is {scheduler}"):
+        backend_of("hami").annotations(order(0), node(cards("A")), pod(scheduler))
+
+
+def test_a_choice_of_cards_by_the_pods_owner_stands() -> None:
+    with pytest.raises(CannotCarry, match="chooses cards already"):
+        backend_of("hami").annotations(order(0), node(cards("A")), pod(**{USE: "A"}))
+    ours = pod(**{USE: "B", MARK: PLAN})
+    assert backend_of("hami").annotations(order(0), node(cards("A")), ours) == {USE: "A"}
+    with pytest.raises(CannotCarry, match="forbids a card"):
+        backend_of("hami").annotations(order(0), node(cards("A")), pod(**{AVOID: "B, A"}))
+
+
+def test_what_the_plan_leaves_open_is_left_open() -> None:
+    for name in ("hami", "koordinator"):
+        found = backend_of(name)
+        assert found.annotations(order(open_=4), node(), pod("x")) == {}
+        assert found.annotations(order(), node(), pod("x")) == {}, "a launcher has no GPUs"
+
+
+# ---- Koordinator
+
+
+def test_koordinator_is_told_minors_of_whole_gpus_where_we_bind() -> None:
+    found = backend_of("koordinator").annotations(
+        order(0, 5, mode="binding"), node(), pod("gangplan")
+    )
+    whole = {"koordinator.sh/gpu-core": "100", "koordinator.sh/gpu-memory-ratio": "100"}
+    assert json.loads(found[ALLOCATED]) == {
+        "gpu": [{"minor": 0, "resources": whole}, {"minor": 5, "resources": whole}]
+    }
+
+
+def test_what_koordinator_is_told_is_read_back_as_what_the_pod_holds() -> None:
+    written = backend_of("koordinator").annotations(order(2, 3, mode="binding"), node(), pod())
+    told = allocated(written, one(kube.node("n1"))[0])
+    assert told is not None
+    assert told.indices == (2, 3)
+
+
+def test_a_gated_pod_takes_its_whole_node_with_koordinator() -> None:
+    found = backend_of("koordinator")
+    assert found.annotations(order(*range(8)), node(), pod("koord-scheduler")) == {}
+    with pytest.raises(CannotCarry, match="its scheduler chooses the GPUs"):
+        found.annotations(order(*range(7)), node(), pod("koord-scheduler"))
+
+
+def test_devices_that_somebody_else_wrote_stand() -> None:
+    tree = pod("gangplan", **{ALLOCATED: "{}"})
+    with pytest.raises(CannotCarry, match="chooses devices already"):
+        backend_of("koordinator").annotations(order(0, mode="binding"), node(), tree)
+
+
+# ---- before the first write
+
+
+def orders(*pods: PodOrder) -> Orders:
+    gangs = tuple(
+        GangOrder("a", f"g{i}", "place", 0, 1, starts=(pod_,)) for i, pod_ in enumerate(pods)
+    )
+    return Orders(PLAN, "c", "2026-11-21T00:00:00Z", "gate", "gangplan", "hami", gangs, ())
+
+
+def view() -> View:
+    return View("c", {"n1": NodeSeen("n1", gpus=8)}, {})
+
+
+def test_gangs_that_cannot_be_carried_are_told_before_the_first_write() -> None:
+    plan = orders(order(0, mode="binding"), order(0), order(open_=2, mode="binding"))
+    assert backend_of("hami").check(plan, view()) == [
+        "gang a/g0: HAMi's scheduler has to place its pods, and they are ours to bind"
+    ]
+
+
+def test_a_gang_that_shares_a_node_needs_us_to_bind_with_koordinator() -> None:
+    plan = orders(order(0), order(*range(8)), order(0, mode="binding"))
+    (said,) = backend_of("koordinator").check(plan, view())
+    assert said.startswith("gang a/g0: its pods take a part of a node")

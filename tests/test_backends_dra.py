@@ -1,0 +1,496 @@
+"""The back end ``dra``: claims are protected, allocated and reserved, whatever happens in between."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import pytest
+from backend_world import (
+    DRIVER,
+    FINALIZER,
+    PLAN,
+    Tree,
+    add_pod,
+    claim,
+    cluster,
+    devices_of,
+    give,
+    metadata_of,
+    ordered,
+    request,
+    seen,
+    slice_of,
+    status_of,
+)
+from fake_cluster import LOST, Answer, Call, FakeCluster
+from fake_setup import GATE
+from fake_wire import FakeWire
+
+from models.applying.asking import Conflict, Done, Gone, Lost, Refused
+from models.applying.intents import PLAN as MARK
+from planner.cluster.backends import CannotCarry, backend_of
+from planner.cluster.wire import MERGE, STRATEGIC
+
+
+class Killed(BaseException):
+    """Stands for SIGKILL."""
+
+
+def pair() -> tuple[FakeCluster, Tree]:
+    """A gated pod with one claim for two GPUs."""
+    found = cluster()
+    found.create(claim("c"))
+    return found, add_pod(found, "p", "c")
+
+
+def test_a_claim_is_given_the_devices_that_are_the_gpus_of_the_plan() -> None:
+    found, pod = pair()
+    assert give(found, pod, (2, 3)) == Done()
+    allocation = status_of(found, "c")["allocation"]
+    assert allocation["devices"]["results"] == [
+        {"request": "gpu", "driver": DRIVER, "pool": "pool-n1", "device": "gpu-2"},
+        {"request": "gpu", "driver": DRIVER, "pool": "pool-n1", "device": "gpu-3"},
+    ]
+    field = {"key": "metadata.name", "operator": "In", "values": ["n1"]}
+    assert allocation["nodeSelector"] == {"nodeSelectorTerms": [{"matchFields": [field]}]}
+    user = {"resource": "pods", "name": "p", "uid": pod["metadata"]["uid"]}
+    assert status_of(found, "c")["reservedFor"] == [user]
+
+
+def test_the_time_stamp_is_the_servers() -> None:
+    found, pod = pair()
+    give(found, pod, (2, 3))
+    stamp = status_of(found, "c")["allocation"]["allocationTimestamp"]
+    assert stamp == found.store.now()
+
+
+def test_a_claim_is_protected_before_it_is_allocated() -> None:
+    found, pod = pair()
+    steps: list[tuple[bool, bool]] = []
+
+    def look(call: Call) -> None:
+        if call.method == "PATCH":
+            guarded = FINALIZER in metadata_of(found, "c").get("finalizers", [])
+            steps.append((guarded, bool(devices_of(found, "c"))))
+
+    found.after.append(look)
+    give(found, pod, (2, 3))
+    assert steps == [(True, False), (True, True)]
+    assert metadata_of(found, "c")["annotations"] == {MARK: PLAN}
+
+
+def test_other_finalizers_stay() -> None:
+    found = cluster()
+    tree = claim("c")
+    tree["metadata"]["finalizers"] = ["example.com/mine"]
+    found.create(tree)
+    give(found, add_pod(found, "p", "c"), (0, 1))
+    assert metadata_of(found, "c")["finalizers"] == ["example.com/mine", FINALIZER]
+
+
+def test_every_write_names_uid_and_version() -> None:
+    found, pod = pair()
+    give(found, pod, (2, 3))
+    bodies = [call.body["metadata"] for call in found.calls if call.method == "PATCH"]
+    assert len(bodies) == 2
+    assert all(body["uid"] == metadata_of(found, "c")["uid"] for body in bodies)
+    assert all(body["resourceVersion"] for body in bodies)
+
+
+def test_the_scheduler_keeps_the_devices_when_the_gate_is_gone() -> None:
+    found, pod = pair()
+    give(found, pod, (2, 3))
+    patch = {"spec": {"schedulingGates": [{"$patch": "delete", "name": GATE}]}}
+    path = "/api/v1/namespaces/default/pods/p"
+    reply = FakeWire(found).send("PATCH", path, patch, content_type=STRATEGIC)
+    assert reply.ok
+    assert found.node_of("p") == "n1"
+    assert devices_of(found, "c") == ["gpu-2", "gpu-3"]
+
+
+def test_a_second_call_writes_nothing() -> None:
+    found, pod = pair()
+    give(found, pod, (2, 3))
+    before = len(found.writes)
+    assert give(found, pod, (2, 3)) == Done()
+    assert len(found.writes) == before
+
+
+def after_the_answer(cluster_: FakeCluster, number: int, what: Callable[[], Answer]) -> None:
+    """Once, the answer to write ``number`` is another, though it was carried out."""
+    made = []
+
+    def hook(call: Call) -> Answer | None:
+        if call.method != "PATCH":
+            return None
+        made.append(call)
+        return what() if len(made) == number + 1 else None
+
+    cluster_.after.append(hook)
+
+
+def killed() -> Answer:
+    raise Killed
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_what_a_crash_leaves_is_finished_by_the_same_call(number: int) -> None:
+    found, pod = pair()
+    after_the_answer(found, number, killed)
+    with pytest.raises(Killed):
+        give(found, pod, (2, 3))
+    assert give(found, pod, (2, 3)) == Done()
+    undisturbed, other = pair()
+    give(undisturbed, other, (2, 3))
+    assert status_of(found, "c") == status_of(undisturbed, "c")
+    assert metadata_of(found, "c")["finalizers"] == metadata_of(undisturbed, "c")["finalizers"]
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_a_lost_answer_is_looked_after(number: int) -> None:
+    found, pod = pair()
+    after_the_answer(found, number, lambda: LOST)
+    assert give(found, pod, (2, 3)) == Done()
+    assert devices_of(found, "c") == ["gpu-2", "gpu-3"]
+    assert len(found.writes) == 2, "what was done is not done again"
+
+
+def faulty(found: FakeCluster, number: int, answer: Answer) -> None:
+    """Write ``number`` is answered so, once, and not carried out."""
+    made = []
+
+    def hook(call: Call) -> Answer | None:
+        if call.method != "PATCH":
+            return None
+        made.append(call)
+        return answer if len(made) == number + 1 else None
+
+    found.before.append(hook)
+
+
+@pytest.mark.parametrize("number", [0, 1])
+@pytest.mark.parametrize("code", [0, 409, 500])
+def test_a_write_that_failed_once_is_made_again(number: int, code: int) -> None:
+    found, pod = pair()
+    faulty(found, number, (code, {"message": "no", "kind": "Status"}, {}))
+    assert give(found, pod, (2, 3)) == Done()
+    assert devices_of(found, "c") == ["gpu-2", "gpu-3"]
+
+
+def test_a_change_of_the_claim_in_between_is_read_again() -> None:
+    found, pod = pair()
+    touched = []
+
+    def touch(call: Call) -> None:
+        if call.method == "PATCH" and not touched:
+            touched.append(found.touch("ResourceClaim", "c"))
+
+    found.before.append(touch)
+    assert give(found, pod, (2, 3)) == Done()
+    assert status_of(found, "c")["reservedFor"][0]["name"] == "p"
+
+
+def test_a_server_that_is_gone_is_lost_not_refused() -> None:
+    found, pod = pair()
+    found.before.append(lambda _: LOST)
+    assert isinstance(give(found, pod, (2, 3)), Lost)
+
+
+def test_a_missing_right_is_told() -> None:
+    found, pod = pair()
+    kind = found.kinds.named("ResourceClaim")
+
+    def deny(call: Call) -> Answer | None:
+        status = call.place is not None and call.place.sub == "status"
+        return found.deny("patch", kind, "default", "c", "status") if status else None
+
+    found.before.append(deny)
+    answer = give(found, pod, (2, 3))
+    assert isinstance(answer, Refused)
+    assert "resourceclaims/status" in answer.message
+
+
+def test_a_cluster_without_the_api_is_told() -> None:
+    found, pod = pair()
+    gone: Answer = (404, {"kind": "Status", "message": "404 page not found", "code": 404}, {})
+    found.before.append(lambda call: gone if "resource.k8s.io" in call.path else None)
+    assert give(found, pod, (2, 3)) == Refused("this cluster does not serve resource.k8s.io/v1")
+
+
+def test_gpus_are_dealt_to_several_claims_in_turn() -> None:
+    found = cluster()
+    for name, count in (("a", 1), ("b", 2)):
+        found.create(claim(name, request(count)))
+    pod = add_pod(found, "p", "a", "b")
+    assert give(found, pod, (1, 4, 6)) == Done()
+    assert (devices_of(found, "a"), devices_of(found, "b")) == (["gpu-1"], ["gpu-4", "gpu-6"])
+
+
+def test_a_claim_keeps_what_it_holds_of_the_plan() -> None:
+    """Claim b holds GPU 1 already, as a scheduler dealt it: a gets the other one."""
+    found = cluster()
+    for name in ("a", "b"):
+        found.create(claim(name, request(1)))
+    held = {"request": "gpu", "driver": DRIVER, "pool": "pool-n1", "device": "gpu-1"}
+    path = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims/b/status"
+    body = {"status": {"allocation": {"devices": {"results": [held]}}}}
+    assert FakeWire(found).send("PATCH", path, body, content_type=MERGE).ok
+    pod = add_pod(found, "p", "a", "b")
+    assert give(found, pod, (1, 4)) == Done()
+    assert (devices_of(found, "a"), devices_of(found, "b")) == (["gpu-4"], ["gpu-1"])
+    assert "annotations" not in metadata_of(found, "b"), "we did not allocate it"
+    assert status_of(found, "b")["reservedFor"][0]["name"] == "p"
+
+
+def test_what_an_earlier_plan_of_ours_gave_to_the_pod_is_taken_back() -> None:
+    found = cluster("n1", "n2")
+    found.create(claim("c"))
+    pod = add_pod(found, "p", "c")
+    give(found, pod, (0, 1), "n1")
+    assert give(found, pod, (4, 5), "n2") == Done()
+    assert devices_of(found, "c") == ["gpu-4", "gpu-5"]
+    results = status_of(found, "c")["allocation"]["devices"]["results"]
+    assert {one["pool"] for one in results} == {"pool-n2"}
+    assert FINALIZER in metadata_of(found, "c")["finalizers"]
+
+
+def test_what_somebody_else_gave_is_never_taken_back() -> None:
+    found, pod = pair()
+    give(found, pod, (0, 1))
+    found.change("ResourceClaim", "c", _without_mark)
+    assert give(found, pod, (4, 5)) == Refused("claim c holds other devices already")
+    assert devices_of(found, "c") == ["gpu-0", "gpu-1"]
+
+
+def _without_mark(tree: Tree) -> Tree:
+    tree["metadata"].pop("annotations")
+    return tree
+
+
+def test_a_device_that_another_claim_holds_is_not_given_twice() -> None:
+    found = cluster()
+    for name in ("c", "d"):
+        found.create(claim(name))
+    assert give(found, add_pod(found, "p", "c"), (2, 3)) == Done()
+    backend = backend_of("dra")
+    rival = add_pod(found, "q", "d")
+    answer = give(found, rival, (3, 4), backend=backend)
+    assert answer == Conflict("device gpu-3 of node n1 is held by claim default/c")
+    assert devices_of(found, "d") == []
+    found.remove("Pod", "p")
+    found.remove("ResourceClaim", "c")
+    assert give(found, rival, (3, 4), backend=backend) == Done(), "holders are read again"
+
+
+def test_one_run_remembers_what_it_gave_out_itself() -> None:
+    """Holders are read once a gang, so the second pod's devices are known from the first call."""
+    found = cluster()
+    backend = backend_of("dra")
+    for name in ("c", "d"):
+        found.create(claim(name))
+    give(found, add_pod(found, "p", "c"), (2, 3), backend=backend)
+    lists = [call for call in found.calls if call.path.endswith("/v1/resourceclaims")]
+    answer = give(found, add_pod(found, "q", "d"), (3, 4), backend=backend)
+    assert isinstance(answer, Conflict)
+    again = [call for call in found.calls if call.path.endswith("/v1/resourceclaims")]
+    assert len(again) == len(lists) == 1
+
+
+def test_settings_for_the_driver_come_along() -> None:
+    of_class = {"opaque": {"driver": DRIVER, "parameters": {"a": 1}}}
+    of_claim = {"requests": ["gpu"], "opaque": {"driver": DRIVER, "parameters": {"b": 2}}}
+    found = cluster(config=[of_class])
+    found.create(claim("c", config=[of_claim]))
+    give(found, add_pod(found, "p", "c"), (0, 1))
+    assert status_of(found, "c")["allocation"]["devices"]["config"] == [
+        {"source": "FromClass", "requests": ["gpu"], **of_class},
+        {"source": "FromClaim", **of_claim},
+    ]
+
+
+NIC = {"name": "nic", "exactly": {"deviceClassName": "nic.example.org", "count": 1}}
+
+
+@pytest.mark.parametrize(
+    ("tree", "why"),
+    [
+        (claim("c", request(3)), "its claims ask for 3 GPUs, the plan gives 2"),
+        (claim("c", request(2), NIC), "claim c asks for GPUs and for other devices at once"),
+        (claim("c", request(2, allocationMode="All")), "claim c asks for all devices of a node"),
+        (
+            claim("c", request(2, selectors=[{"cel": {"expression": "device.x == 1"}}])),
+            "claim c selects devices by conditions of its own",
+        ),
+        (
+            claim(
+                "c", {"name": "gpu", "firstAvailable": [{"name": "a", "deviceClassName": DRIVER}]}
+            ),
+            "claim c leaves a choice between devices (firstAvailable)",
+        ),
+        (
+            claim("c", constraints=[{"matchAttribute": "example.com/root"}]),
+            "claim c sets conditions between its devices",
+        ),
+        (claim("c", request(2, capacity={"requests": {}})), "claim c asks for parts of GPUs"),
+    ],
+)
+def test_a_claim_that_chosen_gpus_cannot_answer_is_refused_untouched(tree: Tree, why: str) -> None:
+    found = cluster()
+    found.put(tree)
+    pod = add_pod(found, "p", "c")
+    assert give(found, pod, (2, 3)) == Refused(why)
+    assert found.writes == []
+
+
+def test_a_gpu_that_no_device_is_is_refused() -> None:
+    found, pod = pair()
+    assert give(found, pod, (7, 8)) == Refused("no device of node n1 is its GPU 8")
+    elsewhere = give(found, pod, (0, 1), "n9")
+    assert elsewhere == Refused("no driver for its claims published devices of node n9")
+
+
+def test_a_claim_that_is_not_there_or_goes_is_refused() -> None:
+    found = cluster()
+    pod = add_pod(found, "p", "c")
+    assert give(found, pod, (0, 1)) == Refused("claim c is not there")
+    found.create(claim("c"))
+    found.change("ResourceClaim", "c", _going)
+    assert give(found, pod, (0, 1)) == Refused("claim c is being deleted")
+
+
+def _going(tree: Tree) -> Tree:
+    tree["metadata"] |= {"deletionTimestamp": "2026-11-21T00:00:00Z", "finalizers": ["a/b"]}
+    return tree
+
+
+def test_a_claim_of_several_pods_is_refused() -> None:
+    found, pod = pair()
+    give(found, pod, (0, 1))
+    other = add_pod(found, "q", "c")
+    assert give(found, other, (0, 1)) == Refused("claim c is used by other pods, too")
+
+
+def test_a_claim_that_is_not_made_yet_is_asked_for_later() -> None:
+    found = cluster()
+    made = found.add_pod(
+        "p",
+        gpus=0,
+        gates=[GATE],
+        resourceClaims=[{"name": "gpu", "resourceClaimTemplateName": "t"}],
+    )
+    assert give(found, made, (0, 1)) == Conflict("its claim gpu is not made yet")
+    found.create(claim("p-gpu-x7"))
+    stated = [{"name": "gpu", "resourceClaimName": "p-gpu-x7"}]
+
+    def told(tree: Tree) -> Tree:
+        tree["status"]["resourceClaimStatuses"] = stated
+        return tree
+
+    found.change("Pod", "p", told)
+    assert give(found, made, (0, 1)) == Done(), "the old tree of the pod does not matter"
+    assert devices_of(found, "p-gpu-x7") == ["gpu-0", "gpu-1"]
+
+
+def test_another_pod_under_the_name_gets_nothing() -> None:
+    found, pod = pair()
+    found.remove("Pod", "p")
+    anew = add_pod(found, "p", "c")
+    backend = backend_of("dra")
+    order = ordered(pod, (0, 1))
+    answer = backend.allocate(FakeWire(found), order, seen(pod, (0, 1)), anew)
+    assert isinstance(answer, Gone)
+    assert found.writes == []
+
+
+def test_other_claims_are_the_schedulers_in_gate_mode_and_nobodys_in_binding_mode() -> None:
+    found = cluster()
+    found.put(claim("fabric", NIC))
+    found.create(claim("c"))
+    pod = add_pod(found, "p", "c", "fabric")
+    assert give(found, pod, (0, 1)) == Done()
+    assert status_of(found, "fabric") == {}
+    found.create(claim("d"))
+    bound = add_pod(found, "q", "d", "fabric", mode="binding")
+    answer = give(found, bound, (2, 3), mode="binding")
+    assert answer == Refused("only a scheduler can allocate claim fabric")
+    assert devices_of(found, "d") == []
+
+
+def test_a_pod_without_claims_takes_whole_nodes_or_nothing() -> None:
+    found = cluster()
+    pod = found.add_pod("p", gpus=4, gates=[GATE])
+    node = {"status": {"capacity": {"nvidia.com/gpu": "8"}}}
+    backend = backend_of("dra")
+    with pytest.raises(CannotCarry, match="without a ResourceClaim"):
+        backend.annotations(ordered(pod, (0, 1, 2, 3)), node, pod)
+    whole = ordered(pod, tuple(range(8)))
+    assert backend.annotations(whole, node, pod) == {}
+    assert backend.annotations(ordered(pod, None, count=4), node, pod) == {}
+    assert give(found, pod, tuple(range(8))) == Done()
+
+
+def test_claims_that_the_plan_leaves_open_need_a_scheduler() -> None:
+    found, pod = pair()
+    backend = backend_of("dra")
+    assert backend.annotations(ordered(pod, None, count=2), {}, pod) == {}
+    assert give(found, pod, None) == Done()
+    assert devices_of(found, "c") == []
+    with pytest.raises(CannotCarry, match="leaves the GPUs open"):
+        backend.annotations(ordered(pod, None, mode="binding", count=2), {}, pod)
+
+
+def test_releasing_gives_the_devices_back_and_takes_the_mark_off() -> None:
+    found, pod = pair()
+    backend = backend_of("dra")
+    give(found, pod, (0, 1), backend=backend)
+    assert backend.release(FakeWire(found), pod) == Done()
+    assert status_of(found, "c").get("allocation") is None
+    assert MARK not in metadata_of(found, "c").get("annotations", {})
+    before = len(found.writes)
+    assert backend.release(FakeWire(found), pod) == Done()
+    assert len(found.writes) == before
+    assert give(found, pod, (4, 5), backend=backend) == Done()
+
+
+def test_releasing_leaves_what_is_not_ours_alone() -> None:
+    found, pod = pair()
+    assert backend_of("dra").release(FakeWire(found), pod) == Done()
+    give(found, pod, (0, 1))
+    other = add_pod(found, "q", "c")
+    assert backend_of("dra").release(FakeWire(found), other) == Done()
+    assert devices_of(found, "c") == ["gpu-0", "gpu-1"]
+    assert found.writes[2:] == []
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_a_release_that_was_cut_short_is_finished(number: int) -> None:
+    found, pod = pair()
+    give(found, pod, (0, 1))
+    after_the_answer(found, number, killed)
+    with pytest.raises(Killed):
+        backend_of("dra").release(FakeWire(found), pod)
+    assert backend_of("dra").release(FakeWire(found), pod) == Done()
+    assert status_of(found, "c").get("allocation") is None
+    assert MARK not in metadata_of(found, "c").get("annotations", {})
+
+
+def test_every_path_it_asks_for_is_one_it_names_to_the_proxy() -> None:
+    found, pod = pair()
+    backend = backend_of("dra")
+    give(found, pod, (0, 1), backend=backend)
+    backend.release(FakeWire(found), pod)
+    (accepted,) = backend.accept
+    assert "," not in accepted
+    assert all(re.match(accepted, call.path) for call in found.calls)
+    assert not re.match(accepted, "/apis/resource.k8s.io/v1/namespaces/a/resourceclaims/b/binding")
+    assert not re.match(accepted, "/api/v1/secrets")
+
+
+def test_devices_are_numbered_as_planning_numbers_them() -> None:
+    """Slices list gpu-7 first; GPU 0 is the device whose attribute says so, not the first."""
+    tree = slice_of("n1")
+    assert tree["spec"]["devices"][0]["name"] == "gpu-7"
+    found, pod = pair()
+    give(found, pod, (0, 7))
+    assert devices_of(found, "c") == ["gpu-0", "gpu-7"]
