@@ -75,7 +75,7 @@ class Proxy:
     def start(self) -> None:
         """Run it until it listens. Raises UnavailableError, NotPermittedError, CannotWriteError."""
         refusal = self._started()
-        if refusal is not None and self._with_path and _WITH_PATH in refusal.message:
+        if refusal is not None and self._with_path and _unknown(self._talk.text()):
             self._with_path = False
             refusal = self._started()
         if refusal is None:
@@ -192,6 +192,10 @@ class _Tail:
     def _read(self, descriptor: int) -> None:
         while chunk := os.read(descriptor, 4096):
             self._kept = (self._kept + chunk)[-_MAX_TALK:]
+
+
+def _unknown(talk: str) -> bool:
+    return "unknown flag" in talk and _WITH_PATH in talk
 
 
 def _listens(path: str) -> bool:

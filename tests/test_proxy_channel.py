@@ -1,0 +1,241 @@
+"""HTTP over the unix socket: one kept connection, whole answers, bounds of time and size."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from door_server import Answer, Asked, Server, answer, on_socket
+
+from planner.cluster.channel import BrokenError, Channel
+
+_OPEN: list[Channel] = []
+
+
+def channel(path: Path, *, seconds: float = 5.0, most: int = 10_000) -> Channel:
+    _OPEN.append(Channel(lambda: str(path), seconds=seconds, most=most))
+    return _OPEN[-1]
+
+
+@pytest.fixture(autouse=True)
+def ended() -> Iterator[None]:
+    """Close the channels of a test."""
+    yield
+    while _OPEN:
+        _OPEN.pop().close()
+
+
+def ask(
+    channel: Channel, target: str = "/x", method: str = "GET", body: bytes | None = None
+) -> bytes:
+    return channel.ask(method, target, body, "application/json").body
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "s"
+
+
+@pytest.fixture
+def echo(path: Path) -> Iterator[Server]:
+    """Answers with the method, the target and the body."""
+
+    def play(asked: Asked) -> Answer:
+        return answer(body=f"{asked.method} {asked.target} ".encode() + asked.body)
+
+    with on_socket(path, play) as server:
+        yield server
+
+
+def test_one_connection_carries_all_requests(path: Path, echo: Server) -> None:
+    wire = channel(path)
+    for number in range(50):
+        body = b"b" * number if number % 2 else None
+        assert ask(wire, f"/{number}", "POST", body) == f"POST /{number} ".encode() + (body or b"")
+    assert echo.connections == 1
+    wire.close()
+
+
+def test_a_body_comes_with_its_type_and_length(path: Path, echo: Server) -> None:
+    channel(path).ask("PATCH", "/p", b"{}", "application/strategic-merge-patch+json")
+    headers = echo.asked[0].headers
+    assert headers["content-type"] == "application/strategic-merge-patch+json"
+    assert (headers["content-length"], headers["host"]) == ("2", "localhost")
+
+
+def test_a_connection_closed_between_requests_is_opened_anew(path: Path, echo: Server) -> None:
+    wire = channel(path)
+    ask(wire)
+    echo.hang_up()
+    time.sleep(0.05)
+    assert ask(wire, "/again") == b"GET /again "
+    assert (echo.connections, len(echo.asked)) == (2, 2)
+
+
+def test_nothing_is_sent_that_could_be_two_requests(path: Path, echo: Server) -> None:
+    wire = channel(path)
+    for target in ("/a b", "/a\r\nX: y", "x", "", "/\x00", "/ä"):
+        with pytest.raises(AssertionError):
+            ask(wire, target)
+    assert echo.asked == []
+
+
+HEAD = b"HTTP/1.1 200 OK\r\n"
+
+FRAMES = {
+    "chunks": HEAD
+    + b"Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n2;x=y\r\nde\r\n0\r\nT: 1\r\n\r\n",
+    "interim": b"HTTP/1.1 103 Early\r\nLink: x\r\n\r\n" + HEAD + b"Content-Length: 5\r\n\r\nabcde",
+    "case": b"HTTP/1.1 200\r\ncOnTeNt-LeNgTh:5\r\n\r\nabcde",
+    "bare": b"HTTP/1.1 200 OK\nContent-Length: 5\n\nabcde",
+}
+
+
+@pytest.mark.parametrize("frame", FRAMES)
+@pytest.mark.parametrize("cut", [None, 1])
+def test_answers_are_read_however_they_are_framed(frame: str, cut: int | None, path: Path) -> None:
+    raw = FRAMES[frame]
+    pieces = [raw] if cut is None else [raw[i : i + 1] for i in range(len(raw))]
+    with on_socket(path, lambda _: pieces) as server:
+        wire = channel(path)
+        assert [ask(wire) for _ in range(3)] == [b"abcde"] * 3
+        assert server.connections == 1
+
+
+def test_an_answer_without_a_body_ends_with_its_headers(path: Path) -> None:
+    with on_socket(path, lambda _: b"HTTP/1.1 204 No Content\r\n\r\n"):
+        wire = channel(path)
+        assert [wire.ask("GET", "/", None, "").status for _ in range(2)] == [204, 204]
+
+
+def test_a_server_that_closes_after_its_answer_is_asked_over_a_new_connection(path: Path) -> None:
+    with on_socket(path, lambda _: answer(body=b"x", Connection="close")) as server:
+        wire = channel(path)
+        assert [ask(wire), ask(wire)] == [b"x", b"x"]
+        assert server.connections == 2
+
+
+BROKEN: dict[str, bytes | None] = {
+    "closed": None,
+    "no answer": b"hello\r\n\r\n",
+    "no code": b"HTTP/1.1 OK\r\n\r\n",
+    "cut head": b"HTTP/1.1 200 OK\r\nContent-Le",
+    "cut body": HEAD + b"Content-Length: 5\r\n\r\nabc",
+    "no length": HEAD + b"\r\n",
+    "negative length": HEAD + b"Content-Length: -1\r\n\r\n",
+    "signed length": HEAD + b"Content-Length: +1\r\n\r\na",
+    "endless length": HEAD + b"Content-Length: " + b"9" * 5000 + b"\r\n\r\n",
+    "no chunk": HEAD + b"Transfer-Encoding: chunked\r\n\r\n\r\n",
+    "odd chunk": HEAD + b"Transfer-Encoding: chunked\r\n\r\n0x3\r\nabc\r\n0\r\n\r\n",
+    "wrong chunk": HEAD + b"Transfer-Encoding: chunked\r\n\r\n2\r\nabc\r\n0\r\n\r\n",
+    "cut chunks": HEAD + b"Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n",
+    "endless line": HEAD + b"A: " + b"x" * 70_000 + b"\r\n\r\n",
+    "endless headers": HEAD + b"A: b\r\n" * 1000 + b"\r\n",
+}
+
+
+@pytest.mark.parametrize("case", BROKEN)
+def test_what_is_no_whole_answer_is_broken_and_does_not_spoil_the_next(
+    case: str, path: Path
+) -> None:
+    first = [True]
+
+    def play(asked: Asked) -> Answer:
+        if first:
+            first.clear()
+            raw = BROKEN[case]
+            if raw is None:
+                return None
+            server.pause = server.hang_up
+            return [raw, b""]
+        return answer(body=b"well")
+
+    with on_socket(path, play) as server:
+        wire = channel(path)
+        with pytest.raises(BrokenError) as caught:
+            ask(wire)
+        assert not caught.value.too_long
+        assert str(caught.value).startswith(("the connection broke: ", "that is no HTTP answer: "))
+        assert ask(wire) == b"well"
+
+
+def test_an_answer_that_comes_too_late_is_never_taken_for_the_next_one(path: Path) -> None:
+    def play(asked: Asked) -> Answer:
+        if asked.target == "/slow":
+            time.sleep(0.4)
+        return answer(body=asked.target.encode())
+
+    with on_socket(path, play):
+        wire = channel(path, seconds=0.2)
+        with pytest.raises(BrokenError, match=r"no answer within 0\.2 s"):
+            ask(wire, "/slow")
+        for number in range(10):
+            assert ask(wire, f"/{number}") == f"/{number}".encode()
+            time.sleep(0.03)
+
+
+@pytest.mark.parametrize("slow", ["head", "body", "chunks"])
+def test_the_time_limit_is_for_the_whole_answer_however_it_trickles(slow: str, path: Path) -> None:
+    raw = {
+        "head": HEAD + b"A: b\r\n" * 100,
+        "body": answer(body=b"x" * 200),
+        "chunks": HEAD + b"Transfer-Encoding: chunked\r\n\r\n" + b"1\r\nx\r\n" * 100,
+    }[slow]
+    pieces = [raw[i : i + 2] for i in range(0, len(raw), 2)]
+    with on_socket(path, lambda _: pieces, pause=lambda: time.sleep(0.02)):
+        begun = time.monotonic()
+        with pytest.raises(BrokenError, match="no answer within"):
+            ask(channel(path, seconds=0.3))
+        # 2 bytes each 20 ms: 200 bytes would take two seconds
+        assert time.monotonic() - begun < 1.5
+
+
+def test_an_answer_may_be_as_long_as_is_read_and_no_longer(path: Path) -> None:
+    bodies = [b"x" * 10_000, b"x" * 10_001]
+    with on_socket(path, lambda asked: answer(body=bodies[int(asked.target[1:])])):
+        wire = channel(path, most=10_000)
+        assert len(ask(wire, "/0")) == 10_000
+        with pytest.raises(BrokenError) as caught:
+            ask(wire, "/1")
+        assert caught.value.too_long
+        assert len(ask(wire, "/0")) == 10_000
+
+
+def test_chunks_are_counted_together(path: Path) -> None:
+    raw = HEAD + b"Transfer-Encoding: chunked\r\n\r\n" + b"5\r\nxxxxx\r\n" * 3 + b"0\r\n\r\n"
+    with on_socket(path, lambda _: raw):
+        assert ask(channel(path, most=15)) == b"x" * 15
+        with pytest.raises(BrokenError) as caught:
+            ask(channel(path, most=14))
+        assert caught.value.too_long
+
+
+def test_nobody_listens(path: Path) -> None:
+    with pytest.raises(BrokenError, match="the connection broke: No such file"):
+        ask(channel(path))
+
+
+def test_an_interruption_leaves_no_half_read_answer(path: Path) -> None:
+    class Interruption(BaseException):
+        """As a signal raises it."""
+
+    wire = channel(path)
+
+    def play(asked: Asked) -> Answer:
+        return answer(body=asked.target.encode())
+
+    with on_socket(path, play) as server:
+        ask(wire)
+        line = wire._line
+        assert line is not None
+
+        def interrupted() -> bytes:
+            raise Interruption
+
+        line.line = interrupted  # type: ignore[method-assign]
+        with pytest.raises(Interruption):
+            ask(wire, "/first")
+        assert ask(wire, "/second") == b"/second"
+        assert server.connections == 2

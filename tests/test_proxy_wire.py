@@ -1,0 +1,228 @@
+"""The wire through the real ``kubectl proxy``: what gets through, and what an answer is taken for."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from door_server import DATE_S, Answer, Asked, Server, answer, on_localhost
+
+from planner.cluster.proxy import FILTERED, TOO_LONG, ProxyWire, opened
+from planner.cluster.wire import LOST, STRATEGIC, Reply
+
+PODS = "/api/v1/namespaces/[a-z0-9-]+/pods/[a-z0-9.-]+(/binding)?"
+
+
+def nothing(_: Asked) -> Answer:
+    return answer()
+
+
+@contextmanager
+def wired(
+    folder: Path,
+    play: object = nothing,
+    *,
+    accept: tuple[str, ...] = ("/api/v1/.*",),
+    seconds: float = 10.0,
+    most: int = 100_000,
+    **more: object,
+) -> Iterator[tuple[ProxyWire, Server]]:
+    with (
+        on_localhost(folder, play, **more) as (server, config),  # type: ignore[arg-type]
+        opened(
+            os.environ,
+            kubeconfig=str(config),
+            timeout_s=seconds,
+            accept=accept,
+            most=most,
+        ) as wire,
+    ):
+        yield wire, server
+
+
+def test_requests_arrive_as_they_were_sent_and_over_one_connection(tmp_path: Path) -> None:
+    with wired(tmp_path) as (wire, server):
+        tree = {"metadata": {"labels": {"a": 'é\u2028"\\'}}}
+        reply = wire.send(
+            "PATCH", "/api/v1/pods/a?fieldManager=gangplan", tree, content_type=STRATEGIC
+        )
+        for _ in range(20):
+            wire.send("GET", "/api/v1/pods/a")
+    assert (reply.status, reply.date) == (200, DATE_S)
+    assert server.targets() == ["/api/v1/pods/a?fieldManager=gangplan", *["/api/v1/pods/a"] * 20]
+    first = next(one for one in server.asked if one.method == "PATCH")
+    assert (first.method, first.headers["content-type"]) == ("PATCH", STRATEGIC)
+    assert json.loads(first.body) == tree
+    # some kubectls look at the server's version first, each time over a connection of its own
+    assert server.connections <= 4
+
+
+def test_the_wire_knows_its_context_and_the_server(tmp_path: Path) -> None:
+    with wired(tmp_path) as (wire, _):
+        assert (wire.context, wire.version, wire.date) == ("test", "v1.36.2", DATE_S)
+
+
+def test_only_the_paths_named_get_through_and_no_delete(tmp_path: Path) -> None:
+    with wired(tmp_path, accept=(PODS, "/api/v1/nodes")) as (wire, server):
+        through = [
+            "/api/v1/nodes",
+            "/api/v1/nodes?limit=500",
+            "/api/v1/namespaces/a/pods/b",
+            "/api/v1/namespaces/pods/pods/exec-1/binding?dryRun=All",
+        ]
+        kept = [
+            "/api/v1/nodes/",
+            "/api/v1/nodes/n1",
+            "/x/api/v1/nodes",
+            "/api/v1/secrets",
+            "/api/v1/namespaces/a/pods/b/exec",
+            "/api/v1/namespaces/a/pods/b/binding/c",
+            "/api/v1/namespaces/a/secrets/b?x=/api/v1/nodes",
+            "/api/v1/namespaces/a/secrets/b%0a/api/v1/nodes",
+        ]
+        replies = {path: wire.send("GET", path) for path in (*through, *kept)}
+        tricked = wire.send("GET", "/api/v1/namespaces/a/pods/../secrets/b")
+        replies["DELETE"] = wire.send("DELETE", "/api/v1/namespaces/a/pods/b")
+    assert [path for path, reply in replies.items() if reply.ok] == through
+    assert server.targets() == through
+    for path in (*kept, "DELETE"):
+        # not a 403: no right is missing at the API server, nobody asked it
+        assert (replies[path].status, replies[path].reason) == (400, FILTERED)
+    assert tricked.status == LOST
+
+
+def test_a_pattern_with_a_comma_would_be_cut_in_two(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="cut"), wired(tmp_path, accept=("/api/v1/a{1,3}",)):
+        pass
+
+
+STATUS = {"kind": "Status", "apiVersion": "v1", "status": "Failure"}
+API = {"Audit_Id": "3f0ab4d0"}
+UNREAD = "the answer is not whole JSON"
+CUT = (
+    b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 9\r\n"
+    b"Connection: close\r\n\r\n{}"
+)
+PAGE = b"<html><body><h1>Sign in</h1></body></html>"
+
+ANSWERS: dict[str, tuple[Answer, Reply]] = {
+    "a refusal": (
+        answer(403, {**STATUS, "reason": "Forbidden", "message": "pods is forbidden"}),
+        Reply(403, {**STATUS, "reason": "Forbidden", "message": "pods is forbidden"}, DATE_S),
+    ),
+    "a pause": (
+        answer(429, {**STATUS, "message": "later"}, Retry_After="7"),
+        Reply(429, {**STATUS, "message": "later"}, DATE_S, 7.0),
+    ),
+    "a pause that is no number": (
+        answer(429, STATUS, Retry_After="Sat, 21 Nov 2026 10:00:00 GMT"),
+        Reply(429, STATUS, DATE_S),
+    ),
+    "charset": (answer(201, {"a": 1}, "application/json; charset=utf-8"), Reply(201, {"a": 1}, DATE_S)),
+    "no such API": (
+        answer(404, b"404 page not found\n", "text/plain; charset=utf-8"),
+        Reply(404, why="404 page not found"),
+    ),
+    "its own words": (
+        answer(500, b"Internal Server Error: x\n", "text/plain", **API),
+        Reply(500, why="Internal Server Error: x"),
+    ),
+    "the words of a proxy": (answer(500, b"dial tcp: EOF\n", "text/plain"), Reply(LOST, why="dial tcp: EOF")),
+    "a page": (
+        answer(200, PAGE, "text/html"),
+        Reply(LOST, why="HTTP 200 with a body of text/html type, which is no API server's"),
+    ),
+    "a page that forbids": (
+        answer(403, PAGE, "text/html"),
+        Reply(LOST, why="HTTP 403 with a body of text/html type, which is no API server's"),
+    ),
+    "a page of a gateway": (
+        answer(502, PAGE, "text/html"),
+        Reply(502, why="HTTP 502 with a body of text/html type, which is no API server's"),
+    ),
+    "text instead of an object": (answer(200, b"ok", "text/plain", **API), Reply(LOST, why="ok")),
+    "nothing": (answer(200, b""), Reply(LOST, why=f"{UNREAD}: it is empty")),
+    "cut JSON": (answer(201, b'{"kind": "Po'), Reply(LOST, why=f"{UNREAD} after 12 bytes")),
+    "a list": (answer(200, b"[]"), Reply(LOST, why="the answer is no JSON object")),
+    "no number": (answer(200, b'{"a": NaN}'), Reply(LOST, why=f"{UNREAD} after 10 bytes")),
+    "no UTF-8": (answer(200, b'{"a": "\xff"}'), Reply(LOST, why=f"{UNREAD} after 10 bytes")),
+    "too deep": (answer(200, b"[" * 90_000), Reply(LOST, why=f"{UNREAD} after 90,000 bytes")),
+    "closed": (None, Reply(LOST, why="EOF")),
+    "too long": (
+        answer(200, b"x" * 100_001),
+        Reply(LOST, {"reason": TOO_LONG}, why="the answer is larger than is read"),
+    ),
+    "half an answer": (CUT, Reply(LOST)),
+}  # fmt: skip
+
+
+def test_what_an_answer_is_taken_for(tmp_path: Path) -> None:
+    def play(asked: Asked) -> Answer:
+        name = list(ANSWERS)[int(asked.path.rpartition("/")[2])]
+        if name == "half an answer":
+            raw = ANSWERS[name][0]
+            assert isinstance(raw, bytes)
+            server.pause = server.hang_up
+            return [raw, b""]
+        return ANSWERS[name][0]
+
+    with wired(tmp_path, play) as (wire, server):
+        # as writes: kubectl itself sends a GET again where a kept connection broke
+        found = {n: wire.send("POST", f"/api/v1/{i}", {}) for i, n in enumerate(ANSWERS)}
+    for name, (_, expected) in ANSWERS.items():
+        if name == "half an answer":
+            # how much of it the proxy passes on is a matter of luck
+            assert found[name].status == LOST
+            assert found[name].why.startswith("the connection broke: ")
+        else:
+            assert found[name] == expected, name
+
+
+def test_no_answer_in_time_is_a_lost_one_and_the_next_is_its_own(tmp_path: Path) -> None:
+    go = threading.Event()
+
+    def play(asked: Asked) -> Answer:
+        if asked.path == "/api/v1/slow":
+            go.wait(10)
+        return answer(body={"path": asked.path})
+
+    with wired(tmp_path, play, seconds=1.0) as (wire, _):
+        lost = wire.send("GET", "/api/v1/slow")
+        go.set()
+        assert lost == Reply(LOST, why="no answer within 1 s")
+        assert wire.send("GET", "/api/v1/quick").body == {"path": "/api/v1/quick"}
+
+
+def test_threads_take_turns_and_each_gets_its_own_answers(tmp_path: Path) -> None:
+    mixed: list[str] = []
+
+    def work(wire: ProxyWire, name: str) -> None:
+        for number in range(40):
+            path = f"/api/v1/{name}/{number}"
+            if wire.send("GET", path).body != {"path": path}:
+                mixed.append(path)
+
+    with wired(tmp_path, lambda asked: answer(body={"path": asked.path})) as (wire, server):
+        threads = [threading.Thread(target=work, args=(wire, name)) for name in "abcd"]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert (mixed, len(server.targets())) == ([], 160)
+
+
+def test_a_server_behind_a_path_is_asked_below_it(tmp_path: Path) -> None:
+    helped = subprocess.run(
+        ["kubectl", "proxy", "--help"], capture_output=True, text=True, check=True
+    )
+    # kubectl before 1.22 has no such option and asks at the root
+    path = "/k8s/clusters/c-1" if "--append-server-path" in helped.stdout else ""
+    with wired(tmp_path, lambda _: answer(), path="/k8s/clusters/c-1") as (wire, server):
+        wire.send("GET", "/api/v1/nodes?limit=1")
+    assert server.asked[-1].target == f"{path}/api/v1/nodes?limit=1"
