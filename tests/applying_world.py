@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 
 from models.applying.asking import (
     Allocate,
@@ -118,7 +118,7 @@ class World:
             return Done(self._held(event.pod))
         return event
 
-    def _answer(self, request: Request) -> Event:
+    def _answer(self, request: Request) -> Event:  # noqa: C901, PLR0911  # a case a request
         match request:
             case Hold():
                 return Held()
@@ -130,9 +130,13 @@ class World:
                     self.wait()
                 return Around(self.view())
             case Intend(order, intent, version):
-                return self._patch(order.key, order.uid, version, intent=intent, intent_is_ours=True)
+                return self._patch(
+                    order.key, order.uid, version, intent=intent, intent_is_ours=True
+                )
             case Forget(namespace, name, uid, version):
-                return self._patch((namespace, name), uid, version, intent=None, intent_is_ours=False)
+                return self._patch(
+                    (namespace, name), uid, version, intent=None, intent_is_ours=False
+                )
             case Ungate(order, seen, pin):
                 return self._ungate(order, seen.version, pin=pin)
             case TryBind(order):
@@ -250,13 +254,17 @@ class World:
         return len(members) >= self.groups.get(("default", group), 0)
 
     def copy(self) -> World:
-        return copy.deepcopy(self)
+        """All it holds is frozen, but for the tables themselves."""
+        tables = {one.name: copy.copy(getattr(self, one.name)) for one in fields(self)}
+        return replace(self, **tables)
 
 
 # ---- orders
 
 
-def order_for(pod: PodSeen, node: str, gpus: Sequence[int] | None = None, **more: object) -> PodOrder:
+def order_for(
+    pod: PodSeen, node: str, gpus: Sequence[int] | None = None, **more: object
+) -> PodOrder:
     mode = "gate" if GATE in pod.gates else "binding"
     return PodOrder(
         pod.namespace, pod.name, pod.uid, "worker", int(pod.name.rpartition("-")[2]), node,
@@ -275,10 +283,14 @@ def orders(world: World, *gangs: GangOrder, plan: str = PLAN) -> Orders:
     used = sorted({order.node for gang in gangs for order in gang.starts})
     relied = tuple(NodeRelied(name, world.nodes[name].gpus) for name in used)
     ordered = tuple(sorted(gangs, key=lambda gang: gang.key))
-    return Orders(plan, "cluster", "2026-01-01T00:00:00Z", GATE, OURS, "annotation", ordered, relied)
+    return Orders(
+        plan, "cluster", "2026-01-01T00:00:00Z", GATE, OURS, "annotation", ordered, relied
+    )
 
 
-def gang(name: str, starts: Sequence[PodOrder] = (), decision: str = "place", **more: object) -> GangOrder:
+def gang(
+    name: str, starts: Sequence[PodOrder] = (), decision: str = "place", **more: object
+) -> GangOrder:
     given = {"priority": 0, "weight": 1, **more}
     return GangOrder("default", name, decision, starts=tuple(starts), **given)  # type: ignore[arg-type]
 
@@ -289,7 +301,7 @@ LIMITS = Limits(allow_evictions=True, max_evictions=100, wait_rounds=5)
 # ---- running
 
 
-class Killed(Exception):
+class Killed(Exception):  # noqa: N818  # it happens; it is no error of ours
     """The process is gone: whatever it knew is lost."""
 
 
@@ -318,7 +330,9 @@ def play(
         return Played(end.value, asked)
 
 
-def apply(world: World, plan: Orders, fault: Fault | None = None, limits: Limits = LIMITS) -> Played:
+def apply(
+    world: World, plan: Orders, fault: Fault | None = None, limits: Limits = LIMITS
+) -> Played:
     return play(applying(plan, world.view(), limits), world, fault)
 
 

@@ -7,15 +7,13 @@ Called by ``machine``.
 from __future__ import annotations
 
 from collections.abc import Generator
-from dataclasses import replace
 
 from models.applying.asking import Event, Request
-from models.applying.desk import Desk, Failed, Squad
+from models.applying.desk import Desk
+from models.applying.judging import judged
 from models.applying.recovering import mark
-from models.applying.room import overfull
-from models.applying.starting import live, stuck, told
-from models.applying.states import STARTED, PodState
-from models.applying.verdicts import GangVerdict, Outcome
+from models.applying.states import PodState
+from models.applying.verdicts import Outcome
 
 
 def finish(desk: Desk) -> Generator[Request, Event, None]:
@@ -30,19 +28,6 @@ def finish(desk: Desk) -> Generator[Request, Event, None]:
             break
         yield from desk.look_around(desk.limits.tick_s)
     for squad in desk.squads:
-        verdict = desk.record(_judged(desk, squad))
+        verdict = desk.record(judged(desk, squad))
         if verdict.outcome in (Outcome.started, Outcome.pending):
             yield from mark(desk, squad)
-
-
-def _judged(desk: Desk, squad: Squad) -> GangVerdict:
-    missing = [order for order in squad.pods if desk.state(order) not in STARTED]
-    if missing and not live(desk, squad):
-        return replace(told(desk, squad), outcome=Outcome.skipped, why="its pods are gone again")
-    if missing:
-        why = f"pod {missing[0].name} is gone again, or bound to another node"
-        return stuck(desk, squad, Failed(why))
-    full = overfull(desk.view, {order.node for order in squad.pods if order.gpu_count})
-    if full:
-        return stuck(desk, squad, Failed(f"node {full[0]} has been given to others, too"))
-    return told(desk, squad)

@@ -12,6 +12,7 @@ from models.applying.asking import Event, Request, Stop
 from models.applying.desk import Desk, Failed, Halted, Squad
 from models.applying.evicting import Leaving, make_room, remaining, resize, victims
 from models.applying.finishing import finish
+from models.applying.judging import judged, told
 from models.applying.limits import Limits
 from models.applying.ordering import by_rank
 from models.applying.orders import GangOrder, Key, Orders, PodOrder
@@ -20,7 +21,7 @@ from models.applying.restarting import restart
 from models.applying.room import lacks
 from models.applying.seen import View
 from models.applying.staleness import gang_moved, stopping
-from models.applying.starting import start, told, withdraw
+from models.applying.starting import start, withdraw
 from models.applying.states import READY, STARTED
 from models.applying.undoing import undo_partial
 from models.applying.verdicts import GangVerdict, Outcome, Verdict
@@ -119,7 +120,7 @@ def _begin(desk: Desk, orders: Orders, gang: GangOrder) -> Steps:
     states = [desk.state(order) for order in gang.starts]
     if any(state in STARTED for state in states) and _ours(desk, squad):
         gone = sum(state not in STARTED for state in states)
-        verdict = told(desk, squad)
+        verdict = told(desk, squad) if gone else judged(desk, squad)
         if verdict.outcome is Outcome.started:
             why = f"{gone} of its pods have gone since" if gone else ""
             verdict = GangVerdict(gang.key, Outcome.unchanged, orders.plan, why, verdict.pods)

@@ -13,11 +13,10 @@ from dataclasses import dataclass, replace
 from models.applying.asking import Event, Intend, Request
 from models.applying.desk import Desk, Failed, Squad
 from models.applying.intents import Intent
+from models.applying.judging import obstacle, stuck, undo_of, wasted
 from models.applying.orders import Key, PodOrder
-from models.applying.room import lacks
 from models.applying.seen import PodSeen, View
-from models.applying.staleness import node_moved
-from models.applying.starting import start, stuck, undo_of, withdraw
+from models.applying.starting import start, withdraw
 from models.applying.states import LIVE, READY, PodState, Ways
 from models.applying.verdicts import GangVerdict
 
@@ -111,8 +110,8 @@ def recover(
         if not group.waiting:
             if group.half:
                 desk.record(_partial(desk, group, _why_missing(group)))
-            elif not group.missing and not group.marked:
-                yield from mark(desk, squad)
+            elif not group.missing:
+                yield from _watched(desk, group)
             continue
         if not group.live and squad.plan == own and squad.gang in ordered:
             continue
@@ -120,9 +119,25 @@ def recover(
         yield from _recover(desk, group)
 
 
+def _watched(desk: Desk, group: Group) -> Generator[Request, Event, None]:
+    """A gang that is all started: its marks may be missing, and its pins may have come to nothing."""
+    unbound = bool(group.among((PodState.ungated,)))
+    if (unbound or not group.marked) and group.live:
+        wrong = wasted(desk, group.squad)
+        if wrong and group.among((PodState.bound,)):
+            desk.record(_partial(desk, group, wrong))
+            return
+    if not group.marked:
+        yield from mark(desk, group.squad)
+
+
 def _recover(desk: Desk, group: Group) -> Generator[Request, Event, None]:
     squad = group.squad
-    why = _why_missing(group) if group.missing or not _sound(group) else _impossible(desk, group)
+    why = (
+        _why_missing(group)
+        if group.missing or not _sound(group)
+        else obstacle(desk, list(group.waiting))
+    )
     if not why:
         yield from start(desk, squad)
     elif group.live:
@@ -141,17 +156,6 @@ def _why_missing(group: Group) -> str:
         return f"pod {astray[0].name} is bound to another node than planned"
     started, size = len(group.live), group.squad.size
     return f"{started} of its {size} pods are started, and {group.missing} are gone"
-
-
-def _impossible(desk: Desk, group: Group) -> str:
-    """Why pods that are not started cannot be, by what is seen now; empty if they can."""
-    for node in sorted({order.node for order in group.waiting}):
-        pods = [desk.pod(order) for order in group.waiting if order.node == node]
-        for what in node_moved(None, desk.view.nodes.get(node), pods):
-            return f"node {node} {what}"
-    for name, what in lacks(desk.view, group.waiting):
-        return f"node {name} {what}"
-    return ""
 
 
 def _partial(desk: Desk, group: Group, why: str) -> GangVerdict:

@@ -101,18 +101,17 @@ def _asked(view: View, orders: list[PodOrder]) -> tuple[int, dict[str, int]]:
 
 
 def overfull(view: View, nodes: Collection[str]) -> list[str]:
-    """Those of the nodes whose pods hold more GPUs than it has, or one GPU twice, sorted."""
+    """Those of the nodes whose bound pods hold more GPUs than it has, or one GPU twice, sorted."""
     found = set()
+    count = dict.fromkeys(nodes, 0)
     held: dict[tuple[str, int], str] = {}
-    for name, used in taken(view, nodes).items():
-        node = view.nodes.get(name)
-        if node is not None and used.gpus > node.gpus:
-            found.add(name)
     for key in sorted(view.pods):
         pod = view.pods[key]
-        place = pod.place
-        if place is not None and place in nodes:
-            for index in pod.indices or ():
-                if held.setdefault((place, index), pod.uid) != pod.uid:
-                    found.add(place)
+        name = pod.node
+        if name is None or name not in count or pod.finished or name not in view.nodes:
+            continue
+        count[name] += pod.gpus
+        twice = (held.setdefault((name, index), pod.uid) != pod.uid for index in pod.indices or ())
+        if any(list(twice)) or count[name] > view.nodes[name].gpus:
+            found.add(name)
     return sorted(found)

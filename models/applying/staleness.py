@@ -121,7 +121,7 @@ def pod_moved(  # noqa: PLR0911  # one return a reason
         return "has finished"
     if seen.node is not None:
         return f"is bound to node {seen.node}"
-    if state is PodState.ungated or (order.mode == "gate" and not ways.gated(seen) and not ours):
+    if state is PodState.ungated:
         return "has lost its gate"
     if seen.intent is not None and seen.intent_is_ours and not ours:
         return f"is wanted by plan {seen.intent.plan}"
@@ -144,9 +144,13 @@ def node_moved(
         yield "is not Ready"
     if node.unschedulable:
         yield "is cordoned"
-    yield from _tainted(relied, node, pods)
-    if relied is not None:
-        yield from _changed(relied, node)
+    known = list(pods)
+    yield from _tainted(relied, node, known)
+    if relied is None:
+        return
+    yield from _relabelled(relied, node)
+    if node.gpus < relied.gpus and any(pod is None or pod.gpus for pod in known):
+        yield f"offers {node.gpus} GPUs, not {relied.gpus}"
 
 
 def _tainted(
@@ -163,8 +167,8 @@ def _tainted(
             yield f"is tainted {key}{'=' if value else ''}{value}:{effect}"
 
 
-def _changed(relied: NodeRelied, node: NodeSeen) -> Iterator[str]:
-    """Labels and GPUs that are not what they were."""
+def _relabelled(relied: NodeRelied, node: NodeSeen) -> Iterator[str]:
+    """Labels that are not what they were."""
     labels = dict(node.labels)
     for label, value in (*relied.domains, *relied.labels):
         if labels.get(label) != value:
@@ -173,8 +177,6 @@ def _changed(relied: NodeRelied, node: NodeSeen) -> Iterator[str]:
     for label in relied.absent:
         if label in labels:
             yield f"has got the label {label}={labels[label]}"
-    if node.gpus < relied.gpus:
-        yield f"offers {node.gpus} GPUs, not {relied.gpus}"
 
 
 def _own(taint: tuple[str, str, str]) -> bool:

@@ -22,10 +22,11 @@ from models.applying.asking import (
     Ungate,
 )
 from models.applying.desk import TRIES, Desk, Failed, Halted, Squad
+from models.applying.judging import live, stuck, told, verdict_on
 from models.applying.ordering import scarcest_first
 from models.applying.orders import PodOrder
 from models.applying.seen import PodSeen
-from models.applying.states import LIVE, READY, PodState, same
+from models.applying.states import READY, STARTED, same
 from models.applying.verdicts import GangVerdict, Outcome
 
 Steps = Generator[Request, Event, Failed | None]
@@ -44,7 +45,7 @@ def start(desk: Desk, squad: Squad) -> Generator[Request, Event, GangVerdict]:
             return desk.record(stuck(desk, squad, failed))
         return (yield from withdraw(desk, squad, failed.why))
     except Halted as halted:
-        desk.record(_told(desk, squad, Outcome.halted, halted.stop.why))
+        desk.record(verdict_on(desk, squad, Outcome.halted, halted.stop.why))
         raise
 
 
@@ -56,9 +57,9 @@ def withdraw(desk: Desk, squad: Squad, why: str) -> Generator[Request, Event, Ga
             failed = yield from forget(desk, squad, order)
             left = left or failed
     if left is None:
-        return desk.record(_told(desk, squad, Outcome.skipped, why))
+        return desk.record(verdict_on(desk, squad, Outcome.skipped, why))
     why = f"{why}; its intents could not all be taken off: {left.why}"
-    return desk.record(_told(desk, squad, Outcome.halted, why))
+    return desk.record(verdict_on(desk, squad, Outcome.halted, why))
 
 
 def forget(desk: Desk, squad: Squad, order: PodOrder) -> Steps:
@@ -73,53 +74,6 @@ def forget(desk: Desk, squad: Squad, order: PodOrder) -> Steps:
     if isinstance(settled, Failed) and desk.pod(order) is None:
         return None
     return settled if isinstance(settled, Failed) else None
-
-
-def live(desk: Desk, squad: Squad) -> list[PodOrder]:
-    """Pods of the squad that are started and neither finished nor going."""
-    return [order for order in squad.pods if desk.state(order) in (*LIVE, PodState.astray)]
-
-
-def told(desk: Desk, squad: Squad) -> GangVerdict:
-    """What has become of a squad whose pods are all started, as far as is known now."""
-    bound = all(desk.state(order) is not PodState.ungated for order in squad.pods)
-    if bound:
-        return _told(desk, squad, Outcome.started)
-    says = [seen.unschedulable for order in squad.pods if (seen := desk.pod(order)) is not None]
-    return _told(desk, squad, Outcome.pending, next((one for one in says if one), ""))
-
-
-def stuck(desk: Desk, squad: Squad, failed: Failed) -> GangVerdict:
-    """The verdict on a squad that stopped half-way. What may pass by itself is only halted."""
-    if failed.passing:
-        return _told(desk, squad, Outcome.halted, failed.why)
-    verdict = _told(desk, squad, Outcome.partial, failed.why)
-    return replace(verdict, undo=undo_of(live(desk, squad)))
-
-
-def undo_of(orders: Iterable[PodOrder]) -> tuple[tuple[str, str, str], ...]:
-    return tuple((order.namespace, order.name, order.uid) for order in orders)
-
-
-def _told(desk: Desk, squad: Squad, outcome: Outcome, why: str = "") -> GangVerdict:
-    return GangVerdict(
-        gang=squad.gang,
-        outcome=outcome,
-        plan=squad.plan,
-        why=why,
-        pods=len(live(desk, squad)),
-        atomic=atomic(desk, squad),
-    )
-
-
-def atomic(desk: Desk, squad: Squad) -> bool:
-    """Whether one native PodGroup, with as many pods as minimum, makes kube-scheduler place all or none."""
-    seen = [desk.pod(order) for order in squad.pods]
-    groups = {None if pod is None else pod.group for pod in seen}
-    if len(groups) != 1 or any(pod is None or desk.ways.binds(pod) for pod in seen):
-        return False
-    least = desk.view.groups.get((squad.gang[0], groups.pop() or ""), 0)
-    return least >= squad.size
 
 
 # ---- before the first start
@@ -244,13 +198,10 @@ def _started(desk: Desk, squad: Squad) -> Steps:
         if isinstance(settled, Failed):
             return _about(order, settled)
         begun = True
-    missing = [order for order in squad.pods if desk.state(order) not in _STARTED]
+    missing = [order for order in squad.pods if desk.state(order) not in STARTED]
     if missing:
         return _about(missing[0], Failed(_fate(desk, missing[0])))
     return None
-
-
-_STARTED = (PodState.ungated, PodState.bound, PodState.ended)
 
 
 def _fate(desk: Desk, order: PodOrder) -> str:

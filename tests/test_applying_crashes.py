@@ -1,0 +1,271 @@
+"""Every cut and every fault at every request of an apply of ten gangs: the end is the undisturbed one."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+from dataclasses import replace
+from functools import cache
+
+import pytest
+from applying_world import (
+    OTHER_PLAN,
+    WRITES,
+    Fault,
+    Killed,
+    World,
+    apply,
+    bound,
+    doubled,
+    gang,
+    order_for,
+    orders,
+    recover,
+    shape,
+)
+
+from models.applying.asking import (
+    Busy,
+    Conflict,
+    Event,
+    Gone,
+    Hold,
+    Look,
+    LookAround,
+    Lost,
+    Refused,
+    Request,
+    Stop,
+)
+from models.applying.orders import Orders
+from models.applying.verdicts import Outcome
+
+MODES = ("gate", "binding", "both", "mixed")
+
+
+@cache
+def ten(mode: str) -> tuple[World, Orders]:
+    """Gang i has 1 + i % 3 pods of 4 GPUs, two a node: 19 pods fill nine and a half of ten nodes."""
+    world = World()
+    for number in range(10):
+        world.node(f"n{number}")
+    gangs, slot = [], 0
+    for i in range(10):
+        starts = []
+        for j in range(1 + i % 3):
+            kind = ("gate", "binding", "both")[(i + j) % 3] if mode == "mixed" else mode
+            first = 4 * (slot % 2)
+            pod = world.pod(f"g{i}-{j}", 4, mode=kind)
+            starts.append(order_for(pod, f"n{slot // 2}", range(first, first + 4)))
+            slot += 1
+        gangs.append(gang(f"g{i}", starts, priority=i % 4))
+    return world, orders(world, *gangs)
+
+
+@cache
+def undisturbed(mode: str) -> tuple[dict[object, object], int]:
+    """The end state, and how many requests lead there."""
+    world, plan = ten(mode)
+    world = world.copy()
+    played = apply(world, plan)
+    assert all(one.outcome is Outcome.started for one in played.verdict.gangs)
+    assert len(bound(world)) == 19
+    return dict(shape(world)), len(played.requests)
+
+
+def settled(world: World, plan: Orders, mode: str) -> None:
+    """After running again everything is as if nothing had happened, and a third run writes nothing."""
+    again = apply(world, plan)
+    done = (Outcome.started, Outcome.unchanged)
+    assert [one for one in again.verdict.gangs if one.outcome not in done] == []
+    assert doubled(world) == []
+    assert dict(shape(world)) == undisturbed(mode)[0]
+    assert apply(world, plan).verdict.writes == 0
+    assert recover(world).requests == []
+
+
+def killed_at(number: int, *, after: bool) -> Fault:
+    def fault(count: int, request: Request, world: World) -> Event | None:
+        if count == number:
+            if after:
+                world.answer(request)
+            raise Killed
+        return None
+
+    return fault
+
+
+def lost_at(number: int, *, after: bool) -> Fault:
+    def fault(count: int, request: Request, world: World) -> Event | None:
+        if count != number:
+            return None
+        if after and isinstance(request, WRITES):
+            world.answer(request)
+        return Lost("timeout")
+
+    return fault
+
+
+def answered_at(number: int, event: Event) -> Fault:
+    return lambda count, request, world: event if count == number else None
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize("mode", MODES)
+def test_killed_at_any_request_the_same_command_gets_to_the_same_end(
+    mode: str, after: bool
+) -> None:
+    start, plan = ten(mode)
+    for number in range(undisturbed(mode)[1]):
+        world = start.copy()
+        with pytest.raises(Killed):
+            apply(world, plan, killed_at(number, after=after))
+        settled(world, plan, mode)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_after_a_kill_recovering_alone_leaves_every_gang_whole_or_untouched(mode: str) -> None:
+    start, plan = ten(mode)
+    for number in range(undisturbed(mode)[1]):
+        world = start.copy()
+        with pytest.raises(Killed):
+            apply(world, plan, killed_at(number, after=True))
+        played = recover(world)
+        assert {one.outcome for one in played.verdict.gangs} <= {Outcome.started, Outcome.skipped}
+        for one in plan.gangs:
+            names = {order.name for order in one.starts}
+            there = names & bound(world).keys()
+            assert there in (set(), names)
+            if not there:
+                assert all(world.pods[order.key].intent is None for order in one.starts)
+        assert recover(world).verdict.writes == 0
+        settled(world, plan, mode)
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["not-done", "done"])
+@pytest.mark.parametrize("mode", MODES)
+def test_an_answer_lost_at_any_request_changes_nothing_of_the_end(mode: str, after: bool) -> None:
+    start, plan = ten(mode)
+    for number in range(undisturbed(mode)[1]):
+        world = start.copy()
+        played = apply(world, plan, lost_at(number, after=after))
+        assert {one.outcome for one in played.verdict.gangs} == {Outcome.started}
+        assert doubled(world) == []
+        settled(world, plan, mode)
+
+
+ANSWERS = [Conflict("409"), Gone("404"), Refused("422"), Busy("429"), Stop("a signal")]
+
+
+@pytest.mark.parametrize("event", ANSWERS, ids=["409", "404", "422", "429", "stop"])
+@pytest.mark.parametrize("mode", MODES)
+def test_a_refusal_at_any_request_stops_at_most_one_gang_and_a_rerun_mends_it(
+    mode: str, event: Event
+) -> None:
+    start, plan = ten(mode)
+    for number in range(undisturbed(mode)[1]):
+        world = start.copy()
+        played = apply(world, plan, answered_at(number, event))
+        spoilt = [
+            one for one in played.verdict.gangs
+            if one.outcome not in (Outcome.started, Outcome.pending)
+        ]  # fmt: skip
+        assert isinstance(event, Stop) or len(spoilt) <= 1
+        assert doubled(world) == []
+        settled(world, plan, mode)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_server_that_falls_silent_ends_the_run_and_a_rerun_mends_it(mode: str) -> None:
+    start, plan = ten(mode)
+    for number in range(undisturbed(mode)[1]):
+        world = start.copy()
+
+        def silent(
+            count: int, request: Request, world: World, number: int = number
+        ) -> Event | None:
+            if count < number or isinstance(request, Hold):
+                return None
+            return Lost("timeout")
+
+        played = apply(world, plan, silent)
+        assert played.verdict.stop is not None
+        # One request, its three looks, and one hold at most for what is next.
+        assert len(played.requests) <= number + 6
+        settled(world, plan, mode)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_whoever_writes_a_status_between_our_requests_costs_only_a_look(mode: str) -> None:
+    start, plan = ten(mode)
+    world = start.copy()
+
+    def bumped(count: int, request: Request, world: World) -> Event | None:
+        if count % 3 == 0:
+            for key in sorted(world.pods)[count % 7 :: 7]:
+                world.change(key)
+        return None
+
+    played = apply(world, plan, bumped)
+    assert {one.outcome for one in played.verdict.gangs} == {Outcome.started}
+    settled(world, plan, mode)
+
+
+def chaos(draw: random.Random, rate: float) -> Fault:
+    """Kills, lost answers and refusals, each request with this probability."""
+    events: tuple[Event, ...] = (*ANSWERS, Lost("timeout"))
+
+    def fault(count: int, request: Request, world: World) -> Event | None:
+        if draw.random() > rate:
+            return None
+        kind = draw.choice(("killed", "lost", "refused", "refused"))
+        if kind == "killed":
+            if draw.random() < 0.5:
+                world.answer(request)
+            raise Killed
+        if isinstance(request, Hold):
+            return None
+        if kind == "lost" or isinstance(request, Look | LookAround):
+            if isinstance(request, WRITES):
+                world.answer(request)
+            return Lost("timeout")
+        return draw.choice(events)
+
+    return fault
+
+
+def test_many_cuts_and_faults_in_a_row_still_get_to_the_same_end() -> None:
+    draw = random.Random(5)
+    for _ in range(400):
+        mode = draw.choice(MODES)
+        start, plan = ten(mode)
+        world = start.copy()
+        for _ in range(draw.randint(1, 5)):
+            fault = chaos(draw, draw.choice((0.02, 0.1, 0.4)))
+            with contextlib.suppress(Killed):
+                if draw.random() < 0.3:
+                    recover(world, fault)
+                else:
+                    apply(world, plan, fault)
+            assert doubled(world) == []
+        settled(world, plan, mode)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_another_plan_finishes_what_the_killed_one_began_before_its_own_gangs(mode: str) -> None:
+    start, plan = ten(mode)
+    first = replace(plan, gangs=plan.gangs[:5])
+    second = replace(plan, plan=OTHER_PLAN, gangs=plan.gangs[5:])
+    calm = start.copy()
+    apply(calm, first)
+    apply(calm, second)
+    for number in range(len(apply(start.copy(), first).requests)):
+        world = start.copy()
+        with pytest.raises(Killed):
+            apply(world, first, killed_at(number, after=True))
+        apply(world, second)
+        for one in first.gangs:
+            names = {order.name for order in one.starts}
+            assert names & bound(world).keys() in (set(), names)
+        apply(world, first)
+        assert shape(world) == shape(calm)
