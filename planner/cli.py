@@ -24,6 +24,7 @@ from planner.errors import Fault, GangplanError, UsageError
 from planner.signals import Interrupted, interruptible
 from planner.verbs.apply import apply
 from planner.verbs.diff import diff
+from planner.verbs.doctor import doctor
 from planner.verbs.plan import plan
 from planner.verbs.render import render
 from planner.verbs.run import run as run_unattended
@@ -74,6 +75,7 @@ for verb in (
     run_unattended,
     status,
     unlock,
+    doctor,
 ):
     app.command()(verb)
 
