@@ -1,0 +1,301 @@
+"""``gangplan render``: the objects a plan sends, in stable bytes, and nothing that can be sent by mistake."""
+
+from __future__ import annotations
+
+import copy
+import json
+import shlex
+from pathlib import Path
+from typing import Any
+
+import plan_documents as docs
+import pytest
+import yaml
+from conftest import RunCli
+
+from models.applying.intents import read_intent
+from models.applying.reading import plan_id
+
+Doc = dict[str, Any]
+
+HEADER = "Never `kubectl apply`"
+
+
+def waiting(of: str, index: int, mode: str | None) -> Doc:
+    """A pod that waits to be started, as a snapshot tells of it."""
+    pod = {"name": f"{of}-worker-{index}", "role": "worker", "index": index, "node": None}
+    return pod | {"gpus": None, "uid": f"u-{of}-{index}"} | ({"mode": mode} if mode else {})
+
+
+def known(plan: Doc) -> Doc:
+    """The plan of a cluster with an identity; its pods carry the uids that the input names."""
+    plan["instance"]["cluster"]["metadata"]["uid"] = "u-cluster"
+    for gang in plan["instance"]["gangs"]:
+        uids = {(p["role"], p["index"]): p.get("uid") for p in gang["status"]["pods"]}
+        for pod in docs.entry(plan, gang["metadata"]["name"])["pods"]:
+            if uid := uids.get((pod["role"], pod["index"])):
+                pod["uid"] = uid
+    return docs.restated(plan)
+
+
+def plan(**rules: Any) -> Doc:  # noqa: ANN401  # fields of the Policy
+    """Two servers: ``gate`` and ``bind`` start on them, ``last`` gives way, ``calm`` stays."""
+    calm = docs.standing("calm", "h2", [4, 5, 6, 7]) | {"uid": "u-calm"}
+    last = docs.standing("last", "h1", list(range(8))) | {"uid": "u-last"}
+    gangs = [
+        docs.gang("bind", docs.role(gpus=4), pods=(waiting("bind", 0, "binding"),), priority=9),
+        docs.gang("calm", docs.role(gpus=4), pods=(calm,)),
+        docs.gang(
+            "gate",
+            docs.role(replicas=2, gpus=4),
+            pods=(waiting("gate", 0, "gate"), waiting("gate", 1, "gate")),
+            priority=9,
+        ),
+        docs.gang("last", docs.role(gpus=8), pods=(last,), preemptible=True),
+    ]
+    decisions = [
+        docs.decided("bind", "place", ("h2", [0, 1, 2, 3])),
+        docs.decided("calm", "keep", ("h2", [4, 5, 6, 7])),
+        docs.decided("gate", "place", ("h1", [0, 1, 2, 3]), ("h1", [4, 5, 6, 7])),
+        docs.stopped("last", "gate"),
+    ]
+    labels = {"kubernetes.io/hostname": "host-of-h1"}
+    nodes = [
+        docs.node("h1", "DGX H100", "b1/r1", labels=labels),
+        docs.node("h2", "DGX H100", "b1/r1"),
+    ]
+    made = docs.document(docs.cluster([docs.dgx()], nodes), gangs, decisions, docs.policy(**rules))
+    return known(made)
+
+
+@pytest.fixture
+def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.chdir(tmp_path)
+    return write(plan())
+
+
+def write(document: Doc) -> str:
+    Path("plan.json").write_text(json.dumps(document), encoding="utf-8")
+    return "plan.json"
+
+
+def stream(cli: RunCli, path: str) -> list[Doc]:
+    result = cli("render", path)
+    assert (result.code, result.err) == (0, "")
+    return [one for one in yaml.safe_load_all(result.out) if one is not None]
+
+
+def test_every_pod_that_starts_or_stops_has_an_object(file: str, cli: RunCli) -> None:
+    """By gang: bind, gate, last; calm is kept and has none."""
+    found = [(one["kind"], one["metadata"]["name"]) for one in stream(cli, file)]
+    assert found == [
+        ("Binding", "bind-worker-0"),
+        ("Pod", "gate-worker-0"),
+        ("Pod", "gate-worker-1"),
+        ("Eviction", "last-worker-0"),
+    ]
+
+
+def test_a_gated_pod_is_patched_as_apply_would(file: str, cli: RunCli) -> None:
+    patch = stream(cli, file)[1]
+    assert patch["metadata"]["uid"] == "u-gate-0"
+    assert patch["spec"] == {
+        "schedulingGates": [{"name": "gangplan.dev/placement", "$patch": "delete"}],
+        "nodeSelector": {"kubernetes.io/hostname": "host-of-h1"},
+    }
+    intent = read_intent(patch["metadata"]["labels"], patch["metadata"]["annotations"])
+    assert intent is not None
+    assert (intent.plan, intent.gang, intent.size) == (plan_id(plan()), "gate", 2)
+    assert (intent.node, intent.gpus) == ("h1", (0, 1, 2, 3))
+
+
+def test_a_node_without_a_hostname_of_its_own_is_pinned_by_name(cli: RunCli, file: str) -> None:
+    document = plan()
+    document["instance"]["cluster"]["spec"]["nodes"][0]["labels"] = {"kubernetes.io/hostname": "h2"}
+    patch = stream(cli, write(docs.restated(document)))[1]
+    field = {"key": "metadata.name", "operator": "In", "values": ["h1"]}
+    required = {"nodeSelectorTerms": [{"matchFields": [field]}]}
+    assert "nodeSelector" not in patch["spec"]
+    assert patch["spec"]["affinity"] == {
+        "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}
+    }
+    assert file == "plan.json"
+
+
+def test_a_binding_and_an_eviction_name_the_uid(file: str, cli: RunCli) -> None:
+    binding, *_, eviction = stream(cli, file)
+    assert binding["metadata"]["uid"] == "u-bind-0"
+    assert binding["target"] == {"apiVersion": "v1", "kind": "Node", "name": "h2"}
+    assert binding["metadata"]["annotations"]["gangplan.dev/gpus"] == "0,1,2,3"
+    assert eviction["deleteOptions"] == {"preconditions": {"uid": "u-last"}}
+
+
+def test_no_binding_can_be_applied_by_mistake(file: str, cli: RunCli) -> None:
+    """kubectl refuses fields it does not know; `create --raw` does not look at them."""
+    binding = stream(cli, file)[0]
+    unknown = binding.keys() - {"apiVersion", "kind", "metadata", "target"}
+    assert unknown == {"x-gangplan"}
+    assert json.loads(cli("render", file, "-o", "json").out)["kind"] == "Rendering"
+
+
+@pytest.mark.parametrize("form", ["yaml", "json"])
+def test_it_begins_with_what_must_not_be_done_with_it(file: str, form: str, cli: RunCli) -> None:
+    text = cli("render", file, "-o", form).out
+    assert HEADER in text
+    if form == "yaml":
+        first = text.splitlines()[0]
+        assert first == f"# Plan {plan_id(plan())}: 3 pods to start, 1 pod to evict."
+        assert text.index(HEADER) < text.index("---")
+
+
+def test_the_same_plan_gives_the_same_bytes_whenever_it_was_made(file: str, cli: RunCli) -> None:
+    before = cli("render", file)
+    later = plan()
+    later["metadata"] |= {"createdAt": "2027-01-01T00:00:00Z", "generator": "gangplan 9"}
+    reordered = dict(reversed(later.items()))
+    assert cli("render", write(reordered)).out == before.out
+
+
+def test_json_holds_the_same_objects_with_their_commands(file: str, cli: RunCli) -> None:
+    found = json.loads(cli("render", file, "-o", "json").out)
+    objects = [one for gang in found["gangs"] for one in gang["objects"]]
+    assert [one["manifest"] for one in objects] == stream(cli, file)
+    assert found["metadata"] == {"name": plan_id(plan()), "cluster": "u-cluster"}
+    words = shlex.split(objects[0]["command"])
+    url = "/api/v1/namespaces/default/pods/bind-worker-0/binding"
+    assert words == ["kubectl", "create", "--raw", url, "-f", objects[0]["path"]]
+
+
+def test_a_folder_has_a_file_an_object_and_nothing_that_tools_sync(file: str, cli: RunCli) -> None:
+    result = cli("render", file, "--to", "out")
+    assert result.code == 0
+    assert result.out == ""
+    assert result.err.endswith("next: gangplan apply plan.json\n")
+    names = {str(one.relative_to("out")) for one in Path("out").rglob("*") if one.is_file()}
+    assert names == {
+        "RENDERED",
+        "default/bind/bind-worker-0.binding",
+        "default/gate/gate-worker-0.patch",
+        "default/gate/gate-worker-1.patch",
+        "default/last/last-worker-0.eviction",
+    }
+    binding = json.loads(Path("out/default/bind/bind-worker-0.binding").read_text("utf-8"))
+    assert binding == stream(cli, file)[0], "`create --raw` sends the file as it is: JSON"
+    patch = yaml.safe_load(Path("out/default/gate/gate-worker-0.patch").read_text("utf-8"))
+    assert patch == stream(cli, file)[1]
+    assert HEADER in Path("out/RENDERED").read_text("utf-8")
+
+
+def contents() -> dict[str, str]:
+    return {
+        str(one): one.read_text("utf-8") for one in sorted(Path("out").rglob("*")) if one.is_file()
+    }
+
+
+def test_rendering_again_changes_nothing(file: str, cli: RunCli) -> None:
+    cli("render", file, "--to", "out")
+    before = contents()
+    assert cli("render", file, "--to", "out").code == 0
+    assert contents() == before
+
+
+def test_what_a_later_plan_no_longer_has_goes(file: str, cli: RunCli) -> None:
+    cli("render", file, "--to", "out")
+    Path("out/notes.txt").write_text("mine", encoding="utf-8")
+    later = plan()
+    docs.entry(later, "bind").update(docs.decided("bind", "wait", why="NoRoom"))
+    assert cli("render", write(docs.restated(later)), "--to", "out").code == 0
+    assert not Path("out/default/bind").exists()
+    assert Path("out/notes.txt").read_text("utf-8") == "mine"
+    assert Path("out/default/gate/gate-worker-0.patch").exists()
+
+
+def test_an_edited_index_removes_nothing_outside(file: str, cli: RunCli) -> None:
+    cli("render", file, "--to", "out")
+    Path("keep.patch").write_text("mine", encoding="utf-8")
+    with Path("out/RENDERED").open("a", encoding="utf-8") as stream_:
+        stream_.write(
+            "../x/keep.patch\tkubectl\na/../../keep.patch\t\n/a/keep.patch\t\nnotes.txt\t\n"
+        )
+    Path("out/notes.txt").write_text("mine", encoding="utf-8")
+    assert cli("render", file, "--to", "out").code == 0
+    assert Path("keep.patch").exists()
+    assert Path("out/notes.txt").exists()
+
+
+def test_a_folder_with_other_things_is_left_alone(file: str, cli: RunCli) -> None:
+    Path("out").mkdir()
+    Path("out/mine.yaml").write_text("a: 1", encoding="utf-8")
+    result = cli("render", file, "--to", "out")
+    assert result.code == 73
+    assert "holds no rendering" in result.err
+    assert list(Path("out").iterdir()) == [Path("out/mine.yaml")]
+
+
+def test_a_folder_that_cannot_be_made_is_told(file: str, cli: RunCli) -> None:
+    result = cli("render", file, "--to", "no/such/folder")
+    assert result.code == 73
+    assert result.err.startswith("error: cannot write no/such/folder: ")
+
+
+def test_a_plan_without_uids_is_for_reading_alone(file: str, cli: RunCli) -> None:
+    document = plan()
+    document["instance"]["cluster"]["metadata"].pop("uid")
+    for gang in [*document["instance"]["gangs"], *document["spec"]["gangs"]]:
+        for pod in gang.get("pods", gang.get("status", {}).get("pods", [])):
+            pod.pop("uid", None)
+    text = cli("render", write(docs.restated(document))).out
+    assert "not to be applied" in text
+    assert "# kubectl" not in text
+    assert "uid:" not in text
+    assert "# - evict default/last-worker-0" in text
+    found = [one for one in yaml.safe_load_all(text) if one is not None]
+    assert [one["kind"] for one in found] == ["Binding", "Pod", "Pod"]
+    result = cli("render", file, "--to", "out")
+    assert "warning: the plan knows no uids" in result.err
+    assert "next:" not in result.err
+
+
+def test_a_plan_that_the_verifier_refuses_is_not_rendered(file: str, cli: RunCli) -> None:
+    document = plan()
+    document["spec"]["gangs"][0]["pods"][0]["gpus"] = [3, 4, 5, 6]
+    result = cli("render", write(docs.sealed(document)))
+    assert (result.code, result.out) == (5, "")
+    assert file == "plan.json"
+
+
+def test_the_back_end_of_the_policy_is_told(file: str, cli: RunCli) -> None:
+    assert "# GPUs: gangplan.dev/gpus on a pod" in cli("render", file).out
+    document = write(plan(kubernetes={"gpuBackend": "koordinator"}))
+    text = cli("render", document).out
+    binding = next(one for one in yaml.safe_load_all(text) if one is not None)
+    written = binding["metadata"]["annotations"]["scheduling.koordinator.sh/device-allocated"]
+    assert [one["minor"] for one in json.loads(written)["gpu"]] == [0, 1, 2, 3]
+    assert "# - pod gate-worker-0 cannot be told of its GPUs" in text
+
+
+def test_names_that_could_leave_the_folder_are_refused(file: str, cli: RunCli) -> None:
+    document = copy.deepcopy(plan())
+    for pod in (
+        docs.entry(document, "bind")["pods"][0],
+        docs.wanted(document, "bind")["status"]["pods"][0],
+    ):
+        pod["name"] = "../../evil"
+    result = cli("render", write(docs.restated(document)), "--to", "out")
+    said = "error: the plan names '../../evil', which is no name"
+    assert (result.code, result.err.splitlines()[0]) == (65, said)
+    assert not Path("out").exists()
+    assert file == "plan.json"
+
+
+def test_stdout_and_a_folder_exclude_each_other(file: str, cli: RunCli) -> None:
+    result = cli("render", file, "--to", "out", "-o", "json")
+    assert (result.code, result.err.splitlines()[0]) == (
+        64,
+        "error: -o and --to exclude each other",
+    )
+
+
+def test_a_plan_is_read_from_stdin(file: str, cli: RunCli) -> None:
+    content = Path(file).read_bytes()
+    assert cli("render", "-", stdin=content).out == cli("render", file).out
