@@ -13,7 +13,7 @@ from conftest import RunCli
 
 from planner import cli as command_line
 
-VERBS = ("validate", "plan", "show", "verify", "snapshot", "topo")
+VERBS = ("validate", "plan", "show", "verify", "render", "snapshot", "topo")
 
 
 def test_version_is_printed(cli: RunCli) -> None:
