@@ -62,9 +62,10 @@ def version(_: Asked) -> Answer:
 
 @dataclass
 class Server:
-    """``play`` answers; ``pause``: called between the pieces of one answer."""
+    """``play`` answers, ``greeting`` asks for the version; ``pause``: called between pieces."""
 
     play: Callable[[Asked], Answer]
+    greeting: Callable[[Asked], Answer] = version
     pause: Callable[[], object] = lambda: None
     asked: list[Asked] = field(default_factory=list)
     connections: int = 0
@@ -99,6 +100,9 @@ class Server:
         for thread in self._threads:
             thread.join(5)
 
+    def _answer(self, asked: Asked) -> Answer:
+        return self.greeting(asked) if asked.path.endswith("/version") else self.play(asked)
+
     def _served(self, wire: socket.socket) -> None:
         self._open.add(wire)
         with wire, wire.makefile("rb") as reader, contextlib.suppress(OSError):
@@ -106,7 +110,7 @@ class Server:
                 wire.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             while (asked := _read(reader)) is not None:
                 self.asked.append(asked)
-                found = version(asked) if asked.path == "/version" else self.play(asked)
+                found = self._answer(asked)
                 if found is None:
                     break
                 for number, piece in enumerate([found] if isinstance(found, bytes) else found):

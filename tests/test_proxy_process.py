@@ -1,0 +1,388 @@
+"""The process ``kubectl proxy``: how it starts, why it does not, and that nothing of it is ever left."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import stat
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from door_server import Answer, Asked, answer, kubeconfig, on_localhost
+
+from planner.cluster import proxy, proxying
+from planner.cluster.proxy import opened
+from planner.cluster.wire import LOST
+from planner.errors import (
+    CannotWriteError,
+    GangplanError,
+    MissingPathError,
+    NotPermittedError,
+    UnavailableError,
+)
+
+ROOT = Path(__file__).parent.parent
+
+
+def nothing(_: Asked) -> Answer:
+    return answer()
+
+
+@pytest.fixture(autouse=True)
+def brief(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ask again at once."""
+    monkeypatch.setattr(proxy, "_WAITS_S", (0.01, 0.01))
+
+
+@pytest.fixture
+def short(tmp_path: Path) -> Iterator[Path]:
+    """A folder with a path short enough for a socket; empty at the end, or the test fails."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+        yield Path(folder)
+        assert list(Path(folder).iterdir()) == []
+
+
+def environment(short: Path, **more: str) -> dict[str, str]:
+    return {**os.environ, "TMPDIR": str(short), **more}
+
+
+def script(path: Path, text: str) -> Path:
+    """A program of that text."""
+    path.write_text(f"#!/bin/sh\n{text}\n", encoding="utf-8")
+    path.chmod(0o755)
+    return path
+
+
+def real_kubectl() -> str:
+    found = shutil.which("kubectl")
+    assert found is not None
+    return found
+
+
+def living(pids: list[int]) -> list[int]:
+    """Those that still run; ended ones that nobody has waited for do not."""
+    found = []
+    for pid in pids:
+        try:
+            state = (
+                Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0]
+            )
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        if state not in "ZX":
+            found.append(pid)
+    return found
+
+
+def descendants(pid: int) -> list[int]:
+    """Processes that it started, and those that these did."""
+    with subprocess.Popen(["ps", "-eo", "pid=,ppid="], stdout=subprocess.PIPE, text=True) as ps:
+        pairs = [tuple(map(int, line.split())) for line in ps.communicate()[0].splitlines()]
+    pairs = [pair for pair in pairs if pair[0] != ps.pid]
+    found, fresh = [], [pid]
+    while fresh:
+        fresh = [child for child, parent in pairs if parent in fresh]
+        found += fresh
+    return found
+
+
+def comes_true(condition: Callable[[], bool], seconds: float = 10.0) -> bool:
+    until = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > until:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+def tether_of(pids: list[int]) -> int:
+    """The one of these that runs our script."""
+    return next(p for p in pids if b"tether.py" in Path(f"/proc/{p}/cmdline").read_bytes())
+
+
+def test_the_socket_is_in_a_folder_that_only_we_can_enter(short: Path, tmp_path: Path) -> None:
+    with on_localhost(tmp_path, nothing) as (_, config):
+        with opened(environment(short), kubeconfig=str(config)):
+            (folder,) = short.iterdir()
+            assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+            (socket,) = folder.iterdir()
+            assert stat.S_ISSOCK(socket.stat().st_mode)
+            started = descendants(os.getpid())
+            assert len(living(started)) >= 2
+        assert living(started) == []
+        assert list(short.iterdir()) == []
+
+
+def test_nothing_is_left_where_the_block_raises(short: Path, tmp_path: Path) -> None:
+    with on_localhost(tmp_path, nothing) as (_, config):
+        started: list[int] = []
+
+        def fails() -> None:
+            with opened(environment(short), kubeconfig=str(config)):
+                started.extend(descendants(os.getpid()))
+                raise KeyError
+
+        with pytest.raises(KeyError):
+            fails()
+        assert started
+        assert living(started) == []
+
+
+OPENS = """
+import os, sys, time
+from planner.cluster.proxy import opened
+with opened(os.environ, kubeconfig=sys.argv[1], accept=["/api/v1/nodes"]) as wire:
+    assert wire.send("GET", "/api/v1/nodes").ok
+    print("open", flush=True)
+    time.sleep(60)
+"""
+
+
+def opener(config: Path, short: Path) -> subprocess.Popen[str]:
+    """Another process of ours with an open proxy."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", OPENS, str(config)],
+        env=environment(short, PYTHONPATH=str(ROOT)),
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "open\n"
+    return process
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_the_proxy_goes_with_us_however_we_are_killed(
+    number: signal.Signals, short: Path, tmp_path: Path
+) -> None:
+    with on_localhost(tmp_path, nothing) as (_, config):
+        with opener(config, short) as process:
+            started = descendants(process.pid)
+            assert len(started) >= 2
+            process.send_signal(number)
+            process.wait(10)
+        assert comes_true(lambda: not living(started))
+        assert comes_true(lambda: not list(short.iterdir()))
+
+
+def test_signals_to_everybody_do_not_keep_the_tether_from_cleaning_up(
+    short: Path, tmp_path: Path
+) -> None:
+    with on_localhost(tmp_path, nothing) as (_, config), opener(config, short) as process:
+        started = descendants(process.pid)
+        # as a service manager does it: SIGTERM to all of a group, then SIGKILL to who is left of ours
+        for pid in (*started, process.pid):
+            os.kill(pid, signal.SIGTERM)
+        process.wait(10)
+        assert comes_true(lambda: not living(started))
+        assert comes_true(lambda: not list(short.iterdir()))
+
+
+def test_the_proxy_goes_even_with_a_tether_that_is_killed(short: Path, tmp_path: Path) -> None:
+    with on_localhost(tmp_path, nothing) as (_, config), opener(config, short) as process:
+        started = descendants(process.pid)
+        os.kill(tether_of(started), signal.SIGKILL)
+        assert comes_true(lambda: not living(started))
+        process.kill()
+        process.wait(10)
+        for folder in short.iterdir():  # nobody was left to do it
+            shutil.rmtree(folder)
+
+
+def test_a_proxy_that_somebody_ends_is_started_again(short: Path, tmp_path: Path) -> None:
+    with (
+        on_localhost(tmp_path, nothing) as (_, config),
+        opened(environment(short), kubeconfig=str(config), accept=["/api/v1/nodes"]) as wire,
+    ):
+        for _ in range(proxying.MAX_RESTARTS):
+            started = descendants(os.getpid())
+            os.kill(next(p for p in started if p != tether_of(started)), signal.SIGKILL)
+            assert comes_true(lambda pids=started: not living(pids))  # type: ignore[misc]
+            assert wire.send("GET", "/api/v1/nodes").ok
+            assert len(list(short.iterdir())) == 1
+        started = descendants(os.getpid())
+        os.kill(tether_of(started), signal.SIGKILL)
+        assert comes_true(lambda: not living(started))
+        reply = wire.send("GET", "/api/v1/nodes")
+        assert (reply.status, reply.why.partition(":")[0]) == (LOST, "kubectl proxy ended")
+
+
+def refused(error: type[GangplanError], environ: dict[str, str], **more: object) -> list[str]:
+    with pytest.raises(error) as caught, opened(environ, **more):  # type: ignore[arg-type]
+        pass
+    (fault,) = caught.value.faults
+    return fault.lines()
+
+
+def test_no_such_context(short: Path, tmp_path: Path) -> None:
+    config = kubeconfig(tmp_path / "config", "http://127.0.0.1:9")
+    lines = refused(
+        UnavailableError, environment(short), kubeconfig=str(config), context="elsewhere"
+    )
+    assert lines == [
+        'error: kubectl proxy failed: context "elsewhere" does not exist',
+        f"hint: try it by hand: kubectl --kubeconfig={config} --context=elsewhere get nodes",
+    ]
+
+
+def test_no_such_kubeconfig(short: Path) -> None:
+    lines = refused(MissingPathError, environment(short), kubeconfig="/no/such/file")
+    assert lines[0] == "error: no such file: /no/such/file"
+
+
+def test_a_kubeconfig_that_is_none(short: Path, tmp_path: Path) -> None:
+    config = tmp_path / "config"
+    config.write_text("][", encoding="utf-8")
+    lines = refused(UnavailableError, environment(short), kubeconfig=str(config), context="test")
+    assert lines[0].startswith("error: kubectl proxy failed: ")
+
+
+def test_no_kubectl(short: Path) -> None:
+    lines = refused(UnavailableError, environment(short, KUBECTL="/no/kubectl"))
+    assert lines[0] == "error: $KUBECTL is /no/kubectl, which is not a program that can be run"
+
+
+def test_nobody_listens_at_the_server(short: Path, tmp_path: Path) -> None:
+    config = kubeconfig(tmp_path / "config", "http://127.0.0.1:9")
+    lines = refused(UnavailableError, environment(short), kubeconfig=str(config))
+    assert lines[0].startswith("error: cannot reach the API server: ")
+    assert "connection refused" in lines[0]
+
+
+def test_a_server_that_is_none(short: Path, tmp_path: Path) -> None:
+    page = answer(200, b"<html>hello</html>", "text/html")
+    with on_localhost(tmp_path, nothing) as (server, config):
+        server.greeting = lambda _: page
+        lines = refused(UnavailableError, environment(short), kubeconfig=str(config))
+    assert lines[0].startswith(
+        "error: cannot reach the API server: HTTP 200 with a body of text/html"
+    )
+
+
+def test_not_logged_in(short: Path, tmp_path: Path) -> None:
+    said = answer(401, {"kind": "Status", "message": "Unauthorized", "reason": "Unauthorized"})
+    with on_localhost(tmp_path, nothing) as (server, config):
+        server.greeting = lambda _: said
+        lines = refused(NotPermittedError, environment(short), kubeconfig=str(config))
+    assert lines[0] == "error: not logged in: Unauthorized"
+
+
+def test_a_server_that_does_not_tell_its_version_is_one(short: Path, tmp_path: Path) -> None:
+    said = answer(403, {"kind": "Status", "message": "no", "reason": "Forbidden"})
+    with on_localhost(tmp_path, nothing) as (server, config):
+        server.greeting = lambda _: said
+        with opened(environment(short), kubeconfig=str(config)) as wire:
+            assert wire.version is None
+
+
+def plugin(program: Path) -> dict[str, object]:
+    """A user of a kubeconfig whose credentials a program gives."""
+    version = "client.authentication.k8s.io/v1beta1"
+    return {
+        "exec": {"apiVersion": version, "command": str(program), "interactiveMode": "IfAvailable"}
+    }
+
+
+def test_credentials_are_got_by_kubectl_with_nothing_on_standard_input(
+    short: Path, tmp_path: Path
+) -> None:
+    credential = {
+        "apiVersion": "client.authentication.k8s.io/v1beta1",
+        "kind": "ExecCredential",
+        "status": {"token": "secret-of-the-test"},
+    }
+    program = script(
+        tmp_path / "login",
+        f"wc -c > {tmp_path}/stdin\nreadlink /proc/self/fd/0 >> {tmp_path}/stdin\n"
+        f"echo '{json.dumps(credential)}'",
+    )
+    with (
+        on_localhost(tmp_path, nothing, tls=True, user=plugin(program)) as (server, config),
+        opened(environment(short), kubeconfig=str(config), accept=["/api/v1/nodes"]) as wire,
+    ):
+        assert wire.send("GET", "/api/v1/nodes").ok
+        headers = server.asked[-1].headers
+    assert headers["authorization"] == "Bearer secret-of-the-test"
+    assert (tmp_path / "stdin").read_text(encoding="utf-8").split() == ["0", "/dev/null"]
+
+
+def test_a_login_that_fails_is_told_at_once(short: Path, tmp_path: Path) -> None:
+    program = script(tmp_path / "login", "exit 7")
+    with on_localhost(tmp_path, nothing, tls=True, user=plugin(program)) as (_, config):
+        lines = refused(NotPermittedError, environment(short), kubeconfig=str(config))
+    assert lines[0].startswith("error: not logged in: getting credentials: exec: ")
+
+
+def test_a_program_that_never_serves_is_ended(
+    short: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(proxying, "START_S", 0.4)
+    program = script(tmp_path / "kubectl", "echo waiting for you >&2; sleep 60 & wait")
+    before = descendants(os.getpid())
+    lines = refused(UnavailableError, environment(short, KUBECTL=str(program)), context="test")
+    assert lines[0] == "error: kubectl proxy failed: it did not begin to serve within 0.4 s"
+    assert comes_true(lambda: set(descendants(os.getpid())) <= set(before))
+
+
+def test_a_program_that_ends_without_a_word(short: Path, tmp_path: Path) -> None:
+    program = script(tmp_path / "kubectl", "exit 3")
+    lines = refused(UnavailableError, environment(short, KUBECTL=str(program)), context="test")
+    assert lines[0] == "error: kubectl proxy failed: kubectl failed without a word"
+
+
+def test_a_program_that_talks_without_end_is_not_held_up(short: Path, tmp_path: Path) -> None:
+    talk = "head -c 3000000 /dev/zero | tr '\\0' 'x' >&2; echo >&2"
+    program = script(tmp_path / "kubectl", f'{talk}\nexec {real_kubectl()} "$@"')
+    with (
+        on_localhost(tmp_path, nothing) as (_, config),
+        opened(environment(short, KUBECTL=str(program)), kubeconfig=str(config), context="test"),
+    ):
+        pass
+
+
+def test_an_old_kubectl_is_started_without_options_it_does_not_know(
+    short: Path, tmp_path: Path
+) -> None:
+    program = script(
+        tmp_path / "kubectl",
+        f'echo "$@" >> {tmp_path}/calls\n'
+        'for last; do :; done\nif [ "$last" = --append-server-path ]; then\n'
+        "  echo 'Error: unknown flag: --append-server-path' >&2\n"
+        "  echo \"See 'kubectl proxy --help' for usage.\" >&2\n  exit 1\nfi\n"
+        f'exec {real_kubectl()} "$@"',
+    )
+    with (
+        on_localhost(tmp_path, nothing) as (_, config),
+        opened(environment(short, KUBECTL=str(program)), kubeconfig=str(config), context="test"),
+    ):
+        pass
+    first, second = (tmp_path / "calls").read_text(encoding="utf-8").splitlines()
+    assert "--append-server-path" in first
+    assert "--append-server-path" not in second
+
+
+def test_a_place_too_long_for_a_socket_is_not_taken(tmp_path: Path) -> None:
+    # 103 bytes at most: the folder's name and the socket's take 21 of them
+    long = tmp_path / ("x" * 40) / ("y" * 60)
+    environ = {**os.environ, "TMPDIR": str(long), "XDG_RUNTIME_DIR": str(tmp_path / "none")}
+    with (
+        on_localhost(tmp_path, nothing) as (_, config),
+        opened(environ, kubeconfig=str(config)) as wire,
+    ):
+        assert wire.version == "v1.36.2"
+
+
+def test_no_place_for_the_socket_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(**_: object) -> str:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(proxying.tempfile, "mkdtemp", full)
+    lines = refused(CannotWriteError, dict(os.environ), context="test")
+    assert lines[0].endswith("/dev/shm: No space left on device")
