@@ -1,25 +1,29 @@
-"""``gangplan run`` in this process against a fake cluster, through the real kubectl and its proxy.
+"""``gangplan run`` in this process against a fake cluster: over HTTP with the real kubectl, or in memory.
 
-Promises: nothing is replaced but, where a test says so, what happens while the solver works. Used by
-tests/test_run_*.py and tests/test_status_*.py.
+Promises: served, nothing of the program is replaced; in memory only the proxy and the recording are, so
+that hundreds of runs take seconds. Used by tests/test_run_*.py and tests/test_status_*.py.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
+from apply_runs import Hasty
 from conftest import Result, RunCli
 from fake_cluster import Call, FakeCluster
 from fake_http import Endpoint, serving
+from fake_wire import FakeWire
 from snapshots import environment
 
 from planner import planning
+from planner.errors import Fault, UnavailableError
+from planner.replanning import Planner
 
 Tree = dict[str, Any]
 
@@ -45,9 +49,9 @@ class RunBench:
     """A served cluster and the program."""
 
     cluster: FakeCluster
-    endpoint: Endpoint
     folder: Path
     cli: RunCli
+    endpoint: Endpoint | None = None
 
     def run(self, *options: str, **environ: str) -> Result:
         """``gangplan run``, with a small budget, waiting for nothing."""
@@ -77,6 +81,11 @@ class RunBench:
         assert code == 200, tree
         return tree
 
+    def lease_is_free(self) -> bool:
+        """Whether nobody holds the lock, or nobody ever did."""
+        code, tree, _ = self.cluster.handle("GET", LEASE)
+        return code == 404 or tree["spec"]["holderIdentity"] == ""
+
     def last_run(self) -> Tree:
         """What the lock says of the last run; the lock has to be free."""
         tree = self.lease()
@@ -92,7 +101,43 @@ def run_bench(
     """Serve the cluster while the block runs. ``tls``: where accounts matter."""
     cluster.add_namespace(LOCK)
     with serving(cluster, folder, tls=tls) as endpoint:
-        yield RunBench(cluster, endpoint, folder, cli)
+        yield RunBench(cluster, folder, cli, endpoint)
+
+
+_RECORDED = {
+    "nodes": "/api/v1/nodes",
+    "pods": "/api/v1/pods",
+    "identity": "/api/v1/namespaces/kube-system",
+    "jobs": "/apis/batch/v1/jobs",
+}
+
+
+@contextmanager
+def memory_bench(
+    cluster: FakeCluster, folder: Path, cli: RunCli, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[RunBench]:
+    """The same without a socket: a wire into the cluster, and lists read straight from it."""
+    cluster.add_namespace(LOCK)
+
+    @contextmanager
+    def opened(environ: Mapping[str, str], **_: object) -> Iterator[FakeWire]:
+        del environ
+        yield FakeWire(cluster)
+
+    def record(self: Planner, place: Path) -> None:
+        del self
+        place.mkdir()
+        for name, path in _RECORDED.items():
+            code, tree, _ = cluster.handle("GET", path)
+            if code != 200:
+                raise UnavailableError(Fault(f"GET {path}: HTTP {code}"))
+            (place / f"{name}.json").write_text(json.dumps(tree), encoding="utf-8")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("planner.cluster.proxy.opened", opened)
+        patched.setattr("planner.cluster.patient.Patient", Hasty)
+        patched.setattr(Planner, "_record", record)
+        yield RunBench(cluster, folder, cli)
 
 
 def nodes(count: int, *, groups: bool = False) -> FakeCluster:
