@@ -8,18 +8,22 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import yaml
+from admission import Asked, Policy, policies
+from fake_admission import Review
+from fake_cluster import FakeCluster
 
 from planner.cluster.rights import Right
 
 Tree = dict[str, Any]
 
 DEPLOY = Path(__file__).parents[1] / "deploy"
+USER = "system:serviceaccount:gangplan-system:gangplan"
 ACCOUNT = {"kind": "ServiceAccount", "name": "gangplan", "namespace": "gangplan-system"}
 EVERYTHING = ("evictions", "dra", "tenants/example")
 TENANT = "example"
@@ -71,3 +75,54 @@ def _each(rule: Tree, namespace: str | None) -> Iterable[Right]:
             for verb in rule["verbs"]:
                 for name in rule.get("resourceNames", [""]):
                     yield Right(verb, group, plural, sub, namespace, name)
+
+
+def install(cluster: FakeCluster, *, without: Right | None = None) -> None:
+    """What ``kubectl apply -k`` puts into a cluster: rights, but for one, and admission policies."""
+    for tree in shipped():
+        kind = tree["kind"]
+        if kind in {"Role", "ClusterRole"}:
+            rules = [{**rule, **one} for rule in tree["rules"] for one in _atoms(rule)]
+            bound = _place(tree["metadata"]["name"])
+            kept = [rule for rule in rules if without not in set(_each(rule, bound))]
+            cluster.put({**tree, "rules": kept})
+        elif kind in {"RoleBinding", "ClusterRoleBinding", "Namespace", "ServiceAccount"}:
+            cluster.put(tree)
+    for policy in policies():
+        cluster.admission.add(_hook(policy), name=policy.name, binding=policy.name)
+
+
+def _atoms(rule: Tree) -> Iterable[Tree]:
+    """The rule in pieces of one group, resource and verb."""
+    for group in rule["apiGroups"]:
+        for resource in rule["resources"]:
+            for verb in rule["verbs"]:
+                yield {"apiGroups": [group], "resources": [resource], "verbs": [verb]}
+
+
+@cache
+def _place(role: str) -> str | None:
+    """The namespace that the role of that name is bound in; None for all."""
+    (binding,) = [
+        one
+        for one in shipped()
+        if one["kind"] in {"RoleBinding", "ClusterRoleBinding"} and one["roleRef"]["name"] == role
+    ]
+    namespace: str | None = binding["metadata"].get("namespace")
+    return namespace
+
+
+def _hook(policy: Policy) -> Callable[[Review], str | None]:
+    def refusal(review: Review) -> str | None:
+        asked = Asked(
+            review.kind.plural,
+            review.operation,
+            review.new,
+            review.old,
+            sub=review.sub,
+            group=review.kind.group,
+            user=review.user,
+        )
+        return next(iter(policy.refusals(asked)), None)
+
+    return refusal

@@ -109,18 +109,15 @@ def _lacking(check: str, right: Right) -> Finding:
 def guarded(
     wire: Wire, namespace: str, node: str, pod: tuple[str, str, str] | None, account: str | None
 ) -> Finding:
-    """Whether the server refuses what the admission policies forbid, asked as dry runs.
+    """Whether the server refuses what the admission policies forbid, asked as a dry run.
 
-    ``pod``: (namespace, name, uid) of one that waits; without one only a Binding is tried.
+    ``pod``: (namespace, name, uid) of one that waits; without one a Binding of none is tried.
     """
-    probes = [_binding(wire, namespace, node)]
-    if pod is not None:
-        probes.append(_patch(wire, *pod))
-    held = [_DENIED in reply.message for reply in probes]
-    if all(held):
+    reply = _binding(wire, namespace, node) if pod is None else _patch(wire, *pod)
+    if _DENIED in reply.message:
         return well("admission policy", "this account may change nothing of pods but our own marks")
-    if any(reply.status in {0, 401, 403} or reply.status >= 500 for reply in probes):
-        said = f"cannot tell: {one_line(probes[held.index(False)].message)}"
+    if reply.status in {0, 401, 403, 429} or reply.status >= 500:
+        said = f"cannot tell: {one_line(reply.message)}"
         return odd("admission policy", said, "put the rights above in order, then try again")
     if account is not None and account != ACCOUNT:
         said = f"none holds {one_line(account)} back; those of deploy/admission are about {ACCOUNT}"

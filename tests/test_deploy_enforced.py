@@ -1,0 +1,157 @@
+"""The shipped rights and admission policies, enforced: enough to work with, and each of them needed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from apply_runs import OWN, TOLERATE, Bench, bench
+from deploying import TENANT, USER, granted, install, shipped
+from fake_cluster import FakeCluster
+
+from planner.applying import Way
+from planner.checkup.examining import Needs, Wish, in_cluster
+from planner.checkup.findings import Finding, Level, exit_code
+from planner.checkup.server import REVIEW
+from planner.cluster.rights import Right, worded
+from planner.doorway import Reach
+
+PREEMPTIBLE = {"gangplan.dev/preemptible": "true"}
+
+
+def _cluster(*, mode: str = "gate", without: Right | None = None) -> FakeCluster:
+    """Three nodes of 8 GPUs kept for us, two gangs that fill them, in the example tenant."""
+    cluster = FakeCluster()
+    for number in (1, 2, 3):
+        zone = {"topology.kubernetes.io/zone": "z1", "topology.kubernetes.io/region": "r1"}
+        cluster.add_node(f"n{number}", taints=[OWN], labels=zone)
+    for name, size, gpus in (("a", 2, 8), ("b", 2, 4)):
+        cluster.gang_of_pods(
+            name, size, gpus=gpus, mode=mode, namespace=TENANT, tolerations=TOLERATE
+        )
+    install(cluster, without=without)
+    return cluster
+
+
+@pytest.fixture
+def benched(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Bench]:
+    with bench(_cluster(mode=request.param), tmp_path, monkeypatch) as made:
+        yield made
+
+
+@pytest.mark.parametrize("benched", ["gate", "binding", "both"], indirect=True)
+def test_a_plan_is_applied_whole_with_only_what_is_shipped(benched: Bench) -> None:
+    plan = benched.plan()
+    benched.user = USER
+    said = benched.apply(plan)
+    assert said.code == 0, said.err
+    assert all(node is not None for node in benched.bound().values())
+    assert benched.apply(plan).code == 0
+    assert {call.user for call in benched.cluster.calls} == {USER}
+    assert not [call for call in benched.cluster.calls if call.answer and call.answer[0] == 403]
+
+
+@pytest.mark.parametrize("mode", ["gate", "binding"])
+def test_a_running_gang_is_preempted_with_only_what_is_shipped(
+    mode: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = FakeCluster()
+    cluster.add_node("n1", taints=[OWN])
+    low = {"namespace": TENANT, "mode": mode, "tolerations": TOLERATE}
+    cluster.gang_of_pods("low", 1, nodes=["n1"], annotations=PREEMPTIBLE, priority=1, **low)
+    cluster.gang_of_pods("high", 1, priority=100, **low)
+    install(cluster)
+    with bench(cluster, tmp_path, monkeypatch) as made:
+        plan = made.plan()
+        made.user = USER
+        said = made.apply(plan, "--allow-evictions", "--wait", "5s")
+        assert said.code == 0, said.err
+        assert made.bound() == {"high-0": "n1"}
+
+
+@pytest.mark.parametrize("benched", ["gate"], indirect=True)
+def test_what_another_account_may_do_is_not_held_back(benched: Bench) -> None:
+    cluster = benched.cluster
+    path = f"/api/v1/namespaces/{TENANT}/pods/a-0"
+    body = {"metadata": {"labels": {"x": "y"}}}
+    merge = "application/merge-patch+json"
+    assert cluster.handle("PATCH", path, body, merge)[0] == 200
+    code, tree, _ = cluster.handle("PATCH", path, {"metadata": {"labels": {"x": "z"}}}, merge, USER)
+    assert code == 422
+    assert tree["message"] == (
+        "pods \"a-0\" is forbidden: ValidatingAdmissionPolicy 'gangplan-pods' with binding "
+        "'gangplan-pods' denied request: gangplan may change no label of a pod but "
+        "gangplan.dev/plan, and that only to the id of a plan"
+    )
+
+
+# ---- each right is needed
+
+GRANTS = granted(shipped())
+"""Everything that is granted: one verb on one resource each."""
+
+
+def _doctor(cluster: FakeCluster) -> list[Finding]:
+    from fake_wire import FakeWire
+
+    from models.policy import KubernetesPolicy
+
+    wish = Wish(Reach({}), Way(allow_evictions=True))
+    needs = Needs(KubernetesPolicy(gpu_backend="dra"))
+    return list(in_cluster(FakeWire(cluster, USER), wish, needs))
+
+
+def test_with_all_that_is_shipped_doctor_misses_nothing() -> None:
+    findings = _doctor(_cluster())
+    rights = [one for one in findings if one.check.startswith("rights")]
+    assert [one.level for one in rights] == [Level.ok] * 3
+    (policy,) = [one for one in findings if one.check == "admission policy"]
+    assert policy.level is Level.ok
+
+
+@pytest.mark.parametrize("right", GRANTS, ids=[worded(right) for right in GRANTS])
+def test_doctor_names_the_right_that_is_missing(right: Right) -> None:
+    cluster = _cluster(without=right)
+    named = [one for one in _doctor(cluster) if f"missing: {worded(right)}" in one.found]
+    assert [one.check.partition(":")[0] for one in named] == ["rights"]
+    assert [call.path for call in cluster.writes] == [REVIEW]  # which asks who we are
+    served = right.group in {"", "apps", "batch", "coordination.k8s.io", "resource.k8s.io"}
+    if served:
+        assert exit_code(named) == 77
+
+
+APPLIED = [
+    right
+    for right in GRANTS
+    if right.namespace is not None
+    or right.resource in {"namespaces", "nodes", "pods", "resourceslices", "resourceclaims"}
+    or (right.group, right.resource) == ("scheduling.k8s.io", "podgroups")
+    or right.resource == "deviceclasses"
+]
+
+
+@pytest.mark.parametrize("right", APPLIED, ids=[worded(right) for right in APPLIED])
+def test_without_any_one_right_apply_ends_before_its_first_write(
+    right: Right, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from planner.cluster import rights
+
+    # The plan resizes nothing and has no claims: make it ask as if it did.
+    needed = rights.needed
+
+    def asked(*given: object, **options: object) -> tuple[Right, ...]:
+        extra = rights.working([TENANT], evictions=True, backend="dra", resized=[TENANT])
+        return (*needed(*given, **options), *extra)  # type: ignore[arg-type]  # passed on
+
+    monkeypatch.setattr(rights, "needed", asked)
+    with bench(_cluster(without=right), tmp_path, monkeypatch) as made:
+        plan = made.plan()
+        made.user = USER
+        said = made.apply(plan, "--allow-evictions")
+        assert said.code == 77
+        assert made.cluster.writes == []
+        if right.resource != "namespaces":  # the identity is asked for before the rights are
+            assert f"not permitted: {worded(right)}" in said.err
