@@ -1,0 +1,140 @@
+"""Answers that are lost, and refusals, in the middle of an apply: tried again or run again, it is whole."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import pytest
+from live_checks import annotations_of, overfull, partial, placed
+from live_cluster import Live
+from live_objects import ten_gangs
+from live_relay import Answer, Call, Forward, failure
+from live_runs import apply_words, placements, planned, ran
+
+pytest_plugins = ("live_fixtures",)
+
+Fault = Callable[[Forward], Answer | None]
+
+
+def conflict(_forward: Forward) -> Answer:
+    said = "the object has been modified; please apply your changes to the latest version and try again"
+    return failure(409, "Conflict", f'Operation cannot be fulfilled on pods "x": {said}')
+
+
+def broken(_forward: Forward) -> Answer:
+    return failure(500, "InternalError", "etcdserver: leader changed")
+
+
+def crowded(_forward: Forward) -> Answer:
+    return failure(
+        429, "TooManyRequests", "too many requests, please try again", **{"Retry-After": "1"}
+    )
+
+
+def never_arrived(_forward: Forward) -> None:
+    return None
+
+
+def answer_lost(forward: Forward) -> None:
+    forward()
+
+
+def broken_afterwards(forward: Forward) -> Answer:
+    forward()
+    return failure(504, "Timeout", "request did not complete within the allotted timeout")
+
+
+def unprocessable(_forward: Forward) -> Answer:
+    return failure(422, "Invalid", 'Pod "x" is invalid: spec: Forbidden: somebody forbids it')
+
+
+PASSING: tuple[Fault, ...] = (
+    conflict,
+    broken,
+    never_arrived,
+    answer_lost,
+    broken_afterwards,
+    crowded,
+)
+
+
+class Faults:
+    """Something goes wrong at each of these writes to pods; ``met``: how often it did."""
+
+    def __init__(self, at: dict[int, Fault]) -> None:
+        self._at = at
+        self._writes = 0
+        self.met = 0
+
+    def __call__(self, call: Call, forward: Forward) -> Answer | None:
+        if not call.writes_pods:
+            return forward()
+        self._writes += 1
+        fault = self._at.get(self._writes)
+        if fault is None:
+            return forward()
+        self.met += 1
+        return fault(forward)
+
+
+@pytest.mark.parametrize("mode", ["gate", "binding"])
+def test_what_passes_is_tried_again_and_the_gangs_are_whole(live: Live, mode: str) -> None:
+    live.create(*ten_gangs(mode))
+    plan = planned(live)
+    # every third write of the forty from the second on: intents and starts, each kind of fault twice
+    faults = Faults({2 + 3 * turn: PASSING[turn % 6] for turn in range(12)})
+    done = ran(live, *apply_words(live, plan), meddler=faults)
+    assert faults.met == 12
+    assert (partial(live.pods()), overfull(live.pods())) == ([], [])
+    assert done.code in {0, 7}, done.err  # a conflict may stop a gang; never the others
+    again = ran(live, *apply_words(live, plan))
+    assert again.code == 0, again.err
+    assert placed(live.pods()) == placements(plan)
+
+
+def test_a_pod_that_is_refused_stops_its_gang_alone(live: Live) -> None:
+    live.create(*ten_gangs("gate"))
+    plan = planned(live)
+    done = ran(live, *apply_words(live, plan), meddler=Faults({1: unprocessable}))
+    assert done.code == 7, done.err
+    live.wait_until(lambda: len(placed(live.pods())) == 18, "the other nine gangs")
+    assert (partial(live.pods()), overfull(live.pods())) == ([], [])
+    again = ran(live, *apply_words(live, plan))
+    assert again.code == 0, again.err
+    assert placed(live.pods()) == placements(plan)
+
+
+def test_a_pod_that_goes_before_its_gang_is_begun_stops_that_gang_alone(live: Live) -> None:
+    live.create(*ten_gangs("binding"))
+    plan = planned(live)
+    gone: list[str] = []
+
+    def go(call: Call, forward: Forward) -> Answer | None:
+        if call.intends and not gone:
+            gone.append(call.path.rpartition("/")[2])
+            live.delete_pods(*gone)
+        return forward()
+
+    done = ran(live, *apply_words(live, plan), meddler=go)
+    assert done.code == 7, done.err
+    pods = live.pods()
+    assert (len(pods), len(placed(pods)), overfull(pods)) == (19, 18, [])
+    (left,) = [pod for name, pod in pods.items() if name not in placed(pods)]
+    assert not [key for key in annotations_of(left) if key.startswith("gangplan.dev/")]
+    assert "gangplan.dev/plan" not in left["metadata"]["labels"]
+
+
+def test_an_answer_that_comes_too_late_is_looked_after(live: Live) -> None:
+    live.create(*ten_gangs("binding"))
+    plan = planned(live)
+
+    def late(forward: Forward) -> Answer:
+        answer = forward()
+        time.sleep(1.5)
+        return answer
+
+    faults = Faults({4: late, 5: late})
+    done = ran(live, *apply_words(live, plan, "--request-timeout", "1s"), meddler=faults)
+    assert done.code == 0, done.err
+    assert placed(live.pods()) == placements(plan)

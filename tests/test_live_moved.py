@@ -1,0 +1,155 @@
+"""The cluster moves between plan and apply, or under the apply: nothing is written, or it is told."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+import pytest
+from live_checks import overfull, partial, placed
+from live_cluster import Live
+from live_objects import Wanted, ten_gangs
+from live_relay import Answer, Call, Forward
+from live_runs import apply_words, placements, planned, ran
+from snapshots import environment
+
+pytest_plugins = ("live_fixtures",)
+
+
+@pytest.mark.parametrize("how", ["cordoned", "without"])
+def test_a_node_that_is_cordoned_or_gone_makes_the_plan_stale(live: Live, how: str) -> None:
+    live.create(*ten_gangs("gate"))
+    plan = planned(live)
+    node = live.nodes[2]
+    lost: AbstractContextManager[None] = getattr(live, how)(node)
+    with lost:
+        done = ran(live, *apply_words(live, plan))
+    assert done.code == 6, done.err
+    assert node in done.err
+    assert [str(call) for call in done.calls if call.writes_pods] == []
+    if how == "cordoned":  # and back again: harmless
+        assert ran(live, *apply_words(live, plan)).code == 0
+
+
+def test_a_pod_made_anew_under_its_name_makes_the_plan_stale(live: Live) -> None:
+    gang = Wanted("one", 2, 8)
+    live.create(gang)
+    plan = planned(live)
+    live.delete_pods()
+    live.create(gang)
+    done = ran(live, *apply_words(live, plan))
+    assert (done.code, "one-0" in done.err) == (6, True), done.err
+    assert [str(call) for call in done.calls if call.writes_pods] == []
+    assert ran(live, *apply_words(live, planned(live))).code == 0
+
+
+def test_a_rival_in_the_planned_room_makes_the_plan_stale(live: Live) -> None:
+    live.create(*ten_gangs("gate"))
+    plan = planned(live)
+    taken = placements(plan)["wide-0"][0]
+    live.create(Wanted("rival", 1, 1, "rival", node=taken))
+    done = ran(live, *apply_words(live, plan))
+    assert (done.code, taken in done.err) == (6, True), done.err
+    assert [str(call) for call in done.calls if call.writes_pods] == []
+
+
+class Meanwhile:
+    """Does something once, before the ``at``-th start of a pod so named reaches the server."""
+
+    def __init__(self, gang: str, at: int, do: Callable[[Call], object]) -> None:
+        self._gang, self._left, self._do = gang, at, do
+
+    def __call__(self, call: Call, forward: Forward) -> Answer | None:
+        if call.starts and f"/pods/{self._gang}" in call.path:
+            self._left -= 1
+            if self._left == 0:
+                self._do(call)
+        return forward()
+
+
+def undone(live: Live, said: str) -> int:
+    """How many commands were printed to undo something; each was run, as a user would paste it."""
+    commands = [line for line in said.splitlines() if line.startswith("  [ ")]
+    for command in commands:
+        subprocess.run(
+            command,
+            shell=True,
+            check=True,
+            timeout=60,
+            capture_output=True,
+            env=environment(live.folder, KUBECONFIG=str(live.relayed)),
+        )
+    return len(commands)
+
+
+@pytest.mark.parametrize("mode", ["gate", "binding"])
+def test_a_gang_that_lost_a_pod_half_way_is_told_with_the_commands_that_undo_it(
+    live: Live, mode: str
+) -> None:
+    live.create(Wanted("one", 3, 8, mode), Wanted("two", 2, 8, mode))
+    plan = planned(live)
+
+    def lose(_call: Call) -> None:
+        waiting = [name for name, pod in live.pods().items() if "nodeName" not in pod["spec"]]
+        live.delete_pods(max(name for name in waiting if name.startswith("one-")))
+
+    done = ran(live, *apply_words(live, plan), meddler=Meanwhile("one", 2, lose))
+    assert done.code == 7, done.err
+    live.wait_until(lambda: placed(live.pods()).keys() >= {"two-0", "two-1"}, "the other gang")
+    left = {name for name in live.pods() if name.startswith("one-")}
+    assert undone(live, done.err) == 2
+    live.wait_until(lambda: not left & live.pods().keys(), "the commands to undo the gang")
+    assert set(live.pods()) == {"two-0", "two-1"}
+
+
+def test_started_pods_of_a_gang_that_cannot_be_whole_are_evicted_on_demand(live: Live) -> None:
+    live.create(Wanted("one", 3, 8, "binding"), Wanted("two", 2, 8, "binding"))
+    plan = planned(live)
+    lose = Meanwhile("one", 2, lambda _: live.delete_pods("one-2"))
+    words = apply_words(live, plan, "--evict-partial")
+    done = ran(live, *words, meddler=lose)
+    assert done.code in {0, 7}, done.err
+    live.wait_until(lambda: set(live.pods()) == {"two-0", "two-1"}, "the started pods to go")
+    assert placed(live.pods()).keys() == {"two-0", "two-1"}
+
+
+class Robbery:
+    """As the first pod starts, a rival takes a whole node of a gang that is not begun: ``gang``."""
+
+    def __init__(self, live: Live, plan: Path) -> None:
+        self._live, self._seats = live, placements(plan)
+        self.gang = ""
+
+    def __call__(self, call: Call) -> None:
+        self.gang = "wide" if "/pods/half-" in call.path else "half"
+        room = self._seats[f"{self.gang}-0"][0]
+        self._live.create(Wanted("rival", 1, 8, "rival", node=room))
+
+
+def test_a_rival_in_the_room_of_a_pinned_gang_keeps_it_waiting_and_no_longer(live: Live) -> None:
+    live.create(*ten_gangs("gate"))
+    plan = planned(live)
+    robbery = Robbery(live, plan)
+    words = apply_words(live, plan, "--wait", "1s")
+    done = ran(live, *words, meddler=Meanwhile("", 1, robbery))
+    assert done.code == 0, done.err  # its pins are pending: kube-scheduler has it now
+    assert re.search(rf"/{robbery.gang} +pending ", done.out), done.out
+    live.wait_until(lambda: len(placed(live.pods())) >= 18 + 1, "the other nine gangs")
+    assert overfull(live.pods()) == []
+    live.delete_pods("rival-0")
+    live.wait_until(lambda: placed(live.pods()) == placements(plan), "the gang to be bound")
+
+
+def test_a_rival_in_the_room_of_a_gang_that_we_bind_is_found_and_told(live: Live) -> None:
+    live.create(*ten_gangs("binding"))
+    plan = planned(live)
+    robbery = Robbery(live, plan)
+    done = ran(live, *apply_words(live, plan), meddler=Meanwhile("", 1, robbery))
+    assert done.code == 7, done.err
+    assert re.search(rf"/{robbery.gang} +partial +2 ", done.out), done.out
+    assert undone(live, done.err) == 2
+    pods = live.pods()
+    assert (len(placed(pods)), partial(pods), overfull(pods)) == (18 + 1, [], [])
