@@ -7,9 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from planner.reading.kubernetes.devices.slices import NodeDevices
 from planner.reading.kubernetes.forms import KubeObject
+
+if TYPE_CHECKING:
+    from planner.reading.kubernetes.nodes.cards import Cards
 
 MOST_GPUS = 1024
 """Most GPUs of one server; more is a mistake, or shares counted as GPUs."""
@@ -27,6 +31,7 @@ class Told:
     ``others``: allocatable of everything else. ``health``: its Koordinator Device, if any.
     ``extended``: resource names by which a driver's GPUs may be asked without a claim. ``doubled``:
     drivers beside which some node offers the same GPUs by a resource: the resource counts then.
+    ``cards``: those that HAMi registered, where it is told which of them to give.
     """
 
     node: KubeObject
@@ -37,3 +42,4 @@ class Told:
     health: KubeObject | None
     extended: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     doubled: Collection[str] = ()
+    cards: Cards | None = None

@@ -63,6 +63,9 @@ def node_gpus(told: Told, resources: Sequence[str], remarks: Remarks) -> NodeGpu
             return NodeGpus()
     capacity = _believed(told.capacity.get(resource), where, remarks) or 0
     gpus = _allocatable(told, resource, devices, remarks)
+    if told.cards is not None and resource_of(resource) == NVIDIA:
+        # What the node advertises are shares of these.
+        capacity, gpus = told.cards.count, told.cards.count - len(told.cards.sick)
     shared = why_shared(told, resource, devices, remarks)
     seen = (len(devices.devices) if devices is not None else 0, len(minors), *labels)
     if shared is None:
@@ -81,7 +84,7 @@ def node_gpus(told: Told, resources: Sequence[str], remarks: Remarks) -> NodeGpu
         devices=devices.devices if devices is not None else (),
         asked_by=tuple(dict.fromkeys(_asked_by(told, resource, devices))),
         shared=shared,
-        sick=_sick(minors, devices),
+        sick=_sick(minors, devices, told),
     )
 
 
@@ -188,6 +191,7 @@ def _minors(health: KubeObject | None) -> dict[int, bool]:
     return found
 
 
-def _sick(minors: Mapping[int, bool], devices: NodeDevices | None) -> tuple[int, ...]:
+def _sick(minors: Mapping[int, bool], devices: NodeDevices | None, told: Told) -> tuple[int, ...]:
     unhealthy = {minor for minor, healthy in minors.items() if not healthy}
+    unhealthy |= {*(told.cards.sick if told.cards is not None else ())}
     return tuple(sorted(unhealthy.union(devices.sick if devices is not None else ())))

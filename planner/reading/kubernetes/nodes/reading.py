@@ -19,6 +19,7 @@ from planner.reading.kubernetes.devices.classes import DeviceClasses
 from planner.reading.kubernetes.devices.slices import NodeDevices, read_slices, resource_of
 from planner.reading.kubernetes.forms import KubeNode, KubeObject, Objects
 from planner.reading.kubernetes.looking import Tree, at, mapping, objects, text
+from planner.reading.kubernetes.nodes.cards import read_cards
 from planner.reading.kubernetes.nodes.facts import ACK_MODE, Told
 from planner.reading.kubernetes.nodes.gpus import node_gpus
 from planner.reading.remarks import Remarks
@@ -44,6 +45,7 @@ def read_nodes(objects_: Objects, policy: KubernetesPolicy, remarks: Remarks) ->
             for entry in slices.get(one.name, ())
             if resource_of(entry.driver) in mapping(one.tree, "status", "capacity")
         ),
+        hami=policy.gpu_backend == "hami",
         remarks=remarks,
     )
     return [reader.read(one) for one in nodes]
@@ -51,13 +53,17 @@ def read_nodes(objects_: Objects, policy: KubernetesPolicy, remarks: Remarks) ->
 
 @dataclass(frozen=True, slots=True)
 class _NodeReader:
-    """Reads nodes of one input; fields as in ``Told``, by node name where they differ."""
+    """Reads nodes of one input; fields as in ``Told``, by node name where they differ.
+
+    ``hami``: whether HAMi is told which cards to give, so that its nodes give them whole.
+    """
 
     resources: Sequence[str]
     slices: Mapping[str, Sequence[NodeDevices]]
     health: Mapping[str, KubeObject]
     extended: Mapping[str, tuple[str, ...]]
     doubled: Collection[str]
+    hami: bool
     remarks: Remarks
 
     def read(self, node: KubeObject) -> KubeNode:
@@ -73,6 +79,7 @@ class _NodeReader:
             health=self.health.get(node.name),
             extended=self.extended,
             doubled=self.doubled,
+            cards=read_cards(node.annotations) if self.hami else None,
         )
         self._tell_of_others(node, allocatable)
         gpus = node_gpus(told, self.resources, self.remarks)

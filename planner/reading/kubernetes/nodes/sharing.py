@@ -47,7 +47,7 @@ def why_shared(
         return "fractional"
     if _time_sliced(labels):
         return "time-sliced"
-    if any(key in told.node.annotations for key in _HAMI):
+    if told.cards is None and any(key in told.node.annotations for key in _HAMI):
         return "fractional"
     return _ack(told, remarks)
 
