@@ -17,7 +17,7 @@ from models.applying.judging import obstacle, stuck, undo_of, wasted
 from models.applying.orders import Key, PodOrder
 from models.applying.seen import PodSeen, View
 from models.applying.starting import start, withdraw
-from models.applying.states import LIVE, READY, PodState, Ways
+from models.applying.states import LIVE, READY, STARTED, PodState, Ways
 from models.applying.verdicts import GangVerdict
 
 MARKS = 3
@@ -127,12 +127,12 @@ def _watched(desk: Desk, group: Group) -> Generator[Request, Event, None]:
         if wrong and group.among((PodState.bound,)):
             desk.record(_partial(desk, group, wrong))
             return
-    if not group.marked:
-        yield from mark(desk, group.squad)
+    yield from mark(desk, group.squad)
 
 
 def _recover(desk: Desk, group: Group) -> Generator[Request, Event, None]:
-    squad = group.squad
+    # Pods of other plans may have taken the place of those that are gone.
+    squad = replace(group.squad, pods=group.among((*READY, *STARTED)))
     why = (
         _why_missing(group)
         if group.missing or not _sound(group)
