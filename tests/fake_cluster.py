@@ -174,8 +174,8 @@ class FakeCluster(Setup):
         if user is not None:
             self.rights.check(user, verb, place)
         if verb not in place.kind.verbs and not place.sub:
-            raise not_allowed()
-        if verb in ("get", "list", "watch") and not place.sub == "scale":
+            raise no_such_path() if place.name else not_allowed()
+        if verb in ("get", "list", "watch") and place.sub != "scale":
             return 200, self._read(place, call.query)
         asking = self._asking(call, user, agent)
         if place.sub in ("binding", "eviction", "scale") or place.kind in (BINDING, ACCESS, RULES):

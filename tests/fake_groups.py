@@ -17,7 +17,34 @@ def defaulted(group: Tree) -> Tree:
     finalizers = metadata.get("finalizers") or []
     if PROTECTION not in finalizers:
         metadata["finalizers"] = [*finalizers, PROTECTION]
-    return group
+    return group | {"spec": {"disruptionMode": "Pod", "priority": 0} | (group.get("spec") or {})}
+
+
+def stated(group: Tree, *, placed: bool, placements: int, time: str) -> Tree:
+    """The group with its condition as kube-scheduler writes it; the same object if it is so already."""
+    why = ""
+    if not placed:
+        bound = (group["spec"].get("schedulingConstraints") or {}).get("topology")
+        helpless = (
+            "workload aware preemption is not supported for pod groups with scheduling constraints"
+            if bound
+            else "No preemption victims found for incoming preemptor"
+        )
+        why = (
+            f"0/{placements} placements are available, first placement status: "
+            f"pod group is unschedulable, {helpless}"
+        )
+    condition = {
+        "type": "PodGroupScheduled",
+        "status": "True" if placed else "False",
+        "lastTransitionTime": time,
+        "reason": "Scheduled" if placed else "Unschedulable",
+        "message": why,
+    }
+    old = ((group.get("status") or {}).get("conditions") or [{}])[0]
+    if {**old, "lastTransitionTime": time} == condition:
+        return group
+    return group | {"status": {"conditions": [condition]}}
 
 
 def created_faults(group: Tree) -> list[FieldError]:

@@ -11,7 +11,7 @@ import socket
 import ssl
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -66,6 +66,11 @@ class Endpoint:
     kubeconfig: Path
     folder: Path
     tls: bool
+
+    def environ(self, base: Mapping[str, str]) -> dict[str, str]:
+        """``base`` with this kubeconfig, and a discovery cache of its own."""
+        own = {"KUBECONFIG": str(self.kubeconfig), "HOME": str(self.folder), "KUBERC": "off"}
+        return {**base, **own}
 
     def as_user(self, token: str, *, name: str = "test") -> Path:
         """A kubeconfig that leads there with this token, under the context ``name``."""

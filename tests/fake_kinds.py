@@ -35,6 +35,8 @@ class Kind:
     short: tuple[str, ...] = ()
     replicas: tuple[str, ...] = ("spec", "replicas")
     """Where it keeps the number that its subresource ``scale`` sets."""
+    custom: bool = False
+    """It came with a CustomResourceDefinition."""
 
     @property
     def api_version(self) -> str:
@@ -205,7 +207,7 @@ class Kinds:
         kind = self._by_root.get((root, rest[0]))
         if kind is None or len(rest) > 3 or (namespace and not kind.namespaced):
             return None
-        name, sub = (rest[1:] + ["", ""])[:2]
+        name, sub = [*rest[1:], "", ""][:2]
         if (sub and sub not in kind.subs) or (name and kind.namespaced and not namespace):
             return None
         return Place(kind, namespace, name, sub)

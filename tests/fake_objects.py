@@ -24,6 +24,8 @@ from fake_store import Store
 from fake_trees import Json, Tree
 from fake_unknown import refuse_unknown
 
+_TYPE = ("kind", "apiVersion")
+
 _CONDITIONAL = {"Lease", "PodDisruptionBudget", "ValidatingAdmissionPolicy"}
 """Kinds whose PUT needs a resourceVersion."""
 
@@ -81,6 +83,8 @@ class Objects:
             items = items[start : start + limit]
             if left > 0:
                 metadata |= {"continue": _token(start + limit), "remainingItemCount": left}
+        if not kind.custom:  # items of built-in kinds do not say what they are
+            items = [{key: item[key] for key in item if key not in _TYPE} for item in items]
         return {
             "kind": f"{kind.name}List",
             "apiVersion": kind.api_version,
@@ -113,7 +117,7 @@ class Objects:
         metadata |= {"uid": self.store.uid(), "creationTimestamp": now}
         if namespace:
             metadata["namespace"] = namespace
-        if kind.name in _COUNTED or "." in kind.group.removesuffix(".k8s.io"):
+        if kind.name in _COUNTED or kind.custom:
             metadata["generation"] = 1
         new = body | {"metadata": metadata}
         if "status" in kind.subs:
@@ -265,11 +269,12 @@ class Objects:
         if not seconds and not metadata.get("finalizers"):
             self.store.drop(kind, old)
             return old
-        marks: Tree = {"deletionTimestamp": self.store.now()}
-        if kind == POD:
-            marks["deletionGracePeriodSeconds"] = seconds
-        if marks.items() <= metadata.items():
+        if (
+            "deletionTimestamp" in metadata
+            and metadata.get("deletionGracePeriodSeconds", 0) <= seconds
+        ):
             return old
+        marks = {"deletionTimestamp": self.store.now(), "deletionGracePeriodSeconds": seconds}
         return self.store.keep(kind, old | {"metadata": metadata | marks}, manager="kube-apiserver")
 
     def namespace(self, place: Place, metadata: Tree) -> str:

@@ -17,8 +17,8 @@ from functools import lru_cache
 from pathlib import Path
 
 from fake_cluster import FakeCluster
-from fake_http import Endpoint
-from fake_kinds import CLAIM, POD, Place
+from fake_http import Endpoint, serving
+from fake_kinds import BINDING, CLAIM, POD, Place
 from fake_trees import Json, Tree
 
 TRANSCRIPTS = Path(__file__).parent / "data" / "kube_api" / "transcripts.jsonl"
@@ -46,39 +46,52 @@ class Scene:
     """Rows that were recorded one after another. ``cluster``: as it was before the first.
 
     ``before``: what happened between the rows, by the number of the row that comes next.
-    ``files``: bodies that kubectl read from a file. ``user``: token whose kubeconfig is used.
+    ``files``: what kubectl was given to read, where the row does not say.
     ``looks``: for rows that only observe: what to compare with what was seen.
     """
 
     numbers: tuple[int, ...]
     cluster: Callable[[], FakeCluster]
     before: Mapping[int, Happening] = field(default_factory=dict)
-    files: Mapping[int, Tree] = field(default_factory=dict)
+    files: Mapping[int, Json] = field(default_factory=dict)
     looks: Mapping[int, Look] = field(default_factory=dict)
 
-    def play(
-        self, kubectl: Callable[[FakeCluster, Tree, Tree | None], list[str]] | None = None
-    ) -> dict[int, list[str]]:
+    def play(self, folder: Path | None = None) -> dict[int, list[str]]:
         """Differences by row number; an empty list where there are none.
 
-        ``kubectl``: plays a row of kubectl; without it those are left to ``carried``.
+        ``folder``: where a kubeconfig is written; without it no row may be of kubectl.
         """
         cluster = self.cluster()
-        found: dict[int, list[str]] = {}
-        for number in self.numbers:
-            row = rows()[number]
-            if number in self.before:
-                self.before[number](cluster)
-                cluster.settle()
-            identify(cluster, row)
-            if number in self.looks:
-                found[number] = self.looks[number](cluster, row)
-            elif "path" in row:
-                found[number] = asked(cluster, row)
-            else:
-                assert kubectl is not None, f"row {number} needs kubectl"
-                found[number] = kubectl(cluster, row, self.files.get(number))
-        return found
+        if folder is None:
+            return {number: self._played(cluster, number, None) for number in self.numbers}
+        with serving(cluster, folder) as endpoint:
+            return {number: self._played(cluster, number, endpoint) for number in self.numbers}
+
+    def _played(self, cluster: FakeCluster, number: int, endpoint: Endpoint | None) -> list[str]:
+        row = rows()[number]
+        if number in self.before:
+            self.before[number](cluster)
+            cluster.settle()
+        identify(cluster, row)
+        if number in self.looks:
+            return self.looks[number](cluster, row)
+        if "path" in row:
+            return asked(cluster, row)
+        assert endpoint is not None, f"row {number} needs kubectl"
+        if "requests" in row:
+            return sent(cluster, row, self.files.get(number), endpoint)
+        return carried(row, self._file(number), endpoint)
+
+    def _file(self, number: int) -> Json:
+        """The body that a row read from a file: its own, or that of the row it repeats."""
+        if number in self.files or "b.json" not in rows()[number]["kubectl"]:
+            return self.files.get(number)
+        name = rows()[number]["kubectl"].split("/pods/")[1].partition("/")[0]
+        for earlier in reversed(range(number)):
+            body = rows()[earlier].get("stdin") or rows()[earlier].get("body")
+            if isinstance(body, dict) and (body.get("metadata") or {}).get("name") == name:
+                return body
+        raise AssertionError(f"row {number}: no body for {name}")
 
 
 def asked(cluster: FakeCluster, row: Tree) -> list[str]:
@@ -107,6 +120,8 @@ def identify(cluster: FakeCluster, row: Tree) -> None:
         payload = json.loads(row["kubectl"].split(" -p ", 1)[1])
     if place is None and (found := re.search(r"/pods/([\w-]+)/binding", row.get("kubectl", ""))):
         place = Place(POD, "default", found[1], "")
+    if place is not None and place.kind == BINDING:
+        place = Place(POD, place.namespace, payload["metadata"]["name"], "")
     if place is None or not place.name:
         return
     old = cluster.store.get(place.kind, place.namespace, place.name)
@@ -161,6 +176,8 @@ def _first(pattern: re.Pattern[str], text: str) -> str | None:
 def _plain(tree: Json) -> Json:
     """Without what a server makes up, and without its diffs of Go structures."""
     if isinstance(tree, dict):
+        if "causes" in tree:  # the real server says each as often as it looks
+            tree = tree | {"causes": list({str(one): one for one in tree["causes"]}.values())}
         return {
             key: _plain(value)
             for key, value in tree.items()
@@ -196,36 +213,48 @@ def _compared(where: str, ours: Json, recorded: Json) -> list[str]:
 # ---- kubectl
 
 
-def carried(
-    cluster: FakeCluster, row: Tree, file: Tree | None, endpoint: Endpoint, token: str | None
-) -> list[str]:
+def carried(row: Tree, file: Json, endpoint: Endpoint) -> list[str]:
     """Run the kubectl of a row; how its exit code and its words differ."""
-    kubeconfig = endpoint.kubeconfig if token is None else endpoint.as_user(token)
-    stdin = row.get("stdin")
-    sent = stdin if isinstance(stdin, str) else json.dumps(stdin)
-    arguments = _arguments(row["kubectl"])
-    if file is not None:
-        path = endpoint.folder / "body.json"
-        path.write_text(json.dumps(file), encoding="utf-8")
-        arguments = [str(path) if one in ("b.json", "d.json") else one for one in arguments]
-    done = subprocess.run(
+    done = _run(row, row.get("stdin") if file is None else file, endpoint)
+    found = []
+    if done.returncode != row["exit"]:
+        found.append(f"exit {done.returncode}, recorded {row['exit']}: {done.stderr}")
+    found += _talk(done.stdout, row["stdout"], "stdout")
+    return found + _talk(done.stderr, row["stderr"], "stderr")
+
+
+def sent(cluster: FakeCluster, row: Tree, body: Json, endpoint: Endpoint) -> list[str]:
+    """Run the kubectl of a row; how the requests it sends differ, discovery left out."""
+    start = len(cluster.calls)
+    done = _run(row, body, endpoint)
+    made = []
+    for call in cluster.calls[start:]:
+        if call.place is None:
+            continue
+        query = "&".join(f"{key}={value}" for key, value in sorted(call.query.items()))
+        assert call.answer is not None
+        made.append(f"{call.method} {call.path}{'?' if query else ''}{query} {call.answer[0]}")
+    wanted = [re.sub(r" [A-Z][A-Za-z ]*$", "", line) for line in row["requests"]]
+    found = [] if done.returncode == row["exit"] else [f"exit {done.returncode}: {done.stderr}"]
+    return found + ([] if made == wanted else [f"sent {made}, recorded {wanted}"])
+
+
+def _run(row: Tree, body: Json, endpoint: Endpoint) -> subprocess.CompletedProcess[str]:
+    account = "[as the planner service account]" in row["note"]
+    kubeconfig = endpoint.as_user("planner") if account else endpoint.kubeconfig
+    path = endpoint.folder / "body.json"
+    path.write_text(json.dumps(body), encoding="utf-8")
+    arguments = [
+        str(path) if one in ("b.json", "d.json") else one for one in _arguments(row["kubectl"])
+    ]
+    return subprocess.run(
         [os.environ.get("KUBECTL", "kubectl"), f"--kubeconfig={kubeconfig}", *arguments],
-        input=sent,
+        input=body if isinstance(body, str) else json.dumps(body),
         capture_output=True,
         text=True,
         timeout=60,
         check=False,
-        env={**os.environ, "KUBERC": "off"},
-    )
-    found = (
-        []
-        if done.returncode == row["exit"]
-        else [f"exit {done.returncode}, recorded {row['exit']}"]
-    )
-    return (
-        found
-        + _talk(done.stdout, row["stdout"], "stdout")
-        + _talk(done.stderr, row["stderr"], "stderr")
+        env=endpoint.environ(os.environ),
     )
 
 

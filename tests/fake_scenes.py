@@ -22,12 +22,15 @@ def pod(cluster: FakeCluster, name: str, *, gpus: str = "1", **spec: Json) -> Tr
     gates = spec.pop("gates", ())
     labels = spec.pop("labels", {})
     annotations = spec.pop("annotations", {})
+    finalizers = spec.pop("finalizers", ())
     limits = {"nvidia.com/gpu": gpus, "cpu": "1", "memory": "1Gi"}
     metadata: Tree = {"name": name}
     if labels:
         metadata["labels"] = labels
     if annotations:
         metadata["annotations"] = annotations
+    if finalizers:
+        metadata["finalizers"] = finalizers
     if gates:
         spec["schedulingGates"] = [{"name": gate} for gate in gates]
     tree = {
@@ -72,7 +75,7 @@ def cluster_of(
     return made
 
 
-def names(stem: str, *numbers: int) -> dict[str, dict[str, Json]]:
+def names(stem: str, *numbers: int | str) -> dict[str, dict[str, Json]]:
     return {f"{stem}{number}": {} for number in numbers}
 
 

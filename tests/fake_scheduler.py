@@ -12,6 +12,7 @@ from collections import Counter
 from fake_amounts import asked, thousandths
 from fake_binding import bind
 from fake_devices import Devices
+from fake_gangs import take, tried_group
 from fake_kinds import CLAIM, NODE, POD, POD_GROUP, SLICE, Kind
 from fake_objects import Objects
 from fake_selecting import admits
@@ -19,10 +20,7 @@ from fake_trees import Tree
 
 Key = tuple[str, str]
 
-_WAITING = (
-    "pod group is unschedulable, waiting for minCount pods from a gang to be scheduled, "
-    "one or more plugins asked to wait and no plugin rejected pod"
-)
+_CLAIMS = "cannot allocate all claims"
 _AFFINITY = "node(s) didn't match Pod's node affinity/selector"
 
 
@@ -32,10 +30,10 @@ class Scheduler:
     def __init__(self, objects: Objects) -> None:
         self.on = True
         self.names = {"default-scheduler"}
-        self._objects = objects
-        self._store = objects.store
+        self.objects = objects
+        self.store = objects.store
         self._devices = Devices(objects)
-        self._pending: dict[Key, Tree] = {}
+        self.pending: dict[Key, Tree] = {}
         self._asked: dict[str, dict[str, int]] = {}
         self._used: dict[str, dict[str, int]] = {}
         self._stirred = True
@@ -43,7 +41,7 @@ class Scheduler:
 
     def run(self) -> int:
         """Place what can be placed; how many pods were bound."""
-        if not self._stirred or not self._pending:
+        if not self._stirred or not self.pending:
             self._stirred = False
             return 0
         placed = 0
@@ -55,8 +53,8 @@ class Scheduler:
                 return placed
             for key in waiting:
                 seen.add(key)
-                if key in self._pending:
-                    placed += self._tried(self._pending[key], seen)
+                if key in self.pending:
+                    placed += self._tried(self.pending[key], seen)
 
     def free(self, node: Tree) -> dict[str, int]:
         """What is left of a node, in thousandths; negative where it is overfull."""
@@ -67,91 +65,32 @@ class Scheduler:
     def _queue(self) -> list[Key]:
         """Highest priority first, then the oldest."""
         return sorted(
-            self._pending,
+            self.pending,
             key=lambda key: (
-                -self._pending[key]["spec"].get("priority", 0),
-                self._pending[key]["metadata"]["uid"],
+                -self.pending[key]["spec"].get("priority", 0),
+                self.pending[key]["metadata"]["uid"],
             ),
         )
 
     def _tried(self, pod: Tree, seen: set[Key]) -> int:
         group = (pod["spec"].get("schedulingGroup") or {}).get("podGroupName")
-        if group and self._objects.groups:
-            return self._tried_group(pod["metadata"]["namespace"], group, seen)
-        node, why = self._choice(pod, {}, None)
+        if group and self.objects.groups:
+            return tried_group(self, pod["metadata"]["namespace"], group, seen)
+        node, why = self.choice(pod, {}, None)
         if node is None:
-            self._refused(pod, why)
+            self.refused(pod, why)
             return 0
-        self._bound(pod, node)
+        self.bound(pod, node)
         return 1
 
-    def _tried_group(self, namespace: str, name: str, seen: set[Key]) -> int:
-        """All of a gang, or nothing."""
-        group = self._store.get(POD_GROUP, namespace, name)
-        mine = [
-            pod
-            for key, pod in self._pending.items()
-            if key[0] == namespace
-            and (pod["spec"].get("schedulingGroup") or {}).get("podGroupName") == name
-        ]
-        seen.update((namespace, pod["metadata"]["name"]) for pod in mine)
-        if group is None:
-            return 0
-        policy = (group["spec"].get("schedulingPolicy") or {}).get("gang")
-        least = policy["minCount"] if policy else 1
-        standing = sum(
-            1
-            for pod in self._store.all(POD, namespace)
-            if (pod["spec"].get("schedulingGroup") or {}).get("podGroupName") == name
-            and pod["spec"].get("nodeName")
-            and pod["status"].get("phase") not in ("Succeeded", "Failed")
-        )
-        if standing + len(mine) < least:
-            return 0
-        mine.sort(key=lambda pod: pod["metadata"]["uid"])
-        best: list[tuple[Tree, Tree]] = []
-        refusals: dict[str, str] = {}
-        for domain in self._domains(group):
-            chosen: list[tuple[Tree, Tree]] = []
-            refusals = {}
-            taken: dict[str, dict[str, int]] = {}
-            for pod in mine:
-                node, why = self._choice(pod, taken, domain)
-                if node is None:
-                    refusals[pod["metadata"]["name"]] = why
-                    continue
-                chosen.append((pod, node))
-                _take(taken, node["metadata"]["name"], self._asks(pod))
-            if standing + len(chosen) >= least and len(chosen) > len(best):
-                best = chosen
-        placed = {pod["metadata"]["name"] for pod, _ in best}
-        for pod, node in best:
-            self._bound(pod, node)
-        for pod in mine:
-            if pod["metadata"]["name"] not in placed:
-                self._refused(pod, refusals.get(pod["metadata"]["name"], _WAITING))
-        return len(best)
-
-    def _domains(self, group: Tree) -> list[frozenset[str] | None]:
-        """Sets of nodes, one of which a gang has to stay in; None: all nodes."""
-        keys = (group["spec"].get("schedulingConstraints") or {}).get("topology") or []
-        if not keys:
-            return [None]
-        domains: dict[str, set[str]] = {}
-        for node in self._store.all(NODE):
-            value = (node["metadata"].get("labels") or {}).get(keys[0]["key"])
-            if value is not None:
-                domains.setdefault(value, set()).add(node["metadata"]["name"])
-        return [frozenset(domains[value]) for value in sorted(domains)]
-
-    def _choice(
+    def choice(
         self, pod: Tree, taken: dict[str, dict[str, int]], domain: frozenset[str] | None
     ) -> tuple[Tree | None, str]:
         """The node for a pod, or why there is none. ``taken``: by pods placed with it."""
-        nodes = list(self._store.all(NODE))
+        nodes = list(self.store.all(NODE))
         reasons: Counter[str] = Counter()
         best: tuple[int, int, Tree] | None = None
-        asks = self._asks(pod)
+        asks = self.asks(pod)
         nominated = pod["status"].get("nominatedNodeName")
         for place, node in enumerate(nodes):
             name = node["metadata"]["name"]
@@ -170,7 +109,8 @@ class Scheduler:
                 best = (score, -place, node)
         if best is not None:
             return best[2], ""
-        return None, _worded(len(nodes), reasons)
+        gang = "schedulingGroup" in pod["spec"]
+        return None, _worded(len(nodes), reasons, gang=gang)
 
     def _misfit(
         self, pod: Tree, node: Tree, asks: dict[str, int], free: dict[str, int]
@@ -186,22 +126,22 @@ class Scheduler:
         if not admits(pod, node):
             return [_AFFINITY]
         if not self._devices.fit(pod, node):
-            return ["cannot allocate all claims"]
+            return [_CLAIMS]
         short = [name for name, amount in asks.items() if amount > free.get(name, 0)]
         return [
             "Too many pods" if name == "pods" else f"Insufficient {name}" for name in sorted(short)
         ]
 
-    def _bound(self, pod: Tree, node: Tree) -> None:
+    def bound(self, pod: Tree, node: Tree) -> None:
         name = node["metadata"]["name"]
         if self._devices.reserve(pod, node):
-            current = self._store.get(POD, pod["metadata"]["namespace"], pod["metadata"]["name"])
+            current = self.store.get(POD, pod["metadata"]["namespace"], pod["metadata"]["name"])
             assert current is not None
-            bind(self._objects, current, name, manager="kube-scheduler")
+            bind(self.objects, current, name, manager="kube-scheduler")
         else:
-            self._refused(pod, self._devices.why, reason="SchedulerError")
+            self.refused(pod, self._devices.why, reason="SchedulerError")
 
-    def _refused(self, pod: Tree, why: str, *, reason: str = "Unschedulable") -> None:
+    def refused(self, pod: Tree, why: str, *, reason: str = "Unschedulable") -> None:
         """Say it in the pod's status; once."""
         conditions = pod["status"].get("conditions") or []
         old = next((one for one in conditions if one["type"] == "PodScheduled"), None)
@@ -211,15 +151,15 @@ class Scheduler:
             "type": "PodScheduled",
             "status": "False",
             "lastProbeTime": None,
-            "lastTransitionTime": self._store.now(),
+            "lastTransitionTime": self.store.now(),
             "reason": reason,
             "message": why,
         }
         others = [one for one in conditions if one["type"] != "PodScheduled"]
         status = pod["status"] | {"conditions": [*others, condition]}
-        self._store.keep(POD, pod | {"status": status}, manager="kube-scheduler", sub="status")
+        self.store.keep(POD, pod | {"status": status}, manager="kube-scheduler", sub="status")
 
-    def _asks(self, pod: Tree) -> dict[str, int]:
+    def asks(self, pod: Tree) -> dict[str, int]:
         uid = pod["metadata"]["uid"]
         if uid not in self._asked:
             self._asked[uid] = asked(pod)
@@ -235,19 +175,19 @@ class Scheduler:
         was, now = _holds(old), _holds(new)
         if was != now:
             if was is not None and old is not None:
-                _take(self._used, was, self._asks(old), -1)
+                take(self._used, was, self.asks(old), -1)
                 self._stirred = True
             if now is not None and new is not None:
-                _take(self._used, now, self._asks(new))
+                take(self._used, now, self.asks(new))
         tree = new or old
         assert tree is not None
         key = (tree["metadata"]["namespace"], tree["metadata"]["name"])
         if new is not None and self._waits(new):
-            if key not in self._pending or self._pending[key]["spec"] != new["spec"]:
+            if key not in self.pending or self.pending[key]["spec"] != new["spec"]:
                 self._stirred = True
-            self._pending[key] = new
+            self.pending[key] = new
         else:
-            self._pending.pop(key, None)
+            self.pending.pop(key, None)
 
     def _waits(self, pod: Tree) -> bool:
         spec = pod["spec"]
@@ -265,12 +205,6 @@ def _holds(pod: Tree | None) -> str | None:
     if pod is None or pod["status"].get("phase") in ("Succeeded", "Failed"):
         return None
     return pod["spec"].get("nodeName")
-
-
-def _take(used: dict[str, dict[str, int]], node: str, asks: dict[str, int], sign: int = 1) -> None:
-    there = used.setdefault(node, {})
-    for name, amount in asks.items():
-        there[name] = there.get(name, 0) + sign * amount
 
 
 def _tolerates(pod: Tree, taint: Tree) -> bool:
@@ -296,8 +230,8 @@ def _least_allocated(node: Tree, free: dict[str, int], asks: dict[str, int]) -> 
     return sum(shares) // len(shares) if shares else 0
 
 
-def _worded(nodes: int, reasons: Counter[str]) -> str:
-    """The message of Unschedulable."""
+def _worded(nodes: int, reasons: Counter[str], *, gang: bool) -> str:
+    """The message of Unschedulable. ``gang``: of a pod that may not preempt others by itself."""
     if not nodes:
         return "no nodes available to schedule pods"
     said = ", ".join(sorted(f"{count} {why}" for why, count in reasons.items()))
@@ -305,7 +239,10 @@ def _worded(nodes: int, reasons: Counter[str]) -> str:
     helpless = [f"{short} No preemption victims found for incoming pod"] if short else []
     if nodes - short > 0:
         helpless.append(f"{nodes - short} Preemption is not helpful for scheduling")
-    return (
-        f"0/{nodes} nodes are available: {said}. no new claims to deallocate, preemption: "
-        f"0/{nodes} nodes are available: {', '.join(helpless)}."
+    claims = "still not schedulable" if _CLAIMS in reasons else "no new claims to deallocate"
+    end = (
+        "not eligible due to workload aware preemption enabled"
+        if gang
+        else f"0/{nodes} nodes are available: {', '.join(helpless)}."
     )
+    return f"0/{nodes} nodes are available: {said}. {claims}, preemption: {end}"
