@@ -15,10 +15,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fake_cluster import FakeCluster
+from fake_cluster import LOST, Answer, Call, FakeCluster
 from fake_wire import FakeWire
 
 from planner.cli import run
+from planner.cluster.patient import Patient
+from planner.cluster.wire import Wire
 from planner.console import Console
 
 Tree = dict[str, Any]
@@ -67,6 +69,78 @@ class Keyboard(io.BytesIO):
         return True
 
 
+class Hasty(Patient):
+    """Asks again at once."""
+
+    def __init__(self, wire: Wire, sleep: object = None) -> None:
+        del sleep
+        super().__init__(wire, sleep=lambda _: None)
+
+
+class Crash(BaseException):
+    """The process is gone: nothing of it may go on."""
+
+
+@dataclass(slots=True)
+class Fault:
+    """Meddles with the ``at``-th write to a pod, or with the ``at``-th request of any kind.
+
+    ``kind``: ``crash before`` and ``crash after`` the server carries it out, ``lost before`` and ``lost
+    after``, or the status to answer instead. ``struck``: whether it came to that.
+    """
+
+    at: int
+    kind: str | int
+    every: bool = False
+    seen: int = 0
+    struck: bool = False
+    dead: bool = False
+
+    def before(self, call: Call) -> Answer | None:
+        if self.dead:
+            raise Crash
+        if not (self.every or (call.writes and "/pods/" in call.path)):
+            return None
+        self.seen += 1
+        if self.seen - 1 != self.at:
+            return None
+        self.struck = True
+        match self.kind:
+            case "crash before":
+                self.dead = True
+                raise Crash
+            case "lost before":
+                return LOST
+            case int(status):
+                return status, _status(status), {}
+        return None
+
+    def after(self, call: Call) -> Answer | None:
+        if not self.struck or self.seen - 1 != self.at or self.dead:
+            return None
+        self.seen += 1
+        match self.kind:
+            case "crash after":
+                self.dead = True
+                raise Crash
+            case "lost after":
+                return LOST
+        return None
+
+
+def _status(status: int) -> Tree:
+    reasons = {409: "Conflict", 422: "Invalid", 429: "TooManyRequests", 500: "InternalError"}
+    return {
+        "kind": "Status",
+        "apiVersion": "v1",
+        "metadata": {},
+        "status": "Failure",
+        "message": f"a test answers {status}",
+        "reason": reasons.get(status, ""),
+        "code": status,
+    }
+
+
 @dataclass(slots=True)
 class Bench:
     """A cluster, a folder for plans, and the program. ``opened``: arguments of every proxy opened."""
@@ -105,9 +179,9 @@ class Bench:
         code = run(list(words), Console(stdout=out, stderr=err, stdin=stdin, environ=environ))
         return Said(code, out.getvalue(), err.getvalue())
 
-    def apply(self, plan: Path, *more: str, **how: Any) -> Said:
+    def apply(self, plan: Path, *more: str) -> Said:
         """``apply --yes``, waiting for nothing."""
-        return self.run("apply", str(plan), "--yes", "--wait", "0s", *more, **how)
+        return self.run("apply", str(plan), "--yes", "--wait", "0s", *more)
 
     def bound(self) -> dict[str, str | None]:
         """Where each pod is."""
@@ -126,13 +200,15 @@ def bench(cluster: FakeCluster, folder: Path, monkeypatch: pytest.MonkeyPatch) -
     made = Bench(cluster, folder)
 
     @contextlib.contextmanager
-    def opened(environ: Mapping[str, str], **given: Any) -> Iterator[FakeWire]:
+    def opened(environ: Mapping[str, str], **given: object) -> Iterator[FakeWire]:
         del environ
         made.opened.append(given)
         yield FakeWire(cluster, made.user)
 
     with monkeypatch.context() as patched:
         patched.setattr("planner.cluster.proxy.opened", opened)
+        patched.setattr("planner.cluster.patient.Patient", Hasty)
+        patched.setattr("planner.applying.TICK_S", 0.001)
         yield made
 
 
