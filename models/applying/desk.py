@@ -39,7 +39,7 @@ LOOKS = 3
 HOLD_EVERY = 16
 """Writes between two looks at the lock and at signals."""
 
-STALE_AFTER = 200
+STALE_AFTER = 1000
 """Writes after which the whole cluster is read again before another gang is begun."""
 
 

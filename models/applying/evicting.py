@@ -7,13 +7,14 @@ so; budgets are asked again, never forced. Called by ``machine``.
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from models.applying.asking import Busy, Done, Event, Evict, Gone, Refused, Request, Scale
 from models.applying.desk import TRIES, Desk, Failed
 from models.applying.orders import GangOrder, Key, Orders, PodOrder, PodStop
 from models.applying.room import lacks
 from models.applying.seen import PodSeen
+from models.applying.verdicts import GangVerdict, Outcome
 
 Steps = Generator[Request, Event, Failed | None]
 
@@ -97,7 +98,9 @@ def make_room(
         if one.decision == "resize":
             failed = yield from resize(desk, one, leaving)
             if failed is not None:
-                return failed
+                advice = GangVerdict(one.key, Outcome.advised, orders.plan, failed.why)
+                desk.record(replace(advice, resizes=one.resizes))
+                return Failed(f"gang {one.namespace}/{one.name} keeps its room: {failed.why}")
     failed = yield from _evicted(desk, [one for one in leave if one.decision != "resize"], leaving)
     if failed is not None or limits.dry:
         return failed
@@ -106,9 +109,11 @@ def make_room(
 
 def _hopeless(desk: Desk, leave: Iterable[GangOrder], gang: GangOrder) -> str | None:
     """What would be in the way even when all have gone: then nobody is stopped."""
-    going = {stop.uid for one in leave for stop in one.stops}
-    for name, what in lacks(desk.view, gang.starts, without=going):
-        return f"node {name} {what}, whoever is stopped"
+    gangs = {one.key: one for one in (*leave, gang)}
+    going = {stop.uid for one in gangs.values() for stop in one.stops}
+    for one in gangs.values():
+        for name, what in lacks(desk.view, one.starts, without=going):
+            return f"node {name} {what}, whoever is stopped"
     return None
 
 

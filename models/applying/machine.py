@@ -17,7 +17,7 @@ from models.applying.limits import Limits
 from models.applying.ordering import by_rank
 from models.applying.orders import GangOrder, Key, Orders, PodOrder
 from models.applying.recovering import recover
-from models.applying.restarting import restart
+from models.applying.restarting import restart, restarted
 from models.applying.room import lacks
 from models.applying.seen import View
 from models.applying.staleness import gang_moved, stopping
@@ -151,6 +151,9 @@ def _with_room(
 ) -> Steps:
     """Make room for a gang, then start it; one that moves or grows is only made ready for that."""
     if (orders.plan, gang.key) in desk.verdicts:
+        return
+    if restarted(desk, orders, gang):
+        desk.record(GangVerdict(gang.key, Outcome.unchanged, orders.plan, pods=len(gang.starts)))
         return
     yield from desk.hold(f"gang {gang.namespace}/{gang.name}")
     yield from desk.refresh()

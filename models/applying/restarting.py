@@ -24,9 +24,6 @@ def restart(
     desk: Desk, orders: Orders, gang: GangOrder, leaving: Leaving
 ) -> Generator[Request, Event, None]:
     """Start the new pods where the plan wants the gang, or leave them to the next plan."""
-    if _restarted(desk, orders, gang):
-        desk.record(GangVerdict(gang.key, Outcome.unchanged, orders.plan, pods=len(gang.starts)))
-        return
     if desk.limits.dry or remaining(desk, gang):
         return
     pods = _renewed(desk, gang, leaving)
@@ -49,8 +46,8 @@ def restart(
     yield from start(desk, Squad(gang.key, orders.plan, len(pods), tuple(pods)))
 
 
-def _restarted(desk: Desk, orders: Orders, gang: GangOrder) -> bool:
-    """Whether the new pods were all started by this plan."""
+def restarted(desk: Desk, orders: Orders, gang: GangOrder) -> bool:
+    """Whether the new pods of a gang were all started by this plan."""
     for order in gang.starts:
         seen = desk.view.pods.get(order.key)
         if seen is None or seen.intent is None or not seen.intent_is_ours:

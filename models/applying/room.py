@@ -37,8 +37,7 @@ class Taken:
 def taken(view: View, nodes: Collection[str], *, without: Collection[str] = ()) -> dict[str, Taken]:
     """What is taken on each of the nodes; ``without``: uids of pods not to count."""
     found = {name: Taken() for name in nodes}
-    for key in sorted(view.pods):
-        pod = view.pods[key]
+    for pod in view.pods.values():
         place = pod.place
         if place in found and pod.uid not in without:
             found[place].add(pod)
@@ -105,8 +104,7 @@ def overfull(view: View, nodes: Collection[str]) -> list[str]:
     found = set()
     count = dict.fromkeys(nodes, 0)
     held: dict[tuple[str, int], str] = {}
-    for key in sorted(view.pods):
-        pod = view.pods[key]
+    for pod in view.pods.values():
         name = pod.node
         if name is None or name not in count or pod.finished or name not in view.nodes:
             continue

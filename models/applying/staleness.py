@@ -60,11 +60,12 @@ def gang_moved(
     to_start = []
     leaving = {stop.key for stop in gang.stops}
     for order in gang.starts:
+        seen = view.pods.get(order.key)
         if not order.uid or order.key in leaving:
             # A pod yet to be made by its controller: only its node can be judged.
-            to_start.append(order)
+            if not _wanted(orders, seen):
+                to_start.append(order)
             continue
-        seen = view.pods.get(order.key)
         what = pod_moved(orders, order, seen, ways)
         if what is not None:
             found.append(Moved(f"pod {order.namespace}/{order.name}", what, gang.key))
@@ -111,7 +112,7 @@ def pod_moved(  # noqa: PLR0911  # one return a reason
         return "is gone"
     if seen.uid != order.uid:
         return "is another pod now"
-    ours = seen.intent is not None and seen.intent_is_ours and seen.intent.plan == orders.plan
+    ours = _wanted(orders, seen)
     state = ways.state(seen, order.uid, order.node)
     if ours and state in (PodState.ungated, PodState.bound, PodState.ended):
         return None
@@ -128,6 +129,12 @@ def pod_moved(  # noqa: PLR0911  # one return a reason
     if seen.gpus != order.gpu_count:
         return f"asks for {seen.gpus} GPUs, not {order.gpu_count}"
     return None
+
+
+def _wanted(orders: Orders, seen: PodSeen | None) -> bool:
+    """Whether the pod carries the intent of this very plan."""
+    intent = None if seen is None or not seen.intent_is_ours else seen.intent
+    return intent is not None and intent.plan == orders.plan
 
 
 def node_moved(
