@@ -13,7 +13,7 @@ from kube_nodes import one
 from models.applying.asking import Done
 from models.applying.intents import KEYS as INTENT
 from models.applying.intents import PLAN as MARK
-from models.applying.orders import GangOrder, Orders, PodOrder
+from models.applying.orders import GangOrder, Orders, PodOrder, PodStop
 from models.applying.seen import NodeSeen, PodSeen, View
 from models.policy import GPU_BACKENDS
 from planner.cluster.backends import KEYS, Backend, CannotCarry, backend_of
@@ -137,6 +137,8 @@ def test_hami_is_told_nothing_the_node_did_not_register(register: str | None, wh
 def test_only_hamis_scheduler_can_be_told_of_cards(scheduler: str) -> None:
     with pytest.raises(CannotCarry, match=f"its scheduler is {scheduler}"):
         backend_of("hami").annotations(order(0), node(cards("A")), pod(scheduler))
+    whole = order(*range(8))
+    assert backend_of("hami").annotations(whole, node(), pod(scheduler)) == {}
 
 
 def test_a_choice_of_cards_by_the_pods_owner_stands() -> None:
@@ -175,11 +177,13 @@ def test_what_koordinator_is_told_is_read_back_as_what_the_pod_holds() -> None:
     assert told.indices == (2, 3)
 
 
-def test_a_gated_pod_takes_its_whole_node_with_koordinator() -> None:
+def test_koordinators_own_scheduler_chooses_by_itself() -> None:
     found = backend_of("koordinator")
     assert found.annotations(order(*range(8)), node(), pod("koord-scheduler")) == {}
-    with pytest.raises(CannotCarry, match="its scheduler chooses the GPUs"):
+    with pytest.raises(CannotCarry) as caught:
         found.annotations(order(*range(7)), node(), pod("koord-scheduler"))
+    assert caught.value.why == "its scheduler koord-scheduler chooses the GPUs by itself"
+    assert ALLOCATED in found.annotations(order(*range(7)), node(), pod("default-scheduler"))
 
 
 def test_devices_that_somebody_else_wrote_stand() -> None:
@@ -188,28 +192,46 @@ def test_devices_that_somebody_else_wrote_stand() -> None:
         backend_of("koordinator").annotations(order(0, mode="binding"), node(), tree)
 
 
-# ---- before the first write
+# ---- before anybody is evicted
 
 
-def orders(*pods: PodOrder) -> Orders:
+def orders(*pods: PodOrder, evicts: bool = True) -> Orders:
+    stops = (PodStop("a", "q", "v", "worker", 0, "n1", 8),) if evicts else ()
     gangs = tuple(
         GangOrder("a", f"g{i}", "place", 0, 1, starts=(pod_,)) for i, pod_ in enumerate(pods)
     )
+    gangs = (*gangs, GangOrder("a", "loser", "preempt", 0, 1, stops=stops))
     return Orders(PLAN, "c", "2026-11-21T00:00:00Z", "gate", "gangplan", "hami", gangs, ())
 
 
-def view() -> View:
-    return View("c", {"n1": NodeSeen("n1", gpus=8)}, {})
+def view(scheduler: str = "default-scheduler") -> View:
+    waiting = PodSeen("a", "p", "u", "1", scheduler=scheduler)
+    return View("c", {"n1": NodeSeen("n1", gpus=8)}, {("a", "p"): waiting})
 
 
-def test_gangs_that_cannot_be_carried_are_told_before_the_first_write() -> None:
-    plan = orders(order(0, mode="binding"), order(0), order(open_=2, mode="binding"))
-    assert backend_of("hami").check(plan, view()) == [
-        "gang a/g0: HAMi's scheduler has to place its pods, and they are ours to bind"
-    ]
+SAID = {
+    "hami": (
+        "default-scheduler",
+        "gang a/g0: pod p: its scheduler is default-scheduler, and only HAMi's can be told of cards",
+    ),
+    "koordinator": (
+        "koord-scheduler",
+        "gang a/g0: pod p: its scheduler koord-scheduler chooses the GPUs by itself",
+    ),
+}
 
 
-def test_a_gang_that_shares_a_node_needs_us_to_bind_with_koordinator() -> None:
-    plan = orders(order(0), order(*range(8)), order(0, mode="binding"))
-    (said,) = backend_of("koordinator").check(plan, view())
-    assert said.startswith("gang a/g0: its pods take a part of a node")
+@pytest.mark.parametrize("name", SAID)
+def test_nobody_is_evicted_for_a_gang_that_cannot_be_told_of_its_gpus(name: str) -> None:
+    """g1 takes the whole node and g2 leaves the choice to it: nothing to tell either."""
+    scheduler, said = SAID[name]
+    plan = orders(order(0), order(*range(8)), order(open_=2))
+    found = backend_of(name)
+    assert found.check(plan, view(scheduler)) == [said]
+    assert found.check(plan, view("hami-scheduler")) == []
+
+
+@pytest.mark.parametrize("name", SAID)
+def test_where_nobody_is_evicted_such_a_gang_stops_alone(name: str) -> None:
+    plan = orders(order(0), evicts=False)
+    assert backend_of(name).check(plan, view(SAID[name][0])) == []

@@ -16,7 +16,8 @@ from typing import Any
 from models.applying.intents import Intent
 from models.applying.orders import GangOrder, Orders, PodOrder, PodStop
 from models.applying.reading import CannotOrder, orders_of
-from planner.cluster.backends import CannotCarry, backend_of
+from planner.cluster.backends import backend_of
+from planner.cluster.backends.base import MODE_BINDING
 from planner.errors import Fault, InputError
 
 Json = dict[str, Any]
@@ -153,10 +154,7 @@ def _gang(
     for pod in gang.starts:
         if pod in later:
             continue
-        try:
-            items.append(_started(gang, pod, orders, hosts.get(pod.node)))
-        except CannotCarry as cannot:
-            remarks.append(f"pod {pod.name} cannot be told of its GPUs: {cannot.why}")
+        items.append(_started(gang, pod, orders, hosts.get(pod.node)))
     remarks += [
         f"role {one.role}: {one.before} to {one.after} pods, by its controller's scale field"
         for one in gang.resizes
@@ -186,8 +184,8 @@ def _started(gang: GangOrder, pod: PodOrder, orders: Orders, host: str | None) -
     backend = backend_of(orders.backend)
     intent = Intent(orders.plan, gang.name, _size(gang), pod.node, pod.gpus)
     told: dict[str, str] = {}
-    if orders.backend == "koordinator":
-        told = backend.annotations(pod, {}, {})  # the others need what nodes and pods say
+    if orders.backend == "koordinator" and pod.mode == MODE_BINDING:
+        told = backend.annotations(pod, {}, {})  # all others need what nodes and pods say
     metadata: Json = {
         "name": pod.name,
         "namespace": pod.namespace,
@@ -195,8 +193,8 @@ def _started(gang: GangOrder, pod: PodOrder, orders: Orders, host: str | None) -
         "labels": intent.labels(),
         "annotations": dict(sorted({**intent.annotations(), **told}.items())),
     }
-    path = _path(gang, pod, _BINDING if pod.mode == "binding" else _PATCH)
-    if pod.mode == "binding":
+    path = _path(gang, pod, _BINDING if pod.mode == MODE_BINDING else _PATCH)
+    if pod.mode == MODE_BINDING:
         return _bound(gang, pod, metadata, path)
     spec = {"schedulingGates": [{"name": orders.gate, "$patch": "delete"}], **_pin(pod, host)}
     words = ["kubectl", "patch", "pod", pod.name, "-n", pod.namespace]

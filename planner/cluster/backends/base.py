@@ -7,6 +7,7 @@ Implemented by the other files of this package.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import Protocol
 
 from models.applying.asking import Done, Event
@@ -17,7 +18,7 @@ from models.quantities import Refused, quantity
 from planner.cluster.wire import Tree, Wire
 from planner.reading.kubernetes.looking import at, mapping, text
 
-MODE_GATE, MODE_BINDING = "gate", "binding"
+MODE_BINDING = "binding"
 
 _SCHEDULER = "default-scheduler"
 
@@ -50,7 +51,7 @@ class Backend(Protocol):
         """What it enforces and what not, one sentence for people."""
 
     def check(self, orders: Orders, view: View) -> list[str]:
-        """Gangs it cannot carry as far as plan and view tell, one sentence each, sorted."""
+        """Gangs for which pods would be evicted in vain, as far as plan and view tell; sorted."""
 
     def annotations(self, order: PodOrder, node_tree: Tree, pod_tree: Tree) -> dict[str, str]:
         """What to write on the pod together with its intent; the trees as the server sent them.
@@ -129,10 +130,23 @@ def annotation(tree: Tree, key: str) -> str | None:
     return found if isinstance(found, str) and found.strip() else None
 
 
-def undecided(gangs: Orders, mode: str, words: str) -> list[str]:
-    """A sentence for every gang that starts pods with chosen GPUs in a mode that cannot carry them."""
-    return [
-        f"gang {gang.namespace}/{gang.name}: {words}"
-        for gang in gangs.gangs
-        if any(pod.gpus and pod.mode == mode for pod in gang.starts)
-    ]
+def hindered(
+    orders: Orders, view: View, words: Callable[[PodOrder, PodSeen], str | None]
+) -> list[str]:
+    """A sentence for every gang with a pod that cannot be told of its GPUs, where the plan evicts.
+
+    Nobody is evicted for a gang that then cannot start. In a plan that evicts nobody such a gang stops by
+    itself, and must not stop the others. ``words``: what speaks against a pod, None if nothing.
+    """
+    if not any(gang.stops for gang in orders.gangs):
+        return []
+    found: dict[str, None] = {}
+    for gang in orders.gangs:
+        for order in gang.starts:
+            seen, node = view.pods.get(order.key), view.nodes.get(order.node)
+            whole = node is not None and order.gpu_count >= node.gpus
+            if seen is None or not order.gpus or whole:
+                continue
+            if (why := words(order, seen)) is not None:
+                found[f"gang {gang.namespace}/{gang.name}: {why}"] = None
+    return sorted(found)

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from models.applying.intents import PLAN
 from models.applying.orders import Orders, PodOrder
-from models.applying.seen import View
+from models.applying.seen import PodSeen, View
 from planner.cluster.backends.base import (
-    MODE_BINDING,
     CannotCarry,
     Plain,
     annotation,
+    fills_node,
+    hindered,
     scheduler_of,
-    undecided,
 )
 from planner.cluster.wire import Tree
 from planner.reading.kubernetes.looking import texts
@@ -41,18 +41,22 @@ class Hami(Plain):
         )
 
     def check(self, orders: Orders, view: View) -> list[str]:
-        del view
-        words = "HAMi's scheduler has to place its pods, and they are ours to bind"
-        return undecided(orders, MODE_BINDING, words)
+        """Gangs of other schedulers that take a part of a node."""
+
+        def words(order: PodOrder, seen: PodSeen) -> str | None:
+            return None if _is_hami(seen.scheduler) else f"pod {order.name}: {_of(seen.scheduler)}"
+
+        return hindered(orders, view, words)
 
     def annotations(self, order: PodOrder, node_tree: Tree, pod_tree: Tree) -> dict[str, str]:
         """The uuids in order of their indices; nothing where the plan leaves the choice to the node."""
         if not order.gpus:
             return {}
-        if _NAMED not in scheduler_of(pod_tree).lower():
-            raise CannotCarry(
-                f"its scheduler is {scheduler_of(pod_tree)}, and only HAMi's can be told of cards"
-            )
+        scheduler = scheduler_of(pod_tree)
+        if not _is_hami(scheduler):
+            if fills_node(order, node_tree):
+                return {}
+            raise CannotCarry(_of(scheduler))
         if annotation(pod_tree, USE) is not None and annotation(pod_tree, PLAN) is None:
             raise CannotCarry(f"its own annotation {USE} chooses cards already")
         uuids = _uuids(order, node_tree)
@@ -60,6 +64,14 @@ class Hami(Plain):
         if avoided.intersection(uuids):
             raise CannotCarry(f"its annotation {AVOID} forbids a card that the plan gives it")
         return {USE: ",".join(uuids)}
+
+
+def _is_hami(scheduler: str) -> bool:
+    return _NAMED in scheduler.lower()
+
+
+def _of(scheduler: str) -> str:
+    return f"its scheduler is {scheduler}, and only HAMi's can be told of cards"
 
 
 def _uuids(order: PodOrder, node_tree: Tree) -> list[str]:

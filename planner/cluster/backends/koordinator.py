@@ -1,7 +1,7 @@
 """The back end ``koordinator``: the devices on the pod, as Koordinator's scheduler would write them.
 
-Promises: whole GPUs only; written where we bind the pod ourselves, never beside a scheduler that
-chooses by itself. Called through ``backend_of``.
+Promises: whole GPUs only; never written beside Koordinator's own scheduler, which chooses by itself.
+Called through ``backend_of``.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ import json
 
 from models.applying.intents import PLAN
 from models.applying.orders import Orders, PodOrder
-from models.applying.seen import View
+from models.applying.seen import PodSeen, View
 from planner.cluster.backends.base import (
-    MODE_BINDING,
-    MODE_GATE,
     CannotCarry,
     Plain,
     annotation,
     fills_node,
+    hindered,
+    scheduler_of,
 )
 from planner.cluster.wire import Tree
 from planner.reading.kubernetes.pods.holdings.koordinator import ALLOCATED
@@ -25,7 +25,8 @@ from planner.reading.kubernetes.pods.holdings.koordinator import ALLOCATED
 _WHOLE = {"koordinator.sh/gpu-core": "100", "koordinator.sh/gpu-memory-ratio": "100"}
 """What a whole GPU is in Koordinator's percents."""
 
-_CHOOSES = "its scheduler chooses the GPUs; only pods that we bind can be told"
+_NAMED = "koord"
+"""Koordinator's own scheduler is told by its name, ``koord-scheduler``: it chooses by itself."""
 
 
 class Koordinator(Plain):
@@ -41,22 +42,22 @@ class Koordinator(Plain):
         )
 
     def check(self, orders: Orders, view: View) -> list[str]:
-        """Gangs with gated pods that take a part of their node."""
-        words = "its pods take a part of a node, and " + _CHOOSES.replace("its", "their", 1)
-        return sorted(
-            f"gang {gang.namespace}/{gang.name}: {words}"
-            for gang in orders.gangs
-            if any(pod.mode == MODE_GATE and _part(pod, view) for pod in gang.starts)
-        )
+        """Gangs of Koordinator's scheduler that take a part of a node."""
+
+        def words(order: PodOrder, seen: PodSeen) -> str | None:
+            return f"pod {order.name}: {_chooses(seen.scheduler)}" if _own(seen.scheduler) else None
+
+        return hindered(orders, view, words)
 
     def annotations(self, order: PodOrder, node_tree: Tree, pod_tree: Tree) -> dict[str, str]:
         """The minors; nothing where the plan leaves the choice to the node."""
         if not order.gpus:
             return {}
-        if order.mode != MODE_BINDING:
+        scheduler = scheduler_of(pod_tree)
+        if _own(scheduler):
             if fills_node(order, node_tree):
                 return {}
-            raise CannotCarry(_CHOOSES)
+            raise CannotCarry(_chooses(scheduler))
         if annotation(pod_tree, ALLOCATED) is not None and annotation(pod_tree, PLAN) is None:
             raise CannotCarry(f"its own annotation {ALLOCATED} chooses devices already")
         devices = [{"minor": index, "resources": _WHOLE} for index in order.gpus]
@@ -64,7 +65,9 @@ class Koordinator(Plain):
         return {ALLOCATED: written}
 
 
-def _part(pod: PodOrder, view: View) -> bool:
-    """Whether a pod with chosen GPUs leaves some of its node to others."""
-    node = view.nodes.get(pod.node)
-    return bool(pod.gpus) and node is not None and pod.gpu_count < node.gpus
+def _own(scheduler: str) -> bool:
+    return _NAMED in scheduler.lower()
+
+
+def _chooses(scheduler: str) -> str:
+    return f"its scheduler {scheduler} chooses the GPUs by itself"
