@@ -126,7 +126,10 @@ class _Handler(StreamRequestHandler):
     def setup(self) -> None:
         self.request.settimeout(60)
         if self.server.context is not None:
-            self.request = self.server.context.wrap_socket(self.request, server_side=True)
+            self.request = self.server.context.wrap_socket(
+                self.request, server_side=True, do_handshake_on_connect=False
+            )
+        self.server.open[self.request] = threading.current_thread()
         super().setup()
 
     def handle(self) -> None:
@@ -137,6 +140,8 @@ class _Handler(StreamRequestHandler):
     def finish(self) -> None:
         with suppress(OSError, ssl.SSLError):
             super().finish()
+        self.server.open.pop(self.request, None)
+        self.request.close()
 
     def _one(self) -> bool:
         """Answer one request; False at the end of the connection."""
@@ -241,25 +246,18 @@ class _Server(ThreadingTCPServer):
         self.watching = Watching(cluster.store, cluster.lock)
         self.stopped = threading.Event()
         self.context: ssl.SSLContext | None = None
-        self._open: set[socket.socket] = set()
+        self.open: dict[socket.socket, threading.Thread] = {}
         if tls:
             self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
             self.context.load_cert_chain(CERTIFICATE)
         super().__init__(("127.0.0.1", 0), _Handler)
 
-    def process_request(self, request: Json, client_address: Json) -> None:
-        self._open.add(request)
-        super().process_request(request, client_address)
-
-    def shutdown_request(self, request: Json) -> None:
-        self._open.discard(request)
-        super().shutdown_request(request)
-
     def hang_up(self) -> None:
-        """End connections that clients keep open."""
-        for one in list(self._open):
+        """End connections that clients keep open, and wait for their threads."""
+        for one, thread in list(self.open.items()):
             with suppress(OSError):
                 one.shutdown(socket.SHUT_RDWR)
+            thread.join(5)
 
     def handle_error(self, request: Json, client_address: Json) -> None:
         """A client that goes away is what some tests are about."""

@@ -99,8 +99,17 @@ def asked(cluster: FakeCluster, row: Tree) -> list[str]:
     body = json.loads(json.dumps(row.get("body")))
     kind = row.get("contentType", "application/json")
     code, tree, _ = cluster.handle(row["method"], row["path"], body, kind)
+    _adopt(cluster, row)
     found = [] if code == row["status"] else [f"status {code}, recorded {row['status']}"]
     return found + differences(tree, row["response"])
+
+
+def _adopt(cluster: FakeCluster, row: Tree) -> None:
+    """Give what a row created the uid it had; later rows speak of it."""
+    place = cluster.kinds.place(row["path"].partition("?")[0])
+    made = row["response"].get("metadata") or {}
+    if row["method"] == "POST" and place is not None and row["status"] == 201 and "uid" in made:
+        _rename(cluster, Place(place.kind, place.namespace, made["name"], ""), made["uid"])
 
 
 def differences(ours: Json, recorded: Json) -> list[str]:
@@ -120,6 +129,8 @@ def identify(cluster: FakeCluster, row: Tree) -> None:
         payload = json.loads(row["kubectl"].split(" -p ", 1)[1])
     if place is None and (found := re.search(r"/pods/([\w-]+)/binding", row.get("kubectl", ""))):
         place = Place(POD, "default", found[1], "")
+    for holder in _holders(row):
+        _rename(cluster, Place(POD, "default", holder["name"], ""), holder["uid"])
     if place is not None and place.kind == BINDING:
         place = Place(POD, place.namespace, payload["metadata"]["name"], "")
     if place is None or not place.name:
@@ -137,10 +148,19 @@ def identify(cluster: FakeCluster, row: Tree) -> None:
         cluster.store.keep(place.kind, current, manager="recording")
 
 
+def _holders(row: Tree) -> list[Tree]:
+    """Pods that a row reserves a claim for, and that were there."""
+    body = row.get("body")
+    if body is None and "resourceclaim" in row.get("kubectl", ""):
+        body = json.loads(row["kubectl"].split(" -p ", 1)[1])
+    status = body.get("status") if isinstance(body, dict) else None
+    found = (status or {}).get("reservedFor") or []
+    return [one for one in found if "-" in one["uid"] and not one["uid"].startswith("00000000")]
+
+
 def _rename(cluster: FakeCluster, place: Place, uid: str) -> None:
     old = cluster.store.get(place.kind, place.namespace, place.name)
-    assert old is not None
-    if old["metadata"]["uid"] != uid:
+    if old is not None and old["metadata"]["uid"] != uid:
         metadata = old["metadata"] | {"uid": uid}
         cluster.store.keep(place.kind, old | {"metadata": metadata}, manager="recording")
 
@@ -179,14 +199,15 @@ def _plain(tree: Json) -> Json:
         if "causes" in tree:  # the real server says each as often as it looks
             tree = tree | {"causes": list({str(one): one for one in tree["causes"]}.values())}
         return {
-            key: _plain(value)
+            key: _plain(value) if key != "deletionTimestamp" else "set"
             for key, value in tree.items()
             if key not in _FREE and key not in _TIMES and value not in ({}, [], None)
         }
     if isinstance(tree, list):
         return [_plain(one) for one in tree]
     if isinstance(tree, str):
-        return re.split(r"\n(?:@@|[-+] \w+: )", tree)[0]
+        tree = re.split(r"\n(?:@@|[-+] \w+: )", tree)[0]
+        return re.sub(r"Invalid value: \{.*\}: field is", "Invalid value: {}: field is", tree)
     return tree
 
 

@@ -96,9 +96,9 @@ def test_one_of_two_that_replace_a_lease_wins() -> None:
     cluster = cluster_of({})()
     _, made, _ = cluster.handle("POST", _PATH, _lease("planner"))
     version = made["metadata"]["resourceVersion"]
-    for holder, code in (("a", 200), ("b", 409)):
+    for holder, code in (("b", 200), ("c", 409)):
         body = _lease("planner", resourceVersion=version)
         body["spec"]["holderIdentity"] = holder
         assert cluster.handle("PUT", f"{_PATH}/planner", body)[0] == code
     _, found, _ = cluster.handle("GET", f"{_PATH}/planner")
-    assert found["spec"]["holderIdentity"] == "a"
+    assert found["spec"]["holderIdentity"] == "b"
