@@ -65,12 +65,12 @@ def read_lock(wire: Wire, namespace: str) -> Holder | None:
     return read_lease(wire, namespace).holder
 
 
-def read_lease(wire: Wire, namespace: str) -> LeaseSeen:
+def read_lease(wire: Wire, namespace: str, *, sleep: Sleep = time.sleep) -> LeaseSeen:
     """The lock as it is, with what the last run left in it.
 
     Raises NotPermittedError, UnavailableError, UsageError.
     """
-    reply = _patient(wire).send("GET", path(namespace, LEASE))
+    reply = _patient(wire, sleep).send("GET", path(namespace, LEASE))
     if reply.status == 404:
         return seen(None, reply.date)
     if not reply.ok:
@@ -141,7 +141,7 @@ class _Taking:
     def tried(self) -> Lock | None:
         """The lock; None if somebody holds it, or if it has to be tried again."""
         sent = self._clock()
-        lease = read_lease(self._wire, self._namespace)
+        lease = read_lease(self._wire, self._namespace, sleep=self._sleep)
         if lease.now is None:
             raise UnavailableError(Fault("the API server does not tell the time: no header Date"))
         holder = self.holder = lease.holder
@@ -188,5 +188,5 @@ def _locked(holder: Holder, namespace: str, unlock: Sequence[str]) -> LockedErro
     return LockedError(Fault(what, hint))
 
 
-def _patient(wire: Wire) -> Wire:
-    return wire if isinstance(wire, Patient) else Patient(wire)
+def _patient(wire: Wire, sleep: Sleep) -> Wire:
+    return wire if isinstance(wire, Patient) else Patient(wire, sleep=sleep)

@@ -28,6 +28,9 @@ from planner.errors import (
 
 MANAGER = "fieldManager=gangplan"
 
+CHECK_S = 5.0
+"""Seconds after which a run that writes renews it."""
+
 _TRIES = 5
 _TICK_S = 1.0
 _PAUSE_S = 0.1
@@ -126,22 +129,29 @@ class Lock:
         return self.left_s() > margin_s
 
     def renew_if_needed(self) -> None:
-        """Renew it once a third of its time is over. What cannot be renewed now is tried next time."""
+        """Before and between writes: renew it where the last time is seconds ago.
+
+        So a run whose lock somebody frees notices soon. What cannot be renewed now is tried next time.
+        """
+        self._renew_after(CHECK_S)
+
+    def _renew_after(self, seconds: float) -> None:
         with self._turn:
-            due = self.left_s() <= self._terms.duration_s * 2 / 3 or self._stale
-            if due and self.lost is None:
+            due = self.left_s() < self._terms.duration_s - 1 - seconds
+            if (due or self._stale) and self.lost is None:
                 self._renew()
 
     @contextmanager
     def keeping(self, tick_s: float = _TICK_S) -> Iterator[None]:
-        """Renews it on a thread of its own, while this one computes."""
+        """Renews it on a thread of its own from a third of its time on, while this one computes."""
+        third = self._terms.duration_s / 3
         done = threading.Event()
         failures: list[BaseException] = []
 
         def keep() -> None:
             try:
                 while not done.wait(tick_s) and self.lost is None:
-                    self.renew_if_needed()
+                    self._renew_after(third)
             except BaseException as error:  # noqa: BLE001  # raised where the block ends
                 failures.append(error)
 

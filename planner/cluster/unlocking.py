@@ -31,7 +31,7 @@ def unlocked(
     """Who held the lock; None if nobody did. Raises LockedError where it has another ID; as read_lease."""
     first: Holder | None = None
     for left in range(_TRIES, 0, -1):
-        lease = read_lease(wire, namespace)
+        lease = read_lease(wire, namespace, sleep=sleep)
         holder = lease.holder
         if holder is None or lease.tree is None:
             return first

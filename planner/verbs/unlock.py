@@ -1,6 +1,6 @@
 """``gangplan unlock ID``: free the lock of a run that died without giving it back.
 
-Promises: frees that one lock and nothing else; a run that is alive after all stops before its next write.
+Promises: frees that one lock and nothing else; a run that is alive after all begins no further gang.
 The work is done in ``planner.cluster.unlocking``.
 """
 
@@ -76,8 +76,8 @@ def _report(console: Console, holder: Holder | None, namespace: str, context: st
         console.say(f"unlocked in namespace {namespace}: {holder.worded()}")
         if holder.left_s is not None and holder.left_s > 0:
             console.warn(
-                "it was renewed within the last minute: a run that is alive after all stops before its"
-                " next write and leaves the rest to the next one"
+                "it was renewed within the last minute: a run that is alive after all notices it within"
+                " seconds, and begins no further gang"
             )
         console.next(f"{console.program} status")
     console.event(

@@ -1,0 +1,363 @@
+"""Keeping the lock: what is left of it, renewing it, losing it, giving it back; with faults anywhere."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import time
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from lease_server import NAMESPACE, PATH, START, LeaseServer, LeaseWire, micro
+from test_lease_taking import take
+
+from planner.cluster import locking
+from planner.cluster.holders import seen
+from planner.cluster.lease import Lock, read_lease
+from planner.errors import LockedError, UnavailableError
+
+
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No pauses between the tries to give it back."""
+    monkeypatch.setattr(locking, "_PAUSE_S", 0.0)
+
+
+def test_what_is_left_runs_down_with_a_second_to_spare() -> None:
+    server = LeaseServer()
+    lock = take(LeaseWire(server))
+    found = []
+    for _ in range(4):
+        found.append(lock.left_s())
+        server.now += 25
+    # renewed at 10:00:00; the Date it was read from may have been cut by almost a second
+    assert found == [59, 34, 9, 0]
+
+
+def test_between_writes_it_is_renewed_every_few_seconds() -> None:
+    server = LeaseServer()
+    wire = LeaseWire(server)
+    lock = take(wire)
+    asked = len(wire.sent)
+    server.now += 5
+    lock.renew_if_needed()
+    assert len(wire.sent) == asked
+    server.now += 1
+    lock.renew_if_needed()
+    assert wire.sent[asked:] == [("PUT", f"{PATH}?fieldManager=gangplan")]
+    assert server.spec["renewTime"] == micro(START + 6)
+    assert server.spec["acquireTime"] == micro(START)
+    assert server.spec["leaseTransitions"] == 0
+    assert lock.left_s() == 59
+
+
+def test_a_run_whose_lock_is_freed_notices_within_seconds() -> None:
+    server = LeaseServer()
+    lock = take(LeaseWire(server))
+    server.taken_by("", server.now)
+    server.now += 6
+    assert not lock.holds()
+
+
+def test_a_plan_that_becomes_known_is_told_with_the_next_renewal() -> None:
+    server = LeaseServer()
+    lock = take(LeaseWire(server), plan=None)
+    assert "gangplan.dev/plan" not in server.notes
+    lock.plan = "gp-2"
+    lock.renew_if_needed()
+    assert server.notes["gangplan.dev/plan"] == "gp-2"
+    assert (lock.plan, lock.left_s()) == ("gp-2", 59)
+
+
+def test_renewals_go_on_for_as_long_as_it_takes() -> None:
+    server = LeaseServer()
+    lock = take(LeaseWire(server))
+    for _ in range(500):
+        server.now += 7.3
+        assert lock.holds(margin_s=30)
+    with pytest.raises(LockedError):
+        take(LeaseWire(server))
+    assert lock.release({})
+
+
+def test_a_lock_past_its_end_that_nobody_took_can_still_be_renewed() -> None:
+    server = LeaseServer()
+    lock = take(LeaseWire(server))
+    server.now += 1000
+    assert lock.left_s() == 0
+    assert lock.holds()  # the resourceVersion says that nobody had it in between
+
+
+def test_a_lock_that_was_taken_over_is_lost_and_not_touched() -> None:
+    server = LeaseServer()
+    lock = take(LeaseWire(server))
+    server.now += 62
+    other = take(LeaseWire(server), operation="run")
+    writes = len(server.holders)
+    assert not lock.holds()
+    assert lock.lost is not None
+    assert lock.lost.startswith("it was taken over: run of plan gp-1 by ana@login1 (lock ")
+    assert (lock.left_s(), lock.release({"status": "applied"})) == (0, False)
+    assert len(server.holders) == writes
+    assert other.holds()
+
+
+def test_a_lock_that_somebody_freed_or_deleted_is_lost() -> None:
+    for spoil, why in (
+        ("freed", "somebody unlocked it"),
+        ("deleted", "the Lease gangplan-system/"),
+    ):
+        server = LeaseServer()
+        lock = take(LeaseWire(server))
+        if spoil == "freed":
+            server.taken_by("", START)
+        else:
+            server.tree = None
+        server.now += 30
+        assert not lock.holds()
+        assert lock.lost is not None
+        assert lock.lost.startswith(why)
+        assert not lock.release({})
+
+
+def test_a_lease_that_somebody_labels_meanwhile_is_still_ours() -> None:
+    server = LeaseServer()
+    lock = take(LeaseWire(server))
+    assert server.tree is not None
+    server.tree["metadata"] |= {"labels": {"a": "b"}, "resourceVersion": "9999"}
+    server.now += 30
+    assert lock.holds()
+    server.tree["metadata"] |= {"labels": {"c": "d"}, "resourceVersion": "99999"}
+    assert lock.release({})
+    assert server.tree["metadata"]["labels"] == {"c": "d"}
+
+
+def test_a_server_that_does_not_answer_lets_the_lock_run_down() -> None:
+    server = LeaseServer()
+    wire = LeaseWire(server)
+    lock = take(wire)
+    wire.fault = lambda _: "before"
+    found = []
+    for _ in range(5):
+        server.now += 12
+        found.append(lock.holds(margin_s=10))
+    assert found == [True, True, True, True, False]  # 47, 35, 23, 11 s left, none
+    assert lock.lost is None
+    wire.fault = lambda _: None
+    assert lock.holds()
+
+
+def test_a_clock_of_ours_that_stood_still_is_put_right_by_any_answer() -> None:
+    server = LeaseServer()
+    stopped = [0.0]
+    lock = take(LeaseWire(server), clock=lambda: stopped[0])
+    server.now += 45  # a machine that was paused: for it no time has passed
+    assert lock.left_s() == 59
+    lock.heard(server.now)
+    assert lock.left_s() == 14
+    lock.heard(START)
+    lock.heard(None)
+    assert lock.left_s() == 14
+
+
+def test_it_is_kept_while_we_compute() -> None:
+    server = LeaseServer()
+    wire = LeaseWire(server)
+    lock = take(wire)
+    with lock.keeping(tick_s=0.005):
+        server.now += 20  # a third of 60 s, to the second: not yet
+        time.sleep(0.03)
+        assert server.spec["renewTime"] == micro(START)
+        for _ in range(6):
+            server.now += 21
+            until = time.monotonic() + 5
+            while server.spec["renewTime"] != micro(server.now) and time.monotonic() < until:
+                time.sleep(0.002)
+            assert server.spec["renewTime"] == micro(server.now)
+    asked = len(wire.sent)
+    server.now += 30
+    time.sleep(0.03)
+    assert len(wire.sent) == asked
+
+
+def test_a_bug_while_it_is_kept_is_not_swallowed() -> None:
+    class Broken(LeaseWire):
+        def send(self, *_: Any, **__: Any) -> Any:  # noqa: ANN401
+            raise ZeroDivisionError
+
+    server = LeaseServer()
+    lock = take(LeaseWire(server))
+    lock._wire = Broken(server)
+    server.now += 30
+    with pytest.raises(ZeroDivisionError), lock.keeping(tick_s=0.001):
+        time.sleep(0.05)
+
+
+def test_a_summary_too_long_for_an_annotation_loses_its_longest_parts() -> None:
+    server = LeaseServer()
+    lock = take(LeaseWire(server))
+    assert lock.release({"status": "applied", "counts": {"x" * 70_000: 1}, "exit_code": 0})
+    assert read_lease(LeaseWire(server), NAMESPACE).last_run == {
+        "status": "applied",
+        "exit_code": 0,
+    }
+
+
+FAULTS = ("before", "after", "409", "500", "503", "429")
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("number", range(8))
+@pytest.mark.parametrize("start", ["none", "free", "over"])
+def test_a_fault_at_any_request_changes_nothing_in_the_end(
+    fault: str, number: int, start: str
+) -> None:
+    server = LeaseServer()
+    if start != "none":
+        server.taken_by("" if start == "free" else "dead", START - 100)
+    wire = LeaseWire(server, fault=lambda n: fault if n == number else None)
+    lock = take(wire)
+    for _ in range(3):
+        server.now += 25
+        assert lock.holds()
+    assert lock.release({"status": "applied"})
+    assert server.spec["holderIdentity"] == ""
+    assert json.loads(server.notes["gangplan.dev/last-run"]) == {"status": "applied"}
+    ours = {identity for _, identity in server.holders} - {"", "dead"}
+    assert ours == {lock.id}
+
+
+@pytest.mark.parametrize("fault", ["before", "after", "500"])
+def test_two_faults_at_any_two_requests_change_nothing_either(fault: str) -> None:
+    for pair in itertools.combinations(range(9), 2):
+        server = LeaseServer()
+        wire = LeaseWire(server, fault=lambda n, pair=pair: fault if n in pair else None)  # type: ignore[misc]
+        lock = take(wire)
+        server.now += 25
+        lock.renew_if_needed()
+        server.now += 2
+        assert lock.holds(), pair
+        assert lock.release({"status": "applied"}), pair
+        assert server.spec["holderIdentity"] == "", pair
+
+
+delays = st.floats(0, 20, allow_nan=False)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    travel=st.lists(st.tuples(delays, delays), min_size=1, max_size=12),
+    steps=st.lists(
+        st.tuples(st.floats(0, 40, allow_nan=False), st.sampled_from(["", *FAULTS])), max_size=8
+    ),
+    start=st.floats(0, 1, exclude_max=True),
+    offset=st.floats(-1e6, 1e6, allow_nan=False),
+)
+def test_it_is_never_believed_to_be_ours_when_another_could_take_it(
+    travel: list[tuple[float, float]],
+    steps: list[tuple[float, str]],
+    start: float,
+    offset: float,
+) -> None:
+    """However slow the answers, whatever is lost, and wherever between two seconds it begins."""
+    server = LeaseServer(now=START + start)
+    trouble = [""]
+    wire = LeaseWire(
+        server,
+        offset=offset,
+        delay=lambda n: travel[n % len(travel)],
+        fault=lambda _: trouble[0] or None,
+    )
+    try:
+        lock = take(wire)
+    except UnavailableError:
+        return
+    for passes, fault in steps:
+        trouble[0] = fault
+        server.now += passes
+        lock.renew_if_needed()
+        left = lock.left_s()
+        # another may take it once Date, whole seconds, is 2 beyond the end that stands in the Lease
+        holder = seen(server.tree, float(int(server.now))).holder
+        assert holder is not None
+        assert holder.until is not None
+        assert holder.id == lock.id
+        assert left <= max(0.0, holder.until - server.now) + 1e-6
+        assert not (left and holder.expired)
+
+
+@settings(max_examples=120, deadline=None)
+@given(data=st.data())
+def test_two_never_hold_it_at_once(data: st.DataObject) -> None:
+    """Three takers in any order, with pauses and lost answers, each believing only its own lock."""
+    server = LeaseServer()
+    trouble: list[str | None] = [None]
+    wires = [LeaseWire(server, fault=lambda _: trouble[0]) for _ in range(3)]
+    locks: list[Lock | None] = [None, None, None]
+    for _ in range(data.draw(st.integers(1, 25))):
+        who = data.draw(st.integers(0, 2))
+        server.now += data.draw(st.sampled_from([0.0, 0.4, 3.0, 21.0, 59.0, 63.0]))
+        trouble[0] = data.draw(st.sampled_from([None, None, None, "before", "after", "409"]))
+        lock = locks[who]
+        if lock is None:
+            with contextlib.suppress(LockedError, UnavailableError):
+                locks[who] = take(wires[who])
+        elif data.draw(st.booleans()):
+            lock.release({})
+            locks[who] = None
+        else:
+            lock.renew_if_needed()
+        believers = [one.id for one in locks if one is not None and one.left_s() > 0]
+        assert len(believers) <= 1
+        if believers:
+            assert server.spec["holderIdentity"] == believers[0]
+
+
+trees = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=8) | st.just(micro(START)),
+    lambda below: (
+        st.lists(below, max_size=3) | st.dictionaries(st.text(max_size=5), below, max_size=3)
+    ),
+    max_leaves=8,
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    spec=st.dictionaries(
+        st.sampled_from(
+            [
+                "holderIdentity",
+                "renewTime",
+                "acquireTime",
+                "leaseDurationSeconds",
+                "leaseTransitions",
+            ]
+        ),
+        trees,
+    )
+    | trees,
+    notes=st.dictionaries(
+        st.sampled_from(
+            ["gangplan.dev/user", "gangplan.dev/acquired", "gangplan.dev/last-run", "x"]
+        ),
+        trees,
+    )
+    | trees,
+)
+def test_whatever_stands_in_a_lease_is_read_and_shown_on_one_line(spec: Any, notes: Any) -> None:  # noqa: ANN401
+    found = seen({"metadata": {"annotations": notes, "resourceVersion": "1"}, "spec": spec}, START)
+    if found.holder is not None:
+        assert found.holder.worded().isprintable()
+    server = LeaseServer()
+    server.taken_by("", START)
+    assert server.tree is not None
+    server.tree |= {"spec": spec}
+    server.tree["metadata"]["annotations"] = notes
+    try:
+        assert take(LeaseWire(server)).release({})
+    except LockedError:
+        assert found.holder is not None

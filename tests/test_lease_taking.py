@@ -1,0 +1,290 @@
+"""Taking the lock: free, held, over; what is written; who is told what."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from lease_server import LEASES, NAMESPACE, PATH, START, LeaseServer, LeaseWire, micro
+
+from planner.cluster.holders import Who
+from planner.cluster.lease import Lock, accepted, acquire, read_lease, read_lock
+from planner.errors import (
+    LockedError,
+    MissingPathError,
+    NotPermittedError,
+    UnavailableError,
+    UsageError,
+)
+
+ANA = Who("ana", "login1")
+
+
+def take(wire: LeaseWire, **more: Any) -> Lock:  # noqa: ANN401  # of acquire
+    given = {"namespace": NAMESPACE, "operation": "apply", "plan": "gp-1", "who": ANA}
+    return acquire(wire, **(given | {"clock": wire.clock, "sleep": wire.sleep} | more))
+
+
+def test_the_first_taker_makes_the_lease() -> None:
+    server = LeaseServer()
+    wire = LeaseWire(server)
+    lock = take(wire)
+    assert wire.sent == [("GET", PATH), ("POST", f"{LEASES}?fieldManager=gangplan")]
+    # the server's clock says 10:00:00; the client's own is a million seconds behind
+    assert server.spec == {
+        "holderIdentity": lock.id,
+        "leaseDurationSeconds": 60,
+        "acquireTime": "2026-11-21T10:00:00.000000Z",
+        "renewTime": "2026-11-21T10:00:00.000000Z",
+        "leaseTransitions": 0,
+    }
+    assert server.notes == {
+        "gangplan.dev/host": "login1",
+        "gangplan.dev/user": "ana",
+        "gangplan.dev/operation": "apply",
+        "gangplan.dev/plan": "gp-1",
+        "gangplan.dev/acquired": "2026-11-21T10:00:00Z",
+    }
+    assert len(lock.id) == 10
+
+
+def test_two_takers_never_have_one_id() -> None:
+    assert len({take(LeaseWire(LeaseServer())).id for _ in range(100)}) == 100
+
+
+def test_whoever_finds_it_taken_is_told_by_whom() -> None:
+    server = LeaseServer()
+    first = take(LeaseWire(server))
+    server.now += 5
+    with pytest.raises(LockedError) as caught:
+        take(LeaseWire(server), unlock=("kubectl", "gangplan", "unlock"))
+    (fault,) = caught.value.faults
+    assert caught.value.exit_code == 75
+    assert "\n".join(fault.lines()) == (
+        "error: locked in namespace gangplan-system by apply of plan gp-1 by ana@login1 (lock"
+        f" {first.id}, since 2026-11-21T10:00:00Z, until 2026-11-21T10:01:00Z)\n"
+        "hint: wait with --lock-timeout; only if that run is dead: kubectl gangplan unlock"
+        f" {first.id}"
+    )
+
+
+@pytest.mark.parametrize(("after", "over"), [(61.9, False), (62.0, True), (1000.0, True)])
+def test_a_lock_is_taken_over_two_seconds_after_its_end_and_not_before(
+    after: float, over: bool
+) -> None:
+    server = LeaseServer()
+    take(LeaseWire(server))
+    server.now += after  # 61.9 s: Date says 61, which is less than 60 + 2
+    if over:
+        assert take(LeaseWire(server)).left_s() > 58
+        assert server.spec["leaseTransitions"] == 1
+    else:
+        with pytest.raises(LockedError):
+            take(LeaseWire(server))
+
+
+@pytest.mark.parametrize("offset", [-1e9, 0.0, 86400.0 * 365])
+def test_the_clock_of_the_taker_does_not_matter(offset: float) -> None:
+    server = LeaseServer()
+    server.taken_by("other", START)
+    with pytest.raises(LockedError):
+        take(LeaseWire(server, offset=offset))
+    server.now += 62
+    assert take(LeaseWire(server, offset=offset)).left_s() == 59
+
+
+def test_a_lock_given_back_is_free_at_once_and_keeps_what_the_last_run_left() -> None:
+    server = LeaseServer()
+    first = take(LeaseWire(server))
+    assert first.release({"status": "applied", "exit_code": 0})
+    assert server.spec["holderIdentity"] == ""
+    assert list(server.notes) == ["gangplan.dev/last-run"]
+    second = take(LeaseWire(server))
+    assert second.id != first.id
+    assert json.loads(server.notes["gangplan.dev/last-run"]) == {
+        "status": "applied",
+        "exit_code": 0,
+    }
+    assert read_lease(LeaseWire(server), NAMESPACE).last_run == {
+        "status": "applied",
+        "exit_code": 0,
+    }
+    assert second.release()
+    assert read_lease(LeaseWire(server), NAMESPACE).last_run == {
+        "status": "applied",
+        "exit_code": 0,
+    }
+
+
+def test_a_taker_may_wait_for_the_lock_and_says_so_once() -> None:
+    server = LeaseServer()
+    first = take(LeaseWire(server))
+    told: list[str] = []
+
+    def gives_back(number: int) -> None:
+        if number == 7:
+            assert first.release()
+
+    wire = LeaseWire(server, before=gives_back)
+    second = take(wire, wait_s=300, tell=lambda holder: told.append(holder.id))
+    assert told == [first.id]
+    # looked at 10:00:00, :02, ... :12; given back before the eighth look, at :14, and created anew
+    assert [method for method, _ in wire.sent] == ["GET"] * 8 + ["PUT"]
+    assert second.left_s() == 59
+
+
+def test_waiting_ends_with_its_time() -> None:
+    server = LeaseServer()
+    server.taken_by("other", START + 1000)
+    wire = LeaseWire(server)
+    with pytest.raises(LockedError):
+        take(wire, wait_s=7)
+    assert server.now == START + 7
+    assert len(wire.sent) == 5  # at 0, 2, 4, 6 and 7 s
+
+
+def test_of_many_takers_that_look_at_once_one_gets_it() -> None:
+    server = LeaseServer()
+    got: list[Lock] = []
+
+    def others(number: int) -> None:
+        if number == 1:  # the first has looked and is about to write
+            got.append(take(LeaseWire(server)))
+
+    with pytest.raises(LockedError, match=r"apply of plan gp-1 by ana@login1"):
+        take(LeaseWire(server, before=others))
+    server.now += 100
+    got.clear()
+    with pytest.raises(LockedError):
+        take(LeaseWire(server, before=others))  # the same for a takeover
+    assert server.spec["holderIdentity"] == got[0].id
+
+
+def test_what_others_wrote_on_the_lease_stays() -> None:
+    server = LeaseServer()
+    server.taken_by("", START, mine="kept")
+    assert server.tree is not None
+    server.tree["metadata"] |= {"labels": {"a": "b"}, "managedFields": [{"manager": "kubectl"}]}
+    wire = LeaseWire(server)
+    take(wire).release({})
+    assert server.tree["metadata"]["labels"] == {"a": "b"}
+    assert server.notes["gangplan.dev/mine"] == "kept"
+    assert all("managedFields" not in (body or {}).get("metadata", {}) for body in wire.bodies)
+
+
+@pytest.mark.parametrize(
+    ("spec", "held"),
+    [
+        ({}, False),
+        ({"holderIdentity": ""}, False),
+        ({"holderIdentity": None}, False),
+        ({"holderIdentity": "x"}, True),  # nobody knows until when
+        ({"holderIdentity": "x", "renewTime": "soon"}, True),
+        ({"holderIdentity": "x", "renewTime": micro(START - 61)}, True),
+        ({"holderIdentity": "x", "renewTime": micro(START - 62)}, False),
+        ({"holderIdentity": "x", "acquireTime": micro(START - 62)}, False),
+        ({"holderIdentity": "x", "renewTime": micro(START - 62), "leaseDurationSeconds": 61}, True),
+        (
+            {"holderIdentity": "x", "renewTime": micro(START - 62), "leaseDurationSeconds": -1},
+            False,
+        ),
+        (
+            {"holderIdentity": "x", "renewTime": micro(START - 62), "leaseDurationSeconds": "9"},
+            False,
+        ),
+    ],
+)
+def test_a_lease_that_another_tool_made_is_read_for_what_it_says(
+    spec: dict[str, Any], held: bool
+) -> None:
+    server = LeaseServer()
+    server.taken_by("", START)
+    assert server.tree is not None
+    server.tree["spec"] = spec
+    if held:
+        with pytest.raises(LockedError):
+            take(LeaseWire(server))
+    else:
+        assert take(LeaseWire(server)).lost is None
+
+
+def test_what_a_holder_calls_itself_is_shown_and_does_nothing() -> None:
+    server = LeaseServer()
+    server.taken_by("--help; rm -rf ~\x1b[2J\n", START, user="\x1b]0;x\x07", host="h" * 1000)
+    with pytest.raises(LockedError) as caught:
+        take(LeaseWire(server))
+    error, hint = caught.value.faults[0].lines()
+    assert "\x1b" not in error + hint
+    assert "\n" not in error + hint
+    assert len(error) < 800
+    assert hint.endswith("gangplan unlock -- '--help; rm -rf ~\\e[2J'")
+
+
+@pytest.mark.parametrize(
+    ("fault", "error", "says"),
+    [
+        (
+            "403",
+            NotPermittedError,
+            "not permitted to create the lock, lease gangplan-system/gangplan",
+        ),
+        ("401", NotPermittedError, "not permitted to create the lock"),
+        ("422", UnavailableError, "cannot create the lock"),
+        ("before", UnavailableError, "cannot create the lock"),
+        ("500", UnavailableError, "cannot create the lock"),
+    ],
+)
+def test_a_lock_that_cannot_be_written_is_an_error(
+    fault: str, error: type[Exception], says: str
+) -> None:
+    def always(_: int) -> str | None:
+        return fault if wire.sent[-1][0] == "POST" else None
+
+    wire = LeaseWire(LeaseServer(), fault=always)
+    with pytest.raises(error, match=says):
+        take(wire)
+    assert len(wire.sent) <= 10
+
+
+def test_a_lock_that_cannot_be_read_is_an_error() -> None:
+    with pytest.raises(NotPermittedError, match="not permitted to read the lock"):
+        read_lock(LeaseWire(LeaseServer(), fault=lambda _: "403"), NAMESPACE)
+
+
+def test_the_namespace_has_to_be_there() -> None:
+    with pytest.raises(MissingPathError) as caught:
+        take(LeaseWire(LeaseServer(namespace=False)))
+    assert caught.value.faults[0].lines() == [
+        'error: there is no namespace gangplan-system for the lock: namespaces "gangplan-system" not found',
+        "hint: kubectl create namespace gangplan-system, or name another: --lock-namespace",
+    ]
+
+
+@pytest.mark.parametrize("namespace", ["", "A", "a/b", "..", "a,b", "a\nb", "x" * 300])
+def test_what_can_be_no_namespace_reaches_no_url(namespace: str) -> None:
+    wire = LeaseWire(LeaseServer())
+    with pytest.raises(UsageError):
+        take(wire, namespace=namespace)
+    with pytest.raises(UsageError):
+        accepted(namespace)
+    assert wire.sent == []
+
+
+def test_nobody_holds_a_lock_that_was_never_made() -> None:
+    assert read_lock(LeaseWire(LeaseServer()), NAMESPACE) is None
+
+
+def test_a_reader_is_told_who_holds_it_and_for_how_long() -> None:
+    server = LeaseServer()
+    lock = take(LeaseWire(server), operation="run", plan=None)
+    server.now += 20
+    holder = read_lock(LeaseWire(server), NAMESPACE)
+    assert holder is not None
+    assert (holder.id, holder.operation, holder.plan, holder.user) == (lock.id, "run", "", "ana")
+    assert (holder.since, holder.until, holder.left_s) == (START, START + 60, 40)
+    server.now += 41
+    assert not holder.expired
+    late = read_lock(LeaseWire(server), NAMESPACE)
+    assert late is not None
+    assert (late.left_s, late.expired) == (-1, False)

@@ -1,0 +1,208 @@
+"""``gangplan unlock ID``: through the real kubectl, and its races from memory."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+from conftest import Result, RunCli
+from door_server import Answer, Asked, Server, answer, on_localhost
+from lease_server import LEASES, NAMESPACE, PATH, START, LeaseServer, LeaseWire
+from test_lease_taking import take
+
+from planner.cluster.unlocking import unlocked
+from planner.errors import LockedError, NotPermittedError, UnavailableError
+
+
+@pytest.fixture
+def lease() -> LeaseServer:
+    return LeaseServer()
+
+
+@pytest.fixture
+def served(lease: LeaseServer, tmp_path: Path) -> Iterator[tuple[Server, Path]]:
+    """The Lease over HTTP, whose Date is when the lock was taken: see ``door_server.DATE``."""
+
+    def play(asked: Asked) -> Answer:
+        body = json.loads(asked.body) if asked.body else None
+        code, tree = lease.handle(asked.method, urlsplit(asked.target).path, body)
+        return answer(code, tree)
+
+    with on_localhost(tmp_path, play) as found:
+        yield found
+
+
+def run(cli: RunCli, config: Path, *arguments: str) -> Result:
+    return cli("unlock", "--kubeconfig", str(config), *arguments, environ=dict(os.environ))
+
+
+def test_the_lock_of_a_dead_run_is_freed(
+    lease: LeaseServer, served: tuple[Server, Path], cli: RunCli
+) -> None:
+    dead = take(LeaseWire(lease))
+    server, config = served
+    result = run(cli, config, dead.id)
+    assert (result.code, result.out) == (0, "")
+    assert result.err == (
+        f"unlocked in namespace gangplan-system: apply of plan gp-1 by ana@login1 (lock {dead.id},"
+        " since 2026-11-21T10:00:00Z, until 2026-11-21T10:01:00Z)\n"
+        "warning: it was renewed within the last minute: a run that is alive after all notices it"
+        " within seconds, and begins no further gang\n"
+        "next: gangplan status\n"
+    )
+    assert lease.spec["holderIdentity"] == ""
+    assert server.targets() == [PATH, f"{PATH}?fieldManager=gangplan"]
+    lease.now += 6
+    assert not dead.holds()
+
+
+def test_what_is_over_is_freed_without_a_warning(
+    lease: LeaseServer, served: tuple[Server, Path], cli: RunCli
+) -> None:
+    lease.taken_by("0123456789", START - 61)
+    result = run(cli, served[1], "0123456789")
+    assert (result.code, "warning" in result.err) == (0, False)
+
+
+def test_another_lock_is_not_freed(
+    lease: LeaseServer, served: tuple[Server, Path], cli: RunCli
+) -> None:
+    other = take(LeaseWire(lease))
+    result = run(cli, served[1], "0123456789")
+    assert result.code == 75
+    assert result.err == (
+        "error: the lock in namespace gangplan-system is not '0123456789': apply of plan gp-1 by"
+        f" ana@login1 (lock {other.id}, since 2026-11-21T10:00:00Z, until 2026-11-21T10:01:00Z)\n"
+        f"hint: only if that run is dead: gangplan unlock {other.id}\n"
+    )
+    assert lease.spec["holderIdentity"] == other.id
+
+
+@pytest.mark.parametrize("made", [False, True])
+def test_a_lock_that_nobody_holds_stays_as_it_is(
+    made: bool, lease: LeaseServer, served: tuple[Server, Path], cli: RunCli
+) -> None:
+    if made:
+        take(LeaseWire(lease)).release({})
+    result = run(cli, served[1], "0123456789")
+    assert (result.code, result.err) == (
+        0,
+        "nobody holds the lock in namespace gangplan-system; nothing was changed\n",
+    )
+    assert {asked.method for asked in served[0].asked} == {"GET"}
+
+
+def test_the_summary_is_one_object_where_stderr_speaks_json(
+    lease: LeaseServer, served: tuple[Server, Path], cli: RunCli
+) -> None:
+    lease.taken_by("0123456789", START)
+    result = run(cli, served[1], "0123456789", "--log-format", "json")
+    (line,) = result.err.splitlines()
+    assert json.loads(line) == {
+        "type": "summary",
+        "verb": "unlock",
+        "status": "unlocked",
+        "exit_code": 0,
+        "context": "test",
+        "namespace": "gangplan-system",
+        "lock": "0123456789",
+    }
+
+
+def test_an_id_like_an_option_is_one(
+    lease: LeaseServer, served: tuple[Server, Path], cli: RunCli
+) -> None:
+    lease.taken_by("--help", START)
+    assert run(cli, served[1], "--", "--help").code == 0
+    assert lease.spec["holderIdentity"] == ""
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        [""],
+        ["a", "b"],
+        ["a", "--lock-namespace", "a/b"],
+        ["a", "--request-timeout", "soon"],
+        ["a", "--request-timeout", "0s"],
+    ],
+)
+def test_what_cannot_be_meant_is_a_usage_error(arguments: list[str], cli: RunCli) -> None:
+    result = cli("unlock", *arguments, environ=dict(os.environ))
+    assert (result.code, result.out) == (64, "")
+    assert result.err.startswith("error: ")
+
+
+def test_another_namespace_can_be_named(served: tuple[Server, Path], cli: RunCli) -> None:
+    result = run(cli, served[1], "0123456789", "--lock-namespace", "elsewhere")
+    assert (result.code, "namespace elsewhere" in result.err) == (0, True)
+    assert served[0].targets() == [PATH.replace(NAMESPACE, "elsewhere")]
+
+
+def free(wire: LeaseWire, identity: str) -> object:
+    return unlocked(wire, namespace=NAMESPACE, identity=identity, sleep=wire.sleep)
+
+
+def test_a_holder_that_renews_meanwhile_is_still_unlocked(lease: LeaseServer) -> None:
+    alive = take(LeaseWire(lease))
+
+    def renews(number: int) -> None:
+        if number == 1:
+            lease.now += 30
+            assert alive.holds()
+
+    wire = LeaseWire(lease, before=renews)
+    assert free(wire, alive.id) is not None
+    assert [method for method, _ in wire.sent] == ["GET", "PUT", "GET", "PUT"]
+    assert lease.spec["holderIdentity"] == ""
+    lease.now += 30
+    assert not alive.holds()
+
+
+def test_a_lock_that_another_takes_meanwhile_is_left_to_it(lease: LeaseServer) -> None:
+    lease.taken_by("dead", START - 100)
+    others = []
+
+    def takes(number: int) -> None:
+        if number == 1:
+            others.append(take(LeaseWire(lease)))
+
+    assert free(LeaseWire(lease, before=takes), "dead") is not None
+    assert lease.spec["holderIdentity"] == others[0].id
+
+
+@pytest.mark.parametrize("fault", ["before", "after", "409", "500", "429"])
+@pytest.mark.parametrize("number", range(4))
+def test_a_fault_at_any_request_does_not_keep_it_locked(
+    fault: str, number: int, lease: LeaseServer
+) -> None:
+    lease.taken_by("dead", START)
+    free(LeaseWire(lease, fault=lambda n: fault if n == number else None), "dead")
+    assert lease.spec["holderIdentity"] == ""
+
+
+@pytest.mark.parametrize(
+    ("fault", "error"), [("403", NotPermittedError), ("before", UnavailableError)]
+)
+def test_a_server_that_will_not_is_an_error(
+    fault: str, error: type[Exception], lease: LeaseServer
+) -> None:
+    lease.taken_by("dead", START)
+    wire = LeaseWire(lease, fault=lambda _: fault if wire.sent[-1][0] == "PUT" else None)
+    with pytest.raises(error):
+        free(wire, "dead")
+    assert len(wire.sent) <= 10
+    assert LEASES in wire.sent[0][1]
+
+
+def test_freeing_another_lock_is_refused_before_any_write(lease: LeaseServer) -> None:
+    lease.taken_by("alive", START)
+    wire = LeaseWire(lease)
+    with pytest.raises(LockedError):
+        free(wire, "dead")
+    assert [method for method, _ in wire.sent] == ["GET"]
