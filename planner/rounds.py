@@ -11,16 +11,17 @@ import sys
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from models.applying.verdicts import Outcome, Verdict
+from models.applying.verdicts import GangVerdict, Outcome, Verdict
 from planner.applying import TICK_S, Way
 from planner.course import Course
 from planner.errors import Fault, LockedError, StaleError
 from planner.replanning import Planner, Source
-from planner.showing.runs import tell_changes
+from planner.showing.runs import announce, tell
 from planner.signals import Interrupted, interruptible
 
 if TYPE_CHECKING:
     from models.applying.limits import Limits
+    from models.applying.seen import View
     from models.policy import KubernetesPolicy
     from planner.cluster.locking import Lock
     from planner.cluster.sending import Carrier
@@ -83,7 +84,7 @@ class Rounds:
         verdict = carried(recovering(view, _limits(settings, way)), carrier, progress.tell)
         progress.done()
         self.course.report.recovered = verdict
-        tell_changes(self.course.console, verdict)
+        tell(self.course.console, None, verdict, self._undo)
         return verdict
 
     def _rounds(self, carrier: Carrier) -> None:
@@ -147,18 +148,25 @@ class Rounds:
         gangs = [one for one in plan.orders.gangs if one.starts or one.stops or one.resizes]
         if not gangs:
             return
+        console, way = self.course.console, self.course.wish.way
+        progress = ApplyProgress(console, self.course.clock)
+
+        def seen(view: View) -> None:
+            progress.pods = announce(console, plan.orders, view, evictions=way.allow_evictions)
+
         with self.course.phase("apply"):
-            check_rights(plan, self.course.wish.way, carrier.wire)
-            pods = sum(len(one.starts) for one in gangs)
-            progress = ApplyProgress(self.course.console, self.course.clock, pods)
-            self.course.console.event(
-                "apply_start", plan=plan.orders.plan, gangs=len(gangs), pods=pods
-            )
-            verdict = carry(plan, self.course.wish.way, carrier, progress.tell)
+            check_rights(plan, way, carrier.wire)
+            verdict = carry(plan, way, carrier, progress.tell, seen)
             progress.done()
         self.course.report.applied = verdict
-        tell_changes(self.course.console, verdict)
-        self.course.console.event("apply_done", plan=plan.orders.plan, writes=verdict.writes)
+        tell(console, plan.orders.plan, verdict, self._undo)
+
+    def _undo(self, verdict: GangVerdict) -> list[str]:
+        from models.applying.undoing import commands
+
+        if verdict.outcome is not Outcome.partial:
+            return []
+        return commands(verdict, self.course.report.context, self.course.wish.kubeconfig)
 
     def _judge(self) -> None:
         """Status and exit code by what became of every gang."""

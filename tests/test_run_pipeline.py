@@ -58,10 +58,12 @@ def test_a_run_starts_what_fits_and_a_second_one_writes_nothing_but_its_lock(
 def test_json_lines_are_of_the_fixed_types_and_one_is_the_summary(four: RunBench) -> None:
     found = events(four.run("--log-format", "json"))
     types = [one["type"] for one in found]
-    order = ["read", "solve_done", "verify_done", "apply_start", "change", "apply_done", "summary"]
+    order = ["read", "solve_done", "verify_done", "change", "apply_start", "apply_done", "summary"]
     assert [kind for kind in dict.fromkeys(types) if kind in order] == order
-    changed = {one["gang"]: one["outcome"] for one in found if one["type"] == "change"}
-    assert changed == {"default/a": "started", "default/b": "started"}
+    changed = {one["gang"]: one["starts"] for one in found if one["type"] == "change"}
+    assert changed == {"default/a": 2, "default/b": 2}
+    done = found[types.index("apply_done")]
+    assert (done["gangs"], done["partial"], done["stop"]) == ({"started": 2}, [], None)
     last = found[-1]
     assert (last["verb"], last["status"], last["context"]) == ("run", "applied", "test")
     assert (last["gangs"], last["waiting"], last["evicted"]) == ({"started": 2}, 1, 0)

@@ -7,16 +7,25 @@ cluster are not in the line. Called by ``planner.running``.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from models.applying.verdicts import GangVerdict, Outcome, Verdict
 from planner.metrics import Metrics
+from planner.showing.applied import counts
 from planner.showing.text import percent, plural, safe
 
 if TYPE_CHECKING:
+    from models.applying.orders import Orders
+    from models.applying.seen import View
     from planner.console import Console
+
+MOST_NAMES = 64
+"""Names in one JSON log line."""
+
+Undo = Callable[[GangVerdict], list[str]]
+"""The commands that undo a partial gang; none for others."""
 
 WAITING = ("wait", "preempt")
 """Decisions of gangs that the plan leaves waiting."""
@@ -173,23 +182,63 @@ class RunReport:
         )
 
 
-def tell_changes(console: Console, verdict: Verdict) -> None:
-    """One event, or one line, for every gang that something became of."""
-    for one in verdict.gangs:
-        if one.outcome is Outcome.unchanged:
-            continue
-        name = "/".join(one.gang)
+def announce(console: Console, orders: Orders, view: View, *, evictions: bool) -> int:
+    """What will happen, gang by gang, in the events that ``apply`` has for it; pods to start."""
+    from planner.showing.prospects import prospects
+
+    found = [one for one in prospects(orders, view) if one.changes]
+    for one in found:
+        nodes = [safe(name) for name in one.nodes[:MOST_NAMES]]
         console.event(
             "change",
-            gang=safe(name),
-            outcome=one.outcome.value,
-            plan=one.plan,
-            pods=one.pods,
-            atomic=one.atomic,
-            why=safe(one.why) or None,
+            gang=safe(one.named),
+            action=one.action,
+            starts=one.starts,
+            evicts=one.stops,
+            gpus=one.gpus,
+            by=one.how or None,
+            nodes=nodes,
+            more_nodes=len(one.nodes) - len(nodes),
         )
+    pods = sum(one.starts for one in found)
+    console.event(
+        "apply_start",
+        plan=orders.plan,
+        cluster=orders.cluster,
+        gangs=len(found),
+        pods=pods,
+        evictions=sum(one.stops for one in found) if evictions else 0,
+        dry_run=False,
+    )
+    return pods
+
+
+def tell(console: Console, plan: str | None, verdict: Verdict, undo: Undo) -> None:
+    """What became of the gangs. ``plan`` None: of those that earlier runs left half there."""
+    told = [one for one in verdict.gangs if one.outcome is not Outcome.unchanged]
+    partial = [one for one in told if one.outcome is Outcome.partial]
+    for one in told:
         why = f": {one.why}" if one.why else ""
         atomic = " (its PodGroup starts all or none)" if one.atomic else ""
-        console.say(f"{name}: {_WORDS.get(one.outcome, one.outcome.value)}{atomic}{why}")
+        console.say(f"{'/'.join(one.gang)}: {_WORDS[one.outcome]}{atomic}{why}")
+        commands = undo(one)
+        if commands:
+            console.warn(f"gang {'/'.join(one.gang)} is partial; this undoes it:")
+            for command in commands:
+                console.say(f"  {command}")
     for note in verdict.notes:
-        console.warn(note)
+        console.say(f"note: {note}")
+    if plan is None and not told and verdict.stop is None:
+        return
+    whys = [one for one in told if one.why][:MOST_NAMES]
+    console.event(
+        "apply_done",
+        plan=plan,
+        gangs={name: float(count) for name, count in counts(verdict).items()},
+        partial=[safe("/".join(one.gang)) for one in partial],
+        why={safe("/".join(one.gang)): safe(one.why) for one in whys},
+        undo=[safe(line) for one in partial[:MOST_NAMES] for line in undo(one)],
+        writes=verdict.writes,
+        evicted=verdict.evicted,
+        stop=None if verdict.stop is None else safe(verdict.stop),
+    )

@@ -1,0 +1,259 @@
+"""What else befalls a run: other runs, lost locks, missing rights, half-started gangs, bugs of our own."""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from conftest import Result, RunCli
+from fake_cluster import LOST, Answer, Call
+from run_bench import (
+    LEASE,
+    RunBench,
+    events,
+    is_write,
+    memory_bench,
+    nodes,
+    summary,
+    while_solving,
+)
+
+from planner.cluster.locking import Lock
+from planner.rounds import Rounds
+
+
+@pytest.fixture
+def bench(tmp_path: Path, cli: RunCli, monkeypatch: pytest.MonkeyPatch) -> Iterator[RunBench]:
+    cluster = nodes(3)
+    for name in ("a", "b", "c"):
+        cluster.gang_of_pods(name, 2, gpus=4)
+    with memory_bench(cluster, tmp_path, cli, monkeypatch) as made:
+        yield made
+
+
+def samples(path: Path) -> dict[str, float]:
+    lines = path.read_text(encoding="utf-8").splitlines()
+    pairs = (line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
+    return {name: float(value) for name, value in pairs}
+
+
+def everything_runs(bench: RunBench) -> bool:
+    return None not in bench.places().values()
+
+
+def test_of_two_runs_one_works_and_the_other_says_who_does(
+    bench: RunBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second one comes while the first one solves."""
+    second: list[Result] = []
+    while_solving(monkeypatch, lambda: second.append(bench.run()))
+    first = bench.run()
+    assert first.code == 0, first.err
+    assert everything_runs(bench)
+    (other,) = second
+    assert other.code == 75
+    assert "locked in namespace gangplan-system by run by tester@" in other.err
+    assert "gangplan unlock " in other.err
+    assert "run locked (exit 75): nothing changed" in summary(other)
+
+
+def test_a_run_that_finds_the_lock_taken_writes_nothing_at_all(
+    bench: RunBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writes: list[int] = []
+
+    def second() -> None:
+        before = bench.asked()
+        assert bench.run().code == 75
+        writes.append(sum(call.number >= before for call in bench.cluster.writes))
+
+    while_solving(monkeypatch, second)
+    assert bench.run().code == 0
+    assert writes == [0]
+
+
+def test_a_lock_that_was_lost_during_the_search_ends_the_run_before_it_writes(
+    bench: RunBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def steal() -> None:
+        tree = copy.deepcopy(bench.lease())
+        tree["spec"]["holderIdentity"] = "0123456789"
+        assert bench.cluster.handle("PUT", LEASE, tree)[0] == 200
+
+    while_solving(monkeypatch, steal)
+    result = bench.run("--log-format", "json")
+    assert result.code == 75, result.err
+    assert bench.written() == []
+    assert bench.lease()["spec"]["holderIdentity"] == "0123456789"
+    assert "it was taken over" in events(result)[-2]["error"]
+
+
+def test_the_lock_is_kept_alive_while_the_solver_works(
+    bench: RunBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept: list[float] = []
+    monkeypatch.setattr(Lock, "renew_if_needed", lambda self: kept.append(self.left_s()))
+
+    def wait_for_two() -> None:
+        while len(kept) < 2:
+            time.sleep(0.05)
+
+    while_solving(monkeypatch, wait_for_two)
+    assert bench.run().code == 0
+
+
+@pytest.mark.parametrize(
+    ("path", "right"),
+    [
+        ("leases", "update leases.coordination.k8s.io gangplan in namespace gangplan-system"),
+        ("nodes", "list nodes"),
+        ("patch pods", "patch pods in namespace default"),
+    ],
+)
+def test_a_missing_right_is_named_before_anything_of_a_gang_is_written(
+    path: str, right: str, bench: RunBench
+) -> None:
+    verb, resource = right.split(maxsplit=1)[0], right.split()[1].partition(".")[0]
+
+    def deny(call: Call) -> Answer | None:
+        if not call.path.endswith("/selfsubjectaccessreviews"):
+            return None
+        asked = call.body["spec"]["resourceAttributes"]
+        allowed = (asked["verb"], asked["resource"]) != (verb, resource) or "subresource" in asked
+        return 201, {"kind": "SelfSubjectAccessReview", "status": {"allowed": allowed}}, {}
+
+    bench.cluster.before.append(deny)
+    result = bench.run()
+    assert result.code == 77, (path, result.err)
+    assert f"not permitted: {right}" in result.err
+    assert bench.written() == []
+    assert bench.lease_is_free()
+    assert "run not permitted (exit 77)" in summary(result)
+
+
+class Cut:
+    """The server is gone from the ``at``-th write to a pod on."""
+
+    def __init__(self, at: int) -> None:
+        self.at = at
+        self.seen = 0
+
+    def __call__(self, call: Call) -> Answer | None:
+        self.seen += is_write(call)
+        return LOST if self.seen > self.at else None
+
+
+@pytest.mark.parametrize("writes", [1, 2, 3, 5, 6, 7, 10, 12])
+def test_what_a_run_left_half_there_is_finished_by_the_next_one(
+    writes: int, bench: RunBench
+) -> None:
+    bench.cluster.before.append(Cut(writes))
+    first = bench.run("--log-format", "json")
+    assert first.code == 7, first.err
+    events(first)
+    bench.cluster.before.clear()
+    bench.cluster.advance(120)  # the lock was not given back, and is over
+    second = bench.run()
+    assert second.code == 0, second.err
+    assert everything_runs(bench)
+    before = bench.asked()
+    third = bench.run()
+    assert third.code == 0
+    assert bench.written(since=before) == []
+    assert "run unchanged" in summary(third)
+
+
+def test_a_gang_that_can_no_longer_be_whole_is_reported_by_every_run(bench: RunBench) -> None:
+    """Cut after both intents and one start of the first gang; then its other pod is deleted."""
+    bench.cluster.before.append(Cut(3))
+    assert bench.run().code == 7
+    bench.cluster.before.clear()
+    bench.cluster.advance(120)
+    (begun,) = [name for name, node in bench.places().items() if node is not None]
+    other = begun[:-1] + ("1" if begun.endswith("0") else "0")
+    bench.cluster.remove("Pod", other)
+    result = bench.run()
+    assert result.code == 7, result.err
+    assert f"default/{begun[:-2]}: partial" in result.err
+    assert "kubectl --context test delete pod -n default" in result.err
+    waiting = [name for name, node in bench.places().items() if node is None]
+    assert waiting == []  # the other gangs are started all the same
+    assert "1 partial" in summary(result)
+
+
+def test_metrics_tell_how_it_went_and_keep_the_last_success(
+    bench: RunBench, tmp_path: Path
+) -> None:
+    path = tmp_path / "gangplan.prom"
+    begun = time.time()
+    assert bench.run("--metrics-file", str(path)).code == 0
+    good = samples(path)
+    success = good["gangplan_last_success_timestamp_seconds"]
+    assert begun <= success <= time.time()
+    assert (good["gangplan_exit_code"], good["gangplan_started_gangs"]) == (0, 3)
+    assert (good["gangplan_pending_gangs"], good["gangplan_evicted_pods"]) == (0, 0)
+    assert 'gangplan_phase_seconds{phase="solve"}' in good
+    missing = bench.run("--metrics-file", str(path), "--policy", str(tmp_path / "nowhere"))
+    assert missing.code == 66
+    assert samples(path) == {
+        "gangplan_last_success_timestamp_seconds": success,
+        "gangplan_exit_code": 66,
+    }
+    summary(missing)
+
+
+def test_a_target_that_cannot_be_written_is_found_before_the_cluster_is_asked(
+    bench: RunBench, tmp_path: Path
+) -> None:
+    for option in ("--metrics-file", "--out"):
+        result = bench.run(option, str(tmp_path / "nowhere" / "file"))
+        assert result.code == 73, result.err
+        assert "run failed (exit 73)" in summary(result)
+    assert bench.cluster.calls == []
+
+
+def test_a_bug_gives_the_lock_back_and_is_one_summary_too(
+    bench: RunBench, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def broken(*_: object) -> None:
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr(Rounds, "_applied", broken)
+    path = tmp_path / "gangplan.prom"
+    result = bench.run("--log-format", "json", "--metrics-file", str(path))
+    assert result.code == 1
+    assert events(result)[-2]["error"] == "unexpected RuntimeError: a bug"
+    assert (bench.last_run()["status"], bench.last_run()["exit_code"]) == ("failed", 1)
+    assert samples(path)["gangplan_exit_code"] == 1
+
+
+def test_a_server_that_is_gone_is_unavailable(bench: RunBench) -> None:
+    bench.cluster.before.append(lambda _: LOST)
+    result = bench.run("--log-format", "json")
+    assert result.code == 69, result.err
+    assert events(result)[-1]["status"] == "unavailable"
+
+
+def test_a_server_that_goes_during_the_recording_is_unavailable_and_nothing_is_written(
+    bench: RunBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def gone() -> None:
+        bench.cluster.before.append(lambda _: LOST)
+
+    while_solving(monkeypatch, gone)
+    result = bench.run()
+    assert result.code in (69, 75), result.err
+    assert bench.written() == []
+    assert "the lock was not given back" in result.err
+    summary(result)
+
+
+@pytest.mark.parametrize("words", [("-",), ("--policy", "-")])
+def test_a_run_reads_no_stdin(words: tuple[str, ...], bench: RunBench) -> None:
+    result = bench.run(*words)
+    assert result.code == 64
+    assert "run reads no stdin" in result.err
+    assert bench.cluster.calls == []
