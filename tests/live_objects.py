@@ -26,6 +26,7 @@ class Wanted:
     """A gang of plain pods, ``NAME-0`` and on. ``mode``: gate, binding, both.
 
     Or rival: pods of the cluster's own scheduler, bound to ``node`` as they are made if it is given.
+    ``called``: the gang's name where it is not that of its pods.
     """
 
     name: str
@@ -33,6 +34,7 @@ class Wanted:
     gpus: int
     mode: str = "gate"
     node: str | None = None
+    called: str = ""
 
 
 def ten_gangs(mode: str) -> list[Wanted]:
@@ -110,7 +112,7 @@ def _pod(gang: Wanted, index: int, namespace: str, run: str) -> Tree:
             spec["nodeName"] = gang.node
     else:
         metadata["annotations"] = {
-            "gang.scheduling.koordinator.sh/name": gang.name,
+            "gang.scheduling.koordinator.sh/name": gang.called or gang.name,
             "gang.scheduling.koordinator.sh/min-available": str(gang.pods),
         }
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}

@@ -121,13 +121,14 @@ def run_words(live: Live, *more: str) -> list[str]:
 
 @dataclass(slots=True)
 class Killer:
-    """Kills the process with SIGKILL at its ``at``-th write to a pod.
+    """Kills the process with SIGKILL at its ``at``-th write to a pod, or at its ``at``-th request.
 
-    ``after``: once the server carried that write out; else before it ever sees it.
+    ``after``: once the server carried that one out; else before it ever sees it.
     """
 
     at: int
     after: bool
+    every_request: bool = False
     process: subprocess.Popen[str] | None = None
     seen: int = 0
     struck: Call | None = None
@@ -137,8 +138,9 @@ class Killer:
         if self.struck is not None:
             self.then.append(call)
             return None
-        self.seen += call.writes_pods
-        if not call.writes_pods or self.seen < self.at:
+        counts = call.writes_pods or self.every_request
+        self.seen += counts
+        if not counts or self.seen < self.at:
             return forward()
         self.struck = call
         if self.after:

@@ -1,0 +1,91 @@
+"""Two runs at once, and one after the other: the lock is the cluster's, and so is all that is remembered."""
+
+from __future__ import annotations
+
+import re
+import signal
+import threading
+import time
+
+import pytest
+from live_checks import overfull, partial, placed
+from live_cluster import Live
+from live_objects import Wanted, ten_gangs
+from live_relay import Answer, Call, Forward
+from live_runs import Killer, apply_words, killed, placements, planned, ran, run_words, started
+
+pytest_plugins = ("live_fixtures",)
+
+
+class Hold:
+    """Lets the first write to a pod wait until it is told to go on."""
+
+    def __init__(self) -> None:
+        self.reached, self.go_on = threading.Event(), threading.Event()
+
+    def __call__(self, call: Call, forward: Forward) -> Answer | None:
+        if call.writes_pods and not self.reached.is_set():
+            self.reached.set()
+            self.go_on.wait(60)
+        return forward()
+
+
+def test_of_two_runs_at_once_one_works_and_the_other_says_who_does(live: Live) -> None:
+    live.create(Wanted("one", 2, 8), Wanted("two", 2, 8))
+    hold = Hold()
+    with live.relay.meddling(hold), started(live, *run_words(live)) as first:
+        assert hold.reached.wait(60)
+        with started(live, *run_words(live)) as second:
+            _, said = second.communicate(timeout=60)
+        hold.go_on.set()
+        _, err = first.communicate(timeout=60)
+    assert (first.returncode, second.returncode) == (0, 75), (err, said)
+    assert "tester@" in said
+    assert re.search(r"gangplan unlock [\w-]+", said), said
+    assert len(placed(live.pods())) == 4
+
+
+def test_a_second_run_changes_nothing(live: Live) -> None:
+    live.create(*ten_gangs("gate")[:5], *ten_gangs("binding")[5:])
+    done = ran(live, *run_words(live))
+    assert done.code == 0, done.err
+    pods = live.pods()
+    assert (len(placed(pods)), partial(pods), overfull(pods)) == (20, [], [])
+    again = ran(live, *run_words(live))
+    assert again.code == 0, again.err
+    assert [str(call) for call in again.calls if call.writes and "/leases" not in call.path] == []
+    versions = {name: pod["metadata"]["resourceVersion"] for name, pod in pods.items()}
+    assert {n: p["metadata"]["resourceVersion"] for n, p in live.pods().items()} == versions
+
+
+@pytest.mark.parametrize("mode", ["gate", "binding"])
+def test_a_run_finishes_what_an_apply_on_another_host_left_half_started(
+    live: Live, mode: str
+) -> None:
+    live.create(*ten_gangs(mode))
+    plan = planned(live)
+    # dies in the third gang: two pods of an intent and a start each, and then one pod started
+    killer = Killer(2 * 4 + 3, after=True)
+    assert killed(live, killer, *apply_words(live, plan)).code == -signal.SIGKILL
+    plan.unlink()
+    done = ran(live, *run_words(live))
+    assert done.code == 0, done.err
+    pods = live.pods()
+    assert (len(placed(pods)), partial(pods), overfull(pods)) == (20, [], [])
+
+
+def test_the_lock_of_the_dead_is_broken_by_the_id_that_is_told(live: Live) -> None:
+    live.create(Wanted("one", 2, 8))
+    plan = planned(live)
+    assert killed(live, Killer(1, after=True), *apply_words(live, plan)).code == -signal.SIGKILL
+    live.relay.later_s -= 70.0  # no: it died just now
+    refused = ran(live, *apply_words(live, plan))
+    assert refused.code == 75, refused.err
+    told = re.search(r"gangplan unlock ([\w-]+)", refused.err)
+    assert told is not None, refused.err
+    unlocked = ran(live, "unlock", told[1], "--lock-namespace", live.lock_namespace)
+    assert unlocked.code == 0, unlocked.err
+    begun = time.monotonic()
+    assert ran(live, *apply_words(live, plan)).code == 0
+    assert time.monotonic() - begun < 60  # it did not wait for the lock to run out
+    assert placed(live.pods()) == placements(plan)
