@@ -6,7 +6,6 @@ or in all, to the planner's account alone. Called by tests of the deployment and
 
 from __future__ import annotations
 
-import os
 import subprocess
 from collections.abc import Callable, Iterable
 from functools import cache
@@ -17,6 +16,7 @@ import yaml
 from admission import Asked, Policy, policies
 from fake_admission import Review
 from fake_cluster import FakeCluster
+from snapshots import real_kubectl
 
 from planner.cluster.rights import Right
 
@@ -32,7 +32,7 @@ TENANT = "example"
 @cache
 def built(folder: str) -> tuple[Tree, ...]:
     """The documents that ``kubectl apply -k deploy/FOLDER`` would apply."""
-    argv = [os.environ.get("KUBECTL", "kubectl"), "kustomize", str(DEPLOY / folder)]
+    argv = [real_kubectl(), "kustomize", str(DEPLOY / folder)]
     done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=True)
     return tuple(yaml.safe_load_all(done.stdout))
 

@@ -88,6 +88,35 @@ def test_what_another_account_may_do_is_not_held_back(benched: Bench) -> None:
     )
 
 
+def test_claims_are_allocated_and_freed_with_only_what_is_shipped() -> None:
+    from backend_world import claim, cluster, ordered, seen
+    from fake_setup import GATE
+    from fake_wire import FakeWire
+
+    from models.applying.asking import Done
+    from planner.cluster.backends import backend_of
+
+    found = cluster("n1")
+    install(found)
+    tree = claim("c")
+    tree["metadata"]["namespace"] = TENANT
+    found.create(tree)
+    named = [{"name": "gpu", "resourceClaimName": "c"}]
+    pod = found.add_pod("p", TENANT, gpus=0, gates=[GATE], resourceClaims=named)
+    wire, backend = FakeWire(found, USER), backend_of("dra")
+
+    def status() -> dict[str, object]:
+        kind = found.kinds.named("ResourceClaim")
+        return found.objects.get(kind, TENANT, "c").get("status") or {}
+
+    given = backend.allocate(wire, ordered(pod, (2, 3)), seen(pod, (2, 3)), pod)
+    assert (given, sorted(status())) == (Done(), ["allocation", "reservedFor"])
+    moved = backend.allocate(wire, ordered(pod, (4, 5)), seen(pod, (4, 5)), pod)
+    assert moved == Done()
+    assert backend.release(wire, pod) == Done()
+    assert "allocation" not in status()
+
+
 # ---- each right is needed
 
 GRANTS = granted(shipped())
