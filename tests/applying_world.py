@@ -7,6 +7,7 @@ kube-apiserver 1.36; every fault is played from outside. Called by tests/test_ap
 from __future__ import annotations
 
 import copy
+import random
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field, fields, replace
 
@@ -26,9 +27,11 @@ from models.applying.asking import (
     Intend,
     Look,
     LookAround,
+    Lost,
     Refused,
     Request,
     Scale,
+    Stop,
     TryBind,
     Ungate,
 )
@@ -338,6 +341,32 @@ def apply(
 
 def recover(world: World, fault: Fault | None = None, limits: Limits = LIMITS) -> Played:
     return play(recovering(world.view(), limits), world, fault)
+
+
+ANSWERS = [Conflict("409"), Gone("404"), Refused("422"), Busy("429"), Stop("a signal")]
+
+
+def chaos(draw: random.Random, rate: float) -> Fault:
+    """Kills, lost answers and refusals, each request with this probability."""
+    events: tuple[Event, ...] = (*ANSWERS, Lost("timeout"))
+
+    def fault(count: int, request: Request, world: World) -> Event | None:
+        if draw.random() > rate:
+            return None
+        kind = draw.choice(("killed", "lost", "refused", "refused"))
+        if kind == "killed":
+            if draw.random() < 0.5:
+                world.answer(request)
+            raise Killed
+        if isinstance(request, Hold):
+            return None
+        if kind == "lost" or isinstance(request, Look | LookAround):
+            if isinstance(request, WRITES):
+                world.answer(request)
+            return Lost("timeout")
+        return draw.choice(events)
+
+    return fault
 
 
 # ---- what must hold

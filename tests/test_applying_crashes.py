@@ -9,6 +9,7 @@ from functools import cache
 
 import pytest
 from applying_world import (
+    ANSWERS,
     OTHER_PLAN,
     WRITES,
     Fault,
@@ -16,6 +17,7 @@ from applying_world import (
     World,
     apply,
     bound,
+    chaos,
     doubled,
     gang,
     order_for,
@@ -25,15 +27,9 @@ from applying_world import (
 )
 
 from models.applying.asking import (
-    Busy,
-    Conflict,
     Event,
-    Gone,
     Hold,
-    Look,
-    LookAround,
     Lost,
-    Refused,
     Request,
     Stop,
 )
@@ -154,9 +150,6 @@ def test_an_answer_lost_at_any_request_changes_nothing_of_the_end(mode: str, aft
         settled(world, plan, mode)
 
 
-ANSWERS = [Conflict("409"), Gone("404"), Refused("422"), Busy("429"), Stop("a signal")]
-
-
 @pytest.mark.parametrize("event", ANSWERS, ids=["409", "404", "422", "429", "stop"])
 @pytest.mark.parametrize("mode", MODES)
 def test_a_refusal_at_any_request_stops_at_most_one_gang_and_a_rerun_mends_it(
@@ -209,29 +202,6 @@ def test_whoever_writes_a_status_between_our_requests_costs_only_a_look(mode: st
     played = apply(world, plan, bumped)
     assert {one.outcome for one in played.verdict.gangs} == {Outcome.started}
     settled(world, plan, mode)
-
-
-def chaos(draw: random.Random, rate: float) -> Fault:
-    """Kills, lost answers and refusals, each request with this probability."""
-    events: tuple[Event, ...] = (*ANSWERS, Lost("timeout"))
-
-    def fault(count: int, request: Request, world: World) -> Event | None:
-        if draw.random() > rate:
-            return None
-        kind = draw.choice(("killed", "lost", "refused", "refused"))
-        if kind == "killed":
-            if draw.random() < 0.5:
-                world.answer(request)
-            raise Killed
-        if isinstance(request, Hold):
-            return None
-        if kind == "lost" or isinstance(request, Look | LookAround):
-            if isinstance(request, WRITES):
-                world.answer(request)
-            return Lost("timeout")
-        return draw.choice(events)
-
-    return fault
 
 
 def test_many_cuts_and_faults_in_a_row_still_get_to_the_same_end() -> None:

@@ -162,7 +162,9 @@ def evict(desk: Desk, stop: PodStop) -> Steps:
 
 
 def _told_to_go(desk: Desk, order: PodOrder) -> Generator[Request, Event, None]:
-    if not desk.limits.dry:
+    if desk.limits.dry:
+        desk.view.pods.pop(order.key, None)  # as if it were gone, so that the rest can be tried
+    else:
         yield from desk.look(order)
 
 
@@ -203,6 +205,8 @@ def resize(desk: Desk, gang: GangOrder, leaving: Leaving) -> Steps:
             return last
     leaving.scaled.add(gang.key)
     desk.evicted += len(to_evict(desk, [gang]))
+    for stop in gang.stops if desk.limits.dry else ():
+        desk.view.pods.pop(stop.key, None)
     return None
 
 

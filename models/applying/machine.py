@@ -72,29 +72,39 @@ def _recovered(desk: Desk) -> Steps:
 
 def _applied(desk: Desk, orders: Orders) -> Steps:
     fresh = [gang for gang in orders.gangs if gang.starts and gang.decision != "move"]
+    moving = [gang for gang in orders.gangs if gang.decision == "move"]
     ordered = frozenset(gang.key for gang in fresh)
     yield from recover(desk, own=orders.plan, ordered=ordered)
+    _begin_anew(desk, orders)
     yield from undo_partial(desk, but=ordered)
-    leaving = Leaving()
     later = []
     for gang in by_rank(fresh):
         if _needs_scale(gang) or _needs_room(desk, orders, gang):
             later.append(gang)
         else:
             yield from _begin(desk, orders, gang)
+    leaving = Leaving()
     spared: dict[Key, str] = {}
-    for gang in by_rank([*later, *(one for one in orders.gangs if one.decision == "move")]):
+    for gang in by_rank([*later, *moving]):
         yield from _with_room(desk, orders, gang, leaving, spared)
-    for gang in by_rank(one for one in orders.gangs if one.decision == "move" or _needs_scale(one)):
+    for gang in by_rank([*moving, *filter(_needs_scale, later)]):
         if (orders.plan, gang.key) not in desk.verdicts:
             yield from restart(desk, orders, gang, leaving)
-    if any(key[0] != orders.plan and key[1] in ordered for key in desk.verdicts):
+    if any(plan != orders.plan and gang in ordered for plan, gang in desk.verdicts):
+        # What was partial for want of a pod may be whole now that this plan has started one.
         yield from recover(desk, own=orders.plan, ordered=ordered)
     yield from undo_partial(desk)
     yield from finish(desk)
     for gang in orders.gangs:
         if (orders.plan, gang.key) not in desk.verdicts:
             _left(desk, orders, gang, spared)
+
+
+def _begin_anew(desk: Desk, orders: Orders) -> None:
+    """Forget verdicts on gangs of this plan whose intents were taken back: they get another try."""
+    for key, verdict in list(desk.verdicts.items()):
+        if key[0] == orders.plan and verdict.outcome is Outcome.skipped:
+            del desk.verdicts[key]
 
 
 def _needs_scale(gang: GangOrder) -> bool:

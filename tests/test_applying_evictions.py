@@ -1,0 +1,344 @@
+"""Preempting, moving and resizing: within the limits, victims first, nobody stopped in vain."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+from dataclasses import replace
+
+import pytest
+from applying_world import (
+    LIMITS,
+    WRITES,
+    Fault,
+    Killed,
+    World,
+    apply,
+    bound,
+    chaos,
+    doubled,
+    gang,
+    order_for,
+    orders,
+    stop_for,
+)
+
+from models.applying.asking import Conflict, Done, Event, Evict, Lost, Request, Scale
+from models.applying.orders import Orders, Resize
+from models.applying.staleness import moved
+from models.applying.verdicts import Outcome
+
+EVERYBODY = [("v", 0), ("v", 1), ("m", 0), ("m", 1)]
+
+
+def crowded() -> tuple[World, Orders]:
+    """v fills n0; m has 4 GPUs on n1 and n2. The plan stops v for w, and moves m for x to n3.
+
+    w: two pods of 4 on n0. x: two pods of 8 on n1 and n2. f: one pod of 4 on n4, where there is room.
+    """
+    world = World()
+    for number in range(5):
+        world.node(f"n{number}")
+    v = [world.pod(f"v-{i}", 4, mode="none", node="n0", owner="job-v") for i in range(2)]
+    m = [world.pod(f"m-{i}", 4, mode="none", node=f"n{i + 1}", owner="job-m") for i in range(2)]
+    w = [world.pod(f"w-{i}", 4) for i in range(2)]
+    x = [world.pod(f"x-{i}", 8, mode="binding") for i in range(2)]
+    f = world.pod("f-0", 4)
+    world.recreates = {("default", f"m-{i}") for i in range(2)}
+    plan = orders(
+        world,
+        gang("v", (), "preempt", stops=tuple(map(stop_for, v))),
+        gang(
+            "m",
+            [replace(order_for(pod, "n3"), mode=None) for pod in m],
+            "move",
+            stops=tuple(map(stop_for, m)),
+        ),
+        gang("w", [order_for(pod, "n0") for pod in w], priority=5),
+        gang("x", [order_for(pod, f"n{i + 1}") for i, pod in enumerate(x)]),
+        gang("f", [order_for(f, "n4")]),
+    )
+    return world, plan
+
+
+END = {
+    "f-0": "n4", "m-0": "n3", "m-1": "n3", "w-0": "n0", "w-1": "n0", "x-0": "n1", "x-1": "n2",
+}  # fmt: skip
+
+
+def outcomes(world: World, plan: Orders, **more: object) -> dict[str, Outcome]:
+    fault = more.pop("fault", None)
+    played = apply(world, plan, fault, replace(LIMITS, **more))  # type: ignore[arg-type]
+    return {one.gang[1]: one.outcome for one in played.verdict.gangs}
+
+
+def test_victims_go_first_and_their_room_is_seen_free_before_a_winner_starts() -> None:
+    world, plan = crowded()
+    assert moved(plan, world.view()) == []
+    played = apply(world, plan)
+    assert bound(world) == END
+    assert doubled(world) == []
+    assert {one.gang[1]: one.outcome for one in played.verdict.gangs} == {
+        "f": Outcome.started, "m": Outcome.started, "v": Outcome.stopped,
+        "w": Outcome.started, "x": Outcome.started,
+    }  # fmt: skip
+    assert played.verdict.evicted == 4
+    names = [r.pod.name for r in played.requests if isinstance(r, Evict)]
+    assert names == ["v-0", "v-1", "m-0", "m-1"]
+    assert apply(world, plan).verdict.writes == 0
+
+
+def test_without_leave_nobody_is_evicted_and_only_the_others_start() -> None:
+    world, plan = crowded()
+    assert outcomes(world, plan, allow_evictions=False) == {
+        "f": Outcome.started, "m": Outcome.withheld, "v": Outcome.withheld,
+        "w": Outcome.withheld, "x": Outcome.withheld,
+    }  # fmt: skip
+    assert not any(isinstance(request, Evict) for request in world.log)
+    assert all(pod.intent is None for key, pod in world.pods.items() if key[1] != "f-0")
+
+
+def test_no_more_pods_are_evicted_than_allowed_and_never_a_part_of_what_is_needed() -> None:
+    # w needs two, x needs two more. One is too few for either, three are enough for w alone.
+    for most, gone in [(1, 0), (2, 2), (3, 2), (4, 4)]:
+        world, plan = crowded()
+        apply(world, plan, limits=replace(LIMITS, max_evictions=most))
+        assert sum(isinstance(request, Evict) for request in world.log) == gone
+        assert ("w-0" in bound(world)) is (gone >= 2)
+        assert ("x-0" in bound(world)) is (gone >= 4)
+
+
+def test_a_victim_that_went_by_itself_needs_no_leave() -> None:
+    world, plan = crowded()
+    for i in range(2):
+        world.change(("default", f"v-{i}"), finished=True)
+    assert moved(plan, world.view()) == []
+    found = outcomes(world, plan, allow_evictions=False)
+    assert (found["w"], found["v"]) == (Outcome.started, Outcome.stopped)
+
+
+def test_a_victim_nobody_needs_any_more_is_left_alone() -> None:
+    world, plan = crowded()
+    world.nodes["n0"] = replace(world.nodes["n0"], gpus=16)
+    found = outcomes(world, plan)
+    assert (found["w"], found["v"]) == (Outcome.started, Outcome.unchanged)
+    assert bound(world)["v-0"] == "n0"
+
+
+def test_nobody_is_stopped_for_a_gang_that_could_not_start_even_so() -> None:
+    world, plan = crowded()
+    world.pod("rival-0", 4, mode="none", node="n0")
+    # Two times 4 GPUs are wanted on n0, of which a stranger holds 4 now.
+    found = outcomes(world, plan)
+    assert (found["w"], found["v"]) == (Outcome.skipped, Outcome.unchanged)
+    assert bound(world)["v-0"] == "n0"
+
+
+def test_nobody_is_moved_to_where_there_is_no_room_for_it() -> None:
+    world, plan = crowded()
+    world.pod("rival-0", 8, mode="none", node="n3")
+    found = outcomes(world, plan)
+    assert (found["m"], found["x"]) == (Outcome.skipped, Outcome.withheld)
+    assert bound(world)["m-0"] == "n1"
+
+
+def test_a_budget_is_asked_again_until_it_allows_the_eviction() -> None:
+    world, plan = crowded()
+    world.budget = {("default", "v-1"): 3}
+    assert outcomes(world, plan)["w"] is Outcome.started
+    assert bound(world) == END
+
+
+def test_a_budget_that_never_allows_it_withholds_the_winner() -> None:
+    world, plan = crowded()
+    world.budget = {("default", "v-1"): 1000}
+    found = outcomes(world, plan)
+    assert (found["w"], found["v"], found["f"]) == (
+        Outcome.withheld, Outcome.halted, Outcome.started,
+    )  # fmt: skip
+    assert all(not name.startswith("w-") for name in bound(world))
+
+
+def test_new_pods_of_another_controller_are_not_taken_for_those_that_moved() -> None:
+    world, plan = crowded()
+
+    def impostor(count: int, request: Request, world: World) -> Event | None:
+        pod = world.pods.get(("default", "m-0"))
+        if pod is not None and pod.terminating and pod.owner == "job-m":
+            world.change(pod.key, owner="job-z")
+        return None
+
+    found = outcomes(world, plan, fault=impostor)
+    assert found["m"] is Outcome.stopped
+    assert "m-0" not in bound(world)
+    assert "m-1" not in bound(world)
+
+
+def test_moved_pods_that_do_not_come_back_are_left_to_the_next_plan() -> None:
+    world, plan = crowded()
+    world.recreates = set()
+    found = outcomes(world, plan)
+    assert (found["m"], found["x"]) == (Outcome.stopped, Outcome.started)
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+def test_killed_at_any_request_of_evictions_and_moves_the_end_is_the_same(after: bool) -> None:
+    start, plan = crowded()
+    for number in range(len(apply(start.copy(), plan).requests)):
+        world = start.copy()
+
+        def killed(
+            count: int, request: Request, world: World, number: int = number
+        ) -> Event | None:
+            if count == number:
+                if after:
+                    world.answer(request)
+                raise Killed
+            return None
+
+        with pytest.raises(Killed):
+            apply(world, plan, killed)
+        if not any(pod.intent for pod in world.pods.values()):
+            assert moved(plan, world.view()) == []
+        apply(world, plan)
+        assert bound(world) == END
+        assert doubled(world) == []
+        assert apply(world, plan).verdict.writes == 0
+
+
+@pytest.mark.parametrize("event", [Lost("timeout"), Conflict("409"), None], ids=str)
+def test_any_doubt_at_any_request_of_evictions_and_moves_ends_the_same(event: Event | None) -> None:
+    start, plan = crowded()
+    for number in range(len(apply(start.copy(), plan).requests)):
+        world = start.copy()
+
+        def doubt(count: int, request: Request, world: World, number: int = number) -> Event | None:
+            if count != number:
+                return None
+            if event is None and isinstance(request, WRITES):
+                world.answer(request)
+            return event or Lost("timeout")
+
+        apply(world, plan, doubt)
+        assert doubled(world) == []
+        apply(world, plan)
+        assert bound(world) == END
+
+
+# ---- resizes
+
+
+def elastic() -> tuple[World, Orders]:
+    """e runs with four pods of 4 on n0 and n1; the plan shrinks it to two for w on n1."""
+    world = World()
+    for number in range(3):
+        world.node(f"n{number}")
+    e = [world.pod(f"e-{i}", 4, mode="none", node=f"n{i // 2}") for i in range(4)]
+    w = world.pod("w-0", 8)
+    shrink = gang(
+        "e", (), "resize", stops=tuple(map(stop_for, e[2:])),
+        resizes=(Resize("worker", 4, 2),), members=(("worker", ("default", "e-0")),),
+    )  # fmt: skip
+    return world, orders(world, shrink, gang("w", [order_for(w, "n1")]))
+
+
+def scales(world: World) -> Fault:
+    """A controller with a scale field: shrinking deletes the last pods."""
+
+    def fault(count: int, request: Request, world: World) -> Event | None:
+        if isinstance(request, Scale):
+            for i in range(request.resize.after, request.resize.before):
+                if ("default", f"e-{i}") in world.pods:
+                    world.change(("default", f"e-{i}"), terminating=True)
+            return Done()
+        return None
+
+    return fault
+
+
+def test_a_gang_shrinks_through_its_controller_and_the_winner_waits_for_the_room() -> None:
+    world, plan = elastic()
+    found = outcomes(world, plan, fault=scales(world))
+    assert found == {"e": Outcome.stopped, "w": Outcome.started}
+    assert bound(world) == {"e-0": "n0", "e-1": "n0", "w-0": "n1"}
+    assert not any(isinstance(request, Evict) for request in world.log)
+
+
+def test_a_controller_without_a_scale_makes_the_resize_advice() -> None:
+    world, plan = elastic()
+    played = apply(world, plan)
+    found = {one.gang[1]: one for one in played.verdict.gangs}
+    assert found["e"].outcome is Outcome.advised
+    assert found["e"].resizes == (Resize("worker", 4, 2),)
+    assert found["w"].outcome is Outcome.withheld
+    assert len(bound(world)) == 4
+
+
+def growing() -> tuple[World, Orders]:
+    """e runs with one pod; the plan grows it to two, whose second does not exist yet."""
+    world = World()
+    world.node("n0")
+    e = world.pod("e-0", 4, mode="none", node="n0")
+    more = replace(order_for(e, "n0"), name="e-1", uid="", index=1, mode=None)
+    grow = gang(
+        "e", [more], "resize", resizes=(Resize("worker", 1, 2),),
+        members=(("worker", ("default", "e-0")),),
+    )  # fmt: skip
+    return world, orders(world, grow)
+
+
+def test_a_gang_grows_by_its_controller_and_the_new_pod_starts_where_planned() -> None:
+    world, plan = growing()
+
+    def fault(count: int, request: Request, world: World) -> Event | None:
+        if isinstance(request, Scale):
+            world.pod("e-1", 4)
+            return Done()
+        return None
+
+    assert outcomes(world, plan, fault=fault) == {"e": Outcome.started}
+    assert bound(world) == {"e-0": "n0", "e-1": "n0"}
+    assert apply(world, plan).verdict.writes == 0
+
+
+def test_a_scale_is_not_touched_without_leave() -> None:
+    world, plan = growing()
+    assert outcomes(world, plan, allow_evictions=False) == {"e": Outcome.advised}
+    assert not any(isinstance(request, WRITES) for request in world.log)
+
+
+# ---- dry runs, and everything at once
+
+
+def dry_answers(count: int, request: Request, world: World) -> Event | None:
+    """A server asked for a dry run says yes to every write, and does nothing."""
+    return Done() if isinstance(request, WRITES) else None
+
+
+def test_a_dry_run_asks_for_every_write_and_waits_for_nothing() -> None:
+    world, plan = crowded()
+    played = apply(world, plan, dry_answers, replace(LIMITS, dry=True))
+    names = [type(request).__name__ for request in played.requests if isinstance(request, WRITES)]
+    # f, w and x have five pods: an intent each, three gates, two bindings; v and m four evictions.
+    assert {name: names.count(name) for name in names} == {
+        "Intend": 5, "Ungate": 3, "Bind": 2, "Evict": 4,
+    }  # fmt: skip
+    found = {one.gang[1]: one.outcome for one in played.verdict.gangs}
+    assert (found["w"], found["v"], found["m"]) == (
+        Outcome.pending, Outcome.stopped, Outcome.stopped,
+    )  # fmt: skip
+    assert world.pods == crowded()[0].pods
+
+
+def test_many_cuts_and_faults_around_evictions_still_get_to_the_same_end() -> None:
+    draw = random.Random(11)
+    start, plan = crowded()
+    for _ in range(400):
+        world = start.copy()
+        for _ in range(draw.randint(1, 4)):
+            with contextlib.suppress(Killed):
+                apply(world, plan, chaos(draw, draw.choice((0.03, 0.15))))
+            assert doubled(world) == []
+        apply(world, plan)
+        assert bound(world) == END
+        assert apply(world, plan).verdict.writes == 0
