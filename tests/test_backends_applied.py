@@ -1,0 +1,152 @@
+"""Back ends from the command line on: a plan of a fake cluster, applied, killed, and applied again."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from apply_runs import OWN, TOLERATE, Bench, Crash, Fault, bench
+from backend_world import FINALIZER, claim, devices_of, metadata_of, request, slice_of, status_of
+from fake_cluster import FakeCluster
+from fake_setup import GATE, SCHEDULER
+
+Tree = dict[str, Any]
+
+DRIVER = "gpu.example.com"
+API = "resource.k8s.io/v1"
+_DEVICES = {
+    "slices": f"/apis/{API}/resourceslices",
+    "classes": f"/apis/{API}/deviceclasses",
+    "claims": f"/apis/{API}/resourceclaims",
+}
+
+
+def a_cluster(mode: str) -> FakeCluster:
+    """Two nodes of 8 devices; gangs a and b of two pods with a claim for 4 GPUs each: all are taken."""
+    found = FakeCluster()
+    for node in ("n1", "n2"):
+        found.add_node(node, gpus=0, taints=[OWN])
+        found.create(slice_of(node))
+    spec = {"selectors": [{"cel": {"expression": f"device.driver == '{DRIVER}'"}}]}
+    found.create(
+        {"apiVersion": API, "kind": "DeviceClass", "metadata": {"name": DRIVER}, "spec": spec}
+    )
+    for gang in ("a", "b"):
+        job = found.create(
+            {
+                "apiVersion": "batch/v1",
+                "kind": "Job",
+                "metadata": {"name": gang, "namespace": "default"},
+                "spec": {"parallelism": 2, "completions": 2, "completionMode": "Indexed"},
+            }
+        )
+        for index in range(2):
+            name = f"{gang}-{index}"
+            found.create(claim(f"claim-{name}", request(4)))
+            number = {"batch.kubernetes.io/job-completion-index": str(index)}
+            found.add_pod(
+                name,
+                gpus=0,
+                gates=[GATE] if mode != "binding" else [],
+                scheduler="default-scheduler" if mode == "gate" else SCHEDULER,
+                labels=number | {"batch.kubernetes.io/job-name": gang},
+                annotations=number,
+                owner=job,
+                tolerations=TOLERATE,
+                resourceClaims=[{"name": "gpu", "resourceClaimName": f"claim-{name}"}],
+            )
+    found.add_namespace("gangplan-system")
+    return found
+
+
+def planned(bench_: Bench, backend: str = "dra") -> Path:
+    """A plan of the cluster, its devices and claims among what is read."""
+    source = bench_.folder / "plan.json.read"
+    source.mkdir()
+    for part, path in _DEVICES.items():
+        _, tree, _ = bench_.cluster.handle("GET", path)
+        (source / f"{part}.json").write_text(json.dumps(tree), encoding="utf-8")
+    return bench_.plan(policy={"kubernetes": {"gpuBackend": backend}})
+
+
+@pytest.fixture(params=["gate", "binding", "both"])
+def any_mode(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Bench]:
+    with bench(a_cluster(request.param), tmp_path, monkeypatch) as made:
+        yield made
+
+
+def wanted(bench_: Bench, plan: Path) -> dict[str, tuple[str, list[str]]]:
+    """Node and devices of every pod of the plan."""
+    document = bench_.run("show", str(plan), "-o", "json").data()
+    return {
+        pod["name"]: (pod["node"], [f"gpu-{index}" for index in pod["gpus"]])
+        for gang in document["spec"]["gangs"]
+        for pod in gang["pods"]
+    }
+
+
+def there(bench_: Bench) -> dict[str, tuple[str | None, list[str]]]:
+    return {
+        name: (node, devices_of(bench_.cluster, f"claim-{name}"))
+        for name, node in bench_.bound().items()
+    }
+
+
+def test_every_pod_gets_the_devices_of_the_plan(any_mode: Bench) -> None:
+    plan = planned(any_mode)
+    said = any_mode.apply(plan)
+    assert said.code == 0, said.err
+    assert there(any_mode) == wanted(any_mode, plan)
+    assert len(there(any_mode)) == 4
+    for name in there(any_mode):
+        assert FINALIZER in metadata_of(any_mode.cluster, f"claim-{name}")["finalizers"]
+        assert len(status_of(any_mode.cluster, f"claim-{name}")["reservedFor"]) == 1
+
+
+def test_applying_again_writes_nothing(any_mode: Bench) -> None:
+    plan = planned(any_mode)
+    any_mode.apply(plan)
+    before = len(any_mode.written())
+    assert any_mode.apply(plan).code == 0
+    assert len(any_mode.written()) == before
+
+
+@pytest.mark.parametrize("kind", ["crash before", "crash after", "lost after", 409])
+def test_a_run_cut_anywhere_is_finished_by_the_next(
+    kind: str | int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Half the requests about claims and a sample of the others; each on a cluster of its own."""
+    with bench(a_cluster("gate"), tmp_path, monkeypatch) as first:
+        plan = planned(first)
+        aim = wanted(first, plan)
+        first.apply(plan)
+        calls = first.cluster.calls
+        points = [at for at, call in enumerate(calls) if "/resourceclaims/" in call.path]
+        points = sorted({*points[::2], *range(0, len(calls), 7)})
+    assert any(calls[at].method == "PATCH" for at in points)
+    kept = plan.read_bytes()
+    for at in points:
+        folder = tmp_path / f"at-{at}"
+        folder.mkdir()
+        with bench(a_cluster("gate"), folder, monkeypatch) as made:
+            again = folder / "plan.json"
+            again.write_bytes(kept)
+            fault = Fault(at, kind, every=True)
+            made.cluster.before.append(fault.before)
+            made.cluster.after.append(fault.after)
+            with contextlib.suppress(Crash):
+                made.apply(again)
+            assert fault.struck, at
+            made.cluster.before.clear()
+            made.cluster.after.clear()
+            made.cluster.advance(120)  # the lock of the dead run ends
+            for _ in range(2):
+                said = made.apply(again)
+            assert said.code == 0, (at, said.err)
+            assert there(made) == aim, at
