@@ -150,3 +150,52 @@ def test_a_run_cut_anywhere_is_finished_by_the_next(
                 said = made.apply(again)
             assert said.code == 0, (at, said.err)
             assert there(made) == aim, at
+
+
+REGISTER = "hami.io/node-nvidia-register"
+USE = "nvidia.com/use-gpuuuid"
+
+
+@pytest.fixture
+def hami(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
+    """A node whose 4 cards HAMi hands out in 10 shares each; ``big`` wants 3 of them, ``odd`` 1."""
+    cluster = FakeCluster()
+    cluster.add_node("n1", gpus=40)
+    entries = [{"id": f"GPU-{i}", "health": True, **({"index": i} if i else {})} for i in range(4)]
+
+    def registered(tree: Tree) -> Tree:
+        tree["metadata"]["annotations"] = {REGISTER: json.dumps(entries)}
+        return tree
+
+    cluster.change("Node", "n1", registered)
+    cluster.add_pod("big", gpus=3, gates=[GATE], scheduler="hami-scheduler", priority=9)
+    cluster.add_pod("odd", gpus=1, gates=[GATE], scheduler="default-scheduler")
+    cluster.add_namespace("gangplan-system")
+    with bench(cluster, tmp_path, monkeypatch) as made:
+        yield made
+
+
+def annotations(bench_: Bench, name: str) -> dict[str, str]:
+    found: dict[str, str] = bench_.cluster.pod(name)["metadata"].get("annotations") or {}
+    return found
+
+
+def test_hami_is_told_of_whole_cards_and_others_wait(hami: Bench) -> None:
+    plan = hami.plan(policy={"kubernetes": {"gpuBackend": "hami"}})
+    said = hami.apply(plan)
+    document = hami.run("show", str(plan), "-o", "json").data()
+    placed = {gang["name"]: gang["pods"] for gang in document["spec"]["gangs"]}
+    cards = ",".join(f"GPU-{index}" for index in placed["big"][0]["gpus"])
+    assert annotations(hami, "big")[USE] == cards
+    assert "schedulingGates" not in hami.cluster.pod("big")["spec"]
+    assert len(placed["odd"]) == 1, "its scheduler is not known to the plan, only to the pod"
+    assert said.code == 7
+    assert "only HAMi's can be told of cards" in said.out + said.err
+    assert hami.cluster.pod("odd")["spec"]["schedulingGates"] == [{"name": GATE}]
+    assert "gangplan.dev/plan" not in annotations(hami, "odd")
+
+
+def test_without_the_back_end_nothing_of_hamis_node_is_given(hami: Bench) -> None:
+    plan = hami.plan()
+    gangs = hami.run("show", str(plan), "-o", "json").data()["spec"]["gangs"]
+    assert {gang["decision"] for gang in gangs} == {"wait"}
