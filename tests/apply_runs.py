@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fake_cluster import LOST, Answer, Call, FakeCluster
+from fake_cluster import LOST, Answer, Call, FakeCluster, Hook
 from fake_wire import FakeWire
 
 from planner.cli import run
@@ -128,6 +128,17 @@ class Fault:
         return None
 
 
+def refusing(end: str, status: int, message: str, having: str = "") -> Hook:
+    """Answers patches of the pod whose path ends so with this status, where ``having`` is in the body."""
+
+    def hook(call: Call) -> Answer | None:
+        if call.method == "PATCH" and call.path.endswith(end) and having in str(call.body):
+            return status, {**_status(status), "message": message}, {}
+        return None
+
+    return hook
+
+
 def _status(status: int) -> Tree:
     reasons = {409: "Conflict", 422: "Invalid", 429: "TooManyRequests", 500: "InternalError"}
     return {
@@ -223,3 +234,9 @@ def a_cluster(
         cluster.gang_of_pods(name, size, gpus=gpus, mode=mode, tolerations=TOLERATE)
     cluster.add_namespace("gangplan-system")
     return cluster
+
+
+def placed(plan: Path) -> dict[str, str]:
+    """Pod to node, as the plan says."""
+    gangs = json.loads(plan.read_text(encoding="utf-8"))["spec"]["gangs"]
+    return {pod["name"]: pod["node"] for gang in gangs for pod in gang["pods"]}

@@ -1,4 +1,4 @@
-"""``gangplan apply``: a saved plan carried out on the cluster it is of."""
+"""``gangplan apply``: a saved plan carried out on the cluster it is of, and what is said about it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from apply_runs import Bench, a_cluster, bench
+from apply_runs import Bench, a_cluster, bench, placed, refusing
+from fake_cluster import Call
 
 
 @pytest.fixture(params=["gate", "binding", "both"])
@@ -18,16 +19,202 @@ def any_mode(
         yield made
 
 
+@pytest.fixture
+def gated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
+    with bench(a_cluster(), tmp_path, monkeypatch) as made:
+        yield made
+
+
+# ---- what it does
+
+
 def test_every_gang_is_started_where_the_plan_says(any_mode: Bench) -> None:
     plan = any_mode.plan()
 
     said = any_mode.apply(plan)
 
-    assert (said.code, any_mode.run("show", str(plan), "-o", "json").code) == (0, 0), said.err
-    wanted = {
-        pod["name"]: pod["node"]
-        for gang in any_mode.run("show", str(plan), "-o", "json").data()["spec"]["gangs"]
-        for pod in gang["pods"]
-    }
-    assert any_mode.bound() == wanted
-    assert len(wanted) == 4
+    assert said.code == 0, said.err
+    assert any_mode.bound() == placed(plan)
+    assert len(placed(plan)) == 4
+
+
+def test_every_pod_tells_which_plan_put_it_where_with_which_gpus(any_mode: Bench) -> None:
+    plan = any_mode.plan()
+    any_mode.apply(plan)
+
+    pod = any_mode.cluster.pod("a-0")["metadata"]
+    gpus = pod["annotations"]["gangplan.dev/gpus"]
+    assert pod["labels"]["gangplan.dev/plan"].startswith("gp-")
+    assert pod["annotations"]["gangplan.dev/node"] == any_mode.cluster.node_of("a-0")
+    assert gpus == "0,1,2,3,4,5,6,7"
+    assert pod["annotations"]["gangplan.dev/gang-size"] == "2"
+
+
+def test_applying_again_writes_nothing(any_mode: Bench) -> None:
+    plan = any_mode.plan()
+    any_mode.apply(plan)
+    before = any_mode.written()
+
+    said = any_mode.apply(plan, "-o", "json")
+
+    assert (said.code, said.data()["status"]) == (0, "unchanged")
+    assert any_mode.written() == before
+
+
+def test_every_write_names_the_uid_and_the_version_it_is_about(any_mode: Bench) -> None:
+    any_mode.apply(any_mode.plan())
+
+    writes = [call for call in any_mode.cluster.writes if "/pods/" in call.path]
+    assert len(writes) >= 12  # an intent, a start and a mark for each of 4 pods
+    for call in writes:
+        metadata = call.body["metadata"]
+        assert metadata["uid"]
+        assert metadata["resourceVersion"]
+        assert call.query["fieldManager"] == "gangplan"
+
+
+def test_all_intents_of_a_gang_stand_before_its_first_pod_is_started(any_mode: Bench) -> None:
+    any_mode.apply(any_mode.plan())
+
+    steps = [step_of(call) for call in any_mode.cluster.writes if "/pods/a-" in call.path]
+    assert [step for step in steps if step != "open"][:4] == ["mark", "mark", "start", "start"]
+
+
+def step_of(call: Call) -> str:
+    """A pod is started by its binding, or by the patch that pins it; one of both is only opened."""
+    if call.path.endswith("/binding"):
+        return "start"
+    spec = call.body.get("spec")
+    return "mark" if spec is None else "start" if "nodeSelector" in spec else "open"
+
+
+# ---- asking
+
+
+def test_without_a_terminal_it_wants_yes_before_it_reads_anything(gated: Bench) -> None:
+    said = gated.run("apply", "no-such-plan.json")
+
+    assert said.code == 64
+    assert "--yes" in said.err
+    assert not gated.opened
+
+
+def test_json_logs_are_no_place_for_a_question(gated: Bench) -> None:
+    said = gated.run("apply", "plan.json", "--log-format", "json", answers=b"y\n")
+
+    assert (said.code, said.events[0]["type"]) == (64, "error")
+
+
+def test_on_a_terminal_it_shows_what_will_happen_and_asks(gated: Bench) -> None:
+    plan = gated.plan()
+
+    said = gated.run("apply", str(plan), "--wait", "0s", answers=b"y\n")
+
+    assert said.code == 0
+    assert "default/a  start" in said.out
+    assert "(2 gangs: 4 pods to start)? [y/N]" in said.err
+    assert "enforces nothing" in said.err, "what the annotations of GPUs are worth"
+    assert gated.bound() == placed(plan)
+
+
+@pytest.mark.parametrize("answer", [b"n\n", b"\n", b"", b"yeah\n", b"\xff\xfe\n"])
+def test_anything_but_yes_changes_nothing(gated: Bench, answer: bytes) -> None:
+    plan = gated.plan()
+
+    said = gated.run("apply", str(plan), answers=answer)
+
+    assert (said.code, gated.cluster.writes) == (130, [])
+    assert "nothing was applied" in said.err
+
+
+def test_there_is_no_question_where_nothing_is_left_to_do(gated: Bench) -> None:
+    plan = gated.plan()
+    gated.apply(plan)
+
+    said = gated.run("apply", str(plan), answers=b"")
+
+    assert (said.code, "[y/N]" in said.err) == (0, False)
+
+
+# ---- what it says
+
+
+def test_the_result_is_a_table_and_the_last_line_says_what_is_next(gated: Bench) -> None:
+    said = gated.apply(gated.plan())
+
+    assert said.out.splitlines() == [
+        "GANG       OUTCOME  PODS",
+        "default/a  started     2",
+        "default/b  started     2",
+    ]
+    assert said.err.splitlines() == ["gangs: 2 started (12 writes)", "next: gangplan status"]
+
+
+def test_as_data_it_tells_every_gang(gated: Bench) -> None:
+    data = gated.apply(gated.plan(), "-o", "json").data()
+
+    assert [(gang["name"], gang["outcome"], gang["pods"]) for gang in data["gangs"]] == [
+        ("a", "started", 2),
+        ("b", "started", 2),
+    ]
+    assert (data["status"], data["exitCode"], data["writes"]) == ("applied", 0, 12)
+
+
+def test_names_are_for_the_next_program(gated: Bench) -> None:
+    assert gated.apply(gated.plan(), "-o", "name").out == "gang/default/a\ngang/default/b\n"
+
+
+def test_json_logs_tell_each_change_the_start_the_end_and_a_summary(gated: Bench) -> None:
+    said = gated.apply(gated.plan(), "--log-format", "json", "-o", "name")
+
+    kinds = [event["type"] for event in said.events]
+    assert kinds == ["verify_done", "change", "change", "apply_start", "apply_done", "summary"]
+    change, start, done, summary = (said.events[place] for place in (1, 3, 4, 5))
+    assert (change["gang"], change["action"], change["starts"], change["gpus"]) == (
+        "default/a",
+        "start",
+        2,
+        16,
+    )
+    assert (start["gangs"], start["pods"]) == (2, 4)
+    assert (done["gangs"], done["partial"]) == ({"started": 2.0}, [])
+    assert (summary["status"], summary["exit_code"], summary["verb"]) == ("applied", 0, "apply")
+
+
+# ---- the dry run
+
+
+def test_a_dry_run_asks_the_server_for_everything_and_writes_nothing(any_mode: Bench) -> None:
+    plan = any_mode.plan()
+    before = any_mode.cluster.store.revision
+
+    said = any_mode.run("apply", str(plan), "--dry-run", "server", "-o", "json")
+
+    asked = [call for call in any_mode.cluster.calls if "/pods/" in call.path]
+    assert said.code == 0, said.err
+    assert any_mode.cluster.store.revision == before
+    assert all(call.query.get("dryRun") == "All" for call in asked)
+    assert {call.path.split("/")[6] for call in asked} == {"a-0", "a-1", "b-0", "b-1"}
+    assert said.data()["dryRun"] is True
+
+
+def test_a_dry_run_says_what_the_server_would_refuse(gated: Bench) -> None:
+    plan = gated.plan()
+
+    said_no = 'admission webhook "policy.example.com" denied the request: no'
+    gated.cluster.before.append(refusing("/pods/b-1", 403, said_no))
+
+    said = gated.run("apply", str(plan), "--dry-run", "server")
+
+    assert said.code == 7
+    assert "denied the request: no" in said.out
+    assert "1 would start, 1 would be skipped (dry run, nothing was written)" in said.err
+
+
+def test_the_proxy_lets_nothing_through_that_apply_does_not_need(gated: Bench) -> None:
+    gated.apply(gated.plan())
+
+    accepted = gated.opened[0]["accept"]
+    assert not any("," in pattern for pattern in accepted)
+    assert not any("eviction" in pattern for pattern in accepted)
+    assert not any("secrets" in pattern or pattern in (".*", "^.*$") for pattern in accepted)
