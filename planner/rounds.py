@@ -48,7 +48,7 @@ class Rounds:
             backend=backend_of(settings.gpu_backend),
             lock=self.lock,
             stop=self.course.stop.event,
-            clock=self.course.wall,
+            clock=self.course.clock,
             sleep=self.course.stop.event.wait,
         )
         self.course.check_signal()

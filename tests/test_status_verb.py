@@ -1,0 +1,210 @@
+"""``gangplan status``: the lock, the last run, plans on pods, gangs half there, pins that wait."""
+
+from __future__ import annotations
+
+import copy
+import json
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import RunCli
+from fake_cluster import LOST, Answer, Call
+from fake_http import serving
+from run_bench import (
+    LEASE,
+    RunBench,
+    is_write,
+    memory_bench,
+    nodes,
+    while_solving,
+)
+from snapshots import environment
+
+
+@pytest.fixture
+def bench(tmp_path: Path, cli: RunCli, monkeypatch: pytest.MonkeyPatch) -> Iterator[RunBench]:
+    cluster = nodes(3)
+    for name in ("a", "b", "c"):
+        cluster.gang_of_pods(name, 2, gpus=4)
+    with memory_bench(cluster, tmp_path, cli, monkeypatch) as made:
+        yield made
+
+
+def document(bench: RunBench, *options: str) -> dict[str, Any]:
+    result = bench.verb("status", "-o", "json", *options)
+    assert result.code == 0, result.err
+    found: dict[str, Any] = json.loads(result.out)
+    return found
+
+
+def half_there(bench: RunBench) -> str:
+    """Cut a run after both intents and one start of its first gang; the gang's name."""
+    seen = 0
+
+    def cut(call: Call) -> Answer | None:
+        nonlocal seen
+        seen += is_write(call)
+        return LOST if seen > 3 else None
+
+    bench.cluster.before.append(cut)
+    assert bench.run().code == 7
+    bench.cluster.before.clear()
+    bench.cluster.advance(120)
+    (begun,) = [name for name, node in bench.places().items() if node is not None]
+    return begun[:-2]
+
+
+def test_a_cluster_that_was_never_planned_has_nothing_to_tell(bench: RunBench) -> None:
+    result = bench.verb("status")
+    assert (result.code, result.err) == (0, "")
+    assert result.out == "lock      free\nlast run  none is known\n"
+    assert document(bench) == {
+        "context": "test",
+        "cluster": document(bench)["cluster"],
+        "lock": None,
+        "lastRun": None,
+        "plans": [],
+        "gangs": [],
+        "pending": [],
+    }
+    assert bench.cluster.writes == []
+
+
+def test_after_a_run_it_tells_how_it_went_and_which_plan_is_on_the_pods(bench: RunBench) -> None:
+    assert bench.run().code == 0
+    found = document(bench)
+    plan = found["lastRun"]["plan"]
+    assert found["plans"] == [{"plan": plan, "pods": 6, "gangs": {"whole": 3}}]
+    assert (found["lock"], found["gangs"], found["pending"]) == (None, [], [])
+    out = bench.verb("status").out.splitlines()
+    assert out[1].startswith("last run  applied (exit 0), at ")
+    assert f"plan {plan}, 3 started" in out[1]
+    assert out[3].split() == ["PLAN", "PODS", "WHOLE"]
+    assert out[4].split() == [plan, "6", "3"]
+
+
+def test_the_holder_of_the_lock_is_named_with_the_way_to_free_it(
+    bench: RunBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tables: list[str] = []
+    documents: list[dict[str, Any]] = []
+
+    def look() -> None:
+        tables.append(bench.verb("status").out)
+        documents.append(document(bench))
+
+    while_solving(monkeypatch, look)
+    assert bench.run().code == 0
+    lock = documents[0]["lock"]
+    assert (lock["operation"], lock["user"], lock["expired"]) == ("run", "tester", False)
+    assert f"held by run by tester@{lock['host']} (lock {lock['id']}, since" in tables[0]
+    assert f"if that run is dead: gangplan unlock {lock['id']}" in tables[0]
+
+
+def test_a_lock_that_is_over_is_told_apart(bench: RunBench) -> None:
+    half_there(bench)
+    assert ": over, the next run takes it" in bench.verb("status").out
+    assert document(bench)["lock"]["expired"] is True
+
+
+def test_a_gang_that_is_half_there_is_shown_with_the_commands_that_undo_it(
+    bench: RunBench,
+) -> None:
+    name = half_there(bench)
+    found = document(bench)
+    (gang,) = found["gangs"]
+    assert (gang["namespace"], gang["name"], gang["state"]) == ("default", name, "half there")
+    assert (gang["size"], gang["started"], gang["bound"]) == (2, 1, 1)
+    assert len(gang["undo"]) == 1
+    out = bench.verb("status").out
+    assert f"default/{name}  half there   1 of 2" in out
+    assert gang["undo"][0] in out
+    assert bench.run().code == 0
+    assert document(bench)["gangs"] == []
+
+
+def test_the_commands_that_undo_delete_that_pod_and_no_other(
+    bench: RunBench, tmp_path: Path
+) -> None:
+    """Pasted into a shell, with the real kubectl: a pod made again under the name is left alone."""
+    name = half_there(bench)
+    (gang,) = document(bench, "--kubeconfig", str(tmp_path / "kubeconfig"))["gangs"]
+    (command,) = gang["undo"]
+    begun = next(pod for pod, node in bench.places().items() if node is not None)
+    assert begun.startswith(f"{name}-")
+
+    def pasted(text: str) -> int:
+        folder = environment(tmp_path)
+        return subprocess.run(text, shell=True, check=False, env=folder).returncode
+
+    with serving(bench.cluster, tmp_path, tls=False):
+        uid = bench.cluster.pod(begun)["metadata"]["uid"]
+        assert pasted(command.replace(uid, "another-uid")) != 0
+        assert begun in bench.places()
+        assert pasted(command) == 0
+        assert begun not in bench.places()
+
+
+def test_pins_that_the_scheduler_has_not_bound_are_shown_with_its_reason(
+    bench: RunBench,
+) -> None:
+    """Somebody takes the room between the re-read and the scheduler: it cannot bind the pods."""
+    taken: list[str] = []
+
+    def take(call: Call) -> Answer | None:
+        if is_write(call) and "schedulingGates" in str(call.body) and not taken:
+            for name in ("n0", "n1", "n2"):
+                taken.append(name)
+                bench.cluster.add_pod(f"rival-{name}", gpus=8, node=name)
+        return None
+
+    bench.cluster.before.append(take)
+    result = bench.run()
+    assert result.code == 0, result.err  # pins that merely wait are no failure
+    found = document(bench)
+    assert {pin["name"] for pin in found["pending"]} == set(bench.places()) - {
+        f"rival-{name}" for name in taken
+    }
+    assert "Insufficient nvidia.com/gpu" in found["pending"][0]["why"]
+    assert "Insufficient nvidia.com/gpu" in bench.verb("status").out
+
+
+def test_what_others_wrote_on_the_lock_moves_no_cursor(bench: RunBench) -> None:
+    assert bench.run().code == 0
+    tree = copy.deepcopy(bench.lease())
+    tree["spec"]["holderIdentity"] = "--help \x1b[31m"
+    notes = tree["metadata"]["annotations"]
+    notes["gangplan.dev/user"] = "\x1b[2Jroot"
+    notes["gangplan.dev/last-run"] = json.dumps(
+        {"status": "\x1b]0;x\x07", "exit_code": [1], "counts": {"\u202e": "x\ny"}, "finished": 7}
+    )
+    assert bench.cluster.handle("PUT", LEASE, tree)[0] == 200
+    for output in ("table", "json"):
+        out = bench.verb("status", "-o", output).out
+        assert not set(out) & {"\x1b", "\x07", "\u202e"}
+        assert "\x1b" not in out
+    assert "gangplan unlock -- '--help" in bench.verb("status").out
+
+
+def test_a_policy_names_another_gate(bench: RunBench, tmp_path: Path) -> None:
+    path = tmp_path / "policy.yaml"
+    path.write_text(
+        "apiVersion: gangplan.dev/v1alpha1\nkind: Policy\n"
+        "spec: {kubernetes: {schedulingGate: example.com/mine}}\n",
+        encoding="utf-8",
+    )
+    half_there(bench)
+    # By that Policy the gated pod is not gated by us: kube-scheduler's to bind, so it is pending.
+    found = document(bench, "--policy", str(path))
+    assert [gang["state"] for gang in found["gangs"]] == []
+    assert len(found["pending"]) == 1
+    assert bench.verb("status", "--policy", str(tmp_path / "nowhere")).code == 66
+    assert bench.verb("status", "--policy", "-").code == 64
+
+
+def test_a_server_that_does_not_answer_is_an_error(bench: RunBench) -> None:
+    bench.cluster.before.append(lambda _: LOST)
+    assert bench.verb("status").code == 69
