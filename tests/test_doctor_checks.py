@@ -1,0 +1,248 @@
+"""The checks of ``doctor`` one by one: boundaries, and words for what is odd."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+from fake_cluster import Answer, Call, FakeCluster
+from fake_wire import FakeWire
+
+from models.applying.seen import NodeSeen, PodSeen, View
+from models.policy import KubernetesPolicy
+from planner.checkup import machine, permissions, placing, server
+from planner.checkup.findings import Finding, Level, exit_code, odd, well
+from planner.cluster.backends import backend_of
+from planner.cluster.wire import JSON, Reply, Tree
+from planner.showing.doctoring import counted, table
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "level"),
+    [
+        ("v1.36.2", "v1.36.2", Level.ok),
+        ("v1.35.9", "v1.36.0", Level.ok),
+        ("v1.37.0", "v1.36.2", Level.ok),
+        ("v1.34.0", "v1.36.2", Level.warn),
+        ("v1.38.0", "v1.36.2", Level.warn),
+        ("v1.20.5+really1.20.2", "v1.36.2", Level.warn),
+        ("v1.36.2-gke.100", "v1.36.1-eks", Level.ok),
+        ("v2.36.2", "v1.36.2", Level.warn),
+        (None, "v1.36.2", Level.warn),
+        ("v1.36.2", None, Level.warn),
+    ],
+)
+def test_kubectl_may_be_one_minor_version_apart(
+    ours: str | None, theirs: str | None, level: Level
+) -> None:
+    assert server.skew(ours, theirs).level is level
+
+
+@pytest.mark.parametrize(
+    ("drift", "level", "words"),
+    [
+        (0.0, Level.ok, "within 30 s"),
+        (30.0, Level.ok, "within 30 s"),
+        (-30.0, Level.ok, "within 30 s"),
+        (30.5, Level.warn, "30 s ahead of the server's"),
+        (-3600.0, Level.warn, "3,600 s behind the server's"),
+    ],
+)
+def test_clocks_may_differ_by_half_a_minute(drift: float, level: Level, words: str) -> None:
+    found = server.clock(1000.0 + drift, 1000.0)
+    assert (found.level, words in found.found) == (level, True)
+
+
+def test_a_server_that_does_not_tell_its_time_is_odd() -> None:
+    assert server.clock(0.0, None).level is Level.warn
+
+
+class Telling:
+    """A wire that always answers the same."""
+
+    def __init__(self, reply: Reply) -> None:
+        self.reply = reply
+
+    def send(
+        self, method: str, path: str, body: Tree | None = None, *, content_type: str = JSON
+    ) -> Reply:
+        return self.reply
+
+
+def test_the_account_is_who_the_server_says() -> None:
+    reply = Reply(201, {"status": {"userInfo": {"username": "ada\x1b[31m"}}})
+    found, name = server.account(Telling(reply))
+    assert (found.found, name) == ("ada\\e[31m", "ada\x1b[31m")
+    assert server.account(Telling(Reply(404)))[1] is None
+    assert server.groups(Telling(Reply(403))) is None
+
+
+def test_without_libyaml_reading_is_slow(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(yaml, "__with_libyaml__", False)
+    (found,) = [one for one in machine.machine() if one.check == "libyaml"]
+    assert found.level is Level.warn
+
+
+@pytest.mark.parametrize(
+    ("script", "words"),
+    [
+        ('echo \'{"clientVersion": {"gitVersion": "v1.36.2"}}\'', None),
+        ("echo nonsense", "tells no version"),
+        ("echo '{}'", "tells no version"),
+        ("echo broken >&2; exit 1", "tells no version: broken"),
+    ],
+)
+def test_kubectl_tells_its_version_or_is_no_kubectl(
+    script: str, words: str | None, tmp_path: Path
+) -> None:
+    program = tmp_path / "kubectl"
+    program.write_text(f"#!/bin/sh\n{script}\n")
+    program.chmod(0o755)
+    found, version = machine.kubectl_version(str(program), {"PATH": "/usr/bin:/bin"})
+    if words is None:
+        assert (found.level, version) == (Level.ok, "v1.36.2")
+    else:
+        assert (found.level, found.code, version) == (Level.fail, 69, None)
+        assert words in found.found
+
+
+# ---- admission
+
+
+def _probe(reply: Reply, account: str | None, pod: tuple[str, str, str] | None = None) -> Finding:
+    return permissions.guarded(Telling(reply), "a", "n1", pod, account)
+
+
+DENIED = Reply(
+    422,
+    {"message": "pods \"p\" is forbidden: ValidatingAdmissionPolicy 'gangplan-pods' with ..."},
+)
+
+
+@pytest.mark.parametrize("pod", [None, ("a", "p", "u")])
+def test_a_refused_probe_is_what_a_policy_is_for(pod: tuple[str, str, str] | None) -> None:
+    assert _probe(DENIED, permissions.ACCOUNT, pod).level is Level.ok
+
+
+@pytest.mark.parametrize("status", [0, 401, 403, 429, 500])
+def test_a_probe_that_was_not_judged_tells_nothing(status: int) -> None:
+    found = _probe(Reply(status, why="no"), permissions.ACCOUNT)
+    assert (found.level, found.found[:11]) == (Level.warn, "cannot tell")
+
+
+def test_the_refusal_of_another_policy_is_not_ours() -> None:
+    other = Reply(422, {"message": "ValidatingAdmissionPolicy 'others' denied request"})
+    assert _probe(other, permissions.ACCOUNT).level is Level.warn
+
+
+def test_the_hint_fits_the_account() -> None:
+    passed = Reply(200, {})
+    assert "kubectl apply -k deploy/admission" in (_probe(passed, None).hint or "")
+    assert "kubectl apply -k" in (_probe(passed, permissions.ACCOUNT).hint or "")
+    assert "fine for an administrator" in (_probe(passed, "ada").hint or "")
+
+
+# ---- nodes
+
+KEPT = (("example.com/ours", "", "NoSchedule"),)
+POLICY = KubernetesPolicy()
+
+
+def _node(name: str, **fields: object) -> NodeSeen:
+    return NodeSeen(name, gpus=8, **fields)  # type: ignore[arg-type]  # fields of a node
+
+
+def _pod(name: str, **fields: object) -> PodSeen:
+    return PodSeen("a", name, name, "1", **fields)  # type: ignore[arg-type]  # fields of a pod
+
+
+def _view(nodes: list[NodeSeen], pods: list[PodSeen]) -> View:
+    return View("c", {one.name: one for one in nodes}, {one.key: one for one in pods})
+
+
+OURS = _pod("p", scheduler="gangplan")
+
+
+def test_only_nodes_that_pods_could_be_bound_onto_are_looked_at() -> None:
+    nodes = [
+        _node("kept", taints=KEPT),
+        _node("cordoned", unschedulable=True),
+        _node("broken", ready=False),
+        NodeSeen("without-gpus"),
+    ]
+    assert placing.nodes(_view(nodes, [OURS]), POLICY, None).level is Level.ok
+    found = placing.nodes(_view([*nodes, _node("open")], [OURS]), POLICY, None)
+    assert found.level is Level.warn
+    assert found.found.startswith("1 of 2 nodes with GPUs open to others: open: no taint")
+
+
+def test_many_open_nodes_are_counted() -> None:
+    found = placing.nodes(_view([_node(f"n{i}") for i in range(5)], [OURS]), POLICY, None)
+    assert "; and 2 more; apply refuses to bind there" in found.found
+
+
+@pytest.mark.parametrize(
+    "pod",
+    [
+        _pod("bound", scheduler="gangplan", node="n"),
+        _pod("done", scheduler="gangplan", finished=True),
+        _pod("going", scheduler="gangplan", terminating=True),
+        _pod("theirs"),
+        _pod("gated", gates=("gangplan.dev/placement",)),
+    ],
+    ids=lambda pod: pod.name,
+)
+def test_nodes_do_not_matter_while_nothing_waits_to_be_bound(pod: PodSeen) -> None:
+    assert placing.nodes(_view([_node("open")], [pod]), POLICY, None).level is Level.ok
+
+
+# ---- groups and back ends
+
+
+def test_pod_groups_are_looked_for_in_every_version_that_is_known() -> None:
+    served = placing.groups(FakeWire(FakeCluster(groups=True)))
+    assert (served.level, served.found[:7]) == (Level.ok, "served:")
+    assert placing.groups(FakeWire(FakeCluster())).found.startswith("not served")
+
+
+def test_claims_need_a_cluster_that_has_devices() -> None:
+    cluster = FakeCluster()
+    wire = FakeWire(cluster)
+    (there,) = placing.backend(wire, backend_of("dra"), None, _view([], []))
+    assert there.level is Level.ok
+
+    def gone(call: Call) -> Answer | None:
+        return (404, {}, {}) if "resource.k8s.io" in call.path else None
+
+    cluster.before.append(gone)
+    (absent,) = placing.backend(wire, backend_of("dra"), None, _view([], []))
+    assert (absent.level, absent.code) == (Level.fail, 65)
+
+
+def test_what_a_back_end_enforces_is_said() -> None:
+    for name in ("annotation", "none", "hami", "koordinator"):
+        chosen = backend_of(name)
+        (found,) = placing.backend(Telling(Reply(404)), chosen, None, _view([], []))
+        assert found == well("GPU back end", f"{name}: {chosen.note()}")
+
+
+# ---- all together
+
+
+def test_the_exit_code_is_that_of_the_gravest_failure() -> None:
+    def fail(code: int) -> Finding:
+        return Finding("c", Level.fail, "f", None, code)
+
+    assert exit_code([well("a", "b"), odd("c", "d", "e")]) == 0
+    assert exit_code([fail(6), fail(77), fail(65)]) == 77
+    assert exit_code([fail(66), fail(6)]) == 66
+    assert exit_code([fail(1), fail(6)]) == 6
+    assert exit_code([fail(0)]) == 1
+
+
+def test_findings_are_counted_and_made_harmless() -> None:
+    findings = [well("a", "fine"), odd("b", "odd\x1b[31m", "do"), Finding("c", Level.fail, "bad")]
+    assert counted(findings) == "3 checks: 1 ok, 1 warning, 1 failed"
+    assert "\x1b" not in table(findings).plain()
+    assert counted(findings[:1]) == "1 check: 1 ok"
