@@ -151,8 +151,9 @@ def identify(cluster: FakeCluster, row: Tree) -> None:
 def _holders(row: Tree) -> list[Tree]:
     """Pods that a row reserves a claim for, and that were there."""
     body = row.get("body")
-    if body is None and "resourceclaim" in row.get("kubectl", ""):
-        body = json.loads(row["kubectl"].split(" -p ", 1)[1])
+    command, _, payload = row.get("kubectl", "").partition(" -p ")
+    if payload and "resourceclaim" in command:
+        body = json.loads(payload)
     status = body.get("status") if isinstance(body, dict) else None
     found = (status or {}).get("reservedFor") or []
     return [one for one in found if "-" in one["uid"] and not one["uid"].startswith("00000000")]

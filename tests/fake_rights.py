@@ -32,6 +32,17 @@ _EVERYONE: list[Tree] = [
         ],
         "verbs": ["get"],
     },
+    {
+        "nonResourceURLs": ["/healthz", "/livez", "/readyz", "/version", "/version/"],
+        "verbs": ["get"],
+    },
+    {
+        "nonResourceURLs": [
+            *("/.well-known", "/.well-known/*", "/.well-known/openid-configuration"),
+            *("/.well-known/openid-configuration/", "/openid/v1/jwks", "/openid/v1/jwks/"),
+        ],
+        "verbs": ["get"],
+    },
 ]
 _KINDS = (ROLE, ROLE_BINDING, CLUSTER_ROLE, CLUSTER_ROLE_BINDING)
 

@@ -20,7 +20,7 @@ def _four(cluster: FakeCluster) -> None:
         cluster.add_node(name)
 
 
-def _claim(name: str, count: int = 2, finalizers: tuple[str, ...] = ()) -> Happening:
+def claim(name: str, count: int = 2, finalizers: tuple[str, ...] = ()) -> Happening:
     def happens(cluster: FakeCluster) -> None:
         exactly = {
             "deviceClassName": "gpu.example.com",
@@ -68,7 +68,7 @@ def _user(
 
 
 def _pair(number: int, **more: Json) -> Happening:
-    return all_of(_claim(f"cl{number}"), _user(f"dp{number}", f"cl{number}", **more))
+    return all_of(claim(f"cl{number}"), _user(f"dp{number}", f"cl{number}", **more))
 
 
 def _deleted(*names: str) -> Happening:
@@ -120,8 +120,8 @@ SCENES = (
         cluster_of({}, nodes=_four),
         before={
             224: _pair(8),
-            227: all_of(_claim("cl9", 4), _user("dp9", "cl9", gated=False, **_pinned("n2"))),
-            228: all_of(_claim("cl10", 1), _user("dp10", "cl10", gated=False, **_pinned("n2"))),
+            227: all_of(claim("cl9", 4), _user("dp9", "cl9", gated=False, **_pinned("n2"))),
+            228: all_of(claim("cl10", 1), _user("dp10", "cl10", gated=False, **_pinned("n2"))),
             229: _deleted("dp0"),
             231: _pods_of_template,
         },
@@ -137,11 +137,11 @@ SCENES = (
         },
         looks={246: _condition("dp23")},
     ),
-    Scene((429,), cluster_of({}), before={429: _claim("c")}),
+    Scene((429,), cluster_of({}), before={429: claim("c")}),
     Scene(
         (434, 435, 436),
         cluster_of({}),
-        before={434: _claim("q", 1, (_PROTECTED,))},
+        before={434: claim("q", 1, (_PROTECTED,))},
     ),
 )
 ROWS = tuple(number for scene in SCENES for number in scene.numbers)
