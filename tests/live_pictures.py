@@ -1,0 +1,114 @@
+"""Sessions shown in the documents, played again on a fake cluster: real kubectl, the program in this process.
+
+Promises: what differs from run to run (plan ids, uids, seconds) is masked; nothing else. Used by
+``test_docs_live``, which with --refresh-golden writes what was printed into the document.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import chdir, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from conftest import RunCli
+from fake_cluster import FakeCluster
+from fake_http import serving
+from live_objects import Tree, Wanted, pods
+from snapshots import environment
+
+TAINT = "example.com/gangplan"
+_MASKS = (
+    (r"gp-[0-9a-f]{20}", "gp-ID"),
+    (r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", "UID"),
+    (r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", "TIME"),
+    (r"\(\d+s ago\)", "(Ns ago)"),
+    (r"\d+\.\d s\b", "N s"),
+)
+
+
+def masked(said: str) -> str:
+    for pattern, name in _MASKS:
+        said = re.sub(pattern, name, said)
+    return said
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """Four DGX H100 and three waiting gangs, as the pages show them; plan.json is there already."""
+
+    cluster: FakeCluster
+    folder: Path
+    cli: RunCli
+
+    def play(self, session: str) -> str:
+        """The same session with what its commands print now."""
+        commands = [line for line in session.splitlines() if line.startswith("$ ")]
+        return "".join(f"{line}\n{self.run(line[2:])}" for line in commands)
+
+    def run(self, command: str) -> str:
+        """What a command prints, on stdout and then on stderr."""
+        program, *words = shlex.split(command)
+        environ = environment(self.folder, USER="kim")
+        if program == "gangplan":
+            with chdir(self.folder):
+                done = self.cli(*words, environ=environ)
+            return done.out + done.err
+        assert program == "kubectl"
+        ended = subprocess.run(
+            [environ["KUBECTL"], *words],
+            env=environ,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=True,
+        )
+        return ended.stdout + ended.stderr
+
+
+@contextmanager
+def staged(folder: Path, cli: RunCli) -> Iterator[Stage]:
+    cluster = FakeCluster(clock=time.time)
+    for name in ("research", "gangplan-system"):
+        cluster.add_namespace(name)
+    for number in range(1, 5):
+        cluster.put(_server(f"gpu-{number:02}"))
+    for gang in (
+        Wanted("bert", 2, 4, "binding"),
+        Wanted("llama", 2, 8, "gate"),
+        Wanted("vit", 2, 2, "gate"),
+    ):
+        for pod in pods(gang, "research", "docs"):
+            pod["spec"]["tolerations"] = [{"key": TAINT, "operator": "Exists"}]
+            cluster.create(pod)
+    with serving(cluster, folder, tls=False):
+        stage = Stage(cluster, folder, cli)
+        policy = "apiVersion: gangplan.dev/v1alpha1\nkind: Policy\n"
+        (folder / "policy.yaml").write_text(policy, encoding="utf-8")
+        stage.run("gangplan snapshot --out monday")
+        stage.run("gangplan plan monday --out plan.json")
+        assert (folder / "plan.json").exists()
+        yield stage
+
+
+def _server(name: str) -> Tree:
+    amounts = {"cpu": "192", "memory": "2Ti", "pods": "110", "nvidia.com/gpu": "8"}
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {
+            "name": name,
+            "labels": {"kubernetes.io/hostname": name},
+            "annotations": {"gangplan.dev/server-model": "DGX H100"},
+        },
+        "spec": {"taints": [{"key": TAINT, "value": "only", "effect": "NoSchedule"}]},
+        "status": {
+            "capacity": amounts,
+            "allocatable": amounts,
+            "conditions": [{"type": "Ready", "status": "True"}],
+        },
+    }

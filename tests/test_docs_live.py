@@ -1,0 +1,143 @@
+"""What the pages about applying and cron say is so."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+from conftest import RunCli
+from fake_cluster import Call
+from live_pictures import Stage, masked, staged
+from test_docs import ROOT, code_blocks, text
+
+from models.applying import intents
+from models.applying.verdicts import Outcome
+from models.documents import PolicyDocument
+from planner import errors, metrics
+
+APPLY = ROOT / "docs" / "apply.md"
+CRON = ROOT / "docs" / "cron.md"
+
+
+def part(path: Path, heading: str) -> str:
+    """A chapter of a document."""
+    found = text(path).partition(f"\n## {heading}")[2].partition("\n## ")[0]
+    assert found, heading
+    return found
+
+
+def codes(table: str) -> set[int]:
+    rows = re.findall(r"^\| ([\d, ]+) \|", table, re.MULTILINE)
+    return {int(code) for row in rows for code in row.split(",")}
+
+
+def test_every_outcome_is_told_of() -> None:
+    told = re.findall(r"^\| `(\w+)` \|", part(APPLY, "What became of the gangs"), re.MULTILINE)
+    assert sorted(told) == sorted(Outcome)
+
+
+def test_labels_and_annotations_told_of_are_those_that_are_written() -> None:
+    told = set(re.findall(r"`(gangplan\.dev/[a-z-]+)`", part(APPLY, "What it does")))
+    assert told == set(intents.KEYS)
+    (example,) = re.findall(r"`(gp-[0-9a-f]+)`", text(APPLY))
+    intent = intents.Intent(example, "llama", 2, "gpu-01", (0, 1))
+    assert intents.read_intent(intent.labels(), intent.annotations()) == intent
+
+
+def test_exit_codes_told_of_are_known_and_none_is_left_out_for_the_cron_job() -> None:
+    known = {
+        error.exit_code
+        for error in vars(errors).values()
+        if isinstance(error, type) and issubclass(error, errors.GangplanError)
+    }
+    everything = known | {0, 130, 143}
+    assert codes(part(APPLY, "Exit codes")) <= everything
+    assert codes(part(CRON, "Exit codes")) == everything | {3}
+
+
+def test_every_option_of_apply_is_told_of(cli: RunCli, capsys: pytest.CaptureFixture[str]) -> None:
+    cli("apply", "--help")
+    offered = set(re.findall(r"(--[a-z-]+)", capsys.readouterr().out))
+    assert "--yes" in offered
+    told = set(re.findall(r"`(--[a-z-]+)", text(APPLY)))
+    everywhere = {"--color", "--debug", "--help", "--log-format", "--out", "--output"}
+    assert offered - everywhere == told & offered - everywhere
+
+
+def test_metrics_told_of_are_those_that_are_written() -> None:
+    written = metrics.text(metrics.Metrics(0, 1.0, 0.0, 1, 1, 1, {"solve": 1.0}), 1.0)
+    told = re.findall(r"`(gangplan_\w+)(?:\{[^`]*)?`", part(CRON, "Is it well?"))
+    assert set(told) == set(re.findall(r"^# TYPE (\w+)", written, re.MULTILINE))
+
+
+def test_the_policy_for_cron_is_one() -> None:
+    (policy,) = code_blocks(text(CRON), "yaml")
+    assert PolicyDocument.model_validate(yaml.safe_load(policy))
+
+
+def test_the_pods_that_wait_are_what_the_policy_looks_for_by_default() -> None:
+    gated, bound = yaml.safe_load_all(code_blocks(text(APPLY), "yaml")[0])
+    document = {"apiVersion": "gangplan.dev/v1alpha1", "kind": "Policy"}
+    settings = PolicyDocument.model_validate(document).spec.kubernetes.to_policy()
+    assert gated["spec"]["schedulingGates"] == [{"name": settings.scheduling_gate}]
+    assert bound["spec"]["schedulerName"] == settings.scheduler_name
+
+
+@pytest.fixture
+def stage(tmp_path: Path, cli: RunCli) -> Iterator[Stage]:
+    with staged(tmp_path, cli) as found:
+        yield found
+
+
+def sessions(path: Path) -> list[str]:
+    """Blocks that show commands and what they print."""
+    return re.findall(r"^```\n(\$ .*?)^```$", text(path), re.MULTILINE | re.DOTALL)
+
+
+def compare(request: pytest.FixtureRequest, path: Path, session: str, played: str) -> None:
+    """Whether the document shows what is printed; --refresh-golden makes it so."""
+    if request.config.getoption("--refresh-golden"):
+        path.write_text(text(path).replace(f"```\n{session}```", f"```\n{played}```"))
+        return
+    assert masked(played) == masked(session)
+
+
+def test_the_pictures_of_a_plan_that_is_stale_and_applied_are_what_is_printed(
+    request: pytest.FixtureRequest, stage: Stage
+) -> None:
+    applied, stale, _ = sessions(APPLY)
+    compare(request, APPLY, stale, stage.play(stale))
+    stage.run("kubectl uncordon gpu-02")
+    compare(request, APPLY, applied, stage.play(applied))
+
+
+def test_the_picture_of_a_gang_that_is_partial_is_what_is_printed(
+    request: pytest.FixtureRequest, stage: Stage
+) -> None:
+    def lose(call: Call) -> None:
+        place = call.place
+        if (
+            call.method == "PATCH"
+            and place is not None
+            and place.name == "llama-0"
+            and stage.cluster.pod("llama-0", "research")["spec"].get("nodeName")
+            and not lost
+        ):
+            lost.append("llama-1")
+            stage.cluster.remove("Pod", "llama-1", "research")
+
+    lost: list[str] = []
+    stage.cluster.after.append(lose)
+    session = sessions(APPLY)[2]
+    compare(request, APPLY, session, stage.play(session))
+    assert lost
+
+
+def test_the_picture_of_two_runs_is_what_is_printed(
+    request: pytest.FixtureRequest, stage: Stage
+) -> None:
+    (session,) = sessions(CRON)
+    compare(request, CRON, session, stage.play(session))
