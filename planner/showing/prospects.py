@@ -157,10 +157,13 @@ def _note(one: Prospect, *, evictions: bool) -> str:
     return "; ".join(parts)
 
 
-def prospect_line(found: Iterable[Prospect]) -> str:
+def prospect_line(found: Iterable[Prospect], *, evictions: bool) -> str:
     """All of it in one line, for the question."""
     changing = [one for one in found if one.changes]
-    starts, stops = sum(one.starts for one in changing), sum(one.stops for one in changing)
+    done = [one for one in changing if evictions or not (one.stops or one.after)]
+    starts, stops = sum(one.starts for one in done), sum(one.stops for one in done)
     told = [f"{plural(starts, 'pod')} to start"] if starts else []
     told += [f"{plural(stops, 'pod')} to evict"] if stops else []
-    return f"{plural(len(changing), 'gang')}: {', '.join(told) or 'nothing to start'}"
+    line = f"{plural(len(done), 'gang')}: {', '.join(told) or 'nothing to start'}"
+    withheld = len(changing) - len(done)
+    return f"{line}; {withheld:,} withheld" if withheld else line

@@ -138,6 +138,9 @@ def _talk(
         console.say("the cluster is as the plan wants it")
         return 0
     console.say(f"{plural(count, 'object')} of the cluster would change")
+    leaving = sum(one.field == "spec.nodeName" and one.before is not None for one in found)
+    if leaving:
+        console.say(f"{plural(leaving, 'pod')} would be evicted, only with --allow-evictions")
     if path != "-":
         options = [f"--context={context}"] if context is not None else []
         options += [f"--kubeconfig={kubeconfig}"] if kubeconfig is not None else []

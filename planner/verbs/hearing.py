@@ -6,18 +6,17 @@ Promises: data on stdout, talk on stderr; in JSON the fixed types of events. Cal
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from models.applying.verdicts import GangVerdict, Outcome, Verdict
-from planner.applying import LOCK_NAMESPACE
 from planner.carrying import Applied, ApplyWish, Hearing
 from planner.showing import applied as showing
 from planner.showing import prospects
 from planner.showing.carrying import ApplyProgress
 from planner.showing.formats import Format
 from planner.showing.text import json_safe, plural, safe
+from planner.verbs.advising import next_command
 
 if TYPE_CHECKING:
     from models.applying.seen import View
@@ -68,6 +67,8 @@ class Ear:
             evictions=sum(one.stops for one in found) if evictions else 0,
             dry_run=self._wish.dry,
         )
+        if _shares(plan, view):
+            console.say(f"note: {plan.backend.note()}")
         changing = [one for one in found if one.changes]
         if changing and not (console.json_log or self._wish.sure or self._wish.dry):
             table = prospects.prospect_table(changing, evictions=evictions)
@@ -76,16 +77,24 @@ class Ear:
                 console.data("\n")
             else:
                 console.say(table.plain().rstrip())
-            if any(one.starts for one in changing):
-                console.say(f"note: {plan.backend.note()}")
 
     def _agree(self, plan: Ready, view: View) -> bool:
         """Ask. Where there is nothing to do there is nothing to ask."""
         found = prospects.prospects(plan.orders, view)
         if not any(one.changes for one in found):
             return True
-        line = prospects.prospect_line(found)
+        line = prospects.prospect_line(found, evictions=self._wish.way.allow_evictions)
         return self._console.ask(f"apply plan {plan.orders.plan} ({line})?")
+
+
+def _shares(plan: Ready, view: View) -> bool:
+    """Whether a pod that is to start takes some of its node's GPUs only: then it matters which."""
+    return any(
+        0 < pod.gpu_count < view.nodes[pod.node].gpus
+        for gang in plan.orders.gangs
+        for pod in gang.starts
+        if pod.node in view.nodes
+    )
 
 
 def _change(console: Console, one: prospects.Prospect) -> None:
@@ -179,52 +188,7 @@ def _talk(console: Console, wish: ApplyWish, applied: Applied, verdict: Verdict)
     said = "dry run, nothing was written" if wish.dry else f"{plural(verdict.writes, 'write')}"
     stopped = "" if verdict.stop is None else f"stopped: {verdict.stop}; "
     console.say(f"{stopped}gangs: {done} ({said})")
-    console.next(_next(console, wish, verdict))
-
-
-def _next(console: Console, wish: ApplyWish, verdict: Verdict) -> str:
-    """One command."""
-    outcomes = {one.outcome for one in verdict.gangs}
-    again = f"{console.program} apply {_arguments(wish)}"
-    plan_again = f"{console.program} snapshot --out DIR   (what changed needs a new plan)"
-    if verdict.stop is not None or Outcome.halted in outcomes:
-        return f"{again}   (resumes it)"
-    if wish.dry:
-        trouble = outcomes & {Outcome.skipped, Outcome.partial}
-        return plan_again if trouble else f"{console.program} apply {_arguments(wish, dry=False)}"
-    if Outcome.partial in outcomes and not wish.way.evict_partial:
-        return f"{again} --evict-partial   (or the commands above)"
-    if Outcome.withheld in outcomes and not wish.way.allow_evictions:
-        return f"{again} --allow-evictions"
-    if outcomes & {Outcome.skipped, Outcome.partial, Outcome.withheld}:
-        return plan_again
-    status = shlex.join([*console.program.split(), "status", *_where(wish)])
-    waiting = sum(one.outcome is Outcome.pending for one in verdict.gangs)
-    return f"{status}   ({plural(waiting, 'gang')} to be bound)" if waiting else status
-
-
-def _where(wish: ApplyWish) -> list[str]:
-    options = (("--context", wish.context), ("--kubeconfig", wish.kubeconfig))
-    return [f"{name}={value}" for name, value in options if value is not None]
-
-
-def _arguments(wish: ApplyWish, *, dry: bool | None = None) -> str:
-    way = wish.way
-    flags = (
-        ("--dry-run=server", wish.dry if dry is None else dry),
-        ("--yes", wish.sure),
-        ("--allow-evictions", way.allow_evictions),
-        ("--evict-partial", way.evict_partial),
-        ("--allow-shared-nodes", way.shared_nodes),
-    )
-    given = [flag for flag, on in flags if on]
-    if way.max_evictions is not None:
-        given.append(f"--max-evictions={way.max_evictions}")
-    if way.lock_namespace != LOCK_NAMESPACE:
-        given.append(f"--lock-namespace={way.lock_namespace}")
-    given += _where(wish)
-    begins = wish.path.startswith("-") and wish.path != "-"
-    return shlex.join([*given, *(["--"] if begins else []), wish.path])
+    console.next(next_command(console.program, wish, verdict))
 
 
 def _partial(verdict: Verdict) -> list[GangVerdict]:

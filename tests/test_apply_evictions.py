@@ -1,0 +1,187 @@
+"""Plans that stop, shrink or move what runs: withheld, or carried out through the Eviction API."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from apply_runs import OWN, TOLERATE, Bench, bench
+from fake_cluster import FakeCluster
+
+PREEMPTIBLE = {"gangplan.dev/preemptible": "true"}
+
+
+def contested(*, grace: int = 0, comes_back: bool = False) -> FakeCluster:
+    """Two nodes of 8 GPUs, held by the two pods of low; high wants both, with priority 1000."""
+    cluster = FakeCluster()
+    for name in ("n1", "n2"):
+        cluster.add_node(name, taints=[OWN])
+    cluster.gang_of_pods(
+        "low",
+        2,
+        nodes=["n1", "n2"],
+        tolerations=TOLERATE,
+        annotations=PREEMPTIBLE,
+        comes_back=comes_back,
+        grace=grace,
+    )
+    cluster.gang_of_pods("high", 2, priority=1000, tolerations=TOLERATE)
+    cluster.add_namespace("gangplan-system")
+    return cluster
+
+
+@pytest.fixture
+def fight(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
+    with bench(contested(), tmp_path, monkeypatch) as made:
+        yield made
+
+
+def outcomes(made: Bench, plan: Path, *more: str) -> tuple[int, dict[str, str]]:
+    said = made.apply(plan, "-o", "json", *more)
+    return said.code, {gang["name"]: gang["outcome"] for gang in said.data()["gangs"]}
+
+
+def test_without_leave_nobody_is_evicted_and_the_winner_waits(fight: Bench) -> None:
+    plan = fight.plan()
+
+    code, found = outcomes(fight, plan)
+
+    assert (code, found) == (7, {"high": "withheld", "low": "withheld"})
+    assert fight.written() == []
+
+
+def test_the_winner_starts_once_the_losers_are_gone(fight: Bench) -> None:
+    plan = fight.plan()
+
+    code, found = outcomes(fight, plan, "--allow-evictions")
+
+    assert (code, found) == (0, {"high": "started", "low": "stopped"})
+    assert fight.bound() == {"high-0": "n1", "high-1": "n2"}
+    evictions = [call for call in fight.cluster.writes if call.path.endswith("/eviction")]
+    assert [call.path.split("/")[-2] for call in evictions] == ["low-0", "low-1"]
+    assert all(call.body["deleteOptions"]["preconditions"]["uid"] for call in evictions)
+
+
+def test_no_more_pods_are_evicted_than_allowed(fight: Bench) -> None:
+    plan = fight.plan()
+
+    code, found = outcomes(fight, plan, "--allow-evictions", "--max-evictions", "1")
+
+    assert (code, found) == (7, {"high": "withheld", "low": "withheld"})
+    assert fight.written() == [], "half of low is of no use to high"
+
+
+def test_the_winner_waits_for_pods_that_take_their_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Terminating pods hold their room: nothing of high is started before they are gone."""
+    with bench(contested(grace=30), tmp_path, monkeypatch) as made:
+        plan = made.plan()
+        said = made.apply(plan, "--allow-evictions")
+        assert said.code == 7
+        assert "not gone yet" in said.out
+        assert made.cluster.node_of("high-0") is None
+        assert "resumes" in said.err or "once there is room" in said.err
+
+        made.cluster.finish_terminating()
+        assert made.apply(plan, "--allow-evictions").code == 0
+        assert made.bound() == {"high-0": "n1", "high-1": "n2"}
+
+
+def test_pods_that_come_back_wait_and_the_winner_keeps_its_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with bench(contested(comes_back=True), tmp_path, monkeypatch) as made:
+        plan = made.plan()
+        assert made.apply(plan, "--allow-evictions").code == 0
+        assert made.bound() == {"high-0": "n1", "high-1": "n2", "low-0": None, "low-1": None}
+        before = made.written()
+
+        assert made.apply(plan, "--allow-evictions").code == 0
+        assert made.written() == before
+
+
+def test_a_disruption_budget_is_respected(fight: Bench) -> None:
+    plan = fight.plan()
+    budget = {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": {"name": "keep", "namespace": "default"},
+        "spec": {
+            "minAvailable": 2,
+            "selector": {"matchLabels": {"batch.kubernetes.io/job-name": "low"}},
+        },
+    }
+    fight.cluster.put(budget)
+
+    code, found = outcomes(fight, plan, "--allow-evictions")
+
+    assert (code, found["high"]) == (7, "withheld")
+    assert fight.bound()["low-0"] == "n1"
+
+
+def test_the_question_tells_what_is_withheld_and_what_is_evicted(fight: Bench) -> None:
+    plan = fight.plan()
+
+    without = fight.run("apply", str(plan), answers=b"n\n")
+    with_leave = fight.run("apply", str(plan), "--allow-evictions", answers=b"n\n")
+
+    assert "2 withheld)?" in without.err
+    assert "withheld: needs the room of default/low" in without.out
+    assert "(2 gangs: 2 pods to start, 2 pods to evict)?" in with_leave.err
+    assert "after default/low" in with_leave.out
+
+
+def test_the_proxy_lets_evictions_through_only_with_leave(fight: Bench) -> None:
+    plan = fight.plan()
+    fight.apply(plan)
+    fight.apply(plan, "--allow-evictions")
+
+    accepted = ["|".join(given["accept"]) for given in fight.opened]
+    assert ["eviction" in patterns for patterns in accepted] == [False, True]
+
+
+def test_a_dry_run_asks_for_evictions_too(fight: Bench) -> None:
+    plan = fight.plan()
+
+    said = fight.run("apply", str(plan), "--dry-run", "server", "--allow-evictions", "-o", "json")
+
+    evictions = [call for call in fight.cluster.calls if call.path.endswith("/eviction")]
+    assert said.code == 0
+    assert [call.query["dryRun"] for call in evictions] == ["All", "All"]
+    assert fight.bound()["low-0"] == "n1"
+
+
+def test_a_gang_that_moves_starts_again_where_the_plan_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two small gangs on two nodes leave no whole node for wide; one of them moves to the other.
+
+    n1: left-0 (4 of 8), n2: right-0 (4 of 8); wide wants 8 on one node.
+    """
+    cluster = FakeCluster()
+    for name in ("n1", "n2"):
+        cluster.add_node(name, taints=[OWN])
+    for name, node in (("left", "n1"), ("right", "n2")):
+        cluster.gang_of_pods(
+            name,
+            1,
+            gpus=4,
+            nodes=[node],
+            tolerations=TOLERATE,
+            annotations={"gangplan.dev/movable": "true"},
+            comes_back=True,
+        )
+    cluster.gang_of_pods("wide", 1, priority=10, tolerations=TOLERATE)
+    cluster.add_namespace("gangplan-system")
+    with bench(cluster, tmp_path, monkeypatch) as made:
+        plan = made.plan()
+
+        code, found = outcomes(made, plan, "--allow-evictions")
+
+    where = made.bound()
+    assert code == 0, found
+    assert found["wide"] == "started"
+    assert where["left-0"] == where["right-0"]
+    assert {where["left-0"], where["wide-0"]} == {"n1", "n2"}
