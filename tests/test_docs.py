@@ -63,7 +63,8 @@ def test_options_told_of_are_options(cli: RunCli, capsys: pytest.CaptureFixture[
     for verb in sorted(VERBS):
         cli(verb, "--help")
     offered = set(re.findall(r"--[a-z-]+", capsys.readouterr().out))
-    others = {"--strict", "--refresh-golden", "--raw", "--from"}  # of mypy, of pytest, of kubectl
+    others = {"--strict", "--refresh-golden"}  # of mypy, of pytest
+    others |= {"--raw", "--from", "--patch-file"}  # of kubectl
     ours = [
         path for path in DOCUMENTS if path.parent.name != "lingjun"
     ]  # tells of a script's options
