@@ -6,7 +6,7 @@ wherever it is cut off, running it again gets to the same end. Called by ``plann
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Collection, Generator
 
 from models.applying.asking import Event, Request, Stop
 from models.applying.desk import Desk, Failed, Halted, Squad
@@ -90,14 +90,25 @@ def _applied(desk: Desk, orders: Orders) -> Steps:
     for gang in by_rank([*moving, *filter(_needs_scale, later)]):
         if (orders.plan, gang.key) not in desk.verdicts:
             yield from restart(desk, orders, gang, leaving)
-    if any(plan != orders.plan and gang in ordered for plan, gang in desk.verdicts):
-        # What was partial for want of a pod may be whole now that this plan has started one.
+    if _completed(desk, orders, ordered):
         yield from recover(desk, own=orders.plan, ordered=ordered)
     yield from undo_partial(desk)
     yield from finish(desk)
     for gang in orders.gangs:
         if (orders.plan, gang.key) not in desk.verdicts:
             _left(desk, orders, gang, spared)
+
+
+def _completed(desk: Desk, orders: Orders, ordered: Collection[Key]) -> bool:
+    """Forget that gangs were partial for want of pods that this plan has started; whether any was."""
+    found = [
+        key
+        for key, verdict in desk.verdicts.items()
+        if key[0] != orders.plan and key[1] in ordered and verdict.outcome is Outcome.partial
+    ]
+    for key in found:
+        del desk.verdicts[key]
+    return bool(found)
 
 
 def _begin_anew(desk: Desk, orders: Orders) -> None:

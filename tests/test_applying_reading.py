@@ -1,0 +1,161 @@
+"""From a plan document to its orders: who starts, who stops, what nodes must be like."""
+
+from __future__ import annotations
+
+import copy
+import re
+from typing import Any
+
+import plan_changes
+import pytest
+
+from models.applying.orders import GangOrder, Orders, Resize
+from models.applying.reading import CannotOrder, orders_of, plan_id
+
+Doc = dict[str, Any]
+
+
+def document() -> Doc:
+    """The plan in which everything happens, of a live cluster: each pod has a uid, waiting ones a mode.
+
+    tune moves from n01 to n06, batch stops on n02, llama starts on both, serve grows from 2 to 3, shrink
+    shrinks from 2 to 1, half gets its missing pod.
+    """
+    plan: Doc = copy.deepcopy(plan_changes.plan())
+    plan["instance"]["cluster"]["metadata"]["uid"] = "kube-system-uid"
+    gangs = {gang["metadata"]["name"]: gang for gang in plan["instance"]["gangs"]}
+    for gang in gangs.values():
+        for pod in gang["status"]["pods"]:
+            pod["uid"] = f"uid-{pod['name']}"
+    for stated in plan["spec"]["gangs"]:
+        pods = gangs[stated["name"]]["status"]["pods"]
+        here = {(pod["role"], pod["index"]) for pod in pods}
+        for pod in stated["pods"]:
+            if (pod["role"], pod["index"]) not in here and stated["name"] != "serve":
+                named = {key: pod[key] for key in ("name", "role", "index")}
+                pods.append({**named, "uid": f"uid-{pod['name']}", "mode": "gate"})
+    return plan
+
+
+def by_name(orders: Orders) -> dict[str, GangOrder]:
+    return {gang.name: gang for gang in orders.gangs}
+
+
+def test_only_gangs_that_change_are_ordered_and_by_key() -> None:
+    orders = orders_of(document())
+    assert [gang.name for gang in orders.gangs] == [
+        "batch", "half", "llama", "serve", "shrink", "tune",
+    ]  # fmt: skip
+    assert orders.cluster == "kube-system-uid"
+    assert orders.namespaces == ("default",)
+    assert (orders.gate, orders.scheduler, orders.backend) == (
+        "gangplan.dev/placement", "gangplan", "annotation",
+    )  # fmt: skip
+
+
+def test_a_placed_gang_starts_all_its_pods_where_the_plan_says() -> None:
+    llama = by_name(orders_of(document()))["llama"]
+    assert llama.stops == ()
+    assert (llama.decision, llama.priority, llama.weight) == ("place", 10, 16)
+    assert llama.submitted_at == plan_changes.NOON - 30 * plan_changes.HOUR
+    assert [(p.name, p.uid, p.node, p.gpus, p.gpu_count, p.mode) for p in llama.starts] == [
+        (f"llama-worker-{i}", f"uid-llama-worker-{i}", f"n0{i + 1}", tuple(range(8)), 8, "gate")
+        for i in range(2)
+    ]
+
+
+def test_a_completed_gang_starts_only_what_is_missing() -> None:
+    half = by_name(orders_of(document()))["half"]
+    assert [(p.index, p.node, p.gpus) for p in half.starts] == [(1, "n05", (4, 5, 6, 7))]
+    assert half.stops == ()
+
+
+def test_a_preempted_gang_stops_all_its_pods() -> None:
+    batch = by_name(orders_of(document()))["batch"]
+    assert batch.starts == ()
+    assert [(s.uid, s.node, s.gpu_count) for s in batch.stops] == [("uid-batch-worker-0", "n02", 8)]
+
+
+def test_a_moved_gang_stops_and_starts_what_moves() -> None:
+    tune = by_name(orders_of(document()))["tune"]
+    assert [stop.node for stop in tune.stops] == ["n01"]
+    assert [(p.uid, p.node) for p in tune.starts] == [("uid-tune-worker-0", "n06")]
+
+
+def test_resizes_say_from_how_many_to_how_many_and_whose_scale_it_is() -> None:
+    found = by_name(orders_of(document()))
+    assert found["serve"].resizes == (Resize("worker", 2, 3),)
+    assert found["serve"].members == (("worker", ("default", "serve-worker-0")),)
+    assert [(p.name, p.uid, p.node) for p in found["serve"].starts] == [
+        ("serve-worker-2", "", "n06")
+    ]
+    assert found["shrink"].resizes == (Resize("worker", 2, 1),)
+    assert [stop.name for stop in found["shrink"].stops] == ["shrink-worker-1"]
+
+
+def test_nodes_are_relied_on_with_what_selectors_taints_and_levels_say() -> None:
+    plan = document()
+    node = plan["instance"]["cluster"]["spec"]["nodes"][0]
+    node["labels"] = {"pool": "a", "unused": "x", "offers.gangplan.dev/nvidia": "true"}
+    node["taints"] = [
+        {"key": "gpu", "value": "", "effect": "NoSchedule"},
+        {"key": "rather-not", "value": "", "effect": "PreferNoSchedule"},
+    ]
+    node["unhealthyGpus"] = [3]
+    for level in plan["instance"]["cluster"]["spec"]["levels"]:
+        level["label"] = f"example.com/{level['name']}"
+    llama = next(g for g in plan["instance"]["gangs"] if g["metadata"]["name"] == "llama")
+    llama["spec"]["roles"][0]["nodeSelector"] = {"pool": "a", "offers.gangplan.dev/nvidia": "true"}
+    llama["spec"]["roles"][0]["nodeAffinity"] = [
+        [{"key": "spot", "operator": "DoesNotExist", "values": []}]
+    ]
+    relied = {one.name: one for one in orders_of(plan).nodes}
+    # Nodes that pods start on: llama n01 n02, half n05, serve and tune n06.
+    assert sorted(relied) == ["n01", "n02", "n05", "n06"]
+    n01 = relied["n01"]
+    assert n01.gpus == 7
+    assert n01.domains == (("example.com/block", "b1"), ("example.com/rack", "r1"))
+    assert n01.labels == (("pool", "a"),)
+    assert n01.absent == ("spot",)
+    assert n01.taints == (("gpu", "", "NoSchedule"),)
+
+
+def test_requests_are_exact_and_the_policy_names_gate_scheduler_and_back_end() -> None:
+    plan = document()
+    llama = next(g for g in plan["instance"]["gangs"] if g["metadata"]["name"] == "llama")
+    llama["spec"]["roles"][0]["requests"] = {"cpu": "1500m", "memory": "2Gi"}
+    plan["instance"]["policy"]["spec"]["kubernetes"] = {
+        "schedulerName": "us", "schedulingGate": "us/gate", "gpuBackend": "dra",
+    }  # fmt: skip
+    orders = orders_of(plan)
+    assert by_name(orders)["llama"].starts[0].requests == (("cpu", 1500), ("memory", 2 * 2**30))
+    assert (orders.gate, orders.scheduler, orders.backend) == ("us/gate", "us", "dra")
+
+
+def test_the_id_of_a_plan_is_a_label_value_and_differs_with_either_digest() -> None:
+    plan = document()
+    ids = {plan_id(plan)}
+    for part in ("instance", "spec"):
+        other = copy.deepcopy(plan)
+        other["status"]["digests"][part] = "sha256:other"
+        ids.add(plan_id(other))
+    assert len(ids) == 3
+    assert all(re.fullmatch(r"gp-[0-9a-f]{20}", one) for one in ids)
+
+
+def test_a_plan_without_the_uid_of_its_cluster_cannot_be_ordered() -> None:
+    plan = document()
+    del plan["instance"]["cluster"]["metadata"]["uid"]
+    with pytest.raises(CannotOrder, match="which cluster"):
+        orders_of(plan)
+
+
+@pytest.mark.parametrize(("gang", "word"), [("llama", "starts"), ("batch", "stops")])
+def test_a_plan_without_the_uid_of_a_pod_cannot_be_ordered(gang: str, word: str) -> None:
+    plan = document()
+    for one in plan["instance"]["gangs"]:
+        if one["metadata"]["name"] == gang:
+            for pod in one["status"]["pods"]:
+                pod.pop("uid")
+    with pytest.raises(CannotOrder, match=rf"{word} the pod '{gang}-worker-0'"):
+        orders_of(plan)
