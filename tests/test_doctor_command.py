@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
-from apply_runs import OWN, TOLERATE
+from apply_runs import OWN, TOLERATE, Bench
 from conftest import Result, RunCli
 from deploying import TENANT, USER, install
 from fake_cluster import FakeCluster
-from fake_http import Endpoint, serving
+from fake_http import serving
+from fake_wire import FakeWire
 from snapshots import environment
 
 from planner.cluster.rights import Right
@@ -23,23 +25,24 @@ Tree = dict[str, Any]
 
 @dataclass(slots=True)
 class Doctor:
-    """A served cluster, and the program as the shipped account."""
+    """A cluster and the program. ``environ``: leads there as the shipped account.
+
+    ``admin``: whether the next runs are an administrator's.
+    """
 
     cluster: FakeCluster
-    endpoint: Endpoint
     folder: Path
     cli: RunCli
+    environ: dict[str, str]
+    admin: bool = False
 
-    def run(self, *words: str, user: bool = True) -> Result:
-        environ = environment(self.folder)
-        if user:
-            environ["KUBECONFIG"] = str(self.endpoint.as_user("t"))
-        return self.cli("doctor", *words, environ=environ)
+    def run(self, *words: str) -> Result:
+        return self.cli("doctor", *words, environ=self.environ)
 
-    def checks(self, *words: str, user: bool = True) -> dict[str, list[Tree]]:
+    def checks(self, *words: str) -> dict[str, list[Tree]]:
         """What was found, by check."""
         found: dict[str, list[Tree]] = {}
-        for one in json.loads(self.run("-o", "json", *words, user=user).out)["checks"]:
+        for one in json.loads(self.run("-o", "json", *words).out)["checks"]:
             found.setdefault(one["check"], []).append(one)
         return found
 
@@ -49,27 +52,55 @@ def _cluster(*, mode: str = "gate", without: Right | None = None, kept: bool = T
     cluster.add_node("n1", taints=[OWN] if kept else [])
     cluster.gang_of_pods("a", 1, mode=mode, namespace=TENANT, tolerations=TOLERATE)
     install(cluster, without=without)
-    cluster.add_user("t", USER)
     return cluster
 
 
-@pytest.fixture
-def examined(tmp_path: Path, cli: RunCli) -> Iterator[Callable[..., Doctor]]:
-    """Serve such a cluster until the test ends."""
-    from contextlib import ExitStack
+class VersionedWire(FakeWire):
+    """A wire as the proxy gives it."""
 
+    version = "v1.36.2"
+
+    @property
+    def date(self) -> float:
+        return self.cluster.clock()
+
+
+@pytest.fixture
+def examined(tmp_path: Path, cli: RunCli, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Doctor]:
+    """Such a cluster, asked without a socket: kubectl is run for its version only."""
+
+    def made(cluster: FakeCluster | None = None, **given: Any) -> Doctor:  # noqa: ANN401
+        found = _cluster(**given) if cluster is None else cluster
+        doctor = Doctor(found, tmp_path, cli, environment(tmp_path))
+
+        @contextmanager
+        def opened(environ: object, **given: object) -> Iterator[FakeWire]:
+            del environ, given
+            yield VersionedWire(found, None if doctor.admin else USER)
+
+        monkeypatch.setattr("planner.cluster.proxy.opened", opened)
+        return doctor
+
+    return made
+
+
+@pytest.fixture
+def served(tmp_path: Path, cli: RunCli) -> Iterator[Callable[..., Doctor]]:
+    """Such a cluster, served over HTTPS and asked through kubectl proxy."""
     with ExitStack() as stack:
 
-        def served(cluster: FakeCluster | None = None, **given: Any) -> Doctor:  # noqa: ANN401
-            made = _cluster(**given) if cluster is None else cluster
-            endpoint = stack.enter_context(serving(made, tmp_path))
-            return Doctor(made, endpoint, tmp_path, cli)
+        def made(**given: Any) -> Doctor:  # noqa: ANN401
+            cluster = _cluster(**given)
+            cluster.add_user("t", USER)
+            endpoint = stack.enter_context(serving(cluster, tmp_path))
+            environ = environment(tmp_path) | {"KUBECONFIG": str(endpoint.as_user("t"))}
+            return Doctor(cluster, tmp_path, cli, environ)
 
-        yield served
+        yield made
 
 
-def test_a_healthy_deployment_passes_every_check(examined: Callable[..., Doctor]) -> None:
-    doctor = examined()
+def test_a_healthy_deployment_passes_every_check(served: Callable[..., Doctor]) -> None:
+    doctor = served()
     result = doctor.run()
     assert result.code == 0, result.out
     lines = [line.split("  ", 1) for line in result.out.splitlines()[1:]]
@@ -92,8 +123,8 @@ def test_nothing_is_written(examined: Callable[..., Doctor]) -> None:
     assert {call.path.rpartition("/")[2] for call in doctor.cluster.writes} <= reviews
 
 
-def test_a_missing_right_is_named_and_ends_with_77(examined: Callable[..., Doctor]) -> None:
-    doctor = examined(without=Right("create", "", "pods", "binding", TENANT))
+def test_a_missing_right_is_named_and_ends_with_77(served: Callable[..., Doctor]) -> None:
+    doctor = served(without=Right("create", "", "pods", "binding", TENANT))
     result = doctor.run()
     assert result.code == 77
     (line,) = [line for line in result.out.splitlines() if "missing" in line]
@@ -148,15 +179,14 @@ def test_without_kubectl_it_says_what_to_install(tmp_path: Path, cli: RunCli) ->
 
 def test_a_lock_namespace_that_is_not_there_is_66(examined: Callable[..., Doctor]) -> None:
     doctor = examined()
-    result = doctor.run("--lock-namespace", "nowhere", user=False)
+    doctor.admin = True
+    result = doctor.run("--lock-namespace", "nowhere")
     assert result.code == 66
     assert "there is no namespace nowhere" in result.out
     assert "kubectl create namespace nowhere" in result.out
 
 
 def test_who_holds_the_lock_is_said(examined: Callable[..., Doctor]) -> None:
-    from fake_wire import FakeWire
-
     from planner.cluster.holders import here
     from planner.cluster.lease import acquire
 
@@ -192,7 +222,8 @@ def test_native_pod_groups_are_told(examined: Callable[..., Doctor]) -> None:
 
 def test_an_account_that_nothing_holds_back_is_told_so(examined: Callable[..., Doctor]) -> None:
     doctor = examined()
-    (found,) = doctor.checks(user=False)["admission policy"]
+    doctor.admin = True
+    (found,) = doctor.checks()["admission policy"]
     assert found["is"] == "warn"
 
 
@@ -200,7 +231,6 @@ def test_without_waiting_pods_tenants_have_to_be_named(examined: Callable[..., D
     cluster = FakeCluster()
     cluster.add_node("n1")
     install(cluster)
-    cluster.add_user("t", USER)
     doctor = examined(cluster)
     (found,) = doctor.checks()["rights: namespaces"]
     assert (found["is"], found["hint"]) == ("warn", "name those of your tenants: -n NAME")
@@ -227,3 +257,64 @@ def test_what_is_no_name_of_a_namespace_is_a_usage_error(
 def test_a_plan_and_a_policy_at_once_are_a_usage_error(tmp_path: Path, cli: RunCli) -> None:
     result = cli("doctor", "plan.json", "--policy", "p.yaml", environ=environment(tmp_path))
     assert result.code == 64
+
+
+# ---- with a plan
+
+
+@pytest.mark.parametrize(("kept", "code"), [(True, 0), (False, 6)])
+def test_a_plan_that_binds_onto_open_nodes_would_be_refused(
+    kept: bool, code: int, examined: Callable[..., Doctor]
+) -> None:
+    doctor = examined(mode="binding", kept=kept)
+    plan = Bench(doctor.cluster, doctor.folder).plan()
+    result = doctor.run(str(plan))
+    assert result.code == code
+    assert ("apply refuses to bind there" in result.out) == (not kept)
+
+
+def test_a_plan_of_another_cluster_would_be_refused(examined: Callable[..., Doctor]) -> None:
+    doctor = examined()
+    plan = Bench(doctor.cluster, doctor.folder).plan()
+    document = json.loads(plan.read_text())
+    live = document["instance"]["cluster"]["metadata"]["uid"]
+    kind = doctor.cluster.kinds.named("Namespace")
+    system = doctor.cluster.objects.get(kind, "", "kube-system")
+    assert system["metadata"]["uid"] == live
+    doctor.cluster.put({**system, "metadata": {**system["metadata"], "uid": "another"}})
+    result = doctor.run(str(plan))
+    assert result.code == 65
+    assert f"of the cluster with uid {live}, this one has another" in result.out
+
+
+def test_a_plan_names_the_namespaces_that_are_asked_about(
+    examined: Callable[..., Doctor],
+) -> None:
+    doctor = examined()
+    plan = Bench(doctor.cluster, doctor.folder).plan()
+    doctor.cluster.gang_of_pods("b", 1, namespace="other")
+    assert f"rights: {TENANT}" in doctor.checks(str(plan))
+    assert "rights: other" not in doctor.checks(str(plan))
+    assert {f"rights: {TENANT}", "rights: other"} <= set(doctor.checks())
+
+
+def test_what_is_no_plan_is_said_before_anything_is_looked_at(tmp_path: Path, cli: RunCli) -> None:
+    (tmp_path / "plan.json").write_text("{}")
+    result = cli("doctor", str(tmp_path / "plan.json"), environ=environment(tmp_path))
+    assert (result.code, result.out) == (65, "")
+    missing = cli("doctor", str(tmp_path / "none.json"), environ=environment(tmp_path))
+    assert (missing.code, missing.out) == (66, "")
+
+
+def test_the_policy_says_which_pods_are_ours_and_which_back_end(
+    examined: Callable[..., Doctor],
+) -> None:
+    doctor = examined()
+    policy = doctor.folder / "policy.yaml"
+    policy.write_text(
+        "apiVersion: gangplan.dev/v1alpha1\nkind: Policy\nmetadata: {name: p}\n"
+        "spec: {kubernetes: {gpuBackend: dra, schedulingGate: example.com/gate}}\n"
+    )
+    checks = doctor.checks("--policy", str(policy))
+    assert "rights: namespaces" in checks  # nothing of ours waits behind that gate
+    assert checks["GPU back end"][0]["found"].startswith("dra: ")
