@@ -299,3 +299,35 @@ def test_stdout_and_a_folder_exclude_each_other(file: str, cli: RunCli) -> None:
 def test_a_plan_is_read_from_stdin(file: str, cli: RunCli) -> None:
     content = Path(file).read_bytes()
     assert cli("render", "-", stdin=content).out == cli("render", file).out
+
+
+def test_what_no_object_can_say_is_in_a_remark(file: str, cli: RunCli) -> None:
+    """``away`` moves from h1 to h2: one pod is evicted, and started once its controller made it anew.
+
+    ``grow`` runs 1 of up to 2 pods and gets the second, which is not there yet.
+    """
+    away = docs.standing("away", "h1", [0, 1, 2, 3]) | {"uid": "u-away"}
+    grow = docs.standing("grow", "h1", [4, 5, 6, 7]) | {"uid": "u-grow"}
+    elastic = docs.role(replicas={"min": 1, "max": 2}, gpus=4)
+    gangs = [
+        docs.gang("away", docs.role(gpus=4), pods=(away,), movable=True),
+        docs.gang("grow", elastic, pods=(grow,)),
+    ]
+    decisions = [
+        docs.decided("away", "move", ("h2", [0, 1, 2, 3])),
+        docs.decided("grow", "resize", ("h1", [4, 5, 6, 7]), ("h1", [0, 1, 2, 3])),
+    ]
+    nodes = [docs.node(name, "DGX H100", "b1/r1") for name in ("h1", "h2")]
+    moved = known(docs.document(docs.cluster([docs.dgx()], nodes), gangs, decisions))
+    result = cli("render", write(moved), "-o", "json")
+    assert result.code == 0, result.err
+    away_, grow_ = json.loads(result.out)["gangs"]
+    assert [one["manifest"]["kind"] for one in away_["objects"]] == ["Eviction"]
+    later = "pod away-worker-0, once its controller has made it: node h2, GPUs 0,1,2,3"
+    assert away_["remarks"] == [later]
+    assert grow_["objects"] == []
+    assert grow_["remarks"] == [
+        "role worker: 1 to 2 pods, by its controller's scale field",
+        "pod grow-worker-1, once its controller has made it: node h1, GPUs 0,1,2,3",
+    ]
+    assert f"# - {later}\n" in cli("render", file).out

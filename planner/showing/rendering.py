@@ -151,10 +151,8 @@ def _gang(
     later = [pod for pod in gang.starts if not pod.uid or pod.uid in going]
     items: list[Item] = [_evicted(gang, stop) for stop in gang.stops if known]
     remarks = [f"evict {stop.namespace}/{stop.name}" for stop in gang.stops if not known]
-    for pod in gang.starts:
-        if pod in later:
-            continue
-        items.append(_started(gang, pod, orders, hosts.get(pod.node)))
+    now = [pod for pod in gang.starts if pod not in later]
+    items += [_started(gang, pod, orders, hosts.get(pod.node), size=len(now)) for pod in now]
     remarks += [
         f"role {one.role}: {one.before} to {one.after} pods, by its controller's scale field"
         for one in gang.resizes
@@ -179,10 +177,12 @@ def _check(gang: GangOrder) -> None:
             raise InputError(Fault(f"the plan names {name!r}, which is no name", hint))
 
 
-def _started(gang: GangOrder, pod: PodOrder, orders: Orders, host: str | None) -> Item:
+def _started(
+    gang: GangOrder, pod: PodOrder, orders: Orders, host: str | None, *, size: int
+) -> Item:
     """A gated pod is patched; one that nobody else schedules is bound."""
     backend = backend_of(orders.backend)
-    intent = Intent(orders.plan, gang.name, _size(gang), pod.node, pod.gpus)
+    intent = Intent(orders.plan, gang.name, size, pod.node, pod.gpus)
     told: dict[str, str] = {}
     if orders.backend == "koordinator" and pod.mode == MODE_BINDING:
         told = backend.annotations(pod, {}, {})  # all others need what nodes and pods say
@@ -202,10 +202,6 @@ def _started(gang: GangOrder, pod: PodOrder, orders: Orders, host: str | None) -
     command = "" if pod.uid == UNKNOWN else shlex.join(words)
     manifest = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
     return Item(f"{gang.namespace}/{gang.name}", _PATCH, path, command, manifest)
-
-
-def _size(gang: GangOrder) -> int:
-    return max(1, len(gang.starts))
 
 
 def _bound(gang: GangOrder, pod: PodOrder, metadata: Json, path: str) -> Item:
