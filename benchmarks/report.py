@@ -32,6 +32,9 @@ def lines(figures: dict[str, Any]) -> Iterator[str]:
         yield f"{figures['case']}: failed: {figures['failed']}"
         return
     yield f"{figures['case']}: {figures['instance']}"
+    if "ratio" in figures:
+        yield from _binding_lines(figures)
+        return
     yield (
         f"  {figures['outcome']}, stopped by {figures['stopped_by']}, {figures['solve_s']:.1f} s,"
         f" {figures['peak_mib']} MiB, {len(figures['violations'])} violations"
@@ -46,6 +49,17 @@ def lines(figures: dict[str, Any]) -> Iterator[str]:
         cells = [row[0].ljust(widths[0])]
         cells += [cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True)]
         yield "  " + "  ".join(cells).rstrip()
+
+
+def _binding_lines(figures: dict[str, Any]) -> Iterator[str]:
+    """The figures of ``benchmarks.bindings``."""
+    seconds = figures["seconds"]
+    yield f"  one List, kubectl create -f    {seconds['list']:.2f} s"
+    yield f"  over kubectl proxy             {seconds['wire']:.2f} s, {figures['ratio_wire']:.2f} x"
+    yield f"  the whole of gangplan apply    {seconds['apply']:.2f} s, {figures['ratio']:.2f} x"
+    phases = ", ".join(f"{name} {spent:.2f}" for name, spent in figures["phases"].items())
+    requests = ", ".join(f"{count:,} {method}" for method, count in figures["requests"].items())
+    yield f"    of it, s: {phases}; requests: {requests}"
 
 
 def collapsed(tiers: list[dict[str, Any]], most: int = 20) -> list[dict[str, Any]]:
@@ -85,6 +99,8 @@ def table(figures: dict[str, dict[str, Any]], startup: dict[str, float]) -> Iter
     yield "| case | outcome | s | MiB | " + " | ".join(COLUMNS) + " |"
     yield "|---" * (4 + len(COLUMNS)) + "|"
     for case, found in figures.items():
+        if "ratio" in found:
+            continue  # told in the text: it is no search
         if "failed" in found:
             yield f"| {case} | failed | | | " + " | ".join("" for _ in COLUMNS) + " |"
             continue

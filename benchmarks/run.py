@@ -29,7 +29,7 @@ DEFAULT_CASES = (
     "small", "small-tight", "small-odd", "large", "mesh-pod", "mesh-node", "mesh-free",
     "priorities-3", "priorities-300", "nvl72", "planted", "running", "running-small",
     "no-room-small-racks", "no-room-blocked", "no-room-peers", "no-room-pieces", "no-room-nvlink",
-    "no-room-cornered", "no-room-tangled",
+    "no-room-cornered", "no-room-tangled", "bindings",
 )  # fmt: skip
 TIMEOUT_S = 900
 
@@ -69,6 +69,8 @@ def main() -> None:
 def _case(case: str, limits: list[str]) -> dict[str, Any]:
     """Figures of a case, or its failure."""
     command = (sys.executable, "-m", "benchmarks.measure", case, *limits)
+    if case == "bindings":
+        command = (sys.executable, "-m", "benchmarks.bindings")
     try:
         done = subprocess.run(
             command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False
@@ -92,10 +94,9 @@ def misses(
         if "failed" in found:
             yield f"{case}: failed"
             continue
-        if found["violations"]:
-            yield f"{case}: {len(found['violations'])} violations, first: {found['violations'][0]}"
-        if found.get("stray_lines"):
-            yield f"{case}: {found['stray_lines']} lines on stdout that are not ours"
+        if "ratio" in found:
+            yield from _misses_of_bindings(found, expected["bindings"]["ratio_wire"])
+            continue
         yield from _misses_of_case(case, found, expected["cases"].get(case, {}))
     for ratio in expected["ratios"]:
         above, below = (figures.get(ratio[key], {}).get("solve_s") for key in ("of", "to"))
@@ -106,7 +107,16 @@ def misses(
             yield f"gangplan {name}: {startup[name]} s, limit {limit} s"
 
 
+def _misses_of_bindings(found: dict[str, Any], limit: float) -> Iterator[str]:
+    if found["ratio_wire"] > limit:
+        yield f"bindings: {found['ratio_wire']} x the time of one List, limit {limit}"
+
+
 def _misses_of_case(case: str, found: dict[str, Any], limits: dict[str, Any]) -> Iterator[str]:
+    if found["violations"]:
+        yield f"{case}: {len(found['violations'])} violations, first: {found['violations'][0]}"
+    if found.get("stray_lines"):
+        yield f"{case}: {found['stray_lines']} lines on stdout that are not ours"
     for name, started in limits.get("starts", {}).items():
         if (name in found["starts"]) != started:
             yield f"{case}: {name} {'waits' if started else 'starts'}"

@@ -1,0 +1,169 @@
+"""Measure 1,000 bindings: the whole protocol of ``apply`` against one List through ``kubectl create -f``.
+
+Promises: the same pods on the same server, made anew for each way; nothing of the protocol is left out.
+Called as ``python -m benchmarks.bindings``; $GANGPLAN_TEST_KUBECONFIG names a real cluster.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+TESTS = Path(__file__).parent.parent / "tests"
+GANG = 8
+"""Pods of one GPU a gang, and GPUs a node: each gang fills a node."""
+
+PROGRAM = (sys.executable, "-c", "from planner.cli import main; main()")
+TIMEOUT_S = 600
+
+Tree = dict[str, Any]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Measure bindings; print JSON")
+    parser.add_argument("--pods", type=int, default=1000)
+    parser.add_argument("--rounds", type=int, default=1, help="take the best of so many")
+    options = parser.parse_args()
+    sys.path.insert(0, str(TESTS))
+    print(json.dumps(measure(options.pods, options.rounds)))
+
+
+def measure(pods: int, rounds: int = 1) -> Tree:
+    """Seconds of three ways to bind the pods; the best of ``rounds``.
+
+    ``list``: one List of Bindings, without preconditions, through ``kubectl create -f``. ``wire``: each
+    with uid and resourceVersion over one ``kubectl proxy``, its start and end included. ``apply``: the
+    command from start to end: Python, the plan's check, rights, lock, reading the cluster twice, intents,
+    a dry run of every gang, the bindings, release.
+    """
+    from live_cluster import opened
+
+    nodes = -(-pods // GANG)
+    best: dict[str, float] = {}
+    with tempfile.TemporaryDirectory() as folder, opened(Path(folder), nodes=nodes) as live:
+        bench = _Bench(live, pods)
+        for _ in range(rounds):
+            for name, way in (("list", bench.listed), ("wire", bench.wire), ("apply", bench.apply)):
+                seconds = bench.timed(way)
+                best[name] = min(seconds, best.get(name, seconds))
+        server = (
+            "of $GANGPLAN_TEST_KUBECONFIG" if os.environ.get("GANGPLAN_TEST_KUBECONFIG") else "fake"
+        )
+        requests = bench.count()
+    return {
+        "case": "bindings",
+        "instance": f"{pods:,} pods of {bench.gangs} gangs on {nodes} nodes; server: {server}",
+        "seconds": {name: round(seconds, 3) for name, seconds in best.items()},
+        "ratio": round(best["apply"] / best["list"], 2),
+        "ratio_wire": round(best["wire"] / best["list"], 2),
+        "phases": bench.phases,
+        "requests": requests,
+    }
+
+
+class _Bench:
+    """The same pods again and again, bound in different ways."""
+
+    def __init__(self, live: Any, pods: int) -> None:  # noqa: ANN401  # of the tests, which are untyped here
+        from live_objects import Wanted
+
+        self.live = live
+        self.gangs = -(-pods // GANG)
+        self.phases: dict[str, float] = {}
+        sizes = [min(GANG, pods - first) for first in range(0, pods, GANG)]
+        self._wanted = [Wanted(f"g{n:03}", size, 1, "binding") for n, size in enumerate(sizes)]
+        self._plan = Path()
+        self._err = ""
+        self._bound: dict[str, str] = {}
+
+    def timed(self, way: Any) -> float:  # noqa: ANN401
+        """Make the pods, plan them, bind them this way, see that they are bound, take them away."""
+        from live_runs import placements, planned
+
+        self.live.create(*self._wanted)
+        self._plan = planned(self.live)
+        self._bound = {pod: node for pod, (node, _) in placements(self._plan).items()}
+        assert len(self._bound) == sum(gang.pods for gang in self._wanted)
+        seconds: float = way()
+        found = {name: pod["spec"].get("nodeName") for name, pod in self.live.pods().items()}
+        assert found == self._bound, "not every pod is bound where the plan says"
+        self.live.delete_pods()
+        return seconds
+
+    def listed(self) -> float:
+        tree = {"apiVersion": "v1", "kind": "List", "items": [*map(self._binding, self._bound)]}
+        path = self.live.folder / "list.json"
+        path.write_text(json.dumps(tree), encoding="utf-8")
+        command = ["kubectl", f"--kubeconfig={self.live.kubeconfig}", "create", "-f", str(path)]
+        return self._run(command)
+
+    def wire(self) -> float:
+        from planner.cluster import paths
+        from planner.cluster.proxy import opened
+
+        trees = self.live.pods()
+        accept = ["/api/v1/namespaces/[a-z0-9.-]+/pods/[a-z0-9.-]+/binding"]
+        begun = time.monotonic()
+        with opened(os.environ, kubeconfig=str(self.live.kubeconfig), accept=accept) as wire:
+            for name in self._bound:
+                body = self._binding(name)
+                for key in ("uid", "resourceVersion"):
+                    body["metadata"][key] = trees[name]["metadata"][key]
+                namespace = self.live.namespace
+                path = paths.core("pods", namespace=namespace, name=name, sub="binding")
+                reply = wire.send("POST", f"{path}?fieldValidation=Strict", body)
+                assert reply.status == 201, reply.message
+        return time.monotonic() - begun
+
+    def apply(self) -> float:
+        command = [*PROGRAM, "apply", str(self._plan), "--yes", "--wait", "0s"]
+        command += ["--kubeconfig", str(self.live.kubeconfig), "--log-format", "json"]
+        seconds = self._run([*command, "--lock-namespace", self.live.lock_namespace])
+        self.phases = json.loads(self._err.splitlines()[-1]).get("seconds", {})
+        return seconds
+
+    def count(self) -> dict[str, int]:
+        """Requests of one ``apply``, by method, seen by a relay; not timed."""
+        from live_runs import apply_words, planned, ran
+
+        self.live.create(*self._wanted)
+        done = ran(self.live, *apply_words(self.live, planned(self.live)), timeout=TIMEOUT_S)
+        assert done.code == 0, done.err
+        self.live.delete_pods()
+        return dict(sorted(Counter(call.method for call in done.calls).items()))
+
+    def _binding(self, name: str) -> Tree:
+        return {
+            "apiVersion": "v1",
+            "kind": "Binding",
+            "metadata": {"name": name, "namespace": self.live.namespace},
+            "target": {"apiVersion": "v1", "kind": "Node", "name": self._bound[name]},
+        }
+
+    def _run(self, command: list[str]) -> float:
+        begun = time.monotonic()
+        done = subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT_S,
+            check=False,
+            stdin=subprocess.DEVNULL,
+            env={**os.environ, "HOME": str(self.live.folder), "KUBERC": "off"},
+        )
+        seconds = time.monotonic() - begun
+        assert done.returncode == 0, done.stderr[-2000:]
+        self._err = done.stderr
+        return seconds
+
+
+if __name__ == "__main__":
+    main()
