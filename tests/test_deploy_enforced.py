@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 from apply_runs import OWN, TOLERATE, Bench, bench
+from conftest import RunCli
 from deploying import TENANT, USER, granted, install, shipped
 from fake_cluster import FakeCluster
+from run_bench import run_bench
 
 from planner.applying import Way
 from planner.checkup.examining import Needs, Wish, in_cluster
@@ -184,3 +186,24 @@ def test_without_any_one_right_apply_ends_before_its_first_write(
         assert made.cluster.writes == []
         if right.resource != "namespaces":  # the identity is asked for before the rights are
             assert f"not permitted: {worded(right)}" in said.err
+
+
+# ---- unattended
+
+
+def test_run_needs_nothing_but_what_is_shipped(tmp_path: Path, cli: RunCli) -> None:
+    cluster = _cluster()
+    cluster.gang_of_pods("late", 1, gpus=8, namespace=TENANT, tolerations=TOLERATE)
+    cluster.add_user("t", USER)
+    with run_bench(cluster, tmp_path, cli) as made:
+        kubeconfig = str(made.endpoint.as_user("t"))
+        first = made.run(KUBECONFIG=kubeconfig)
+        assert first.code == 0, first.err
+        # a takes two nodes of the three; b or late takes the third
+        assert len({node for node in made.places().values() if node is not None}) == 3
+        begun = made.asked()
+        assert made.run(KUBECONFIG=kubeconfig).code == 0
+        assert made.written(begun) == []
+    asked = [call for call in cluster.calls if call.user == USER and call.answer is not None]
+    assert len(asked) > 50
+    assert [call.path for call in asked if call.answer and call.answer[0] == 403] == []
