@@ -221,7 +221,7 @@ def test_a_server_behind_a_path_is_asked_below_it(tmp_path: Path) -> None:
     helped = subprocess.run(
         ["kubectl", "proxy", "--help"], capture_output=True, text=True, check=True
     )
-    # kubectl before 1.22 has no such option and asks at the root
+    # kubectl before 1.23 has no such option and asks at the root
     path = "/k8s/clusters/c-1" if "--append-server-path" in helped.stdout else ""
     with wired(tmp_path, lambda _: answer(), path="/k8s/clusters/c-1") as (wire, server):
         wire.send("GET", "/api/v1/nodes?limit=1")

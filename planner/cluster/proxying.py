@@ -38,7 +38,7 @@ _REFUSED_PATHS = "^/api/v1/namespaces/[^/]+/pods/[^/]+/(attach|exec|portforward|
 """Instead of kubectl's own patterns, which also refuse a pod ``exec-1`` in a namespace ``pods``."""
 
 _WITH_PATH = "--append-server-path"
-"""For servers behind a path (``https://host/k8s/clusters/x``); kubectl before 1.22 has no such option."""
+"""For servers behind a path (``https://host/k8s/clusters/x``); kubectl before 1.23 has no such option."""
 
 
 class Proxy:
