@@ -10,7 +10,8 @@ from apply_runs import OWN, TOLERATE, Bench, bench
 from conftest import RunCli
 from deploying import TENANT, USER, granted, install, shipped
 from fake_cluster import FakeCluster
-from run_bench import run_bench
+from fake_http import serving
+from snapshots import environment
 
 from planner.applying import Way
 from planner.checkup.examining import Needs, Wish, in_cluster
@@ -195,15 +196,16 @@ def test_run_needs_nothing_but_what_is_shipped(tmp_path: Path, cli: RunCli) -> N
     cluster = _cluster()
     cluster.gang_of_pods("late", 1, gpus=8, namespace=TENANT, tolerations=TOLERATE)
     cluster.add_user("t", USER)
-    with run_bench(cluster, tmp_path, cli) as made:
-        kubeconfig = str(made.endpoint.as_user("t"))
-        first = made.run(KUBECONFIG=kubeconfig)
+    with serving(cluster, tmp_path) as endpoint:
+        environ = environment(tmp_path, KUBECONFIG=str(endpoint.as_user("t")))
+        words = ("run", "--budget", "1", "--wait", "0s")
+        first = cli(*words, environ=environ)
         assert first.code == 0, first.err
         # a takes two nodes of the three; b or late takes the third
-        assert len({node for node in made.places().values() if node is not None}) == 3
-        begun = made.asked()
-        assert made.run(KUBECONFIG=kubeconfig).code == 0
-        assert made.written(begun) == []
-    asked = [call for call in cluster.calls if call.user == USER and call.answer is not None]
-    assert len(asked) > 50
-    assert [call.path for call in asked if call.answer and call.answer[0] == 403] == []
+        assert len({pod["spec"].get("nodeName") for pod in cluster.pods()} - {None}) == 3
+        begun = len(cluster.writes)
+        assert cli(*words, environ=environ).code == 0
+        assert {call.path.rpartition("/")[2] for call in cluster.writes[begun:]} == {"gangplan"}
+    assert {call.user for call in cluster.calls} == {USER}
+    assert len(cluster.calls) > 50
+    assert [call.path for call in cluster.calls if call.answer and call.answer[0] == 403] == []
