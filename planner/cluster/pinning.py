@@ -47,15 +47,18 @@ def _terms(written: str, node: str) -> list[object] | None:
     )
     if not old:
         return [{"matchFields": [ours]}]
-    new = [_term(term, ours) for term in old]
-    if not any(mapping({"term": term}, "term") for term in new):
+    if not any(map(_can_match, old)):
         raise CannotPin("its required node affinity matches no node")
+    new = [_term(term, ours) if _can_match(term) else term for term in old]
     return None if new == old else new
 
 
-def _term(term: object, ours: Tree) -> object:
-    """The term with our field added; one without requirements matches nothing, and must stay so."""
-    if not isinstance(term, dict) or not (term.get("matchExpressions") or term.get("matchFields")):
-        return term
+def _can_match(term: object) -> bool:
+    """A term without requirements matches nothing, and must stay as it is."""
+    return isinstance(term, dict) and bool(term.get("matchExpressions") or term.get("matchFields"))
+
+
+def _term(term: Tree, ours: Tree) -> Tree:
+    """The term with our field added, after its own."""
     fields = items(term, "matchFields")
     return term if ours in fields else {**term, "matchFields": [*fields, ours]}

@@ -1,0 +1,375 @@
+"""What requests of the machine become on the wire, and what answers become for the machine."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from models.applying.asking import (
+    Around,
+    Bind,
+    Busy,
+    Conflict,
+    Done,
+    Evict,
+    Forget,
+    Gone,
+    Held,
+    Hold,
+    Intend,
+    Look,
+    LookAround,
+    Lost,
+    Refused,
+    Request,
+    Stop,
+    TryBind,
+    Ungate,
+)
+from models.applying.intents import Intent
+from models.applying.orders import PodOrder, PodStop
+from models.policy import KubernetesPolicy
+from planner.cluster.backends import backend_of
+from planner.cluster.sending import GRACE_S, Carrier
+from planner.cluster.wire import JSON, STRATEGIC, Reply, Tree
+
+ORDER = PodOrder("team", "vit-0", "u-1", "worker", 0, "n1", (0, 1), 2)
+INTENT = Intent("gp-0123456789abcdef0123", "vit", 2, "n1", (0, 1))
+POD: Tree = {
+    "kind": "Pod",
+    "metadata": {
+        "namespace": "team",
+        "name": "vit-0",
+        "uid": "u-1",
+        "resourceVersion": "7",
+        "annotations": {"gangplan.dev/plan": "gp-0123456789abcdef0123", "theirs": "x"},
+    },
+    "spec": {"schedulingGates": [{"name": "gangplan.dev/placement"}], "containers": [{}]},
+}
+NODE: Tree = {
+    "kind": "Node",
+    "metadata": {"name": "n1", "uid": "n-1", "labels": {"kubernetes.io/hostname": "n1"}},
+    "status": {"conditions": [{"type": "Ready", "status": "True"}]},
+}
+
+
+@dataclass(slots=True)
+class Script:
+    """A wire that reads one node and one pod, and answers writes with ``reply``."""
+
+    reply: Reply = field(default_factory=lambda: Reply(200, POD))
+    sent: list[tuple[str, str, Tree | None, str]] = field(default_factory=list)
+
+    def send(
+        self, method: str, path: str, body: Tree | None = None, *, content_type: str = JSON
+    ) -> Reply:
+        self.sent.append((method, path, body, content_type))
+        if method == "GET" and path.startswith("/api/v1/nodes"):
+            return Reply(200, {"items": [NODE]})
+        if method == "GET" and path.startswith("/api/v1/pods"):
+            return Reply(200, {"items": [POD]})
+        if path == "/api/v1/namespaces/kube-system":
+            return Reply(200, {"metadata": {"uid": "cluster"}})
+        return Reply(404) if path.startswith("/apis/") else self.reply
+
+
+@dataclass(slots=True)
+class Clockwork:
+    now: float = 0.0
+    slept: list[float] = field(default_factory=list)
+
+    def read(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+        self.now += seconds
+
+
+@dataclass(slots=True)
+class Latch:
+    """A lock with so much time left."""
+
+    left: float = 60.0
+    lost: str | None = None
+    renewed: int = 0
+
+    def left_s(self) -> float:
+        return self.left
+
+    def renew_if_needed(self) -> None:
+        self.renewed += 1
+
+
+def carrier(wire: Script, *, lock: Latch | None = None, dry: bool = False) -> Carrier:
+    clock = Clockwork()
+    made = Carrier(
+        wire=wire,
+        settings=KubernetesPolicy(),
+        backend=backend_of("annotation"),
+        lock=lock,
+        stop=threading.Event(),
+        clock=clock.read,
+        sleep=clock.sleep,
+        dry=dry,
+    )
+    made.answer(LookAround())
+    wire.sent.clear()
+    return made
+
+
+def only(wire: Script) -> tuple[str, str, Any, str]:
+    (sent,) = wire.sent
+    return sent
+
+
+# ---- requests
+
+
+def test_an_intent_is_one_strategic_patch_guarded_by_uid_and_version() -> None:
+    wire = Script()
+    carrier(wire).answer(Intend(ORDER, INTENT, "7"))
+
+    method, path, body, content_type = only(wire)
+    assert (method, content_type) == ("PATCH", STRATEGIC)
+    assert path == "/api/v1/namespaces/team/pods/vit-0?fieldManager=gangplan&fieldValidation=Strict"
+    assert body == {
+        "metadata": {
+            "uid": "u-1",
+            "resourceVersion": "7",
+            "labels": {"gangplan.dev/plan": INTENT.plan},
+            "annotations": {
+                "gangplan.dev/plan": INTENT.plan,
+                "gangplan.dev/gang": "vit",
+                "gangplan.dev/gang-size": "2",
+                "gangplan.dev/node": "n1",
+                "gangplan.dev/gpus": "0,1",
+                "gangplan.dev/whole": None,  # what an earlier plan may have left
+            },
+        }
+    }
+
+
+def test_forgetting_takes_off_our_keys_and_nothing_of_others() -> None:
+    wire = Script()
+    carrier(wire).answer(Forget("team", "vit-0", "u-1", "7"))
+
+    body = only(wire)[2]
+    assert body["metadata"]["labels"] == {"gangplan.dev/plan": None}
+    assert set(body["metadata"]["annotations"].values()) == {None}
+    assert all(key.startswith("gangplan.dev/") for key in body["metadata"]["annotations"])
+
+
+def test_a_gate_goes_together_with_the_pin() -> None:
+    wire = Script()
+    made = carrier(wire)
+    seen = made.lookout.view.pods["team", "vit-0"] if made.lookout.view else None
+    assert seen is not None
+    made.answer(Ungate(ORDER, seen))
+
+    assert only(wire)[2] == {
+        "metadata": {"uid": "u-1", "resourceVersion": "7"},
+        "spec": {
+            "schedulingGates": [{"$patch": "delete", "name": "gangplan.dev/placement"}],
+            "nodeSelector": {"kubernetes.io/hostname": "n1"},
+        },
+    }
+
+
+def test_a_pod_that_we_bind_afterwards_is_not_pinned() -> None:
+    wire = Script()
+    made = carrier(wire)
+    assert made.lookout.view is not None
+    made.answer(Ungate(ORDER, made.lookout.view.pods["team", "vit-0"], pin=False))
+
+    assert list(only(wire)[2]["spec"]) == ["schedulingGates"]
+
+
+def test_a_binding_names_uid_version_and_node_and_lets_no_field_be_ignored() -> None:
+    wire = Script(Reply(201, {"kind": "Status", "status": "Success"}))
+
+    assert carrier(wire).answer(Bind(ORDER, "7")) == Done()
+    method, path, body, _ = only(wire)
+    assert (method, path.partition("?")[0]) == (
+        "POST",
+        "/api/v1/namespaces/team/pods/vit-0/binding",
+    )
+    assert "fieldValidation=Strict" in path
+    assert "dryRun" not in path
+    assert body["metadata"] == {
+        "name": "vit-0",
+        "namespace": "team",
+        "uid": "u-1",
+        "resourceVersion": "7",
+    }
+    assert body["target"] == {"apiVersion": "v1", "kind": "Node", "name": "n1"}
+
+
+def test_trying_a_binding_is_the_same_as_a_dry_run() -> None:
+    wire = Script(Reply(201, {"kind": "Status"}))
+    carrier(wire).answer(TryBind(ORDER))
+
+    assert only(wire)[1].endswith("&dryRun=All")
+
+
+def test_an_eviction_is_of_that_uid_alone() -> None:
+    wire = Script(Reply(201, {"kind": "Status"}))
+    stop = PodStop("team", "vit-0", "u-1", "worker", 0, "n1", 2)
+
+    assert carrier(wire).answer(Evict(stop)) == Done()
+    assert only(wire)[2]["deleteOptions"] == {"preconditions": {"uid": "u-1"}}
+
+
+@pytest.mark.parametrize(
+    "request_", [Intend(ORDER, INTENT, "7"), TryBind(ORDER)], ids=["intend", "bind"]
+)
+def test_nothing_but_dry_runs_leaves_a_dry_carrier(request_: Request) -> None:
+    wire = Script()
+    carrier(wire, dry=True).answer(request_)
+
+    assert only(wire)[1].endswith("&dryRun=All")
+
+
+@pytest.mark.parametrize("name", ["..", "a/b", "--help\n", "A", "x?y", "%2e%2e", ""])
+def test_a_name_that_is_none_is_never_sent(name: str) -> None:
+    wire = Script()
+    order = PodOrder("team", name, "u-1", "worker", 0, "n1", None, 2)
+
+    assert isinstance(carrier(wire).answer(Bind(order, "7")), Refused)
+    assert wire.sent == []
+
+
+# ---- answers
+
+
+def told(status: int, message: str = "no", **body: object) -> Reply:
+    return Reply(status, {"kind": "Status", "message": message, **body})
+
+
+UID_CAUSE = {"causes": [{"field": "metadata.uid", "reason": "FieldValueInvalid"}]}
+PRECONDITION = "StorageError: invalid object, Code: 4, Precondition failed: "
+
+
+@pytest.mark.parametrize(
+    ("reply", "event"),
+    [
+        (told(409, "the object has been modified"), Conflict),
+        (told(409, 'pod vit-0 is already assigned to node "n1"'), Conflict),
+        (told(409, PRECONDITION + "UID in precondition: u-1, UID in object meta: u-2"), Gone),
+        (
+            told(409, PRECONDITION + "ResourceVersion in precondition: 7, in object meta: 8"),
+            Conflict,
+        ),
+        (told(404), Gone),
+        (told(422, details=UID_CAUSE), Gone),
+        (told(422), Refused),
+        (told(400), Refused),
+        (told(403), Refused),
+        (told(429), Lost),
+        (told(500), Lost),
+        (told(503), Lost),
+        (Reply(0, why="the connection broke"), Lost),
+        (Reply(302), Lost),
+    ],
+)
+def test_answers_to_a_write_are_told_apart(reply: Reply, event: type) -> None:
+    assert type(carrier(Script(reply)).answer(Bind(ORDER, "7"))) is event
+
+
+@pytest.mark.parametrize(
+    ("reply", "event"),
+    [
+        (told(429, "would violate the pod's disruption budget"), Busy),
+        (
+            told(500, "This pod has more than one PodDisruptionBudget, which is not supported"),
+            Refused,
+        ),
+        (told(500), Lost),
+        (told(404), Gone),
+        (told(409, PRECONDITION + "UID in precondition: u-1, UID in object meta: u-2"), Gone),
+    ],
+)
+def test_answers_to_an_eviction_are_told_apart(reply: Reply, event: type) -> None:
+    stop = PodStop("team", "vit-0", "u-1", "worker", 0, "n1", 2)
+    assert type(carrier(Script(reply)).answer(Evict(stop))) is event
+
+
+def test_the_servers_words_arrive_on_one_harmless_line() -> None:
+    event = carrier(Script(told(422, "red \x1b[31m\nnext: rm"))).answer(Bind(ORDER, "7"))
+
+    assert event == Refused("red \\e[31m next: rm")
+
+
+def test_a_patched_pod_comes_back_as_it_is_now() -> None:
+    after = {**POD, "metadata": {**POD["metadata"], "resourceVersion": "8"}}
+    event = carrier(Script(Reply(200, after))).answer(Intend(ORDER, INTENT, "7"))
+
+    assert isinstance(event, Done)
+    assert event.pod is not None
+    assert (event.pod.version, event.pod.gates) == ("8", ("gangplan.dev/placement",))
+
+
+def test_looking_at_a_pod_tells_gone_from_unanswered() -> None:
+    look = Look("team", "vit-0")
+
+    assert isinstance(carrier(Script(told(404))).answer(look), Gone)
+    assert isinstance(carrier(Script(told(500))).answer(look), Lost)
+    assert isinstance(carrier(Script(Reply(200, {"kind": "Status"}))).answer(look), Lost)
+    assert isinstance(carrier(Script()).answer(look), Done)
+
+
+# ---- the lock and signals
+
+
+def test_before_each_gang_the_lock_is_renewed_if_it_needs_to_be() -> None:
+    lock = Latch()
+
+    assert carrier(Script(), lock=lock).answer(Hold("gang a")) == Held()
+    assert lock.renewed == 1
+
+
+@pytest.mark.parametrize("lock", [Latch(lost="taken by ana"), Latch(left=14.9)])
+def test_without_the_lock_nothing_more_is_begun(lock: Latch) -> None:
+    event = carrier(Script(), lock=lock).answer(Hold("gang a"))
+
+    assert isinstance(event, Stop)
+    assert event.lock
+
+
+def test_a_signal_stops_what_is_not_begun_and_leaves_the_rest_some_seconds() -> None:
+    made = carrier(Script(), lock=Latch())
+    clock = Clockwork()
+    made.clock = clock.read
+    made.stop.set()
+
+    assert isinstance(made.answer(Hold("gang b")), Stop)
+    assert made.answer(Hold("gang a", begun=True)) == Held()
+    clock.now = GRACE_S
+    assert isinstance(made.answer(Hold("gang a", begun=True)), Stop)
+
+
+def test_a_wait_is_cut_short_by_a_signal_and_keeps_the_lock_alive() -> None:
+    lock = Latch()
+    made = carrier(Script(), lock=lock)
+    clock = Clockwork()
+    made.sleep = clock.sleep
+
+    assert isinstance(made.answer(LookAround(2.0)), Around)
+    assert (clock.slept, lock.renewed) == ([0.5] * 4, 4)
+
+    made.stop.set()
+    assert isinstance(made.answer(LookAround(2.0)), Stop)
+
+
+def test_a_cluster_that_cannot_be_read_is_a_lost_answer() -> None:
+    made = carrier(Script())
+
+    class Dead:
+        def send(self, *_: object, **__: object) -> Reply:
+            return Reply(0, why="refused")
+
+    made.lookout.wire = Dead()
+    assert isinstance(made.answer(LookAround()), Lost)
