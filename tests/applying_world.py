@@ -239,9 +239,13 @@ class World:
         """kube-scheduler: ungated pods of its own go to their pin, if there is room; gangs as one."""
         if not self.schedules:
             return
-        for key, pod in sorted(self.pods.items()):
-            if pod.node or pod.gates or pod.terminating or pod.finished or pod.scheduler == OURS:
-                continue
+        waiting = [
+            (key, pod)
+            for key, pod in self.pods.items()
+            if not (pod.node or pod.gates or pod.terminating or pod.finished)
+            and pod.scheduler != OURS
+        ]
+        for key, pod in sorted(waiting, key=lambda one: one[0]):
             if pod.group is not None and not self._grouped(pod.group):
                 continue
             pin = self.pins.get(pod.uid)

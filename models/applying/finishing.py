@@ -29,5 +29,5 @@ def finish(desk: Desk) -> Generator[Request, Event, None]:
         yield from desk.look_around(desk.limits.tick_s)
     for squad in desk.squads:
         verdict = desk.record(judged(desk, squad))
-        if verdict.outcome in (Outcome.started, Outcome.pending):
+        if verdict.outcome is Outcome.started:
             yield from mark(desk, squad)

@@ -7,7 +7,7 @@ was started, else told as partial, and evicted only where that is allowed. Calle
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Generator, Iterator
+from collections.abc import Collection, Generator, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from models.applying.asking import Event, Intend, Request
@@ -21,7 +21,7 @@ from models.applying.states import LIVE, READY, STARTED, PodState, Ways
 from models.applying.verdicts import GangVerdict
 
 MARKS = 3
-"""So many pods of a gang are marked whole: more than one, for pods may be replaced one by one."""
+"""So many pods of a gang are marked whole, on as many nodes: pods are lost one by one, or with a node."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +127,8 @@ def _watched(desk: Desk, group: Group) -> Generator[Request, Event, None]:
         if wrong and group.among((PodState.bound,)):
             desk.record(_partial(desk, group, wrong))
             return
-    yield from mark(desk, group.squad)
+    if not group.marked and not unbound:
+        yield from mark(desk, group.squad)
 
 
 def _recover(desk: Desk, group: Group) -> Generator[Request, Event, None]:
@@ -167,8 +168,8 @@ def mark(desk: Desk, squad: Squad) -> Generator[Request, Event, None]:
     """Write on a few pods that the gang was whole; where that fails, a later run does it."""
     if squad.size < 2 or desk.limits.dry:
         return
-    chosen = sorted(squad.pods, key=lambda order: (len(order.name), order.name))[:MARKS]
-    for order in chosen:
+    for order in _spread(squad.pods)[:MARKS]:
+        yield from desk.pace(squad.called, begun=False)
         intent = replace(squad.intent(order), whole=True)
         yield from desk.settle(
             order,
@@ -177,3 +178,13 @@ def mark(desk: Desk, squad: Squad) -> Generator[Request, Event, None]:
             hindrance=lambda seen: "not started" if not desk.ways.started(seen) else None,
             then=lambda seen, intent=intent: replace(seen, intent=intent),  # type: ignore[misc]
         )
+
+
+def _spread(pods: Iterable[PodOrder]) -> list[PodOrder]:
+    """The first pod of each node before the second of any."""
+    before: Counter[str] = Counter()
+    ranked = []
+    for order in sorted(pods, key=lambda order: (len(order.name), order.name)):
+        ranked.append((before[order.node], order))
+        before[order.node] += 1
+    return [order for _, order in sorted(ranked, key=lambda one: one[0])]

@@ -41,6 +41,9 @@ def start(desk: Desk, squad: Squad) -> Generator[Request, Event, GangVerdict]:
         if failed is None:
             desk.squads.append(squad)
             return desk.record(told(desk, squad))
+        if live(desk, squad) and not desk.limits.dry:
+            # Some are started: what has become of them meanwhile decides what is said.
+            yield from desk.look_around()
         if live(desk, squad):
             return desk.record(stuck(desk, squad, failed))
         return (yield from withdraw(desk, squad, failed.why))

@@ -1,0 +1,442 @@
+"""One gang at a time: marks, groups, strangers' gates and words, what is undone, and in which order."""
+
+from __future__ import annotations
+
+import subprocess
+from dataclasses import replace
+
+import pytest
+from applying_world import (
+    LIMITS,
+    OTHER_PLAN,
+    PLAN,
+    WRITES,
+    Killed,
+    World,
+    apply,
+    bound,
+    gang,
+    order_for,
+    orders,
+    recover,
+)
+
+from models.applying.asking import (
+    Allocate,
+    Bind,
+    Event,
+    Forget,
+    Hold,
+    Intend,
+    LookAround,
+    Request,
+    Stop,
+    TryBind,
+    Ungate,
+)
+from models.applying.desk import HOLD_EVERY
+from models.applying.intents import KEYS, Intent, read_intent
+from models.applying.orders import Orders
+from models.applying.states import GangState, PodState, Ways, gang_state
+from models.applying.undoing import commands
+from models.applying.verdicts import GangVerdict, Outcome
+
+
+def gang_of(count: int, mode: str = "gate", gpus: int = 4) -> tuple[World, Orders]:
+    """Gang a, two pods a node."""
+    world = World()
+    for number in range((count + 1) // 2):
+        world.node(f"n{number}")
+    pods = [world.pod(f"a-{i}", gpus, mode=mode) for i in range(count)]
+    return world, orders(world, gang("a", [order_for(p, f"n{i // 2}") for i, p in enumerate(pods)]))
+
+
+def one(verdict: object) -> GangVerdict:
+    (found,) = verdict.gangs  # type: ignore[attr-defined]
+    return found  # type: ignore[no-any-return]
+
+
+def kinds(requests: list[Request]) -> str:
+    """A word for each run of equal kinds."""
+    names: list[str] = []
+    for request in requests:
+        if not names or names[-1] != type(request).__name__:
+            names.append(type(request).__name__)
+    return " ".join(names)
+
+
+# ---- the course of a start
+
+
+@pytest.mark.parametrize(
+    ("mode", "course"),
+    [
+        ("gate", "Hold Intend Ungate LookAround Intend"),
+        ("binding", "Hold Intend TryBind Bind LookAround Intend"),
+        ("both", "Hold Intend Ungate TryBind Bind LookAround Intend"),
+    ],
+)
+def test_intents_come_first_then_what_can_be_taken_back_then_the_start(
+    mode: str, course: str
+) -> None:
+    world, plan = gang_of(4, mode)
+    assert kinds(apply(world, plan).requests) == course
+
+
+def test_pods_that_we_bind_are_ungated_without_a_pin() -> None:
+    world, plan = gang_of(2, "both")
+    played = apply(world, plan)
+    assert [r.pin for r in played.requests if isinstance(r, Ungate)] == [False, False]
+    world, plan = gang_of(2, "gate")
+    played = apply(world, plan)
+    assert [r.pin for r in played.requests if isinstance(r, Ungate)] == [True, True]
+
+
+def test_devices_are_allocated_after_the_intents_where_the_back_end_has_objects_for_them() -> None:
+    world, plan = gang_of(2)
+    played = apply(world, plan, limits=replace(LIMITS, backend="dra"))
+    assert kinds(played.requests) == "Hold Intend Allocate Ungate LookAround Intend"
+    assert sum(isinstance(request, Allocate) for request in played.requests) == 2
+
+
+def test_the_scarcest_node_is_taken_first() -> None:
+    world = World()
+    for number in range(3):
+        world.node(f"n{number}")
+    # After the gang n0 has 8 - 2 = 6 GPUs left, n1 8 - 5 - 2 = 1, n2 8 - 3 - 2 = 3.
+    world.pod("r-0", 5, mode="none", node="n1")
+    world.pod("r-1", 3, mode="none", node="n2")
+    pods = [world.pod(f"a-{i}", 2) for i in range(3)]
+    plan = orders(world, gang("a", [order_for(p, f"n{i}") for i, p in enumerate(pods)]))
+    started = [r.pod.node for r in apply(world, plan).requests if isinstance(r, Ungate)]
+    assert started == ["n1", "n2", "n0"]
+
+
+def test_gangs_start_by_priority_then_by_age_then_by_name() -> None:
+    world = World()
+    world.node("n0")
+    given: dict[str, dict[str, int]] = {
+        "d": {"priority": 1}, "c": {"priority": 1, "submitted_at": 9},
+        "b": {"priority": 1, "submitted_at": 5}, "a": {"priority": 0}, "e": {"priority": 1},
+    }  # fmt: skip
+    gangs = [
+        gang(name, [order_for(world.pod(f"{name}-0"), "n0")], **more)
+        for name, more in given.items()
+    ]
+    played = apply(world, orders(world, *gangs))
+    assert [r.pod.name[0] for r in played.requests if isinstance(r, Ungate)] == list("bcdea")
+
+
+def test_the_lock_is_looked_at_before_each_gang_and_every_few_writes() -> None:
+    world, plan = gang_of(40, gpus=1)
+    since, begun = 0, []
+    for request in apply(world, plan).requests:
+        since = 0 if isinstance(request, Hold) else since + isinstance(request, WRITES)
+        assert since <= HOLD_EVERY
+        if isinstance(request, Hold):
+            begun.append(request.begun)
+    # 40 intents: a look at the start and after 16 and 32; 40 starts, looked at after 8 and 24;
+    # and before the marks.
+    assert begun == [False, False, False, True, True, False]
+
+
+def test_a_stop_leaves_the_gang_to_be_resumed_and_begins_no_other() -> None:
+    world, plan = gang_of(40, gpus=1)
+    other = world.pod("b-0", 0)
+    plan = replace(plan, gangs=(*plan.gangs, gang("b", [order_for(other, "n0")])))
+
+    def stop(count: int, request: Request, world: World) -> Event | None:
+        return Stop("SIGTERM") if isinstance(request, Hold) and request.begun else None
+
+    verdict = apply(world, plan, stop).verdict
+    assert [(v.gang[1], v.outcome) for v in verdict.gangs] == [
+        ("a", Outcome.halted), ("b", Outcome.halted),
+    ]  # fmt: skip
+    assert (verdict.stop, verdict.lock_lost) == ("SIGTERM", False)
+    # 40 intents and 8 starts: then came the look that stopped it.
+    assert len(bound(world)) == 8
+    apply(world, plan)
+    assert len(bound(world)) == 41
+
+
+# ---- native groups
+
+
+def test_a_native_group_makes_the_gang_atomic_and_that_is_told() -> None:
+    world, plan = gang_of(4)
+    world.groups = {("default", "ga"): 4}
+    for key in list(world.pods):
+        world.change(key, group="ga")
+    seen = []
+
+    def watch(count: int, request: Request, world: World) -> Event | None:
+        seen.append(len(bound(world)))
+        return None
+
+    assert one(apply(world, plan, watch).verdict).atomic
+    assert set(seen) == {0, 4}
+
+
+@pytest.mark.parametrize("least", [3, None])
+def test_a_group_that_asks_for_fewer_pods_is_not_atomic(least: int | None) -> None:
+    world, plan = gang_of(4)
+    world.groups = {} if least is None else {("default", "ga"): least}
+    for key in list(world.pods):
+        world.change(key, group="ga")
+    assert not one(apply(world, plan).verdict).atomic
+
+
+# ---- whole, and what came after
+
+
+def test_three_pods_on_three_nodes_are_marked_once_all_are_bound() -> None:
+    world, plan = gang_of(8)
+    apply(world, plan)
+    marked = {p.name: p.node for p in world.pods.values() if p.intent and p.intent.whole}
+    assert marked == {"a-0": "n0", "a-2": "n1", "a-4": "n2"}
+
+
+def test_a_gang_that_lost_pods_after_it_was_whole_is_nobodys_worry() -> None:
+    world, plan = gang_of(4)
+    apply(world, plan)
+    world.delete(("default", "a-0"))
+    assert recover(world).verdict.gangs == ()
+    again = one(apply(world, plan).verdict)
+    assert (again.outcome, again.why) == (Outcome.unchanged, "1 of its pods have gone since")
+
+
+def test_a_gang_of_which_a_started_pod_finished_before_the_last_started_is_still_finished() -> None:
+    world, plan = gang_of(4)
+
+    def early(count: int, request: Request, world: World) -> Event | None:
+        if isinstance(request, Ungate) and len(bound(world)) == 3:
+            raise Killed
+        return None
+
+    with pytest.raises(Killed):
+        apply(world, plan, early)
+    for name in bound(world):
+        world.change(("default", name), finished=True)
+    assert one(recover(world).verdict).outcome is Outcome.started
+    assert len(bound(world)) == 4
+
+
+def test_a_gang_that_its_owner_deletes_while_it_starts_is_let_go() -> None:
+    world, plan = gang_of(4)
+
+    def gone(count: int, request: Request, world: World) -> Event | None:
+        if isinstance(request, Ungate) and len(bound(world)) == 2:
+            for key in list(world.pods):
+                world.change(key, terminating=True)
+        return None
+
+    found = one(apply(world, plan, gone).verdict)
+    assert (found.outcome, found.undo) == (Outcome.skipped, ())
+
+
+def test_a_pod_that_another_plan_put_in_the_place_of_a_lost_one_makes_the_gang_whole() -> None:
+    world, plan = gang_of(4)
+
+    def early(count: int, request: Request, world: World) -> Event | None:
+        if isinstance(request, Ungate) and len(bound(world)) == 2:
+            raise Killed
+        return None
+
+    with pytest.raises(Killed):
+        apply(world, plan, early)
+    # n0 and n1 go round: whichever waits, a-3 is made anew and placed by the next plan.
+    world.recreates = {("default", "a-3")}
+    world.delete(("default", "a-3"))
+    assert one(recover(world).verdict).outcome is Outcome.partial
+    anew = world.pods["default", "a-3"]
+    node = next(n for n in ("n0", "n1") if list(bound(world).values()).count(n) < 2 or n == "n1")
+    complete = orders(world, gang("a", [order_for(anew, node)], "complete"), plan=OTHER_PLAN)
+    apply(world, complete)
+    assert len(bound(world)) == 4
+    assert recover(world).verdict.writes == 0
+
+
+# ---- pins that came to nothing
+
+
+def test_a_gang_that_holds_gpus_in_vain_is_told_and_one_that_holds_none_is_pending() -> None:
+    for rival_on, outcome in [(("n1",), Outcome.partial), (("n0", "n1"), Outcome.pending)]:
+        world, plan = gang_of(4)
+
+        def rival(
+            count: int, request: Request, world: World, on: tuple[str, ...] = rival_on
+        ) -> Event | None:
+            if isinstance(request, Ungate) and ("default", f"r-{on[0]}") not in world.pods:
+                for node in on:
+                    world.pod(f"r-{node}", 8, mode="none", node=node)
+            return None
+
+        found = one(apply(world, plan, rival).verdict)
+        assert found.outcome is outcome
+        assert len(found.undo) == 4
+        # Whoever comes next is told the same.
+        assert one(apply(world, plan).verdict).outcome is outcome
+        world.pods = {key: pod for key, pod in world.pods.items() if pod.name[0] == "a"}
+        world.schedule()
+        assert one(apply(world, plan).verdict).outcome is Outcome.unchanged
+
+
+def test_room_that_a_leaving_pod_holds_is_only_waited_for() -> None:
+    world, plan = gang_of(2)
+    world.pod("r-0", 4, mode="none", node="n0", terminating=True)
+
+    def unseen(count: int, request: Request, world: World) -> Event | None:
+        return None
+
+    # At the start the room is not there: nothing is begun.
+    assert one(apply(world, plan, unseen).verdict).outcome is Outcome.skipped
+    world.wait()
+    assert one(apply(world, plan).verdict).outcome is Outcome.started
+
+
+# ---- strangers
+
+
+def test_a_gate_of_somebody_else_holds_the_whole_gang_back() -> None:
+    world, plan = gang_of(4)
+    pod = world.pods["default", "a-2"]
+    world.change(pod.key, gates=(*pod.gates, "kueue.x-k8s.io/admission"))
+    found = one(apply(world, plan).verdict)
+    assert found.outcome is Outcome.skipped
+    assert "kueue.x-k8s.io/admission" in found.why
+    assert all(pod.intent is None for pod in world.pods.values())
+    assert bound(world) == {}
+
+
+@pytest.mark.parametrize("whose", [PLAN, OTHER_PLAN])
+def test_intents_that_we_did_not_write_start_nothing_and_are_replaced(whose: str) -> None:
+    world, plan = gang_of(2)
+    for i in range(2):
+        forged = Intent(whose, "a", 2, "n0", None)
+        world.change(("default", f"a-{i}"), intent=forged, intent_is_ours=False)
+    assert recover(world).requests == []
+    played = apply(world, plan)
+    assert one(played.verdict).outcome is Outcome.started
+    assert sum(isinstance(request, Forget) for request in played.requests) == 2
+
+
+def test_pods_that_we_did_not_mark_are_not_evicted() -> None:
+    world, plan = gang_of(3)
+
+    def early(count: int, request: Request, world: World) -> Event | None:
+        if isinstance(request, Ungate) and len(bound(world)) == 2:
+            raise Killed
+        return None
+
+    with pytest.raises(Killed):
+        apply(world, plan, early)
+    left = next(pod for pod in world.pods.values() if pod.node is None)
+    del world.pods[left.key]
+    for name in bound(world):
+        world.change(("default", name), intent_is_ours=False)
+    world.log.clear()
+    recover(world, limits=replace(LIMITS, evict_partial=True))
+    assert not any(isinstance(request, WRITES) for request in world.log)
+
+
+def test_undoing_takes_no_more_evictions_than_allowed() -> None:
+    world, plan = gang_of(3)
+    apply(world, plan, lambda n, r, w: w.pods.pop(("default", "a-0"), None) and None
+          if isinstance(r, LookAround) else None)  # fmt: skip
+    few = replace(LIMITS, evict_partial=True, max_evictions=1)
+    found = one(recover(world, limits=few).verdict)
+    assert found.outcome is Outcome.partial
+    assert "--max-evictions" in found.why
+    enough = replace(few, max_evictions=2)
+    assert one(recover(world, limits=enough).verdict).outcome is Outcome.undone
+
+
+# ---- words
+
+
+def test_an_intent_is_read_back_as_it_was_written() -> None:
+    for gpus in (None, (0,), (1, 5, 7)):
+        for whole in (False, True):
+            intent = Intent(PLAN, "a.b", 12, "gpu-01", gpus, whole)
+            assert set(intent.annotations()) <= set(KEYS)
+            assert read_intent(intent.labels(), intent.annotations()) == intent
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("plan", "gp-x"), ("gang", ""), ("gang-size", "0"), ("gang-size", "x"), ("node", "../n"),
+        ("node", "--help"), ("gpus", "a"), ("gpus", ""), ("whole", "no"),
+    ],
+)  # fmt: skip
+def test_what_we_would_not_write_is_no_intent(key: str, value: str) -> None:
+    intent = Intent(PLAN, "a", 2, "n0", (0,), whole=True)
+    written = {**intent.annotations(), f"gangplan.dev/{key}": value}
+    assert read_intent(intent.labels(), written) is None
+
+
+def test_states_of_a_gang_count_who_was_started() -> None:
+    some = [PodState.bound, PodState.ended, PodState.ungated]
+    assert gang_state(some, 3) is GangState.whole
+    assert gang_state(some, 4) is GangState.partial
+    assert gang_state([PodState.astray, PodState.intended], 2) is GangState.partial
+    assert (
+        gang_state([PodState.intended, PodState.waiting, PodState.gone], 3) is GangState.untouched
+    )
+
+
+def test_states_of_a_pod_follow_it_from_gate_to_end() -> None:
+    ways = Ways("gangplan.dev/placement", "gangplan")
+    world = World()
+    pod = world.pod("a-0")
+    intent = Intent(PLAN, "a", 1, "n0", None)
+
+    def state(**more: object) -> PodState:
+        return ways.state(replace(pod, **more), pod.uid, "n0")  # type: ignore[arg-type]
+
+    assert ways.state(None, pod.uid, "n0") is PodState.gone
+    assert ways.state(pod, "other", "n0") is PodState.gone
+    assert state() is PodState.waiting
+    assert state(intent=intent) is PodState.intended
+    assert state(terminating=True) is PodState.gone
+    assert state(gates=()) is PodState.ungated
+    assert state(gates=(), finished=True) is PodState.gone
+    assert state(gates=(), scheduler="gangplan") is PodState.waiting
+    assert state(gates=(), node="n0") is PodState.bound
+    assert state(gates=(), node="n1") is PodState.astray
+    assert state(gates=(), node="n0", finished=True) is PodState.ended
+    assert state(gates=(), node="n0", terminating=True) is PodState.leaving
+
+
+def test_commands_delete_each_started_pod_by_its_uid_and_quote_every_name(tmp_path: object) -> None:
+    undo = (("ns", "a-0", "u-0"), ("n s", "$(touch x)", "u'1"))
+    verdict = GangVerdict(("ns", "a"), Outcome.partial, PLAN, undo=undo)
+    first, second = commands(verdict, "my ctx", "/k c")
+    kubectl = "kubectl --kubeconfig '/k c' --context 'my ctx'"
+    assert first == (
+        f"[ \"$({kubectl} get pod -n ns a-0 -o 'jsonpath={{.metadata.uid}}')\" = u-0 ]"
+        f" && {kubectl} delete pod -n ns a-0"
+    )
+    # A kubectl that tells its words one a line, and the uid it is asked for.
+    told = 'kubectl() { if [ "$5" = get ]; then echo "u\'1"; else printf \'%s\\n\' "$@"; fi; }'
+    run = subprocess.run(
+        ["sh", "-c", f"{told}\n{second}"],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=str(tmp_path),
+    )
+    assert run.stdout.splitlines() == [
+        "--kubeconfig", "/k c", "--context", "my ctx", "delete", "pod", "-n", "n s", "$(touch x)",
+    ]  # fmt: skip
+
+
+def test_a_mark_and_a_try_change_nothing_that_counts_as_a_start() -> None:
+    world, plan = gang_of(2, "binding")
+    played = apply(world, plan)
+    assert [type(r) for r in played.requests if isinstance(r, TryBind | Bind)] == [
+        TryBind, TryBind, Bind, Bind,
+    ]  # fmt: skip
+    # Two intents, two bindings, two marks.
+    assert played.verdict.writes == 6
+    assert sum(isinstance(r, Intend) for r in played.requests) == 4
