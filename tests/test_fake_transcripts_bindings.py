@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from fake_cluster import FakeCluster
 from fake_kinds import POD
-from fake_replaying import Happening, Look, Scene, differences, rows
+from fake_replaying import Happening, Look, Scene, comparable, differences, rows
 from fake_scenes import again, all_of, binding, cluster_of, names, pod
 from fake_trees import Tree
 
@@ -133,7 +133,7 @@ def replayed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[int, lis
     yield found
 
 
-@pytest.mark.parametrize("number", ROWS, ids=lambda n: f"{n}-{rows()[n]['note'][:40]}")
+@pytest.mark.parametrize("number", comparable(ROWS), ids=lambda n: f"{n}-{rows()[n]['note'][:40]}")
 def test_the_fake_server_answers_as_the_recorded_one(
     number: int, replayed: dict[int, list[str]]
 ) -> None:

@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 from fake_cluster import FakeCluster
-from fake_replaying import Happening, Look, Scene, differences, rows
+from fake_replaying import Happening, Look, Scene, comparable, differences, rows
 from fake_scenes import GATE, all_of, cluster_of, pod
 from fake_trees import Tree
 
@@ -169,7 +169,7 @@ def replayed() -> dict[int, list[str]]:
     return {number: found for scene in SCENES for number, found in scene.play().items()}
 
 
-@pytest.mark.parametrize("number", ROWS, ids=lambda n: f"{n}-{rows()[n]['note'][:40]}")
+@pytest.mark.parametrize("number", comparable(ROWS), ids=lambda n: f"{n}-{rows()[n]['note'][:40]}")
 def test_the_fake_server_answers_as_the_recorded_one(
     number: int, replayed: dict[int, list[str]]
 ) -> None:

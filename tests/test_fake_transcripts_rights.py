@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from fake_cluster import FakeCluster
 from fake_kinds import CLUSTER_ROLE, LEASE
-from fake_replaying import Happening, Scene, rows
+from fake_replaying import Happening, Scene, comparable, rows
 from fake_scenes import GATE, all_of, cluster_of, pod
 from fake_trees import Json, Tree
 from test_fake_transcripts_claims import claim
@@ -144,7 +144,7 @@ def replayed(tmp_path_factory: pytest.TempPathFactory) -> dict[int, list[str]]:
     return {333: [], **SCENES[0].play(folder)}
 
 
-@pytest.mark.parametrize("number", ROWS, ids=lambda n: f"{n}-{rows()[n]['note'][:40]}")
+@pytest.mark.parametrize("number", comparable(ROWS), ids=lambda n: f"{n}-{rows()[n]['note'][:40]}")
 def test_the_fake_server_grants_and_denies_as_the_recorded_one(
     number: int, replayed: dict[int, list[str]]
 ) -> None:
