@@ -283,18 +283,66 @@ def test_a_device_that_another_claim_holds_is_not_given_twice() -> None:
     assert give(found, rival, (3, 4), backend=backend) == Done(), "holders are read again"
 
 
+@pytest.mark.parametrize("again", [False, True])
+def test_devices_of_a_pod_that_is_gone_are_free_before_its_claim_says_so(*, again: bool) -> None:
+    """``again``: another pod has its name by then, but not its uid."""
+    found = cluster()
+    found.controllers.on = False  # the one that takes devices back is late
+    for name in ("c", "d"):
+        found.create(claim(name))
+    give(found, add_pod(found, "p", "c"), (2, 3))
+    rival = add_pod(found, "q", "d")
+    assert isinstance(give(found, rival, (3, 4)), Conflict)
+    found.remove("Pod", "p")
+    if again:
+        add_pod(found, "p")
+    assert devices_of(found, "c") == ["gpu-2", "gpu-3"]
+    assert give(found, rival, (3, 4)) == Done()
+
+
+def test_devices_of_a_pod_that_nobody_may_look_at_are_held() -> None:
+    found = cluster()
+    for name in ("c", "d"):
+        found.create(claim(name))
+    give(found, add_pod(found, "p", "c"), (2, 3))
+    rival = add_pod(found, "q", "d")
+    kind = found.kinds.named("Pod")
+    found.before.append(
+        lambda call: found.deny("get", kind, "default", "p") if call.path.endswith("/p") else None
+    )
+    assert isinstance(give(found, rival, (3, 4)), Conflict)
+
+
 def test_one_run_remembers_what_it_gave_out_itself() -> None:
-    """Holders are read once a gang, so the second pod's devices are known from the first call."""
+    """All claims are listed every five seconds, so the first call tells what the second may not give."""
     found = cluster()
     backend = backend_of("dra")
     for name in ("c", "d"):
         found.create(claim(name))
     give(found, add_pod(found, "p", "c"), (2, 3), backend=backend)
-    lists = [call for call in found.calls if call.path.endswith("/v1/resourceclaims")]
+    found.advance(4)
     answer = give(found, add_pod(found, "q", "d"), (3, 4), backend=backend)
     assert isinstance(answer, Conflict)
-    again = [call for call in found.calls if call.path.endswith("/v1/resourceclaims")]
-    assert len(again) == len(lists) == 1
+    assert len(lists_of_claims(found)) == 1
+    give(found, add_pod(found, "r", "d"), (3, 4), backend=backend)
+    assert len(lists_of_claims(found)) == 2, "once refused, it is looked at again"
+
+
+def lists_of_claims(found: FakeCluster) -> list[Call]:
+    return [call for call in found.calls if call.path.endswith("/v1/resourceclaims")]
+
+
+def test_a_list_of_claims_is_believed_for_five_seconds() -> None:
+    found = cluster()
+    backend = backend_of("dra")
+    for name in ("c", "d", "e"):
+        found.create(claim(name))
+    give(found, add_pod(found, "p", "c"), (0, 1), backend=backend)
+    found.advance(5)
+    give(found, add_pod(found, "q", "d"), (2, 3), backend=backend)
+    assert len(lists_of_claims(found)) == 2
+    assert give(found, add_pod(found, "r", "e"), (4, 5), backend=backend) == Done()
+    assert len(lists_of_claims(found)) == 2
 
 
 def test_settings_for_the_driver_come_along() -> None:

@@ -149,9 +149,9 @@ def _gang(
     title = f"{gang.namespace}/{gang.name}"
     going = {stop.uid for stop in gang.stops if stop.uid != UNKNOWN}
     later = [pod for pod in gang.starts if not pod.uid or pod.uid in going]
+    now = [pod for pod in gang.starts if pod.uid and pod.uid not in going]
     items: list[Item] = [_evicted(gang, stop) for stop in gang.stops if known]
     remarks = [f"evict {stop.namespace}/{stop.name}" for stop in gang.stops if not known]
-    now = [pod for pod in gang.starts if pod not in later]
     items += [_started(gang, pod, orders, hosts.get(pod.node), size=len(now)) for pod in now]
     remarks += [
         f"role {one.role}: {one.before} to {one.after} pods, by its controller's scale field"

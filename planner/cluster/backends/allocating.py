@@ -6,32 +6,28 @@ finishes what a crash left. Raises Answered and CannotCarry. Called by ``dra``.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from models.applying.asking import Conflict, Done, Event, Gone, Lost
 from models.applying.intents import MANAGER
 from models.applying.orders import PodOrder
-from planner.cluster.backends.base import MODE_BINDING, CannotCarry
+from planner.cluster.backends.base import CannotCarry
 from planner.cluster.backends.claiming import (
     Claim,
-    DeviceKey,
-    Want,
     allocation,
     named_claims,
     protection,
     reservation,
     status_patch,
     unmarking,
-    wants,
 )
+from planner.cluster.backends.dealing import Part, parts
 from planner.cluster.backends.devices import VERSION, Devices, Holder
 from planner.cluster.events import event_of
 from planner.cluster.paths import core, grouped
 from planner.cluster.wire import MERGE, Reply, Tree, Wire
 from planner.reading.kubernetes.devices.slices import GROUP
-from planner.reading.kubernetes.forms import Device
 from planner.reading.kubernetes.looking import text
 
 TRIES = 5
@@ -40,7 +36,6 @@ TRIES = 5
 _QUERY = f"?fieldManager={MANAGER}&fieldValidation=Strict"
 _STATUS = "status"
 _NOT_FOUND = 404
-_BEGINNING = "1970-01-01T00:00:00Z"
 
 
 class Answered(Exception):  # noqa: N818  # an event on its way up, not a fault
@@ -49,6 +44,10 @@ class Answered(Exception):  # noqa: N818  # an event on its way up, not a fault
     def __init__(self, event: Event) -> None:
         super().__init__(event)
         self.event = event
+
+
+class Taken(Answered):
+    """A device is another claim's: that does not change by asking at once again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,18 +60,6 @@ class User:
     plan: str
 
 
-@dataclass(frozen=True, slots=True)
-class _Part:
-    """A claim of the pod that is about GPUs, and the devices it is to hold."""
-
-    claim: Claim
-    chosen: tuple[tuple[Want, Device], ...]
-
-    @property
-    def keys(self) -> list[DeviceKey]:
-        return [_key(device) for _, device in self.chosen]
-
-
 def allocate(wire: Wire, devices: Devices, order: PodOrder, user: User, pod_tree: Tree) -> Event:
     """Give a pod all its devices; Conflict and Lost where the same call may do later."""
     door = _Door(wire)
@@ -80,11 +67,11 @@ def allocate(wire: Wire, devices: Devices, order: PodOrder, user: User, pod_tree
     for _ in range(TRIES):
         claims = [_found(door, order, name) for name in _names(wire, order, pod_tree)]
         try:
-            for part in _parts(devices, order, claims):
+            for part in parts(devices, order, claims):
                 _give(door, devices, user, order.node, part)
         except Answered as answered:
             answer = answered.event
-            if isinstance(answer, Conflict | Lost):
+            if isinstance(answer, Conflict | Lost) and not isinstance(answered, Taken):
                 continue  # read again: somebody wrote it meanwhile, or it was done after all
             raise
         return Done()
@@ -148,57 +135,10 @@ def _names(wire: Wire, order: PodOrder, pod_tree: Tree) -> list[str]:
     return [name for _, name in found if name is not None]
 
 
-def _parts(devices: Devices, order: PodOrder, claims: Sequence[Claim]) -> list[_Part]:
-    """Deal the GPUs of the order to the claims in turn; what one holds of them stays with it."""
-    asked = [(claim, wants(claim, devices.classes)) for claim in claims]
-    if order.mode == MODE_BINDING:
-        for claim, found in asked:
-            if not found and not claim.allocated:
-                raise CannotCarry(f"only a scheduler can allocate claim {claim.name}")
-    asked = [(claim, found) for claim, found in asked if found]
-    if order.gpus is None:
-        return []  # kube-scheduler allocates what the plan leaves open
-    total = sum(want.count for _, found in asked for want in found)
-    if total != len(order.gpus):
-        raise CannotCarry(f"its claims ask for {total} GPUs, the plan gives {len(order.gpus)}")
-    drivers = {want.driver for _, found in asked for want in found}
-    if len(drivers) > 1:
-        raise CannotCarry("its claims ask for GPUs of several drivers")
-    given = devices.chosen(order.node, order.gpus, next(iter(drivers), None))
-    standing = {
-        claim.name: held
-        for claim, found in asked
-        if (held := _standing(claim, given)) and len(held) == sum(want.count for want in found)
-    }
-    kept = {_key(device) for held in standing.values() for device in held}
-    rest = iter([device for device in given if _key(device) not in kept])
-    return [
-        _Part(claim, tuple(_dealt(found, standing.get(claim.name) or rest)))
-        for claim, found in asked
-    ]
-
-
-def _standing(claim: Claim, given: Sequence[Device]) -> list[Device]:
-    """The devices of a claim's allocation, if all of them are the pod's; else none."""
-    by_key = {_key(device): device for device in given}
-    held = claim.held()
-    return [by_key[key] for key in held] if all(key in by_key for key in held) else []
-
-
-def _dealt(found: Sequence[Want], devices: Iterable[Device]) -> list[tuple[Want, Device]]:
-    """The next devices, as many as each request wants; ``devices`` may go on for other claims."""
-    wanted = [want for want in found for _ in range(want.count)]
-    return list(zip(wanted, devices, strict=False))
-
-
-def _key(device: Device) -> DeviceKey:
-    return (device.driver, device.pool, device.name)
-
-
 # ---- one claim
 
 
-def _give(door: _Door, devices: Devices, user: User, node: str, part: _Part) -> None:
+def _give(door: _Door, devices: Devices, user: User, node: str, part: Part) -> None:
     """Bring one claim to where it holds its devices for the pod, whatever is done of that."""
     claim, holder = part.claim, (user.namespace, part.claim.name)
     if claim.going:
@@ -211,7 +151,8 @@ def _give(door: _Door, devices: Devices, user: User, node: str, part: _Part) -> 
         claim = door.write(user.namespace, claim, _nothing(claim), _STATUS)
         devices.take(holder)
     if not claim.allocated:
-        _check_free(devices, node, part, holder)
+        devices.look_for_holders(door.wire, door.date)
+        _check_free(door, devices, node, part, holder)
     if (guard := protection(claim, user.plan)) is not None:
         claim = door.write(user.namespace, claim, guard)
     status: Tree = {}
@@ -226,14 +167,24 @@ def _give(door: _Door, devices: Devices, user: User, node: str, part: _Part) -> 
     devices.give(holder, part.keys)
 
 
-def _check_free(devices: Devices, node: str, part: _Part, own: Holder) -> None:
+def _check_free(door: _Door, devices: Devices, node: str, part: Part, own: Holder) -> None:
     """The API server lets two claims hold one device: this is the only check there is."""
     for _, device in part.chosen:
         rival = devices.holder(device)
-        if rival is not None and rival != own:
-            devices.forget_holders()
-            words = f"device {device.name} of node {node} is held by claim {'/'.join(rival)}"
-            raise Answered(Conflict(words))
+        if rival is None or rival == own or _forsaken(door, devices, rival):
+            continue
+        devices.forget_holders()
+        words = f"device {device.name} of node {node} is held by claim {'/'.join(rival)}"
+        raise Taken(Conflict(words))
+
+
+def _forsaken(door: _Door, devices: Devices, rival: Holder) -> bool:
+    """Whether every pod that a claim is reserved for is gone: its devices are about to be taken back.
+
+    An evicted pod goes a moment before its devices do.
+    """
+    users = devices.users(rival)
+    return bool(users) and all(door.gone(rival[0], user) for user in users)
 
 
 def _nothing(claim: Claim) -> Tree:
@@ -243,15 +194,30 @@ def _nothing(claim: Claim) -> Tree:
 
 @dataclass(slots=True)
 class _Door:
-    """Reads and writes claims. ``stamp``: the server's clock at the last answer, RFC 3339."""
+    """Reads and writes claims. ``date``: the server's clock at the last answer that told it."""
 
     wire: Wire
-    stamp: str = _BEGINNING
+    date: float | None = None
+
+    @property
+    def stamp(self) -> str:
+        """That clock as RFC 3339; any time will do where the server never told it."""
+        return datetime.fromtimestamp(self.date or 0, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
     def read(self, namespace: str, name: str) -> Claim | None:
         """The claim as it is now; None if there is none."""
         reply = self.wire.send("GET", _path(namespace, name))
         return None if reply.status == _NOT_FOUND else self._claim(reply)
+
+    def gone(self, namespace: str, user: Tree) -> bool:
+        """Whether an entry of ``reservedFor`` is a pod that is not there any more; in doubt it is."""
+        name, uid = text(user, "name"), text(user, "uid")
+        if name is None or uid is None or text(user, "resource") != "pods":
+            return False
+        reply = self.wire.send("GET", core("pods", namespace=namespace, name=name))
+        return reply.status == _NOT_FOUND or (
+            reply.ok and text(reply.body, "metadata", "uid") not in (None, uid)
+        )
 
     def write(self, namespace: str, claim: Claim, body: Tree, sub: str = "") -> Claim:
         """The claim as it is after the patch."""
@@ -263,8 +229,7 @@ class _Door:
             event = event_of(reply, lambda _: None)
             # Another claim under the name is no other pod: it is read again.
             raise Answered(Conflict(event.message) if isinstance(event, Gone) else event)
-        if reply.date is not None:
-            self.stamp = datetime.fromtimestamp(reply.date, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        self.date = self.date if reply.date is None else reply.date
         return Claim(reply.body)
 
 

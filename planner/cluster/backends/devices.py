@@ -1,7 +1,7 @@
 """The devices of a cluster as its drivers publish them: which one is GPU 3 of a node, and who holds it.
 
-Promises: numbered exactly as planning numbers them; slices and classes are read once a run, claims once
-a gang. Raises UnavailableError and NotPermittedError. Called by ``dra``.
+Promises: numbered exactly as planning numbers them; slices and classes are read once a run, all claims every
+few seconds. Raises UnavailableError and NotPermittedError. Called by ``dra``.
 """
 
 from __future__ import annotations
@@ -27,6 +27,9 @@ VERSION = "v1"
 
 CLAIMS = grouped(GROUP, VERSION, "resourceclaims")
 
+FRESH_S = 5.0
+"""So long, by the server's clock, a list of all claims is believed: each takes megabytes."""
+
 Holder = tuple[str, str]
 """(namespace, name) of a claim."""
 
@@ -38,7 +41,8 @@ class Devices:
     by_node: dict[str, tuple[NodeDevices, ...]]
     classes: DeviceClasses
     _held: dict[DeviceKey, Holder] = field(default_factory=dict)
-    _read_for: object = None
+    _users: dict[Holder, list[Tree]] = field(default_factory=dict)
+    _read_at: float | None = None
 
     @classmethod
     def read(cls, wire: Wire) -> Devices:
@@ -56,21 +60,29 @@ class Devices:
         drivers = frozenset(one.driver for found in by_node.values() for one in found)
         return cls(by_node, DeviceClasses(gatherer.objects, drivers))
 
-    def look_for_holders(self, wire: Wire, occasion: object) -> None:
-        """Read who holds what, once for an occasion (a gang of a plan)."""
-        if occasion is None or occasion != self._read_for:
-            self._held = {
-                key: holder for holder, held in _held(listed(wire, CLAIMS)) for key in held
-            }
-            self._read_for = occasion
+    def look_for_holders(self, wire: Wire, date: float | None) -> None:
+        """Read who holds what, unless that was done less than FRESH_S ago.
+
+        ``date``: the server's clock now, None if it does not say.
+        """
+        old = self._read_at is None or date is None or date - self._read_at >= FRESH_S
+        if old:
+            claims = {_holder(tree): Claim(tree) for tree in listed(wire, CLAIMS)}
+            self._held = {key: name for name, claim in claims.items() for key in claim.held()}
+            self._users = {name: claim.users for name, claim in claims.items() if claim.users}
+            self._read_at = date
 
     def forget_holders(self) -> None:
         """Read them again before the next pod."""
-        self._read_for = None
+        self._read_at = None
 
     def holder(self, device: Device) -> Holder | None:
         """The claim that holds a device."""
         return self._held.get((device.driver, device.pool, device.name))
+
+    def users(self, holder: Holder) -> list[Tree]:
+        """Entries of ``reservedFor`` of a claim when it was listed."""
+        return self._users.get(holder, [])
 
     def give(self, holder: Holder, devices: Iterable[DeviceKey]) -> None:
         """Remember what we gave out since the claims were read."""
@@ -94,7 +106,5 @@ class Devices:
         return [by_index[index] for index in gpus]
 
 
-def _held(claims: Iterable[Tree]) -> Iterable[tuple[Holder, list[DeviceKey]]]:
-    for tree in claims:
-        name = text(tree, "metadata", "name") or ""
-        yield (text(tree, "metadata", "namespace") or "", name), Claim(tree).held()
+def _holder(tree: Tree) -> Holder:
+    return (text(tree, "metadata", "namespace") or "", text(tree, "metadata", "name") or "")

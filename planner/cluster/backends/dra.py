@@ -59,12 +59,10 @@ class Dra(Plain):
         if text(pod_tree, "metadata", "uid") != order.uid:
             return Gone("another pod stands under its name")
         plan = order.uid if seen.intent is None else seen.intent.plan
-        gang = None if seen.intent is None else (plan, order.namespace, seen.intent.gang)
         user = User(order.namespace, order.name, order.uid, plan)
         try:
             if self._devices is None:
                 self._devices = Devices.read(wire)
-            self._devices.look_for_holders(wire, gang)
             return allocate(wire, self._devices, order, user, pod_tree)
         except (Answered, CannotCarry, ValueError, NotPermittedError, UnavailableError) as error:
             return _event(error)
