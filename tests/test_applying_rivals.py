@@ -201,7 +201,7 @@ def test_whatever_is_done_at_any_request_no_gang_is_half_there_untold(
     start, plan = three(mode)
     length = len(apply(start.copy(), plan).requests)
     for number in range(length):
-        for key in [("default", "a-1"), ("default", "b-0"), ("default", "c-2")]:
+        for key in [("default", "a-1"), ("default", "c-0")]:
             world = start.copy()
             first = apply(world, plan, at(number, deed, key))
             if number <= read_last(first):
@@ -220,7 +220,7 @@ def test_whatever_is_done_around_a_kill_the_next_run_tells_or_mends_it(mode: str
     draw = random.Random(7)
     start, plan = three(mode)
     length = len(apply(start.copy(), plan).requests)
-    for _ in range(700):
+    for _ in range(250):
         world = start.copy()
         key = draw.choice(sorted(start.pods))
         number, kill = draw.randrange(length), draw.randrange(length)
