@@ -5,10 +5,10 @@ Promises: asks no cluster; kubectl is run for its own version only. Called by ``
 
 from __future__ import annotations
 
+import io
 import json
 import platform
 from collections.abc import Iterator, Mapping
-from importlib.metadata import version
 
 from planner import __version__
 from planner.checkup.findings import Finding, Level, failed, odd, well
@@ -28,23 +28,38 @@ def machine() -> Iterator[Finding]:
 
 
 def _solver() -> Finding:
-    """A problem of three numbers, solved."""
+    """A queue of two gangs for one server, planned and proven: only one of them has room."""
+    hint = "install gangplan anew: pip install --force-reinstall gangplan ortools"
     try:
-        from ortools.sat.python import cp_model
-    except ImportError as error:
-        hint = "install gangplan anew: pip install --force-reinstall gangplan"
-        return Finding("solver", Level.fail, f"cannot load OR-Tools: {error}", hint, 1)
-    model = cp_model.CpModel()
-    numbers = [model.new_int_var(0, 9, name) for name in "abc"]
-    model.add(sum(numbers) <= 12)
-    model.maximize(cp_model.LinearExpr.weighted_sum(numbers, [1, 2, 3]))
-    solver = cp_model.CpSolver()
-    solver.parameters.num_workers = 1
-    status = solver.solve(model)
-    if status != cp_model.OPTIMAL or solver.objective_value != 33:  # 3 x 9 + 2 x 3
-        hint = "install ortools anew; its library does not work on this machine"
-        return Finding("solver", Level.fail, f"CP-SAT says {solver.status_name(status)}", hint, 1)
-    return well("solver", f"OR-Tools {version('ortools')}: CP-SAT solves")
+        from planner.reading import load
+        from planner.solving.solve import solve
+
+        solution = solve(load(["-"], stdin=io.BytesIO(_QUEUE)).instance)
+    except (ImportError, OSError) as error:
+        return Finding("solver", Level.fail, f"cannot be loaded: {error}", hint, 1)
+    decided = [decision.decision for decision in solution.decisions]
+    if decided != ["place", "wait"] or solution.stopped_by != "proof":
+        said = f"a plan of two gangs came out as {', '.join(decided)} ({solution.stopped_by})"
+        return Finding("solver", Level.fail, said, hint, 1)
+    return well("solver", solution.solver)
+
+
+_QUEUE = b"""
+apiVersion: gangplan.dev/v1alpha1
+kind: Cluster
+metadata: {name: doctor}
+spec: {nodes: [{name: n, model: DGX H100}]}
+---
+apiVersion: gangplan.dev/v1alpha1
+kind: Gang
+metadata: {name: first, namespace: doctor}
+spec: {priority: 2, roles: [{name: worker, replicas: 1, gpus: 8}]}
+---
+apiVersion: gangplan.dev/v1alpha1
+kind: Gang
+metadata: {name: second, namespace: doctor}
+spec: {priority: 1, roles: [{name: worker, replicas: 1, gpus: 4}]}
+"""
 
 
 def _libyaml() -> Finding:
