@@ -460,8 +460,9 @@ def test_other_claims_are_the_schedulers_in_gate_mode_and_nobodys_in_binding_mod
     assert status_of(found, "fabric") == {}
     found.create(claim("d"))
     bound = add_pod(found, "q", "d", "fabric", mode="binding")
-    answer = give(found, bound, (2, 3), mode="binding")
-    assert answer == Refused("only a scheduler can allocate claim fabric")
+    for mode in ("binding", "gate"):  # a plan calls pods that are both gated
+        answer = give(found, bound, (2, 3), mode=mode)
+        assert answer == Refused("only a scheduler can allocate claim fabric")
     assert devices_of(found, "d") == []
 
 
@@ -486,6 +487,9 @@ def test_claims_that_the_plan_leaves_open_need_a_scheduler() -> None:
     assert devices_of(found, "c") == []
     with pytest.raises(CannotCarry, match="leaves the GPUs open"):
         backend.annotations(ordered(pod, None, mode="binding", count=2), {}, pod)
+    with pytest.raises(CannotCarry, match="leaves the GPUs open"):
+        bound = add_pod(found, "q", "c", mode="binding")
+        backend.annotations(ordered(bound, None, count=2), {}, bound)
 
 
 def test_releasing_gives_the_devices_back_and_takes_the_mark_off() -> None:

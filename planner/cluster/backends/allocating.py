@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from models.applying.asking import Conflict, Done, Event, Gone, Lost
 from models.applying.intents import MANAGER
 from models.applying.orders import PodOrder
-from planner.cluster.backends.base import CannotCarry
+from planner.cluster.backends.base import CannotCarry, bound_by_us
 from planner.cluster.backends.claiming import (
     Claim,
     allocation,
@@ -63,11 +63,12 @@ class User:
 def allocate(wire: Wire, devices: Devices, order: PodOrder, user: User, pod_tree: Tree) -> Event:
     """Give a pod all its devices; Conflict and Lost where the same call may do later."""
     door = _Door(wire)
+    binds = bound_by_us(order, pod_tree)
     answer: Event = Done()
     for _ in range(TRIES):
         claims = [_found(door, order, name) for name in _names(wire, order, pod_tree)]
         try:
-            for part in parts(devices, order, claims):
+            for part in parts(devices, order, claims, binds=binds):
                 _give(door, devices, user, order.node, part)
         except Answered as answered:
             answer = answered.event

@@ -13,7 +13,7 @@ from typing import Protocol
 from models.applying.asking import Done, Event
 from models.applying.orders import Orders, PodOrder
 from models.applying.seen import PodSeen, View
-from models.policy import GPU_RESOURCES
+from models.policy import GPU_RESOURCES, KubernetesPolicy
 from models.quantities import Refused, quantity
 from planner.cluster.wire import Tree, Wire
 from planner.reading.kubernetes.looking import at, mapping, text
@@ -21,6 +21,7 @@ from planner.reading.kubernetes.looking import at, mapping, text
 MODE_BINDING = "binding"
 
 _SCHEDULER = "default-scheduler"
+_OURS = KubernetesPolicy().scheduler_name
 
 
 class CannotCarry(Exception):  # noqa: N818  # said of a plan, not of a fault of ours
@@ -106,6 +107,15 @@ class Plain(ABC):
 def scheduler_of(pod_tree: Tree) -> str:
     """The scheduler that a pod names."""
     return text(pod_tree, "spec", "schedulerName") or _SCHEDULER
+
+
+def bound_by_us(order: PodOrder, pod_tree: Tree) -> bool:
+    """Whether no scheduler but us places the pod.
+
+    A plan calls pods that are gated besides gated, and what recovers a gang knows no mode: then only the
+    scheduler's name tells, where the Policy leaves it as it is.
+    """
+    return order.mode == MODE_BINDING or scheduler_of(pod_tree) == _OURS
 
 
 def fills_node(order: PodOrder, node_tree: Tree) -> bool:

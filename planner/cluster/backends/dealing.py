@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from models.applying.orders import PodOrder
-from planner.cluster.backends.base import MODE_BINDING, CannotCarry
+from planner.cluster.backends.base import CannotCarry
 from planner.cluster.backends.claiming import Claim, DeviceKey, Want, wants
 from planner.cluster.backends.devices import Devices
 from planner.reading.kubernetes.forms import Device
@@ -28,10 +28,13 @@ class Part:
         return [_key(device) for _, device in self.chosen]
 
 
-def parts(devices: Devices, order: PodOrder, claims: Sequence[Claim]) -> list[Part]:
-    """Deal the GPUs of the order to the claims in turn; what one holds of them stays with it."""
+def parts(devices: Devices, order: PodOrder, claims: Sequence[Claim], *, binds: bool) -> list[Part]:
+    """Deal the GPUs of the order to the claims in turn; what one holds of them stays with it.
+
+    ``binds``: no scheduler will allocate the claims that are about other devices.
+    """
     asked = [(claim, wants(claim, devices.classes)) for claim in claims]
-    if order.mode == MODE_BINDING:
+    if binds:
         for claim, found in asked:
             if not found and not claim.allocated:
                 raise CannotCarry(f"only a scheduler can allocate claim {claim.name}")

@@ -10,7 +10,7 @@ from models.applying.asking import Done, Event, Gone, Lost, Refused
 from models.applying.orders import PodOrder
 from models.applying.seen import PodSeen
 from planner.cluster.backends.allocating import Answered, User, allocate, release
-from planner.cluster.backends.base import MODE_BINDING, CannotCarry, Plain, fills_node
+from planner.cluster.backends.base import CannotCarry, Plain, bound_by_us, fills_node
 from planner.cluster.backends.devices import VERSION, Devices
 from planner.cluster.lists import NotServedError
 from planner.cluster.refusals import one_line
@@ -48,7 +48,7 @@ class Dra(Plain):
         claims = objects(pod_tree, "spec", "resourceClaims")
         if order.gpus and not claims and not fills_node(order, node_tree):
             raise CannotCarry("it asks for its GPUs without a ResourceClaim, so the node chooses")
-        if order.gpu_count and order.gpus is None and claims and order.mode == MODE_BINDING:
+        if order.gpu_count and order.gpus is None and claims and bound_by_us(order, pod_tree):
             raise CannotCarry("nobody would allocate its claims: the plan leaves the GPUs open")
         return {}
 
