@@ -206,6 +206,17 @@ def test_a_summary_too_long_for_an_annotation_loses_its_longest_parts() -> None:
     }
 
 
+def test_giving_it_back_to_a_server_that_does_not_answer_has_an_end() -> None:
+    server = LeaseServer()
+    wire = LeaseWire(server)
+    lock = take(wire)
+    asked = len(wire.sent)
+    wire.fault, wire.delay = lambda _: "before", lambda _: (0.0, 30.0)
+    assert not lock.release({"status": "applied"})
+    assert len(wire.sent) - asked == 2  # a write and a look, 30 s each
+    assert read_lease(LeaseWire(server), NAMESPACE).holder is not None
+
+
 FAULTS = ("before", "after", "409", "500", "503", "429")
 
 

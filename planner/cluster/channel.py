@@ -106,7 +106,10 @@ class _Line:
 
     def idle(self) -> bool:
         """Whether nothing came unasked, the end of the connection included."""
-        return not select.select([self._socket], [], [], 0)[0]
+        if select.select([self._socket], [], [], 0)[0]:
+            return False
+        self._socket.settimeout(0)
+        return not self._reader.peek(1)  # what came with the last answer and was no part of it
 
     def send(self, request: bytes) -> None:
         self._patience()
@@ -180,11 +183,10 @@ def _bounded(size: int, most: int) -> int:
 
 
 def _request(method: str, target: str, body: bytes | None, content_type: str) -> bytes:
-    """One HTTP/1.1 request. Raises AssertionError for a target that could be two lines."""
-    assert target.startswith("/")
-    assert target.isascii()
-    assert target.isprintable()
-    assert " " not in target
+    """One HTTP/1.1 request. Raises ValueError for a target that could be two lines."""
+    whole = target.startswith("/") and target.isascii() and target.isprintable()
+    if not whole or " " in target:
+        raise ValueError(f"no target of a request: {target!r}")
     head = f"{method} {target} HTTP/1.1\r\nHost: localhost\r\nAccept: application/json\r\n"
     if body is None:
         return f"{head}\r\n".encode("ascii")

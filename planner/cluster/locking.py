@@ -34,6 +34,8 @@ CHECK_S = 5.0
 _TRIES = 5
 _TICK_S = 1.0
 _PAUSE_S = 0.1
+_MOST_S = 10.0
+"""No further try to give it back is begun so long after the first."""
 
 Clock = Callable[[], float]
 """Seconds that pass; no time of day."""
@@ -170,6 +172,7 @@ class Lock:
 
         Then it is over by itself in at most its duration. Does not raise for what the server says.
         """
+        until = self._clock.read() + _MOST_S
         with self._turn:
             for tries in range(_TRIES):
                 if self.lost is not None:
@@ -182,6 +185,8 @@ class Lock:
                 if self._looked() == "":
                     self.lost = "it was given back"  # by us: the answer was lost
                     return reply.status in {LOST, 409} or reply.status >= 500
+                if self._clock.read() > until:
+                    return False  # whoever sent the signal does not wait for ever
                 if reply.status != 409 and tries + 1 < _TRIES:
                     time.sleep(_PAUSE_S * (tries + 1))
             return False

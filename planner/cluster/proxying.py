@@ -99,6 +99,7 @@ class Proxy:
         """End it. Nothing is left, neither process nor folder."""
         process, self._process = self._process, None
         if process is None:
+            _emptied(self._folder)  # interrupted before there was a tether to do it
             return
         assert process.stdin is not None
         with contextlib.suppress(OSError):
@@ -227,6 +228,8 @@ def _folder(environ: Mapping[str, str]) -> str:
 
 def _emptied(folder: str) -> None:
     """What the tether does, where it could not."""
+    if not folder:
+        return
     with contextlib.suppress(OSError):
         Path(folder, tether.SOCKET).unlink()
     with contextlib.suppress(OSError):

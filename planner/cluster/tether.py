@@ -7,7 +7,6 @@ child, its session and the socket's folder go. Run as a script by ``planner.clus
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import select
 import signal
@@ -64,14 +63,22 @@ def _started(argv: Sequence[str]) -> int:
         os.setsid()
         for number in (*_DEAF_TO, signal.SIGCHLD, signal.SIGPIPE):
             signal.signal(number, signal.SIG_DFL)
-        if sys.platform == "linux":
-            ctypes.CDLL(None).prctl(_DIES_WITH_PARENT, signal.SIGKILL)
-            if os.getppid() != parent:
-                os._exit(CANNOT_RUN)
+        _bound_to(parent)
         _only(_LIFE_LINE)
         _executed(argv)
     finally:
         os._exit(CANNOT_RUN)
+
+
+def _bound_to(parent: int) -> None:
+    """End with the tether, should that be killed. What systems other than Linux cannot do is left out."""
+    if sys.platform == "linux":
+        with contextlib.suppress(ImportError, AttributeError, OSError):
+            import ctypes
+
+            ctypes.CDLL(None).prctl(_DIES_WITH_PARENT, signal.SIGKILL)
+        if os.getppid() != parent:
+            os._exit(CANNOT_RUN)
 
 
 def _executed(argv: Sequence[str]) -> NoReturn:
