@@ -6,8 +6,9 @@ labels and annotations are copied unchecked, nothing is asked about the node. Ca
 
 from __future__ import annotations
 
+from fake_asking import Asking
 from fake_kinds import BINDING, NODE, POD, Place
-from fake_objects import Asking, Objects, precondition
+from fake_objects import Objects, precondition
 from fake_statuses import ApiError, conflict, success
 from fake_trees import Json, Tree
 from fake_unknown import refuse_unknown

@@ -15,6 +15,7 @@ from functools import lru_cache
 from urllib.parse import parse_qsl
 
 from fake_admission import Admission
+from fake_asking import Asking
 from fake_binding import bound
 from fake_controllers import Controllers
 from fake_discovery import discovered
@@ -32,7 +33,7 @@ from fake_kinds import (
     Kinds,
     Place,
 )
-from fake_objects import Asking, Objects
+from fake_objects import Objects
 from fake_rights import Rights, User, denied, user_named
 from fake_scales import scaled
 from fake_scheduler import Scheduler

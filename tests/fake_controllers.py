@@ -9,10 +9,11 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
+from fake_asking import Asking
 from fake_devices import FINALIZER, claims_of
 from fake_groups import PROTECTION
 from fake_kinds import CLAIM, POD, POD_GROUP, TEMPLATE, Kind, Place
-from fake_objects import Asking, Objects
+from fake_objects import Objects
 from fake_trees import Tree
 
 _MANAGER = "kube-controller-manager"

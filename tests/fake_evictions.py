@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import math
 
+from fake_asking import Asking
+from fake_deleting import check_preconditions
 from fake_kinds import BUDGET, POD, Place
-from fake_objects import Asking, Objects
+from fake_objects import Objects
 from fake_selecting import matches
-from fake_statuses import ApiError, details, success
+from fake_statuses import ApiError, success
 from fake_store import Store
 from fake_trees import Json, Tree
 from fake_unknown import refuse_unknown
@@ -29,7 +31,7 @@ def evicted(objects: Objects, place: Place, body: Json, asking: Asking) -> Tree:
         raise ApiError(400, "name in URL does not match name in Eviction object")
     pod = objects.get(POD, place.namespace, place.name)
     options = body.get("deleteOptions") or {}
-    _preconditions(pod, options.get("preconditions") or {})
+    check_preconditions(POD, pod, options.get("preconditions") or {})
     objects.admit("CREATE", place, place.name, place.namespace, None, body, asking)
     if _counts(pod):
         _spend(objects.store, pod)
@@ -61,22 +63,6 @@ def refreshed(store: Store, budget: Tree) -> Tree:
         "expectedPods": len(pods),
     }
     return budget | {"status": status}
-
-
-def _preconditions(pod: Tree, wanted: Tree) -> None:
-    for key, label, what in (
-        ("uid", "UID", "deleted and then recreated"),
-        ("resourceVersion", "ResourceVersion", "modified"),
-    ):
-        found = pod["metadata"][key]
-        if wanted.get(key) not in (None, found):
-            name = pod["metadata"]["name"]
-            said = (
-                f'Operation cannot be fulfilled on Pod "{name}": the {label} in the precondition '
-                f"({wanted[key]}) does not match the {label} in record ({found}). The object might "
-                f"have been {what}"
-            )
-            raise ApiError(409, said, details=details(POD, name, singular=True))
 
 
 def _counts(pod: Tree) -> bool:

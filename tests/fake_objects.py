@@ -6,25 +6,22 @@ is special about a kind is in modules of their own. Called by ``fake_cluster``.
 
 from __future__ import annotations
 
-import base64
-import json
 from collections.abc import Callable
-from dataclasses import dataclass, field
 
 import fake_claims
 import fake_groups
 import fake_pods
 from fake_admission import Admission, Review
-from fake_kinds import LEASE, NAMESPACE, POD, POD_GROUP, Kind, Place
+from fake_asking import Asking
+from fake_deleting import Deleting
+from fake_kinds import LEASE, NAMESPACE, NODE, POD, POD_GROUP, Kind, Place
+from fake_lists import listed
 from fake_meta import changed_metadata_faults, metadata_faults, name_faults
 from fake_patching import patched
-from fake_selecting import by_fields, by_labels
-from fake_statuses import ApiError, conflict, details, exists, invalid, missing, wrong
+from fake_statuses import ApiError, FieldError, conflict, exists, invalid, missing, wrong
 from fake_store import Store
 from fake_trees import Json, Tree
 from fake_unknown import refuse_unknown
-
-_TYPE = ("kind", "apiVersion")
 
 _CONDITIONAL = {"Lease", "PodDisruptionBudget", "ValidatingAdmissionPolicy"}
 """Kinds whose PUT needs a resourceVersion."""
@@ -41,19 +38,7 @@ _COUNTED = {
 """Kinds with metadata.generation; custom resources have it too."""
 
 
-@dataclass(frozen=True, slots=True)
-class Asking:
-    """Who asks, and how. ``user`` None: everything is allowed. ``manager``: field manager."""
-
-    user: str | None = None
-    groups: tuple[str, ...] = ()
-    manager: str = "unknown"
-    dry_run: bool = False
-    strict: bool = False
-    query: dict[str, str] = field(default_factory=dict)
-
-
-class Objects:
+class Objects(Deleting):
     """``allowed(asking, verb, kind, namespace, name, sub)``: the authorizer, for checks inside."""
 
     def __init__(self, store: Store, admission: Admission, *, groups: bool) -> None:
@@ -71,26 +56,7 @@ class Objects:
         return found
 
     def list(self, kind: Kind, namespace: str, query: dict[str, str]) -> Tree:
-        items = list(self.store.all(kind, namespace))
-        if selector := query.get("labelSelector"):
-            items = list(filter(by_labels(selector), items))
-        if selector := query.get("fieldSelector"):
-            items = list(filter(by_fields(kind, selector), items))
-        metadata: Tree = {"resourceVersion": str(self.store.revision)}
-        if limit := int(query.get("limit") or 0):
-            start = _start(query.get("continue"))
-            left = len(items) - start - limit
-            items = items[start : start + limit]
-            if left > 0:
-                metadata |= {"continue": _token(start + limit), "remainingItemCount": left}
-        if not kind.custom:  # items of built-in kinds do not say what they are
-            items = [{key: item[key] for key in item if key not in _TYPE} for item in items]
-        return {
-            "kind": f"{kind.name}List",
-            "apiVersion": kind.api_version,
-            "metadata": metadata,
-            "items": items,
-        }
+        return listed(self.store, kind, namespace, query)
 
     # ---- writing
 
@@ -102,13 +68,8 @@ class Objects:
             metadata["name"] = f"{metadata['generateName']}{self.store.revision:05x}"
         name = metadata.get("name") or ""
         if not name:
-            fault = "name or generateName is required"
-            said = wrong("metadata.name", '""', fault)
-            raise invalid(
-                kind,
-                "",
-                [type(said)("metadata.name", "FieldValueRequired", f"Required value: {fault}")],
-            )
+            said = "Required value: name or generateName is required"
+            raise invalid(kind, "", [FieldError("metadata.name", "FieldValueRequired", said)])
         if self.store.get(kind, namespace, name) is not None:
             raise exists(kind, name)
         now = self.store.now()
@@ -120,7 +81,7 @@ class Objects:
         if kind.name in _COUNTED or kind.custom:
             metadata["generation"] = 1
         new = body | {"metadata": metadata}
-        if "status" in kind.subs:
+        if "status" in kind.subs and kind != NODE:
             new.pop("status", None)
         new, faults = self._created(kind, new, now)
         label = kind == NAMESPACE
@@ -178,14 +139,13 @@ class Objects:
         """Put ``new`` in the place of ``old``, as far as the (sub)resource lets it."""
         kind, sub = place.kind, place.sub
         if "status" in kind.subs:
-            part, other = ("spec", "status") if sub == "status" else ("status", "spec")
+            part = "spec" if sub == "status" else "status"
             new = {key: value for key, value in new.items() if key != part}
             if part in old:
                 new[part] = old[part]
             if sub == "status" and kind != POD:
                 kept = {k: v for k, v in old["metadata"].items() if k != "managedFields"}
                 new["metadata"] = kept
-            _ = other
         metadata = {
             key: value
             for key, value in (new.get("metadata") or {}).items()
@@ -213,69 +173,6 @@ class Objects:
         if asking.dry_run:
             return new
         return self.kept(kind, old, new, manager=asking.manager, sub=sub)
-
-    def kept(self, kind: Kind, old: Tree, new: Tree, *, manager: str, sub: str = "") -> Tree:
-        """Keep an update; an object that waited for its last finalizer goes."""
-        metadata = new["metadata"]
-        metadata["managedFields"] = old["metadata"].get("managedFields", [])
-        if "deletionTimestamp" in metadata and not metadata.get("finalizers"):
-            waits = kind == POD and metadata.get("deletionGracePeriodSeconds", 0) > 0
-            if not waits:
-                self.store.drop(kind, old)
-                return new
-        return self.store.keep(kind, new, manager=manager, sub=sub)
-
-    def delete(self, place: Place, options: Json, asking: Asking) -> Tree:
-        kind, name = place.kind, place.name
-        old = self.get(kind, place.namespace, name)
-        options = options or {}
-        wanted = options.get("preconditions") or {}
-        for key, label, what in (
-            ("uid", "UID", "deleted and then recreated"),
-            ("resourceVersion", "ResourceVersion", "modified"),
-        ):
-            if wanted.get(key) not in (None, old["metadata"][key]):
-                why = (
-                    f"the {label} in the precondition ({wanted[key]}) does not match the {label} in "
-                    f"record ({old['metadata'][key]}). The object might have been {what}"
-                )
-                said = f'Operation cannot be fulfilled on {kind.group_kind} "{name}": {why}'
-                raise ApiError(409, said, details=details(kind, name, singular=True))
-        self.admit("DELETE", place, name, place.namespace, old, None, asking)
-        grace = options.get("gracePeriodSeconds", asking.query.get("gracePeriodSeconds"))
-        dry = asking.dry_run or options.get("dryRun") == ["All"]
-        gone = self.removed(kind, old, None if grace is None else int(grace), dry_run=dry)
-        if kind == POD or "deletionTimestamp" in gone["metadata"]:
-            return gone
-        told = details(kind, name) | {"uid": old["metadata"]["uid"]}
-        return {
-            "kind": "Status",
-            "apiVersion": "v1",
-            "metadata": {},
-            "status": "Success",
-            "details": told,
-        }
-
-    def removed(self, kind: Kind, old: Tree, grace: int | None, *, dry_run: bool = False) -> Tree:
-        """Delete it, or mark it as being deleted where a finalizer or a grace period asks for that."""
-        metadata = old["metadata"]
-        seconds = 0
-        if kind == POD:
-            ended = old["status"].get("phase") in ("Succeeded", "Failed")
-            own = old["spec"].get("terminationGracePeriodSeconds", 30) if grace is None else grace
-            seconds = 0 if ended or not old["spec"].get("nodeName") else own
-        if dry_run:
-            return old
-        if not seconds and not metadata.get("finalizers"):
-            self.store.drop(kind, old)
-            return old
-        if (
-            "deletionTimestamp" in metadata
-            and metadata.get("deletionGracePeriodSeconds", 0) <= seconds
-        ):
-            return old
-        marks = {"deletionTimestamp": self.store.now(), "deletionGracePeriodSeconds": seconds}
-        return self.store.keep(kind, old | {"metadata": metadata | marks}, manager="kube-apiserver")
 
     def namespace(self, place: Place, metadata: Tree) -> str:
         """The namespace of the URL. Raises ApiError where it is another one, or there is none."""
@@ -342,6 +239,8 @@ class Objects:
         if kind == POD:
             new = fake_pods.defaulted(new, groups=self.groups, time=now)
             return new, fake_pods.created_faults(new)
+        if kind == NAMESPACE:
+            return _namespace(new), []
         if kind == POD_GROUP:
             return fake_groups.defaulted(new), fake_groups.created_faults(new)
         return new, []
@@ -401,15 +300,9 @@ def _tidied(kind: Kind, new: Tree) -> Tree:
     return new
 
 
-def _token(start: int) -> str:
-    return base64.b64encode(json.dumps({"v": "meta.k8s.io/v1", "start": start}).encode()).decode()
-
-
-def _start(token: str | None) -> int:
-    """Raises ApiError for a token that is none of ours."""
-    if not token:
-        return 0
-    try:
-        return int(json.loads(base64.b64decode(token))["start"])
-    except (ValueError, KeyError, TypeError):
-        raise ApiError(400, f"continue key is not valid: {token}") from None
+def _namespace(new: Tree) -> Tree:
+    """A namespace with what the server fills in."""
+    metadata = new["metadata"]
+    labels = metadata.get("labels") or {}
+    metadata["labels"] = labels | {"kubernetes.io/metadata.name": metadata["name"]}
+    return new | {"spec": {"finalizers": ["kubernetes"]}, "status": {"phase": "Active"}}

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from fake_asking import Asking
 from fake_kinds import CLUSTER_ROLE, CLUSTER_ROLE_BINDING, ROLE, ROLE_BINDING, Kind, Place
-from fake_objects import Asking
 from fake_statuses import ApiError, details
 from fake_store import Store
 from fake_trees import Json, Tree

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from fake_asking import Asking
 from fake_kinds import Kind, Place
-from fake_objects import Asking, Objects
+from fake_objects import Objects
 from fake_patching import patched
 from fake_statuses import ApiError, conflict
 from fake_trees import Json, Tree

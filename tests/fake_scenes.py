@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from fake_asking import Asking
 from fake_cluster import FakeCluster
 from fake_kinds import POD, Place
-from fake_objects import Asking
 from fake_trees import Json, Tree
 
 GATE = "plan.example/gate"

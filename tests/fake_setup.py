@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
+from fake_asking import Asking
 from fake_controllers import Controllers
 from fake_kinds import NAMESPACE, NODE, POD, Kind, Kinds, Place
-from fake_objects import Asking, Objects
+from fake_objects import Objects
 from fake_rights import User, service_account
 from fake_statuses import ApiError
 from fake_store import Clock, Store
@@ -62,12 +63,8 @@ class Setup:
         found = self.store.get(NAMESPACE, "", name)
         if found is not None:
             return found
-        tree = {
-            "metadata": {"name": name, "labels": {"kubernetes.io/metadata.name": name}},
-            "spec": {"finalizers": ["kubernetes"]},
-        }
-        made = self.objects.create(Place(NAMESPACE, "", "", ""), tree, Asking(manager="kubectl"))
-        return self.store.keep(NAMESPACE, made | {"status": {"phase": "Active"}}, manager="kubectl")
+        tree = {"metadata": {"name": name}}
+        return self.objects.create(Place(NAMESPACE, "", "", ""), tree, Asking(manager="kubectl"))
 
     def add_node(
         self,

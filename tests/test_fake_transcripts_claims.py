@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from fake_asking import Asking
 from fake_cluster import FakeCluster
 from fake_kinds import CLAIM, POD, TEMPLATE, Place
-from fake_objects import Asking
 from fake_replaying import Happening, Look, Scene, comparable, differences, rows
 from fake_scenes import GATE, all_of, cluster_of, pod
 from fake_trees import Json, Tree
