@@ -59,14 +59,18 @@ def ten(mode: str) -> tuple[World, Orders]:
 
 
 @cache
-def undisturbed(mode: str) -> tuple[dict[object, object], int]:
-    """The end state, and how many requests lead there."""
+def undisturbed(mode: str) -> tuple[dict[object, object], int, list[str]]:
+    """The end state, how many requests lead there, and the pods that are marked whole."""
     world, plan = ten(mode)
     world = world.copy()
     played = apply(world, plan)
     assert all(one.outcome is Outcome.started for one in played.verdict.gangs)
     assert len(bound(world)) == 19
-    return dict(shape(world)), len(played.requests)
+    return dict(shape(world)), len(played.requests), marks(world)
+
+
+def marks(world: World) -> list[str]:
+    return sorted(pod.name for pod in world.pods.values() if pod.intent and pod.intent.whole)
 
 
 def settled(world: World, plan: Orders, mode: str) -> None:
@@ -76,6 +80,7 @@ def settled(world: World, plan: Orders, mode: str) -> None:
     assert [one for one in again.verdict.gangs if one.outcome not in done] == []
     assert doubled(world) == []
     assert dict(shape(world)) == undisturbed(mode)[0]
+    assert marks(world) == undisturbed(mode)[2]
     assert apply(world, plan).verdict.writes == 0
     assert recover(world).requests == []
 

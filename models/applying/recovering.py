@@ -127,7 +127,7 @@ def _watched(desk: Desk, group: Group) -> Generator[Request, Event, None]:
         if wrong and group.among((PodState.bound,)):
             desk.record(_partial(desk, group, wrong))
             return
-    if not group.marked and not unbound:
+    if not unbound and len(group.states) == group.squad.size:
         yield from mark(desk, group.squad)
 
 
