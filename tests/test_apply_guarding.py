@@ -1,0 +1,76 @@
+"""Which nodes other schedulers may fill while we bind pods to them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from models.applying.intents import Intent
+from models.applying.seen import NodeSeen, PodSeen
+from planner.cluster.guarding import unguarded
+
+OWN = ("example.com/ours", "yes", "NoSchedule")
+
+
+def node(*taints: tuple[str, str, str]) -> NodeSeen:
+    return NodeSeen("n1", gpus=8, taints=taints)
+
+
+def pod(name: str, scheduler: str = "default-scheduler", **more: object) -> PodSeen:
+    """A pod with a GPU on n1, if nothing else is said."""
+    made = PodSeen("team", name, f"u-{name}", "1", node="n1", gpus=1, scheduler=scheduler)
+    return replace(made, **more)  # type: ignore[arg-type]
+
+
+def why(made: NodeSeen, *pods: PodSeen, ours: tuple[str, ...] = ()) -> list[str]:
+    return [said for _, said in unguarded([made], pods, scheduler="gangplan", ours=ours)]
+
+
+def test_a_taint_of_the_cluster_keeps_others_off() -> None:
+    assert why(node(OWN)) == []
+    assert why(node(("example.com/ours", "", "NoExecute"))) == []
+
+
+def test_without_a_taint_a_node_is_open() -> None:
+    assert why(node()) == ["no taint keeps other schedulers off it"]
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "nvidia.com/gpu",
+        "amd.com/gpu",
+        "aliyun.com/gpu",
+        "habana.ai/gaudi",
+        "node.kubernetes.io/unschedulable",
+        "node.cloudprovider.kubernetes.io/uninitialized",
+    ],
+)
+def test_taints_that_every_gpu_pod_tolerates_or_that_pass_do_not_count(key: str) -> None:
+    assert why(node((key, "", "NoSchedule"))) == ["no taint keeps other schedulers off it"]
+    assert why(node((key, "", "NoSchedule"), OWN)) == []
+
+
+def test_a_gpu_pod_of_another_scheduler_shows_that_the_taint_does_not_help() -> None:
+    assert why(node(OWN), pod("vit-0")) == ["team/vit-0 of default-scheduler holds GPUs on it"]
+
+
+@pytest.mark.parametrize(
+    "harmless",
+    [
+        pod("ours", "gangplan"),
+        pod("cpu", gpus=0),
+        pod("done", finished=True),
+        pod("dying", terminating=True),
+        pod("elsewhere", node="n2"),
+        pod("meant", intent=Intent("gp-0", "g", 1, "n1", None), intent_is_ours=True),
+    ],
+    ids=lambda one: one.name,
+)
+def test_pods_that_prove_nothing_are_passed_over(harmless: PodSeen) -> None:
+    assert why(node(OWN), harmless) == []
+
+
+def test_pods_of_the_plan_itself_are_ours_whoever_schedules_them() -> None:
+    assert why(node(OWN), pod("vit-0"), ours=("u-vit-0",)) == []

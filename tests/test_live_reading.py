@@ -1,0 +1,265 @@
+"""Nodes and pods of a live cluster as applying sees them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from fake_cluster import Call, FakeCluster
+from fake_wire import FakeWire
+
+from models.applying.intents import Intent
+from models.policy import KubernetesPolicy
+from planner.cluster.lists import PAGE
+from planner.cluster.live import Lookout, look_around
+from planner.cluster.wire import JSON, Reply, Tree
+from planner.errors import NotPermittedError, UnavailableError
+
+SETTINGS = KubernetesPolicy()
+GATE = SETTINGS.scheduling_gate
+PLAN = "gp-0123456789abcdef0123"
+MARKS = {
+    "gangplan.dev/plan": PLAN,
+    "gangplan.dev/gang": "vit",
+    "gangplan.dev/gang-size": "2",
+    "gangplan.dev/node": "n1",
+    "gangplan.dev/gpus": "4,5",
+}
+
+
+@pytest.fixture
+def cluster() -> FakeCluster:
+    made = FakeCluster()
+    made.scheduler.on = False
+    made.add_node("n1", taints=[("a", "b", "NoSchedule"), ("c", "", "PreferNoSchedule")])
+    made.add_node("n2", gpus=4, unschedulable=True)
+    made.add_node("n3", ready=False)
+    return made
+
+
+def marked(cluster: FakeCluster, name: str, manager: str = "gangplan") -> None:
+    """An intent, written by that field manager."""
+    body = {"metadata": {"labels": {"gangplan.dev/plan": PLAN}, "annotations": MARKS}}
+    path = f"/api/v1/namespaces/default/pods/{name}?fieldManager={manager}"
+    assert cluster.handle("PATCH", path, body, "application/merge-patch+json")[0] == 200
+
+
+def test_nodes_tell_what_keeps_pods_off_and_what_they_offer(cluster: FakeCluster) -> None:
+    nodes = look_around(FakeWire(cluster), SETTINGS).nodes
+
+    assert [(n.gpus, n.ready, n.unschedulable) for n in nodes.values()] == [
+        (8, True, False),
+        (4, True, True),
+        (8, False, False),
+    ]
+    assert nodes["n1"].taints == (("a", "b", "NoSchedule"),), "a preference keeps nobody off"
+    assert dict(nodes["n1"].allocatable)["cpu"] == 96_000
+    assert dict(nodes["n1"].allocatable)["pods"] == 110
+
+
+def test_a_hostname_counts_only_where_it_is_one_nodes_alone(cluster: FakeCluster) -> None:
+    for name in ("x", "y"):
+        cluster.add_node(name, labels={"kubernetes.io/hostname": "twin"})
+    nodes = look_around(FakeWire(cluster), SETTINGS).nodes
+
+    assert (nodes["n1"].hostname, nodes["x"].hostname, nodes["y"].hostname) == ("n1", None, None)
+
+
+def test_a_waiting_pod_holds_nothing_and_tells_how_it_is_started(cluster: FakeCluster) -> None:
+    made = cluster.add_pod("p", gpus=2, gates=[GATE, "other"], scheduler="gangplan", cpu="1500m")
+    pod = look_around(FakeWire(cluster), SETTINGS).pods["default", "p"]
+
+    assert (pod.uid, pod.version) == (made["metadata"]["uid"], made["metadata"]["resourceVersion"])
+    assert (pod.gates, pod.scheduler, pod.place) == ((GATE, "other"), "gangplan", None)
+    assert (pod.gpus, dict(pod.requests)["cpu"]) == (2, 1500)
+
+
+def test_who_stands_where_is_bound_nominated_pinned_or_intended(cluster: FakeCluster) -> None:
+    cluster.add_pod("bound", node="n1")
+    cluster.add_pod("pinned", nodeSelector={"kubernetes.io/hostname": "n2"})
+    cluster.add_pod("free")
+    cluster.add_pod("meant", gates=[GATE])
+    marked(cluster, "meant")
+    pods = look_around(FakeWire(cluster), SETTINGS).pods
+
+    places = {name: pod.place for (_, name), pod in pods.items()}
+    assert places == {"bound": "n1", "pinned": "n2", "free": None, "meant": "n1"}
+    assert pods["default", "bound"].node == "n1"
+    assert pods["default", "meant"].node is None
+
+
+def test_finished_pods_hold_nothing_and_dying_ones_still_do(cluster: FakeCluster) -> None:
+    cluster.add_pod("done", node="n1", phase="Succeeded")
+    cluster.add_pod("dying", node="n1", grace=30)
+    cluster.handle("DELETE", "/api/v1/namespaces/default/pods/dying")
+    pods = look_around(FakeWire(cluster), SETTINGS).pods
+
+    assert (pods["default", "done"].finished, pods["default", "done"].place) == (True, None)
+    assert (pods["default", "dying"].terminating, pods["default", "dying"].place) == (True, "n1")
+
+
+def test_an_intent_is_ours_only_if_our_field_manager_wrote_all_of_it(cluster: FakeCluster) -> None:
+    for name in ("ours", "forged", "touched"):
+        cluster.add_pod(name, gates=[GATE])
+        marked(cluster, name, "kubectl" if name == "forged" else "gangplan")
+    body = {"metadata": {"annotations": {"gangplan.dev/node": "n2"}}}
+    path = "/api/v1/namespaces/default/pods/touched?fieldManager=kubectl"
+    cluster.handle("PATCH", path, body, "application/merge-patch+json")
+    pods = look_around(FakeWire(cluster), SETTINGS).pods
+
+    assert pods["default", "ours"].intent == Intent(PLAN, "vit", 2, "n1", (4, 5))
+    assert {name: pod.intent_is_ours for (_, name), pod in pods.items()} == {
+        "ours": True,
+        "forged": False,
+        "touched": False,
+    }
+
+
+def test_gpus_that_a_standing_pod_holds_are_told_where_they_are_known(cluster: FakeCluster) -> None:
+    cluster.add_pod("told", gpus=2, node="n1", annotations={"gangplan.dev/gpus": "4,5"})
+    cluster.add_pod("silent", gpus=1, node="n1")
+    pods = look_around(FakeWire(cluster), SETTINGS).pods
+
+    assert pods["default", "told"].indices == (4, 5)
+    assert pods["default", "silent"].indices is None
+
+
+def test_a_pod_looked_at_again_keeps_what_it_asks_and_tells_what_changed(
+    cluster: FakeCluster,
+) -> None:
+    cluster.add_pod("p", gpus=2, gates=[GATE])
+    lookout = Lookout(FakeWire(cluster), SETTINGS)
+    before = lookout.around().pods["default", "p"]
+    marked(cluster, "p")
+
+    after = lookout.one(cluster.pod("p"))
+
+    assert after is not None
+    assert after == look_around(FakeWire(cluster), SETTINGS).pods["default", "p"]
+    assert (before.place, after.place) == (None, "n1")
+    assert (after.gpus, after.held_at, after.indices) == (2, "n1", (4, 5))
+
+
+def test_another_pod_under_the_same_name_is_read_anew(cluster: FakeCluster) -> None:
+    cluster.add_pod("p", gpus=2)
+    lookout = Lookout(FakeWire(cluster), SETTINGS)
+    lookout.around()
+    cluster.remove("Pod", "p")
+    made = cluster.add_pod("p", gpus=5)
+
+    found = lookout.one(cluster.pod("p"))
+
+    assert found is not None
+    assert (found.uid, found.gpus) == (made["metadata"]["uid"], 5)
+
+
+@pytest.mark.parametrize("tree", [{}, {"kind": "Status"}, {"metadata": {"name": "p"}}])
+def test_what_is_no_pod_is_none(cluster: FakeCluster, tree: Tree) -> None:
+    assert Lookout(FakeWire(cluster), SETTINGS).one(tree) is None
+
+
+def test_native_pod_groups_are_read_where_pods_have_one() -> None:
+    cluster = FakeCluster(groups=True)
+    group = {
+        "apiVersion": "scheduling.k8s.io/v1alpha2",
+        "kind": "PodGroup",
+        "metadata": {"name": "ga", "namespace": "default"},
+        "spec": {"schedulingPolicy": {"gang": {"minCount": 4}}},
+    }
+    cluster.create(group)
+    assert look_around(FakeWire(cluster), SETTINGS).groups == {}, "no pod has one: not asked for"
+    assert not any("podgroups" in call.path for call in cluster.calls)
+
+    cluster.add_pod("p", gates=[GATE], schedulingGroup={"podGroupName": "ga"})
+    view = look_around(FakeWire(cluster), SETTINGS)
+
+    assert view.groups == {("default", "ga"): 4}
+    assert view.pods["default", "p"].group == "ga"
+
+
+# ---- lists
+
+
+class Pages:
+    """Lists in pages of two. ``gone``: how often a continued page has expired."""
+
+    def __init__(self, count: int, gone: int = 0) -> None:
+        self.items: list[Any] = [
+            {"metadata": {"name": f"n{i}", "uid": str(i)}} for i in range(count)
+        ]
+        self.gone = gone
+        self.paths: list[str] = []
+
+    def send(
+        self, method: str, path: str, body: Tree | None = None, *, content_type: str = JSON
+    ) -> Reply:
+        del method, body, content_type
+        self.paths.append(path)
+        if "nodes" not in path:
+            return Reply(200, {"items": [], "metadata": {"uid": "x"}})
+        begin = int(path.partition("continue=")[2] or 0)
+        if begin and self.gone:
+            self.gone -= 1
+            return Reply(
+                410, {"kind": "Status", "message": "The provided continue parameter is too old"}
+            )
+        whole = "limit=" not in path
+        end = len(self.items) if whole else begin + 2
+        more = {"continue": str(end)} if end < len(self.items) else {}
+        return Reply(200, {"items": self.items[begin:end], "metadata": more})
+
+
+def test_a_list_is_read_page_by_page_to_its_end() -> None:
+    wire = Pages(5)
+
+    assert len(look_around(wire, SETTINGS).nodes) == 5
+    nodes = [path for path in wire.paths if "nodes" in path]
+    assert nodes == [
+        f"/api/v1/nodes?limit={PAGE}",
+        f"/api/v1/nodes?limit={PAGE}&continue=2",
+        f"/api/v1/nodes?limit={PAGE}&continue=4",
+    ]
+
+
+@pytest.mark.parametrize("gone", [1, 3, 4])
+def test_a_list_that_expires_half_way_is_begun_again(gone: int) -> None:
+    assert len(look_around(Pages(5, gone), SETTINGS).nodes) == 5
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [Reply(200, {}), Reply(200, {"items": "x"}), Reply(500), Reply(0), Reply(404)],
+    ids=["no list", "no items", "500", "lost", "404"],
+)
+def test_a_list_that_is_none_is_never_taken_for_an_empty_one(reply: Reply) -> None:
+    class Broken(Pages):
+        def send(
+            self, method: str, path: str, body: Tree | None = None, *, content_type: str = JSON
+        ) -> Reply:
+            if "pods" in path:
+                return reply
+            return super().send(method, path, body, content_type=content_type)
+
+    with pytest.raises(UnavailableError):
+        look_around(Broken(2), SETTINGS)
+
+
+def test_a_list_that_may_not_be_read_names_the_refusal(cluster: FakeCluster) -> None:
+    cluster.add_user("token", "weak")
+
+    with pytest.raises(NotPermittedError, match="cannot get resource"):
+        look_around(FakeWire(cluster, "weak"), SETTINGS)
+
+
+def test_objects_without_a_name_change_no_other(cluster: FakeCluster) -> None:
+    wire = FakeWire(cluster)
+    cluster.add_pod("p", node="n1")
+
+    def nameless(call: Call) -> None:
+        if call.path == "/api/v1/pods" and call.answer is not None:
+            call.answer[1]["items"].append({"metadata": {}})
+            call.answer[1]["items"].append("no object")
+
+    cluster.after.append(nameless)
+
+    assert list(look_around(wire, SETTINGS).pods) == [("default", "p")]
