@@ -368,21 +368,45 @@ def test_an_old_kubectl_is_started_without_options_it_does_not_know(
     assert "--append-server-path" not in second
 
 
-def test_a_place_too_long_for_a_socket_is_not_taken(tmp_path: Path) -> None:
-    # 103 bytes at most: the folder's name and the socket's take 21 of them
-    long = tmp_path / ("x" * 40) / ("y" * 60)
-    environ = {**os.environ, "TMPDIR": str(long), "XDG_RUNTIME_DIR": str(tmp_path / "none")}
-    with (
-        on_localhost(tmp_path, nothing) as (_, config),
-        opened(environ, kubeconfig=str(config)) as wire,
-    ):
-        assert wire.version == "v1.36.2"
+@pytest.mark.parametrize("bad", ["too long", "not there", "a file", "relative", "full"])
+def test_a_place_that_is_no_good_is_not_taken(bad: str, short: Path, tmp_path: Path) -> None:
+    places = {
+        # 103 bytes at most, of which the folder's name and the socket's take 24
+        "too long": str(tmp_path / ("x" * 40) / ("y" * 60)),
+        "not there": str(tmp_path / "none"),
+        "a file": str(tmp_path / "kubeconfig"),
+        "relative": "somewhere",
+        "full": "/proc",
+    }
+    environ = {**os.environ, "TMPDIR": places[bad], "XDG_RUNTIME_DIR": f"{short}/"}
+    with on_localhost(tmp_path, nothing) as (_, config), opened(environ, kubeconfig=str(config)):
+        assert len(list(short.iterdir())) == 1
 
 
 def test_no_place_for_the_socket_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(**_: object) -> str:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(proxying.tempfile, "mkdtemp", full)
+    monkeypatch.setattr(proxying, "_places", lambda _: ["/" + "x" * 90, "/proc"])
     lines = refused(CannotWriteError, dict(os.environ), context="test")
-    assert lines[0].endswith("/dev/shm: No space left on device")
+    assert lines == [
+        "error: no place for the socket of kubectl proxy: /proc: No such file or directory",
+        "hint: name a folder that you may write in: TMPDIR=/path, at most 80 bytes long",
+    ]
+
+
+def test_killed_at_any_moment_of_the_start_nothing_stays(short: Path, tmp_path: Path) -> None:
+    with on_localhost(tmp_path, nothing) as (_, config):
+        environ = environment(short, PYTHONPATH=str(ROOT), KUBECONFIG=str(config))
+        for number in range(8):
+            with subprocess.Popen(
+                [sys.executable, "-c", OPENS, str(config)],
+                env=environ,
+                stdout=subprocess.PIPE,
+                start_new_session=True,
+            ) as process:
+                # from when the folder is made to when the proxy serves
+                assert comes_true(lambda: any(short.iterdir()))
+                time.sleep(0.015 * number)
+                started = descendants(process.pid)
+                process.kill()
+                process.wait(10)
+            assert comes_true(lambda pids=started: not living(pids))  # type: ignore[misc]
+            assert comes_true(lambda: not list(short.iterdir())), number

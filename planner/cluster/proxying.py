@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 import shlex
 import socket
 import subprocess
-import tempfile
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -29,6 +29,10 @@ MAX_RESTARTS = 3
 _STEP_S = 0.004
 _END_S = 5.0
 _MAX_TALK = 8 * 2**10
+
+_NAME = "gangplan-"
+_RANDOM = 6
+"""Random bytes in the folder's name, two digits each."""
 
 _MAX_PATH = 103
 """Bytes of a socket's path: 108 with the final NUL on Linux, 104 on macOS."""
@@ -65,6 +69,7 @@ class Proxy:
         self._folder = ""
         self._process: subprocess.Popen[bytes] | None = None
         self._talk = _Tail()
+        self._code: int | None = None
         self._restarts = 0
 
     @property
@@ -99,7 +104,6 @@ class Proxy:
         """End it. Nothing is left, neither process nor folder."""
         process, self._process = self._process, None
         if process is None:
-            _emptied(self._folder)  # interrupted before there was a tether to do it
             return
         assert process.stdin is not None
         with contextlib.suppress(OSError):
@@ -137,13 +141,25 @@ class Proxy:
         return [*argv, _WITH_PATH] if self._with_path else argv
 
     def _started(self) -> Refusal | None:
-        """None once it listens; else why it does not, and then it has ended."""
+        """None once it listens; else why it does not, and then it has ended. Raises CannotWriteError."""
+        why = "no folder"
+        for place in _places(self._environ):
+            if len(os.fsencode(place)) + len(_NAME) + 2 * _RANDOM + 2 > _MAX_PATH:
+                why = f"{place} is too long a path for a socket"
+                continue
+            refusal = self._started_in(f"{place}/{_NAME}{secrets.token_hex(_RANDOM)}")
+            if refusal is None or self._code != tether.NO_FOLDER:
+                return refusal
+            why = f"{place}: {refusal.message}"
+        hint = "name a folder that you may write in: TMPDIR=/path, at most 80 bytes long"
+        raise CannotWriteError(Fault(f"no place for the socket of kubectl proxy: {why}", hint))
+
+    def _started_in(self, folder: str) -> Refusal | None:
         self.close()
-        self._folder = _folder(self._environ)
-        self._talk = _Tail()
+        self._folder, self._talk, self._code = folder, _Tail(), None
         try:
             process = subprocess.Popen(  # noqa: S603  # an argv list of ours, no shell
-                tether.command(self._folder, self._argv()),
+                tether.command(folder, self._argv()),
                 stdin=subprocess.PIPE,  # the tether's life line; kubectl itself gets /dev/null
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.PIPE,
@@ -151,7 +167,6 @@ class Proxy:
                 start_new_session=True,
             )
         except (OSError, ValueError) as error:
-            _emptied(self._folder)
             why = getattr(error, "strerror", None) or str(error)
             return Refusal(Reason.other, why)
         self._process = process
@@ -159,8 +174,9 @@ class Proxy:
         self._talk.follow(process.stderr.fileno())
         until = time.monotonic() + START_S
         while not _listens(self.socket):
-            if process.poll() is not None:
+            if (code := process.poll()) is not None:
                 self.close()
+                self._code = code
                 return understood(self._talk.text())
             if time.monotonic() > until:
                 self.close()
@@ -208,28 +224,14 @@ def _listens(path: str) -> bool:
         return True
 
 
-def _folder(environ: Mapping[str, str]) -> str:
-    """A new folder that only we can enter, where a socket's path is not too long. Raises CannotWriteError."""
+def _places(environ: Mapping[str, str]) -> list[str]:
+    """Folders in which the socket's may be made, the best first."""
     places = (environ.get("TMPDIR"), environ.get("XDG_RUNTIME_DIR"), "/tmp", "/var/tmp", "/dev/shm")  # noqa: S108
-    why = "no folder"
-    for place in places:
-        if not place or not Path(place).is_absolute():
-            continue
-        if len(os.fsencode(place)) + len("/gangplan-12345678/s") > _MAX_PATH:
-            why = f"{place} is too long a path for a socket"
-            continue
-        try:
-            return tempfile.mkdtemp(prefix="gangplan-", dir=place)
-        except OSError as error:
-            why = f"{place}: {error.strerror}"
-    hint = "name a folder that you may write in: TMPDIR=/path, at most 80 bytes long"
-    raise CannotWriteError(Fault(f"no place for the socket of kubectl proxy: {why}", hint))
+    return [place.rstrip("/") for place in places if place and Path(place).is_absolute()]
 
 
 def _emptied(folder: str) -> None:
     """What the tether does, where it could not."""
-    if not folder:
-        return
     with contextlib.suppress(OSError):
         Path(folder, tether.SOCKET).unlink()
     with contextlib.suppress(OSError):

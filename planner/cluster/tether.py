@@ -23,6 +23,9 @@ SOCKET = "s"
 
 CANNOT_RUN = 127
 
+NO_FOLDER = 73
+"""Exit code where the folder cannot be made; why is on stderr."""
+
 _LIFE_LINE = 0
 _DIES_WITH_PARENT = 1
 """PR_SET_PDEATHSIG of Linux: for the day somebody ends the tether itself with SIGKILL."""
@@ -31,7 +34,10 @@ _DEAF_TO = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 
 
 def command(folder: str, argv: Sequence[str]) -> list[str]:
-    """The argv that runs ``argv`` tethered; ``folder`` is removed at the end, with the socket in it."""
+    """The argv that runs ``argv`` tethered.
+
+    ``folder`` is made first, for us alone, and removed at the end with the socket in it.
+    """
     return [sys.executable, "-I", "-S", __file__, folder, *argv]
 
 
@@ -45,6 +51,11 @@ def main() -> int:
         os.set_blocking(end, False)
     signal.signal(signal.SIGCHLD, lambda _number, _frame: None)
     signal.set_wakeup_fd(wake)
+    try:
+        os.mkdir(folder, 0o700)  # noqa: PTH102  # pathlib doubles the start
+    except OSError as error:
+        os.write(2, (error.strerror or "").encode())
+        return NO_FOLDER
     try:
         child = _started(argv)
         _only(1, 2)  # the child alone holds its streams: their end tells of its end
