@@ -487,8 +487,8 @@ def test_claims_that_the_plan_leaves_open_need_a_scheduler() -> None:
     assert devices_of(found, "c") == []
     with pytest.raises(CannotCarry, match="leaves the GPUs open"):
         backend.annotations(ordered(pod, None, mode="binding", count=2), {}, pod)
+    bound = add_pod(found, "q", "c", mode="binding")
     with pytest.raises(CannotCarry, match="leaves the GPUs open"):
-        bound = add_pod(found, "q", "c", mode="binding")
         backend.annotations(ordered(bound, None, count=2), {}, bound)
 
 
