@@ -24,7 +24,18 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from live_objects import LEASES, TAINT, Wanted, listed, namespace, node, node_lease, pods
+from live_objects import (
+    LEASES,
+    TAINT,
+    Wanted,
+    high_class,
+    listed,
+    namespace,
+    node,
+    node_lease,
+    pods,
+    priority_class,
+)
 from live_relay import Relay, relaying
 from snapshots import real_kubectl
 
@@ -152,6 +163,7 @@ class Live:
         """Take everything of ours away; each step is tried whatever became of the others."""
         paths = [f"/api/v1/namespaces/{self.namespace}/pods"]
         paths += [f"/api/v1/namespaces/{name}" for name in (self.namespace, self.lock_namespace)]
+        paths.append(f"/apis/scheduling.k8s.io/v1/priorityclasses/{high_class(self.run)}")
         for name in self.nodes:
             paths += [f"/api/v1/nodes/{name}", f"{_LEASES}/{name}"]
         for path in paths:
@@ -189,6 +201,7 @@ def opened(folder: Path, *, nodes: int = 4) -> Iterator[Live]:
         live = Live(folder, kubeconfig, _relayed(folder, relay), relay, url, run)
         stack.callback(live.clean)
         made = [namespace(name, run) for name in (live.namespace, live.lock_namespace)]
+        made.append(priority_class(run))
         live.kubectl("create", "--validate=false", "-f", "-", given=listed(made))
         if own:  # pods need it, and its controller takes a moment; it may have been faster
             live.kubectl("create", "serviceaccount", "default", "-n", live.namespace, check=False)

@@ -19,6 +19,8 @@ MARK = "gangplan-test"
 TAINT = "example.com/gangplan-test"
 """On each of our nodes: no pod of anybody else comes there."""
 LEASES = "kube-node-lease"
+HIGH = 1000
+"""Priority of gangs that others may have to give way to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +28,7 @@ class Wanted:
     """A gang of plain pods, ``NAME-0`` and on. ``mode``: gate, binding, both.
 
     Or rival: pods of the cluster's own scheduler, bound to ``node`` as they are made if it is given.
-    ``called``: the gang's name where it is not that of its pods.
+    ``called``: the gang's name where it is not that of its pods. ``high``: of our PriorityClass.
     """
 
     name: str
@@ -35,6 +37,8 @@ class Wanted:
     mode: str = "gate"
     node: str | None = None
     called: str = ""
+    high: bool = False
+    preemptible: bool = False
 
 
 def ten_gangs(mode: str) -> list[Wanted]:
@@ -52,6 +56,20 @@ def namespace(name: str, run: str) -> Tree:
         "apiVersion": "v1",
         "kind": "Namespace",
         "metadata": {"name": name, "labels": {MARK: run}},
+    }
+
+
+def high_class(run: str) -> str:
+    return f"{run}-high"
+
+
+def priority_class(run: str) -> Tree:
+    return {
+        "apiVersion": "scheduling.k8s.io/v1",
+        "kind": "PriorityClass",
+        "metadata": {"name": high_class(run), "labels": {MARK: run}},
+        "value": HIGH,
+        "preemptionPolicy": "Never",
     }
 
 
@@ -101,6 +119,8 @@ def _pod(gang: Wanted, index: int, namespace: str, run: str) -> Tree:
         spec["schedulingGates"] = [{"name": GATE}]
     if gang.mode in {"binding", "both"}:
         spec["schedulerName"] = SCHEDULER
+    if gang.high:
+        spec |= {"priorityClassName": high_class(run), "priority": HIGH}
     metadata: Tree = {
         "name": f"{gang.name}-{index}",
         "namespace": namespace,
@@ -115,6 +135,8 @@ def _pod(gang: Wanted, index: int, namespace: str, run: str) -> Tree:
             "gang.scheduling.koordinator.sh/name": gang.called or gang.name,
             "gang.scheduling.koordinator.sh/min-available": str(gang.pods),
         }
+        if gang.preemptible:
+            metadata["annotations"]["gangplan.dev/preemptible"] = "true"
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
 

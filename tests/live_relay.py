@@ -78,6 +78,10 @@ class Call:
         return self.writes and self.path.endswith("/binding")
 
     @property
+    def evicts(self) -> bool:
+        return self.writes and self.path.endswith("/eviction")
+
+    @property
     def ungates(self) -> bool:
         return self.method == "PATCH" and not self.is_rehearsal and b'"$patch"' in self.body
 
