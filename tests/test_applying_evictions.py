@@ -23,7 +23,7 @@ from applying_world import (
     stop_for,
 )
 
-from models.applying.asking import Conflict, Done, Event, Evict, Lost, Request, Scale
+from models.applying.asking import Conflict, Done, Event, Evict, LookAround, Lost, Request, Scale
 from models.applying.orders import Orders, Resize
 from models.applying.staleness import moved
 from models.applying.verdicts import Outcome
@@ -179,6 +179,23 @@ def test_moved_pods_that_do_not_come_back_are_left_to_the_next_plan() -> None:
     world.recreates = set()
     found = outcomes(world, plan)
     assert (found["m"], found["x"]) == (Outcome.stopped, Outcome.started)
+
+
+def test_new_pods_under_other_names_are_not_waited_for() -> None:
+    world, plan = crowded()
+    world.recreates = set()
+
+    def renamed(count: int, request: Request, world: World) -> Event | None:
+        if isinstance(request, Evict) and request.pod.name[0] == "m":
+            world.pod(f"{request.pod.name}x-0", 4, owner="job-m")
+        return None
+
+    rounds = sum(
+        isinstance(request, LookAround) and request.after_s > 0
+        for request in apply(world, plan, renamed).requests
+    )
+    # One for v to go, one for m.
+    assert rounds == 2
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])

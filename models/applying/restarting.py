@@ -28,7 +28,7 @@ def restart(
         return
     pods = _renewed(desk, gang, leaving)
     for _ in range(desk.limits.wait_rounds):
-        if len(pods) == len(gang.starts):
+        if len(pods) + _renamed(desk, gang, leaving) >= len(gang.starts):
             break
         yield from desk.look_around(desk.limits.tick_s)
         pods = _renewed(desk, gang, leaving)
@@ -55,6 +55,16 @@ def restarted(desk: Desk, orders: Orders, gang: GangOrder) -> bool:
         if seen.intent.plan != orders.plan or not desk.ways.started(seen):
             return False
     return bool(gang.starts)
+
+
+def _renamed(desk: Desk, gang: GangOrder, leaving: Leaving) -> int:
+    """New pods of its controllers under names that the plan does not know: those will not come."""
+    owners = {leaving.owners.get(stop.key) for stop in gang.stops} - {None}
+    planned = {order.key for order in gang.starts} | {stop.key for stop in gang.stops}
+    return sum(
+        pod.owner in owners and key not in planned and not desk.ways.started(pod)
+        for key, pod in desk.view.pods.items()
+    )
 
 
 def _renewed(desk: Desk, gang: GangOrder, leaving: Leaving) -> list[PodOrder]:
