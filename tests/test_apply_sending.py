@@ -290,6 +290,10 @@ def test_answers_to_a_write_are_told_apart(reply: Reply, event: type) -> None:
         (told(500), Lost),
         (told(404), Gone),
         (told(409, PRECONDITION + "UID in precondition: u-1, UID in object meta: u-2"), Gone),
+        (
+            told(409, "the UID in the precondition (u-1) does not match the UID in record (u-2)"),
+            Gone,
+        ),
     ],
 )
 def test_answers_to_an_eviction_are_told_apart(reply: Reply, event: type) -> None:

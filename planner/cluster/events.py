@@ -6,6 +6,7 @@ Called by ``sending`` and the GPU back ends.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 from models.applying.asking import Busy, Conflict, Done, Event, Gone, Lost, Refused
@@ -14,7 +15,7 @@ from planner.cluster.refusals import one_line
 from planner.cluster.wire import Reply, Tree
 from planner.reading.kubernetes.looking import objects
 
-_OTHER_UID = "UID in precondition"
+_OTHER_UID = re.compile(r"UID in (?:the )?precondition")
 """Words of the 409 that a wrong uid gets from bindings and evictions, which a wrong version gets, too."""
 
 _TWO_BUDGETS = "more than one PodDisruptionBudget"
@@ -32,7 +33,7 @@ def event_of(  # noqa: PLR0911  # one return a meaning
         case 404:
             return Gone(said)
         case 409:
-            return Gone(said) if _OTHER_UID in reply.message else Conflict(said)
+            return Gone(said) if _OTHER_UID.search(reply.message) else Conflict(said)
         case 422 if _about_uid(reply.body):
             return Gone(said)
         case 429:
