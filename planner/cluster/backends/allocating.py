@@ -28,7 +28,7 @@ from planner.cluster.events import event_of
 from planner.cluster.paths import core, grouped
 from planner.cluster.wire import MERGE, Reply, Tree, Wire
 from planner.reading.kubernetes.devices.slices import GROUP
-from planner.reading.kubernetes.looking import text
+from planner.reading.kubernetes.looking import objects, text
 
 TRIES = 5
 """So often a pod's claims are read and written anew: their controller writes them, too."""
@@ -47,7 +47,7 @@ class Answered(Exception):  # noqa: N818  # an event on its way up, not a fault
 
 
 class Taken(Answered):
-    """A device is another claim's: that does not change by asking at once again."""
+    """A device is another claim's, or the pod's own by now: asking at once again does not change that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,13 +87,20 @@ def _found(door: _Door, order: PodOrder, name: str) -> Claim:
 
 
 def release(wire: Wire, pod_tree: Tree) -> list[Holder]:
-    """Take the devices back that ``allocate`` gave to a pod which was never started; the claims freed."""
+    """Take the devices back that ``allocate`` gave to a pod which was never started; the claims freed.
+
+    The pod is read anew: one that is bound by now keeps its devices, and that is a Conflict.
+    """
+    if not objects(pod_tree, "spec", "resourceClaims"):
+        return []
     namespace = text(pod_tree, "metadata", "namespace") or ""
-    uid = text(pod_tree, "metadata", "uid") or ""
+    name, uid = (text(pod_tree, "metadata", field) or "" for field in ("name", "uid"))
+    door = _Door(wire)
+    tree = door.waiting(namespace, name, uid)
     return [
-        (namespace, name)
-        for _, name in named_claims(pod_tree)
-        if name is not None and _freed(_Door(wire), namespace, name, uid)
+        (namespace, claim)
+        for _, claim in named_claims(tree)
+        if claim is not None and _freed(door, namespace, claim, uid)
     ]
 
 
@@ -141,16 +148,8 @@ def _names(wire: Wire, order: PodOrder, pod_tree: Tree) -> list[str]:
 
 def _give(door: _Door, devices: Devices, user: User, node: str, part: Part) -> None:
     """Bring one claim to where it holds its devices for the pod, whatever is done of that."""
-    claim, holder = part.claim, (user.namespace, part.claim.name)
-    if claim.going:
-        raise CannotCarry(f"claim {claim.name} is being deleted")
-    if claim.used_by_others(user.uid):
-        raise CannotCarry(f"claim {claim.name} is used by other pods, too")
-    if claim.allocated and claim.held() != part.keys:
-        if not claim.ours:
-            raise CannotCarry(f"claim {claim.name} holds other devices already")
-        claim = door.write(user.namespace, claim, _nothing(claim), _STATUS)
-        devices.take(holder)
+    holder = (user.namespace, part.claim.name)
+    claim = _cleared(door, devices, user, part)
     if not claim.allocated:
         devices.look_for_holders(door.wire, door.date)
         _check_free(door, devices, node, part, holder)
@@ -166,6 +165,24 @@ def _give(door: _Door, devices: Devices, user: User, node: str, part: Part) -> N
     if status:
         door.write(user.namespace, claim, status_patch(claim, status), _STATUS)
     devices.give(holder, part.keys)
+
+
+def _cleared(door: _Door, devices: Devices, user: User, part: Part) -> Claim:
+    """The claim, without devices that an earlier plan of ours gave it. Raises CannotCarry."""
+    claim = part.claim
+    if claim.going:
+        raise CannotCarry(f"claim {claim.name} is being deleted")
+    if claim.used_by_others(user.uid):
+        raise CannotCarry(f"claim {claim.name} is used by other pods, too")
+    if not claim.allocated or claim.held() == part.keys:
+        return claim
+    if not claim.ours:
+        raise CannotCarry(f"claim {claim.name} holds other devices already")
+    if not door.waiting(user.namespace, user.name, user.uid):
+        raise Answered(Gone("another pod stands under its name"))
+    claim = door.write(user.namespace, claim, _nothing(claim), _STATUS)
+    devices.take((user.namespace, claim.name))
+    return claim
 
 
 def _check_free(door: _Door, devices: Devices, node: str, part: Part, own: Holder) -> None:
@@ -209,6 +226,19 @@ class _Door:
         """The claim as it is now; None if there is none."""
         reply = self.wire.send("GET", _path(namespace, name))
         return None if reply.status == _NOT_FOUND else self._claim(reply)
+
+    def waiting(self, namespace: str, name: str, uid: str) -> Tree:
+        """The pod as it is now; {} if it is gone. Nobody takes devices from one that is bound."""
+        reply = self.wire.send("GET", core("pods", namespace=namespace, name=name))
+        if reply.status == _NOT_FOUND:
+            return {}
+        if not reply.ok:
+            raise Answered(event_of(reply, lambda _: None))
+        if text(reply.body, "metadata", "uid") != uid:
+            return {}
+        if text(reply.body, "spec", "nodeName") is not None:
+            raise Taken(Conflict("it is bound by now"))
+        return reply.body
 
     def gone(self, namespace: str, user: Tree) -> bool:
         """Whether an entry of ``reservedFor`` is a pod that is not there any more; in doubt it is."""
