@@ -8,6 +8,7 @@ fails to evaluate refuses, as ``failurePolicy: Fail`` does, and says so.
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -75,21 +76,23 @@ def refused(asked: Asked) -> list[str]:
 
 @cache
 def policies() -> tuple[Policy, ...]:
-    """The policies that a shipped binding enforces."""
-    documents = [
-        one
-        for path in sorted(FOLDER.glob("*.yaml"))
-        for one in yaml.safe_load_all(path.read_text())
-    ]
+    """The policies that are shipped, each enforced by a binding that is shipped."""
+    paths = sorted(FOLDER.glob("*.yaml"))
+    return enforced([one for path in paths for one in yaml.safe_load_all(path.read_text())])
+
+
+def enforced(documents: Iterable[Tree]) -> tuple[Policy, ...]:
+    """Those of the policies among the documents that a binding among them enforces."""
+    trees = list(documents)
     bound = {
         one["spec"]["policyName"]
-        for one in documents
+        for one in trees
         if one.get("kind") == "ValidatingAdmissionPolicyBinding"
         and one["spec"]["validationActions"] == ["Deny"]
     }
     return tuple(
         _compiled(one)
-        for one in documents
+        for one in trees
         if one.get("kind") == "ValidatingAdmissionPolicy" and one["metadata"]["name"] in bound
     )
 

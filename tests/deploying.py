@@ -89,7 +89,7 @@ def install(cluster: FakeCluster, *, without: Right | None = None) -> None:
         elif kind in {"RoleBinding", "ClusterRoleBinding", "Namespace", "ServiceAccount"}:
             cluster.put(tree)
     for policy in policies():
-        cluster.admission.add(_hook(policy), name=policy.name, binding=policy.name)
+        cluster.admission.add(hook(policy), name=policy.name, binding=policy.name)
 
 
 def _atoms(rule: Tree) -> Iterable[Tree]:
@@ -112,7 +112,9 @@ def _place(role: str) -> str | None:
     return namespace
 
 
-def _hook(policy: Policy) -> Callable[[Review], str | None]:
+def hook(policy: Policy) -> Callable[[Review], str | None]:
+    """A policy as the fake cluster takes one."""
+
     def refusal(review: Review) -> str | None:
         asked = Asked(
             review.kind.plural,

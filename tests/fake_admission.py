@@ -55,8 +55,11 @@ class Admission:
             why = policy(review)
             if why is not None:
                 kind = review.kind
-                said = (
-                    f'{kind.resource} "{review.name}" is forbidden: ValidatingAdmissionPolicy '
-                    f"'{name}' with binding '{binding}' denied request: {why}"
+                cause = (
+                    f"ValidatingAdmissionPolicy '{name}' with binding '{binding}' "
+                    f"denied request: {why}"
                 )
-                raise ApiError(422, said, details=details(kind, review.name))
+                said = f'{kind.resource} "{review.name}" is forbidden: {cause}'
+                # kubectl shows the causes of a 422, not its message.
+                told = details(kind, review.name) | {"causes": [{"message": cause}]}
+                raise ApiError(422, said, details=told)

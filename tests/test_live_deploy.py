@@ -1,0 +1,180 @@
+"""The shipped account on a live cluster: what it needs it may, and nothing else of a pod."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from live_account import Account, account, kubectl_said
+from live_checks import partial, placed
+from live_objects import Wanted
+from live_runs import placements, planned
+
+Tree = dict[str, Any]
+
+PLAN = "gp-0123456789abcdef0123"
+DENIED = "denied request: "
+
+
+@pytest.fixture(scope="module")
+def ours(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Account]:
+    """Two nodes of 8 GPUs. A real server takes a moment before new policies hold."""
+    with account(tmp_path_factory.mktemp("account"), nodes=2) as found:
+        live = found.live
+        live.create(Wanted("probe", 1, 1))
+        live.wait_until(lambda: DENIED in _patched(found, _labels("app", "x"))[1], "the policies")
+        live.delete_pods()
+        yield found
+
+
+@pytest.fixture
+def one(ours: Account) -> Iterator[Account]:
+    """A gated pod ``probe-0``, gone afterwards."""
+    ours.live.create(Wanted("probe", 1, 1))
+    yield ours
+    ours.live.delete_pods()
+
+
+def _patched(ours: Account, patch: Tree, *more: str) -> tuple[bool, str]:
+    """A server-side dry run of a patch, by the account."""
+    return ours.kubectl(*_patch_words(ours, patch), *more)
+
+
+def _patch_words(ours: Account, patch: Tree) -> list[str]:
+    words = ["patch", "pod", "probe-0", "-n", ours.live.namespace, "--dry-run=server"]
+    return [*words, "-p", json.dumps(patch)]
+
+
+def _labels(key: str, value: str) -> Tree:
+    return {"metadata": {"labels": {key: value}}}
+
+
+def _annotations(key: str, value: str) -> Tree:
+    return {"metadata": {"annotations": {key: value}}}
+
+
+def _spec(**fields: object) -> Tree:
+    return {"spec": fields}
+
+
+OPEN = {"$patch": "delete", "name": "gangplan.dev/placement"}
+
+FORBIDDEN: dict[str, Tree] = {
+    "a label": _labels("app", "x"),
+    "no plan's id": _labels("gangplan.dev/plan", "x"),
+    "an annotation": _annotations("example.com/x", "y"),
+    "a tenant's own": _annotations("gangplan.dev/preemptible", "true"),
+    "a finalizer": {"metadata": {"finalizers": ["example.com/x"]}},
+    "an image": _spec(containers=[{"name": "main", "image": "registry.invalid/other:1"}]),
+    "a deadline": _spec(activeDeadlineSeconds=1),
+    "a pin behind the gate": _spec(nodeSelector={"kubernetes.io/hostname": "n"}),
+    "another selector": _spec(schedulingGates=[OPEN], nodeSelector={"pool": "x"}),
+    "a preference": _spec(
+        affinity={
+            "nodeAffinity": {
+                "preferredDuringSchedulingIgnoredDuringExecution": [
+                    {
+                        "weight": 1,
+                        "preference": {"matchExpressions": [{"key": "x", "operator": "Exists"}]},
+                    }
+                ]
+            }
+        }
+    ),
+}
+
+
+@pytest.mark.parametrize("patch", FORBIDDEN.values(), ids=FORBIDDEN.keys())
+def test_what_the_server_would_take_from_others_it_refuses_the_account(
+    patch: Tree, one: Account
+) -> None:
+    _refused_to_us_alone(one, patch)
+
+
+def test_no_toleration_is_added(one: Account) -> None:
+    has = one.live.pods()["probe-0"]["spec"]["tolerations"]
+    _refused_to_us_alone(one, _spec(tolerations=[*has, {"key": "x", "operator": "Exists"}]))
+
+
+def _refused_to_us_alone(one: Account, patch: Tree) -> None:
+    live = one.live
+    taken, said = kubectl_said(live.kubeconfig, live.folder, *_patch_words(one, patch))
+    assert taken, said
+    refused, why = _patched(one, patch)
+    assert not refused
+    assert DENIED in why
+    assert f"ValidatingAdmissionPolicy 'gangplan-pods-{live.run}'" in why
+
+
+def test_marks_gate_and_pin_are_the_accounts_to_change(one: Account) -> None:
+    marks = {"labels": {"gangplan.dev/plan": PLAN}, "annotations": {"gangplan.dev/node": "n"}}
+    pin = _spec(schedulingGates=[OPEN], nodeSelector={"kubernetes.io/hostname": "n"})
+    for patch in ({"metadata": marks}, pin, {"metadata": marks, **pin}):
+        taken, said = _patched(one, patch)
+        assert taken, said
+
+
+def test_a_binding_brings_no_foreign_label(ours: Account) -> None:
+    ours.live.create(Wanted("probe", 1, 1, "binding"))
+    pod = ours.live.pods()["probe-0"]["metadata"]
+    path = f"/api/v1/namespaces/{ours.live.namespace}/pods/probe-0/binding?dryRun=All"
+    body: Tree = {
+        "apiVersion": "v1",
+        "kind": "Binding",
+        "metadata": {"name": "probe-0", "uid": pod["uid"]},
+        "target": {"apiVersion": "v1", "kind": "Node", "name": ours.live.nodes[0]},
+    }
+    taken, said = ours.kubectl("create", f"--raw={path}", "-f", "-", given=body)
+    assert taken, said
+    body["metadata"]["labels"] = {"app": "x"}
+    refused, why = ours.kubectl("create", f"--raw={path}", "-f", "-", given=body)
+    assert not refused
+    assert DENIED in why
+    ours.live.delete_pods()
+
+
+@pytest.mark.parametrize("mode", ["gate", "binding", "both"])
+def test_the_account_applies_a_plan_whole(mode: str, ours: Account) -> None:
+    live = ours.live
+    live.create(Wanted("a", 2, 4, mode), Wanted("b", 1, 8, mode))
+    plan = planned(live)
+    code, _, err = ours.program("apply", str(plan), "--yes")
+    assert code == 0, err
+    assert placed(live.pods()) == placements(plan)
+    assert partial(live.pods()) == []
+    live.delete_pods()
+
+
+def test_doctor_finds_nothing_amiss(one: Account) -> None:
+    code, out, err = one.program("doctor", "-n", one.live.namespace, "-o", "json")
+    assert code == 0, out + err
+    checks = {check["check"]: check for check in json.loads(out)["checks"]}
+    assert checks["admission policy"]["is"] == "ok"
+    assert checks["account"]["found"] in (one.name, "the server does not tell")
+
+
+@pytest.mark.parametrize(
+    ("verb", "group", "resource"),
+    [
+        ("patch", "", "pods"),
+        ("create", "", "pods/binding"),
+        ("update", "coordination.k8s.io", "leases"),
+        ("list", "", "nodes"),
+    ],
+)
+def test_without_a_right_nothing_is_written_and_doctor_names_it(
+    verb: str, group: str, resource: str, one: Account
+) -> None:
+    live = one.live
+    plan = planned(live)
+    before = live.pods()
+    namespace = live.lock_namespace if group else live.namespace
+    with one.without(verb, group, resource, namespace):
+        code, _, err = one.program("apply", str(plan), "--yes")
+        assert (code, "not permitted: " in err) == (77, True), err
+        code, out, _ = one.program("doctor", "-n", live.namespace)
+        assert code == 77, out
+        assert f"missing: {verb} {resource}" in out.replace(f".{group}", "" if group else ".")
+    assert live.pods() == before
