@@ -440,3 +440,30 @@ def test_a_mark_and_a_try_change_nothing_that_counts_as_a_start() -> None:
     # Two intents, two bindings, two marks.
     assert played.verdict.writes == 6
     assert sum(isinstance(r, Intend) for r in played.requests) == 4
+
+
+def test_a_gpu_that_dies_under_a_whole_gang_does_not_make_it_partial() -> None:
+    world, plan = gang_of(4)
+    apply(world, plan)
+    world.nodes["n0"] = replace(world.nodes["n0"], gpus=7)
+    assert one(apply(world, plan).verdict).outcome is Outcome.unchanged
+    assert recover(world).verdict.gangs == ()
+
+
+def test_pods_of_the_gang_that_stood_before_do_not_make_up_for_one_it_was_to_grow_by() -> None:
+    world, plan = gang_of(4, gpus=1)
+    apply(world, plan)
+    more = [world.pod(f"a-{i}", 1) for i in (4, 5)]
+    grow = orders(world, gang("a", [order_for(p, "n0") for p in more], "resize"), plan=OTHER_PLAN)
+
+    def early(count: int, request: Request, world: World) -> Event | None:
+        if isinstance(request, Ungate) and len(bound(world)) == 5:
+            raise Killed
+        return None
+
+    with pytest.raises(Killed):
+        apply(world, grow, early)
+    left = next(pod for pod in world.pods.values() if pod.node is None)
+    del world.pods[left.key]
+    found = one(recover(world).verdict)
+    assert (found.plan, found.outcome, len(found.undo)) == (OTHER_PLAN, Outcome.partial, 1)

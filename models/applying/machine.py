@@ -141,7 +141,11 @@ def _begin(desk: Desk, orders: Orders, gang: GangOrder) -> Steps:
     states = [desk.state(order) for order in gang.starts]
     if any(state in STARTED for state in states) and _ours(desk, squad):
         gone = sum(state not in STARTED for state in states)
-        verdict = told(desk, squad) if gone else judged(desk, squad)
+        # What befalls a gang after it was whole is its own affair, and a later plan's.
+        was_whole = any(
+            (pod := desk.pod(o)) and pod.intent and pod.intent.whole for o in squad.pods
+        )
+        verdict = told(desk, squad) if gone or was_whole else judged(desk, squad)
         if verdict.outcome is Outcome.started:
             why = f"{gone} of its pods have gone since" if gone else ""
             verdict = GangVerdict(gang.key, Outcome.unchanged, orders.plan, why, verdict.pods)

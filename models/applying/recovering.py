@@ -6,7 +6,7 @@ was started, else told as partial, and evicted only where that is allowed. Calle
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Generator, Iterable, Iterator
 from dataclasses import dataclass, replace
 
@@ -81,8 +81,8 @@ def groups(view: View, ways: Ways) -> Iterator[Group]:
         if pod.intent is not None and pod.intent_is_ours:
             of = ((pod.namespace, pod.intent.gang), pod.intent.plan)
             members.setdefault(of, []).append((pod, pod.intent))
-    started: Counter[Key] = Counter()
-    found = []
+    found: list[Group] = []
+    alike: dict[Key, list[Group]] = defaultdict(list)
     for (gang, plan), pods in sorted(members.items()):
         states = tuple(
             (order_of(pod, intent), ways.state(pod, pod.uid, intent.node)) for pod, intent in pods
@@ -91,10 +91,18 @@ def groups(view: View, ways: Ways) -> Iterator[Group]:
         squad = Squad(gang, plan, size, tuple(order for order, _ in states))
         marked = any(intent.whole for _, intent in pods)
         found.append(Group(squad, states, marked, 0))
-        started[gang] += len(found[-1].among(LIVE))
+        alike[gang].append(found[-1])
     for group in found:
-        others = started[group.squad.gang] - len(group.among(LIVE))
-        yield replace(group, elsewhere=others)
+        yield replace(group, elsewhere=_replaced(group, alike[group.squad.gang]))
+
+
+def _replaced(group: Group, same: Iterable[Group]) -> int:
+    """Pods that later plans started in the place of lost ones: never more at once than are missing."""
+    return sum(
+        len(one.among(LIVE))
+        for one in same
+        if one.squad.plan != group.squad.plan and one.squad.size <= group.missing
+    )
 
 
 def recover(
