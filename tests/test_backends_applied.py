@@ -199,3 +199,37 @@ def test_without_the_back_end_nothing_of_hamis_node_is_given(hami: Bench) -> Non
     plan = hami.plan()
     gangs = hami.run("show", str(plan), "-o", "json").data()["spec"]["gangs"]
     assert {gang["decision"] for gang in gangs} == {"wait"}
+
+
+def test_what_was_written_for_a_gang_that_cannot_be_carried_is_taken_off(hami: Bench) -> None:
+    """duo: its second pod has a choice of its own, which only shows when it is told of its cards."""
+    for name in ("big", "odd"):
+        hami.cluster.remove("Pod", name)
+    job = hami.cluster.create(
+        {
+            "apiVersion": "batch/v1",
+            "kind": "Job",
+            "metadata": {"name": "duo", "namespace": "default"},
+            "spec": {"parallelism": 2, "completions": 2, "completionMode": "Indexed"},
+        }
+    )
+    for index in range(2):
+        number = {"batch.kubernetes.io/job-completion-index": str(index)}
+        hami.cluster.add_pod(
+            f"duo-{index}",
+            gpus=1,
+            gates=[GATE],
+            scheduler="hami-scheduler",
+            labels=number | {"batch.kubernetes.io/job-name": "duo"},
+            annotations=number | ({USE: "GPU-0"} if index else {}),
+            owner=job,
+        )
+    plan = hami.plan(policy={"kubernetes": {"gpuBackend": "hami"}})
+    said = hami.apply(plan)
+    assert said.code == 7
+    assert "chooses cards already" in said.out + said.err
+    written = [call for call in hami.cluster.writes if call.path.endswith("/pods/duo-0")]
+    assert USE in written[0].body["metadata"]["annotations"]
+    assert USE not in annotations(hami, "duo-0")
+    assert "gangplan.dev/plan" not in annotations(hami, "duo-0")
+    assert annotations(hami, "duo-1")[USE] == "GPU-0", "what its owner wrote stays"
