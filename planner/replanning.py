@@ -43,7 +43,10 @@ class Source:
 
 
 class Planner:
-    """Makes plans of one cluster. ``seconds``: of each phase, those of several plans added up."""
+    """Makes plans of one cluster. ``seconds``: of each phase, those of several plans added up.
+
+    ``warnings``: those that were told.
+    """
 
     def __init__(
         self, wish: Wish, source: Source, console: Console, *, clock: Callable[[], float]
@@ -53,6 +56,7 @@ class Planner:
         self._console = console
         self._clock = clock
         self._told = False
+        self.warnings: list[str] = []
         self.seconds: dict[str, float] = {}
 
     def plan(self, before: Planned | None = None) -> Planned:
@@ -94,9 +98,7 @@ class Planner:
                 door, made, recording.Wish(skip=source.skip), lambda *_: None
             )
         if recorded.forbidden and not self._told:
-            self._console.warn(
-                f"not permitted, so not planned with: {'; '.join(recorded.forbidden)}"
-            )
+            self._warn(f"not permitted, so not planned with: {'; '.join(recorded.forbidden)}")
         return recorded
 
     def _tell(self, built: Built) -> None:
@@ -105,10 +107,14 @@ class Planner:
             return
         self._told = True
         for line in built.remarks[:MOST_WARNINGS]:
-            self._console.warn(line)
+            self._warn(line)
         rest = len(built.remarks) - MOST_WARNINGS
         if rest > 0:
-            self._console.warn(f"and {rest:,} more, all in the plan: --out FILE")
+            self._warn(f"and {rest:,} more, all in the plan: --out FILE")
+
+    def _warn(self, line: str) -> None:
+        self._console.warn(line)
+        self.warnings.append(line)
 
     @contextmanager
     def _phase(self, name: str) -> Iterator[None]:

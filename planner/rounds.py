@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from models.applying.limits import Limits
     from models.applying.seen import View
     from models.policy import KubernetesPolicy
+    from planner.applying import Ready
     from planner.cluster.locking import Lock
     from planner.cluster.sending import Carrier
     from planner.cluster.wire import Wire
@@ -73,12 +74,19 @@ class Rounds:
         view = carrier.lookout.around()
         self.course.report.cluster = view.cluster
         self.course.check_signal()
-        namespaces = to_recover(view, Ways(settings.scheduling_gate, settings.scheduler_name))
+        ways = Ways(settings.scheduling_gate, settings.scheduler_name)
+        namespaces = to_recover(view, ways)
         if not namespaces:
             return Verdict()
+        bound = {pod.namespace for pod in view.pods.values() if ways.binds(pod)}
         rights.demand(
             carrier.wire,
-            rights.working(namespaces, evictions=way.evicts, backend=settings.gpu_backend),
+            rights.working(
+                namespaces,
+                evictions=way.evict_partial,
+                backend=settings.gpu_backend,
+                bound=bound,
+            ),
         )
         progress = ApplyProgress(self.course.console, self.course.clock)
         verdict = carried(recovering(view, _limits(settings, way)), carrier, progress.tell)
@@ -89,17 +97,24 @@ class Rounds:
 
     def _rounds(self, carrier: Carrier) -> None:
         """Plan and apply; once more where the cluster moved meanwhile."""
+        from planner.applying import check_guarded, ready
+
         planner = self._planner()
         try:
             planned = self._planned(planner, None)
+            plan = ready(planned.document)
             try:
-                self._applied(planned, carrier)
+                self._applied(plan, carrier)
             except StaleError as error:
+                if carrier.lookout.view is not None and not self.course.wish.way.shared_nodes:
+                    # Nodes that are open to other schedulers would be so for another plan, too.
+                    check_guarded(plan, carrier.lookout.view)
                 for fault in error.faults:
                     self.course.console.say(f"{fault.what}; planning once more")
                 self.course.report.replanned = True
-                self._applied(self._planned(planner, planned), carrier)
+                self._applied(ready(self._planned(planner, planned).document), carrier)
         finally:
+            self.course.report.warnings += planner.warnings
             for phase, seconds in planner.seconds.items():
                 self.course.add(phase, seconds)
 
@@ -139,16 +154,16 @@ class Rounds:
             )
         return planned
 
-    def _applied(self, planned: Planned, carrier: Carrier) -> None:
+    def _applied(self, plan: Ready, carrier: Carrier) -> None:
         """Apply the plan, if it orders anything. Raises StaleError before the first write."""
-        from planner.applying import carry, check_rights, ready
+        from planner.applying import carry, check_rights
         from planner.showing.carrying import ApplyProgress
 
-        plan = ready(planned.document)
-        gangs = [one for one in plan.orders.gangs if one.starts or one.stops or one.resizes]
-        if not gangs:
+        if not any(one.starts or one.stops or one.resizes for one in plan.orders.gangs):
             return
-        console, way = self.course.console, self.course.wish.way
+        report, console, way = self.course.report, self.course.console, self.course.wish.way
+        if way.max_evictions is not None:
+            way = replace(way, max_evictions=max(0, way.max_evictions - report.evicted))
         progress = ApplyProgress(console, self.course.clock)
 
         def seen(view: View) -> None:
@@ -158,8 +173,15 @@ class Rounds:
             check_rights(plan, way, carrier.wire)
             verdict = carry(plan, way, carrier, progress.tell, seen)
             progress.done()
-        self.course.report.applied = verdict
-        tell(console, plan.orders.plan, verdict, self._undo)
+        before = report.recovered
+        report.applied = verdict
+        tell(
+            console,
+            plan.orders.plan,
+            verdict,
+            self._undo,
+            told=() if before is None else before.gangs,
+        )
 
     def _undo(self, verdict: GangVerdict) -> list[str]:
         from models.applying.undoing import commands

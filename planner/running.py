@@ -171,7 +171,9 @@ class _Run:
             with self.course.phase("release"):
                 given_back = lock.release(self.course.report.note(time_text(lock.now())))
             if not given_back:
-                self.course.console.warn(f"the lock was not given back: {lock.lost or 'no answer'}")
+                line = f"the lock was not given back: {lock.lost or 'no answer'}"
+                self.course.console.warn(line)
+                self.course.report.warnings.append(line)
 
     def _work(self, door: ProxyWire, lock: Lock, settings: KubernetesPolicy) -> None:
         """What is done under the lock."""

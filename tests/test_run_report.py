@@ -95,6 +95,7 @@ def test_the_event_holds_the_same_facts() -> None:
         "evicted": 1,
         "seconds": {"solve": 1.5, "total": 12.34},
         "digests": {"instance": "sha256:1", "spec": "sha256:2"},
+        "warnings": [],
     }
 
 

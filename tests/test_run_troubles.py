@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -21,7 +22,7 @@ from run_bench import (
     while_solving,
 )
 
-from planner.cluster.locking import Lock
+from planner.cluster import lease
 from planner.rounds import Rounds
 
 
@@ -94,15 +95,22 @@ def test_a_lock_that_was_lost_during_the_search_ends_the_run_before_it_writes(
 def test_the_lock_is_kept_alive_while_the_solver_works(
     bench: RunBench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    kept: list[float] = []
-    monkeypatch.setattr(Lock, "renew_if_needed", lambda self: kept.append(self.left_s()))
+    """A lock of three seconds is due for renewal after one; a real one lasts a minute."""
+    monkeypatch.setattr(lease, "acquire", partial(lease.acquire, duration_s=3))
+    renewed: list[bool] = []
 
-    def wait_for_two() -> None:
-        while len(kept) < 2:
-            time.sleep(0.05)
+    def renewals() -> int:
+        return sum(call.method == "PUT" and call.path == LEASE for call in bench.cluster.calls)
 
-    while_solving(monkeypatch, wait_for_two)
-    assert bench.run().code == 0
+    def wait_for_one() -> None:
+        before, deadline = renewals(), time.monotonic() + 20
+        while renewals() == before and time.monotonic() < deadline:
+            time.sleep(0.02)
+        renewed.append(renewals() > before)
+
+    while_solving(monkeypatch, wait_for_one)
+    bench.run()
+    assert renewed == [True]
 
 
 @pytest.mark.parametrize(
@@ -182,6 +190,51 @@ def test_a_gang_that_can_no_longer_be_whole_is_reported_by_every_run(bench: RunB
     waiting = [name for name, node in bench.places().items() if node is None]
     assert waiting == []  # the other gangs are started all the same
     assert "1 partial" in summary(result)
+    assert (
+        result.err.count("is partial; this undoes it:") == 1
+    )  # though recovering and applying see it
+
+
+def test_nodes_open_to_other_schedulers_are_not_planned_again(
+    tmp_path: Path, cli: RunCli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another plan would bind onto such nodes as well."""
+    cluster = nodes(2)
+    cluster.gang_of_pods("a", 2, gpus=4, mode="binding")
+    with memory_bench(cluster, tmp_path, cli, monkeypatch) as bench:
+        result = bench.run("--log-format", "json")
+        assert result.code == 6, result.err
+        assert events(result)[-1]["replanned"] is False
+        assert bench.written() == []
+        assert bench.run("--allow-shared-nodes").code == 0
+        assert everything_runs(bench)
+
+
+def test_a_gang_that_is_undone_counts_to_the_evictions_of_the_run(
+    tmp_path: Path, cli: RunCli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One eviction is allowed; undoing the partial gang takes it, so the preemption has to wait."""
+    cluster = nodes(2)
+    preemptible = {"gangplan.dev/preemptible": "true"}
+    cluster.gang_of_pods("low", 1, gpus=8, nodes=["n0"], annotations=preemptible)
+    cluster.gang_of_pods("a", 2, gpus=4)
+    with memory_bench(cluster, tmp_path, cli, monkeypatch) as bench:
+        cluster.before.append(Cut(3))
+        assert bench.run().code == 7
+        cluster.before.clear()
+        cluster.advance(120)
+        (begun,) = [n for n, node in bench.places().items() if node == "n1"]
+        cluster.remove("Pod", "a-1" if begun == "a-0" else "a-0")
+        cluster.gang_of_pods("high", 2, gpus=8, priority=9)
+        allowed = ("--allow-evictions", "--evict-partial", "--max-evictions", "1")
+        result = bench.run(*allowed)
+        assert result.code == 7, result.err
+        assert begun not in bench.places()
+        assert bench.places()["low-0"] == "n0"
+        evictions = [path for _, path in bench.written() if path.endswith("/eviction")]
+        assert len(evictions) == 1
+        assert bench.run(*allowed).code == 0
+        assert [bench.places()[f"high-{i}"] is not None for i in (0, 1)] == [True, True]
 
 
 def test_metrics_tell_how_it_went_and_keep_the_last_success(

@@ -7,7 +7,7 @@ cluster are not in the line. Called by ``planner.running``.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -52,6 +52,7 @@ class RunReport:
 
     ``recovered``: of gangs that an earlier run left half there; ``applied``: of this run's plan.
     ``plan``: its id. ``cluster``: its uid. ``seconds``: of each phase, those done twice added up.
+    ``warnings``: said already where people read.
     """
 
     status: str = "failed"
@@ -64,6 +65,7 @@ class RunReport:
     recovered: Verdict | None = None
     applied: Verdict | None = None
     seconds: dict[str, float] = field(default_factory=dict)
+    warnings: list[str] = field(default_factory=list)
 
     @property
     def verdicts(self) -> list[GangVerdict]:
@@ -153,6 +155,7 @@ class RunReport:
             evicted=self.evicted,
             seconds={**self.seconds, "total": round(seconds, 3)},
             digests=digests,
+            warnings=[safe(line) for line in self.warnings[:MOST_NAMES]],
         )
 
     def note(self, finished: str) -> dict[str, Any]:
@@ -213,11 +216,23 @@ def announce(console: Console, orders: Orders, view: View, *, evictions: bool) -
     return pods
 
 
-def tell(console: Console, plan: str | None, verdict: Verdict, undo: Undo) -> None:
-    """What became of the gangs. ``plan`` None: of those that earlier runs left half there."""
-    told = [one for one in verdict.gangs if one.outcome is not Outcome.unchanged]
-    partial = [one for one in told if one.outcome is Outcome.partial]
-    for one in told:
+def tell(
+    console: Console,
+    plan: str | None,
+    verdict: Verdict,
+    undo: Undo,
+    *,
+    told: Collection[GangVerdict] = (),
+) -> None:
+    """What became of the gangs. ``plan`` None: of those that earlier runs left half there.
+
+    ``told``: verdicts that need not be told again.
+    """
+    changed = [one for one in verdict.gangs if one.outcome is not Outcome.unchanged]
+    partial = [one for one in changed if one.outcome is Outcome.partial]
+    for one in changed:
+        if one in told:
+            continue
         why = f": {one.why}" if one.why else ""
         atomic = " (its PodGroup starts all or none)" if one.atomic else ""
         console.say(f"{'/'.join(one.gang)}: {_WORDS[one.outcome]}{atomic}{why}")
@@ -228,9 +243,9 @@ def tell(console: Console, plan: str | None, verdict: Verdict, undo: Undo) -> No
                 console.say(f"  {command}")
     for note in verdict.notes:
         console.say(f"note: {note}")
-    if plan is None and not told and verdict.stop is None:
+    if plan is None and not changed and verdict.stop is None:
         return
-    whys = [one for one in told if one.why][:MOST_NAMES]
+    whys = [one for one in changed if one.why][:MOST_NAMES]
     console.event(
         "apply_done",
         plan=plan,

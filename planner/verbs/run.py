@@ -86,6 +86,8 @@ def run(
     from planner.verbs.durations import seconds_of, timeout_of
     from planner.verbs.snapshot import skipped
 
+    if str(out) == "-":
+        raise UsageError(Fault("--out takes a file", "the plan does not go to stdout here"))
     wish = RunWish(
         planning=planning.Wish(
             paths=_paths(paths or [], policy),
