@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     from planner.cluster.sending import Carrier
     from planner.cluster.wire import Wire
 
+SKEW_S = 60
+"""A plan may be so much younger than it can be: clocks differ."""
+
 LOCK_NAMESPACE = "gangplan-system"
 
 TICK_S = 1.0
@@ -123,6 +126,9 @@ def check_age(plan: Ready, max_age_s: int | None, now: float | None) -> None:
     if max_age_s is None or now is None:
         return
     age = int(now) - epoch_seconds(plan.orders.created_at)
+    if age < -SKEW_S:
+        what = f"the plan was made {lasting(-age)} from now, by the API server's clock"
+        raise StaleError(Fault(what, "set the clock of the host that plans"))
     if age > max_age_s:
         what = f"the plan is {lasting(age)} old, --max-age is {lasting(max_age_s)}"
         raise StaleError(Fault(what, "plan again, or raise --max-age"))

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from apply_runs import Bench, a_cluster, bench, placed, refusing
-from fake_cluster import Call
+from apply_runs import OWN, TOLERATE, Bench, a_cluster, bench, placed, refusing
+from fake_cluster import Call, FakeCluster
 
 
 @pytest.fixture(params=["gate", "binding", "both"])
@@ -86,6 +86,32 @@ def step_of(call: Call) -> str:
         return "start"
     spec = call.body.get("spec")
     return "mark" if spec is None else "start" if "nodeSelector" in spec else "open"
+
+
+def test_gangs_that_a_native_group_starts_at_once_are_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = FakeCluster(groups=True)
+    cluster.add_node("n1", taints=[OWN])
+    group = {
+        "apiVersion": "scheduling.k8s.io/v1alpha2",
+        "kind": "PodGroup",
+        "metadata": {"name": "ga", "namespace": "default"},
+        "spec": {"schedulingPolicy": {"gang": {"minCount": 2}}},
+    }
+    cluster.create(group)
+    for index in range(2):
+        pod = {"gates": ["gangplan.dev/placement"], "tolerations": TOLERATE, "gpus": 4}
+        cluster.add_pod(f"g-{index}", schedulingGroup={"podGroupName": "ga"}, **pod)
+    cluster.add_namespace("gangplan-system")
+    with bench(cluster, tmp_path, monkeypatch) as made:
+        plan = made.plan()
+        before = made.run("apply", str(plan), answers=b"n\n")
+        after = made.apply(plan, "-o", "json")
+
+    assert "gate, all or none" in before.out
+    assert [gang["atomic"] for gang in after.data()["gangs"]] == [True]
+    assert made.bound() == {"g-0": "n1", "g-1": "n1"}
 
 
 # ---- asking

@@ -10,6 +10,8 @@ import pytest
 from apply_runs import TOLERATE, Bench, Tree, a_cluster, bench, placed, refusing
 from fake_cluster import Call, FakeCluster
 
+from models.quantities import time_text
+
 
 @pytest.fixture
 def gated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
@@ -75,6 +77,18 @@ def test_a_plan_that_is_too_old_is_refused_by_the_servers_clock(gated: Bench) ->
 
     assert (said.code, gated.cluster.writes) == (6, [])
     assert "--max-age is 1h" in said.err
+
+
+@pytest.mark.parametrize(("ahead_s", "code"), [(60, 0), (61, 6)])
+def test_a_plan_from_the_future_is_refused_beyond_what_clocks_differ(
+    gated: Bench, ahead_s: int, code: int
+) -> None:
+    plan = gated.plan()
+    document = json.loads(plan.read_text(encoding="utf-8"))
+    document["metadata"]["createdAt"] = time_text(int(gated.cluster.clock()) + ahead_s)
+    plan.write_text(json.dumps(document), encoding="utf-8")
+
+    assert gated.apply(plan, "--max-age", "1h").code == code
 
 
 def test_what_moved_is_listed_and_nothing_is_written(gated: Bench) -> None:

@@ -67,9 +67,9 @@ class Ear:
             evictions=sum(one.stops for one in found) if evictions else 0,
             dry_run=self._wish.dry,
         )
-        if _shares(plan, view):
-            console.say(f"note: {plan.backend.note()}")
         changing = [one for one in found if one.changes]
+        if any(one.starts for one in changing) and _shares(plan, view):
+            console.say(f"note: {plan.backend.note()}")
         if changing and not (console.json_log or self._wish.sure or self._wish.dry):
             table = prospects.prospect_table(changing, evictions=evictions)
             if self._output in (Format.table, Format.wide):
