@@ -167,7 +167,7 @@ class FakeCluster(Setup):
 
     def _done(self, call: Call, agent: str) -> tuple[int, Tree]:
         """Raises ApiError."""
-        user = None if call.user is None else user_named(call.user)
+        user = None if call.user is None else self.user(call.user)
         place = call.place
         if place is None:
             return self._other(call, user)
@@ -178,9 +178,12 @@ class FakeCluster(Setup):
             raise no_such_path() if place.name else not_allowed()
         if verb in ("get", "list", "watch") and place.sub != "scale":
             return 200, self._read(place, call.query)
-        asking = self._asking(call, user, agent)
+        return self._written(call, place, verb, self._asking(call, user, agent))
+
+    def _written(self, call: Call, place: Place, verb: str, asking: Asking) -> tuple[int, Tree]:
+        """Raises ApiError."""
         if place.sub in ("binding", "eviction", "scale") or place.kind in (BINDING, ACCESS, RULES):
-            return self._special(call, place, asking, user)
+            return self._special(call, place, asking)
         match verb:
             case "create":
                 return 201, self.objects.create(place, call.body, asking)
@@ -239,9 +242,8 @@ class FakeCluster(Setup):
             tree["items"] = [refreshed(self.store, item) for item in tree["items"]]
         return tree
 
-    def _special(
-        self, call: Call, place: Place, asking: Asking, user: User | None
-    ) -> tuple[int, Tree]:
+    def _special(self, call: Call, place: Place, asking: Asking) -> tuple[int, Tree]:
+        user = None if asking.user is None else self.user(asking.user)
         if place.sub == "eviction":
             return 201, evicted(self.objects, place, call.body, asking)
         if place.sub == "scale":
@@ -282,6 +284,13 @@ class FakeCluster(Setup):
         """The 403 that a request would get, for hooks."""
         error = denied("tester", verb, kind, namespace, name, sub)
         return error.code, error.tree(), {}
+
+    def user(self, name: str) -> User:
+        """Who goes by that name, with the groups that its token gives it."""
+        for one in self.tokens.values():
+            if one.name == name:
+                return one
+        return user_named(name)
 
     @property
     def writes(self) -> list[Call]:

@@ -1,4 +1,4 @@
-"""Controllers: owners that make their pods again, claims from templates, claims that are given back.
+"""Controllers: owners that make their pods again, and what goes with an owner or a group.
 
 Promises: nothing happens to owners nobody registered; pods come back as they were born, under the
 same name unless told otherwise. Called by ``fake_cluster`` after every write.
@@ -10,13 +10,14 @@ import re
 from dataclasses import dataclass, field
 
 from fake_asking import Asking
-from fake_devices import FINALIZER, claims_of
+from fake_claim_controller import ClaimController
 from fake_groups import PROTECTION
 from fake_kinds import CLAIM, POD, POD_GROUP, TEMPLATE, Kind, Place
 from fake_objects import Objects
 from fake_trees import Tree
 
 _MANAGER = "kube-controller-manager"
+_OWNERS = {"Job", "StatefulSet", "ReplicaSet", "Deployment", "DaemonSet"}
 
 
 @dataclass(slots=True)
@@ -43,7 +44,9 @@ class Controllers:
         self._gone: list[tuple[str, Tree]] = []
         self._sizes: dict[str, Tree] = {}
         self._left: list[Tree] = []
+        self._orphaned: list[str] = []
         self._claims = False
+        self._devices = ClaimController(objects)
         self._made = 0
         objects.store.listeners.append(self._changed)
 
@@ -70,10 +73,12 @@ class Controllers:
         left, self._left = self._left, []
         for pod in left:
             self._release(pod)
+        orphaned, self._orphaned = self._orphaned, []
+        for uid in orphaned:
+            self._collected(uid)
         if self._claims:
             self._claims = False
-            self._from_templates()
-            self._given_back()
+            self._devices.run()
 
     def _again(self, owner: Owner, pod: Tree) -> None:
         """Make a pod that went once more, unless its owner is gone or wants fewer."""
@@ -122,73 +127,6 @@ class Controllers:
             for name in free[: wanted - len(mine)]:
                 self._make(owner, name, born)
 
-    def _from_templates(self) -> None:
-        """A claim for each pod that asks for one of a template, gated or not."""
-        for pod in list(self._store.all(POD)):
-            asks = [
-                one
-                for one in pod["spec"].get("resourceClaims") or []
-                if "resourceClaimTemplateName" in one
-            ]
-            made = list(pod["status"].get("resourceClaimStatuses") or [])
-            missing = [one for one in asks if one["name"] not in {has["name"] for has in made}]
-            for one in missing:
-                metadata = pod["metadata"]
-                template = self._store.get(
-                    TEMPLATE, metadata["namespace"], one["resourceClaimTemplateName"]
-                )
-                if template is None:
-                    continue
-                self._made += 1
-                name = f"{metadata['name']}-{one['name']}-{self._made:05x}"
-                body = _claim_from(template, name, pod)
-                place = Place(CLAIM, metadata["namespace"], "", "")
-                self._objects.create(place, body, Asking(manager=_MANAGER))
-                made.append({"name": one["name"], "resourceClaimName": name})
-            if missing:
-                status = pod["status"] | {"resourceClaimStatuses": made}
-                self._store.keep(POD, pod | {"status": status}, manager=_MANAGER, sub="status")
-
-    def _given_back(self) -> None:
-        """reservedFor follows the pods; a claim with the finalizer loses its allocation with them."""
-        pods = {pod["metadata"]["uid"]: pod for pod in self._store.all(POD)}
-        users: dict[tuple[str, str], list[Tree]] = {}
-        for pod in pods.values():
-            if pod["spec"].get("nodeName") and pod["status"].get("phase") not in (
-                "Succeeded",
-                "Failed",
-            ):
-                for name in claims_of(pod):
-                    if name:
-                        users.setdefault((pod["metadata"]["namespace"], name), []).append(pod)
-        for claim in list(self._store.all(CLAIM)):
-            metadata = claim["metadata"]
-            status = dict(claim.get("status") or {})
-            if not status.get("allocation"):
-                continue
-            reserved = [one for one in status.get("reservedFor") or [] if _lives(one, pods)]
-            for pod in users.get((metadata["namespace"], metadata["name"]), []):
-                holder = {
-                    "resource": "pods",
-                    "name": pod["metadata"]["name"],
-                    "uid": pod["metadata"]["uid"],
-                }
-                if holder not in reserved:
-                    reserved.append(holder)
-            if reserved == (status.get("reservedFor") or []):
-                continue
-            new = dict(claim)
-            if reserved:
-                status["reservedFor"] = reserved
-            else:
-                status.pop("reservedFor", None)
-                if FINALIZER in (metadata.get("finalizers") or []):
-                    status.pop("allocation")
-                    left = [one for one in metadata["finalizers"] if one != FINALIZER]
-                    new["metadata"] = metadata | {"finalizers": left}
-            new["status"] = status
-            self._objects.kept(CLAIM, claim, _copied(new), manager=_MANAGER, sub="status")
-
     def _changed(self, kind: Kind, old: Tree | None, new: Tree | None) -> None:
         if kind == POD:
             tree = new or old
@@ -202,10 +140,18 @@ class Controllers:
                 owner.births.setdefault(new["metadata"]["name"], _as_born(new))
         elif kind in (CLAIM, TEMPLATE):
             self._claims = True
+        elif new is None and old is not None and kind.name in _OWNERS:
+            self._orphaned.append(old["metadata"]["uid"])
         elif new is not None and new["metadata"]["uid"] in self._owners:
             self._sizes[new["metadata"]["uid"]] = new
         if kind == POD and new is None and old is not None and "schedulingGroup" in old["spec"]:
             self._left.append(old)
+
+    def _collected(self, uid: str) -> None:
+        """What the garbage collector does with the pods of an owner that is gone."""
+        for pod in list(self._store.all(POD)):
+            if _controller(pod) == uid and "deletionTimestamp" not in pod["metadata"]:
+                self._objects.removed(POD, pod, None)
 
     def _release(self, pod: Tree) -> None:
         """A group that is being deleted goes with its last pod."""
@@ -246,27 +192,6 @@ def _wanted(kind: Kind, owner: Tree) -> int | None:
 def _number(name: str) -> tuple[int, str]:
     found = re.search(r"(\d+)$", name)
     return (int(found[1]) if found else -1, name)
-
-
-def _lives(holder: Tree, pods: dict[str, Tree]) -> bool:
-    pod = pods.get(holder.get("uid", ""))
-    return pod is not None and pod["status"].get("phase") not in ("Succeeded", "Failed")
-
-
-def _claim_from(template: Tree, name: str, pod: Tree) -> Tree:
-    metadata = pod["metadata"]
-    owner = {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "name": metadata["name"],
-        "uid": metadata["uid"],
-        "controller": True,
-        "blockOwnerDeletion": True,
-    }
-    return {
-        "metadata": {"name": name, "ownerReferences": [owner]},
-        "spec": template["spec"]["spec"],
-    }
 
 
 def _copied(tree: Tree) -> Tree:

@@ -39,6 +39,11 @@ def discovered(kinds: Kinds, path: str) -> Tree | None:
             return {"kind": "APIGroupList", "apiVersion": "v1", "groups": groups}
         case "/healthz" | "/livez" | "/readyz":
             return {"kind": "Status", "apiVersion": "v1", "status": "Success"}
+    return _of_group(kinds, path)
+
+
+def _of_group(kinds: Kinds, path: str) -> Tree | None:
+    """A group and its versions, or the kinds of one version."""
     for name, versions in _groups(kinds).items():
         if path == f"/apis/{name}":
             return {"kind": "APIGroup", "apiVersion": "v1"} | _group(name, versions)

@@ -153,12 +153,16 @@ class _Handler(StreamRequestHandler):
         while (line := self.rfile.readline(65537)) not in (b"\r\n", b"\n", b""):
             name, _, value = line.decode("latin-1").partition(":")
             headers[name.strip().lower()] = value.strip()
-        raw = self._body(headers)
+        again = self._answered(method, target, headers, self._body(headers))
+        return again and headers.get("connection", "").lower() != "close"
+
+    def _answered(self, method: str, target: str, headers: dict[str, str], raw: bytes) -> bool:
+        """Answer it; False where the connection is over with that."""
         user = self._user(headers)
         if user == "":
             self._send(401, _UNAUTHORIZED, {})
             return True
-        if method == "GET" and self._described(target, headers):
+        if method == "GET" and self._described(target):
             return True
         if method == "GET" and "watch=" in target and self._watched(target, user):
             return False
@@ -170,10 +174,9 @@ class _Handler(StreamRequestHandler):
             self._send(400, ApiError(400, f"couldn't get version/kind; {error}").tree(), {})
             return True
         code, tree, more = self.server.cluster.handle(method, target, body, kind, user, agent)
-        if code == 0:
-            return False
-        self._send(code, tree, more)
-        return headers.get("connection", "").lower() != "close"
+        if code:
+            self._send(code, tree, more)
+        return code != 0
 
     def _body(self, headers: dict[str, str]) -> bytes:
         if "chunked" in headers.get("transfer-encoding", ""):
@@ -193,7 +196,7 @@ class _Handler(StreamRequestHandler):
         found = self.server.cluster.tokens.get(token)
         return found.name if found is not None else ""
 
-    def _described(self, target: str, headers: dict[str, str]) -> bool:
+    def _described(self, target: str) -> bool:
         """The OpenAPI documents, which are no objects."""
         path = urlsplit(target).path
         if path == "/openapi/v2":

@@ -11,6 +11,7 @@ from collections.abc import Callable
 import fake_claims
 import fake_groups
 import fake_pods
+import fake_priorities
 from fake_admission import Admission, Review
 from fake_asking import Asking
 from fake_deleting import Deleting
@@ -237,10 +238,13 @@ class Objects(Deleting):
 
     def _created(self, kind: Kind, new: Tree, now: str) -> tuple[Tree, list[Json]]:
         if kind == POD:
+            new = fake_priorities.resolved(self.store, new)
             new = fake_pods.defaulted(new, groups=self.groups, time=now)
             return new, fake_pods.created_faults(new)
         if kind == NAMESPACE:
             return _namespace(new), []
+        if kind == NODE:
+            return {"spec": {}, "status": {}} | new, []
         if kind == POD_GROUP:
             return fake_groups.defaulted(new), fake_groups.created_faults(new)
         return new, []

@@ -131,34 +131,35 @@ def _by_operations(old: Json, operations: Json) -> Json:
 def _operated(tree: Json, one: dict[str, Json]) -> Json:
     """Raises whatever a path that leads nowhere raises."""
     parts = [part.replace("~1", "/").replace("~0", "~") for part in one["path"].split("/")[1:]]
-    operator = one["op"]
-    if operator in ("move", "copy"):
-        raise ValueError(operator)
     holder = tree
     for part in parts[:-1]:
         holder = holder[int(part)] if isinstance(holder, list) else holder[part]
     last: Json = parts[-1]
     if isinstance(holder, list) and last != "-":
         last = int(last)
-    match operator:
+    match one["op"]:
         case "test":
             if holder[last] != one["value"]:
                 raise ValueError(last)
         case "remove":
             del holder[last]
         case "replace":
-            holder[last]  # must be there
-            holder[last] = one["value"]
+            del holder[last]  # it must be there
+            _added(holder, last, one["value"])
         case "add":
-            if isinstance(holder, list):
-                if last != "-" and last > len(holder):
-                    raise IndexError(last)
-                holder.insert(len(holder) if last == "-" else last, one["value"])
-            else:
-                holder[last] = one["value"]
-        case _:
-            raise ValueError(operator)
+            _added(holder, last, one["value"])
+        case other:  # move and copy, which nobody here sends, among them
+            raise ValueError(other)
     return tree
+
+
+def _added(holder: Json, last: Json, value: Json) -> None:
+    if not isinstance(holder, list):
+        holder[last] = value
+        return
+    if last != "-" and last > len(holder):
+        raise IndexError(last)
+    holder.insert(len(holder) if last == "-" else last, value)
 
 
 def _copied(tree: Json) -> Json:

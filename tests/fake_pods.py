@@ -83,28 +83,39 @@ def updated_faults(old: Tree, new: Tree) -> list[FieldError]:
     before, after = old["spec"], new["spec"]
     if before is after:
         return []
-    faults = _spec_faults(after)
+    faults = [*_spec_faults(after), *_gate_faults(before, after)]
     left = dict(after)
-    gates = before.get("schedulingGates") or []
-    names = [gate["name"] for gate in gates]
-    for index, gate in enumerate(after.get("schedulingGates") or []):
-        if gate["name"] not in names:
-            said = f"only deletion is allowed, but found new scheduling gate '{gate['name']}'"
-            faults.append(barred(f"spec.schedulingGates[{index}].name", said))
     _same(left, before, "schedulingGates")
     _same(left, before, "activeDeadlineSeconds")
-    if gates:
+    if before.get("schedulingGates"):
         faults += _selector_faults(before, after)
         faults += _affinity_faults(before, after)
         _same(left, before, "nodeSelector")
         left["affinity"] = _but_node_affinity(after.get("affinity"), before.get("affinity"))
         if left["affinity"] is None:
             del left["affinity"]
-    standing = before.get("tolerations") or []
-    if (after.get("tolerations") or [])[: len(standing)] == standing or all(
-        one in (after.get("tolerations") or []) for one in standing
-    ):
+    if all(one in (after.get("tolerations") or []) for one in before.get("tolerations") or []):
         _same(left, before, "tolerations")
+    _same_images(left, before)
+    if left != before:
+        faults.append(barred("spec", f"{_FROZEN}\n{_difference(before, left)}"))
+    return faults
+
+
+def _gate_faults(before: Tree, after: Tree) -> list[FieldError]:
+    names = [gate["name"] for gate in before.get("schedulingGates") or []]
+    return [
+        barred(
+            f"spec.schedulingGates[{index}].name",
+            f"only deletion is allowed, but found new scheduling gate '{gate['name']}'",
+        )
+        for index, gate in enumerate(after.get("schedulingGates") or [])
+        if gate["name"] not in names
+    ]
+
+
+def _same_images(left: Tree, before: Tree) -> None:
+    """Images may change: the containers of ``left`` get those of ``before``."""
     for name in ("containers", "initContainers"):
         if len(left.get(name) or []) == len(before.get(name) or []):
             left[name] = [
@@ -113,9 +124,6 @@ def updated_faults(old: Tree, new: Tree) -> list[FieldError]:
             ]
             if not left[name] and name not in before:
                 del left[name]
-    if left != before:
-        faults.append(barred("spec", f"{_FROZEN}\n{_difference(before, left)}"))
-    return faults
 
 
 def _container(container: Tree) -> Tree:
@@ -146,9 +154,11 @@ def _spec_faults(spec: Tree) -> list[FieldError]:
     faults: list[FieldError] = []
     for index, container in enumerate(spec.get("containers") or []):
         field = f"spec.containers[{index}]"
-        for name in ("name", "image"):
-            if not container.get(name):
-                faults.append(FieldError(f"{field}.{name}", "FieldValueRequired", "Required value"))
+        faults += [
+            FieldError(f"{field}.{name}", "FieldValueRequired", "Required value")
+            for name in ("name", "image")
+            if not container.get(name)
+        ]
         resources = container.get("resources") or {}
         limits, requests = resources.get("limits") or {}, resources.get("requests") or {}
         for name, limit in limits.items():

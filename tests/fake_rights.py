@@ -173,7 +173,8 @@ class Rights:
                 ref = binding["roleRef"]
                 role_kind = ROLE if ref["kind"] == "Role" else CLUSTER_ROLE
                 role = self._store.get(role_kind, inside if role_kind == ROLE else "", ref["name"])
-                said = f'RBAC: allowed by {kind.name} "{binding["metadata"]["name"]}" of {ref["kind"]} "{ref["name"]}"'
+                title = binding["metadata"]["name"]
+                said = f'RBAC: allowed by {kind.name} "{title}" of {ref["kind"]} "{ref["name"]}"'
                 found += [(rule, said) for rule in (role or {}).get("rules") or []]
         return found
 

@@ -55,8 +55,8 @@ def scaled(
         )
     replicas = (new.get("spec") or {}).get("replicas", 0)
     if replicas < 0:
-        said = f'Scale.autoscaling "{place.name}" is invalid: spec.replicas: Invalid value: {replicas}: must be greater than or equal to 0'
-        raise ApiError(422, said)
+        why = f"spec.replicas: Invalid value: {replicas}: must be greater than or equal to 0"
+        raise ApiError(422, f'Scale.autoscaling "{place.name}" is invalid: {why}')
     set_to = _with(owner, kind.replicas, replicas)
     metadata = {k: v for k, v in owner["metadata"].items() if k != "managedFields"}
     whole = replace(place, sub="")

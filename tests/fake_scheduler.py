@@ -193,7 +193,7 @@ class Scheduler:
         spec = pod["spec"]
         return (
             not spec.get("nodeName")
-            and spec["schedulerName"] in self.names
+            and spec.get("schedulerName", "default-scheduler") in self.names
             and not spec.get("schedulingGates")
             and "deletionTimestamp" not in pod["metadata"]
             and pod["status"].get("phase") not in ("Succeeded", "Failed")
@@ -223,10 +223,11 @@ def _tolerates(pod: Tree, taint: Tree) -> bool:
 def _least_allocated(node: Tree, free: dict[str, int], asks: dict[str, int]) -> int:
     """0 to 100: what share of cpu and memory stays free; other resources have no weight."""
     allocatable = (node.get("status") or {}).get("allocatable") or {}
-    shares = []
-    for name in ("cpu", "memory"):
-        if name in allocatable and (whole := thousandths(allocatable[name])):
-            shares.append((free.get(name, 0) - asks.get(name, 0)) * 100 // whole)
+    shares = [
+        (free.get(name, 0) - asks.get(name, 0)) * 100 // whole
+        for name in ("cpu", "memory")
+        if name in allocatable and (whole := thousandths(allocatable[name]))
+    ]
     return sum(shares) // len(shares) if shares else 0
 
 

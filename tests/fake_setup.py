@@ -44,6 +44,8 @@ class Setup:
         if kind.namespaced:
             metadata["namespace"] = "default"
         metadata |= tree["metadata"]
+        if kind == POD:
+            tree = {"spec": {}, "status": {"phase": "Pending"}} | tree
         if kind.namespaced:
             self.add_namespace(metadata["namespace"])
         kept = self.store.keep(kind, tree | {"metadata": metadata}, manager=manager)

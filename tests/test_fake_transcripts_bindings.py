@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -125,12 +124,12 @@ ROWS = tuple(number for scene in SCENES for number in scene.numbers)
 
 
 @pytest.fixture(scope="module")
-def replayed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[int, list[str]]]:
+def replayed(tmp_path_factory: pytest.TempPathFactory) -> dict[int, list[str]]:
     found: dict[int, list[str]] = {}
     for scene in SCENES:
         folder: Path = tmp_path_factory.mktemp("scene")
         found |= scene.play(folder)
-    yield found
+    return found
 
 
 @pytest.mark.parametrize("number", comparable(ROWS), ids=lambda n: f"{n}-{rows()[n]['note'][:40]}")
