@@ -1,102 +1,22 @@
-"""``gangplan doctor`` from the command line, through the real kubectl, against a served cluster."""
+"""``gangplan doctor`` from the command line: checks, options, formats, exit codes."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
-from apply_runs import OWN, TOLERATE, Bench
-from conftest import Result, RunCli
-from deploying import TENANT, USER, install
+from conftest import RunCli
+from deploying import TENANT, install
+from doctored import Doctor
 from fake_cluster import FakeCluster
-from fake_http import serving
 from fake_wire import FakeWire
 from snapshots import environment
 
 from planner.cluster.rights import Right
 
-Tree = dict[str, Any]
-
-
-@dataclass(slots=True)
-class Doctor:
-    """A cluster and the program. ``environ``: leads there as the shipped account.
-
-    ``admin``: whether the next runs are an administrator's.
-    """
-
-    cluster: FakeCluster
-    folder: Path
-    cli: RunCli
-    environ: dict[str, str]
-    admin: bool = False
-
-    def run(self, *words: str) -> Result:
-        return self.cli("doctor", *words, environ=self.environ)
-
-    def checks(self, *words: str) -> dict[str, list[Tree]]:
-        """What was found, by check."""
-        found: dict[str, list[Tree]] = {}
-        for one in json.loads(self.run("-o", "json", *words).out)["checks"]:
-            found.setdefault(one["check"], []).append(one)
-        return found
-
-
-def _cluster(*, mode: str = "gate", without: Right | None = None, kept: bool = True) -> FakeCluster:
-    cluster = FakeCluster()
-    cluster.add_node("n1", taints=[OWN] if kept else [])
-    cluster.gang_of_pods("a", 1, mode=mode, namespace=TENANT, tolerations=TOLERATE)
-    install(cluster, without=without)
-    return cluster
-
-
-class VersionedWire(FakeWire):
-    """A wire as the proxy gives it."""
-
-    version = "v1.36.2"
-
-    @property
-    def date(self) -> float:
-        return self.cluster.clock()
-
-
-@pytest.fixture
-def examined(tmp_path: Path, cli: RunCli, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Doctor]:
-    """Such a cluster, asked without a socket: kubectl is run for its version only."""
-
-    def made(cluster: FakeCluster | None = None, **given: Any) -> Doctor:  # noqa: ANN401
-        found = _cluster(**given) if cluster is None else cluster
-        doctor = Doctor(found, tmp_path, cli, environment(tmp_path))
-
-        @contextmanager
-        def opened(environ: object, **given: object) -> Iterator[FakeWire]:
-            del environ, given
-            yield VersionedWire(found, None if doctor.admin else USER)
-
-        monkeypatch.setattr("planner.cluster.proxy.opened", opened)
-        return doctor
-
-    return made
-
-
-@pytest.fixture
-def served(tmp_path: Path, cli: RunCli) -> Iterator[Callable[..., Doctor]]:
-    """Such a cluster, served over HTTPS and asked through kubectl proxy."""
-    with ExitStack() as stack:
-
-        def made(**given: Any) -> Doctor:  # noqa: ANN401
-            cluster = _cluster(**given)
-            cluster.add_user("t", USER)
-            endpoint = stack.enter_context(serving(cluster, tmp_path))
-            environ = environment(tmp_path) | {"KUBECONFIG": str(endpoint.as_user("t"))}
-            return Doctor(cluster, tmp_path, cli, environ)
-
-        yield made
+pytest_plugins = ("doctor_fixtures",)
 
 
 def test_a_healthy_deployment_passes_every_check(served: Callable[..., Doctor]) -> None:
@@ -257,64 +177,3 @@ def test_what_is_no_name_of_a_namespace_is_a_usage_error(
 def test_a_plan_and_a_policy_at_once_are_a_usage_error(tmp_path: Path, cli: RunCli) -> None:
     result = cli("doctor", "plan.json", "--policy", "p.yaml", environ=environment(tmp_path))
     assert result.code == 64
-
-
-# ---- with a plan
-
-
-@pytest.mark.parametrize(("kept", "code"), [(True, 0), (False, 6)])
-def test_a_plan_that_binds_onto_open_nodes_would_be_refused(
-    kept: bool, code: int, examined: Callable[..., Doctor]
-) -> None:
-    doctor = examined(mode="binding", kept=kept)
-    plan = Bench(doctor.cluster, doctor.folder).plan()
-    result = doctor.run(str(plan))
-    assert result.code == code
-    assert ("apply refuses to bind there" in result.out) == (not kept)
-
-
-def test_a_plan_of_another_cluster_would_be_refused(examined: Callable[..., Doctor]) -> None:
-    doctor = examined()
-    plan = Bench(doctor.cluster, doctor.folder).plan()
-    document = json.loads(plan.read_text())
-    live = document["instance"]["cluster"]["metadata"]["uid"]
-    kind = doctor.cluster.kinds.named("Namespace")
-    system = doctor.cluster.objects.get(kind, "", "kube-system")
-    assert system["metadata"]["uid"] == live
-    doctor.cluster.put({**system, "metadata": {**system["metadata"], "uid": "another"}})
-    result = doctor.run(str(plan))
-    assert result.code == 65
-    assert f"of the cluster with uid {live}, this one has another" in result.out
-
-
-def test_a_plan_names_the_namespaces_that_are_asked_about(
-    examined: Callable[..., Doctor],
-) -> None:
-    doctor = examined()
-    plan = Bench(doctor.cluster, doctor.folder).plan()
-    doctor.cluster.gang_of_pods("b", 1, namespace="other")
-    assert f"rights: {TENANT}" in doctor.checks(str(plan))
-    assert "rights: other" not in doctor.checks(str(plan))
-    assert {f"rights: {TENANT}", "rights: other"} <= set(doctor.checks())
-
-
-def test_what_is_no_plan_is_said_before_anything_is_looked_at(tmp_path: Path, cli: RunCli) -> None:
-    (tmp_path / "plan.json").write_text("{}")
-    result = cli("doctor", str(tmp_path / "plan.json"), environ=environment(tmp_path))
-    assert (result.code, result.out) == (65, "")
-    missing = cli("doctor", str(tmp_path / "none.json"), environ=environment(tmp_path))
-    assert (missing.code, missing.out) == (66, "")
-
-
-def test_the_policy_says_which_pods_are_ours_and_which_back_end(
-    examined: Callable[..., Doctor],
-) -> None:
-    doctor = examined()
-    policy = doctor.folder / "policy.yaml"
-    policy.write_text(
-        "apiVersion: gangplan.dev/v1alpha1\nkind: Policy\nmetadata: {name: p}\n"
-        "spec: {kubernetes: {gpuBackend: dra, schedulingGate: example.com/gate}}\n"
-    )
-    checks = doctor.checks("--policy", str(policy))
-    assert "rights: namespaces" in checks  # nothing of ours waits behind that gate
-    assert checks["GPU back end"][0]["found"].startswith("dra: ")

@@ -15,6 +15,7 @@ from typing import IO, TYPE_CHECKING
 from planner.applying import Way
 from planner.checkup import machine, permissions, placing, server
 from planner.checkup.findings import Finding, failed, odd, well
+from planner.cluster.paths import checked
 from planner.doorway import Reach
 from planner.errors import Fault, GangplanError, InputError
 
@@ -129,7 +130,8 @@ def _working(
 def _namespaces(wish: Wish, needs: Needs, waiting: set[str]) -> tuple[str, ...]:
     """Those named, else those of the plan, else those where pods of ours wait."""
     planned = () if needs.orders is None else needs.orders.namespaces
-    return tuple(sorted({*wish.namespaces, *planned} or waiting))
+    found = {*wish.namespaces, *planned} or waiting
+    return tuple(sorted(filter(_is_name, found)))
 
 
 def _guarded(
@@ -138,10 +140,18 @@ def _guarded(
     if not namespaces or not view.nodes:
         hint = "name a namespace of a tenant: -n NAME"
         return odd("admission policy", "not looked at: no pods of ours wait anywhere", hint)
-    pods = (pod for pod in placing.waiting(view, needs.settings) if pod.namespace in namespaces)
-    pod = next(pods, None)
-    probe = None if pod is None else (pod.namespace, pod.name, pod.uid)
+    pods = placing.waiting(view, needs.settings)
+    named = [pod for pod in pods if pod.namespace in namespaces and _is_name(pod.name)]
+    probe = (named[0].namespace, named[0].name, named[0].uid) if named else None
     return permissions.guarded(wire, namespaces[0], min(view.nodes), probe, account)
+
+
+def _is_name(text: str) -> bool:
+    """Whether it can be a Kubernetes name: only such a thing becomes part of a request."""
+    try:
+        return bool(checked(text))
+    except ValueError:
+        return False
 
 
 def _view(wire: Wire, needs: Needs) -> View:
