@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 import time
 from collections.abc import Iterator
 from functools import partial
@@ -310,3 +311,61 @@ def test_a_run_reads_no_stdin(words: tuple[str, ...], bench: RunBench) -> None:
     assert result.code == 64
     assert "run reads no stdin" in result.err
     assert bench.cluster.calls == []
+
+
+def cordon_all_but_two(bench: RunBench) -> None:
+    """Gangs of two times 4 GPUs go to three nodes at least, so the plan relied on one of these."""
+    for name in ("n0", "n1"):
+        bench.cluster.cordon(name)
+
+
+def test_the_time_limit_holds_for_the_plan_that_is_made_once_more_too(
+    bench: RunBench, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    out = tmp_path / "plan.json"
+    bench.cluster.add_node("n3")
+    while_solving(monkeypatch, lambda: cordon_all_but_two(bench))
+    result = bench.run("--time-limit", "7s", "--out", str(out), "--log-format", "json")
+    assert result.code == 0, result.err
+    assert events(result)[-1]["replanned"] is True
+    solve = json.loads(out.read_bytes())["instance"]["policy"]["spec"]["solve"]
+    assert solve["timeLimit"] == "7s"
+
+
+def test_a_native_pod_group_is_started_all_or_none_and_that_is_said(
+    tmp_path: Path, cli: RunCli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = nodes(2, groups=True)
+    cluster.put(
+        {
+            "apiVersion": "scheduling.k8s.io/v1alpha2",
+            "kind": "PodGroup",
+            "metadata": {"name": "a"},
+            "spec": {"schedulingPolicy": {"gang": {"minCount": 2}}},
+        }
+    )
+    cluster.gang_of_pods("a", 2, gpus=8, schedulingGroup={"podGroupName": "a"})
+    with memory_bench(cluster, tmp_path, cli, monkeypatch) as made:
+        result = made.run()
+        assert result.code == 0, result.err
+        assert "default/a: started (its PodGroup starts all or none)" in result.err
+        assert everything_runs(made)
+
+
+def test_moves_of_the_cluster_that_the_plan_does_not_rely_on_are_none(
+    bench: RunBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A new gang, a new node and a label that nobody asks for appear while the solver works."""
+
+    def happen() -> None:
+        bench.cluster.add_node("n9")
+        bench.cluster.gang_of_pods("late", 1, gpus=1)
+        bench.cluster.touch("Pod", "a-0")
+
+    while_solving(monkeypatch, happen)
+    result = bench.run("--log-format", "json")
+    assert result.code == 0, result.err
+    assert events(result)[-1]["replanned"] is False
+    assert bench.places()["late-0"] is None
+    assert bench.run().code == 0
+    assert everything_runs(bench)

@@ -37,7 +37,7 @@ def run(
     paths: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[PATH]...",
+            metavar="PATH",
             help="Files and folders that go with the cluster, such as a Policy or levels.",
         ),
     ] = None,
