@@ -8,34 +8,20 @@ had; uids and resourceVersions are made those of the recording before each row. 
 from __future__ import annotations
 
 import json
-import os
 import re
-import subprocess
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
 from pathlib import Path
 
+import fake_kubectl
 from fake_cluster import FakeCluster
+from fake_comparing import differences, rows
 from fake_http import Endpoint, serving
 from fake_kinds import BINDING, CLAIM, POD, Place
 from fake_trees import Json, Tree
 
-TRANSCRIPTS = Path(__file__).parent / "data" / "kube_api" / "transcripts.jsonl"
-
 _UID = re.compile(r"UID in object meta: ([0-9a-f-]+)")
 _VERSION = re.compile(r"ResourceVersion in object meta: (\d+)|ResourceVersion in record \((\d+)\)")
-_FREE = ("uid", "resourceVersion", "creationTimestamp", "managedFields", "generation")
-_TIMES = ("lastTransitionTime", "lastProbeTime", "observedGeneration", "allocationTimestamp")
-
-
-@lru_cache(maxsize=1)
-def rows() -> tuple[Tree, ...]:
-    """All lines; the first is about the recording."""
-    text = TRANSCRIPTS.read_text(encoding="utf-8")
-    return tuple(json.loads(line) for line in text.splitlines())
-
-
 Happening = Callable[[FakeCluster], object]
 Look = Callable[[FakeCluster, Tree], list[str]]
 """How what the fake cluster shows differs from what the row observed."""
@@ -78,11 +64,13 @@ class Scene:
         if "path" in row:
             return asked(cluster, row)
         assert endpoint is not None, f"row {number} needs kubectl"
-        if "--subresource=status" in row["kubectl"] and minor() < 24:
-            return _patched_status(cluster, row)  # kubectl cannot; later rows build on it
+        if "--subresource=status" in row["kubectl"] and fake_kubectl.minor() < 24:
+            return fake_kubectl.patched_status(
+                cluster, row
+            )  # kubectl cannot; later rows build on it
         if "requests" in row:
-            return sent(cluster, row, self.files.get(number), endpoint)
-        return carried(row, self._file(number), endpoint)
+            return fake_kubectl.sent(cluster, row, self.files.get(number), endpoint)
+        return fake_kubectl.carried(row, self._file(number), endpoint)
 
     def _file(self, number: int) -> Json:
         """The body that a row read from a file: its own, or that of the row it repeats."""
@@ -112,12 +100,6 @@ def _adopt(cluster: FakeCluster, row: Tree) -> None:
     made = row["response"].get("metadata") or {}
     if row["method"] == "POST" and place is not None and row["status"] == 201 and "uid" in made:
         _rename(cluster, Place(place.kind, place.namespace, made["name"], ""), made["uid"])
-
-
-def differences(ours: Json, recorded: Json) -> list[str]:
-    """Where two answers differ in more than names and times that a server makes up."""
-    left, right = _plain(ours), _plain(recorded)
-    return list(_compared("", left, right))
 
 
 def identify(cluster: FakeCluster, row: Tree) -> None:
@@ -194,154 +176,3 @@ def _hints(row: Tree, payload: Json) -> tuple[str | None, str | None]:
 def _first(pattern: re.Pattern[str], text: str) -> str | None:
     found = pattern.search(text)
     return next((group for group in found.groups() if group), None) if found else None
-
-
-def _plain(tree: Json) -> Json:
-    """Without what a server makes up, and without its diffs of Go structures."""
-    if isinstance(tree, dict):
-        if "causes" in tree:  # the real server says each as often as it looks
-            tree = tree | {"causes": list({str(one): one for one in tree["causes"]}.values())}
-        return {
-            key: _plain(value) if key != "deletionTimestamp" else "set"
-            for key, value in tree.items()
-            if key not in _FREE and key not in _TIMES and value not in ({}, [], None)
-        }
-    if isinstance(tree, list):
-        return [_plain(one) for one in tree]
-    if isinstance(tree, str):
-        tree = re.split(r"\n(?:@@|[-+] \w+: )", tree)[0]
-        return re.sub(r"Invalid value: \{.*\}: field is", "Invalid value: {}: field is", tree)
-    return tree
-
-
-def _compared(where: str, ours: Json, recorded: Json) -> list[str]:
-    if isinstance(ours, dict) and isinstance(recorded, dict):
-        found = []
-        for key in sorted(ours.keys() | recorded.keys()):
-            if key not in ours:
-                found.append(f"{where}.{key}: missing, recorded {recorded[key]!r}")
-            elif key not in recorded:
-                found.append(f"{where}.{key}: {ours[key]!r}, not recorded")
-            else:
-                found += _compared(f"{where}.{key}", ours[key], recorded[key])
-        return found
-    if isinstance(ours, list) and isinstance(recorded, list) and len(ours) == len(recorded):
-        return [
-            line
-            for index, (a, b) in enumerate(zip(ours, recorded, strict=True))
-            for line in _compared(f"{where}[{index}]", a, b)
-        ]
-    return [] if ours == recorded else [f"{where}: {ours!r}, recorded {recorded!r}"]
-
-
-# ---- kubectl
-
-
-@lru_cache(maxsize=1)
-def minor() -> int:
-    """The minor version of the kubectl that is used: 32 of v1.32.4."""
-    done = subprocess.run(
-        [os.environ.get("KUBECTL", "kubectl"), "version", "--client", "-o", "json"],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=True,
-    )
-    return int(re.sub(r"\D.*$", "", json.loads(done.stdout)["clientVersion"]["minor"]))
-
-
-def comparable(numbers: tuple[int, ...]) -> tuple[int, ...]:
-    """The rows that this kubectl should do and say as the one that was recorded (1.32) did."""
-    return tuple(one for one in numbers if minor() in WORDED.get(one, range(20, 100)))
-
-
-_NEWER = range(27, 100)
-"""kubectl before 1.27 asks discovery for other things, and says some things otherwise."""
-
-WORDED = {83: range(27, 33)} | dict.fromkeys(
-    [
-        *(19, 24, 29, 34, 39, 50, 55, 60, 73, 79, 80, 81, 82, 127, 130, 188, 282, 304, 306, 309),
-        *(316, 317, 318, 319, 336, 398, 423, 424, 426, 427, 428, 429, 430, 431, 432),
-    ],
-    _NEWER,
-)
-"""Rows whose kubectl does or says something else in other versions."""
-
-
-def carried(row: Tree, file: Json, endpoint: Endpoint) -> list[str]:
-    """Run the kubectl of a row; how its exit code and its words differ."""
-    done = _run(row, row.get("stdin") if file is None else file, endpoint)
-    found = []
-    if done.returncode != row["exit"]:
-        found.append(f"exit {done.returncode}, recorded {row['exit']}: {done.stderr}")
-    found += _talk(done.stdout, row["stdout"], "stdout")
-    return found + _talk(done.stderr, row["stderr"], "stderr")
-
-
-def sent(cluster: FakeCluster, row: Tree, body: Json, endpoint: Endpoint) -> list[str]:
-    """Run the kubectl of a row; how the requests it sends differ, discovery left out."""
-    start = len(cluster.calls)
-    done = _run(row, body, endpoint)
-    made = []
-    for call in cluster.calls[start:]:
-        if call.place is None:
-            continue
-        query = "&".join(f"{key}={value}" for key, value in sorted(call.query.items()))
-        assert call.answer is not None
-        made.append(f"{call.method} {call.path}{'?' if query else ''}{query} {call.answer[0]}")
-    wanted = [re.sub(r" [A-Z][A-Za-z ]*$", "", line) for line in row["requests"]]
-    found = [] if done.returncode == row["exit"] else [f"exit {done.returncode}: {done.stderr}"]
-    return found + ([] if made == wanted else [f"sent {made}, recorded {wanted}"])
-
-
-def _run(row: Tree, body: Json, endpoint: Endpoint) -> subprocess.CompletedProcess[str]:
-    account = "[as the planner service account]" in row["note"]
-    kubeconfig = endpoint.as_user("planner") if account else endpoint.kubeconfig
-    path = endpoint.folder / "body.json"
-    path.write_text(json.dumps(body), encoding="utf-8")
-    arguments = [
-        str(path) if one in ("b.json", "d.json") else one for one in _arguments(row["kubectl"])
-    ]
-    return subprocess.run(
-        [os.environ.get("KUBECTL", "kubectl"), f"--kubeconfig={kubeconfig}", *arguments],
-        input=body if isinstance(body, str) else json.dumps(body),
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-        env=endpoint.environ(os.environ),
-    )
-
-
-def _patched_status(cluster: FakeCluster, row: Tree) -> list[str]:
-    """What ``kubectl patch resourceclaim NAME --subresource=status --type=merge`` sends."""
-    name, payload = row["kubectl"].split()[2], row["kubectl"].split(" -p ", 1)[1]
-    path = f"/apis/resource.k8s.io/v1/namespaces/default/resourceclaims/{name}/status"
-    kind = "application/merge-patch+json"
-    user = cluster.tokens["planner"].name if "service account" in row["note"] else None
-    code, _, _ = cluster.handle("PATCH", path, json.loads(payload), kind, user)
-    return [] if (code < 300) is (row["exit"] == 0) else [f"status {code}"]
-
-
-def _arguments(command: str) -> list[str]:
-    head, dash, payload = command.partition(" -p ")
-    return [*head.split(), *(["-p", payload] if dash else [])]
-
-
-def _talk(ours: str, recorded: str, where: str) -> list[str]:
-    a, b = _words(ours), _words(recorded)
-    if a == b:
-        return []
-    return [f"{where}: {a!r}, recorded {b!r}"]
-
-
-def _words(text: str) -> Json:
-    """What kubectl says, less what a server makes up; documents as trees."""
-    text = text.strip()
-    if text.startswith("{"):
-        try:
-            return _plain(json.loads(text))
-        except ValueError:
-            pass
-    lines = [line.rstrip() for line in text.splitlines() if not line.startswith("Warning: ")]
-    return re.sub(r"\n(?:@@|[-+] \w+: )[\s\S]*$", "", "\n".join(lines))

@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 from fake_cluster import FakeCluster
+from fake_comparing import differences, rows
 from fake_kinds import POD
-from fake_replaying import Happening, Look, Scene, comparable, differences, rows
+from fake_kubectl import comparable
+from fake_replaying import Happening, Look, Scene
 from fake_scenes import again, all_of, binding, cluster_of, names, pod
 from fake_trees import Tree
 

@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 from fake_asking import Asking
 from fake_cluster import FakeCluster
+from fake_comparing import differences, rows
 from fake_kinds import CLAIM, POD, TEMPLATE, Place
-from fake_replaying import Happening, Look, Scene, comparable, differences, rows
+from fake_kubectl import comparable
+from fake_replaying import Happening, Look, Scene
 from fake_scenes import GATE, all_of, cluster_of, pod
 from fake_trees import Json, Tree
 

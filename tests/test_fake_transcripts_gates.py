@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 from fake_cluster import FakeCluster
-from fake_replaying import Happening, Look, Scene, comparable, differences, rows
+from fake_comparing import differences, rows
+from fake_kubectl import comparable
+from fake_replaying import Happening, Look, Scene
 from fake_scenes import GATE, POOL_TERM, again, all_of, cluster_of, pod, required
 from fake_trees import Tree
 

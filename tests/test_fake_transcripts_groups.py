@@ -6,7 +6,9 @@ from collections import Counter
 
 import pytest
 from fake_cluster import FakeCluster
-from fake_replaying import Happening, Look, Scene, comparable, differences, rows
+from fake_comparing import differences, rows
+from fake_kubectl import comparable
+from fake_replaying import Happening, Look, Scene
 from fake_scenes import GATE, all_of, cluster_of, pod
 from fake_trees import Tree
 

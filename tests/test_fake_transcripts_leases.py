@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 from fake_cluster import FakeCluster
+from fake_comparing import rows
 from fake_kinds import LEASE
-from fake_replaying import Happening, Scene, comparable, rows
+from fake_kubectl import comparable
+from fake_replaying import Happening, Scene
 from fake_scenes import cluster_of
 from fake_trees import Tree
 

@@ -12,7 +12,7 @@ import test_fake_transcripts_groups as groups
 import test_fake_transcripts_leases as leases
 import test_fake_transcripts_reading as reading
 import test_fake_transcripts_rights as rights
-from fake_replaying import rows
+from fake_comparing import rows
 
 _CLOCK = "measures seconds, memory or throughput, which depend on the machine"
 _CHANCE = "kube-scheduler chooses by chance, or with a profile that is not modelled"

@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 from fake_cluster import FakeCluster
-from fake_replaying import Scene, comparable, rows
+from fake_comparing import rows
+from fake_kubectl import comparable
+from fake_replaying import Scene
 from fake_scenes import cluster_of, names, pod
 
 SCENES = (

@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 from fake_cluster import FakeCluster
+from fake_comparing import rows
 from fake_kinds import CLUSTER_ROLE, LEASE
-from fake_replaying import Happening, Scene, comparable, rows
+from fake_kubectl import comparable
+from fake_replaying import Happening, Scene
 from fake_scenes import GATE, all_of, cluster_of, pod
 from fake_trees import Json, Tree
 from test_fake_transcripts_claims import claim
