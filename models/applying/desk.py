@@ -26,6 +26,7 @@ from models.applying.asking import (
 from models.applying.intents import Intent
 from models.applying.limits import Limits
 from models.applying.orders import Key, PodOrder
+from models.applying.roster import Roster
 from models.applying.seen import PodSeen, View
 from models.applying.states import PodState, Ways, intent_for
 from models.applying.verdicts import GangVerdict
@@ -98,7 +99,7 @@ class Desk:
     _held_at: int = 0
 
     def __post_init__(self) -> None:
-        self.view = replace(self.view, pods=dict(self.view.pods))
+        self.view = replace(self.view, pods=Roster(self.view.pods))
 
     @property
     def ways(self) -> Ways:
@@ -157,7 +158,7 @@ class Desk:
         for _ in range(LOOKS):
             event = yield from self.ask(LookAround(after_s))
             if isinstance(event, Around):
-                self.view = replace(event.view, pods=dict(event.view.pods))
+                self.view = replace(event.view, pods=Roster(event.view.pods))
                 self._fresh_at = self.writes
                 return
         raise Halted(Stop(f"the API server does not answer: {_said(event)}"))

@@ -13,6 +13,7 @@ from models.applying.asking import Busy, Done, Event, Evict, Gone, Refused, Requ
 from models.applying.desk import TRIES, Desk, Failed
 from models.applying.orders import GangOrder, Key, Orders, PodOrder, PodStop
 from models.applying.room import lacks
+from models.applying.roster import pods_at
 from models.applying.seen import PodSeen
 from models.applying.verdicts import GangVerdict, Outcome
 
@@ -66,9 +67,9 @@ def victims(desk: Desk, orders: Orders, gang: GangOrder) -> list[GangOrder]:
     while ahead:
         one = ahead.pop()
         short = {name for name, _ in lacks(desk.view, one.starts, without=_own(one))}
-        for pod in desk.view.pods.values():
+        for pod in pods_at(desk.view, sorted(short)):
             victim = stopping.get(pod.uid)
-            if pod.place not in short or victim is None or victim.key in found:
+            if victim is None or victim.key in found:
                 continue
             found[victim.key] = victim
             ahead.append(victim)

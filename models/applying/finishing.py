@@ -12,6 +12,7 @@ from models.applying.asking import Event, Request
 from models.applying.desk import Desk
 from models.applying.judging import judged
 from models.applying.recovering import mark
+from models.applying.room import overfull
 from models.applying.states import PodState
 from models.applying.verdicts import Outcome
 
@@ -27,7 +28,8 @@ def finish(desk: Desk) -> Generator[Request, Event, None]:
         ):
             break
         yield from desk.look_around(desk.limits.tick_s)
+    full = overfull(desk.view, {order.node for squad in desk.squads for order in squad.pods})
     for squad in desk.squads:
-        verdict = desk.record(judged(desk, squad))
+        verdict = desk.record(judged(desk, squad, full))
         if verdict.outcome is Outcome.started:
             yield from mark(desk, squad)

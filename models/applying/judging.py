@@ -6,7 +6,7 @@ Called by the other modules of this package.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 
 from models.applying.desk import Desk, Failed, Squad
@@ -41,15 +41,18 @@ def told(desk: Desk, squad: Squad) -> GangVerdict:
     return verdict_on(desk, squad, Outcome.pending, next((one for one in says if one), ""))
 
 
-def judged(desk: Desk, squad: Squad) -> GangVerdict:
-    """On a squad whose pods were all started, after everything was read again."""
+def judged(desk: Desk, squad: Squad, full: Collection[str] | None = None) -> GangVerdict:
+    """On a squad whose pods were all started, after everything was read again.
+
+    ``full``: nodes that are ``overfull``, where the caller looked already.
+    """
     missing = [order for order in squad.pods if desk.state(order) not in STARTED]
     if missing and not live(desk, squad):
         return verdict_on(desk, squad, Outcome.skipped, "its pods are gone again")
     if missing:
         why = f"pod {missing[0].name} is gone again, or bound to another node"
         return stuck(desk, squad, Failed(why))
-    wrong = wasted(desk, squad)
+    wrong = wasted(desk, squad, full)
     if not wrong:
         return told(desk, squad)
     if any(desk.state(order) is PodState.bound for order in squad.pods):
@@ -57,7 +60,7 @@ def judged(desk: Desk, squad: Squad) -> GangVerdict:
     return replace(told(desk, squad), why=wrong, undo=undo_of(live(desk, squad)))
 
 
-def wasted(desk: Desk, squad: Squad) -> str:
+def wasted(desk: Desk, squad: Squad, full: Collection[str] | None = None) -> str:
     """Why pods that are started will not run where they are; empty if nothing says so.
 
     What is being deleted makes room soon, and counts as gone.
@@ -65,10 +68,13 @@ def wasted(desk: Desk, squad: Squad) -> str:
     for order in squad.pods:
         if desk.state(order) is PodState.bound and order.node not in desk.view.nodes:
             return f"node {order.node} is gone"
-    full = overfull(desk.view, {order.node for order in squad.pods if order.gpu_count})
-    if full:
-        return f"node {full[0]} has been given to others, too"
+    nodes = {order.node for order in squad.pods if order.gpu_count}
+    shared = sorted(nodes.intersection(overfull(desk.view, nodes) if full is None else full))
+    if shared:
+        return f"node {shared[0]} has been given to others, too"
     unbound = [order for order in squad.pods if desk.state(order) is PodState.ungated]
+    if not unbound:
+        return ""
     going = {pod.uid for pod in desk.view.pods.values() if pod.terminating}
     return obstacle(desk, unbound, without=going)
 

@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
 from models.applying.orders import PodOrder
+from models.applying.roster import pods_at
 from models.applying.seen import NodeSeen, PodSeen, View
 
 _SLOTS = "pods"
@@ -37,10 +38,9 @@ class Taken:
 def taken(view: View, nodes: Collection[str], *, without: Collection[str] = ()) -> dict[str, Taken]:
     """What is taken on each of the nodes; ``without``: uids of pods not to count."""
     found = {name: Taken() for name in nodes}
-    for pod in view.pods.values():
-        place = pod.place
-        if place in found and pod.uid not in without:
-            found[place].add(pod)
+    for pod in pods_at(view, found):
+        if pod.uid not in without:
+            found[pod.place or ""].add(pod)
     return found
 
 
@@ -104,10 +104,10 @@ def overfull(view: View, nodes: Collection[str]) -> list[str]:
     found = set()
     count = dict.fromkeys(nodes, 0)
     held: dict[tuple[str, int], str] = {}
-    for pod in view.pods.values():
+    for pod in pods_at(view, count):
         name = pod.node
-        if name is None or name not in count or pod.finished or name not in view.nodes:
-            continue
+        if name is None or name not in view.nodes:
+            continue  # it is only on its way there
         count[name] += pod.gpus
         twice = (held.setdefault((name, index), pod.uid) != pod.uid for index in pod.indices or ())
         if any(list(twice)) or count[name] > view.nodes[name].gpus:

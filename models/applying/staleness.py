@@ -7,10 +7,11 @@ change is not reported. Called by ``planner.applying`` before the first write, a
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from models.applying.orders import GangOrder, Key, NodeRelied, Orders, PodOrder
 from models.applying.room import lacks
+from models.applying.roster import Roster
 from models.applying.seen import NodeSeen, PodSeen, View
 from models.applying.states import READY, PodState, Ways
 
@@ -33,6 +34,7 @@ class Moved:
 def moved(orders: Orders, view: View) -> list[Moved]:
     """Everything that no longer holds, by gang, then pod, then node; empty if the plan still fits."""
     freed = stopping(orders)
+    view = replace(view, pods=Roster(view.pods))
     found = [one for gang in orders.gangs for one in gang_moved(orders, gang, view, without=freed)]
     found.extend(_crowded(orders, view, freed, {one.subject for one in found}))
     return found
