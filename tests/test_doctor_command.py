@@ -177,3 +177,14 @@ def test_what_is_no_name_of_a_namespace_is_a_usage_error(
 def test_a_plan_and_a_policy_at_once_are_a_usage_error(tmp_path: Path, cli: RunCli) -> None:
     result = cli("doctor", "plan.json", "--policy", "p.yaml", environ=environment(tmp_path))
     assert result.code == 64
+
+
+def test_help_is_as_agreed(
+    cli: RunCli,
+    golden: Callable[[str, str], None],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    assert cli("doctor", "--help").code == 0
+    golden("help-doctor.txt", capsys.readouterr().out)

@@ -14,7 +14,6 @@ import typer
 from planner.console import Color, LogFormat
 from planner.errors import Fault, UsageError
 from planner.verbs.options import (
-    AllowEvictionsOption,
     ColorOption,
     DebugOption,
     KubeconfigOption,
@@ -38,7 +37,7 @@ def doctor(  # the options of the verb
     path: Annotated[
         str | None,
         typer.Argument(
-            metavar="[PLAN]", help="A saved plan whose needs are looked at; - reads stdin."
+            metavar="PLAN", help="A saved plan whose needs are looked at; - reads stdin."
         ),
     ] = None,
     *,
@@ -55,7 +54,10 @@ def doctor(  # the options of the verb
             help="Whether pods can be started here; repeatable. Default: where pods of ours wait.",
         ),
     ] = None,
-    allow_evictions: AllowEvictionsOption = False,
+    allow_evictions: Annotated[
+        bool,
+        typer.Option("--allow-evictions", help="Ask for the rights to evict and to resize, too."),
+    ] = False,
     kube_context: KubeContextOption = None,
     kubeconfig: KubeconfigOption = None,
     request_timeout: RequestTimeoutOption = "30s",
