@@ -7,6 +7,7 @@ folder that only we can enter, and is gone afterwards. Called by ``planner.runni
 from __future__ import annotations
 
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -43,18 +44,25 @@ class Source:
 
 
 class Planner:
-    """Makes plans of one cluster. ``seconds``: of each phase, those of several plans added up.
+    """Makes plans of one cluster. ``clock``: seconds that pass; ``date``: seconds since the epoch.
 
-    ``warnings``: those that were told.
+    ``seconds``: of each phase, those of several plans added up. ``warnings``: those that were told.
     """
 
     def __init__(
-        self, wish: Wish, source: Source, console: Console, *, clock: Callable[[], float]
+        self,
+        wish: Wish,
+        source: Source,
+        console: Console,
+        *,
+        clock: Callable[[], float],
+        date: Callable[[], float] = time.time,
     ) -> None:
         self._wish = wish
         self._source = source
         self._console = console
         self._clock = clock
+        self._date = date
         self._told = False
         self.warnings: list[str] = []
         self.seconds: dict[str, float] = {}
@@ -66,7 +74,7 @@ class Planner:
         """
         from models.quantities import epoch_seconds
 
-        created_at = planning.now(self._source.environ)
+        created_at = planning.now(self._source.environ, self._date)
         wish = replace(self._wish, now=epoch_seconds(created_at))
         if before is not None:
             wish = replace(wish, time_limit_s=time_left(before))

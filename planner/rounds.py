@@ -129,7 +129,10 @@ class Rounds:
             timeout_s=wish.timeout_s,
             skip=wish.skip,
         )
-        return Planner(planning, source, self.course.console, clock=self.course.clock)
+        # Ages are counted by the server's clock: that of this host may be anything.
+        return Planner(
+            planning, source, self.course.console, clock=self.course.clock, date=self.lock.now
+        )
 
     def _planned(self, planner: Planner, before: Planned | None) -> Planned:
         """A plan of the cluster as it is, while the lock is kept."""

@@ -23,6 +23,7 @@ from run_bench import (
     while_solving,
 )
 
+from models.quantities import epoch_seconds
 from planner.cluster import lease
 from planner.rounds import Rounds
 
@@ -369,3 +370,14 @@ def test_moves_of_the_cluster_that_the_plan_does_not_rely_on_are_none(
     assert bench.places()["late-0"] is None
     assert bench.run().code == 0
     assert everything_runs(bench)
+
+
+def test_ages_are_counted_by_the_servers_clock(
+    bench: RunBench, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The clock of this host is years off; that of the server stands still."""
+    monkeypatch.setattr(time, "time", lambda: 4_000_000_000.0)
+    out = tmp_path / "plan.json"
+    assert bench.run("--out", str(out)).code == 0
+    made = json.loads(out.read_bytes())["metadata"]["createdAt"]
+    assert epoch_seconds(made) - int(bench.cluster.clock()) in (0, 1, 2)
