@@ -74,8 +74,10 @@ class _Bench:
 
     def __init__(self, live: Any, pods: int) -> None:  # noqa: ANN401  # of the tests, which are untyped here
         from live_objects import Wanted
+        from snapshots import real_kubectl
 
         self.live = live
+        self._kubectl = real_kubectl()
         self.gangs = -(-pods // GANG)
         self.phases: dict[str, float] = {}
         sizes = [min(GANG, pods - first) for first in range(0, pods, GANG)]
@@ -102,7 +104,7 @@ class _Bench:
         tree = {"apiVersion": "v1", "kind": "List", "items": [*map(self._binding, self._bound)]}
         path = self.live.folder / "list.json"
         path.write_text(json.dumps(tree), encoding="utf-8")
-        command = ["kubectl", f"--kubeconfig={self.live.kubeconfig}", "create", "-f", str(path)]
+        command = [self._kubectl, f"--kubeconfig={self.live.kubeconfig}", "create", "-f", str(path)]
         return self._run(command)
 
     def wire(self) -> float:
@@ -112,7 +114,8 @@ class _Bench:
         trees = self.live.pods()
         accept = ["/api/v1/namespaces/[a-z0-9.-]+/pods/[a-z0-9.-]+/binding"]
         begun = time.monotonic()
-        with opened(os.environ, kubeconfig=str(self.live.kubeconfig), accept=accept) as wire:
+        environ = {**os.environ, "KUBECTL": self._kubectl}
+        with opened(environ, kubeconfig=str(self.live.kubeconfig), accept=accept) as wire:
             for name in self._bound:
                 body = self._binding(name)
                 for key in ("uid", "resourceVersion"):
@@ -157,7 +160,12 @@ class _Bench:
             timeout=TIMEOUT_S,
             check=False,
             stdin=subprocess.DEVNULL,
-            env={**os.environ, "HOME": str(self.live.folder), "KUBERC": "off"},
+            env={
+                **os.environ,
+                "HOME": str(self.live.folder),
+                "KUBERC": "off",
+                "KUBECTL": self._kubectl,
+            },
         )
         seconds = time.monotonic() - begun
         assert done.returncode == 0, done.stderr[-2000:]

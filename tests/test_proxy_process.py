@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 from door_server import Answer, Asked, answer, kubeconfig, on_localhost
+from snapshots import real_kubectl
 
 from planner.cluster import proxy, proxying
 from planner.cluster.proxy import opened
@@ -50,7 +51,7 @@ def short(tmp_path: Path) -> Iterator[Path]:
 
 
 def environment(short: Path, **more: str) -> dict[str, str]:
-    return {**os.environ, "TMPDIR": str(short), **more}
+    return {**os.environ, "KUBECTL": real_kubectl(), "TMPDIR": str(short), **more}
 
 
 def script(path: Path, text: str) -> Path:
@@ -58,12 +59,6 @@ def script(path: Path, text: str) -> Path:
     path.write_text(f"#!/bin/sh\n{text}\n", encoding="utf-8")
     path.chmod(0o755)
     return path
-
-
-def real_kubectl() -> str:
-    found = shutil.which("kubectl")
-    assert found is not None
-    return found
 
 
 def living(pids: list[int]) -> list[int]:
@@ -378,14 +373,15 @@ def test_a_place_that_is_no_good_is_not_taken(bad: str, short: Path, tmp_path: P
         "relative": "somewhere",
         "full": "/proc",
     }
-    environ = {**os.environ, "TMPDIR": places[bad], "XDG_RUNTIME_DIR": f"{short}/"}
+    environ = environment(short, TMPDIR=places[bad], XDG_RUNTIME_DIR=f"{short}/")
     with on_localhost(tmp_path, nothing) as (_, config), opened(environ, kubeconfig=str(config)):
         assert len(list(short.iterdir())) == 1
 
 
 def test_no_place_for_the_socket_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(proxying, "_places", lambda _: ["/" + "x" * 90, "/proc"])
-    lines = refused(CannotWriteError, dict(os.environ), context="test")
+    environ = {**os.environ, "KUBECTL": real_kubectl()}
+    lines = refused(CannotWriteError, environ, context="test")
     assert lines == [
         "error: no place for the socket of kubectl proxy: /proc: No such file or directory",
         "hint: name a folder that you may write in: TMPDIR=/path, at most 80 bytes long",

@@ -12,6 +12,7 @@ import pytest
 from conftest import Result, RunCli
 from door_server import Answer, Asked, Server, answer, on_localhost
 from lease_server import LEASES, NAMESPACE, PATH, START, LeaseServer, LeaseWire
+from snapshots import real_kubectl
 from test_lease_taking import take
 
 from planner.cluster.unlocking import unlocked
@@ -37,7 +38,8 @@ def served(lease: LeaseServer, tmp_path: Path) -> Iterator[tuple[Server, Path]]:
 
 
 def run(cli: RunCli, config: Path, *arguments: str) -> Result:
-    return cli("unlock", "--kubeconfig", str(config), *arguments, environ=dict(os.environ))
+    environ = {**os.environ, "KUBECTL": real_kubectl()}
+    return cli("unlock", "--kubeconfig", str(config), *arguments, environ=environ)
 
 
 def test_the_lock_of_a_dead_run_is_freed(
