@@ -237,10 +237,12 @@ def test_the_time_limit_is_for_the_whole_answer_however_it_trickles(slow: str, p
         "chunks": HEAD + b"Transfer-Encoding: chunked\r\n\r\n" + b"1\r\nx\r\n" * 100,
     }[slow]
     pieces = [raw[i : i + 2] for i in range(0, len(raw), 2)]
-    with on_socket(path, lambda _: pieces, pause=lambda: time.sleep(0.02)):
-        # 2 bytes each 20 ms: each comes in time, all 200 of them would take two seconds
-        with pytest.raises(BrokenError, match="no answer within"):
-            ask(channel(path, seconds=0.3))
+    # 2 bytes each 20 ms: each comes in time, all 200 of them would take two seconds
+    with (
+        on_socket(path, lambda _: pieces, pause=lambda: time.sleep(0.02)),
+        pytest.raises(BrokenError, match="no answer within"),
+    ):
+        ask(channel(path, seconds=0.3))
 
 
 def test_an_answer_may_be_as_long_as_is_read_and_no_longer(path: Path) -> None:
