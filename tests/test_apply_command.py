@@ -188,6 +188,13 @@ def test_as_data_it_tells_every_gang(gated: Bench) -> None:
     assert (data["status"], data["exitCode"], data["writes"]) == ("applied", 0, 12)
 
 
+def test_wide_names_the_plan_of_every_gang(gated: Bench) -> None:
+    said = gated.apply(gated.plan(), "-o", "wide")
+
+    assert said.out.splitlines()[0].split() == ["GANG", "OUTCOME", "PODS", "OF", "PLAN"]
+    assert said.out.count(" gp-") == 2
+
+
 def test_names_are_for_the_next_program(gated: Bench) -> None:
     assert gated.apply(gated.plan(), "-o", "name").out == "gang/default/a\ngang/default/b\n"
 

@@ -13,7 +13,7 @@ from conftest import RunCli
 
 from planner import cli as command_line
 
-VERBS = ("validate", "plan", "show", "verify", "render", "snapshot", "topo")
+VERBS = ("validate", "plan", "show", "verify", "render", "snapshot", "topo", "diff", "apply")
 
 
 def test_version_is_printed(cli: RunCli) -> None:

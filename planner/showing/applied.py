@@ -42,8 +42,8 @@ _MEANS = {
 }
 
 
-def verdict_table(verdict: Verdict, plan: str, *, dry: bool = False) -> Table:
-    """One row a gang; ``plan``: ours, gangs of others name theirs."""
+def verdict_table(verdict: Verdict, plan: str | None, *, dry: bool = False) -> Table:
+    """One row a gang; ``plan``: ours, gangs of others name theirs; None: every gang names its own."""
     rows = tuple(
         (
             Cell("/".join(one.gang)),

@@ -26,7 +26,6 @@ from planner.verbs.options import (
     LockTimeoutOption,
     LogOption,
     MaxEvictionsOption,
-    OutputOption,
     PlanArgument,
     RequestTimeoutOption,
     SharedNodesOption,
@@ -64,7 +63,12 @@ def apply(  # the options of the verb
     request_timeout: RequestTimeoutOption = "30s",
     lock_namespace: LockNamespaceOption = "gangplan-system",
     lock_timeout: LockTimeoutOption = "0s",
-    output: OutputOption = Format.table,
+    output: Annotated[
+        Format,
+        typer.Option(
+            "-o", "--output", help="Format on stdout: wide adds plans, name lists what started."
+        ),
+    ] = Format.table,
     color: ColorOption = Color.auto,
     log_format: LogOption = LogFormat.text,
     debug: DebugOption = False,

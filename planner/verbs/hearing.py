@@ -157,7 +157,8 @@ def _data(
         )
         console.data(dumped(document, output))
     elif verdict.gangs:
-        console.table(showing.verdict_table(verdict, plan, dry=wish.dry))
+        shown = None if output is Format.wide else plan
+        console.table(showing.verdict_table(verdict, shown, dry=wish.dry))
 
 
 def dumped(
