@@ -57,9 +57,10 @@ def test_a_signal_ends_it_between_two_gangs_and_the_same_command_resumes(
     with live.relay.meddling(interrupt), started(live, *apply_words(live, plan)) as process:
         _, err = process.communicate(timeout=60)
     assert process.returncode == 128 + signal.SIGTERM, err
-    live.wait_until(lambda: partial(live.pods()) == [], "the pods that were started to be bound")
     # two gangs of two pods: the one whose pods were being started was finished, nothing more began
-    assert len(placed(live.pods())) == 4
+    assert len(starts) == 4
+    live.wait_until(lambda: len(placed(live.pods())) == 4, "the pods that were started to be bound")
+    assert partial(live.pods()) == []
     again = ran(live, *apply_words(live, plan))
     assert again.code == 0, again.err  # the lock was released: nobody waits for it
     assert placed(live.pods()) == placements(plan)
