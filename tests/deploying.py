@@ -80,16 +80,21 @@ def _each(rule: Tree, namespace: str | None) -> Iterable[Right]:
 def install(cluster: FakeCluster, *, without: Right | None = None) -> None:
     """What ``kubectl apply -k`` puts into a cluster: rights, but for one, and admission policies."""
     for tree in shipped():
-        kind = tree["kind"]
-        if kind in {"Role", "ClusterRole"}:
+        if tree["kind"] in {"RoleBinding", "ClusterRoleBinding", "Namespace", "ServiceAccount"}:
+            cluster.put(tree)
+    grant(cluster, without=without)
+    for policy in policies():
+        cluster.admission.add(hook(policy), name=policy.name, binding=policy.name)
+
+
+def grant(cluster: FakeCluster, *, without: Right | None = None) -> None:
+    """Put the shipped roles into the cluster, or back, less one right."""
+    for tree in shipped():
+        if tree["kind"] in {"Role", "ClusterRole"}:
             rules = [{**rule, **one} for rule in tree["rules"] for one in _atoms(rule)]
             bound = _place(tree["metadata"]["name"])
             kept = [rule for rule in rules if without not in set(_each(rule, bound))]
             cluster.put({**tree, "rules": kept})
-        elif kind in {"RoleBinding", "ClusterRoleBinding", "Namespace", "ServiceAccount"}:
-            cluster.put(tree)
-    for policy in policies():
-        cluster.admission.add(hook(policy), name=policy.name, binding=policy.name)
 
 
 def _atoms(rule: Tree) -> Iterable[Tree]:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from apply_runs import OWN, TOLERATE, Bench, bench
 from conftest import RunCli
-from deploying import TENANT, USER, granted, install, shipped
+from deploying import TENANT, USER, grant, granted, install, shipped
 from fake_cluster import FakeCluster
 from fake_http import serving
 from snapshots import environment
@@ -23,7 +23,7 @@ from planner.doorway import Reach
 PREEMPTIBLE = {"gangplan.dev/preemptible": "true"}
 
 
-def _cluster(*, mode: str = "gate", without: Right | None = None) -> FakeCluster:
+def _cluster(*, mode: str = "gate") -> FakeCluster:
     """Three nodes of 8 GPUs kept for us, two gangs that fill them, in the example tenant."""
     cluster = FakeCluster()
     for number in (1, 2, 3):
@@ -33,7 +33,7 @@ def _cluster(*, mode: str = "gate", without: Right | None = None) -> FakeCluster
         cluster.gang_of_pods(
             name, size, gpus=gpus, mode=mode, namespace=TENANT, tolerations=TOLERATE
         )
-    install(cluster, without=without)
+    install(cluster)
     return cluster
 
 
@@ -144,9 +144,21 @@ def test_with_all_that_is_shipped_doctor_misses_nothing() -> None:
     assert policy.level is Level.ok
 
 
+@pytest.fixture(scope="module")
+def ready(tmp_path_factory: pytest.TempPathFactory) -> tuple[FakeCluster, Path]:
+    """A cluster, and a plan of it. What is refused leaves both as they are."""
+    folder, cluster = tmp_path_factory.mktemp("ready"), _cluster()
+    with pytest.MonkeyPatch.context() as patch, bench(cluster, folder, patch) as made:
+        return cluster, made.plan()
+
+
 @pytest.mark.parametrize("right", GRANTS, ids=[worded(right) for right in GRANTS])
-def test_doctor_names_the_right_that_is_missing(right: Right) -> None:
-    cluster = _cluster(without=right)
+def test_doctor_names_the_right_that_is_missing(
+    right: Right, ready: tuple[FakeCluster, Path]
+) -> None:
+    cluster, _ = ready
+    grant(cluster, without=right)
+    cluster.calls.clear()
     named = [one for one in _doctor(cluster) if f"missing: {worded(right)}" in one.found]
     assert [one.check.partition(":")[0] for one in named] == ["rights"]
     assert [call.path for call in cluster.writes] == [REVIEW]  # which asks who we are
@@ -167,7 +179,10 @@ APPLIED = [
 
 @pytest.mark.parametrize("right", APPLIED, ids=[worded(right) for right in APPLIED])
 def test_without_any_one_right_apply_ends_before_its_first_write(
-    right: Right, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    right: Right,
+    ready: tuple[FakeCluster, Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     from planner.cluster import rights
 
@@ -179,14 +194,16 @@ def test_without_any_one_right_apply_ends_before_its_first_write(
         return (*needed(*given, **options), *extra)  # type: ignore[arg-type]  # passed on
 
     monkeypatch.setattr(rights, "needed", asked)
-    with bench(_cluster(without=right), tmp_path, monkeypatch) as made:
-        plan = made.plan()
+    cluster, plan = ready
+    grant(cluster, without=right)
+    cluster.calls.clear()
+    with bench(cluster, tmp_path, monkeypatch) as made:
         made.user = USER
         said = made.apply(plan, "--allow-evictions")
-        assert said.code == 77
-        assert made.cluster.writes == []
-        if right.resource != "namespaces":  # the identity is asked for before the rights are
-            assert f"not permitted: {worded(right)}" in said.err
+    assert said.code == 77
+    assert cluster.writes == []
+    if right.resource != "namespaces":  # the identity is asked for before the rights are
+        assert f"not permitted: {worded(right)}" in said.err
 
 
 # ---- unattended
