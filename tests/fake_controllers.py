@@ -12,11 +12,13 @@ from dataclasses import dataclass, field
 from fake_asking import Asking
 from fake_claim_controller import ClaimController
 from fake_groups import PROTECTION
-from fake_kinds import CLAIM, POD, POD_GROUP, TEMPLATE, Kind, Place
+from fake_kinds import CLAIM, NODE, POD, POD_GROUP, TEMPLATE, Kind, Place
 from fake_objects import Objects
 from fake_trees import Tree
 
 _MANAGER = "kube-controller-manager"
+_CORDONED = "node.kubernetes.io/unschedulable"
+_UNREADY = "node.kubernetes.io/not-ready"
 _OWNERS = {"Job", "StatefulSet", "ReplicaSet", "Deployment", "DaemonSet"}
 
 
@@ -45,6 +47,7 @@ class Controllers:
         self._sizes: dict[str, Tree] = {}
         self._left: list[Tree] = []
         self._orphaned: list[str] = []
+        self._nodes: list[str] = []
         self._claims = False
         self._devices = ClaimController(objects)
         self._made = 0
@@ -76,6 +79,9 @@ class Controllers:
         orphaned, self._orphaned = self._orphaned, []
         for uid in orphaned:
             self._collected(uid)
+        nodes, self._nodes = self._nodes, []
+        for name in nodes:
+            self._tainted(name)
         if self._claims:
             self._claims = False
             self._devices.run()
@@ -140,6 +146,8 @@ class Controllers:
                 owner.births.setdefault(new["metadata"]["name"], _as_born(new))
         elif kind in (CLAIM, TEMPLATE):
             self._claims = True
+        elif kind == NODE and new is not None:
+            self._nodes.append(new["metadata"]["name"])
         elif new is None and old is not None and kind.name in _OWNERS:
             self._orphaned.append(old["metadata"]["uid"])
         elif new is not None and new["metadata"]["uid"] in self._owners:
@@ -152,6 +160,29 @@ class Controllers:
         for pod in list(self._store.all(POD)):
             if _controller(pod) == uid and "deletionTimestamp" not in pod["metadata"]:
                 self._objects.removed(POD, pod, None)
+
+    def _tainted(self, name: str) -> None:
+        """What the node lifecycle controller writes on cordoned nodes, and on those not ready."""
+        node = self._store.get(NODE, "", name)
+        if node is None:
+            return
+        conditions = (node.get("status") or {}).get("conditions") or []
+        unready = any(one["type"] == "Ready" and one["status"] != "True" for one in conditions)
+        wanted = {_CORDONED: bool(node["spec"].get("unschedulable")), _UNREADY: unready}
+        before = node["spec"].get("taints") or []
+        after = [
+            one for one in before if one["effect"] != "NoSchedule" or wanted.get(one["key"], True)
+        ]
+        present = {one["key"] for one in after if one["effect"] == "NoSchedule"}
+        after += [
+            {"key": key, "effect": "NoSchedule", "timeAdded": self._store.now()}
+            for key, holds in wanted.items()
+            if holds and key not in present
+        ]
+        if after != before:
+            spec = {key: value for key, value in node["spec"].items() if key != "taints"}
+            spec |= {"taints": after} if after else {}
+            self._store.keep(NODE, node | {"spec": spec}, manager=_MANAGER)
 
     def _release(self, pod: Tree) -> None:
         """A group that is being deleted goes with its last pod."""

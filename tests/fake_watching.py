@@ -7,7 +7,7 @@ by ``fake_http``.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from threading import Condition, RLock
 from time import monotonic
@@ -70,7 +70,11 @@ class Watching:
             self._arrived.notify_all()
 
 
-def _filter(place: Place, query: dict[str, str]):  # noqa: ANN202  # a predicate of trees
+Passes = Callable[[Tree], bool]
+
+
+def _filter(place: Place, query: dict[str, str]) -> Passes:
+    """Whether an object is among those that are watched."""
     tests = [
         by_labels(query.get("labelSelector") or ""),
         by_fields(place.kind, query.get("fieldSelector") or ""),
@@ -85,7 +89,7 @@ def _filter(place: Place, query: dict[str, str]):  # noqa: ANN202  # a predicate
     return passes
 
 
-def _event(change: _Change, place: Place, passes) -> Tree | None:  # noqa: ANN001
+def _event(change: _Change, place: Place, passes: Passes) -> Tree | None:
     """What a watcher is told of a change; None where it is not its business."""
     if change.kind != place.kind:
         return None

@@ -291,3 +291,15 @@ def test_the_higher_priority_is_placed_first_and_the_lower_when_there_is_room() 
     assert (cluster.node_of("high"), cluster.node_of("low")) == ("n1", None)
     cluster.remove("Pod", "high")
     assert cluster.node_of("low") == "n1"
+
+
+def test_a_cordoned_node_is_tainted_until_it_is_not(cluster: FakeCluster) -> None:
+    def taints() -> list[str]:
+        spec = cluster.handle("GET", "/api/v1/nodes/n1")[1]["spec"]
+        return [taint["key"] for taint in spec.get("taints", [])]
+
+    cluster.cordon("n1")
+    assert taints() == ["node.kubernetes.io/unschedulable"]
+    body = {"spec": {"unschedulable": None}}
+    assert cluster.handle("PATCH", "/api/v1/nodes/n1", body, STRATEGIC)[0] == 200
+    assert taints() == []

@@ -161,14 +161,17 @@ SCENES = (
         },
         looks={258: _where, 260: _where, 267: _where},
     ),
-    Scene((372, 373), cluster_of({})),
+    Scene((372, 373, 374), cluster_of({})),
 )
 ROWS = tuple(number for scene in SCENES for number in scene.numbers)
 
 
 @pytest.fixture(scope="module")
-def replayed() -> dict[int, list[str]]:
-    return {number: found for scene in SCENES for number, found in scene.play().items()}
+def replayed(tmp_path_factory: pytest.TempPathFactory) -> dict[int, list[str]]:
+    found: dict[int, list[str]] = {}
+    for scene in SCENES:
+        found |= scene.play(tmp_path_factory.mktemp("scene"))
+    return found
 
 
 @pytest.mark.parametrize("number", comparable(ROWS), ids=lambda n: f"{n}-{rows()[n]['note'][:40]}")

@@ -41,7 +41,6 @@ LEFT_OUT = {
     **dict.fromkeys(range(338, 348), _CLOCK),
     **dict.fromkeys(range(348, 370), _CLOCK),
     371: _STALE,
-    374: "the same as the row before, by kubectl; nothing to compare but a name",
     375: _EXPLAIN,
     **dict.fromkeys((420, 421, 422), _PARTIAL),
 }
