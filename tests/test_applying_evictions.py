@@ -24,6 +24,7 @@ from applying_world import (
 )
 
 from models.applying.asking import Conflict, Done, Event, Evict, LookAround, Lost, Request, Scale
+from models.applying.limits import Limits
 from models.applying.orders import Orders, Resize
 from models.applying.staleness import moved
 from models.applying.verdicts import Outcome
@@ -359,3 +360,8 @@ def test_many_cuts_and_faults_around_evictions_still_get_to_the_same_end() -> No
         apply(world, plan)
         assert bound(world) == END
         assert apply(world, plan).verdict.writes == 0
+
+
+def test_waits_grow_longer_and_are_as_long_together_as_allowed() -> None:
+    assert list(Limits(wait_rounds=20, tick_s=2.0).waits()) == [2, 2, 4, 6, 10, 10, 6]
+    assert list(Limits(wait_rounds=0).waits()) == []

@@ -120,9 +120,9 @@ def _hopeless(desk: Desk, leave: Iterable[GangOrder], gang: GangOrder) -> str | 
 
 def _evicted(desk: Desk, gangs: list[GangOrder], leaving: Leaving) -> Steps:
     """Evict all their pods, asking again for those that a budget keeps."""
-    for round_number in range(desk.limits.wait_rounds + 1):
-        if round_number:
-            yield from desk.look_around(desk.limits.tick_s)
+    for after_s in (None, *desk.limits.waits()):
+        if after_s is not None:
+            yield from desk.look_around(after_s)
         busy = None
         for stop in to_evict(desk, gangs):
             leaving.owners[stop.key] = desk.view.pods[stop.key].owner
@@ -171,9 +171,9 @@ def _told_to_go(desk: Desk, order: PodOrder) -> Generator[Request, Event, None]:
 
 def _freed(desk: Desk, leave: list[GangOrder], gang: GangOrder) -> Steps:
     """Wait until none of them is there and the gang has its room."""
-    for round_number in range(desk.limits.wait_rounds + 1):
-        if round_number:
-            yield from desk.look_around(desk.limits.tick_s)
+    for after_s in (None, *desk.limits.waits()):
+        if after_s is not None:
+            yield from desk.look_around(after_s)
         left = [stop for one in leave for stop in remaining(desk, one)]
         short = lacks(desk.view, gang.starts, without=_own(gang))
         if not left and not short:

@@ -22,12 +22,12 @@ def finish(desk: Desk) -> Generator[Request, Event, None]:
     if desk.limits.dry or not desk.squads:
         return
     yield from desk.look_around()
-    for _ in range(desk.limits.wait_rounds):
+    for after_s in desk.limits.waits():
         if not any(
             desk.state(order) is PodState.ungated for squad in desk.squads for order in squad.pods
         ):
             break
-        yield from desk.look_around(desk.limits.tick_s)
+        yield from desk.look_around(after_s)
     full = overfull(desk.view, {order.node for squad in desk.squads for order in squad.pods})
     for squad in desk.squads:
         verdict = desk.record(judged(desk, squad, full))

@@ -27,10 +27,10 @@ def restart(
     if desk.limits.dry or remaining(desk, gang):
         return
     pods = _renewed(desk, gang, leaving)
-    for _ in range(desk.limits.wait_rounds):
+    for after_s in desk.limits.waits():
         if len(pods) + _renamed(desk, gang, leaving) >= len(gang.starts):
             break
-        yield from desk.look_around(desk.limits.tick_s)
+        yield from desk.look_around(after_s)
         pods = _renewed(desk, gang, leaving)
     if len(pods) < len(gang.starts):
         why = f"{len(pods)} of its {len(gang.starts)} pods are there again; {_NEXT}"

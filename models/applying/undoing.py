@@ -78,10 +78,10 @@ def _wrote(seen: PodSeen, plan: str) -> bool:
 def _evicted(desk: Desk, stop: PodStop) -> Generator[Request, Event, Failed | None]:
     """Evict one pod, asking again for a while where a budget keeps it."""
     failed = yield from evict(desk, stop)
-    for _ in range(desk.limits.wait_rounds):
+    for after_s in desk.limits.waits():
         if failed is None or not failed.passing:
             break
-        yield from desk.look_around(desk.limits.tick_s)
+        yield from desk.look_around(after_s)
         failed = yield from evict(desk, stop)
     return failed
 
