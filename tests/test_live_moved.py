@@ -153,3 +153,36 @@ def test_a_rival_in_the_room_of_a_gang_that_we_bind_is_found_and_told(live: Live
     assert undone(live, done.err) == 2
     pods = live.pods()
     assert (len(placed(pods)), partial(pods), overfull(pods)) == (18 + 1, [], [])
+
+
+class Breakdown:
+    """As the first pod starts, the node of a gang that is not begun goes: ``gang``, ``node``."""
+
+    def __init__(self, live: Live, plan: Path) -> None:
+        self._live, self._seats = live, placements(plan)
+        self.gang = self.node = ""
+
+    def __call__(self, call: Call) -> None:
+        self.gang = "wide" if "/pods/half-" in call.path else "half"
+        self.node = self._seats[f"{self.gang}-0"][0]
+        self._live.kubectl("delete", "node", self.node, "--wait=false")
+
+
+@pytest.mark.parametrize(
+    ("mode", "outcome", "code"), [("gate", "pending", 0), ("binding", "partial", 7)]
+)
+def test_a_node_that_goes_meanwhile_is_found_and_told(
+    live: Live, mode: str, outcome: str, code: int
+) -> None:
+    live.create(*ten_gangs(mode))
+    plan = planned(live)
+    breakdown = Breakdown(live, plan)
+    words = apply_words(live, plan, "--wait", "1s")
+    ran(live, *words, meddler=Meanwhile("", 1, breakdown))
+    again = ran(live, *words)
+    live.add_nodes(breakdown.node)
+    assert again.code == code, again.err
+    (told,) = [line for line in again.out.splitlines() if f"/{breakdown.gang} " in line]
+    assert (outcome in told, breakdown.node in told) == (True, True), told
+    live.wait_until(lambda: len(placed(live.pods())) == 20, "pinned pods to follow their node back")
+    assert (partial(live.pods()), overfull(live.pods())) == ([], [])
