@@ -251,6 +251,16 @@ def test_nobody_listens_at_the_server(short: Path, tmp_path: Path) -> None:
     assert "connection refused" in lines[0]
 
 
+def test_no_kubeconfig_at_all(short: Path, tmp_path: Path) -> None:
+    environ = environment(short, HOME=str(tmp_path))
+    for name in ("KUBECONFIG", "KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT"):
+        environ.pop(name, None)
+    lines = refused(UnavailableError, environ)
+    # kubectl then asks localhost:8080, where nobody is
+    assert "8080" in lines[0]
+    assert lines[1] == "hint: try it by hand: kubectl get nodes"
+
+
 def test_a_server_that_is_none(short: Path, tmp_path: Path) -> None:
     page = answer(200, b"<html>hello</html>", "text/html")
     with on_localhost(tmp_path, nothing) as (server, config):
