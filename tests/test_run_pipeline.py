@@ -1,4 +1,4 @@
-"""``gangplan run`` with the real kubectl: what it starts, what it leaves alone, how it says so."""
+"""``gangplan run``: what it starts, what it leaves alone, what moves meanwhile, with the real kubectl too."""
 
 from __future__ import annotations
 
@@ -8,21 +8,39 @@ from pathlib import Path
 import pytest
 from conftest import RunCli
 from fake_cluster import FakeCluster
-from run_bench import RunBench, events, nodes, run_bench, summary, while_solving
+from run_bench import (
+    RunBench,
+    events,
+    memory_bench,
+    nodes,
+    run_bench,
+    summary,
+    while_solving,
+)
 
 from planner import rounds
 
 PREEMPTIBLE = {"gangplan.dev/preemptible": "true"}
 
 
-@pytest.fixture
-def four(tmp_path: Path, cli: RunCli) -> Iterator[RunBench]:
-    """Four nodes; gang a fills two, b half of one each... and big does not fit."""
+def queue() -> FakeCluster:
+    """Four nodes; gang a fills two of them, b one more, and big does not fit."""
     cluster = nodes(4)
     cluster.gang_of_pods("a", 2, gpus=8)
     cluster.gang_of_pods("b", 2, gpus=4)
     cluster.gang_of_pods("big", 8, gpus=8)
-    with run_bench(cluster, tmp_path, cli) as bench:
+    return cluster
+
+
+@pytest.fixture
+def served(tmp_path: Path, cli: RunCli) -> Iterator[RunBench]:
+    with run_bench(queue(), tmp_path, cli) as bench:
+        yield bench
+
+
+@pytest.fixture
+def four(tmp_path: Path, cli: RunCli, monkeypatch: pytest.MonkeyPatch) -> Iterator[RunBench]:
+    with memory_bench(queue(), tmp_path, cli, monkeypatch) as bench:
         yield bench
 
 
@@ -35,28 +53,28 @@ def whole(bench: RunBench, *gangs: str) -> bool:
 
 
 def test_a_run_starts_what_fits_and_a_second_one_writes_nothing_but_its_lock(
-    four: RunBench,
+    served: RunBench,
 ) -> None:
-    first = four.run()
+    first = served.run()
     assert first.code == 0, first.err
-    assert whole(four, "a", "b")
-    assert {four.places()[f"big-{i}"] for i in range(8)} == {None}
+    assert whole(served, "a", "b")
+    assert {served.places()[f"big-{i}"] for i in range(8)} == {None}
     said = summary(first)
     assert "run applied (exit 0): plan gp-" in said
     assert "gangs: 2 started; 1 waiting; gap 0 %" in said
-    note = four.last_run()
+    note = served.last_run()
     assert (note["status"], note["exit_code"]) == ("applied", 0)
     assert note["counts"] == {"started": 2, "waiting": 1, "evicted": 0}
-    before, places = four.asked(), four.places()
-    second = four.run()
+    before, places = served.asked(), served.places()
+    second = served.run()
     assert second.code == 0, second.err
-    assert four.written(since=before) == []
-    assert four.places() == places
+    assert served.written(since=before) == []
+    assert served.places() == places
     assert "run unchanged (exit 0)" in summary(second)
 
 
-def test_json_lines_are_of_the_fixed_types_and_one_is_the_summary(four: RunBench) -> None:
-    found = events(four.run("--log-format", "json"))
+def test_json_lines_are_of_the_fixed_types_and_one_is_the_summary(served: RunBench) -> None:
+    found = events(served.run("--log-format", "json"))
     types = [one["type"] for one in found]
     order = ["read", "solve_done", "verify_done", "change", "apply_start", "apply_done", "summary"]
     assert [kind for kind in dict.fromkeys(types) if kind in order] == order
@@ -78,7 +96,7 @@ def test_nothing_is_read_from_a_terminal_and_nothing_is_printed_on_stdout(four: 
     assert (result.code, result.out) == (0, "")
 
 
-def full(tmp_path: Path, cli: RunCli) -> FakeCluster:
+def full() -> FakeCluster:
     """Two nodes held by a preemptible gang; another of a higher priority waits for both."""
     cluster = nodes(2)
     cluster.gang_of_pods("low", 2, gpus=8, nodes=["n0", "n1"], annotations=PREEMPTIBLE)
@@ -86,8 +104,10 @@ def full(tmp_path: Path, cli: RunCli) -> FakeCluster:
     return cluster
 
 
-def test_running_gangs_stay_unless_evictions_are_allowed(tmp_path: Path, cli: RunCli) -> None:
-    with run_bench(full(tmp_path, cli), tmp_path, cli) as bench:
+def test_running_gangs_stay_unless_evictions_are_allowed(
+    tmp_path: Path, cli: RunCli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with memory_bench(full(), tmp_path, cli, monkeypatch) as bench:
         kept = bench.run()
         assert kept.code == 0, kept.err
         assert bench.written() == []
