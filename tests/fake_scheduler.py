@@ -15,6 +15,7 @@ from fake_devices import Devices
 from fake_gangs import take, tried_group
 from fake_kinds import CLAIM, NODE, POD, POD_GROUP, SLICE, Kind
 from fake_objects import Objects
+from fake_preempting import victims
 from fake_selecting import admits
 from fake_trees import Tree
 
@@ -25,10 +26,14 @@ _AFFINITY = "node(s) didn't match Pod's node affinity/selector"
 
 
 class Scheduler:
-    """``on``: it runs by itself; ``names``: the schedulerNames it answers to."""
+    """``on``: it runs by itself; ``names``: the schedulerNames it answers to.
+
+    ``preempts``: pods of lower priority go where that makes room.
+    """
 
     def __init__(self, objects: Objects) -> None:
         self.on = True
+        self.preempts = True
         self.names = {"default-scheduler"}
         self.objects = objects
         self.store = objects.store
@@ -47,10 +52,10 @@ class Scheduler:
         placed = 0
         seen: set[Key] = set()
         while True:
-            self._stirred = False
             waiting = [key for key in self._queue() if key not in seen]
             if not waiting:
-                return placed
+                return placed  # what is stirred still is for the next pass
+            self._stirred = False
             for key in waiting:
                 seen.add(key)
                 if key in self.pending:
@@ -79,6 +84,8 @@ class Scheduler:
         node, why = self.choice(pod, {}, None)
         if node is None:
             self.refused(pod, why)
+            if self.preempts:
+                self._preempted(pod)
             return 0
         self.bound(pod, node)
         return 1
@@ -131,6 +138,31 @@ class Scheduler:
         return [
             "Too many pods" if name == "pods" else f"Insufficient {name}" for name in sorted(short)
         ]
+
+    def _preempted(self, pod: Tree) -> None:
+        """Make room for a pod, where others are less important; on the node where the fewest go."""
+        asks = self.asks(pod)
+        found: list[tuple[int, str, list[Tree]]] = []
+        for node in self.store.all(NODE):
+            free = self.free(node)
+            short = self._misfit(pod, node, asks, free)
+            if all(why.startswith(("Insufficient", "Too many")) for why in short):
+                going = victims(self.store, pod, node, free)
+                if going is not None:
+                    found.append((len(going), node["metadata"]["name"], going))
+        if not found:
+            return
+        _, name, going = min(found, key=lambda one: one[:2])
+        title = pod["metadata"]["name"]
+        current = self.objects.get(POD, pod["metadata"]["namespace"], title)
+        if any("deletionTimestamp" not in one["metadata"] for one in going):
+            status = current["status"] | {"nominatedNodeName": name}
+            self.store.keep(
+                POD, current | {"status": status}, manager="kube-scheduler", sub="status"
+            )
+        for one in going:
+            if "deletionTimestamp" not in one["metadata"]:
+                self.objects.removed(POD, one, None)
 
     def bound(self, pod: Tree, node: Tree) -> None:
         name = node["metadata"]["name"]

@@ -303,3 +303,24 @@ def test_a_cordoned_node_is_tainted_until_it_is_not(cluster: FakeCluster) -> Non
     body = {"spec": {"unschedulable": None}}
     assert cluster.handle("PATCH", "/api/v1/nodes/n1", body, STRATEGIC)[0] == 200
     assert taints() == []
+
+
+@pytest.mark.parametrize("grace", [0, 30])
+def test_a_pod_of_lower_priority_makes_room_on_the_node_a_higher_one_is_pinned_to(
+    grace: int,
+) -> None:
+    cluster = FakeCluster()
+    cluster.add_node("n1")
+    cluster.add_node("n2")
+    for name, priority in (("least", 1), ("less", 2), ("peer", 5)):
+        # 8 GPUs: 2 + 2 + 4 are taken; a pod of priority 5 that asks for 2 needs one of them to go
+        gpus = 4 if name == "peer" else 2
+        cluster.add_pod(name, gpus=gpus, node="n1", priority=priority, grace=grace)
+    pin = {"kubernetes.io/hostname": "n1"}
+    cluster.add_pod("new", gpus=2, priority=5, nodeSelector=pin)
+    if grace:
+        assert cluster.node_of("new") is None
+        assert cluster.pod("new")["status"]["nominatedNodeName"] == "n1"
+        assert cluster.finish_terminating() == 1
+    assert cluster.node_of("new") == "n1"
+    assert sorted(pod["metadata"]["name"] for pod in cluster.pods()) == ["less", "new", "peer"]
