@@ -208,3 +208,21 @@ def test_a_policy_names_another_gate(bench: RunBench, tmp_path: Path) -> None:
 def test_a_server_that_does_not_answer_is_an_error(bench: RunBench) -> None:
     bench.cluster.before.append(lambda _: LOST)
     assert bench.verb("status").code == 69
+
+
+def test_a_run_does_not_wait_for_pins_of_an_earlier_one(bench: RunBench) -> None:
+    """They are the scheduler's by now: the second run writes nothing and waits for nothing."""
+
+    def take(call: Call) -> Answer | None:
+        if is_write(call) and "schedulingGates" in str(call.body) and len(bench.places()) == 6:
+            for name in ("n0", "n1", "n2"):
+                bench.cluster.add_pod(f"rival-{name}", gpus=8, node=name)
+        return None
+
+    bench.cluster.before.append(take)
+    assert bench.run().code == 0
+    before = bench.asked()
+    second = bench.run("--wait", "1h")
+    assert second.code == 0, second.err
+    assert bench.written(since=before) == []
+    assert len(document(bench)["pending"]) == 6
