@@ -147,10 +147,22 @@ def test_an_intent_is_one_strategic_patch_guarded_by_uid_and_version() -> None:
                 "gangplan.dev/gang-size": "2",
                 "gangplan.dev/node": "n1",
                 "gangplan.dev/gpus": "0,1",
-                "gangplan.dev/whole": None,  # what an earlier plan may have left
             },
         }
     }
+
+
+def test_what_an_earlier_plan_left_is_taken_off_with_the_new_intent() -> None:
+    wire = Script()
+    made = carrier(wire)
+    left = {"gangplan.dev/whole": "true", "gangplan.dev/gpus": "7", "theirs": "x"}
+    made.lookout.pods["team", "vit-0"] = {"metadata": {**POD["metadata"], "annotations": left}}
+
+    made.answer(Intend(ORDER, Intent(INTENT.plan, "vit", 2, "n1", None), "7"))
+
+    written = only(wire)[2]["metadata"]["annotations"]
+    assert (written["gangplan.dev/whole"], written["gangplan.dev/gpus"]) == (None, None)
+    assert "theirs" not in written
 
 
 def test_forgetting_takes_off_our_keys_and_nothing_of_others() -> None:

@@ -42,7 +42,7 @@ from planner.cluster.refusals import one_line
 from planner.cluster.scaling import scale
 from planner.cluster.wire import JSON, STRATEGIC, Reply, Tree, Wire
 from planner.errors import GangplanError
-from planner.reading.kubernetes.looking import objects
+from planner.reading.kubernetes.looking import objects, texts
 
 if TYPE_CHECKING:
     from models.applying.orders import PodOrder
@@ -170,11 +170,12 @@ class Carrier:
 
     def _intended(self, request: Intend) -> Event:
         order, intent = request.pod, request.intent
-        written: dict[str, str | None] = dict.fromkeys(KEYS)
+        tree = self.lookout.pods.get(order.key, {})
+        # What an earlier plan left goes; nothing else is named, for there is nothing to take off.
+        left = texts(tree, "metadata", "annotations").keys() & set(KEYS)
+        written: dict[str, str | None] = dict.fromkeys(sorted(left))
         written |= intent.annotations()
-        written |= self.backend.annotations(
-            order, self.lookout.nodes.get(order.node, {}), self.lookout.pods.get(order.key, {})
-        )
+        written |= self.backend.annotations(order, self.lookout.nodes.get(order.node, {}), tree)
         metadata: Tree = {
             "uid": order.uid,
             "resourceVersion": request.version,
@@ -193,7 +194,7 @@ class Carrier:
             "uid": request.uid,
             "resourceVersion": request.version,
             "labels": {PLAN: None},
-            "annotations": dict.fromkeys((*KEYS, *owned_annotations(tree))),
+            "annotations": dict.fromkeys(owned_annotations(tree) or KEYS),
         }
         return self._patched(request.namespace, request.name, {"metadata": metadata})
 
