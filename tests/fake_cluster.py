@@ -237,7 +237,7 @@ class FakeCluster(Setup):
         if place.name:
             found = self.objects.get(place.kind, place.namespace, place.name)
             return refreshed(self.store, found) if place.kind == BUDGET else found
-        tree = self.objects.list(place.kind, place.namespace, query)
+        tree = self.objects.listed(place.kind, place.namespace, query)
         if place.kind == BUDGET:
             tree["items"] = [refreshed(self.store, item) for item in tree["items"]]
         return tree
@@ -256,7 +256,7 @@ class FakeCluster(Setup):
         return 201, bound(self.objects, place, call.body, asking)
 
     def _delete_all(self, place: Place, call: Call, asking: Asking) -> Tree:
-        found = self.objects.list(place.kind, place.namespace, call.query)
+        found = self.objects.listed(place.kind, place.namespace, call.query)
         for item in found["items"]:
             metadata = item["metadata"]
             one = Place(place.kind, metadata.get("namespace", ""), metadata["name"], "")

@@ -18,7 +18,7 @@ from fake_trees import Tree
 _TYPE = ("kind", "apiVersion")
 
 
-def listed(store: Store, kind: Kind, namespace: str, query: dict[str, str]) -> Tree:
+def selected(store: Store, kind: Kind, namespace: str, query: dict[str, str]) -> Tree:
     """The list that a query asks for. Raises ApiError."""
     items = list(store.all(kind, namespace))
     if selector := query.get("labelSelector"):

@@ -16,9 +16,9 @@ from fake_admission import Admission, Review
 from fake_asking import Asking
 from fake_deleting import Deleting
 from fake_kinds import LEASE, NAMESPACE, NODE, POD, POD_GROUP, Kind, Place
-from fake_lists import listed
+from fake_lists import selected
 from fake_meta import changed_metadata_faults, metadata_faults, name_faults
-from fake_patching import patched
+from fake_patching import STRATEGIC, patched, unknown_patch
 from fake_statuses import ApiError, FieldError, conflict, exists, invalid, missing, wrong
 from fake_store import Store
 from fake_trees import Json, Tree
@@ -56,8 +56,8 @@ class Objects(Deleting):
             raise missing(kind, name)
         return found
 
-    def list(self, kind: Kind, namespace: str, query: dict[str, str]) -> Tree:
-        return listed(self.store, kind, namespace, query)
+    def listed(self, kind: Kind, namespace: str, query: dict[str, str]) -> Tree:
+        return selected(self.store, kind, namespace, query)
 
     # ---- writing
 
@@ -126,6 +126,8 @@ class Objects(Deleting):
     def patch(self, place: Place, body: Json, content_type: str, asking: Asking) -> Tree:
         kind, name = place.kind, place.name
         old = self.get(kind, place.namespace, name)
+        if kind.custom and content_type == STRATEGIC:
+            raise unknown_patch(content_type)
         new = patched(_bare(old), body, content_type)
         if asking.strict:
             refuse_unknown(kind, new, patch=body)

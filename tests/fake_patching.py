@@ -46,11 +46,16 @@ def patched(old: Json, patch: Json, content_type: str) -> Json:
         case "application/strategic-merge-patch+json":
             return _strategic(old, patch, ())
         case other:
-            raise ApiError(
-                415,
-                "the body of the request was in an unknown format - accepted media types include:"
-                f" {JSON_PATCH}, {MERGE}, {STRATEGIC} (it was {other})",
-            )
+            raise unknown_patch(other)
+
+
+def unknown_patch(content_type: str) -> ApiError:
+    """415; custom resources know no strategic merge."""
+    said = (
+        "the body of the request was in an unknown format - accepted media types include: "
+        f"{JSON_PATCH}, {MERGE} (it was {content_type})"
+    )
+    return ApiError(415, said)
 
 
 def _merged(old: Json, patch: Json) -> Json:

@@ -106,7 +106,7 @@ def identify(cluster: FakeCluster, row: Tree) -> None:
     """Give the object of a row the uid and resourceVersion that the recording had."""
     path = row.get("path", "")
     place = cluster.kinds.place(path.partition("?")[0]) if path else None
-    payload = row.get("body")
+    payload: Json = row.get("body")
     if place is None and " -p " in row.get("kubectl", ""):
         name = row["kubectl"].split()[2]
         place = Place(POD if " pod " in row["kubectl"] else CLAIM, "default", name, "")
@@ -115,7 +115,7 @@ def identify(cluster: FakeCluster, row: Tree) -> None:
         place = Place(POD, "default", found[1], "")
     for holder in _holders(row):
         _rename(cluster, Place(POD, "default", holder["name"], ""), holder["uid"])
-    if place is not None and place.kind == BINDING:
+    if place is not None and place.kind == BINDING and payload is not None:
         place = Place(POD, place.namespace, payload["metadata"]["name"], "")
     if place is None or not place.name:
         return

@@ -137,7 +137,7 @@ class Rights:
         status: Tree = {"allowed": why is not None}
         if why:
             status["reason"] = why
-        return body | {"status": status}
+        return {**body, "status": status}
 
     def listed(self, user: User | None, body: Json) -> Tree:
         """A SelfSubjectRulesReview, answered."""

@@ -236,7 +236,8 @@ def _holds(pod: Tree | None) -> str | None:
     """The node whose room a pod takes."""
     if pod is None or pod["status"].get("phase") in ("Succeeded", "Failed"):
         return None
-    return pod["spec"].get("nodeName")
+    found: str | None = pod["spec"].get("nodeName")
+    return found
 
 
 def _tolerates(pod: Tree, taint: Tree) -> bool:

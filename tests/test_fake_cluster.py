@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from fake_admission import Review
 from fake_cluster import LOST, Answer, Call, FakeCluster
+from fake_kinds import Kind
 from fake_setup import GATE
 from fake_trees import Json, Tree
 from fake_wire import FakeWire
@@ -324,3 +325,16 @@ def test_a_pod_of_lower_priority_makes_room_on_the_node_a_higher_one_is_pinned_t
         assert cluster.finish_terminating() == 1
     assert cluster.node_of("new") == "n1"
     assert sorted(pod["metadata"]["name"] for pod in cluster.pods()) == ["less", "new", "peer"]
+
+
+def test_custom_resources_take_no_strategic_merge_patch(cluster: FakeCluster) -> None:
+    kind = Kind("Widget", "widgets", "example.com", custom=True)
+    cluster.kinds.serve(kind)
+    path = "/apis/example.com/v1/namespaces/default/widgets"
+    assert cluster.handle("POST", path, {"metadata": {"name": "w"}, "spec": {"size": 1}})[0] == 201
+    body = {"spec": {"size": 2}}
+    assert cluster.handle("PATCH", f"{path}/w", body, STRATEGIC)[0] == 415
+    code, tree, _ = cluster.handle("PATCH", f"{path}/w", body, MERGE)
+    assert (code, tree["spec"], tree["metadata"]["generation"]) == (200, {"size": 2}, 2)
+    [item] = cluster.handle("GET", path)[1]["items"]
+    assert item["kind"] == "Widget"
