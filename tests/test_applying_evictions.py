@@ -182,6 +182,24 @@ def test_moved_pods_that_do_not_come_back_are_left_to_the_next_plan() -> None:
     assert (found["m"], found["x"]) == (Outcome.stopped, Outcome.started)
 
 
+def test_a_winner_whose_room_a_stranger_took_as_it_came_free_is_withheld() -> None:
+    world, plan = crowded()
+
+    def stranger(count: int, request: Request, world: World) -> Event | None:
+        going = [key for key, pod in world.pods.items() if pod.terminating and key[1][0] == "v"]
+        if isinstance(request, LookAround) and len(going) == 2:
+            for key in going:
+                world.delete(key)
+            world.pod("r-0", 8, mode="none", node="n0")
+        return None
+
+    found = outcomes(world, plan, fault=stranger)
+    assert (found["w"], found["v"], found["x"]) == (
+        Outcome.withheld, Outcome.stopped, Outcome.started,
+    )  # fmt: skip
+    assert all(pod.intent is None for key, pod in world.pods.items() if key[1].startswith("w-"))
+
+
 def test_new_pods_under_other_names_are_not_waited_for() -> None:
     world, plan = crowded()
     world.recreates = set()

@@ -34,11 +34,11 @@ from models.applying.asking import (
     TryBind,
     Ungate,
 )
-from models.applying.desk import HOLD_EVERY
+from models.applying.desk import HOLD_EVERY, Desk
 from models.applying.intents import KEYS, Intent, read_intent
 from models.applying.orders import Orders
 from models.applying.states import GangState, PodState, Ways, gang_state
-from models.applying.undoing import commands
+from models.applying.undoing import commands, undo_partial
 from models.applying.verdicts import GangVerdict, Outcome
 
 
@@ -467,3 +467,43 @@ def test_pods_of_the_gang_that_stood_before_do_not_make_up_for_one_it_was_to_gro
     del world.pods[left.key]
     found = one(recover(world).verdict)
     assert (found.plan, found.outcome, len(found.undo)) == (OTHER_PLAN, Outcome.partial, 1)
+
+
+def test_a_pod_whose_owner_took_our_intent_off_meanwhile_is_not_started() -> None:
+    world, plan = gang_of(4)
+
+    def strip(count: int, request: Request, world: World) -> Event | None:
+        if isinstance(request, Ungate) and request.pod.name == "a-3":
+            world.change(("default", "a-3"), intent=None, intent_is_ours=False)
+        return None
+
+    found = one(apply(world, plan, strip).verdict)
+    assert (found.outcome, found.why) == (Outcome.partial, "pod a-3 has lost its intent")
+    assert sorted(bound(world)) == ["a-0", "a-1", "a-2"]
+    assert [name for _, name, _ in found.undo] == ["a-0", "a-1", "a-2"]
+
+
+def test_gpus_that_a_rival_was_given_while_we_bound_are_found_by_the_last_look() -> None:
+    world, plan = gang_of(4, "binding")
+
+    def rival(count: int, request: Request, world: World) -> Event | None:
+        if isinstance(request, Bind) and ("default", "r-0") not in world.pods:
+            world.pod("r-0", 8, mode="none", node="n1")
+        return None
+
+    found = one(apply(world, plan, rival).verdict)
+    assert (found.outcome, found.why) == (
+        Outcome.partial, "node n1 has been given to others, too",
+    )  # fmt: skip
+    assert len(found.undo) == 4
+
+
+def test_a_pod_that_changed_hands_after_it_was_told_is_not_evicted() -> None:
+    world, plan = gang_of(2)
+    apply(world, plan)
+    world.change(("default", "a-0"), intent_is_ours=False)
+    uids = tuple((pod.namespace, pod.name, pod.uid) for pod in world.pods.values())
+    desk = Desk(world.view(), replace(LIMITS, evict_partial=True))
+    desk.record(GangVerdict(("default", "a"), Outcome.partial, PLAN, undo=uids))
+    assert list(undo_partial(desk)) == []
+    assert "not ours to evict" in desk.verdicts[PLAN, ("default", "a")].why
