@@ -31,7 +31,7 @@ _UNITS = {
 def thousandths(quantity: str | int) -> int:
     """``"1500m"`` is 1500, ``"2"`` is 2000. Raises ValueError for what is no quantity."""
     text = str(quantity)
-    number = text.rstrip("mkMGTPEi")
+    number = text.rstrip("mkKMGTPEi")
     unit = text[len(number) :]
     if unit not in _UNITS:
         raise ValueError(f"no quantity: {text!r}")
