@@ -178,14 +178,17 @@ def mark(desk: Desk, squad: Squad) -> Generator[Request, Event, None]:
         return
     for order in _spread(squad.pods)[:MARKS]:
         yield from desk.pace(squad.called, begun=False)
-        intent = replace(squad.intent(order), whole=True)
-        yield from desk.settle(
-            order,
-            lambda seen, order=order, intent=intent: Intend(order, intent, seen.version),  # type: ignore[misc]
-            done=lambda seen: seen.intent is not None and seen.intent.whole,
-            hindrance=lambda seen: "not started" if not desk.ways.started(seen) else None,
-            then=lambda seen, intent=intent: replace(seen, intent=intent),  # type: ignore[misc]
-        )
+        yield from _mark(desk, order, replace(squad.intent(order), whole=True))
+
+
+def _mark(desk: Desk, order: PodOrder, intent: Intent) -> Generator[Request, Event, None]:
+    yield from desk.settle(
+        order,
+        lambda seen: Intend(order, intent, seen.version),
+        done=lambda seen: seen.intent is not None and seen.intent.whole,
+        hindrance=lambda seen: None if desk.ways.started(seen) else "is not started",
+        then=lambda seen: replace(seen, intent=intent),
+    )
 
 
 def _spread(pods: Iterable[PodOrder]) -> list[PodOrder]:
