@@ -33,6 +33,7 @@ def for_writing(
     """To look, lock, ask for rights, and start whatever pods a plan may come to."""
     from planner.cluster import reaching, rights
     from planner.cluster.backends import backend_of
+    from planner.cluster.served import GROUPS
 
     return _opened(
         reach,
@@ -41,6 +42,7 @@ def for_writing(
         *_lease(way.lock_namespace),
         *reaching.scale_paths(),
         rights.ACCEPT,
+        *reaching.exactly(GROUPS),
         *backend_of(settings.gpu_backend).accept,
     )
 

@@ -137,13 +137,14 @@ class _Run:
         from planner.cluster import lease, rights
         from planner.cluster.holders import here
         from planner.cluster.patient import Patient
+        from planner.cluster.served import groups
 
-        way = self.course.wish.way
+        way, wire = self.course.wish.way, Patient(door)
         self.course.check_signal()
-        rights.demand(
-            Patient(door),
-            (*rights.identity(), *rights.looking(), *rights.locking(way.lock_namespace)),
-        )
+        # A kind that is served and may not be read would have its gangs taken for single pods.
+        read = rights.reading(groups(wire), skip=self.course.wish.skip)
+        every = (*read, *rights.looking(), *rights.locking(way.lock_namespace))
+        rights.demand(wire, tuple(dict.fromkeys(every)))
         self.course.check_signal()
         return lease.acquire(
             door,

@@ -13,6 +13,7 @@ from models.applying.seen import NodeSeen, PodSeen, View
 from models.policy import KubernetesPolicy
 from planner.checkup import machine, permissions, placing, server
 from planner.checkup.findings import Finding, Level, exit_code, odd, well
+from planner.cluster import served as served_groups
 from planner.cluster.backends import backend_of
 from planner.cluster.wire import JSON, Reply, Tree
 from planner.showing.doctoring import counted, table
@@ -75,7 +76,7 @@ def test_the_account_is_who_the_server_says() -> None:
     found, name = server.account(Telling(reply))
     assert (found.found, name) == ("ada\\e[31m", "ada\x1b[31m")
     assert server.account(Telling(Reply(404)))[1] is None
-    assert server.groups(Telling(Reply(403))) is None
+    assert served_groups.groups(Telling(Reply(403))) is None
 
 
 def test_without_libyaml_reading_is_slow(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -99,7 +99,7 @@ def test_a_process_told_to_stop_during_its_writes_leaves_no_gang_half_there(
         bench.cluster.before.append(strike)
         process.append(started(bench))
         code, _, err = ended(process[0])
-        assert struck.is_set()
+        assert struck.is_set(), err
         assert code == 143, err
         assert err.splitlines()[-1].startswith("run interrupted (exit 143)")
         placed = {name[0] for name, node in bench.places().items() if node is not None}

@@ -120,6 +120,8 @@ def test_the_lock_is_kept_alive_while_the_solver_works(
     [
         ("leases", "update leases.coordination.k8s.io gangplan in namespace gangplan-system"),
         ("nodes", "list nodes"),
+        # without it the pods of a job would be taken for gangs of one
+        ("jobs", "list jobs.batch in all namespaces"),
         ("patch pods", "patch pods in namespace default"),
     ],
 )
@@ -142,6 +144,18 @@ def test_a_missing_right_is_named_before_anything_of_a_gang_is_written(
     assert bench.written() == []
     assert bench.lease_is_free()
     assert "run not permitted (exit 77)" in summary(result)
+
+
+def test_a_kind_that_is_left_out_needs_no_right(bench: RunBench) -> None:
+    def deny(call: Call) -> Answer | None:
+        if not call.path.endswith("/selfsubjectaccessreviews"):
+            return None
+        allowed = call.body["spec"]["resourceAttributes"]["resource"] != "jobs"
+        return 201, {"kind": "SelfSubjectAccessReview", "status": {"allowed": allowed}}, {}
+
+    bench.cluster.before.append(deny)
+    result = bench.run("--skip", "jobs.batch")
+    assert result.code == 0, result.err
 
 
 class Cut:

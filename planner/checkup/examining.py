@@ -15,6 +15,7 @@ from typing import IO, TYPE_CHECKING
 from planner.applying import Way
 from planner.checkup import machine, permissions, placing, server
 from planner.checkup.findings import Finding, failed, odd, well
+from planner.cluster import served
 from planner.cluster.paths import checked
 from planner.doorway import Reach
 from planner.errors import Fault, GangplanError, InputError
@@ -92,7 +93,7 @@ def in_cluster(wire: Wire, wish: Wish, needs: Needs) -> Iterator[Finding]:
 
     who, name = server.account(wire)
     yield who
-    yield from permissions.reading(wire, server.groups(wire))
+    yield from permissions.reading(wire, served.groups(wire))
     yield from permissions.locking(wire, wish.way.lock_namespace)
     try:
         view = _view(wire, needs)
@@ -186,7 +187,7 @@ def _opened(wish: Wish, needs: Needs) -> AbstractContextManager[ProxyWire]:
             *reaching.look_paths(),
             *reaching.pod_paths(evictions=False),
             *accepted(wish.way.lock_namespace),
-            *reaching.exactly(server.REVIEW, server.GROUPS),
+            *reaching.exactly(server.REVIEW, served.GROUPS),
             rights.ACCEPT,
             *backend_of(needs.backend).accept,
         ),

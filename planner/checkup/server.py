@@ -11,10 +11,9 @@ from planner.checkup.findings import Finding, odd, well
 from planner.cluster.paths import grouped
 from planner.cluster.refusals import one_line
 from planner.cluster.wire import Wire
-from planner.reading.kubernetes.looking import objects, text
+from planner.reading.kubernetes.looking import text
 
 REVIEW = grouped("authentication.k8s.io", "v1", "selfsubjectreviews")
-GROUPS = "/apis"
 
 MAX_SKEW = 1
 """Minor versions that kubectl may be older or newer than the server."""
@@ -65,11 +64,3 @@ def account(wire: Wire) -> tuple[Finding, str | None]:
         # Served since Kubernetes 1.28; nothing depends on it.
         return well("account", "the server does not tell"), None
     return well("account", one_line(name)), name
-
-
-def groups(wire: Wire) -> frozenset[str] | None:
-    """API groups that are served; None where the server does not say."""
-    reply = wire.send("GET", GROUPS)
-    if not reply.ok:
-        return None
-    return frozenset(name for one in objects(reply.body, "groups") if (name := text(one, "name")))

@@ -72,9 +72,18 @@ def looking() -> tuple[Right, ...]:
     )
 
 
-def reading(groups: Collection[str] | None = None) -> tuple[Right, ...]:
-    """To record all that planning reads. ``groups``: API groups that are served; None for every one."""
-    kinds = [kind for kind in ALL if kind is not NAMESPACES and _served(kind, groups)]
+def reading(
+    groups: Collection[str] | None = None, *, skip: Collection[str] = ()
+) -> tuple[Right, ...]:
+    """To record all that planning reads.
+
+    ``groups``: API groups that are served; None for every one. ``skip``: resources left out.
+    """
+    kinds = [
+        kind
+        for kind in ALL
+        if kind is not NAMESPACES and kind.resource not in skip and _served(kind, groups)
+    ]
     lists = [Right("list", kind.group, kind.plural) for kind in kinds]
     return (*identity(), *dict.fromkeys(lists))
 
