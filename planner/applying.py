@@ -160,8 +160,8 @@ def check_view(plan: Ready, way: Way, view: View) -> None:
         found = [str(one) for one in moved(plan.orders, view)]
         if found:
             raise StaleError(*_stale(plan, found))
-    if not way.shared_nodes:
-        check_guarded(plan, view)
+        if not way.shared_nodes:
+            check_guarded(plan, view)
     complaints = plan.backend.check(plan.orders, view)
     if complaints:
         hint = "kubernetes.gpuBackend of the Policy says how GPUs reach the nodes"
@@ -178,9 +178,10 @@ def check_guarded(plan: Ready, view: View) -> None:
         raise StaleError(*_faults(found, hint))
 
 
-def limits(plan: Ready, way: Way, *, dry: bool = False) -> Limits:
+def limits(plan: Ready, way: Way, view: View, *, dry: bool = False) -> Limits:
     """What the machine is held to."""
     from models.applying.limits import Limits
+    from planner.cluster.guarding import open_nodes
 
     return Limits(
         allow_evictions=way.allow_evictions,
@@ -192,6 +193,7 @@ def limits(plan: Ready, way: Way, *, dry: bool = False) -> Limits:
         scheduler=plan.settings.scheduler_name,
         backend=plan.orders.backend,
         dry=dry,
+        open_nodes=() if way.shared_nodes else tuple(open_nodes(plan.orders, view)),
     )
 
 
@@ -213,7 +215,9 @@ def carry(
     check_cluster(plan, view.cluster)
     check_view(plan, way, view)
     seen(view)
-    return carried(applying(plan.orders, view, limits(plan, way, dry=carrier.dry)), carrier, tell)
+    return carried(
+        applying(plan.orders, view, limits(plan, way, view, dry=carrier.dry)), carrier, tell
+    )
 
 
 def exit_code(verdict: Verdict, signal_exit: int | None) -> int:

@@ -22,7 +22,8 @@ class Limits:
 
     ``wait_rounds``: so many times ``tick_s`` seconds are waited at most while pods go, come or are being
     bound. ``gate``, ``scheduler``, ``backend``: of the Policy. ``dry``: nothing is really written,
-    so nothing is waited for.
+    so nothing is waited for. ``open_nodes``: (node, why) that no further gang is bound to, for other
+    schedulers may fill them.
     """
 
     allow_evictions: bool = False
@@ -34,6 +35,7 @@ class Limits:
     scheduler: str = _DEFAULTS.scheduler_name
     backend: str = "annotation"
     dry: bool = False
+    open_nodes: tuple[tuple[str, str], ...] = ()
 
     def waits(self) -> Iterator[float]:
         """Seconds before each next look while something is waited for: short at first, then longer.

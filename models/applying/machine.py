@@ -153,11 +153,23 @@ def _begin(desk: Desk, orders: Orders, gang: GangOrder) -> Steps:
         return
     yield from desk.hold(squad.called)
     yield from desk.refresh()
-    moved = gang_moved(orders, gang, desk.view)
+    moved = _moved(desk, orders, gang)
     if moved:
-        yield from withdraw(desk, squad, "; ".join(str(one) for one in moved[:3]))
+        yield from withdraw(desk, squad, "; ".join(moved[:3]))
         return
     yield from start(desk, squad)
+
+
+def _moved(
+    desk: Desk, orders: Orders, gang: GangOrder, *, without: Collection[str] = ()
+) -> list[str]:
+    """What the gang relied on and is no longer so, nodes kept from other schedulers among it."""
+    found = [str(one) for one in gang_moved(orders, gang, desk.view, without=without)]
+    pods = [(order.node, desk.view.pods.get(order.key)) for order in gang.starts]
+    bound = {node for node, pod in pods if pod is not None and desk.ways.binds(pod)}
+    return found + [
+        f"node {node} is open: {why}" for node, why in desk.limits.open_nodes if node in bound
+    ]
 
 
 def _ours(desk: Desk, squad: Squad) -> bool:
@@ -182,10 +194,10 @@ def _with_room(
         return
     yield from desk.hold(f"gang {gang.namespace}/{gang.name}")
     yield from desk.refresh()
-    moved = gang_moved(orders, gang, desk.view, without=stopping(orders))
+    moved = _moved(desk, orders, gang, without=stopping(orders))
     leave = victims(desk, orders, gang)
     if moved:
-        failed: Failed | None = Failed("; ".join(str(one) for one in moved[:3]))
+        failed: Failed | None = Failed("; ".join(moved[:3]))
         outcome = Outcome.skipped
     else:
         failed = yield from make_room(desk, orders, gang, leaving)
