@@ -10,6 +10,7 @@ import re
 from functools import lru_cache
 
 _FORM = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?")
+_SUBDOMAIN = re.compile(r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?")
 _KEY = re.compile(
     r"([a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?"
 )
@@ -21,6 +22,11 @@ SHORT = 63
 def is_name(text: str, longest: int = LONGEST) -> bool:
     """Whether a text is a name as it is."""
     return len(text) <= longest and _FORM.fullmatch(text) is not None
+
+
+def is_object_name(text: str) -> bool:
+    """Whether an API server could have given an object that name (RFC 1123 subdomain)."""
+    return _SUBDOMAIN.fullmatch(text) is not None and len(text) <= LONGEST and ".." not in text
 
 
 @lru_cache(maxsize=65536)

@@ -23,7 +23,14 @@ from planner.reading.kubernetes.forms import (
     LevelAsk,
 )
 from planner.reading.kubernetes.levels import Levels
-from planner.reading.kubernetes.naming import LONGEST, SHORT, clean, distinct, is_name
+from planner.reading.kubernetes.naming import (
+    LONGEST,
+    SHORT,
+    clean,
+    distinct,
+    is_name,
+    is_object_name,
+)
 from planner.reading.kubernetes.pods.constraints import IGNORABLE
 from planner.reading.kubernetes.trees import offering
 from planner.reading.kubernetes.trees.fabrics import network_only
@@ -197,6 +204,8 @@ class GangTrees:
             waiting = [pod for _, pod in role.members if pod.ours]
             for pod in waiting:
                 yield from pod.unsupported
+                if not is_object_name(pod.name):
+                    yield "a pod with a name that no API server gives, so nothing can be sent to it"
             if len({_where(pod) for pod in waiting}) > 1:
                 yield f"pods of role {role.name} differ in the nodes they may use"
             if not nest(self._layers(role)):
