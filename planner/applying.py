@@ -94,10 +94,14 @@ def ready(document: dict[str, Any], file: str | None = None) -> Ready:
 
 
 def accepted(plan: Ready, way: Way) -> tuple[str, ...]:
-    """URL paths that applying may ask for, for the proxy: regular expressions without commas."""
-    from planner.cluster import rights
+    """URL paths that applying may ask for, for the proxy: regular expressions without commas.
+
+    Raises UsageError for a namespace of the lock that is no name.
+    """
+    from planner.cluster import locking, rights
     from planner.cluster.reaching import lease_paths, look_paths, pod_paths, scale_paths
 
+    locking.path(way.lock_namespace)  # says what is wrong with a name that is none
     resizes = any(gang.resizes for gang in plan.orders.gangs)
     return (
         *look_paths(),

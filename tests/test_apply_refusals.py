@@ -130,6 +130,14 @@ def test_a_node_that_other_schedulers_may_fill_takes_no_binding(
         assert made.apply(plan, "--allow-shared-nodes").code == 0
 
 
+@pytest.mark.parametrize("name", ["../x", "", "UPPER", "a b"])
+def test_what_cannot_be_the_namespace_of_the_lock_is_refused(gated: Bench, name: str) -> None:
+    said = gated.apply(gated.plan(), "--lock-namespace", name)
+
+    assert (said.code, gated.opened) == (64, []), said.err
+    assert "is no name of a namespace" in said.err
+
+
 def test_a_missing_right_is_named_before_the_first_write(gated: Bench) -> None:
     plan = gated.plan()
     gated.cluster.add_user("token", "weak")
