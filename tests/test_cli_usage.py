@@ -14,6 +14,7 @@ from conftest import RunCli
 from planner import cli as command_line
 
 VERBS = ("validate", "plan", "show", "verify", "render", "snapshot", "topo", "diff", "apply")
+VERBS += ("run", "status", "unlock", "doctor")
 
 
 def test_version_is_printed(cli: RunCli) -> None:
@@ -33,6 +34,16 @@ def test_help_is_as_agreed(
     text = capsys.readouterr().out
     assert result.code == 0
     golden(f"help-{verb or 'gangplan'}.txt", text)
+
+
+def test_every_verb_is_told_of_in_one_whole_line(
+    cli: RunCli, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    cli("--help")
+    told = capsys.readouterr().out.partition("Commands:\n")[2].splitlines()
+    assert sorted(line.split()[0] for line in told) == sorted(VERBS)
+    assert not any(line.endswith("...") for line in told)
 
 
 def test_short_help_is_the_long_one(cli: RunCli, capsys: pytest.CaptureFixture[str]) -> None:

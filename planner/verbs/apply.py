@@ -73,7 +73,7 @@ def apply(  # the options of the verb
     log_format: LogOption = LogFormat.text,
     debug: DebugOption = False,
 ) -> None:
-    """Apply a saved plan to the cluster it is of: gang by gang, whole or not at all."""
+    """Apply a saved plan to its cluster: a gang whole or not at all."""
     console = console_of(context, color=color, log_format=log_format, debug=debug)
     from planner.applying import Way
     from planner.carrying import ApplyWish

@@ -51,7 +51,7 @@ def diff(
     log_format: LogOption = LogFormat.text,
     debug: DebugOption = False,
 ) -> None:
-    """Show what applying a plan would change in the live cluster; changes nothing."""
+    """Show what applying a plan would change. Reads the live cluster and changes nothing."""
     console = console_of(context, color=color, log_format=log_format, debug=debug)
     from planner.applying import check_cluster, ready
     from planner.cluster.differing import differences

@@ -69,7 +69,7 @@ def doctor(  # the options of the verb
     log_format: LogOption = LogFormat.text,
     debug: DebugOption = False,
 ) -> None:
-    """Check kubectl, rights, clock, lock and nodes, and say what to do."""
+    """Check kubectl, rights, clock, lock and nodes; say what to do."""
     console = console_of(context, color=color, log_format=log_format, debug=debug)
     from planner.applying import Way
     from planner.checkup.examining import Wish, examine

@@ -99,7 +99,7 @@ def plan(
     log_format: LogOption = LogFormat.text,
     debug: DebugOption = False,
 ) -> None:
-    """Plan the queue: which gangs start now, on which nodes and GPUs, with proof."""
+    """Plan which gangs start now, on which nodes and GPUs, with proof."""
     console = console_of(context, color=color, log_format=log_format, debug=debug)
     from planner import planning
     from planner.showing.formats import show

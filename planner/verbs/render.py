@@ -45,7 +45,7 @@ def render(
     log_format: LogOption = LogFormat.text,
     debug: DebugOption = False,
 ) -> None:
-    """Show the Kubernetes objects that applying a plan sends: for review, never for kubectl apply."""
+    """Show the Kubernetes objects that applying a plan sends. For review, never for kubectl apply."""
     console = console_of(context, color=color, log_format=log_format, debug=debug)
     if to is not None and output is not None:
         raise UsageError(Fault("-o and --to exclude each other", "--to writes files, -o to stdout"))

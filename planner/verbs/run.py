@@ -78,7 +78,7 @@ def run(
     log_format: LogOption = LogFormat.text,
     debug: DebugOption = False,
 ) -> None:
-    """Plan the live cluster and apply the plan, unattended: what a cron job calls."""
+    """Plan the live cluster and apply the plan: what a cron job calls."""
     console = console_of(context, color=color, log_format=log_format, debug=debug)
     from planner import planning, running
     from planner.applying import Way

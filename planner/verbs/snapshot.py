@@ -67,7 +67,7 @@ def snapshot(
     log_format: LogOption = LogFormat.text,
     debug: DebugOption = False,
 ) -> None:
-    """Record a live cluster through kubectl: what planning needs of it, and nothing else."""
+    """Record a live cluster through kubectl, to plan it. What is needed, and nothing else."""
     console = console_of(context, color=color, log_format=log_format, debug=debug)
     from planner.cluster.kubectl import Kubectl
     from planner.cluster.recording import Wish, folder_for, record

@@ -56,7 +56,7 @@ def topo(
     log_format: LogOption = LogFormat.text,
     debug: DebugOption = False,
 ) -> None:
-    """Show a server model: its GPUs, links and NICs, and what every set of GPUs reaches."""
+    """Show a server model: links, NICs, what each set of GPUs reaches."""
     console = console_of(context, color=color, log_format=log_format, debug=debug)
     from planner.reading.matrices import Choice
 

@@ -22,7 +22,7 @@ def verify(
     log_format: LogOption = LogFormat.text,
     debug: DebugOption = False,
 ) -> None:
-    """Check a saved plan against every rule and formula, without a solver."""
+    """Check a saved plan by every rule and formula, without a solver."""
     console = console_of(context, color=color, log_format=log_format, debug=debug)
     from models.checking import check
     from planner.planning import refusals
