@@ -242,7 +242,7 @@ def test_a_gang_that_can_no_longer_be_whole_is_told_with_what_undoes_it(gated: B
 
     assert (said.code, gang["outcome"]) == (7, "partial")
     assert len(gang["undo"]) == 1
-    assert f"delete pod -n default {left}" in gang["undo"][0]
+    assert f"delete --raw /api/v1/namespaces/default/pods/{left} " in gang["undo"][0]
     assert uid in gang["undo"][0]
     assert gang["undo"][0] in said.err
     assert "--evict-partial" in said.err.splitlines()[-1]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import subprocess
 from dataclasses import replace
 
@@ -408,27 +410,35 @@ def test_states_of_a_pod_follow_it_from_gate_to_end() -> None:
     assert state(gates=(), node="n0", terminating=True) is PodState.leaving
 
 
-def test_commands_delete_each_started_pod_by_its_uid_and_quote_every_name(tmp_path: object) -> None:
-    undo = (("ns", "a-0", "u-0"), ("n s", "$(touch x)", "u'1"))
+@pytest.mark.parametrize("shell", ["sh", "bash"])
+def test_commands_delete_each_started_pod_by_its_uid_and_quote_every_name(
+    tmp_path: object, shell: str
+) -> None:
+    undo = (("ns", "a-0", "u-0"), ("n s", "$(touch x)", "u'1\\n"), ("ns", "..", "u-2"))
     verdict = GangVerdict(("ns", "a"), Outcome.partial, PLAN, undo=undo)
-    first, second = commands(verdict, "my ctx", "/k c")
+    first, second = commands(verdict, "my ctx", "/k c")  # no line for a step in a path
     kubectl = "kubectl --kubeconfig '/k c' --context 'my ctx'"
+    options = '{"apiVersion":"v1","kind":"DeleteOptions","preconditions":{"uid":"u-0"}}'
     assert first == (
-        f"[ \"$({kubectl} get pod -n ns a-0 -o 'jsonpath={{.metadata.uid}}')\" = u-0 ]"
-        f" && {kubectl} delete pod -n ns a-0"
+        f"printf %s '{options}' | {kubectl} delete --raw /api/v1/namespaces/ns/pods/a-0 -f - "
+        ">/dev/null"
     )
-    # A kubectl that tells its words one a line, and the uid it is asked for.
-    told = 'kubectl() { if [ "$5" = get ]; then echo "u\'1"; else printf \'%s\\n\' "$@"; fi; }'
+    # A kubectl that tells its words one a line, and what it is given on stdin.
+    told = "kubectl() { printf '%s\\n' \"$@\" >&2; cat >&2; }"
     run = subprocess.run(
-        ["sh", "-c", f"{told}\n{second}"],
+        [shell, "-c", f"{told}\n{second}"],
         capture_output=True,
         text=True,
         check=True,
         cwd=str(tmp_path),
     )
-    assert run.stdout.splitlines() == [
-        "--kubeconfig", "/k c", "--context", "my ctx", "delete", "pod", "-n", "n s", "$(touch x)",
+    *words, given = run.stderr.splitlines()
+    assert words == [
+        "--kubeconfig", "/k c", "--context", "my ctx", "delete", "--raw",
+        "/api/v1/namespaces/n%20s/pods/%24%28touch%20x%29", "-f", "-",
     ]  # fmt: skip
+    assert json.loads(given)["preconditions"] == {"uid": "u'1\\n"}
+    assert (run.stdout, os.listdir(str(tmp_path))) == ("", [])
 
 
 def test_a_mark_and_a_try_change_nothing_that_counts_as_a_start() -> None:

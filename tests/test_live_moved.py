@@ -72,7 +72,7 @@ class Meanwhile:
 
 def undone(live: Live, said: str) -> int:
     """How many commands were printed to undo something; each was run, as a user would paste it."""
-    commands = [line for line in said.splitlines() if line.startswith("  [ ")]
+    commands = [line for line in said.splitlines() if line.startswith("  printf ")]
     for command in commands:
         subprocess.run(
             command,

@@ -126,8 +126,9 @@ def test_a_gang_that_is_half_there_is_shown_with_the_commands_that_undo_it(
     assert document(bench)["gangs"] == []
 
 
+@pytest.mark.parametrize("shell", ["sh", "bash"])
 def test_the_commands_that_undo_delete_that_pod_and_no_other(
-    bench: RunBench, tmp_path: Path
+    bench: RunBench, tmp_path: Path, shell: str
 ) -> None:
     """Pasted into a shell, with the real kubectl: a pod made again under the name is left alone."""
     name = half_there(bench)
@@ -138,14 +139,18 @@ def test_the_commands_that_undo_delete_that_pod_and_no_other(
 
     def pasted(text: str) -> int:
         folder = environment(tmp_path)
-        return subprocess.run(text, shell=True, check=False, env=folder).returncode
+        return subprocess.run([shell, "-c", text], check=False, env=folder).returncode
 
     with serving(bench.cluster, tmp_path, tls=False):
         uid = bench.cluster.pod(begun)["metadata"]["uid"]
         assert pasted(command.replace(uid, "another-uid")) != 0
         assert begun in bench.places()
+        calls = len(bench.cluster.writes)
         assert pasted(command) == 0
         assert begun not in bench.places()
+        # One request that names the uid: nothing can come between a look and the deletion.
+        (deleted,) = bench.cluster.writes[calls:]
+        assert (deleted.method, deleted.body["preconditions"]) == ("DELETE", {"uid": uid})
 
 
 def test_pins_that_the_scheduler_has_not_bound_are_shown_with_its_reason(

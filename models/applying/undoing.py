@@ -6,9 +6,11 @@ paste, whatever names they hold. Called by ``machine`` and the verbs that show v
 
 from __future__ import annotations
 
+import json
 import shlex
 from collections.abc import Collection, Generator
 from dataclasses import replace
+from urllib.parse import quote
 
 from models.applying.asking import Event, Request
 from models.applying.desk import Desk, Failed, Squad
@@ -21,7 +23,7 @@ from models.applying.verdicts import GangVerdict, Outcome
 
 
 def commands(verdict: GangVerdict, context: str | None, kubeconfig: str | None) -> list[str]:
-    """One line of shell for each started pod: deletes it if it is still that pod, by its uid."""
+    """One line of shell for each started pod: the server deletes it if it is still that pod, by its uid."""
     kubectl = [
         "kubectl",
         *(["--kubeconfig", kubeconfig] if kubeconfig else []),
@@ -29,11 +31,22 @@ def commands(verdict: GangVerdict, context: str | None, kubeconfig: str | None) 
     ]
     found = []
     for namespace, name, uid in verdict.undo:
-        pod = ["pod", "-n", namespace, name]
-        asked = shlex.join([*kubectl, "get", *pod, "-o", "jsonpath={.metadata.uid}"])
-        delete = shlex.join([*kubectl, "delete", *pod])
-        found.append(f'[ "$({asked})" = {shlex.quote(uid)} ] && {delete}')
+        path = _path(namespace, name)
+        if path is None:
+            continue  # the API gives no such name, and it would be another object's path
+        options = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": uid}}
+        # printf, for echo would read backslashes in some shells; what is deleted is of no interest.
+        said = shlex.join(["printf", "%s", json.dumps(options, separators=(",", ":"))])
+        delete = shlex.join([*kubectl, "delete", "--raw", path, "-f", "-"])
+        found.append(f"{said} | {delete} >/dev/null")
     return found
+
+
+def _path(namespace: str, name: str) -> str | None:
+    """Of a pod, as ``kubectl --raw`` takes it; None for a name that is a step in a path."""
+    if {namespace, name} & {"", ".", ".."}:
+        return None
+    return f"/api/v1/namespaces/{quote(namespace, safe='')}/pods/{quote(name, safe='')}"
 
 
 def undo_partial(desk: Desk, *, but: Collection[Key] = ()) -> Generator[Request, Event, None]:
