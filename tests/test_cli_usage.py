@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 
 import pytest
@@ -121,22 +120,17 @@ def test_an_interruption_outside_the_search_is_130(
     assert (result.code, result.err) == (130, "error: interrupted; nothing was saved\n")
 
 
-def start_seconds(arguments: list[str]) -> float:
-    """Best of three: the machine may be busy with other things."""
-    best = 99.0
-    for _ in range(3):
-        begun = time.perf_counter()
-        subprocess.run([sys.executable, "-c", MAIN, *arguments], check=True, capture_output=True)
-        best = min(best, time.perf_counter() - begun)
-    return best
-
-
-MAIN = "import sys; sys.argv[0] = 'gangplan'; from planner.cli import main; main()"
-
-
-@pytest.mark.slow
-def test_help_starts_in_under_300_ms() -> None:
-    assert start_seconds(["--help"]) < 0.3
+def test_help_loads_little_more_than_typer() -> None:
+    """What keeps the start under 0.3 s, counted: seconds would tell of the machine (33 when written)."""
+    listing = (
+        "import sys, typer; alone = len(sys.modules);"
+        "from planner.cli import run; from planner.console import Console;"
+        "run(['--help'], Console()); print(len(sys.modules) - alone)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", listing], check=True, capture_output=True, text=True
+    )
+    assert int(done.stdout.splitlines()[-1]) < 50
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["show", "--help"], ["--version"]])
