@@ -101,7 +101,12 @@ def test_the_table_names_an_object_once_and_says_what_is_next(gated: Bench) -> N
     plan = gated.plan()
     said = gated.run("diff", str(plan))
 
-    assert said.out.count("pod/default/a-0") == 1
+    assert said.out.splitlines().count("pod/default/a-0") == 1
+    where = placed(plan)["a-0"]
+    assert f"  spec.nodeName                                + {where}" in said.out.splitlines()
+    gate = "  spec.schedulingGates                         - gangplan.dev/placement"
+    assert gate in said.out.splitlines()
+    assert max(map(len, said.out.splitlines())) <= 80
     assert said.err.splitlines() == [
         "4 objects of the cluster would change",
         f"next: gangplan apply {plan}",
@@ -118,7 +123,14 @@ def test_evictions_are_changes_too(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         plan = made.plan()
         said = made.run("diff", str(plan))
         assert fields(made, plan, "low-0") == {"spec.nodeName": ("n1", None)}
-    assert "1 pod would be evicted, only with --allow-evictions" in said.err
+    assert said.err.splitlines()[-2:] == [
+        "1 pod would be evicted, only with --allow-evictions",
+        f"next: gangplan apply --allow-evictions {plan}",
+    ]
+    assert said.out.splitlines()[-2:] == [
+        "pod/default/low-0",
+        "  spec.nodeName                                - n1",
+    ]
 
 
 def test_what_moved_since_the_plan_was_made_is_said(gated: Bench) -> None:

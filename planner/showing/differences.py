@@ -17,33 +17,34 @@ _LONGEST = 160
 
 
 def difference_table(found: Sequence[Difference]) -> Table:
-    """One row a field; an object is named once."""
+    """An object on a row of its own, its fields below it: narrow enough for any terminal."""
     rows = []
     last = None
     for one in found:
-        rows.append(
-            (
-                Cell("" if one.object == last else one.object),
-                Cell(one.field),
-                Cell(shown(one.before), "dim" if one.before is None else "bad"),
-                Cell(shown(one.after), "dim" if one.after is None else "good"),
-            )
-        )
+        if one.object != last:
+            rows.append((Cell(one.object, "head"), Cell("")))
+        rows.append((Cell(f"  {one.field}"), _change(one)))
         last = one.object
-    columns = (
-        Column("OBJECT"),
-        Column("FIELD", fold=True),
-        Column("BEFORE", fold=True),
-        Column("AFTER", fold=True),
-    )
-    return Table(columns, tuple(rows))
+    return Table((Column("OBJECT, FIELD"), Column("CHANGE", fold=True)), tuple(rows))
+
+
+def _change(one: Difference) -> Cell:
+    """``+ new``, ``- old`` or ``old -> new``."""
+    if one.before is None:
+        return Cell(f"+ {shown(one.after)}", "good")
+    if one.after is None or one.after == []:
+        return Cell(f"- {shown(one.before)}", "bad")
+    return Cell(f"{shown(one.before)} -> {shown(one.after)}", "warn")
 
 
 def shown(value: Value) -> str:
-    """Text bare, everything else as JSON; ``-`` for nothing."""
+    """Text bare, names of a list with commas, everything else as JSON; ``-`` for nothing."""
     if value is None:
         return "-"
-    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    if isinstance(value, list):
+        text = ", ".join(value)
+    else:
+        text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
 
 

@@ -144,6 +144,7 @@ def _talk(
     if path != "-":
         options = [f"--context={context}"] if context is not None else []
         options += [f"--kubeconfig={kubeconfig}"] if kubeconfig is not None else []
+        options += ["--allow-evictions"] if leaving else []
         words = [*options, *(["--"] if path.startswith("-") else []), path]
         console.next(f"{console.program} apply {shlex.join(words)}")
     return count
