@@ -1,4 +1,4 @@
-"""HTTP over one unix socket, one request at a time on one kept connection.
+"""HTTP over one unix socket, on one kept connection: a request at a time, or several ahead.
 
 Promises: an answer is whole and within its bounds of time and size, or it is Broken, and then the
 connection is gone: nothing that comes late is ever taken for a later answer. Called by ``proxy``.
@@ -11,13 +11,19 @@ import io
 import select
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 _MAX_LINE = 64 * 2**10
 _MAX_HEADERS = 200
 _MAX_DIGITS = 15
 _CHUNK = 2**20
+
+_AHEAD = 32 * 2**10
+"""Bytes of requests on their way at once: less than a socket holds, so that sending never has to wait."""
+
+Question = tuple[str, str, bytes | None, str]
+"""Method, target, body, content type."""
 
 
 class BrokenError(Exception):
@@ -52,10 +58,50 @@ class Channel:
     def ask(self, method: str, target: str, body: bytes | None, content_type: str) -> Answer:
         """Send one request and read its answer. Raises BrokenError."""
         request = _request(method, target, body, content_type)
-        try:
+        with self._unbroken():
             line = self._open()
             line.send(request)
-            answer = _answer(line, self._most)
+            return self._answered(line)
+
+    def ask_all(self, questions: Sequence[Question]) -> Iterator[Answer | BrokenError]:
+        """Send requests without waiting for the answers between; an answer each, in their order.
+
+        The other side carries them out one after the other. Once one is broken, so are all after it:
+        nobody knows which of them were carried out.
+        """
+        broken: BrokenError | None = None
+        for requests in _together([_request(*question) for question in questions]):
+            for number in range(len(requests)):
+                if broken is None:
+                    try:
+                        yield self._next(b"".join(requests) if number == 0 else b"")
+                        continue
+                    except BrokenError as error:
+                        broken = error
+                yield broken
+
+    def _next(self, requests: bytes) -> Answer:
+        """The next answer, once these requests are sent. Raises BrokenError."""
+        with self._unbroken():
+            line = self._open() if requests else self._line
+            if line is None:
+                raise EOFError("it was closed")
+            line.begin(self._seconds)
+            if requests:
+                line.send(requests)
+            return self._answered(line)
+
+    def _answered(self, line: _Line) -> Answer:
+        answer = _answer(line, self._most)
+        if answer.headers.get("connection", "").lower() == "close":
+            self.close()
+        return answer
+
+    @contextlib.contextmanager
+    def _unbroken(self) -> Iterator[None]:
+        """Whatever goes wrong ends the connection. Raises BrokenError."""
+        try:
+            yield
         except BaseException as error:
             self.close()  # what is left of this answer must not meet the next request
             match error:
@@ -67,9 +113,6 @@ class Channel:
                 case ValueError():
                     raise BrokenError(f"that is no HTTP answer: {error}") from error
             raise
-        if answer.headers.get("connection", "").lower() == "close":
-            self.close()
-        return answer
 
     def close(self) -> None:
         line, self._line = self._line, None
@@ -147,6 +190,18 @@ class _Line:
         if left <= 0:
             raise TimeoutError
         self._socket.settimeout(left)
+
+
+def _together(requests: Sequence[bytes]) -> Iterator[list[bytes]]:
+    """Requests in groups of at most _AHEAD bytes, or of one that is longer."""
+    group: list[bytes] = []
+    for request in requests:
+        if group and sum(map(len, group)) + len(request) > _AHEAD:
+            yield group
+            group = []
+        group.append(request)
+    if group:
+        yield group
 
 
 def _answer(line: _Line, most: int) -> Answer:

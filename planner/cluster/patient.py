@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from planner.cluster.proxy import TOO_LONG
-from planner.cluster.wire import JSON, LOST, Reply, Tree, Wire
+from planner.cluster.wire import JSON, LOST, Asked, Reply, Tree, Wire, send_all
 
 WAITS_S = (0.5, 1.0, 2.0)
 """Pauses before each further try."""
@@ -67,6 +67,20 @@ class Patient:
             if pause:
                 self._sleep(pause)
         return reply
+
+    def send_all(self, asked: Sequence[Asked]) -> list[Reply]:
+        """Together at first; what is worth another try gets it by itself, while there are answers."""
+        replies = send_all(self._wire, asked)
+        for number, one in enumerate(asked):
+            reply = replies[number]
+            if self._waits and _worth(reply, changes=_changes(one.method, one.path)):
+                self.retries += 1
+                self._sleep(max(self._waits[0], min(reply.retry_after_s or 0.0, MAX_RETRY_AFTER_S)))
+                reply = self.send(one.method, one.path, one.body, content_type=one.content_type)
+                replies[number] = reply
+                if reply.status == LOST:
+                    break
+        return replies
 
 
 def _worth(reply: Reply, *, changes: bool) -> bool:

@@ -18,7 +18,7 @@ from planner.cluster.channel import Answer, BrokenError, Channel
 from planner.cluster.kubectl import Kubectl
 from planner.cluster.proxying import Proxy
 from planner.cluster.refusals import one_line
-from planner.cluster.wire import JSON, LOST, Reply, Tree
+from planner.cluster.wire import JSON, LOST, Asked, Reply, Tree
 from planner.errors import Fault, NotPermittedError, UnavailableError
 
 TOO_LONG = "TooLong"
@@ -91,18 +91,25 @@ class ProxyWire:
         self, method: str, path: str, body: Tree | None = None, *, content_type: str = JSON
     ) -> Reply:
         """One request and its answer; what is no answer of the API server is Reply(LOST)."""
-        raw = None if body is None else _ENCODE(body).encode("utf-8", "surrogatepass")
         with self._turn:
-            if not self._proxy.alive():
-                self._channel.close()
-                if not self._proxy.again():
-                    return Reply(LOST, why=f"kubectl proxy ended: {self._proxy.last_words()}")
+            if not self._serves():
+                return self._ended()
             try:
-                answer = self._channel.ask(method, path, raw, content_type)
+                answer = self._channel.ask(method, path, _raw(body), content_type)
             except BrokenError as error:
-                reason = {"reason": TOO_LONG} if error.too_long else {}
-                return Reply(LOST, body=reason, why=str(error))
+                return _broken(error)
             return self._reply(answer)
+
+    def send_all(self, asked: Sequence[Asked]) -> list[Reply]:
+        """Requests on their way together, on the one connection; kubectl takes them one by one."""
+        questions = [(one.method, one.path, _raw(one.body), one.content_type) for one in asked]
+        with self._turn:
+            if not self._serves():
+                return [self._ended()] * len(asked)
+            return [
+                _broken(found) if isinstance(found, BrokenError) else self._reply(found)
+                for found in self._channel.ask_all(questions)
+            ]
 
     def greet(self) -> None:
         """See whether the server is there and knows us. Raises UnavailableError, NotPermittedError."""
@@ -127,6 +134,16 @@ class ProxyWire:
         """End the connection and the proxy."""
         self._channel.close()
         self._proxy.close()
+
+    def _serves(self) -> bool:
+        """Whether the proxy is there, started anew where something ended it."""
+        if self._proxy.alive():
+            return True
+        self._channel.close()
+        return self._proxy.again()
+
+    def _ended(self) -> Reply:
+        return Reply(LOST, why=f"kubectl proxy ended: {self._proxy.last_words()}")
 
     def _hint(self) -> str:
         return f"try it by hand: {self._proxy.by_hand()}"
@@ -169,6 +186,14 @@ class ProxyWire:
                 value = None
             self._date = (written, value)
         return value
+
+
+def _raw(body: Tree | None) -> bytes | None:
+    return None if body is None else _ENCODE(body).encode("utf-8", "surrogatepass")
+
+
+def _broken(error: BrokenError) -> Reply:
+    return Reply(LOST, body={"reason": TOO_LONG} if error.too_long else {}, why=str(error))
 
 
 def _no_body(answer: Answer, why: str) -> Reply:

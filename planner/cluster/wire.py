@@ -6,8 +6,9 @@ Implemented by ``planner.cluster.proxy`` through ``kubectl proxy``, and by tests
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 Tree = dict[str, Any]
 
@@ -56,3 +57,33 @@ class Wire(Protocol):
         self, method: str, path: str, body: Tree | None = None, *, content_type: str = JSON
     ) -> Reply:
         """``path``: with its query, every part quoted (``planner.cluster.paths``)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A request that waits to be sent with others."""
+
+    method: str
+    path: str
+    body: Tree | None = None
+    content_type: str = JSON
+
+
+@runtime_checkable
+class Ahead(Protocol):
+    """A wire that need not wait for one answer before it sends the next request."""
+
+    def send_all(self, asked: Sequence[Asked]) -> list[Reply]:
+        """An answer each, in order; the requests are carried out one after the other.
+
+        After a lost one, all are lost: nobody knows which of them were carried out.
+        """
+
+
+def send_all(wire: Wire, asked: Sequence[Asked]) -> list[Reply]:
+    """All of them over the wire, one by one if it knows no other way."""
+    if isinstance(wire, Ahead):
+        return wire.send_all(asked)
+    return [
+        wire.send(one.method, one.path, one.body, content_type=one.content_type) for one in asked
+    ]

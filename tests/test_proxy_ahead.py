@@ -1,0 +1,184 @@
+"""Requests sent ahead of the answers to those before: each gets its own answer, or none at all."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from door_server import Answer, Asked, Server, answer, on_socket
+from test_proxy_patient import OK, patient
+from test_proxy_wire import wired
+
+from planner.cluster.channel import BrokenError, Channel
+from planner.cluster.patient import MAX_RETRY_AFTER_S
+from planner.cluster.wire import LOST, STRATEGIC, Reply
+from planner.cluster.wire import Asked as Question
+
+TYPE = "application/json"
+
+
+def numbered(asked: Asked) -> Answer:
+    """Says what it was asked; /lost gets no answer, /last is the last of its connection."""
+    match asked.path:
+        case "/lost":
+            return None
+        case "/last":
+            return answer(body=b"last", Connection="close")
+        case _:
+            return answer(body=f"{asked.target} ".encode() + asked.body)
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Server]:
+    with on_socket(tmp_path / "s", numbered) as server:
+        yield server
+
+
+@pytest.fixture
+def channel(tmp_path: Path) -> Iterator[Channel]:
+    found = Channel(lambda: str(tmp_path / "s"), seconds=5.0, most=100_000)
+    yield found
+    found.close()
+
+
+def asked(channel: Channel, *targets: str, body: bytes | None = None) -> list[str]:
+    """Bodies of the answers; "broken" where there is none."""
+    found = channel.ask_all([("POST", target, body, TYPE) for target in targets])
+    return ["broken" if isinstance(one, BrokenError) else one.body.decode() for one in found]
+
+
+def test_each_gets_its_own_answer_over_one_connection(server: Server, channel: Channel) -> None:
+    targets = [f"/{number}" for number in range(100)]
+    assert asked(channel, *targets, body=b"b") == [f"{target} b" for target in targets]
+    assert (server.connections, server.targets()) == (1, targets)
+
+
+def test_bodies_larger_than_a_socket_holds_do_not_stand_in_each_others_way(
+    server: Server, channel: Channel
+) -> None:
+    # 12 requests of 90 kB and as much in every answer: far more than two buffers of a socket hold
+    targets = [f"/{number}" for number in range(12)]
+    body = b"b" * 90_000
+    assert asked(channel, *targets, body=body) == [f"/{n} {body.decode()}" for n in range(12)]
+
+
+def test_nothing_is_waited_for_between_requests(tmp_path: Path) -> None:
+    path = str(tmp_path / "s")
+
+    def serve(listener: socket.socket) -> None:
+        wire, _ = listener.accept()
+        with wire:
+            seen = b""
+            while b"/1 HTTP" not in seen:  # no answer before both have come
+                seen += wire.recv(4096)
+            wire.sendall(answer(body=b"first") + answer(body=b"second"))
+
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(path)
+        listener.listen()
+        thread = threading.Thread(target=serve, args=(listener,), daemon=True)
+        thread.start()
+        channel = Channel(lambda: path, seconds=5.0, most=1000)
+        assert asked(channel, "/0", "/1") == ["first", "second"]
+        channel.close()
+        thread.join(5)
+
+
+def test_after_a_broken_answer_none_is_taken_for_another(server: Server, channel: Channel) -> None:
+    assert asked(channel, "/0", "/lost", "/2", "/3") == ["/0 ", "broken", "broken", "broken"]
+    assert asked(channel, "/4", "/5") == ["/4 ", "/5 "]
+    assert server.connections == 2
+
+
+def test_after_the_last_answer_of_a_connection_nothing_is_taken_for_done(
+    server: Server, channel: Channel
+) -> None:
+    assert asked(channel, "/0", "/last", "/2") == ["/0 ", "last", "broken"]
+    assert asked(channel, "/3") == ["/3 "]
+
+
+def test_no_requests_are_no_requests(server: Server, channel: Channel) -> None:
+    assert asked(channel) == []
+    assert server.connections == 0
+
+
+def test_nothing_is_sent_where_one_could_be_two_requests(server: Server, channel: Channel) -> None:
+    with pytest.raises(ValueError, match="no target"):
+        asked(channel, "/0", "/1 HTTP/1.1\r\nX: y")
+    assert server.asked == []
+
+
+# ---- through the real kubectl
+
+
+def test_kubectl_carries_them_out_one_after_the_other_in_order(tmp_path: Path) -> None:
+    busy = threading.Lock()
+
+    def play(asked: Asked) -> Answer:
+        assert busy.acquire(blocking=False), "two at once"
+        try:
+            return answer(
+                code=409 if asked.path.endswith("7") else 200, body=json.loads(asked.body)
+            )
+        finally:
+            busy.release()
+
+    paths = [f"/api/v1/pods/p{number}" for number in range(40)]
+    with wired(tmp_path, play) as (wire, server):
+        replies = wire.send_all(
+            [Question("PATCH", path, {"said": path}, STRATEGIC) for path in paths]
+        )
+    assert [reply.body for reply in replies] == [{"said": path} for path in paths]
+    assert [reply.status for reply in replies] == [409 if p.endswith("7") else 200 for p in paths]
+    assert server.targets() == paths
+    assert {one.headers["content-type"] for one in server.asked if one.method == "PATCH"} == {
+        STRATEGIC
+    }
+
+
+def test_what_kubectl_cannot_get_an_answer_to_is_lost(tmp_path: Path) -> None:
+    def play(asked: Asked) -> Answer:
+        return None if asked.path.endswith("p3") else answer()
+
+    paths = [f"/api/v1/pods/p{number}" for number in range(6)]
+    with wired(tmp_path, play) as (wire, _):
+        replies = wire.send_all([Question("PATCH", path, {}, STRATEGIC) for path in paths])
+        statuses = [reply.status for reply in replies]
+        assert statuses[:3] == [200, 200, 200]
+        assert statuses[3] in (LOST, 502)
+        assert wire.send("GET", "/api/v1/pods/p1").ok
+
+
+# ---- with patience
+
+WRITE = Question("PATCH", "/api/v1/namespaces/a/pods/b", {}, STRATEGIC)
+DRY = Question("POST", "/api/v1/namespaces/a/pods/b/binding?dryRun=All", {})
+
+
+def test_a_lost_write_is_not_sent_again() -> None:
+    wire, inner = patient(OK, Reply(LOST), Reply(503), OK)
+    assert [one.status for one in wire.send_all([WRITE] * 4)] == [200, LOST, 503, 200]
+    assert (len(inner.sent), inner.slept) == (4, [])
+
+
+def test_what_a_busy_server_did_not_do_is_sent_again() -> None:
+    wire, inner = patient(OK, Reply(429, retry_after_s=99.0), OK)
+    assert [one.status for one in wire.send_all([WRITE] * 3)] == [200, 200, 200]
+    assert (len(inner.sent), inner.slept) == (4, [MAX_RETRY_AFTER_S])
+
+
+def test_a_lost_dry_run_is_asked_again() -> None:
+    wire, inner = patient(OK, Reply(LOST), Reply(LOST))
+    assert [one.status for one in wire.send_all([DRY] * 3)] == [200, 200, 200]
+    assert (len(inner.sent), inner.slept) == (5, [0.5, 0.5])
+
+
+def test_a_server_that_is_gone_is_not_asked_for_each() -> None:
+    wire, inner = patient(*[Reply(LOST)] * 20)
+    assert [one.status for one in wire.send_all([DRY] * 3)] == [LOST] * 3
+    # three at first, and four tries of the first one
+    assert len(inner.sent) == 7
