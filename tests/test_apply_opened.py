@@ -64,7 +64,7 @@ def test_a_gang_whose_room_a_rival_took_can_be_undone_by_the_command_that_is_nam
     made.cluster.after.clear()
     assert (first.code, "--evict-partial" in first.err) == (7, True), first.err
     again = made.apply(plan)
-    assert (again.code, again.err.count("delete pod")) == (7, 2), again.err
+    assert (again.code, again.err.count("delete --raw")) == (7, 2), again.err
     undone = made.apply(plan, "--evict-partial")
 
     assert undone.code == 0, undone.err
