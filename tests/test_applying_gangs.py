@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from applying_world import (
@@ -412,7 +412,7 @@ def test_states_of_a_pod_follow_it_from_gate_to_end() -> None:
 
 @pytest.mark.parametrize("shell", ["sh", "bash"])
 def test_commands_delete_each_started_pod_by_its_uid_and_quote_every_name(
-    tmp_path: object, shell: str
+    tmp_path: Path, shell: str
 ) -> None:
     undo = (("ns", "a-0", "u-0"), ("n s", "$(touch x)", "u'1\\n"), ("ns", "..", "u-2"))
     verdict = GangVerdict(("ns", "a"), Outcome.partial, PLAN, undo=undo)
@@ -430,7 +430,7 @@ def test_commands_delete_each_started_pod_by_its_uid_and_quote_every_name(
         capture_output=True,
         text=True,
         check=True,
-        cwd=str(tmp_path),
+        cwd=tmp_path,
     )
     *words, given = run.stderr.splitlines()
     assert words == [
@@ -438,7 +438,7 @@ def test_commands_delete_each_started_pod_by_its_uid_and_quote_every_name(
         "/api/v1/namespaces/n%20s/pods/%24%28touch%20x%29", "-f", "-",
     ]  # fmt: skip
     assert json.loads(given)["preconditions"] == {"uid": "u'1\\n"}
-    assert (run.stdout, os.listdir(str(tmp_path))) == ("", [])
+    assert (run.stdout, list(tmp_path.iterdir())) == ("", [])
 
 
 def test_a_mark_and_a_try_change_nothing_that_counts_as_a_start() -> None:
