@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from apply_runs import TOLERATE, Bench, a_cluster, bench, placed
+from apply_runs import TOLERATE, Bench, Tree, a_cluster, bench, placed
 from fake_cluster import Call
 
 
@@ -92,3 +92,33 @@ def test_only_pods_with_an_intent_of_ours_are_ever_evicted(gated: Bench) -> None
     gated.apply(plan, "--evict-partial")
 
     assert not [path for _, path in gated.written() if path.endswith("/eviction")]
+
+
+def test_a_node_that_lost_the_label_of_a_pin_is_told_with_what_undoes_the_gang(
+    gated: Bench,
+) -> None:
+    """The first pod of a is bound; then the node of the second is called otherwise, and no pin fits it."""
+    plan = gated.plan()
+    where = placed(plan)
+    came: list[str] = []
+
+    def relabel(call: Call) -> None:
+        started = call.writes and "/pods/a-" in call.path and "schedulingGates" in str(call.body)
+        if started and not came:
+            other = "a-1" if call.path.endswith("a-0") else "a-0"
+            came.append(other)
+            gated.cluster.change("Node", where[other], renamed)
+
+    gated.cluster.after.append(relabel)
+    said = gated.apply(plan)
+
+    assert said.code == 7, said.err
+    assert f"has not the label kubernetes.io/hostname={where[came[0]]}" in said.out
+    assert said.err.count("delete --raw") == 2, (
+        "the one that is bound, and the one that never will be"
+    )
+
+
+def renamed(node: Tree) -> Tree:
+    labels = {**node["metadata"]["labels"], "kubernetes.io/hostname": "elsewhere"}
+    return {**node, "metadata": {**node["metadata"], "labels": labels}}

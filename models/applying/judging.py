@@ -12,6 +12,7 @@ from dataclasses import replace
 from models.applying.desk import Desk, Failed, Squad
 from models.applying.orders import PodOrder
 from models.applying.room import lacks, overfull
+from models.applying.seen import NodeSeen, PodSeen
 from models.applying.staleness import node_moved
 from models.applying.states import LIVE, STARTED, PodState
 from models.applying.verdicts import GangVerdict, Outcome
@@ -85,9 +86,20 @@ def obstacle(desk: Desk, orders: list[PodOrder], *, without: Iterable[str] = ())
         pods = [desk.pod(order) for order in orders if order.node == node]
         for what in node_moved(None, desk.view.nodes.get(node), pods):
             return f"node {node} {what}"
+        for what in _unlabelled(desk.view.nodes[node], pods):
+            return f"node {node} {what}"
     for name, what in lacks(desk.view, orders, without=frozenset(without)):
         return f"node {name} {what}"
     return ""
+
+
+def _unlabelled(node: NodeSeen, pods: Iterable[PodSeen | None]) -> Iterable[str]:
+    """Labels that pods select nodes by, a pin of ours among them, and that the node does not have."""
+    labels = dict(node.labels)
+    for pod in pods:
+        for label, value in () if pod is None else pod.selector:
+            if labels.get(label) != value:
+                yield f"has not the label {label}={value} that its pods select"
 
 
 def stuck(desk: Desk, squad: Squad, failed: Failed) -> GangVerdict:
