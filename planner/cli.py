@@ -159,7 +159,7 @@ def _bug(console: Console, error: BaseException) -> int:
     if console.debug:
         import traceback
 
-        console.say("".join(traceback.format_exception(error)).rstrip())
+        console.say("".join(traceback.format_exception(error)).rstrip(), fold=False)
     said = f"unexpected {type(error).__name__}: {str(error)[:500] or 'no message'}"
     hint = "this is a bug; please report it with the input and the output of the same command with --debug"
     return _failed(console, BUG, Fault(said, None if console.debug else hint))

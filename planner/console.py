@@ -136,10 +136,30 @@ class Console:
         else:
             self.data(table.plain(color=color))
 
-    def say(self, text: str) -> None:
-        """A line of talk on stderr; silent where stderr speaks JSON."""
-        if not self.json_log:
-            self._talk("\n".join(safe(line) for line in text.split("\n")))
+    def say(self, text: str, *, fold: bool = True) -> None:
+        """Lines of talk on stderr; silent where stderr speaks JSON.
+
+        Sentences fold between words on a terminal. What begins with a blank, commands above all, and
+        what is not to ``fold`` stays as it is, to be copied.
+        """
+        if self.json_log:
+            return
+        lines = [safe(line) for line in text.split("\n")]
+        if fold and self.is_terminal(self.stderr):
+            lines = [part for line in lines for part in self._parts(line)]
+        self._talk("\n".join(lines))
+
+    @staticmethod
+    def _parts(line: str) -> list[str]:
+        """The line in as many as the terminal needs, all but the first two blanks in."""
+        from planner.showing.text import width
+        from planner.showing.wrapping import wrapped
+
+        room = max(shutil.get_terminal_size((100, 24)).columns, 40)
+        if line.startswith(" ") or width(line) <= room:
+            return [line]
+        first, *rest = wrapped(line, room - 2)
+        return [first, *(f"  {part}" for part in rest)]
 
     def warn(self, text: str) -> None:
         """A warning for people on stderr: one line, folded between words on a terminal."""
@@ -167,7 +187,7 @@ class Console:
 
     def next(self, what: str) -> None:
         """The last line of a run: what to do next."""
-        self.say(f"next: {what}")
+        self.say(f"next: {what}", fold=False)
 
     def event(self, kind: str, **fields: EventValue) -> None:
         """One JSON object on stderr; silent where stderr speaks to people."""

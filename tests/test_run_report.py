@@ -57,7 +57,7 @@ def report() -> RunReport:
 def test_the_line_tells_every_gang_once_and_by_what_was_done_with_it() -> None:
     """a was started by the recovery and only found whole later: it counts as started."""
     assert report().line(12.34) == (
-        "run stopped part-way (exit 7): plan gp-2 gangs: 1 started, 1 started, not all bound yet, "
+        "run stopped part-way (exit 7): plan gp-2; gangs: 1 started, 1 started, not all bound yet, "
         "1 skipped; 1 pod evicted; 2 waiting; gap 12.50 %; 12.3 s"
     )
 
@@ -66,7 +66,7 @@ def test_a_run_that_had_nothing_to_do_says_so() -> None:
     quiet = RunReport(status="unchanged", exit_code=0, plan="gp-3", document=DOCUMENT)
     quiet.applied = Verdict((gang("a", Outcome.unchanged),))
     assert quiet.line(2) == (
-        "run unchanged (exit 0): plan gp-3 nothing changed; 2 waiting; gap 12.50 %; 2.0 s"
+        "run unchanged (exit 0): plan gp-3; nothing changed; 2 waiting; gap 12.50 %; 2.0 s"
     )
     assert RunReport(status="locked", exit_code=75).line(0.04) == (
         "run locked (exit 75): nothing changed; 0.0 s"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -193,6 +194,30 @@ class Clock:
 class Terminal(io.StringIO):
     def isatty(self) -> bool:
         return True
+
+
+def test_talk_folds_between_words_on_a_terminal_and_commands_do_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    err = Terminal()
+    console = Console(stderr=err, environ={"TERM": "xterm"})
+    console.say("word " * 12)
+    console.say(command := "  kubectl delete pod -n research " + "llama-0 " * 4)
+    console.next(again := "gangplan apply " + "plan.json " * 6)
+    # 38 columns hold seven words of 4 and the blanks between them: 34
+    assert err.getvalue().splitlines() == [
+        "word word word word word word word",
+        "  word word word word word",
+        command,
+        f"next: {again}",
+    ]
+
+
+def test_talk_off_a_terminal_is_one_line_however_long() -> None:
+    err = io.StringIO()
+    Console(stderr=err, environ={}).say(line := "word " * 60)
+    assert err.getvalue() == f"{line}\n"
 
 
 def test_progress_off_a_terminal_is_a_line_at_most_every_five_seconds() -> None:

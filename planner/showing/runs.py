@@ -131,7 +131,7 @@ class RunReport:
         if self.replanned:
             told.append("planned twice")
         told.append(f"{seconds:.1f} s")
-        plan = f" plan {self.plan}" if self.plan else ""
+        plan = f" plan {self.plan};" if self.plan else ""
         return f"run {self.status} (exit {self.exit_code}):{plan} {'; '.join(told)}"
 
     def tell(self, console: Console, seconds: float) -> None:

@@ -76,7 +76,7 @@ class Ear:
                 console.table(table)
                 console.data("\n")
             else:
-                console.say(table.plain().rstrip())
+                console.say(table.plain().rstrip(), fold=False)
 
     def _agree(self, plan: Ready, view: View) -> bool:
         """Ask. Where there is nothing to do there is nothing to ask."""

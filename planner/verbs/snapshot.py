@@ -115,16 +115,15 @@ def _report(console: Console, out: Path, wish: Wish, recorded: Recorded, run: _R
     console.say(f"recorded {source}: {counts or 'nothing'}")
     absent = _grouped(recorded)
     if absent:
-        console.say(f"not served by this cluster: {', '.join(absent)}")
+        kinds = "other kinds or groups" if len(absent) > 1 else "other kind"
+        console.say(f"not served by this cluster: {len(absent)} {kinds} that planning knows")
     if recorded.forbidden:
-        console.say(f"warning: not permitted, so left out: {'; '.join(recorded.forbidden)}")
+        console.warn(f"not permitted, so left out: {'; '.join(recorded.forbidden)}")
     if recorded.cluster is None:
-        console.say(
-            "warning: without the uid of namespace kube-system no plan of it can be applied"
-        )
+        console.warn("without the uid of namespace kube-system no plan of it can be applied")
     if wish.namespaces:
         named = ", ".join(wish.namespaces)
-        console.say(f"warning: only pods of {named} are in it; what others hold looks free")
+        console.warn(f"only pods of {named} are in it; what others hold looks free")
     if run.retries:
         console.say(f"{plural(run.retries, 'request')} sent again")
     if recorded.restarts:
