@@ -174,12 +174,18 @@ def check_view(plan: Ready, way: Way, view: View) -> None:
 
 def check_guarded(plan: Ready, view: View) -> None:
     """Whether other schedulers are kept off the nodes that pods are bound to. Raises StaleError."""
-    from planner.cluster.guarding import open_nodes
+    from planner.cluster.guarding import UNTAINTED, open_nodes
 
-    found = [f"Node {node}: {why}" for node, why in open_nodes(plan.orders, view)]
+    found = open_nodes(plan.orders, view)
     if found:
-        hint = "taint the nodes for gangplan's pods alone, or take the risk: --allow-shared-nodes"
-        raise StaleError(*_faults(found, hint))
+        bare = all(why == UNTAINTED for _, why in found)
+        keep = (
+            "kubectl taint nodes NAME example.com/gangplan=only:NoSchedule"
+            if bare
+            else "let only pods of gangplan tolerate the taint of its nodes"
+        )
+        said = [f"node {node} is open: {why}" for node, why in found]
+        raise StaleError(*_faults(said, f"{keep}; or take the risk: --allow-shared-nodes"))
 
 
 def limits(plan: Ready, way: Way, view: View, *, dry: bool = False) -> Limits:

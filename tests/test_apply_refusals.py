@@ -125,9 +125,29 @@ def test_a_node_that_other_schedulers_may_fill_takes_no_binding(
         plan = made.plan()
         said = made.apply(plan)
         assert (said.code, made.written()) == (6, [])
-        assert "Node n1: no taint keeps other schedulers off it" in said.err
+        assert said.err.splitlines() == [
+            "error: node n1 is open: no taint keeps other schedulers off it",
+            "hint: kubectl taint nodes NAME example.com/gangplan=only:NoSchedule; "
+            "or take the risk: --allow-shared-nodes",
+        ]
 
         assert made.apply(plan, "--allow-shared-nodes").code == 0
+
+
+def test_a_node_whose_taint_others_tolerate_is_no_reason_to_taint_it_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """b takes 4 of a node's 8 GPUs: there is room for the rival's one."""
+    cluster = a_cluster(mode="binding", gangs=[("b", 2, 2)])
+    with bench(cluster, tmp_path, monkeypatch) as made:
+        plan = made.plan()
+        node = placed(plan)["b-0"]
+        cluster.add_pod("rival", gpus=1, node=node, tolerations=TOLERATE)
+        assert made.apply(plan).err.splitlines() == [
+            f"error: node {node} is open: default/rival of default-scheduler holds GPUs on it",
+            "hint: let only pods of gangplan tolerate the taint of its nodes; "
+            "or take the risk: --allow-shared-nodes",
+        ]
 
 
 @pytest.mark.parametrize("name", ["../x", "", "UPPER", "a b"])

@@ -12,6 +12,8 @@ from models.applying.orders import Orders
 from models.applying.seen import NodeSeen, PodSeen, View
 from models.policy import GPU_RESOURCES
 
+UNTAINTED = "no taint keeps other schedulers off it"
+
 _PASSING = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/")
 """Taints that come and go with a node's health keep nobody off a healthy one."""
 
@@ -42,7 +44,7 @@ def unguarded(
     found = []
     for node in nodes:
         if not any(_guards(key, gpu_resources) for key, _, _ in node.taints):
-            found.append((node.name, "no taint keeps other schedulers off it"))
+            found.append((node.name, UNTAINTED))
         elif node.name in strangers:
             pod = strangers[node.name]
             found.append(
