@@ -30,6 +30,7 @@ from planner.showing.applied import counts
 from planner.signals import Interrupted, Stop, stop_on_signal
 
 if TYPE_CHECKING:
+    from models.applying.fence import Fence
     from models.applying.seen import View
     from models.applying.verdicts import Verdict
     from planner.cluster.applying import Tell
@@ -87,6 +88,8 @@ def apply(
     wall: Callable[[], float] = time.time,
 ) -> Applied:
     """Apply the plan of a file. Raises what the steps of ``planner.applying`` raise, and LockedError."""
+    from planner.cluster.holders import fence_of
+    from planner.cluster.lease import read_lease
     from planner.cluster.live import Lookout
     from planner.cluster.patient import Patient
     from planner.cluster.proxy import opened
@@ -110,6 +113,9 @@ def apply(
             check_cluster(plan, lookout.identity())
             check_age(plan, wish.max_age_s, wall() if lookout.date is None else lookout.date)
             check_rights(plan, wish.way, patient)
+            if not wish.sure or wish.dry:
+                lease = read_lease(patient, wish.way.lock_namespace)
+                lookout.fence = fence_of(lease.tree)
         asked = not (wish.sure or wish.dry)
         if asked:
             with phases.phase("read"):
@@ -124,7 +130,8 @@ def apply(
             with phases.phase("lock"):
                 lock = None if wish.dry else carrying.locked(wire)
             with phases.phase("apply"):
-                verdict = carrying.carried(wire, lock, seen, hearing.tell)
+                fence = lookout.fence if lock is None else lock.fence
+                verdict = carrying.carried(wire, lock, fence, seen, hearing.tell)
         code = exit_code(verdict, stop.exit_code)
         return Applied(plan, verdict, code, wire.context, phases.seconds)
 
@@ -164,6 +171,7 @@ class _Carrying:
         self,
         wire: ProxyWire,
         lock: Lock | None,
+        fence: Fence | None,
         seen: Callable[[Ready, View], None],
         tell: Tell,
     ) -> Verdict:
@@ -182,6 +190,7 @@ class _Carrying:
             sleep=event.wait,
             dry=self.wish.dry,
         )
+        carrier.lookout.fence = fence
         with self._released(lock) as note:
             verdict = carry(
                 self.plan, self.wish.way, carrier, tell, lambda view: seen(self.plan, view)

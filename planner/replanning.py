@@ -21,6 +21,7 @@ from planner.planning import Phases, Planned, Wish
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from models.applying.fence import Fence
     from planner.cluster.recording import Recorded
     from planner.console import Console
     from planner.reading import Built
@@ -34,13 +35,17 @@ LEAST_TIME_S = 10
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """The cluster to record. ``skip``: resources that are not read. ``timeout_s``: of a request."""
+    """The cluster to record. ``skip``: resources that are not read. ``timeout_s``: of a request.
+
+    ``fence``: of the lock that is held.
+    """
 
     environ: Mapping[str, str]
     context: str | None = None
     kubeconfig: str | None = None
     timeout_s: float = 60.0
     skip: frozenset[str] = frozenset()
+    fence: Fence | None = None
 
 
 class Planner:
@@ -103,7 +108,7 @@ class Planner:
             ) as door,
         ):
             recorded = recording.record(
-                door, made, recording.Wish(skip=source.skip), lambda *_: None
+                door, made, recording.Wish(skip=source.skip, fence=source.fence), lambda *_: None
             )
         if recorded.forbidden and not self._told:
             self._warn(f"not permitted, so not planned with: {'; '.join(recorded.forbidden)}")

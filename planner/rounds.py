@@ -128,6 +128,7 @@ class Rounds:
             kubeconfig=wish.kubeconfig,
             timeout_s=wish.timeout_s,
             skip=wish.skip,
+            fence=self.lock.fence,
         )
         # Ages are counted by the server's clock: that of this host may be anything.
         return Planner(

@@ -35,13 +35,14 @@ class Asked:
     group: str = ""
     user: str = ACCOUNT
     version: str = "v1"
+    groups: tuple[str, ...] = ("system:authenticated",)
 
     def request(self) -> Tree:
         """The variable ``request``: as in the API, what is empty is left out."""
         found = {
             "operation": self.operation,
             "resource": {"group": self.group, "version": self.version, "resource": self.resource},
-            "userInfo": {"username": self.user, "groups": ["system:authenticated"]},
+            "userInfo": {"username": self.user, "groups": list(self.groups)},
         }
         return found | ({"subResource": self.sub} if self.sub else {})
 

@@ -129,6 +129,7 @@ def hook(policy: Policy) -> Callable[[Review], str | None]:
             sub=review.sub,
             group=review.kind.group,
             user=review.user,
+            groups=review.groups,
         )
         return next(iter(policy.refusals(asked)), None)
 

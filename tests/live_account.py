@@ -1,8 +1,8 @@
 """The shipped account on a live cluster: its rights and admission policies under names of the test run.
 
-Promises: what ``deploy/`` ships, with nothing changed but names; on a real cluster the account is
-impersonated by whoever owns the kubeconfig; all of it is taken away at the end. Used by
-tests/test_live_deploy.py.
+Promises: what ``deploy/`` ships, with nothing changed but names, and one policy kept to our namespace; on
+a real cluster the account is impersonated by whoever owns the kubeconfig; all of it is taken away at the
+end. Used by tests/test_live_deploy.py.
 """
 
 from __future__ import annotations
@@ -159,6 +159,10 @@ def _renamed(tree: Tree, live: Live) -> Tree:
     if "roleRef" in one:
         one["roleRef"]["name"] += f"-{live.run}"
         one["subjects"][0]["namespace"] = live.lock_namespace
+    if metadata["name"] == f"gangplan-marks-{live.run}" and "matchConditions" in one["spec"]:
+        # It speaks to all other accounts: those of other runs on this cluster are none of its business.
+        here = {"name": "here", "expression": f"request.namespace == '{live.namespace}'"}
+        one["spec"]["matchConditions"].append(here)
     if "policyName" in one.get("spec", {}):
         one["spec"]["policyName"] += f"-{live.run}"
     return one

@@ -29,6 +29,7 @@ from models.applying.asking import (
     TryBind,
     Ungate,
 )
+from models.applying.fence import Fence
 from models.applying.intents import Intent
 from models.applying.orders import PodOrder, PodStop
 from models.policy import KubernetesPolicy
@@ -96,6 +97,7 @@ class Latch:
     left: float = 60.0
     lost: str | None = None
     renewed: int = 0
+    fence: Fence | None = None
 
     def left_s(self) -> float:
         return self.left

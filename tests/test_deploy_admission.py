@@ -29,6 +29,7 @@ from planner.cluster.backends import KEYS
 def test_every_policy_is_bound_and_compiles() -> None:
     assert [policy.name for policy in policies()] == [
         "gangplan-claims",
+        "gangplan-marks",
         "gangplan-pods",
         "gangplan-requests",
         "gangplan-bindings",
@@ -129,11 +130,13 @@ def test_a_pin_by_affinity_needs_an_intent() -> None:
 
 
 @pytest.mark.parametrize("change", FORBIDDEN.values(), ids=FORBIDDEN.keys())
-def test_other_accounts_are_not_concerned(change: Change) -> None:
-    after = intended(a_pod())
+def test_other_accounts_are_held_back_from_the_label_of_plans_alone(change: Change) -> None:
+    before = intended(a_pod())
+    after = copy.deepcopy(before)
     change(after)
-    other = Asked("pods", "UPDATE", after, a_pod(), user="system:serviceaccount:gangplan-system:x")
-    assert refused(other) == []
+    other = Asked("pods", "UPDATE", after, before, user="system:serviceaccount:gangplan-system:x")
+    kept = after["metadata"].get("labels", {}).get("gangplan.dev/plan") == INTENT.plan
+    assert len(refused(other)) == (0 if kept else 1)
 
 
 @pytest.mark.parametrize(

@@ -38,12 +38,12 @@ def test_everything_that_is_shipped_is_built_into_some_folder() -> None:
         folder: len(built(folder))
         for folder in ("base", "admission", "default", "evictions", "dra", "tenants/example")
     }
-    # base: namespace, account, 2 + 2 + 1 of RBAC, ConfigMap, CronJob, NetworkPolicy; 5 policies, each bound
+    # base: namespace, account, 2 + 2 + 1 of RBAC, ConfigMap, CronJob, NetworkPolicy; 6 policies, each bound
     assert counts == {
         "base": 10,
-        "admission": 10,
-        "default": 20,
-        "evictions": 21,
+        "admission": 12,
+        "default": 22,
+        "evictions": 23,
         "dra": 3,
         "tenants/example": 1,
     }

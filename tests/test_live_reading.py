@@ -116,12 +116,15 @@ def test_an_intent_is_ours_only_if_our_field_manager_wrote_all_of_it(cluster: Fa
 
 
 def test_gpus_that_a_standing_pod_holds_are_told_where_they_are_known(cluster: FakeCluster) -> None:
-    cluster.add_pod("told", gpus=2, node="n1", annotations={"gangplan.dev/gpus": "4,5"})
+    cluster.add_pod("told", gpus=2, node="n1")
+    marked(cluster, "told")
     cluster.add_pod("silent", gpus=1, node="n1")
+    cluster.add_pod("forger", gpus=2, node="n1", annotations={"gangplan.dev/gpus": "4,5"})
     pods = look_around(FakeWire(cluster), SETTINGS).pods
 
     assert pods["default", "told"].indices == (4, 5)
     assert pods["default", "silent"].indices is None
+    assert pods["default", "forger"].indices is None, "else it could claim those of others"
 
 
 def test_a_pod_looked_at_again_keeps_what_it_asks_and_tells_what_changed(

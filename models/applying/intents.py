@@ -22,7 +22,10 @@ SIZE = "gangplan.dev/gang-size"
 WHOLE = "gangplan.dev/whole"
 """Written on a few pods once all pods of the gang were started: a gang that loses pods later was whole."""
 
-KEYS = (PLAN, NODE, GPUS, GANG, SIZE, WHOLE)
+SEAL = "gangplan.dev/seal"
+"""Proof that a run wrote the intent on this very pod: see ``fence``."""
+
+KEYS = (PLAN, NODE, GPUS, GANG, SIZE, WHOLE, SEAL)
 
 MANAGER = "gangplan"
 """Field manager of every write of ours: ``metadata.managedFields`` tells by it who wrote an intent."""

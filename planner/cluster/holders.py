@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from models.applying.fence import Fence
 from models.quantities import Refused, epoch_seconds, time_text
 from planner.cluster.refusals import one_line
 from planner.cluster.wire import Tree
@@ -193,6 +194,18 @@ def held(tree: Tree | None, namespace: str, terms: Terms, renewed: int) -> Tree:
     if terms.plan is not None:
         notes[PLAN] = terms.plan
     return found
+
+
+def fence_of(tree: Tree | None) -> Fence | None:
+    """What tells intents of runs from those that somebody else wrote; None where nothing is known.
+
+    The Lease's uid is the secret: the server draws it, and only who may read the Lease knows it.
+    """
+    metadata = {} if tree is None else _below(tree, "metadata")
+    uid, made = metadata.get("uid"), _time(metadata.get("creationTimestamp"))
+    if not isinstance(uid, str) or not uid or made is None:
+        return None
+    return Fence(uid, made)
 
 
 def freed(tree: Tree, namespace: str, last_run: Mapping[str, Any] | None, now: int) -> Tree:

@@ -11,10 +11,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from models.applying.intents import KEYS, MANAGER, PLAN, Intent, read_intent
+from models.applying.fence import Fence
+from models.applying.intents import read_intent
 from models.applying.orders import Key
 from models.applying.seen import NodeSeen, PodSeen, View
 from planner.cluster.lists import GROUPS, RESOURCES, SLICES, any_at, listed, named, versions
+from planner.cluster.marks import believable, is_ours
 from planner.cluster.paths import core
 from planner.cluster.wire import Tree, Wire
 from planner.reading.kubernetes.forms import KubeNode, KubePod, Objects
@@ -36,9 +38,9 @@ _MOST_WORDS = 1000
 """Characters kept of what a scheduler says of a pod."""
 
 
-def look_around(wire: Wire, settings: KubernetesPolicy) -> View:
+def look_around(wire: Wire, settings: KubernetesPolicy, fence: Fence | None = None) -> View:
     """The cluster as it is now."""
-    return Lookout(wire, settings).around()
+    return Lookout(wire, settings, fence=fence).around()
 
 
 @dataclass(slots=True)
@@ -46,7 +48,8 @@ class Lookout:
     """Reads one cluster, again and again; ``view``, ``nodes`` and ``pods`` are of the last reading.
 
     ``nodes``, ``pods``: the trees as the server sent them, by name and by (namespace, name).
-    ``date``: the server's clock in seconds since the epoch, None if it never said.
+    ``date``: the server's clock in seconds since the epoch, None if it never said. ``fence``: of the
+    lock; None: whoever names our field manager is believed.
     """
 
     wire: Wire
@@ -55,6 +58,7 @@ class Lookout:
     nodes: dict[str, Tree] = field(default_factory=dict)
     pods: dict[Key, Tree] = field(default_factory=dict)
     date: float | None = None
+    fence: Fence | None = None
     _cluster: str | None = None
     _devices: bool | None = None
     _read: tuple[KubeNode, ...] = ()
@@ -102,11 +106,11 @@ class Lookout:
 
     def _again(self, tree: Tree, before: PodSeen) -> PodSeen:
         """The pod seen before, with all that can change read anew."""
-        seen = _seen(tree)
+        seen = _seen(tree, self.fence)
         ours = self.settings.scheduling_gate in seen.gates
         ours = ours or seen.scheduler == self.settings.scheduler_name
         place = None
-        if ours and seen.intent is not None:
+        if ours and seen.intent is not None and seen.intent_is_ours:
             place = seen.intent.node
         elif not seen.gates:
             place = Places.of(self._read).pinned(mapping(tree, "spec"))
@@ -124,7 +128,8 @@ class Lookout:
 
     def _objects(self, nodes: Sequence[Tree], pods: Sequence[Tree]) -> Objects:
         gatherer = Gatherer(Remarks())
-        for kind, trees in (("Node", nodes), ("Pod", pods)):
+        believed = [believable(tree, self.fence) for tree in pods]
+        for kind, trees in (("Node", nodes), ("Pod", believed)):
             listing = {"kind": f"{kind}List", "apiVersion": "v1", "items": list(trees)}
             gatherer.add(listing, "the cluster")
         for tree in self._others:
@@ -156,7 +161,9 @@ class Lookout:
 
     def _pods(self, found: Objects) -> Iterator[PodSeen]:
         for pod in read_pods(found, self._read, self.settings, Remarks()):
-            yield _with_holdings(_seen(pod.object.tree), pod)
+            # its own tree: what it only says of itself was left out for the reader
+            tree = self.pods.get((pod.object.namespace, pod.object.name), pod.object.tree)
+            yield _with_holdings(_seen(tree, self.fence), pod)
 
     def _referred(self, pods: Iterable[Tree]) -> Iterator[Tree]:
         """Slices, claims and classes, where there are any; what may not be read is left out."""
@@ -202,7 +209,7 @@ def _with_holdings(seen: PodSeen, pod: KubePod) -> PodSeen:
     )
 
 
-def _seen(tree: Tree) -> PodSeen:
+def _seen(tree: Tree, fence: Fence | None = None) -> PodSeen:
     """What a pod alone tells of itself, less what it holds."""
     metadata, spec, status = (mapping(tree, name) for name in ("metadata", "spec", "status"))
     intent = read_intent(texts(metadata, "labels"), texts(metadata, "annotations"))
@@ -220,7 +227,7 @@ def _seen(tree: Tree) -> PodSeen:
         terminating=at(metadata, "deletionTimestamp") is not None,
         finished=text(status, "phase") in ("Succeeded", "Failed"),
         intent=intent,
-        intent_is_ours=intent is not None and written_by_us(metadata, intent),
+        intent_is_ours=intent is not None and is_ours(tree, intent, fence),
         unschedulable=_unschedulable(status),
         group=_group(tree),
         selector=tuple(sorted(texts(spec, "nodeSelector").items())),
@@ -230,34 +237,6 @@ def _seen(tree: Tree) -> PodSeen:
         owner=_controller(metadata),
         tolerations=tuple(_tolerations(spec)),
     )
-
-
-def written_by_us(metadata: Tree, intent: Intent) -> bool:
-    """Whether managedFields name our field manager for the label and every annotation of the intent.
-
-    A field belongs to whoever changed it last, so an intent that somebody else touched is not ours.
-    """
-    labels: set[str] = set()
-    annotations: set[str] = set()
-    for entry in objects(metadata, "managedFields"):
-        if text(entry, "manager") == MANAGER and text(entry, "subresource") is None:
-            owned = mapping(entry, "fieldsV1", "f:metadata")
-            labels.update(mapping(owned, "f:labels"))
-            annotations.update(mapping(owned, "f:annotations"))
-    return all(f"f:{key}" in annotations for key in intent.annotations()) and f"f:{PLAN}" in labels
-
-
-def owned_annotations(tree: Tree) -> tuple[str, ...]:
-    """Annotations of a pod that are ours to take off: those of an intent, and what else we wrote."""
-    metadata = mapping(tree, "metadata")
-    owned = {
-        key.removeprefix("f:")
-        for entry in objects(metadata, "managedFields")
-        if text(entry, "manager") == MANAGER and text(entry, "subresource") is None
-        for key in mapping(entry, "fieldsV1", "f:metadata", "f:annotations")
-        if key.startswith("f:")
-    }
-    return tuple(sorted(texts(metadata, "annotations").keys() & (owned | set(KEYS))))
 
 
 def _unschedulable(status: Tree) -> str | None:

@@ -13,8 +13,9 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
+from models.applying.fence import Fence
 from planner.cluster import paths
-from planner.cluster.holders import LEASE, Terms, freed, held, seen
+from planner.cluster.holders import LEASE, Terms, fence_of, freed, held, seen
 from planner.cluster.refusals import one_line
 from planner.cluster.wire import LOST, Reply, Tree, Wire
 from planner.errors import (
@@ -94,6 +95,11 @@ class Lock:
     @property
     def id(self) -> str:
         return self._terms.id
+
+    @property
+    def fence(self) -> Fence | None:
+        """What tells intents of runs from those that somebody else wrote."""
+        return fence_of(self._tree)
 
     @property
     def plan(self) -> str | None:

@@ -8,17 +8,19 @@ from __future__ import annotations
 
 import gc
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from models.applying.fence import Fence
 from planner.cluster.discovery import Discovery, Served, certain
 from planner.cluster.folder import Folder, ListFile
 from planner.cluster.keeping import GONE
 from planner.cluster.kinds import FILE_NAMES, NAMESPACES, NODES, OTHERS, PODS, Kind, file_name
 from planner.cluster.kubectl import FailedRequestError, Kubectl
+from planner.cluster.marks import standing
 from planner.cluster.paging import Listing
 from planner.cluster.refusals import Reason, Refusal
 from planner.errors import Fault, NotPermittedError, UnavailableError
@@ -32,10 +34,14 @@ _IDENTITY = "/api/v1/namespaces/kube-system"
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What to record. ``namespaces``: of namespaced kinds only these; none: all. ``skip``: resources."""
+    """What to record. ``namespaces``: of namespaced kinds only these; none: all. ``skip``: resources.
+
+    ``fence``: of the lock, where that is known: what else says of pods to be ours is left out.
+    """
 
     namespaces: tuple[str, ...] = ()
     skip: frozenset[str] = frozenset()
+    fence: Fence | None = None
 
 
 @dataclass(slots=True)
@@ -133,12 +139,18 @@ class _Recorder:
             for page in listing.pages():
                 if page.begins:
                     file.begin(page.resource_version)
-                file.add(_pruned(kind, page.items))
+                file.add(_pruned(kind, self._believed(kind, page.items)))
                 self._progress(kind.resource, file.items, file.items + page.left)
             self._refused(listing, file, required=required)
         self.recorded.restarts += listing.restarts
         if file.items:
             self.recorded.counts[kind.resource] = file.items
+
+    def _believed(self, kind: Kind, items: list[Any]) -> Iterator[Any]:
+        """Without what tenants only say of their pods: marks there hold room on nodes."""
+        for item in items:
+            pod = kind is PODS and isinstance(item, dict)
+            yield standing(item, self._wish.fence) if pod else item
 
     def _refused(self, listing: Listing, file: ListFile, *, required: bool) -> None:
         """Note what could not be listed. Raises NotPermittedError for nodes and pods."""
@@ -168,7 +180,7 @@ class _Recorder:
             file.add([kept])
 
 
-def _pruned(kind: Kind, items: list[Any]) -> Iterator[dict[str, Any]]:
+def _pruned(kind: Kind, items: Iterable[Any]) -> Iterator[dict[str, Any]]:
     for item in items:
         kept = kind.keep(item)
         if kept is not GONE:

@@ -32,10 +32,11 @@ from models.applying.asking import (
     Ungate,
 )
 from models.applying.asking import Refused as NotDone
-from models.applying.intents import KEYS, MANAGER, PLAN
+from models.applying.intents import KEYS, MANAGER, PLAN, SEAL
 from planner.cluster.backends import CannotCarry
 from planner.cluster.events import event_of, looked
-from planner.cluster.live import Lookout, owned_annotations
+from planner.cluster.live import Lookout
+from planner.cluster.marks import owned_annotations
 from planner.cluster.paths import core
 from planner.cluster.pinning import CannotPin, pin
 from planner.cluster.refusals import one_line
@@ -45,6 +46,7 @@ from planner.errors import GangplanError
 from planner.reading.kubernetes.looking import objects, texts
 
 if TYPE_CHECKING:
+    from models.applying.fence import Fence
     from models.applying.orders import PodOrder
     from models.policy import KubernetesPolicy
     from planner.cluster.backends import Backend
@@ -69,6 +71,10 @@ class HeldLock(Protocol):
     @property
     def lost(self) -> str | None:
         """Why it is ours no more; None while it is."""
+
+    @property
+    def fence(self) -> Fence | None:
+        """What tells intents of runs from those that somebody else wrote."""
 
     def left_s(self) -> float:
         """Seconds that it is surely ours."""
@@ -98,6 +104,7 @@ class Carrier:
 
     def __post_init__(self) -> None:
         self.lookout = Lookout(self.wire, self.settings)
+        self.lookout.fence = None if self.lock is None else self.lock.fence
 
     def answer(self, request: Request) -> Event:
         """Carry out one request."""
@@ -175,6 +182,9 @@ class Carrier:
         left = texts(tree, "metadata", "annotations").keys() & set(KEYS)
         written: dict[str, str | None] = dict.fromkeys(sorted(left))
         written |= intent.annotations()
+        fence = self.lookout.fence
+        if fence is not None:
+            written[SEAL] = fence.seal(order.namespace, order.name, order.uid, intent)
         written |= self.backend.annotations(order, self.lookout.nodes.get(order.node, {}), tree)
         metadata: Tree = {
             "uid": order.uid,

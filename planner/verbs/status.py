@@ -101,6 +101,7 @@ def status(
 
 def _read(reach: Reach, lock_namespace: str, settings: KubernetesPolicy) -> Status:
     from models.applying.states import Ways
+    from planner.cluster.holders import fence_of
     from planner.cluster.lease import read_lease
     from planner.cluster.live import look_around
     from planner.cluster.patient import Patient
@@ -111,7 +112,7 @@ def _read(reach: Reach, lock_namespace: str, settings: KubernetesPolicy) -> Stat
     with for_looking(reach, lock_namespace) as door:
         wire = Patient(door)
         lease = read_lease(wire, lock_namespace)
-        view = look_around(wire, settings)
+        view = look_around(wire, settings, fence_of(lease.tree))
         context = door.context
     ways = Ways(settings.scheduling_gate, settings.scheduler_name)
     gangs = gangs_of(view, ways)
