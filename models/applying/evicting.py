@@ -44,14 +44,24 @@ def remaining(desk: Desk, gang: GangOrder) -> list[PodStop]:
 
 
 def to_evict(desk: Desk, gangs: Iterable[GangOrder]) -> list[PodStop]:
-    """Pods of the gangs that nobody has told to go yet."""
+    """Pods of the gangs that nobody has told to go yet; of each those that tell it was whole last.
+
+    Cut off in between, what is left of a gang is known for what it was.
+    """
     found = []
     for gang in gangs:
+        left = []
         for stop in gang.stops:
             seen = here(desk, stop)
             if seen is not None and not seen.terminating:
-                found.append(stop)
+                left.append(stop)
+        found += sorted(left, key=lambda stop: _marked(desk, stop))
     return found
+
+
+def _marked(desk: Desk, stop: PodStop) -> bool:
+    seen = desk.view.pods[stop.key]
+    return seen.intent is not None and seen.intent_is_ours and seen.intent.whole
 
 
 def victims(desk: Desk, orders: Orders, gang: GangOrder) -> list[GangOrder]:
@@ -124,15 +134,28 @@ def _evicted(desk: Desk, gangs: list[GangOrder], leaving: Leaving) -> Steps:
         if after_s is not None:
             yield from desk.look_around(after_s)
         busy = None
-        for stop in to_evict(desk, gangs):
-            leaving.owners[stop.key] = desk.view.pods[stop.key].owner
-            yield from desk.pace(f"pod {stop.namespace}/{stop.name}", begun=False)
-            failed = yield from evict(desk, stop)
+        for gang in gangs:
+            failed = yield from _evicted_once(desk, gang, leaving)
             if failed is not None and not failed.passing:
                 return failed
             busy = busy or failed
         if busy is None or desk.limits.dry:
             return None
+    return busy
+
+
+def _evicted_once(desk: Desk, gang: GangOrder, leaving: Leaving) -> Steps:
+    """Ask for every pod of the gang; for the marked ones only once no other is kept by a budget."""
+    busy: Failed | None = None
+    for stop in to_evict(desk, [gang]):
+        if busy is not None and _marked(desk, stop):
+            break
+        leaving.owners[stop.key] = desk.view.pods[stop.key].owner
+        yield from desk.pace(f"pod {stop.namespace}/{stop.name}", begun=False)
+        failed = yield from evict(desk, stop)
+        if failed is not None and not failed.passing:
+            return failed
+        busy = busy or failed
     return busy
 
 

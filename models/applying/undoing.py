@@ -59,6 +59,10 @@ def undo_partial(desk: Desk, *, but: Collection[Key] = ()) -> Generator[Request,
 
 
 def _undone(desk: Desk, verdict: GangVerdict) -> Generator[Request, Event, None]:
+    if verdict.unsure:
+        # It may be at work: that is nothing to be settled by a flag that somebody once set.
+        desk.record(replace(verdict, why=f"{verdict.why}, so it is not evicted"))
+        return
     stops = []
     for namespace, name, uid in verdict.undo:
         seen = desk.view.pods.get((namespace, name))

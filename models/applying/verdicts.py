@@ -42,7 +42,8 @@ class GangVerdict:
     """``why``: one sentence, empty where the outcome says all. ``pods``: started now.
 
     ``undo``: (namespace, name, uid) of its started pods, where it is partial. ``atomic``: a native
-    PodGroup starts it all or none. ``plan``: id of the plan whose intents these are.
+    PodGroup starts it all or none. ``plan``: id of the plan whose intents these are. ``unsure``: it may
+    have been whole and be at work, so that it is a human's to judge whether it is undone.
     """
 
     gang: Key
@@ -52,6 +53,7 @@ class GangVerdict:
     pods: int = 0
     undo: tuple[tuple[str, str, str], ...] = ()
     atomic: bool = False
+    unsure: bool = False
     resizes: tuple[Resize, ...] = ()
 
 
