@@ -127,8 +127,10 @@ def test_a_node_that_other_schedulers_may_fill_takes_no_binding(
         assert (said.code, made.written()) == (6, [])
         assert said.err.splitlines() == [
             "error: node n1 is open: no taint keeps other schedulers off it",
-            "hint: kubectl taint nodes NAME example.com/gangplan=only:NoSchedule; "
-            "or take the risk: --allow-shared-nodes",
+            (
+                "hint: kubectl taint nodes NAME example.com/gangplan=only:NoSchedule; "
+                "or take the risk: --allow-shared-nodes"
+            ),
         ]
 
         assert made.apply(plan, "--allow-shared-nodes").code == 0
@@ -145,8 +147,10 @@ def test_a_node_whose_taint_others_tolerate_is_no_reason_to_taint_it_again(
         cluster.add_pod("rival", gpus=1, node=node, tolerations=TOLERATE)
         assert made.apply(plan).err.splitlines() == [
             f"error: node {node} is open: default/rival of default-scheduler holds GPUs on it",
-            "hint: let only pods of gangplan tolerate the taint of its nodes; "
-            "or take the risk: --allow-shared-nodes",
+            (
+                "hint: let only pods of gangplan tolerate the taint of its nodes; "
+                "or take the risk: --allow-shared-nodes"
+            ),
         ]
 
 
