@@ -183,7 +183,9 @@ def test_a_folder_has_a_file_an_object_and_nothing_that_tools_sync(file: str, cl
     assert binding == stream(cli, file)[0], "`create --raw` sends the file as it is: JSON"
     patch = yaml.safe_load(Path("out/default/gate/gate-worker-0.patch").read_text("utf-8"))
     assert patch == stream(cli, file)[1]
-    assert HEADER in Path("out/RENDERED").read_text("utf-8")
+    index = Path("out/RENDERED").read_text("utf-8")
+    assert HEADER in index
+    assert max(len(line) for line in index.splitlines() if line.startswith("#")) <= 80
 
 
 def contents() -> dict[str, str]:

@@ -12,30 +12,40 @@ from typing import Any
 from planner.showing.formats import yaml_text
 from planner.showing.rendering import Item, Rendering
 from planner.showing.text import document_safe, json_safe, plural, safe
+from planner.showing.wrapping import wrapped
 
 INDEX = "RENDERED"
 """File of a folder that lists the others; by it a folder is known as ours."""
+
+_WIDTH = 78
+"""Of a line of the comment; with its sign it fits 80 columns."""
 
 _API_VERSION = "gangplan.dev/v1alpha1"
 
 
 def heading(found: Rendering) -> list[str]:
     """What these objects are for, and what must not be done with them."""
-    pods = f"{plural(found.started, 'pod')} to start, {plural(found.evicted, 'pod')} to evict"
     lines = [
-        f"Plan {found.plan}: {pods}.",
+        f"Plan {found.plan}: {counted(found)}.",
         f"Cluster: {safe(found.cluster) or 'not known'}.",
         "",
-        "For review: the objects that `gangplan apply` sends, in a fixed order; the same plan gives",
-        "the same bytes. Commit them, read the difference, then run `gangplan apply PLAN`.",
-        "Never `kubectl apply` or `kubectl create -f` them, nor let Argo CD or Flux sync them: a",
-        "Binding would bind without looking at the pod's uid, and a patch starts one pod of a gang.",
-        "By hand, one at a time: the command above each, in a folder of `gangplan render --to DIR`;",
-        "nothing then checks the lock, the room, or that the whole gang starts.",
+        "For review: the objects that `gangplan apply` sends, in a fixed order; the",
+        "same plan gives the same bytes. Commit them, read the difference, then run",
+        "`gangplan apply PLAN`. Never `kubectl apply` or `kubectl create -f` them, nor",
+        "let Argo CD or Flux sync them: a Binding would bind without looking at the",
+        "pod's uid, and a patch starts one pod of a gang. By hand, one at a time: the",
+        "command of each, in a folder of `gangplan render --to DIR`; nothing then",
+        "checks the lock, the room, or that the whole gang starts.",
     ]
     if not found.known:
-        lines.append("This plan does not know the uids of its cluster and pods: not to be applied.")
-    return [*lines, "", f"GPUs: {found.note}."]
+        lines.append("This plan knows no uids of cluster and pods: not to be applied.")
+    return [*lines, "", *wrapped(f"GPUs: {found.note}.", _WIDTH)]
+
+
+def counted(found: Rendering) -> str:
+    """How many pods start and, if there are any, are evicted."""
+    evicted = f", {plural(found.evicted, 'pod')} to evict" if found.evicted else ""
+    return f"{plural(found.started, 'pod')} to start{evicted}"
 
 
 def yaml_stream(found: Rendering) -> str:

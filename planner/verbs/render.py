@@ -15,7 +15,6 @@ import typer
 
 from planner.console import Color, Console, LogFormat
 from planner.errors import CannotWriteError, Fault, RefusedPlanError, UsageError
-from planner.showing.text import plural
 from planner.verbs.options import ColorOption, DebugOption, LogOption, PlanArgument, console_of
 
 if TYPE_CHECKING:
@@ -133,7 +132,9 @@ def _remove(folder: Path, name: str) -> None:
 
 
 def _tell(console: Console, folder: Path, found: Rendering) -> None:
-    pods = f"{plural(found.started, 'pod')} to start, {plural(found.evicted, 'pod')} to evict"
-    console.say(f"rendered plan {found.plan} into {shlex.quote(str(folder))}: {pods}")
+    from planner.showing.rendertext import counted
+
+    place = shlex.quote(str(folder))
+    console.say(f"rendered plan {found.plan} into {place}: {counted(found)}")
     if not found.known:
-        console.say("warning: the plan knows no uids; it can be looked at, not applied")
+        console.warn("the plan knows no uids; it can be looked at, not applied")
