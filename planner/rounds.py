@@ -68,12 +68,15 @@ class Rounds:
         from planner.cluster import rights
         from planner.cluster.applying import carried
         from planner.showing.carrying import ApplyProgress
-        from planner.standing import to_recover
+        from planner.standing import to_recover, unbelieved
 
         way, settings = self.course.wish.way, carrier.settings
         view = carrier.lookout.around()
         self.course.report.cluster = view.cluster
         self.course.check_signal()
+        if (line := unbelieved(view)) is not None:
+            self.course.console.warn(line)
+            self.course.report.warnings.append(line)
         ways = Ways(settings.scheduling_gate, settings.scheduler_name)
         namespaces = to_recover(view, ways)
         if not namespaces:

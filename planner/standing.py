@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from models.applying.fence import forged
 from models.applying.orders import Key
 from models.applying.recovering import Group, groups
 from models.applying.states import READY, STARTED, PodState, Ways
@@ -99,6 +100,18 @@ def plans_of(gangs: Iterable[GangStand]) -> tuple[PlanStand, ...]:
         PlanStand(plan, pods[plan], tuple((s, states[plan][s]) for s in State if states[plan][s]))
         for plan in sorted(pods)
     )
+
+
+def unbelieved(view: View) -> str | None:
+    """A line on pods whose marks no run of ours wrote; None if there are none."""
+    found = forged(view.pods.values())
+    if not found:
+        return None
+    name = "/".join(found[0].key)
+    if len(found) == 1:
+        return f"pod {name} carries marks of gangplan that no run wrote; they count for nothing"
+    what = "pods carry marks of gangplan that no run wrote; they count for nothing: the first is"
+    return f"{len(found):,} {what} {name}"
 
 
 def to_recover(view: View, ways: Ways) -> tuple[str, ...]:

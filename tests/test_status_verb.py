@@ -69,6 +69,7 @@ def test_a_cluster_that_was_never_planned_has_nothing_to_tell(bench: RunBench) -
         "plans": [],
         "gangs": [],
         "pending": [],
+        "ignored": [],
     }
     assert bench.cluster.writes == []
 

@@ -17,6 +17,7 @@ from planner.showing.text import lasting, number
 from planner.standing import GangStand, Pin, PlanStand, State
 
 if TYPE_CHECKING:
+    from models.applying.orders import Key
     from planner.cluster.holders import Holder, LeaseSeen
 
 UNSETTLED = (State.half, State.begun, State.intended)
@@ -30,13 +31,18 @@ _NEXT = {
     State.intended: "run or apply starts it",
 }
 
+_MOST_FORGED = 5
+
 Undo = Callable[[GangStand], list[str]]
 """The commands that undo a gang that is half there."""
 
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """``cluster``: its uid. ``context``: of kubectl, None if it has none."""
+    """``cluster``: its uid. ``context``: of kubectl, None if it has none.
+
+    ``forged``: pods with marks that no run wrote.
+    """
 
     context: str | None
     cluster: str
@@ -44,6 +50,7 @@ class Status:
     plans: tuple[PlanStand, ...]
     gangs: tuple[GangStand, ...]
     pins: tuple[Pin, ...]
+    forged: tuple[Key, ...] = ()
 
     @property
     def unsettled(self) -> tuple[GangStand, ...]:
@@ -60,6 +67,11 @@ def facts(status: Status, program: str) -> Table:
         (Cell("lock"), _lock(status.lease, program)),
         (Cell("last run"), _last_run(status.lease.last_run, status.lease.now)),
     ]
+    if status.forged:
+        shown = ", ".join("/".join(key) for key in status.forged[:_MOST_FORGED])
+        more = len(status.forged) - _MOST_FORGED
+        shown += f" and {more:,} more" if more > 0 else ""
+        rows.append((Cell("ignored"), Cell(f"marks that no run wrote, on {shown}", "warn")))
     return Table((Column(""), Column("", fold=True)), tuple(rows), headless=True)
 
 
@@ -165,6 +177,7 @@ def document(status: Status, undo: Undo) -> dict[str, Any]:
             }
             for pin in status.pins
         ],
+        "ignored": [{"namespace": key[0], "name": key[1]} for key in status.forged],
     }
 
 

@@ -100,6 +100,7 @@ def status(
 
 
 def _read(reach: Reach, lock_namespace: str, settings: KubernetesPolicy) -> Status:
+    from models.applying.fence import forged
     from models.applying.states import Ways
     from planner.cluster.holders import fence_of
     from planner.cluster.lease import read_lease
@@ -116,7 +117,8 @@ def _read(reach: Reach, lock_namespace: str, settings: KubernetesPolicy) -> Stat
         context = door.context
     ways = Ways(settings.scheduling_gate, settings.scheduler_name)
     gangs = gangs_of(view, ways)
-    return Status(context, view.cluster, lease, plans_of(gangs), gangs, pins_of(view, ways))
+    pins, alien = pins_of(view, ways), tuple(pod.key for pod in forged(view.pods.values()))
+    return Status(context, view.cluster, lease, plans_of(gangs), gangs, pins, alien)
 
 
 def _tables(console: Console, found: Status, undo: Undo) -> None:
