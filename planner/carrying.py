@@ -60,10 +60,13 @@ class ApplyWish:
 
 @dataclass(frozen=True, slots=True)
 class Hearing:
-    """Who is told, and asked. ``announce``: what will happen; ``agree``: whether it shall."""
+    """Who is told, and asked. ``announce``: what will happen; ``agree``: whether it shall.
+
+    The last of what ``agree`` gets is the kubectl context; None: of the pod we run in.
+    """
 
     announce: Callable[[Ready, View], None]
-    agree: Callable[[Ready, View], bool]
+    agree: Callable[[Ready, View, str | None], bool]
     tell: Tell
 
 
@@ -122,7 +125,7 @@ def apply(
                 view = lookout.around()
             check_view(plan, wish.way, view)
             hearing.announce(plan, view)
-            if not hearing.agree(plan, view):
+            if not hearing.agree(plan, view, wire.context):
                 return Applied(plan, None, 130, wire.context, phases.seconds)
         with stop_on_signal() as stop:
             carrying = _Carrying(wish, plan, console, stop, wall)

@@ -181,7 +181,9 @@ class Console:
         if stream is None or answers is None:
             return False
         self.clear_live()
-        self._write(stream, f"{safe(question)} [y/N] ")
+        asked = f"{safe(question)} [y/N]"
+        lines = self._parts(asked) if self.is_terminal(stream) else [asked]
+        self._write(stream, "\n".join(lines) + " ")
         answer = answers.readline(_LONGEST_ANSWER)
         return answer.decode("utf-8", errors="replace").strip().lower() in ("y", "yes")
 

@@ -78,13 +78,14 @@ class Ear:
             else:
                 console.say(table.plain().rstrip(), fold=False)
 
-    def _agree(self, plan: Ready, view: View) -> bool:
+    def _agree(self, plan: Ready, view: View, context: str | None) -> bool:
         """Ask. Where there is nothing to do there is nothing to ask."""
         found = prospects.prospects(plan.orders, view)
         if not any(one.changes for one in found):
             return True
         line = prospects.prospect_line(found, evictions=self._wish.way.allow_evictions)
-        return self._console.ask(f"apply plan {plan.orders.plan} ({line})?")
+        where = "this pod's cluster" if context is None else f"context {context}"
+        return self._console.ask(f"apply plan {plan.orders.plan} to {where} ({line})?")
 
 
 def _shares(plan: Ready, view: View) -> bool:
