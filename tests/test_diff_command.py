@@ -180,3 +180,10 @@ def test_json_logs_end_with_a_summary(gated: Bench) -> None:
 
     assert [event["type"] for event in said.events] == ["verify_done", "read", "summary"]
     assert said.events[-1]["objects"] == 4
+
+
+def test_the_plan_of_a_live_cluster_leads_here(gated: Bench) -> None:
+    plan = gated.plan()
+    said = gated.run("plan", f"{plan}.read", "--out", str(plan))
+
+    assert said.err.splitlines()[-1] == f"next: gangplan diff {plan}"

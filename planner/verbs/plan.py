@@ -159,7 +159,8 @@ def _report(console: Console, wish: Wish, planned: Planned, view: PlanView) -> N
         again = _again(console, wish, budget=wish.budget)
         console.next(f"{again} --out plan.json   (to keep this plan)")
     else:
-        console.next(f"{console.program} verify {saved}")
+        live = planned.document["instance"]["cluster"]["metadata"].get("uid")
+        console.next(f"{console.program} {'diff' if live else 'verify'} {saved}")
 
 
 def _again(console: Console, wish: Wish, *, budget: int | None) -> str:
