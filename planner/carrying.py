@@ -179,12 +179,13 @@ class _Carrying:
         tell: Tell,
     ) -> Verdict:
         """Under the lock; what came of it is left in the lock."""
+        from planner.cluster.guarded import Guarded
         from planner.cluster.patient import Patient
         from planner.cluster.sending import Carrier
 
         event = self.stop.event
         carrier = Carrier(
-            wire=Patient(wire, sleep=event.wait),
+            wire=Patient(wire if lock is None else Guarded(wire, lock), sleep=event.wait),
             settings=self.plan.settings,
             backend=self.plan.backend,
             lock=lock,

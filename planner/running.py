@@ -178,9 +178,10 @@ class _Run:
 
     def _work(self, door: ProxyWire, lock: Lock, settings: KubernetesPolicy) -> None:
         """What is done under the lock."""
+        from planner.cluster.guarded import Guarded
         from planner.cluster.patient import Patient
         from planner.rounds import Rounds
 
         self.course.check_signal()
-        wire = Patient(door, sleep=self.course.stop.event.wait)
+        wire = Patient(Guarded(door, lock), sleep=self.course.stop.event.wait)
         Rounds(self.course, lock).work(wire, settings)

@@ -49,7 +49,7 @@ class Patient:
     ) -> Reply:
         """The last reply, where none before it was worth keeping."""
         begun = self._clock()
-        changes = _changes(method, path)
+        changes = may_change(method, path)
         refused = False
         for wait in (*self._waits, None):
             reply = self._wire.send(method, path, body, content_type=content_type)
@@ -73,7 +73,7 @@ class Patient:
         replies = send_all(self._wire, asked)
         for number, one in enumerate(asked):
             reply = replies[number]
-            if self._waits and _worth(reply, changes=_changes(one.method, one.path)):
+            if self._waits and _worth(reply, changes=may_change(one.method, one.path)):
                 self.retries += 1
                 self._sleep(max(self._waits[0], min(reply.retry_after_s or 0.0, MAX_RETRY_AFTER_S)))
                 reply = self.send(one.method, one.path, one.body, content_type=one.content_type)
@@ -107,7 +107,7 @@ def _login(reply: Reply) -> bool:
     return reply.status == 401
 
 
-def _changes(method: str, path: str) -> bool:
+def may_change(method: str, path: str) -> bool:
     """Whether the request may change something: a dry run and a question about rights do not."""
     target, _, query = path.partition("?")
     return not (

@@ -1,0 +1,120 @@
+"""A run whose lock is over writes nothing more: it slept, or its server let it wait too long."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from apply_runs import TOLERATE, a_cluster, bench
+from fake_cluster import FakeCluster
+
+from planner.cluster import lease
+from planner.cluster.guarded import LEAST_S, Guarded
+from planner.cluster.patient import Patient
+from planner.cluster.sending import Carrier
+from planner.cluster.wire import JSON, LOST, Asked, Reply, Tree
+
+PODS = "/api/v1/namespaces/default/pods"
+BIND = f"{PODS}/p/binding"
+TRY = f"{BIND}?fieldManager=gangplan&dryRun=All"
+ASK = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+
+
+@dataclass
+class Latch:
+    """A lock with so many seconds left; ``dates``: what it was told."""
+
+    left: float = 60.0
+    dates: list[float | None] = field(default_factory=list)
+
+    def left_s(self) -> float:
+        return self.left
+
+    def heard(self, date: float | None) -> None:
+        self.dates.append(date)
+
+
+@dataclass
+class Door:
+    """Answers each request with yes; ``slow``: seconds that each takes off the lock."""
+
+    lock: Latch
+    slow: float = 0.0
+    status: int = 200
+    sent: list[str] = field(default_factory=list)
+
+    def send(
+        self, method: str, path: str, body: Tree | None = None, *, content_type: str = JSON
+    ) -> Reply:
+        del body, content_type
+        self.sent.append(f"{method} {path}")
+        self.lock.left -= self.slow
+        return Reply(self.status, date=7.0)
+
+
+@pytest.mark.parametrize("left", [0.0, LEAST_S])
+def test_without_time_left_only_what_changes_nothing_is_sent(left: float) -> None:
+    lock = Latch(left)
+    door = Door(lock)
+    wire = Guarded(door, lock)
+    for method, path in (("POST", BIND), ("PATCH", f"{PODS}/p"), ("PUT", "/x")):
+        assert wire.send(method, path, {}).status == LOST
+        assert wire.send_all([Asked("GET", PODS), Asked(method, path)])[0].status == LOST
+    assert door.sent == []
+    for method, path in (("GET", PODS), ("POST", TRY), ("POST", ASK)):
+        assert wire.send(method, path).ok
+        assert wire.send_all([Asked(method, path)])[0].ok
+    assert len(door.sent) == 6
+    assert lock.dates == [7.0] * 6
+
+
+def test_with_a_little_more_it_is_sent() -> None:
+    lock = Latch(LEAST_S + 0.1)
+    assert Guarded(Door(lock), lock).send("POST", BIND, {}).ok
+
+
+def test_a_write_that_a_busy_server_puts_off_is_not_sent_again_too_late() -> None:
+    """429 after 25 seconds each: at 60, 35 and 10 seconds left it is sent, then no more."""
+    lock = Latch()
+    door = Door(lock, slow=25.0, status=429)
+    reply = Patient(Guarded(door, lock), sleep=lambda _: None).send("POST", BIND, {})
+    assert (reply.status, len(door.sent)) == (LOST, 3)
+
+
+@pytest.mark.parametrize("mode", ["gate", "binding"])
+def test_a_run_that_slept_past_its_lock_gives_no_gpu_twice(
+    mode: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is stopped right before it begins its gang; meanwhile another gives the room away."""
+    cluster: FakeCluster = a_cluster(mode=mode, gangs=(("slow", 3, 8),))
+    clock: Any = cluster.clock
+    monkeypatch.setitem(lease.acquire.__kwdefaults__, "clock", clock)
+    held = Carrier._held
+    with bench(cluster, tmp_path, monkeypatch) as made:
+        first = made.plan(name="first.json")
+        cluster.gang_of_pods("high", 3, gpus=8, mode=mode, priority=9, tolerations=TOLERATE)
+        second = made.plan(name="second.json")
+        codes: list[int] = []
+
+        def sleeping(self: Carrier, *, begun: bool = False) -> object:
+            found = held(self, begun=begun)
+            if not codes:
+                codes.append(-1)
+                clock.advance(120)
+                codes[0] = made.apply(second).code
+            return found
+
+        monkeypatch.setattr(Carrier, "_held", sleeping)
+        said = made.apply(first)
+        assert (said.code, codes) == (7, [0]), said.err
+        assert {name: node is not None for name, node in made.bound().items()} == {
+            **{f"high-{number}": True for number in range(3)},
+            **{f"slow-{number}": False for number in range(3)},
+        }
+        assert not any(
+            "gangplan.dev/plan" in pod["metadata"]["labels"]
+            for pod in cluster.pods()
+            if pod["metadata"]["name"].startswith("slow")
+        )
