@@ -53,7 +53,7 @@ def gangplan(
     *,
     version: Annotated[bool, typer.Option("--version", help="Show the version and exit.")] = False,
 ) -> None:
-    """Plan a queue of gangs onto a GPU cluster: optimal, proven, checked."""
+    """Plan gangs onto a GPU cluster, with proof, and apply the plan, safely."""
     if version:
         context.obj.data(f"gangplan {__version__}\n")
         raise typer.Exit

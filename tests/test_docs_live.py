@@ -108,6 +108,9 @@ def compare(request: pytest.FixtureRequest, path: Path, session: str, played: st
 def test_the_pictures_of_a_plan_that_is_stale_and_applied_are_what_is_printed(
     request: pytest.FixtureRequest, stage: Stage
 ) -> None:
+    (excerpt,) = re.findall(r"^```\n(pod/.*?)^```$", text(APPLY), re.MULTILINE | re.DOTALL)
+    listed = iter(stage.run("gangplan diff plan.json").splitlines())
+    assert all(line in listed for line in excerpt.splitlines()), "these lines, in this order"
     applied, stale, _ = sessions(APPLY)
     compare(request, APPLY, stale, stage.play(stale))
     stage.run("kubectl uncordon gpu-02")

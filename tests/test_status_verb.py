@@ -83,8 +83,8 @@ def test_after_a_run_it_tells_how_it_went_and_which_plan_is_on_the_pods(bench: R
     out = bench.verb("status").out.splitlines()
     assert out[1].startswith("last run  applied (exit 0), at ")
     assert f"plan {plan}, 3 started" in out[1]
-    assert out[3].split() == ["PLAN", "PODS", "WHOLE"]
-    assert out[4].split() == [plan, "6", "3"]
+    assert out[3].split() == ["PLAN", "PODS", "GANGS", "WHOLE"]
+    assert out[4].split() == [plan, "6", "3", "3"]
 
 
 def test_the_holder_of_the_lock_is_named_with_the_way_to_free_it(
@@ -101,7 +101,7 @@ def test_the_holder_of_the_lock_is_named_with_the_way_to_free_it(
     assert bench.run().code == 0
     lock = documents[0]["lock"]
     assert (lock["operation"], lock["user"], lock["expired"]) == ("run", "tester", False)
-    assert f"held by run by tester@{lock['host']} (lock {lock['id']}, since" in tables[0]
+    assert f"held: run by tester@{lock['host']} (lock {lock['id']}, since" in tables[0]
     assert f"if that run is dead: gangplan unlock {lock['id']}" in tables[0]
 
 

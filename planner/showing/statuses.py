@@ -82,6 +82,7 @@ def plans(status: Status) -> Table:
         (
             Cell(one.plan),
             Cell(number(one.pods)),
+            Cell(number(sum(dict(one.gangs).values()))),
             *(Cell(number(dict(one.gangs).get(state, 0)), _STYLES.get(state)) for state in states),
         )
         for one in status.plans
@@ -89,6 +90,7 @@ def plans(status: Status) -> Table:
     columns = (
         Column("PLAN"),
         Column("PODS", right=True),
+        Column("GANGS", right=True),
         *(Column(state.upper(), right=True) for state in states),
     )
     return Table(columns, rows)
@@ -191,7 +193,7 @@ def _lock(lease: LeaseSeen, program: str) -> Cell:
     from planner.cluster.holders import unlock_command
 
     free = unlock_command(holder.id, (*program.split(), "unlock"))
-    return Cell(f"held by {holder.worded()}; if that run is dead: {free}", "busy")
+    return Cell(f"held: {holder.worded()}; if that run is dead: {free}", "busy")
 
 
 def _holder(holder: Holder | None) -> dict[str, Any] | None:
