@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, fields, replace
 
 from models.applying.asking import (
     Allocate,
+    Answers,
     Around,
     Bind,
     Busy,
@@ -31,6 +32,7 @@ from models.applying.asking import (
     Refused,
     Request,
     Scale,
+    Several,
     Stop,
     TryBind,
     Ungate,
@@ -121,7 +123,7 @@ class World:
             return Done(self._held(event.pod))
         return event
 
-    def _answer(self, request: Request) -> Event:  # noqa: C901, PLR0911  # a case a request
+    def _answer(self, request: Request) -> Event:  # noqa: C901, PLR0911, PLR0912  # a case a request
         match request:
             case Hold():
                 return Held()
@@ -153,6 +155,8 @@ class World:
                 return Done()
             case Scale():
                 return Refused("no scale field")
+            case Several():
+                raise AssertionError("they are answered one by one: see play")
 
     def _checked(self, key: Key, uid: str, version: str | None) -> Event | None:
         pod = self.pods.get(key)
@@ -325,14 +329,23 @@ class Played:
 def play(
     machine: Generator[Request, Event, Verdict], world: World, fault: Fault | None = None
 ) -> Played:
-    """Run a machine against the world to its verdict."""
+    """Run a machine against the world to its verdict.
+
+    Requests that go together are carried out in order, and each may meet a fault of its own.
+    """
     asked: list[Request] = []
+
+    def one(request: Request) -> Event:
+        if isinstance(request, Several):
+            return Answers(tuple(map(one, request.requests)))
+        event = None if fault is None else fault(len(asked), request, world)
+        asked.append(request)
+        return world.answer(request) if event is None else event
+
     try:
         request = next(machine)
         while True:
-            event = None if fault is None else fault(len(asked), request, world)
-            asked.append(request)
-            request = machine.send(world.answer(request) if event is None else event)
+            request = machine.send(one(request))
     except StopIteration as end:
         return Played(end.value, asked)
 

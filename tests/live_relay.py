@@ -100,6 +100,11 @@ class Call:
         means = b'"gangplan.dev/node":"' in self.body
         return self.writes_pods and means and not self.ungates and not self.marks
 
+    @property
+    def prepares(self) -> bool:
+        """One of those that are sent together: they start nothing, and each can be taken back."""
+        return self.intends or self.marks or self.is_rehearsal
+
     def __str__(self) -> str:
         return f"{self.number}: {self.method} {self.target}"
 

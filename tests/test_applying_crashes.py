@@ -29,9 +29,11 @@ from applying_world import (
 from models.applying.asking import (
     Event,
     Hold,
+    Intend,
     Lost,
     Request,
     Stop,
+    TryBind,
 )
 from models.applying.orders import Orders
 from models.applying.verdicts import Outcome
@@ -188,9 +190,34 @@ def test_a_server_that_falls_silent_ends_the_run_and_a_rerun_mends_it(mode: str)
 
         played = apply(world, plan, silent)
         assert played.verdict.stop is not None
-        # One request, its three looks, and one hold at most for what is next.
-        assert len(played.requests) <= number + 6
+        # One request, two more of its gang on their way with it, the three looks of one, and one hold
+        # at most for what is next.
+        assert len(played.requests) <= number + 8
         settled(world, plan, mode)
+
+
+@pytest.mark.parametrize("carried", [True, False], ids=["carried-out", "not-carried-out"])
+@pytest.mark.parametrize("mode", MODES)
+def test_a_connection_that_breaks_with_a_whole_gang_on_its_way_costs_only_looks(
+    mode: str, carried: bool
+) -> None:
+    start, plan = ten(mode)
+    for number in range(undisturbed(mode)[1]):
+        world = start.copy()
+
+        def broken(
+            count: int, request: Request, world: World, number: int = number
+        ) -> Event | None:
+            # Gangs have at most three pods: that many requests go together.
+            if not number <= count < number + 3 or not isinstance(request, Intend | TryBind):
+                return None
+            if carried:
+                world.answer(request)
+            return Lost("the connection broke")
+
+        played = apply(world, plan, broken)
+        assert {one.outcome for one in played.verdict.gangs} == {Outcome.started}
+        assert shape(world) == undisturbed(mode)[0]
 
 
 @pytest.mark.parametrize("mode", MODES)

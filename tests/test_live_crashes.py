@@ -32,7 +32,8 @@ def test_ten_gangs_end_as_planned_however_often_the_program_is_killed(
         killer = Killer(at, after)
         ended = killed(live, killer, *apply_words(live, plan))
         assert (ended.code, killer.struck is not None) == (-signal.SIGKILL, True), ended.err
-        assert [str(call) for call in killer.then] == []
+        # What was on its way with it may still arrive; nothing of that starts a pod.
+        assert [str(call) for call in killer.then if not call.prepares] == []
         assert overfull(live.pods()) == []
     last = ran(live, *apply_words(live, plan))
     assert last.code == 0, last.err

@@ -119,8 +119,29 @@ class Scale:
     member: Key
 
 
+@dataclass(frozen=True, slots=True)
+class Several:
+    """Requests none of which starts anything or depends on another, on their way together, in order.
+
+    Answered with Answers, an event each: whichever of them fails, the others are carried out.
+    """
+
+    requests: tuple[Intend | TryBind, ...]
+
+
 Request = (
-    Hold | Intend | Forget | Allocate | TryBind | Ungate | Bind | Look | LookAround | Evict | Scale
+    Hold
+    | Intend
+    | Forget
+    | Allocate
+    | TryBind
+    | Ungate
+    | Bind
+    | Look
+    | LookAround
+    | Evict
+    | Scale
+    | Several
 )
 
 # ---- events
@@ -191,4 +212,11 @@ class Lost:
     message: str
 
 
-Event = Held | Stop | Done | Around | Conflict | Gone | Refused | Busy | Lost
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """One event for each of several requests, in their order."""
+
+    events: tuple[Event, ...]
+
+
+Event = Held | Stop | Done | Around | Conflict | Gone | Refused | Busy | Lost | Answers

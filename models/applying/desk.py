@@ -6,20 +6,23 @@ compared before another try; tries are bounded. Called by the other modules of t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field, replace
 
 from models.applying.asking import (
+    Answers,
     Around,
     Done,
     Event,
     Gone,
     Hold,
+    Intend,
     Look,
     LookAround,
     Lost,
     Refused,
     Request,
+    Several,
     Stop,
     TryBind,
 )
@@ -131,10 +134,44 @@ class Desk:
         self._held_at = self.writes
         yield from self.ask(Hold(what, begun))
 
-    def pace(self, what: str, *, begun: bool) -> Generator[Request, Event, None]:
-        """The same every few writes only."""
-        if self.writes - self._held_at >= HOLD_EVERY:
+    def pace(self, what: str, *, begun: bool, ahead: int = 1) -> Generator[Request, Event, None]:
+        """The same every few writes only. ``ahead``: writes until it is asked again."""
+        if self.writes - self._held_at + ahead > HOLD_EVERY:
             yield from self.hold(what, begun=begun)
+
+    def together(
+        self, what: str, requests: Sequence[Intend | TryBind], *, begun: bool
+    ) -> Generator[Request, Event, dict[Key, Event]]:
+        """Requests that start nothing, on their way together; what came of each, by pod.
+
+        What was neither done nor refused is asked for again, one by one, by whoever settles it; a pod
+        of which nobody knows is read again here. One request alone is left to that, too.
+        """
+        came: dict[Key, Event] = {}
+        for first in range(0, len(requests), HOLD_EVERY):
+            some = requests[first : first + HOLD_EVERY]
+            if len(some) > 1:
+                yield from self.pace(what, begun=begun, ahead=len(some))
+                came |= yield from self._together(some)
+        return came
+
+    def _together(
+        self, requests: Sequence[Intend | TryBind]
+    ) -> Generator[Request, Event, dict[Key, Event]]:
+        self.writes += sum(isinstance(one, Intend) for one in requests)
+        answer = yield Several(tuple(requests))
+        events = answer.events if isinstance(answer, Answers) else (answer,) * len(requests)
+        came = {one.pod.key: event for one, event in zip(requests, events, strict=True)}
+        for key, event in came.items():
+            if isinstance(event, Done) and event.pod is not None:
+                self.view.pods[key] = event.pod
+        for one in requests:
+            event = came[one.pod.key]
+            if isinstance(event, Stop):
+                raise Halted(event)
+            if isinstance(event, Lost | Refused) and isinstance(one, Intend):
+                yield from self.look(one.pod)
+        return came
 
     def look(self, order: PodOrder) -> Generator[Request, Event, PodSeen | None]:
         """Read the pod of an order again; None if it is gone. Raises Halted if nobody answers."""

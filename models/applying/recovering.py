@@ -10,7 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Generator, Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from models.applying.asking import Event, Intend, Request
+from models.applying.asking import Done, Event, Intend, Refused, Request
 from models.applying.desk import Desk, Failed, Squad
 from models.applying.intents import Intent
 from models.applying.judging import obstacle, stuck, undo_of, wasted
@@ -176,9 +176,20 @@ def mark(desk: Desk, squad: Squad) -> Generator[Request, Event, None]:
     """Write on a few pods that the gang was whole; where that fails, a later run does it."""
     if squad.size < 2 or desk.limits.dry:
         return
-    for order in _spread(squad.pods)[:MARKS]:
+    marked = _spread(squad.pods)[:MARKS]
+    bare = [(o, pod) for o in marked if (pod := desk.pod(o)) is not None and not _told(desk, pod)]
+    requests = [Intend(o, replace(squad.intent(o), whole=True), pod.version) for o, pod in bare]
+    came = yield from desk.together(squad.called, requests, begun=False)
+    for order in marked:
+        if isinstance(came.get(order.key), Done | Refused):
+            continue
         yield from desk.pace(squad.called, begun=False)
         yield from _mark(desk, order, replace(squad.intent(order), whole=True))
+
+
+def _told(desk: Desk, pod: PodSeen) -> bool:
+    """Whether it is marked already, or cannot be."""
+    return (pod.intent is not None and pod.intent.whole) or not desk.ways.started(pod)
 
 
 def _mark(desk: Desk, order: PodOrder, intent: Intent) -> Generator[Request, Event, None]:

@@ -86,6 +86,9 @@ def _prepared(desk: Desk, squad: Squad) -> Steps:
     """Intents, then devices, then what binding needs."""
     waiting = [order for order in squad.pods if desk.state(order) in READY]
     begun = bool(live(desk, squad))
+    refused = yield from _intend_together(desk, squad, waiting, begun=begun)
+    if refused is not None:
+        return refused
     for order in waiting:
         yield from desk.pace(squad.called, begun=begun)
         failed = yield from _intend(desk, squad, order)
@@ -107,14 +110,50 @@ def _tried_all(desk: Desk, squad: Squad, waiting: Iterable[PodOrder]) -> Steps:
         failed = yield from _open(desk, squad, order)
         if failed is not None:
             return failed
+    # A dry run left the gate where it is.
+    binding = [o for o in binding if (pod := desk.pod(o)) is None or not desk.ways.gated(pod)]
+    begun = bool(live(desk, squad))
+    tried = yield from desk.together(squad.called, [*map(TryBind, binding)], begun=begun)
     for order in binding:
-        pod = desk.pod(order)
-        if pod is not None and desk.ways.gated(pod):
-            continue  # a dry run left the gate where it is
+        match tried.get(order.key):
+            case Done():
+                continue
+            case Refused(message):
+                return Failed(f"pod {order.name}: {message}")
         failed = yield from _tried(desk, order, TryBind(order))
         if failed is not None:
             return failed
     return None
+
+
+def _intend_together(
+    desk: Desk, squad: Squad, waiting: Iterable[PodOrder], *, begun: bool
+) -> Steps:
+    """The intents of pods that carry none and can be started, all on their way at once.
+
+    Why one is refused; what else does not come of them is left to ``_intend``.
+    """
+    bare = [
+        (order, seen)
+        for order in waiting
+        if (seen := desk.pod(order)) is not None
+        and seen.intent is None
+        and _unstartable(desk, seen) is None
+    ]
+    requests = [Intend(order, squad.intent(order), seen.version) for order, seen in bare]
+    came = yield from desk.together(squad.called, requests, begun=begun)
+    refused: Failed | None = None
+    for request in requests:
+        order, seen = request.pod, desk.pod(request.pod)
+        if seen is None or seen.intent is not None:
+            continue
+        match came.get(order.key):
+            case Done():  # the answer showed no pod: a dry run
+                intended = replace(seen, intent=request.intent, intent_is_ours=True)
+                desk.view.pods[order.key] = intended
+            case Refused(message):
+                refused = refused or Failed(f"pod {order.name} {message}")
+    return refused
 
 
 def _intend(desk: Desk, squad: Squad, order: PodOrder) -> Steps:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 
-from models.applying.asking import Event, Request
+from models.applying.asking import Answers, Event, Request, Several
 from models.applying.verdicts import Verdict
 from planner.cluster.sending import Carrier
 
@@ -22,7 +22,11 @@ def carried(machine: Machine, carrier: Carrier, tell: Tell) -> Verdict:
         request = next(machine)
         while True:
             event = carrier.answer(request)
-            tell(request, event)
+            if isinstance(request, Several) and isinstance(event, Answers):
+                for one, answer in zip(request.requests, event.events, strict=True):
+                    tell(one, answer)
+            else:
+                tell(request, event)
             request = machine.send(event)
     except StopIteration as ended:
         verdict: Verdict = ended.value

@@ -7,12 +7,13 @@ Lost, never success; nothing raises but a bug. Called by ``planner.cluster.apply
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from models.applying.asking import (
     Allocate,
+    Answers,
     Around,
     Bind,
     Done,
@@ -27,6 +28,7 @@ from models.applying.asking import (
     Lost,
     Request,
     Scale,
+    Several,
     Stop,
     TryBind,
     Ungate,
@@ -41,13 +43,14 @@ from planner.cluster.paths import core
 from planner.cluster.pinning import CannotPin, pin
 from planner.cluster.refusals import one_line
 from planner.cluster.scaling import scale
-from planner.cluster.wire import JSON, STRATEGIC, Reply, Tree, Wire
+from planner.cluster.wire import JSON, STRATEGIC, Asked, Reply, Tree, Wire, send_all
 from planner.errors import GangplanError
 from planner.reading.kubernetes.looking import objects, texts
 
 if TYPE_CHECKING:
     from models.applying.fence import Fence
     from models.applying.orders import PodOrder
+    from models.applying.seen import PodSeen
     from models.policy import KubernetesPolicy
     from planner.cluster.backends import Backend
 
@@ -117,30 +120,43 @@ class Carrier:
                 case Look(namespace, name):
                     reply = self.wire.send("GET", core("pods", namespace=namespace, name=name))
                     return looked(reply, self.lookout.one)
+                case Several(requests):
+                    return self._together(requests)
                 case _:
                     return self._wrote(request)
         except (ValueError, CannotCarry) as error:
             # A name that is none, a pod that cannot be pinned: no try would change that.
             return NotDone(one_line(str(error)))
 
+    def _together(self, requests: Sequence[Intend | TryBind]) -> Answers:
+        """All of them, sent without waiting for the answers between."""
+        try:
+            asked = [
+                self._intent(one) if isinstance(one, Intend) else self._binding(one.pod, dry=True)
+                for one in requests
+            ]
+        except (ValueError, CannotCarry):
+            return Answers(tuple(map(self.answer, requests)))  # so that each gets its own answer
+        return Answers(tuple(event_of(one, self._shown) for one in send_all(self.wire, asked)))
+
     def _wrote(  # noqa: PLR0911  # one return a kind of request
         self, request: Intend | Forget | Allocate | TryBind | Ungate | Bind | Evict | Scale
     ) -> Event:
         match request:
             case Intend():
-                return self._intended(request)
+                return self._sent(self._intent(request))
             case Forget():
                 return self._forgotten(request)
             case Allocate():
                 return self._allocated(request)
             case TryBind(pod):
-                return self._bound(pod, None, dry=True)
+                return self._sent(self._binding(pod, dry=True))
             case Ungate():
                 return self._ungated(request)
             case Bind(pod, version):
                 if self.dry and self._gated(pod):
                     return Done()  # the gate that a dry run left there is all the server could see
-                return self._bound(pod, version, dry=self.dry)
+                return self._sent(self._binding(pod, version, dry=self.dry))
             case Evict():
                 return self._evicted(request)
             case Scale():
@@ -175,7 +191,7 @@ class Carrier:
         except GangplanError as error:
             return Lost(one_line(str(error)))
 
-    def _intended(self, request: Intend) -> Event:
+    def _intent(self, request: Intend) -> Asked:
         order, intent = request.pod, request.intent
         tree = self.lookout.pods.get(order.key, {})
         # What an earlier plan left goes; nothing else is named, for there is nothing to take off.
@@ -192,7 +208,7 @@ class Carrier:
             "labels": dict(intent.labels()),
             "annotations": written,
         }
-        return self._patched(order.namespace, order.name, {"metadata": metadata})
+        return self._patch(order.namespace, order.name, {"metadata": metadata})
 
     def _forgotten(self, request: Forget) -> Event:
         tree = self.lookout.pods.get(request.key, {})
@@ -206,7 +222,7 @@ class Carrier:
             "labels": {PLAN: None},
             "annotations": dict.fromkeys(owned_annotations(tree) or KEYS),
         }
-        return self._patched(request.namespace, request.name, {"metadata": metadata})
+        return self._sent(self._patch(request.namespace, request.name, {"metadata": metadata}))
 
     def _ungated(self, request: Ungate) -> Event:
         order, seen = request.pod, request.seen
@@ -219,9 +235,11 @@ class Carrier:
             if node is None:
                 raise CannotPin(f"node {order.node} is not there")
             spec |= pin(seen, node)
-        return self._patched(order.namespace, order.name, {"metadata": metadata, "spec": spec})
+        return self._sent(
+            self._patch(order.namespace, order.name, {"metadata": metadata, "spec": spec})
+        )
 
-    def _bound(self, order: PodOrder, version: str | None, *, dry: bool) -> Event:
+    def _binding(self, order: PodOrder, version: str | None = None, *, dry: bool) -> Asked:
         metadata: Tree = {"name": order.name, "namespace": order.namespace, "uid": order.uid}
         if version is not None:
             metadata["resourceVersion"] = version
@@ -231,8 +249,7 @@ class Carrier:
             "metadata": metadata,
             "target": {"apiVersion": "v1", "kind": "Node", "name": order.node},
         }
-        reply = self._written("POST", order.namespace, order.name, body, sub="binding", dry=dry)
-        return event_of(reply, lambda _: None)
+        return _asked("POST", order.namespace, order.name, body, sub="binding", dry=dry)
 
     def _gated(self, order: PodOrder) -> bool:
         tree = self.lookout.pods.get(order.key, {})
@@ -252,17 +269,25 @@ class Carrier:
             "metadata": {"name": stop.name, "namespace": stop.namespace},
             "deleteOptions": {"preconditions": {"uid": stop.uid}},
         }
-        reply = self._written("POST", stop.namespace, stop.name, body, sub="eviction", dry=self.dry)
-        return event_of(reply, lambda _: None, eviction=True)
+        asked = _asked("POST", stop.namespace, stop.name, body, sub="eviction", dry=self.dry)
+        return event_of(self._reply(asked), lambda _: None, eviction=True)
 
-    def _patched(self, namespace: str, name: str, body: Tree) -> Event:
-        reply = self._written(_PATCH, namespace, name, body, dry=self.dry)
-        # What a dry run answers with is not what is there.
-        return event_of(reply, (lambda _: None) if self.dry else self.lookout.one)
+    def _patch(self, namespace: str, name: str, body: Tree) -> Asked:
+        return _asked(_PATCH, namespace, name, body, dry=self.dry)
 
-    def _written(  # as many words as such a request has
-        self, method: str, namespace: str, name: str, body: Tree, *, dry: bool, sub: str = ""
-    ) -> Reply:
-        path = core("pods", namespace=namespace, name=name, sub=sub) + _QUERY
-        content_type = STRATEGIC if method == _PATCH else JSON
-        return self.wire.send(method, path + _DRY * dry, body, content_type=content_type)
+    def _sent(self, asked: Asked) -> Event:
+        return event_of(self._reply(asked), self._shown)
+
+    def _reply(self, asked: Asked) -> Reply:
+        return self.wire.send(asked.method, asked.path, asked.body, content_type=asked.content_type)
+
+    def _shown(self, tree: Tree) -> PodSeen | None:
+        """The pod of an answer; what a dry run answers with is not what is there."""
+        return None if self.dry else self.lookout.one(tree)
+
+
+def _asked(  # as many words as such a request has
+    method: str, namespace: str, name: str, body: Tree, *, dry: bool, sub: str = ""
+) -> Asked:
+    path = core("pods", namespace=namespace, name=name, sub=sub) + _QUERY
+    return Asked(method, path + _DRY * dry, body, STRATEGIC if method == _PATCH else JSON)

@@ -1,0 +1,142 @@
+"""Requests that go together: what is sent is what each alone would send, and each gets its own answer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import pytest
+from applying_world import World, gang, order_for, orders
+from test_apply_sending import INTENT, ORDER, POD, Script, carrier, told
+
+from models.applying.asking import (
+    Answers,
+    Conflict,
+    Done,
+    Event,
+    Hold,
+    Intend,
+    Lost,
+    Refused,
+    Request,
+    Several,
+    TryBind,
+)
+from models.applying.limits import Limits
+from models.applying.machine import applying
+from models.applying.verdicts import Outcome
+from planner.cluster.wire import LOST, Asked, Reply
+
+OTHER = replace(ORDER, name="vit-1", uid="u-2")
+BOTH = (Intend(ORDER, INTENT, "7"), Intend(OTHER, INTENT, "9"))
+
+
+@dataclass(slots=True)
+class Ahead(Script):
+    """Answers several at once, with ``replies`` in turn."""
+
+    replies: list[Reply] = field(default_factory=list)
+    groups: list[int] = field(default_factory=list)
+
+    def send_all(self, asked: Sequence[Asked]) -> list[Reply]:
+        self.groups.append(len(asked))
+        self.sent += [(one.method, one.path, one.body, one.content_type) for one in asked]
+        return self.replies[: len(asked)]
+
+
+def test_each_is_sent_as_it_would_be_alone() -> None:
+    alone = Script()
+    made = carrier(alone)
+    for request in (*BOTH, TryBind(ORDER)):
+        made.answer(request)
+    wire = Ahead(replies=[Reply(200, POD)] * 3)
+    carrier(wire).answer(Several((*BOTH, TryBind(ORDER))))
+    assert wire.sent == alone.sent
+    assert wire.groups == [3]
+
+
+def test_each_gets_its_own_answer() -> None:
+    after = {**POD, "metadata": {**POD["metadata"], "resourceVersion": "8"}}
+    wire = Ahead(replies=[Reply(200, after), told(409), Reply(LOST), told(422)])
+    requests = (*BOTH, *BOTH)
+    event = carrier(wire).answer(Several(requests))
+    assert isinstance(event, Answers)
+    done, *others = event.events
+    assert isinstance(done, Done)
+    assert done.pod is not None
+    assert done.pod.version == "8"
+    assert [type(one) for one in others] == [Conflict, Lost, Refused]
+
+
+def test_a_dry_run_writes_nothing_and_shows_no_pod() -> None:
+    wire = Ahead(replies=[Reply(200, POD)] * 2)
+    assert carrier(wire, dry=True).answer(Several(BOTH)) == Answers((Done(), Done()))
+    assert all(path.endswith("&dryRun=All") for _, path, _, _ in wire.sent)
+
+
+def test_a_name_that_is_none_spoils_no_other() -> None:
+    odd = Intend(replace(ORDER, name=".."), INTENT, "7")
+    wire = Ahead()
+    event = carrier(wire).answer(Several((odd, BOTH[0])))
+    assert isinstance(event, Answers)
+    assert [type(one) for one in event.events] == [Refused, Done]
+    assert [path.partition("?")[0] for _, path, _, _ in wire.sent] == [
+        "/api/v1/namespaces/team/pods/vit-0"
+    ]
+
+
+# ---- what the machine asks for together
+
+
+def run(world: World, size: int) -> tuple[list[Request], Outcome]:
+    """Everything it asks for a gang of so many pods that we bind; the verdict."""
+    for number in range(-(-size // 8)):
+        world.node(f"n{number}")
+    starts = [
+        order_for(world.pod(f"big-{n}", mode="binding"), f"n{n // 8}", [n % 8]) for n in range(size)
+    ]
+    machine = applying(orders(world, gang("big", starts)), world.view(), Limits())
+    asked: list[Request] = []
+    event: Event
+    try:
+        request = next(machine)
+        while True:
+            asked.append(request)
+            if isinstance(request, Several):
+                event = Answers(tuple(map(world.answer, request.requests)))
+            else:
+                event = world.answer(request)
+            request = machine.send(event)
+    except StopIteration as ended:
+        (verdict,) = ended.value.gangs
+        return asked, verdict.outcome
+
+
+@pytest.mark.parametrize(("size", "groups"), [(1, []), (2, [2]), (16, [16]), (40, [16, 16, 8])])
+def test_intents_and_dry_runs_go_together_and_starts_one_by_one(
+    size: int, groups: list[int]
+) -> None:
+    asked, outcome = run(World(), size)
+    assert outcome is Outcome.started
+    several = [one.requests for one in asked if isinstance(one, Several)]
+    intents = [
+        len(some)
+        for some in several
+        if all(isinstance(one, Intend) and not one.intent.whole for one in some)
+    ]
+    rehearsals = [len(some) for some in several if isinstance(some[0], TryBind)]
+    assert (intents, rehearsals) == (groups, groups)
+    assert sum(type(one).__name__ == "Bind" for one in asked) == size
+
+
+def test_the_lock_is_looked_at_every_sixteen_writes_however_they_are_sent() -> None:
+    asked, _ = run(World(), 40)
+    writes = 0
+    for request in asked:
+        if isinstance(request, Hold):
+            writes = 0
+        elif isinstance(request, Several):
+            writes += sum(isinstance(one, Intend) for one in request.requests)
+        elif type(request).__name__ in {"Intend", "Bind"}:
+            writes += 1
+        assert writes <= 16
