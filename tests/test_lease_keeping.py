@@ -372,3 +372,20 @@ def test_whatever_stands_in_a_lease_is_read_and_shown_on_one_line(spec: Any, not
         assert take(LeaseWire(server)).release({})
     except LockedError:
         assert found.holder is not None
+
+
+def test_a_server_whose_clock_goes_back_an_hour_makes_the_lock_no_longer() -> None:
+    server = LeaseServer()
+    wire = LeaseWire(server)
+    lock = take(wire)
+    server.now += 10
+    real, wire.offset = server.now, wire.offset + 3600  # our clock goes on as it did
+    server.now -= 3600
+    lock.renew_if_needed()
+    found = [lock.left_s()]
+    for passed in (30, 29, 1):
+        server.now += passed
+        found.append(lock.left_s())
+    # renewed once, then 60 s of ours run down, whatever the server's clock says
+    assert found == [60, 30, 1, 0]
+    assert wire.clock() - 60 == real + LeaseWire(server).offset

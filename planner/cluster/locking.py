@@ -60,6 +60,11 @@ class ServerClock:
         """``sent``: when the request was sent whose answer had that date."""
         self._date, self._sent, self._got = date, sent, self._clock()
 
+    @property
+    def sent(self) -> float:
+        """When that request was sent, by the clock of ours."""
+        return self._sent
+
     def earliest(self) -> float:
         return self._date + (self._clock() - self._got)
 
@@ -89,6 +94,7 @@ class Lock:
         self._tree = tree
         self._renewed = renewed
         self._clock = clock
+        self._at = clock.sent
         self._stale = False
         self._turn = threading.RLock()
 
@@ -129,7 +135,11 @@ class Lock:
         with self._turn:
             if self.lost is not None:
                 return 0.0
-            return max(0.0, self._renewed + self._terms.duration_s - self._clock.latest())
+            # A server whose clock goes back makes it no longer: by ours it is never more than that.
+            over = self._at + self._terms.duration_s - self._clock.read()
+            return max(
+                0.0, min(over, self._renewed + self._terms.duration_s - self._clock.latest())
+            )
 
     def holds(self, margin_s: float = 10.0) -> bool:
         """Renew it if that is due; whether it is then ours for longer than the margin."""
@@ -204,6 +214,7 @@ class Lock:
             reply = self._put(held(self._tree, self.namespace, self._terms, renewed))
             if reply.ok:
                 self._tree, self._renewed, self._stale = reply.body, renewed, False
+                self._at = sent
                 if reply.date is not None:
                     self._clock.set(reply.date, sent)
                 return
