@@ -284,10 +284,10 @@ def test_an_interruption_leaves_no_half_read_answer(path: Path) -> None:
         line = wire._line
         assert line is not None
 
-        def interrupted() -> bytes:
+        def interrupted() -> list[bytes]:
             raise Interruption
 
-        line.line = interrupted  # type: ignore[method-assign]
+        line.head = interrupted  # type: ignore[method-assign]
         with pytest.raises(Interruption):
             ask(wire, "/first")
         assert ask(wire, "/second") == b"/second"

@@ -23,7 +23,7 @@ class MalformedError(ValueError):
 def json_object(body: bytes) -> Tree:
     """Raises MalformedError for anything but one JSON object without NaN and infinities."""
     try:
-        tree = json.loads(body, parse_float=_finite, parse_constant=_no_number)
+        tree = _DECODE(body.decode(json.detect_encoding(body), "surrogatepass"))
     except (ValueError, RecursionError) as error:
         where = f" after {len(body):,} bytes" if len(body) else ": it is empty"
         raise MalformedError(f"the answer is not whole JSON{where}") from error
@@ -42,3 +42,6 @@ def _finite(written: str) -> float:
 
 def _no_number(name: str) -> NoReturn:
     raise ValueError(name)
+
+
+_DECODE = json.JSONDecoder(parse_float=_finite, parse_constant=_no_number).decode

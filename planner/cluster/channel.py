@@ -168,6 +168,21 @@ class _Line:
             raise EOFError("it was closed")
         return line.rstrip(b"\r\n")
 
+    def head(self) -> list[bytes]:
+        """The lines of a head up to the empty one, without their ends. Raises as ``line`` does."""
+        self._patience()
+        held = self._reader.peek(1)
+        end = held.find(b"\r\n\r\n")
+        count = held.count(b"\r\n", 0, max(end, 0))
+        if 0 <= end < _MAX_LINE and held.count(b"\n", 0, end) == count <= _MAX_HEADERS:
+            return self._reader.read(end + 4)[:-4].split(b"\r\n")
+        lines = [self.line()]  # it comes in pieces, or is no common one
+        while lines[-1]:
+            if len(lines) > _MAX_HEADERS:
+                raise ValueError("too many headers")
+            lines.append(self.line())
+        return lines[:-1]
+
     def take(self, count: int) -> list[bytes]:
         """Exactly so many bytes, in pieces. Raises EOFError."""
         pieces: list[bytes] = []
@@ -250,18 +265,16 @@ def _request(method: str, target: str, body: bytes | None, content_type: str) ->
 
 
 def _head(line: _Line) -> tuple[int, dict[str, str]]:
-    version, _, rest = line.line().partition(b" ")
+    first, *others = line.head() or [b""]
+    version, _, rest = first.partition(b" ")
     code = rest[:3]
     if not version.startswith(b"HTTP/1.") or len(code) != 3 or not code.isdigit():
         raise ValueError("it does not begin as one")
     headers: dict[str, str] = {}
-    for _ in range(_MAX_HEADERS):
-        found = line.line()
-        if not found:
-            return int(code), headers
+    for found in others:
         name, _, value = found.decode("latin-1").partition(":")
         headers[name.lower()] = value.strip()
-    raise ValueError("too many headers")
+    return int(code), headers
 
 
 def _hexadecimal(digits: bytes) -> int:

@@ -1,6 +1,7 @@
 """Looking into untrusted trees: values of the wanted type, or nothing.
 
-Promises: never raises, whatever the tree holds. Called by every reader of Kubernetes objects.
+Promises: never raises, whatever the tree holds. Called by every reader of Kubernetes objects, dozens of
+times an object: hence the loop that each of the common ones has of its own.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from typing import Any
 
 Tree = dict[str, Any]
 
-_NOTHING: Any = {}
+_NOTHING: Tree = {}
 
 
 def at(tree: object, *path: str) -> object:
@@ -23,25 +24,35 @@ def at(tree: object, *path: str) -> object:
 
 def mapping(tree: object, *path: str) -> Tree:
     """The object below the path; empty where there is none."""
-    value = at(tree, *path)
-    return value if isinstance(value, dict) else _NOTHING
+    for name in path:
+        if not isinstance(tree, dict):
+            return _NOTHING
+        tree = tree.get(name)
+    return tree if isinstance(tree, dict) else _NOTHING
 
 
 def items(tree: object, *path: str) -> list[Any]:
     """The list below the path; empty where there is none."""
-    value = at(tree, *path)
-    return value if isinstance(value, list) else []
+    for name in path:
+        if not isinstance(tree, dict):
+            return []
+        tree = tree.get(name)
+    return tree if isinstance(tree, list) else []
 
 
 def objects(tree: object, *path: str) -> list[Tree]:
     """The objects in the list below the path; entries of other types are passed over."""
-    return [entry for entry in items(tree, *path) if isinstance(entry, dict)]
+    found = items(tree, *path)
+    return [entry for entry in found if isinstance(entry, dict)] if found else []
 
 
 def text(tree: object, *path: str) -> str | None:
     """The non-empty text below the path."""
-    value = at(tree, *path)
-    return value if isinstance(value, str) and value else None
+    for name in path:
+        if not isinstance(tree, dict):
+            return None
+        tree = tree.get(name)
+    return tree if isinstance(tree, str) and tree else None
 
 
 def whole(tree: object, *path: str) -> int | None:
