@@ -29,7 +29,7 @@ def event_of(  # noqa: PLR0911  # one return a meaning
     said = one_line(reply.message)
     match reply.status:
         case _ if reply.ok:
-            return Done(pod(reply.body)) if reply.body.get("kind") == "Pod" else Done()
+            return _done(reply.body, pod)
         case 404:
             return Gone(said)
         case 409:
@@ -42,6 +42,16 @@ def event_of(  # noqa: PLR0911  # one return a meaning
             return Refused(said)
         case _:
             return Lost(said)
+
+
+def _done(body: Tree, pod: Callable[[Tree], PodSeen | None]) -> Done | Lost:
+    """A pod, or the Status that bindings and evictions are answered with; nothing else is a yes."""
+    match body.get("kind"):
+        case "Pod":
+            return Done(pod(body))
+        case "Status" if body.get("status") != "Failure":
+            return Done()
+    return Lost("the server's answer is neither a Pod nor its success")
 
 
 def looked(reply: Reply, pod: Callable[[Tree], PodSeen | None]) -> Done | Gone | Lost:
