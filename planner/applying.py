@@ -221,7 +221,7 @@ def carry(
     from models.applying.machine import applying
     from planner.cluster.applying import carried
 
-    view = carrier.lookout.around()
+    view = carrier.around()
     check_cluster(plan, view.cluster)
     check_view(plan, way, view)
     seen(view)

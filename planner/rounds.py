@@ -71,7 +71,7 @@ class Rounds:
         from planner.standing import to_recover, unbelieved
 
         way, settings = self.course.wish.way, carrier.settings
-        view = carrier.lookout.around()
+        view = carrier.around()
         self.course.report.cluster = view.cluster
         self.course.check_signal()
         if (line := unbelieved(view)) is not None:

@@ -12,9 +12,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from models.applying.desk import Desk
 from models.applying.fence import forged
+from models.applying.limits import Limits
 from models.applying.orders import Key
-from models.applying.recovering import Group, groups
+from models.applying.recovering import Group, groups, spoiled
 from models.applying.states import READY, STARTED, PodState, Ways
 
 if TYPE_CHECKING:
@@ -32,6 +34,8 @@ class State(StrEnum):
     """Some pods are started, others are not or are gone, and it never was whole."""
     pending = "pending"
     """All are started, not all are bound yet."""
+    stuck = "stuck"
+    """All are started, and as their nodes are now they will not all run there."""
     whole = "whole"
     over = "over"
     """No pod of it is left that waits or runs."""
@@ -43,6 +47,7 @@ class GangStand:
 
     ``started``: those that run, have run, or are the scheduler's to bind. ``bound``: of these.
     ``left``: (namespace, name, uid) of started pods that still run, for commands that undo it.
+    ``why``: it is stuck. ``unsure``: it is half there, or was whole and may be at work.
     """
 
     plan: str
@@ -53,6 +58,8 @@ class GangStand:
     bound: int
     state: State
     left: tuple[tuple[str, str, str], ...] = ()
+    why: str = ""
+    unsure: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +83,12 @@ class PlanStand:
 
 def gangs_of(view: View, ways: Ways) -> tuple[GangStand, ...]:
     """Every gang with intents that our account wrote, by (namespace, name), then plan."""
-    return tuple(_stand(group) for group in groups(view, ways))
+    desk = _desk(view, ways)
+    return tuple(_stand(desk, group) for group in groups(desk.view, ways))
+
+
+def _desk(view: View, ways: Ways) -> Desk:
+    return Desk(view, Limits(gate=ways.gate, scheduler=ways.scheduler))
 
 
 def pins_of(view: View, ways: Ways) -> tuple[Pin, ...]:
@@ -115,18 +127,20 @@ def unbelieved(view: View) -> str | None:
 
 
 def to_recover(view: View, ways: Ways) -> tuple[str, ...]:
-    """Namespaces of gangs that recovering may have to write to, sorted."""
+    """Namespaces of gangs that recovering has to write to, or to tell of, sorted."""
+    desk = _desk(view, ways)
     found = {
         group.squad.gang[0]
-        for group in groups(view, ways)
-        if group.waiting or group.half or (group.squad.size > 1 and not group.marked)
+        for group in groups(desk.view, ways)
+        if group.waiting or group.half or group.to_mark or spoiled(desk, group)
     }
     return tuple(sorted(found))
 
 
-def _stand(group: Group) -> GangStand:
+def _stand(desk: Desk, group: Group) -> GangStand:
     started = group.among((*STARTED, PodState.astray))
     unbound = group.among((PodState.ungated,))
+    why = spoiled(desk, group)
     return GangStand(
         plan=group.squad.plan,
         gang=group.squad.gang,
@@ -134,8 +148,10 @@ def _stand(group: Group) -> GangStand:
         seen=len(group.states),
         started=len(started),
         bound=len(started) - len(unbound),
-        state=_state(group),
+        state=State.stuck if why else _state(group),
         left=tuple((order.namespace, order.name, order.uid) for order in group.live),
+        why=why,
+        unsure=group.unsure,
     )
 
 

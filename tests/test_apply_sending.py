@@ -34,7 +34,7 @@ from models.applying.intents import Intent
 from models.applying.orders import PodOrder, PodStop
 from models.policy import KubernetesPolicy
 from planner.cluster.backends import backend_of
-from planner.cluster.sending import GRACE_S, Carrier
+from planner.cluster.sending import GRACE_S, REREAD_S, Carrier
 from planner.cluster.wire import JSON, STRATEGIC, Reply, Tree
 
 ORDER = PodOrder("team", "vit-0", "u-1", "worker", 0, "n1", (0, 1), 2)
@@ -391,3 +391,51 @@ def test_a_cluster_that_cannot_be_read_is_a_lost_answer() -> None:
 
     made.lookout.wire = Dead()
     assert isinstance(made.answer(LookAround()), Lost)
+
+
+# ---- how old a reading may be
+
+
+class Slow(Script):
+    """Each list of nodes takes so many seconds to read."""
+
+    takes: float = 0.0
+    clock: Clockwork | None = None
+
+    def send(
+        self, method: str, path: str, body: Tree | None = None, *, content_type: str = JSON
+    ) -> Reply:
+        if self.clock is not None and path.startswith("/api/v1/nodes"):
+            self.clock.now += self.takes
+        return Script.send(self, method, path, body, content_type=content_type)
+
+
+@pytest.mark.parametrize(
+    ("takes", "fresh_for"),
+    [
+        (0.0, REREAD_S),
+        (0.1, REREAD_S),  # 10 times 0.1 s is less than 2 s
+        (3.0, 30.0),  # a tenth of the time is spent on reading, not more
+    ],
+)
+def test_a_reading_is_due_again_after_two_seconds_or_ten_times_what_it_takes(
+    takes: float, fresh_for: float
+) -> None:
+    wire, clock = Slow(), Clockwork()
+    made = carrier(wire)
+    made.clock = clock.read
+    wire.takes, wire.clock = takes, clock
+    made.answer(LookAround())
+    for _ in range(2):
+        begun = clock.now - takes
+        clock.now = begun + fresh_for - 0.01
+        assert made.answer(Hold("gang a")) == Held()
+        clock.now = begun + fresh_for
+        assert made.answer(Hold("gang a")) == Held(due=True)
+        made.answer(LookAround())
+
+
+def test_a_dry_run_reads_but_once() -> None:
+    made = carrier(Script(), dry=True)
+    made.clock = lambda: 1e9
+    assert made.answer(Hold("gang a")) == Held()

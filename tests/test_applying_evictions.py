@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 from applying_world import (
     LIMITS,
+    OTHER_PLAN,
     WRITES,
     Fault,
     Killed,
@@ -20,6 +21,7 @@ from applying_world import (
     gang,
     order_for,
     orders,
+    recover,
     stop_for,
 )
 
@@ -383,3 +385,96 @@ def test_many_cuts_and_faults_around_evictions_still_get_to_the_same_end() -> No
 def test_waits_grow_longer_and_are_as_long_together_as_allowed() -> None:
     assert list(Limits(wait_rounds=20, tick_s=2.0).waits()) == [2, 2, 4, 6, 10, 10, 6]
     assert list(Limits(wait_rounds=0).waits()) == []
+
+
+# ---- what is left of a gang that was evicted in part
+
+
+def evicted_in_part() -> tuple[World, Orders]:
+    """v, seven pods on n0 and n1, was started by an earlier plan and is whole; w wants their room.
+
+    Marked are v-0 on n0 and v-4 on n1, the first of each node, and the next best: v-1.
+    """
+    world = World()
+    for name in ("n0", "n1"):
+        world.node(name)
+    v = [world.pod(f"v-{i}", 2, owner="job-v") for i in range(7)]
+    earlier = gang("v", [order_for(pod, f"n{i // 4}") for i, pod in enumerate(v)])
+    apply(world, orders(world, earlier, plan=OTHER_PLAN))
+    assert marked(world) == {"v-0", "v-1", "v-4"}
+    w = [world.pod(f"w-{i}", 8) for i in range(2)]
+    stops = tuple(stop_for(world.pods[pod.key]) for pod in v)
+    plan = orders(
+        world,
+        gang("v", (), "preempt", stops=stops),
+        gang("w", [order_for(pod, f"n{i}") for i, pod in enumerate(w)]),
+    )
+    world.log.clear()
+    return world, plan
+
+
+def marked(world: World) -> set[str]:
+    return {pod.name for pod in world.pods.values() if pod.intent and pod.intent.whole}
+
+
+def evicted(world: World) -> list[str]:
+    return [request.pod.name for request in world.log if isinstance(request, Evict)]
+
+
+def killed_after(count: int) -> Fault:
+    """We die before the eviction after so many."""
+    done = []
+
+    def fault(number: int, request: Request, world: World) -> Event | None:
+        if isinstance(request, Evict):
+            done.append(request)
+            if len(done) > count:
+                raise Killed
+        return None
+
+    return fault
+
+
+def test_pods_that_tell_the_gang_was_whole_are_evicted_last() -> None:
+    world, plan = evicted_in_part()
+    assert outcomes(world, plan) == {"v": Outcome.stopped, "w": Outcome.started}
+    assert evicted(world) == ["v-2", "v-3", "v-5", "v-6", "v-0", "v-1", "v-4"]
+
+
+@pytest.mark.parametrize("count", range(7))
+def test_a_gang_that_is_evicted_in_part_is_never_told_as_partial(count: int) -> None:
+    start, plan = evicted_in_part()
+    with pytest.raises(Killed):
+        apply(start, plan, killed_after(count))
+    start.wait()
+    world = start.copy()
+    assert recover(world, limits=replace(LIMITS, evict_partial=True)).verdict.gangs == ()
+    assert evicted(world) == evicted(start)
+    played = apply(start, plan)
+    assert [(one.gang[1], one.outcome, one.undo) for one in played.verdict.gangs] == [
+        ("v", Outcome.stopped, ()), ("w", Outcome.started, ()),
+    ]  # fmt: skip
+
+
+def test_marked_pods_stay_as_long_as_a_budget_keeps_others_of_their_gang() -> None:
+    world, plan = evicted_in_part()
+    world.budget = {("default", "v-6"): 1000}
+    assert outcomes(world, plan) == {"v": Outcome.halted, "w": Outcome.withheld}
+    assert evicted(world).count("v-6") > 1
+    assert {pod.name for pod in world.pods.values() if pod.node} == {"v-0", "v-1", "v-4", "v-6"}
+
+
+@pytest.mark.parametrize("count", [2, 4])
+def test_a_gang_the_plan_stops_is_not_told_as_partial_though_no_mark_is_left(count: int) -> None:
+    """Two or four of seven are gone, and so are all marks: others may have deleted those pods."""
+    world, plan = evicted_in_part()
+    with pytest.raises(Killed):
+        apply(world, plan, killed_after(count))
+    world.wait()
+    for key, pod in list(world.pods.items()):
+        if pod.intent is not None:
+            world.change(key, intent=replace(pod.intent, whole=False))
+    played = apply(world, plan)
+    assert [(one.gang[1], one.outcome) for one in played.verdict.gangs] == [
+        ("v", Outcome.stopped), ("w", Outcome.started),
+    ]  # fmt: skip

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import subprocess
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from applying_world import (
@@ -39,6 +41,7 @@ from models.applying.asking import (
 from models.applying.desk import HOLD_EVERY, Desk
 from models.applying.intents import KEYS, Intent, read_intent
 from models.applying.orders import Orders
+from models.applying.pinning import REQUIRED
 from models.applying.states import GangState, PodState, Ways, gang_state
 from models.applying.undoing import commands, undo_partial
 from models.applying.verdicts import GangVerdict, Outcome
@@ -261,8 +264,8 @@ def test_a_pod_that_another_plan_put_in_the_place_of_a_lost_one_makes_the_gang_w
 # ---- pins that came to nothing
 
 
-def test_a_gang_that_holds_gpus_in_vain_is_told_and_one_that_holds_none_is_pending() -> None:
-    for rival_on, outcome in [(("n1",), Outcome.partial), (("n0", "n1"), Outcome.pending)]:
+def test_a_gang_whose_pins_cannot_hold_is_told_whether_or_not_some_of_it_is_bound() -> None:
+    for rival_on in (("n1",), ("n0", "n1")):
         world, plan = gang_of(4)
 
         def rival(
@@ -274,13 +277,85 @@ def test_a_gang_that_holds_gpus_in_vain_is_told_and_one_that_holds_none_is_pendi
             return None
 
         found = one(apply(world, plan, rival).verdict)
-        assert found.outcome is outcome
+        assert found.outcome is Outcome.partial
         assert len(found.undo) == 4
         # Whoever comes next is told the same.
-        assert one(apply(world, plan).verdict).outcome is outcome
+        assert one(apply(world, plan).verdict).outcome is Outcome.partial
         world.pods = {key: pod for key, pod in world.pods.items() if pod.name[0] == "a"}
         world.schedule()
         assert one(apply(world, plan).verdict).outcome is Outcome.unchanged
+
+
+def filled(world: World) -> None:
+    world.pod("r-0", 8, mode="none", node="n1")
+
+
+def cordoned(world: World) -> None:
+    world.nodes["n1"] = replace(world.nodes["n1"], unschedulable=True)
+
+
+def broken(world: World) -> None:
+    world.nodes["n1"] = replace(world.nodes["n1"], ready=False)
+
+
+def tainted(world: World) -> None:
+    world.nodes["n1"] = replace(world.nodes["n1"], taints=(("down", "", "NoSchedule"),))
+
+
+def removed(world: World) -> None:
+    del world.nodes["n1"]
+
+
+@pytest.mark.parametrize("group", [False, True], ids=["pods", "PodGroup"])
+@pytest.mark.parametrize(
+    ("deed", "why"),
+    [
+        (filled, "node n1 has 0 of the 8 GPUs free that the plan gives there"),
+        (cordoned, "node n1 is cordoned"),
+        (broken, "node n1 is not Ready"),
+        (tainted, "node n1 is tainted down:NoSchedule"),
+        (removed, "node n1 is gone"),
+    ],
+)
+def test_a_node_that_pins_cannot_hold_on_any_more_is_told_with_what_undoes_the_gang(
+    deed: Callable[[World], None], why: str, *, group: bool
+) -> None:
+    """Nothing of it is bound: kube-scheduler has not come to it, or starts all or none."""
+    start, plan = gang_of(4)
+    start.schedules = False
+    start.groups = {("default", "ga"): 4} if group else {}
+    for key in list(start.pods):
+        start.change(key, group="ga" if group else None, tolerations=())
+
+    def meanwhile(count: int, request: Request, world: World) -> Event | None:
+        opened = sum(not pod.gates for pod in world.pods.values() if pod.name[0] == "a")
+        if opened == 3 and isinstance(request, Ungate):
+            deed(world)
+        return None
+
+    world = start.copy()
+    found = [apply(world, plan, meanwhile).verdict, apply(world, plan).verdict]
+    found.append(recover(world).verdict)
+    later = start.copy()
+    assert one(apply(later, plan).verdict).outcome is Outcome.pending
+    deed(later)
+    found += [apply(later, plan).verdict, recover(later).verdict]
+    for verdict in found:
+        told = one(verdict)
+        assert (told.outcome, told.why, len(told.undo)) == (Outcome.partial, why, 4)
+        assert told.atomic is group
+
+
+def test_pins_that_wait_for_a_scheduler_alone_are_pending() -> None:
+    world, plan = gang_of(4)
+    world.schedules = False
+    for _ in range(2):
+        found = one(apply(world, plan).verdict)
+        assert (found.outcome, found.undo) == (Outcome.pending, ())
+    assert recover(world).verdict.gangs == ()
+    world.schedules = True
+    world.schedule()
+    assert one(apply(world, plan).verdict).outcome is Outcome.unchanged
 
 
 def test_room_that_a_leaving_pod_holds_is_only_waited_for() -> None:
@@ -293,6 +368,38 @@ def test_room_that_a_leaving_pod_holds_is_only_waited_for() -> None:
     # At the start the room is not there: nothing is begun.
     assert one(apply(world, plan, unseen).verdict).outcome is Outcome.skipped
     world.wait()
+    assert one(apply(world, plan).verdict).outcome is Outcome.started
+
+
+# ---- pins that cannot be
+
+
+@pytest.mark.parametrize(
+    ("more", "why"),
+    [
+        ({"selector": (("kubernetes.io/hostname", "n9"),)}, "its node selector asks for"),
+        (
+            {"node_affinity": json.dumps({REQUIRED: {"nodeSelectorTerms": [{}]}})},
+            "its required node affinity matches no node",
+        ),
+    ],
+)
+def test_nothing_of_a_gang_is_written_where_one_of_its_pods_cannot_be_pinned(
+    more: dict[str, Any], why: str
+) -> None:
+    world, plan = gang_of(4)
+    world.nodes["n1"] = replace(world.nodes["n1"], hostname=None)  # pinned by name
+    world.change(("default", "a-3"), **more)  # the last of all to be started
+    played = apply(world, plan)
+    found = one(played.verdict)
+    assert (found.outcome, found.undo) == (Outcome.skipped, ())
+    assert found.why.startswith(f"pod a-3 cannot be pinned to n1: {why}")
+    assert not any(isinstance(request, WRITES) for request in played.requests)
+
+
+def test_pods_that_we_bind_need_no_pin() -> None:
+    world, plan = gang_of(2, "both")
+    world.change(("default", "a-1"), selector=(("kubernetes.io/hostname", "n9"),))
     assert one(apply(world, plan).verdict).outcome is Outcome.started
 
 

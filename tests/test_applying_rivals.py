@@ -22,7 +22,7 @@ from applying_world import (
     recover,
 )
 
-from models.applying.asking import Event, LookAround, Request
+from models.applying.asking import Event, Evict, Held, Hold, LookAround, Request
 from models.applying.orders import GangOrder, Key, Orders
 from models.applying.verdicts import GangVerdict, Outcome, Verdict
 
@@ -257,3 +257,88 @@ def test_partial_gangs_are_evicted_where_that_is_allowed(mode: str) -> None:
                 pod.intent is None for k, pod in world.pods.items() if k[1][0] == one.gang[1]
             )
     assert seen > 0
+
+
+def comes(before: str, node: str, *, due: bool) -> Fault:
+    """A rival takes 8 GPUs of the node once a pod so named was started. ``due``: a look is due at once."""
+
+    def fault(count: int, request: Request, world: World) -> Event | None:
+        begun = world.pods["default", before].node is not None
+        if begun and ("default", "rival") not in world.pods:
+            world.pod("rival", 8, mode="none", node=node)
+        return Held(due) if isinstance(request, Hold) else None
+
+    return fault
+
+
+def test_a_rival_that_comes_before_a_gang_is_begun_keeps_it_from_being_begun() -> None:
+    """a, b and c are started in this order; two pods of c go to n3, the third to n4."""
+    start, plan = three("binding")
+    world = start.copy()
+    late = apply(world, plan, comes("a-0", "n4", due=False)).verdict
+    assert [one.outcome for one in late.gangs] == [
+        Outcome.started, Outcome.started, Outcome.partial,
+    ]  # fmt: skip
+    assert doubled(world) == ["n4"]
+    world = start.copy()
+    played = apply(world, plan, comes("a-0", "n4", due=True))
+    last = played.verdict.gangs[-1]
+    assert (last.outcome, last.why) == (
+        Outcome.skipped, "node n4 has 0 of the 4 GPUs free that the plan gives there",
+    )  # fmt: skip
+    assert doubled(world) == []
+    assert not any(pod.intent for key, pod in world.pods.items() if key[1].startswith("c"))
+
+
+def test_gangs_that_are_whole_are_marked_as_soon_as_everything_is_read_again() -> None:
+    """Killed later, and with a pod lost meanwhile, they are known to have been whole."""
+    world, plan = three("binding")
+
+    def killed(count: int, request: Request, world: World) -> Event | None:
+        if world.pods["default", "b-0"].node is not None:
+            raise Killed
+        return Held(due=True) if isinstance(request, Hold) else None
+
+    with pytest.raises(Killed):
+        apply(world, plan, killed)
+    assert {p.name for p in world.pods.values() if p.intent and p.intent.whole} == {
+        "a-0", "a-1", "a-2",
+    }  # fmt: skip
+    world.delete(("default", "a-1"))
+    assert [one.gang[1] for one in recover(world).verdict.gangs] == ["b"]
+
+
+def test_a_gang_that_lost_its_marks_and_may_be_at_work_is_told_and_never_evicted() -> None:
+    world = World()
+    for number in range(4):
+        world.node(f"n{number}")
+    pods = [world.pod(f"a-{i}", 4) for i in range(7)]
+    plan = orders(world, gang("a", [order_for(p, f"n{i // 2}") for i, p in enumerate(pods)]))
+    apply(world, plan)
+    for pod in [pod for pod in world.pods.values() if pod.intent and pod.intent.whole]:
+        world.delete(pod.key)
+    for limits in (LIMITS, replace(LIMITS, evict_partial=True)):
+        (found,) = recover(world, limits=limits).verdict.gangs
+        assert (found.outcome, found.unsure, len(found.undo)) == (Outcome.partial, True, 4)
+        assert found.why.startswith(f"plan {plan.plan} started it, and 4 of its 7 pods are there")
+    assert len(world.pods) == 4
+    assert not any(isinstance(request, Evict) for request in world.log)
+
+
+def test_marks_that_were_lost_are_written_on_others() -> None:
+    world = World()
+    for number in range(4):
+        world.node(f"n{number}")
+    pods = [world.pod(f"a-{i}", 4) for i in range(7)]
+    plan = orders(world, gang("a", [order_for(p, f"n{i // 2}") for i, p in enumerate(pods)]))
+    apply(world, plan)
+    left = 7
+    for _ in range(3):
+        marked = {pod.key for pod in world.pods.values() if pod.intent and pod.intent.whole}
+        assert len(marked) == 3
+        for key in sorted(marked)[:2]:
+            world.delete(key)
+        left -= 2
+        found = recover(world)
+        assert (found.verdict.gangs, found.verdict.writes) == ((), min(2, left - 1))
+        assert recover(world).verdict.writes == 0

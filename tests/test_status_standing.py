@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from models.applying.intents import Intent
-from models.applying.seen import PodSeen, View
+from models.applying.seen import NodeSeen, PodSeen, View
 from models.applying.states import Ways
 from planner.standing import GangStand, PlanStand, State, gangs_of, pins_of, plans_of, to_recover
 
@@ -37,8 +37,10 @@ def bound(one: PodSeen) -> PodSeen:
     return replace(one, gates=(), node=f"n{one.name[-1]}")
 
 
-def view(*pods: PodSeen) -> View:
-    return View("cluster", {}, {one.key: one for one in pods})
+def view(*pods: PodSeen, without: str = "") -> View:
+    """Nodes n0 to n3 but for ``without``, which is gone."""
+    nodes = {name: NodeSeen(name, gpus=8) for name in ("n0", "n1", "n2", "n3") if name != without}
+    return View("cluster", nodes, {one.key: one for one in pods})
 
 
 def only(*pods: PodSeen) -> GangStand:
@@ -90,12 +92,39 @@ def test_a_gang_that_was_whole_once_and_lost_a_pod_is_not_half_there() -> None:
     assert only(marked, second).state is State.whole
 
 
+def marked_whole(one: PodSeen) -> PodSeen:
+    assert one.intent is not None
+    return replace(one, intent=replace(one.intent, whole=True))
+
+
+def test_a_gang_whose_pins_cannot_hold_is_stuck_and_is_undone_as_a_whole() -> None:
+    stands = [bound(pod(0)), ungated(pod(1))]
+    (stand,) = gangs_of(view(*stands, without="n1"), WAYS)
+    assert (stand.state, stand.why, stand.unsure) == (State.stuck, "node n1 is gone", False)
+    assert stand.left == (("team", "g-0", "uid-g-0"), ("team", "g-1", "uid-g-1"))
+    whole = [marked_whole(bound(pod(i))) for i in (0, 1)]
+    (stand,) = gangs_of(view(*whole, without="n1"), WAYS)
+    assert stand.state is State.whole  # what befalls it later is its own affair
+
+
+def test_a_gang_that_lost_as_many_pods_as_are_marked_may_have_been_whole() -> None:
+    """Three of a gang are marked: with three gone and no mark left, nobody can tell any more."""
+    for size, unsure in ((2, False), (3, False), (4, True), (9, True)):
+        stand = only(*(bound(pod(i, size=size)) for i in range(1)))
+        assert (stand.state, stand.unsure) == (State.half, unsure), size
+    assert not only(bound(pod(0, size=9)), ungated(pod(1, size=9))).unsure
+    assert not only(bound(pod(0, size=9)), pod(1, size=9)).unsure
+
+
 def test_only_pods_of_gangs_that_recovering_may_write_to_are_worth_a_question() -> None:
     first, second = bound(pod(0)), bound(pod(1))
     assert first.intent is not None
-    marked = replace(first, intent=replace(first.intent, whole=True))
+    marked = [marked_whole(first), marked_whole(second)]
     assert to_recover(view(first, second), WAYS) == ("team",)  # to be marked
-    assert to_recover(view(marked, second), WAYS) == ()
+    assert to_recover(view(marked[0], second), WAYS) == ("team",)  # the other, too
+    assert to_recover(view(*marked), WAYS) == ()
+    assert to_recover(view(first, ungated(pod(1))), WAYS) == ()  # pending
+    assert to_recover(view(first, ungated(pod(1)), without="n1"), WAYS) == ("team",)  # to be told
     assert to_recover(view(pod(0)), WAYS) == ("team",)
     assert to_recover(view(replace(pod(0), intent_is_ours=False)), WAYS) == ()
 

@@ -149,7 +149,9 @@ Request = (
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """The lock is ours for long enough."""
+    """The lock is ours for long enough. ``due``: it is time to read everything again."""
+
+    due: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from models.applying.asking import (
     Done,
     Event,
     Gone,
+    Held,
     Hold,
     Intend,
     Look,
@@ -98,6 +99,7 @@ class Desk:
     notes: list[str] = field(default_factory=list)
     writes: int = 0
     evicted: int = 0
+    _due: bool = False
     _fresh_at: int = 0
     _held_at: int = 0
 
@@ -132,7 +134,8 @@ class Desk:
     def hold(self, what: str, *, begun: bool = False) -> Generator[Request, Event, None]:
         """Whether we may go on. Raises Halted if not."""
         self._held_at = self.writes
-        yield from self.ask(Hold(what, begun))
+        event = yield from self.ask(Hold(what, begun))
+        self._due = isinstance(event, Held) and event.due
 
     def pace(self, what: str, *, begun: bool, ahead: int = 1) -> Generator[Request, Event, None]:
         """The same every few writes only. ``ahead``: writes until it is asked again."""
@@ -196,14 +199,19 @@ class Desk:
             event = yield from self.ask(LookAround(after_s))
             if isinstance(event, Around):
                 self.view = replace(event.view, pods=Roster(event.view.pods))
-                self._fresh_at = self.writes
+                self._fresh_at, self._due = self.writes, False
                 return
         raise Halted(Stop(f"the API server does not answer: {_said(event)}"))
 
-    def refresh(self) -> Generator[Request, Event, None]:
-        """Read everything again if much was written since the last time."""
-        if self.writes - self._fresh_at >= STALE_AFTER:
-            yield from self.look_around()
+    def refresh(self) -> Generator[Request, Event, bool]:
+        """Read everything again if that was long ago, or much was written since; whether it was read.
+
+        Between it and the start of a gang others may come to its nodes.
+        """
+        if not self._due and self.writes - self._fresh_at < STALE_AFTER:
+            return False
+        yield from self.look_around()
+        return True
 
     def settle(  # noqa: PLR0911  # one return a way to end
         self,

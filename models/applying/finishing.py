@@ -28,6 +28,11 @@ def finish(desk: Desk) -> Generator[Request, Event, None]:
         ):
             break
         yield from desk.look_around(after_s)
+    yield from settled(desk)
+
+
+def settled(desk: Desk) -> Generator[Request, Event, None]:
+    """Judge what was started in this run by what was just read, and mark what is whole."""
     full = overfull(desk.view, {order.node for squad in desk.squads for order in squad.pods})
     for squad in desk.squads:
         verdict = desk.record(judged(desk, squad, full))

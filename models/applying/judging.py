@@ -54,11 +54,8 @@ def judged(desk: Desk, squad: Squad, full: Collection[str] | None = None) -> Gan
         why = f"pod {missing[0].name} is gone again, or bound to another node"
         return stuck(desk, squad, Failed(why))
     wrong = wasted(desk, squad, full)
-    if not wrong:
-        return told(desk, squad)
-    if any(desk.state(order) is PodState.bound for order in squad.pods):
-        return stuck(desk, squad, Failed(wrong))
-    return replace(told(desk, squad), why=wrong, undo=undo_of(live(desk, squad)))
+    # A pin that cannot hold is cured by deleting its pod alone, whether or not others are bound.
+    return stuck(desk, squad, Failed(wrong)) if wrong else told(desk, squad)
 
 
 def wasted(desk: Desk, squad: Squad, full: Collection[str] | None = None) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Collection, Generator
 from models.applying.asking import Event, Request, Stop
 from models.applying.desk import Desk, Failed, Halted, Squad
 from models.applying.evicting import Leaving, make_room, remaining, resize, victims
-from models.applying.finishing import finish
+from models.applying.finishing import finish, settled
 from models.applying.judging import judged, told
 from models.applying.limits import Limits
 from models.applying.ordering import by_rank
@@ -74,7 +74,8 @@ def _applied(desk: Desk, orders: Orders) -> Steps:
     fresh = [gang for gang in orders.gangs if gang.starts and gang.decision != "move"]
     moving = [gang for gang in orders.gangs if gang.decision == "move"]
     ordered = frozenset(gang.key for gang in fresh)
-    yield from recover(desk, own=orders.plan, ordered=ordered)
+    ending = frozenset(gang.key for gang in orders.gangs if gang.stops)
+    yield from recover(desk, own=orders.plan, ordered=ordered, ending=ending)
     _begin_anew(desk, orders)
     yield from undo_partial(desk, but=ordered)
     later = []
@@ -91,7 +92,7 @@ def _applied(desk: Desk, orders: Orders) -> Steps:
         if (orders.plan, gang.key) not in desk.verdicts:
             yield from restart(desk, orders, gang, leaving)
     if _completed(desk, orders, ordered):
-        yield from recover(desk, own=orders.plan, ordered=ordered)
+        yield from recover(desk, own=orders.plan, ordered=ordered, ending=ending)
     yield from undo_partial(desk)
     yield from finish(desk)
     for gang in orders.gangs:
@@ -152,7 +153,7 @@ def _begin(desk: Desk, orders: Orders, gang: GangOrder) -> Steps:
         desk.record(verdict)
         return
     yield from desk.hold(squad.called)
-    yield from desk.refresh()
+    yield from _refreshed(desk)
     moved = _moved(desk, orders, gang)
     if moved:
         yield from withdraw(desk, squad, "; ".join(moved[:3]))
@@ -170,6 +171,12 @@ def _moved(
     return found + [
         f"node {node} is open: {why}" for node, why in desk.limits.open_nodes if node in bound
     ]
+
+
+def _refreshed(desk: Desk) -> Steps:
+    """Read again where it is time; what is whole by then is marked, lest a later run take it for half."""
+    if (yield from desk.refresh()) and not desk.limits.dry:
+        yield from settled(desk)
 
 
 def _ours(desk: Desk, squad: Squad) -> bool:
@@ -193,7 +200,7 @@ def _with_room(
         desk.record(GangVerdict(gang.key, Outcome.unchanged, orders.plan, pods=len(gang.starts)))
         return
     yield from desk.hold(f"gang {gang.namespace}/{gang.name}")
-    yield from desk.refresh()
+    yield from _refreshed(desk)
     moved = _moved(desk, orders, gang, without=stopping(orders))
     leave = victims(desk, orders, gang)
     if moved:

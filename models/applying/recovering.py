@@ -26,12 +26,19 @@ MARKS = 3
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """What one plan wanted of one gang, as its pods tell. ``elsewhere``: pods other plans started."""
+    """What one plan wanted of one gang, as its pods tell. ``elsewhere``: pods other plans started.
+
+    ``marks``: pods that say that it was whole.
+    """
 
     squad: Squad
     states: tuple[tuple[PodOrder, PodState], ...]
-    marked: bool
+    marks: frozenset[Key]
     elsewhere: int
+
+    @property
+    def marked(self) -> bool:
+        return bool(self.marks)
 
     def among(self, states: Collection[PodState]) -> tuple[PodOrder, ...]:
         return tuple(order for order, state in self.states if state in states)
@@ -56,6 +63,23 @@ class Group:
         if self.marked and not self.waiting:
             return False
         return bool(self.live) and bool(self.waiting or self.missing)
+
+    @property
+    def unsure(self) -> bool:
+        """Whether it is half there, or was whole and has lost the very pods that were marked."""
+        doubtful = self.half and not self.among((*READY, PodState.ungated, PodState.astray))
+        return doubtful and self.missing >= min(MARKS, self.squad.size)
+
+    @property
+    def to_mark(self) -> tuple[PodOrder, ...]:
+        """Pods to be marked, so that enough are: of a gang that is whole, or is known to have been."""
+        if self.squad.size < 2 or self.half or not self.live or self.among((PodState.ungated,)):
+            return ()
+        if not self.marked and len(self.states) < self.squad.size:
+            return ()
+        running = _spread(self.among((PodState.bound, PodState.ended)))
+        enough = sorted(running, key=lambda order: order.key not in self.marks)[:MARKS]
+        return tuple(order for order in enough if order.key not in self.marks)
 
 
 def order_of(pod: PodSeen, intent: Intent) -> PodOrder:
@@ -89,8 +113,8 @@ def groups(view: View, ways: Ways) -> Iterator[Group]:
         )
         size = max(intent.size for _, intent in pods)
         squad = Squad(gang, plan, size, tuple(order for order, _ in states))
-        marked = any(intent.whole for _, intent in pods)
-        found.append(Group(squad, states, marked, 0))
+        marks = frozenset(pod.key for pod, intent in pods if intent.whole)
+        found.append(Group(squad, states, marks, 0))
         alike[gang].append(found[-1])
     for group in found:
         yield replace(group, elsewhere=_replaced(group, alike[group.squad.gang]))
@@ -106,20 +130,24 @@ def _replaced(group: Group, same: Iterable[Group]) -> int:
 
 
 def recover(
-    desk: Desk, *, own: str | None = None, ordered: Collection[Key] = ()
+    desk: Desk,
+    *,
+    own: str | None = None,
+    ordered: Collection[Key] = (),
+    ending: Collection[Key] = (),
 ) -> Generator[Request, Event, None]:
     """Finish, take back or report every gang that is neither untouched nor whole.
 
     ``own``, ``ordered``: a plan and gangs of it that the caller starts itself, if nothing of them is
-    started yet.
+    started yet. ``ending``: gangs that it stops: pods that are missing there are its own doing.
     """
     for group in list(groups(desk.view, desk.ways)):
         squad = group.squad
         if not group.waiting:
-            if group.half:
-                desk.record(_partial(desk, group, _why_missing(group)))
-            elif not group.missing:
+            if not group.half:
                 yield from _watched(desk, group)
+            elif squad.plan == own or squad.gang not in ending:
+                desk.record(_partial(desk, group, _why_missing(group)))
             continue
         if not group.live and squad.plan == own and squad.gang in ordered:
             continue
@@ -129,14 +157,23 @@ def recover(
 
 def _watched(desk: Desk, group: Group) -> Generator[Request, Event, None]:
     """A gang that is all started: its marks may be missing, and its pins may have come to nothing."""
-    unbound = bool(group.among((PodState.ungated,)))
-    if (unbound or not group.marked) and group.live:
-        wrong = wasted(desk, group.squad)
-        if wrong and group.among((PodState.bound,)):
-            desk.record(_partial(desk, group, wrong))
-            return
-    if not unbound and len(group.states) == group.squad.size:
-        yield from mark(desk, group.squad)
+    wrong = spoiled(desk, group)
+    if wrong:
+        desk.record(_partial(desk, group, wrong))
+    else:
+        yield from mark(desk, group.squad, group.to_mark)
+
+
+def spoiled(desk: Desk, group: Group) -> str:
+    """Why a gang that is all started will not run as it is; empty if nothing says so.
+
+    What befalls nodes and rooms after it was whole and bound is its own affair, and a later plan's.
+    """
+    if group.waiting or not group.live:
+        return ""
+    if group.marked and not group.among((PodState.ungated,)):
+        return ""
+    return wasted(desk, group.squad)
 
 
 def _recover(desk: Desk, group: Group) -> Generator[Request, Event, None]:
@@ -164,19 +201,29 @@ def _why_missing(group: Group) -> str:
     if astray:
         return f"pod {astray[0].name} is bound to another node than planned"
     started, size = len(group.live), group.squad.size
+    if group.unsure:
+        return (
+            f"plan {group.squad.plan} started it, and {started} of its {size} pods are there; "
+            "whether all of them ever were cannot be told"
+        )
     return f"{started} of its {size} pods are started, and {group.missing} are gone"
 
 
 def _partial(desk: Desk, group: Group, why: str) -> GangVerdict:
     verdict = stuck(desk, group.squad, Failed(why))
-    return replace(verdict, undo=undo_of(group.live))
+    return replace(verdict, undo=undo_of(group.live), unsure=group.unsure)
 
 
-def mark(desk: Desk, squad: Squad) -> Generator[Request, Event, None]:
-    """Write on a few pods that the gang was whole; where that fails, a later run does it."""
+def mark(
+    desk: Desk, squad: Squad, pods: Iterable[PodOrder] | None = None
+) -> Generator[Request, Event, None]:
+    """Write on a few pods that the gang was whole; where that fails, a later run does it.
+
+    ``pods``: which; None where all of the squad were just seen started.
+    """
     if squad.size < 2 or desk.limits.dry:
         return
-    marked = _spread(squad.pods)[:MARKS]
+    marked = _spread(squad.pods)[:MARKS] if pods is None else list(pods)
     bare = [(o, pod) for o in marked if (pod := desk.pod(o)) is not None and not _told(desk, pod)]
     requests = [Intend(o, replace(squad.intent(o), whole=True), pod.version) for o, pod in bare]
     came = yield from desk.together(squad.called, requests, begun=False)

@@ -25,6 +25,7 @@ from models.applying.desk import TRIES, Desk, Failed, Halted, Squad
 from models.applying.judging import live, stuck, told, verdict_on
 from models.applying.ordering import scarcest_first
 from models.applying.orders import PodOrder
+from models.applying.pinning import unpinnable
 from models.applying.seen import PodSeen
 from models.applying.states import READY, STARTED, same
 from models.applying.verdicts import GangVerdict, Outcome
@@ -83,8 +84,11 @@ def forget(desk: Desk, squad: Squad, order: PodOrder) -> Steps:
 
 
 def _prepared(desk: Desk, squad: Squad) -> Steps:
-    """Intents, then devices, then what binding needs."""
+    """Whether all can be pinned; intents, then devices, then what binding needs."""
     waiting = [order for order in squad.pods if desk.state(order) in READY]
+    loose = next((why for order in waiting if (why := _unpinnable(desk, order))), None)
+    if loose is not None:
+        return Failed(loose)
     begun = bool(live(desk, squad))
     refused = yield from _intend_together(desk, squad, waiting, begun=begun)
     if refused is not None:
@@ -101,6 +105,15 @@ def _prepared(desk: Desk, squad: Squad) -> Steps:
             if failed is not None:
                 return failed
     return (yield from _tried_all(desk, squad, waiting))
+
+
+def _unpinnable(desk: Desk, order: PodOrder) -> str | None:
+    """Why a pod that a scheduler binds cannot be tied to its node: then none of its gang is begun."""
+    seen, node = desk.pod(order), desk.view.nodes.get(order.node)
+    if seen is None or desk.ways.binds(seen):
+        return None
+    why = "its node is not there" if node is None else unpinnable(seen, node)
+    return None if why is None else f"pod {order.name} cannot be pinned to {order.node}: {why}"
 
 
 def _tried_all(desk: Desk, squad: Squad, waiting: Iterable[PodOrder]) -> Steps:

@@ -50,7 +50,7 @@ from planner.reading.kubernetes.looking import objects, texts
 if TYPE_CHECKING:
     from models.applying.fence import Fence
     from models.applying.orders import PodOrder
-    from models.applying.seen import PodSeen
+    from models.applying.seen import PodSeen, View
     from models.policy import KubernetesPolicy
     from planner.cluster.backends import Backend
 
@@ -59,6 +59,12 @@ LEAST_LEFT_S = 15.0
 
 GRACE_S = 10.0
 """So long after a signal a gang whose pods are being started may be finished."""
+
+REREAD_S = 2.0
+"""A reading this old is no ground to begin a gang on: others may have come to its nodes since."""
+
+SHARE = 10
+"""Reading again takes at most one part in so many of the time: large clusters take seconds to read."""
 
 _TICK_S = 0.5
 """So often a wait looks at the lock and at signals."""
@@ -104,10 +110,19 @@ class Carrier:
     dry: bool = False
     lookout: Lookout = field(init=False)
     _stopped_at: float | None = None
+    _read_at: float | None = None
+    _read_s: float = 0.0
 
     def __post_init__(self) -> None:
         self.lookout = Lookout(self.wire, self.settings)
         self.lookout.fence = None if self.lock is None else self.lock.fence
+
+    def around(self) -> View:
+        """Read everything. Raises UnavailableError and NotPermittedError."""
+        begun = self.clock()
+        view = self.lookout.around()
+        self._read_at, self._read_s = begun, self.clock() - begun
+        return view
 
     def answer(self, request: Request) -> Event:
         """Carry out one request."""
@@ -171,13 +186,19 @@ class Carrier:
             if not begun or now - self._stopped_at >= GRACE_S:
                 return Stop("interrupted")
         if self.lock is None:
-            return Held()
+            return Held(self._due())
         self.lock.renew_if_needed()
         if self.lock.lost is not None:
             return Stop(one_line(f"the lock is lost: {self.lock.lost}"), lock=True)
         if self.lock.left_s() < LEAST_LEFT_S:
             return Stop("the lock could not be renewed in time", lock=True)
-        return Held()
+        return Held(self._due())
+
+    def _due(self) -> bool:
+        """Whether the last reading is too old to begin a gang on."""
+        if self._read_at is None or self.dry:
+            return False
+        return self.clock() - self._read_at >= max(REREAD_S, SHARE * self._read_s)
 
     def _looked_around(self, after_s: float) -> Event:
         left = after_s
@@ -187,7 +208,7 @@ class Carrier:
             self.sleep(min(left, _TICK_S))
             left -= _TICK_S
         try:
-            return Around(self.lookout.around())
+            return Around(self.around())
         except GangplanError as error:
             return Lost(one_line(str(error)))
 

@@ -71,6 +71,14 @@ def _why(one: GangVerdict, *, dry: bool) -> str:
     return "; ".join(part for part in (resizes, why, whole) if part)
 
 
+def undoing(one: GangVerdict) -> str:
+    """What stands above the commands that undo a gang."""
+    gang = "/".join(one.gang)
+    if one.unsure:
+        return f"gang {gang} may have been whole; if it cannot go on as it is, this undoes it:"
+    return f"gang {gang} is partial; this undoes it:"
+
+
 def counts(verdict: Verdict) -> dict[str, int]:
     """Gangs of each outcome that occurs, in the order of Outcome."""
     found = Counter(gang.outcome for gang in verdict.gangs)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from models.applying.verdicts import GangVerdict, Outcome, Verdict
 from planner.metrics import Metrics
-from planner.showing.applied import counts
+from planner.showing.applied import counts, undoing
 from planner.showing.text import percent, plural, safe
 
 if TYPE_CHECKING:
@@ -238,7 +238,7 @@ def tell(
         console.say(f"{'/'.join(one.gang)}: {_WORDS[one.outcome]}{atomic}{why}")
         commands = undo(one)
         if commands:
-            console.warn(f"gang {'/'.join(one.gang)} is partial; this undoes it:")
+            console.warn(undoing(one))
             for command in commands:
                 console.say(f"  {command}")
     for note in verdict.notes:

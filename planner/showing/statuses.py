@@ -20,10 +20,16 @@ if TYPE_CHECKING:
     from models.applying.orders import Key
     from planner.cluster.holders import Holder, LeaseSeen
 
-UNSETTLED = (State.half, State.begun, State.intended)
+UNSETTLED = (State.half, State.stuck, State.begun, State.intended)
 """States that the next ``apply`` or ``run`` settles, or reports."""
 
-_STYLES = {State.half: "bad", State.begun: "warn", State.intended: "warn", State.pending: "busy"}
+_STYLES = {
+    State.half: "bad",
+    State.stuck: "bad",
+    State.begun: "warn",
+    State.intended: "warn",
+    State.pending: "busy",
+}
 
 _NEXT = {
     State.half: "run or apply finishes it where it can; to undo it, see below",
@@ -59,6 +65,15 @@ class Status:
     @property
     def half(self) -> tuple[GangStand, ...]:
         return tuple(gang for gang in self.gangs if gang.state is State.half)
+
+    @property
+    def wrong(self) -> tuple[GangStand, ...]:
+        """Gangs that hold GPUs in vain, or may: what undoes them is shown."""
+        return tuple(gang for gang in self.gangs if _wrong(gang))
+
+
+def _wrong(gang: GangStand) -> bool:
+    return gang.state in (State.half, State.stuck)
 
 
 def facts(status: Status, program: str) -> Table:
@@ -104,7 +119,7 @@ def unsettled(status: Status) -> Table:
             Cell(one.state, _STYLES[one.state]),
             Cell(f"{one.started:,} of {one.size:,}"),
             Cell(one.plan),
-            Cell(_NEXT[one.state]),
+            Cell(_next(one)),
         )
         for one in status.unsettled
     )
@@ -116,6 +131,14 @@ def unsettled(status: Status) -> Table:
         Column("NEXT", fold=True),
     )
     return Table(columns, rows)
+
+
+def _next(gang: GangStand) -> str:
+    if gang.state is State.stuck:
+        return f"{one_line(gang.why)}: if that does not pass, undo it, see below"
+    if gang.unsure:
+        return "it may have been whole: if it cannot go on as it is, undo it, see below"
+    return _NEXT[gang.state]
 
 
 def pins(status: Status) -> Table:
@@ -139,9 +162,10 @@ def pins(status: Status) -> Table:
 
 
 def undoing(status: Status, undo: Undo) -> Iterator[str]:
-    """Lines for a shell: what undoes every gang that is half there."""
-    for gang in status.half:
-        yield f"# undo {one_line('/'.join(gang.gang))}:"
+    """Lines for a shell: what undoes every gang that is half there, or stuck."""
+    for gang in status.wrong:
+        unsure = ", if it cannot go on without the pods that are gone" if gang.unsure else ""
+        yield f"# undo {one_line('/'.join(gang.gang))}{unsure}:"
         yield from undo(gang)
 
 
@@ -165,7 +189,9 @@ def document(status: Status, undo: Undo) -> dict[str, Any]:
                 "size": one.size,
                 "started": one.started,
                 "bound": one.bound,
-                "undo": undo(one) if one.state is State.half else [],
+                "why": one_line(one.why) or None,
+                "unsure": one.unsure,
+                "undo": undo(one) if _wrong(one) else [],
             }
             for one in status.unsettled
         ],

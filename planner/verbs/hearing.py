@@ -183,7 +183,7 @@ def _talk(console: Console, wish: ApplyWish, applied: Applied, verdict: Verdict)
     for one in _partial(verdict):
         commands = _undo(one, applied.context, wish.kubeconfig)
         if commands:
-            console.warn(f"gang {'/'.join(one.gang)} is partial; this undoes it:")
+            console.warn(showing.undoing(one))
             for command in commands:
                 console.say(f"  {command}")
     done = showing.counted(verdict, dry=wish.dry)
