@@ -128,17 +128,17 @@ def run(arguments: Sequence[str], console: Console) -> int:
                 args=list(arguments), prog_name=console.program, standalone_mode=False, obj=console
             )
     except (Exception, Interrupted) as error:  # noqa: BLE001  # the last resort: a bug is a 1
-        return _ended(console, error)
+        return _ended(console, error, arguments)
     return code if isinstance(code, int) else 0
 
 
-def _ended(console: Console, error: BaseException) -> int:
+def _ended(console: Console, error: BaseException, arguments: Sequence[str]) -> int:
     """Say what went wrong; the exit code that goes with it."""
     match error:
         case GangplanError():
             return _failed(console, error.exit_code, *error.faults)
         case typer.TyperException():
-            return _failed(console, USAGE, _usage_fault(error, console.program))
+            return _failed(console, USAGE, _usage_fault(error, console.program, arguments))
         case Interrupted():
             return _failed(console, error.exit_code, Fault("interrupted; nothing was saved"))
         case MemoryError():
@@ -165,20 +165,20 @@ def _bug(console: Console, error: BaseException) -> int:
     return _failed(console, BUG, Fault(said, None if console.debug else hint))
 
 
-def _usage_fault(error: typer.TyperException, program: str) -> Fault:
+def _usage_fault(error: typer.TyperException, program: str, arguments: Sequence[str]) -> Fault:
     """Typer's message in our form: lower case, no full stop, and what to type instead."""
     message = error.format_message().strip()
     unknown = re.match(
         r"No such command (?P<verb>.*?)\.(?: Did you mean (?P<close>.*)\?)?$", message
     )
+    known = sorted(command.name or _name(command) for command in app.registered_commands)
     if unknown:
-        verbs = ", ".join(
-            sorted(command.name or _name(command) for command in app.registered_commands)
-        )
+        verbs = ", ".join(known)
         hint = f"did you mean {unknown['close']}? " if unknown["close"] else ""
         return Fault(f"unknown verb {unknown['verb']}", f"{hint}verbs: {verbs}")
+    verb = next((word for word in arguments if word in known), None)  # where the error knows none
     context = getattr(error, "ctx", None)
-    path = getattr(context, "command_path", program)
+    path = getattr(context, "command_path", program if verb is None else f"{program} {verb}")
     message = message.replace("Value error, ", "").replace("Input should be", "it should be")
     lowered = message[:1].lower() + message[1:]
     return Fault(" ".join(lowered.rstrip(".").split()), f"see {path} --help")

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, BinaryIO, TextIO
 
 from planner.errors import CannotWriteError, Fault
 from planner.showing.text import safe
+from planner.signals import CTRL_C, Interrupted
 
 if TYPE_CHECKING:
     from planner.showing.table import Table
@@ -176,7 +177,7 @@ class Console:
         self._talk(f"{painted} " + "\n".join(lines))
 
     def ask(self, question: str) -> bool:
-        """Ask whoever sits at the terminal; anything but y or yes, and the end of input, means no."""
+        """Ask whoever sits at the terminal; anything but y or yes means no, as does Ctrl-C."""
         stream, answers = self.stderr, self.stdin
         if stream is None or answers is None:
             return False
@@ -184,7 +185,13 @@ class Console:
         asked = f"{safe(question)} [y/N]"
         lines = self._parts(asked) if self.is_terminal(stream) else [asked]
         self._write(stream, "\n".join(lines) + " ")
-        answer = answers.readline(_LONGEST_ANSWER)
+        try:
+            answer = answers.readline(_LONGEST_ANSWER)
+        except Interrupted as interrupted:
+            self._write(stream, "\n")
+            if interrupted.exit_code != CTRL_C:
+                raise
+            return False
         return answer.decode("utf-8", errors="replace").strip().lower() in ("y", "yes")
 
     def next(self, what: str) -> None:

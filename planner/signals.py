@@ -15,6 +15,9 @@ from types import FrameType
 
 CAUGHT = (signal.SIGINT, signal.SIGTERM)
 
+CTRL_C = 128 + signal.SIGINT
+"""Exit code of a program that Ctrl-C ended."""
+
 
 class Interrupted(BaseException):
     """A signal arrived where nothing is worth saving. Not an Exception: nothing may swallow it."""

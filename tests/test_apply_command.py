@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from apply_runs import OWN, TOLERATE, Bench, a_cluster, bench, placed, refusing
 from fake_cluster import Call, FakeCluster
+
+from planner.signals import Interrupted
 
 
 @pytest.fixture(params=["gate", "binding", "both"])
@@ -155,6 +158,28 @@ def test_anything_but_yes_changes_nothing(gated: Bench, answer: bytes) -> None:
 
     assert (said.code, gated.cluster.writes) == (130, [])
     assert "nothing was applied" in said.err
+
+
+@pytest.mark.parametrize(
+    ("number", "said_last"),
+    [
+        (signal.SIGINT, "nothing was applied"),
+        (signal.SIGTERM, "interrupted; nothing was saved"),
+    ],
+)
+def test_a_signal_at_the_question_means_no_and_leaves_the_line(
+    gated: Bench, monkeypatch: pytest.MonkeyPatch, number: signal.Signals, said_last: str
+) -> None:
+    plan = gated.plan()
+
+    def interrupted(*_: object) -> bytes:
+        raise Interrupted(number)
+
+    monkeypatch.setattr("apply_runs.Keyboard.readline", interrupted)
+    said = gated.run("apply", str(plan), answers=b"")
+
+    assert (said.code, gated.cluster.writes) == (128 + number, [])
+    assert said.err.splitlines()[-1].endswith(said_last)
 
 
 def test_there_is_no_question_where_nothing_is_left_to_do(gated: Bench) -> None:

@@ -21,7 +21,7 @@ from urllib.parse import quote
 
 from planner.cluster.bodies import MAX_BYTES, MalformedError, Tree, json_object
 from planner.cluster.children import Children, Cut, Ended
-from planner.cluster.refusals import Reason, Refusal, one_line, understood
+from planner.cluster.refusals import Reason, Refusal, one_line, understood, way_on
 from planner.errors import (
     Fault,
     GangplanError,
@@ -258,6 +258,7 @@ class Kubectl:
                 return NotPermittedError(Fault(f"not logged in: {refusal.message}", hint))
             case Reason.refused:
                 said = f"cannot reach the API server: {refusal.message}"
+                hint = way_on(refusal.message, self.context, self._by_hand())
             case Reason.transient:
                 times = f" ({tries} times)" if tries > 1 else ""
                 said = f"{what} failed{times}: {refusal.message}"

@@ -17,7 +17,7 @@ from planner.cluster.bodies import MAX_BYTES, MalformedError, json_object
 from planner.cluster.channel import Answer, BrokenError, Channel
 from planner.cluster.kubectl import Kubectl
 from planner.cluster.proxying import Proxy
-from planner.cluster.refusals import one_line
+from planner.cluster.refusals import one_line, way_on
 from planner.cluster.wire import JSON, LOST, Asked, Reply, Tree
 from planner.errors import Fault, NotPermittedError, UnavailableError
 
@@ -125,7 +125,8 @@ class ProxyWire:
             )
         if reply.status == LOST or reply.status >= 500:
             said = f"cannot reach the API server: {one_line(reply.message)}"
-            raise UnavailableError(Fault(said, self._hint()))
+            hint = way_on(reply.message, self.context, self._proxy.by_hand())
+            raise UnavailableError(Fault(said, hint))
         version = reply.body.get("gitVersion")
         self.version = one_line(version) if reply.ok and isinstance(version, str) else None
         self.date = reply.date

@@ -86,6 +86,15 @@ def understood(talk: str) -> Refusal:
     return Refusal(Reason.transient if _BROKEN.search(talk) else Reason.other, said)
 
 
+def way_on(message: str, context: str | None, by_hand: str) -> str:
+    """The hint where a server cannot be reached. Told no server, kubectl asks port 8080 of this host."""
+    if context is None and ":8080" in message:
+        return (
+            "no current context: look at $KUBECONFIG or ~/.kube/config, or name --kubeconfig FILE"
+        )
+    return f"try it by hand: {by_hand}"
+
+
 def one_line(text: str) -> str:
     """Printable, on one line, at most MAX_MESSAGE characters."""
     shown = safe(" ".join(text.split()))
