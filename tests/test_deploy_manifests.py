@@ -153,7 +153,8 @@ def test_systemd_runs_the_same_with_options_that_there_are() -> None:
     program, verb, *arguments = shlex.split(unit["Service"]["ExecStart"])
     assert program == "/usr/local/bin/gangplan"
     assert {one for one in arguments if one.startswith("--")} <= _options(verb)
-    assert unit["Service"]["SuccessExitStatus"] == "6 75"
+    assert unit["Service"]["SuccessExitStatus"] == "6 75 143"
+    assert unit["Service"]["UMask"] == "0022", "node_exporter reads the metrics as somebody else"
     assert _unit("gangplan.timer")["Timer"]["OnCalendar"] == "*:0/10"
 
 
