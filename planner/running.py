@@ -58,12 +58,14 @@ def run(
 ) -> int:
     """Do it all; the exit code. Every expected failure has been said, and the summary, too."""
     report, begun = RunReport(), clock()
+    said: tuple[Fault, ...] = ()
     with stop_on_signal() as stop:
         try:
             _Run(Course(wish, console, report, stop, clock, wall)).go()
         except (GangplanError, Interrupted) as error:
             _failed(report, error)
             _say(console, wish, report, error)
+            said = getattr(error, "faults", ())
         except BaseException as error:
             # A bug: the command line says what it is, and its event is the summary.
             _failed(report, error)
@@ -74,7 +76,8 @@ def run(
         try:
             _metrics(wish, report, wall)
         except GangplanError as error:
-            _say(console, wish, report, error)
+            if error.faults != said:  # a file that cannot be written was looked at first of all
+                _say(console, wish, report, error)
             if not report.exit_code:
                 _failed(report, error)
         report.tell(console, clock() - begun)

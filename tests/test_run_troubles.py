@@ -281,6 +281,7 @@ def test_a_target_that_cannot_be_written_is_found_before_the_cluster_is_asked(
         result = bench.run(option, str(tmp_path / "nowhere" / "file"))
         assert result.code == 73, result.err
         assert "run failed (exit 73)" in summary(result)
+        assert result.err.count("error: ") == 1
     assert bench.cluster.calls == []
 
 
