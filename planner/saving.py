@@ -89,7 +89,21 @@ def _mode(target: Path) -> int:
 
 
 def _real(path: Path) -> Path:
-    return path.resolve() if path.is_symlink() else path
+    """What a symbolic link leads to. Raises OSError for one that somebody else has planted."""
+    if not path.is_symlink():
+        return path
+    if planted(path.lstat(), path.parent.stat(), os.geteuid()):
+        raise OSError(errno.EACCES, "the symbolic link there is somebody else's")
+    return path.resolve()
+
+
+def planted(link: os.stat_result, folder: os.stat_result, user: int) -> bool:
+    """Whether a link in a folder that all may write to, such as /tmp, is of neither us nor its owner.
+
+    The kernel follows none of these either (fs.protected_symlinks); looking where it leads would.
+    """
+    shared = folder.st_mode & stat.S_ISVTX and folder.st_mode & stat.S_IWOTH
+    return bool(shared) and link.st_uid not in {user, folder.st_uid}
 
 
 def _from_os(path: Path, error: OSError | ValueError) -> CannotWriteError:

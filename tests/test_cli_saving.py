@@ -97,3 +97,38 @@ def test_a_device_is_written_to_and_not_replaced() -> None:
 def test_checking_a_target_leaves_no_trace(tmp_path: Path) -> None:
     check_target(tmp_path / "plan.json")
     assert left_in(tmp_path) == []
+
+
+def _owned(user: int, mode: int) -> os.stat_result:
+    return os.stat_result((mode, 0, 0, 1, user, 0, 0, 0, 0, 0))
+
+
+@pytest.mark.parametrize(
+    ("link", "folder", "mode", "expected"),
+    [
+        (1, 0, 0o1777, True),  # planted by user 1 in /tmp
+        (7, 0, 0o1777, False),  # our own
+        (0, 0, 0o1777, False),  # of the folder's owner
+        (1, 0, 0o0777, False),  # no sticky bit: the folder is anybody's anyway
+        (1, 0, 0o1775, False),  # not everybody's
+    ],
+)
+def test_a_link_that_another_user_planted_is_known(
+    link: int, folder: int, mode: int, expected: bool
+) -> None:
+    found = saving.planted(_owned(link, 0o120777), _owned(folder, 0o040000 | mode), 7)
+    assert found is expected
+
+
+def test_a_planted_link_is_not_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    target, link = tmp_path / "target", tmp_path / "gangplan.prom"
+    target.write_text("theirs", encoding="utf-8")
+    link.symlink_to(target)
+    tmp_path.chmod(0o1777)
+    stranger = _owned(os.geteuid() + 1, 0o120777)
+    monkeypatch.setattr(Path, "lstat", lambda _: stranger)
+    monkeypatch.setattr(Path, "is_symlink", lambda path: path == link)
+    for refuse in (check_target, lambda path: save(path, "ours")):
+        with pytest.raises(CannotWriteError, match="symbolic link there is somebody else's"):
+            refuse(link)
+    assert target.read_text(encoding="utf-8") == "theirs"
