@@ -206,7 +206,7 @@ def _why_missing(group: Group) -> str:
             f"plan {group.squad.plan} started it, and {started} of its {size} pods are there; "
             "whether all of them ever were cannot be told"
         )
-    return f"{started} of its {size} pods are started, and {group.missing} are gone"
+    return f"started {started} of its {size} pods; gone: {group.missing}"
 
 
 def _partial(desk: Desk, group: Group, why: str) -> GangVerdict:
