@@ -45,10 +45,12 @@ def event_of(  # noqa: PLR0911  # one return a meaning
 
 
 def _done(body: Tree, pod: Callable[[Tree], PodSeen | None]) -> Done | Lost:
-    """A pod, or the Status that bindings and evictions are answered with; nothing else is a yes."""
+    """A pod, a scale, or the Status that bindings and evictions are answered with; nothing else is a yes."""
     match body.get("kind"):
         case "Pod":
             return Done(pod(body))
+        case "Scale":
+            return Done()
         case "Status" if body.get("status") != "Failure":
             return Done()
     return Lost("the server's answer is neither a Pod nor its success")
