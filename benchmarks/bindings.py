@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import resource
 import subprocess
 import sys
 import tempfile
@@ -37,23 +38,30 @@ def main() -> None:
 
 
 def measure(pods: int, rounds: int = 1) -> Tree:
-    """Seconds of three ways to bind the pods; the best of ``rounds``.
+    """Seconds of the ways to bind the pods; the best of ``rounds``.
 
     ``list``: one List of Bindings, without preconditions, through ``kubectl create -f``. ``wire``: each
     with uid and resourceVersion over one ``kubectl proxy``, its start and end included. ``apply``: the
-    command from start to end: Python, the plan's check, rights, lock, reading the cluster twice, intents,
-    a dry run of every gang, the bindings, release.
+    command from start to end: Python, the plan's check, rights, lock, reading the cluster three times,
+    intents, a dry run of every gang, the bindings, marks, release. ``gate``: the same command for pods
+    born gated, until kube-scheduler has bound them. ``cpu``: seconds of the processes started for it.
     """
     from live_cluster import opened
 
     nodes = -(-pods // GANG)
     best: dict[str, float] = {}
+    cpu: dict[str, float] = {}
     with tempfile.TemporaryDirectory() as folder, opened(Path(folder), nodes=nodes) as live:
         bench = _Bench(live, pods)
+        ways = {"list": bench.listed, "wire": bench.wire, "apply": bench.apply, "gate": bench.apply}
         for _ in range(rounds):
-            for name, way in (("list", bench.listed), ("wire", bench.wire), ("apply", bench.apply)):
-                seconds = bench.timed(way)
+            for name, way in ways.items():
+                before = _cpu_s()
+                seconds = bench.timed(way, "gate" if name == "gate" else "binding")
                 best[name] = min(seconds, best.get(name, seconds))
+                cpu[name] = min(bench.cpu_s - before, cpu.get(name, sys.maxsize))
+                if name == "apply":
+                    phases = bench.phases
         server = (
             "of $GANGPLAN_TEST_KUBECONFIG" if os.environ.get("GANGPLAN_TEST_KUBECONFIG") else "fake"
         )
@@ -62,11 +70,20 @@ def measure(pods: int, rounds: int = 1) -> Tree:
         "case": "bindings",
         "instance": f"{pods:,} pods of {bench.gangs} gangs on {nodes} nodes; server: {server}",
         "seconds": {name: round(seconds, 3) for name, seconds in best.items()},
+        "cpu": {name: round(cpu[name], 3) for name in ("list", "apply", "gate")},
+        "cpu_ms_a_request": round(1000 * cpu["apply"] / sum(requests.values()), 3),
         "ratio": round(best["apply"] / best["list"], 2),
+        "ratio_gate": round(best["gate"] / best["list"], 2),
         "ratio_wire": round(best["wire"] / best["list"], 2),
-        "phases": bench.phases,
+        "phases": phases,
         "requests": requests,
     }
+
+
+def _cpu_s() -> float:
+    """CPU of all processes that were started and have ended, and of those that they waited for."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 class _Bench:
@@ -81,20 +98,30 @@ class _Bench:
         self.gangs = -(-pods // GANG)
         self.phases: dict[str, float] = {}
         sizes = [min(GANG, pods - first) for first in range(0, pods, GANG)]
-        self._wanted = [Wanted(f"g{n:03}", size, 1, "binding") for n, size in enumerate(sizes)]
+        self._wanted = {
+            mode: [Wanted(f"g{n:03}", size, 1, mode) for n, size in enumerate(sizes)]
+            for mode in ("binding", "gate")
+        }
+        self.cpu_s = 0.0
         self._plan = Path()
         self._err = ""
         self._bound: dict[str, str] = {}
 
-    def timed(self, way: Any) -> float:  # noqa: ANN401
-        """Make the pods, plan them, bind them this way, see that they are bound, take them away."""
+    def timed(self, way: Any, mode: str) -> float:  # noqa: ANN401
+        """Make the pods, plan them, bind them this way, see that they are bound, take them away.
+
+        ``cpu_s``: ``_cpu_s`` right after the way, less what making and planning took.
+        """
         from live_runs import placements, planned
 
-        self.live.create(*self._wanted)
+        begun = _cpu_s()
+        self.live.create(*self._wanted[mode])
         self._plan = planned(self.live)
         self._bound = {pod: node for pod, (node, _) in placements(self._plan).items()}
-        assert len(self._bound) == sum(gang.pods for gang in self._wanted)
+        assert len(self._bound) == sum(gang.pods for gang in self._wanted[mode])
+        made = _cpu_s() - begun
         seconds: float = way()
+        self.cpu_s = _cpu_s() - made
         found = {name: pod["spec"].get("nodeName") for name, pod in self.live.pods().items()}
         assert found == self._bound, "not every pod is bound where the plan says"
         self.live.delete_pods()
@@ -127,7 +154,7 @@ class _Bench:
         return time.monotonic() - begun
 
     def apply(self) -> float:
-        command = [*PROGRAM, "apply", str(self._plan), "--yes", "--wait", "0s"]
+        command = [*PROGRAM, "apply", str(self._plan), "--yes", "--wait", "60s"]
         command += ["--kubeconfig", str(self.live.kubeconfig), "--log-format", "json"]
         seconds = self._run([*command, "--lock-namespace", self.live.lock_namespace])
         self.phases = json.loads(self._err.splitlines()[-1]).get("seconds", {})
@@ -137,7 +164,7 @@ class _Bench:
         """Requests of one ``apply``, by method, seen by a relay; not timed."""
         from live_runs import apply_words, planned, ran
 
-        self.live.create(*self._wanted)
+        self.live.create(*self._wanted["binding"])
         done = ran(self.live, *apply_words(self.live, planned(self.live)), timeout=TIMEOUT_S)
         assert done.code == 0, done.err
         self.live.delete_pods()

@@ -60,6 +60,9 @@ def _binding_lines(figures: dict[str, Any]) -> Iterator[str]:
     phases = ", ".join(f"{name} {spent:.2f}" for name, spent in figures["phases"].items())
     requests = ", ".join(f"{count:,} {method}" for method, count in figures["requests"].items())
     yield f"    of it, s: {phases}; requests: {requests}"
+    yield f"  the same for gated pods        {seconds['gate']:.2f} s, {figures['ratio_gate']:.2f} x"
+    cpu = ", ".join(f"{name} {spent:.2f}" for name, spent in figures["cpu"].items())
+    yield f"  CPU of the client, s: {cpu}; of apply {figures['cpu_ms_a_request']:.2f} ms a request"
 
 
 def collapsed(tiers: list[dict[str, Any]], most: int = 20) -> list[dict[str, Any]]:

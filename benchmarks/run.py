@@ -95,7 +95,7 @@ def misses(
             yield f"{case}: failed"
             continue
         if "ratio" in found:
-            yield from _misses_of_bindings(found, expected["bindings"]["ratio_wire"])
+            yield from _misses_of_bindings(found, expected["bindings"])
             continue
         yield from _misses_of_case(case, found, expected["cases"].get(case, {}))
     for ratio in expected["ratios"]:
@@ -107,9 +107,19 @@ def misses(
             yield f"gangplan {name}: {startup[name]} s, limit {limit} s"
 
 
-def _misses_of_bindings(found: dict[str, Any], limit: float) -> Iterator[str]:
-    if found["ratio_wire"] > limit:
-        yield f"bindings: {found['ratio_wire']} x the time of one List, limit {limit}"
+def _misses_of_bindings(found: dict[str, Any], limits: dict[str, float]) -> Iterator[str]:
+    names = {
+        "ratio_wire": "bindings",
+        "ratio": "the whole apply",
+        "ratio_gate": "apply of gated pods",
+    }
+    for key, name in names.items():
+        limit = limits.get(key)
+        if limit is not None and found.get(key, 0) > limit:
+            yield f"{name}: {found[key]} x the time of one List, limit {limit}"
+    limit = limits.get("cpu_ms_a_request")
+    if limit is not None and found.get("cpu_ms_a_request", 0) > limit:
+        yield f"bindings: {found['cpu_ms_a_request']} ms of CPU a request, limit {limit} ms"
 
 
 def _misses_of_case(case: str, found: dict[str, Any], limits: dict[str, Any]) -> Iterator[str]:

@@ -7,6 +7,7 @@ imported until a verb needs it. Called by ``planner.entry``.
 from __future__ import annotations
 
 import contextlib
+import gc
 import io
 import os
 import re
@@ -79,9 +80,13 @@ for verb in (
 ):
     app.command()(verb)
 
+_COLLECTS = (50_000, 50, 50)
+"""Thresholds of the garbage collector: trees of JSON hold no cycles, and the usual ones walk them often."""
+
 
 def main() -> NoReturn:
     """Run the command line of this process and exit."""
+    gc.set_threshold(*_COLLECTS)
     _take_standard_descriptors()
     called = Path(sys.argv[0]).stem
     program = "kubectl gangplan" if called.replace("_", "-") == "kubectl-gangplan" else "gangplan"

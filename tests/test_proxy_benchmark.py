@@ -9,7 +9,7 @@ from benchmarks.run import misses
 
 def test_every_way_binds_every_pod_and_the_whole_protocol_is_counted() -> None:
     found = measure(12)  # a gang of eight and one of four, on two nodes
-    assert list(found["seconds"]) == ["list", "wire", "apply"]
+    assert list(found["seconds"]) == ["list", "wire", "apply", "gate"]
     assert all(spent > 0 for spent in found["seconds"].values())
     # an intent, a dry run and a binding for each pod, at the least; the rest are reads, rights, the lock
     assert found["requests"]["PATCH"] >= 12
@@ -26,3 +26,18 @@ def test_bindings_that_take_too_long_are_named() -> None:
         "bindings: 3.01 x the time of one List, limit 3"
     ]
     assert list(misses({"bindings": found | {"ratio_wire": 3.0}}, {}, expected)) == []
+
+
+def test_an_apply_that_takes_too_long_or_works_too_much_is_named() -> None:
+    limits = {"ratio_wire": 3, "ratio": 8, "ratio_gate": 8, "cpu_ms_a_request": 1.5}
+    expected = {"cases": {}, "ratios": [], "startup_seconds": {}, "bindings": limits}
+    found = {"case": "bindings", "ratio_wire": 3.0, "ratio": 8.0, "ratio_gate": 8.0}
+    found |= {"cpu_ms_a_request": 1.5}
+    assert list(misses({"bindings": found}, {}, expected)) == []
+    worse = {key: value + 0.1 for key, value in found.items() if isinstance(value, float)}
+    assert list(misses({"bindings": found | worse}, {}, expected)) == [
+        "bindings: 3.1 x the time of one List, limit 3",
+        "the whole apply: 8.1 x the time of one List, limit 8",
+        "apply of gated pods: 8.1 x the time of one List, limit 8",
+        "bindings: 1.6 ms of CPU a request, limit 1.5 ms",
+    ]
