@@ -62,6 +62,7 @@ class Lookout:
     _cluster: str | None = None
     _devices: bool | None = None
     _read: tuple[KubeNode, ...] = ()
+    _places: Places = field(default_factory=lambda: Places.of(()))
     _others: tuple[Tree, ...] = ()
 
     def around(self) -> View:
@@ -73,6 +74,7 @@ class Lookout:
         self._others = tuple(self._referred(pods))
         found = self._objects(nodes, pods)
         self._read = tuple(read_nodes(found, self.settings, Remarks()))
+        self._places = Places.of(self._read)
         self.nodes = {_name(tree): tree for tree in nodes}
         self.pods = {_key(tree): tree for tree in pods}
         grouped = any(_group(tree) is not None for tree in pods)
@@ -113,7 +115,7 @@ class Lookout:
         if ours and seen.intent is not None and seen.intent_is_ours:
             place = seen.intent.node
         elif not seen.gates:
-            place = Places.of(self._read).pinned(mapping(tree, "spec"))
+            place = self._places.pinned(mapping(tree, "spec"))
         unbound = seen.node is None and not seen.finished and not seen.terminating
         indices = before.indices
         if seen.intent is not None and seen.intent_is_ours:
