@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from planner import planning
 from planner.errors import CannotWriteError, Fault
@@ -37,7 +37,7 @@ LEAST_TIME_S = 10
 class Source:
     """The cluster to record. ``skip``: resources that are not read. ``timeout_s``: of a request.
 
-    ``fence``: of the lock that is held.
+    ``fence``: of the lock that is held. ``leave``: which pods are left out.
     """
 
     environ: Mapping[str, str]
@@ -46,6 +46,7 @@ class Source:
     timeout_s: float = 60.0
     skip: frozenset[str] = frozenset()
     fence: Fence | None = None
+    leave: Callable[[dict[str, Any]], bool] = lambda _: False
 
 
 class Planner:
@@ -107,9 +108,8 @@ class Planner:
                 timeout_s=source.timeout_s,
             ) as door,
         ):
-            recorded = recording.record(
-                door, made, recording.Wish(skip=source.skip, fence=source.fence), lambda *_: None
-            )
+            wish = recording.Wish(skip=source.skip, fence=source.fence, leave=source.leave)
+            recorded = recording.record(door, made, wish, lambda *_: None)
         if recorded.forbidden and not self._told:
             self._warn(f"not permitted, so not planned with: {'; '.join(recorded.forbidden)}")
         return recorded

@@ -102,7 +102,7 @@ class Rounds:
         """Plan and apply; once more where the cluster moved meanwhile."""
         from planner.applying import check_guarded, ready
 
-        planner = self._planner()
+        planner = self._planner(carrier)
         try:
             planned = self._planned(planner, None)
             plan = ready(planned.document)
@@ -121,8 +121,17 @@ class Rounds:
             for phase, seconds in planner.seconds.items():
                 self.course.add(phase, seconds)
 
-    def _planner(self) -> Planner:
-        wish = self.course.wish
+    def _planner(self, carrier: Carrier) -> Planner:
+        from models.applying.states import Ways
+        from planner.cluster import tenants
+
+        wish, settings = self.course.wish, carrier.settings
+        ways, view = Ways(settings.scheduling_gate, settings.scheduler_name), carrier.lookout.view
+        assert view is not None  # it was recovered from
+        left = tenants.unserved(carrier.wire, view, ways, settings.gpu_backend)
+        if left:
+            self.course.console.warn(tenants.told(left))
+            self.course.report.warnings.append(tenants.told(left))
         # Plans that stop or move what runs could not be applied whole.
         planning = replace(wish.planning, keep_running=not wish.way.allow_evictions)
         source = Source(
@@ -132,6 +141,7 @@ class Rounds:
             timeout_s=wish.timeout_s,
             skip=wish.skip,
             fence=self.lock.fence,
+            leave=tenants.waiting_in(left, ways),
         )
         # Ages are counted by the server's clock: that of this host may be anything.
         return Planner(

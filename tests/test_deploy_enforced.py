@@ -209,6 +209,25 @@ def test_without_any_one_right_apply_ends_before_its_first_write(
 # ---- unattended
 
 
+def test_pods_that_wait_where_the_account_has_no_rights_stop_no_run(
+    tmp_path: Path, cli: RunCli
+) -> None:
+    """Anybody with a namespace may fill it with gated pods."""
+    cluster = _cluster()
+    cluster.gang_of_pods(
+        "rude", 3, gpus=8, priority=100, namespace="elsewhere", tolerations=TOLERATE
+    )
+    cluster.add_user("t", USER)
+    with serving(cluster, tmp_path) as endpoint:
+        environ = environment(tmp_path, KUBECONFIG=str(endpoint.as_user("t")))
+        said = cli("run", "--budget", "1", "--wait", "0s", environ=environ)
+    assert said.code == 0, said.err
+    line = "warning: not permitted to start pods in elsewhere: what waits there is not planned"
+    assert line in said.err.splitlines()
+    places = {pod["metadata"]["name"]: pod["spec"].get("nodeName") for pod in cluster.pods()}
+    assert {name for name, node in places.items() if node is None} == {"rude-0", "rude-1", "rude-2"}
+
+
 def test_run_needs_nothing_but_what_is_shipped(tmp_path: Path, cli: RunCli) -> None:
     cluster = _cluster()
     cluster.gang_of_pods("late", 1, gpus=8, namespace=TENANT, tolerations=TOLERATE)

@@ -23,6 +23,7 @@ from planner.cluster.kubectl import FailedRequestError, Kubectl
 from planner.cluster.marks import standing
 from planner.cluster.paging import Listing
 from planner.cluster.refusals import Reason, Refusal
+from planner.cluster.wire import Tree
 from planner.errors import Fault, NotPermittedError, UnavailableError
 from planner.reading.kubernetes.looking import text
 
@@ -37,11 +38,13 @@ class Wish:
     """What to record. ``namespaces``: of namespaced kinds only these; none: all. ``skip``: resources.
 
     ``fence``: of the lock, where that is known: what else says of pods to be ours is left out.
+    ``leave``: whether a pod is left out.
     """
 
     namespaces: tuple[str, ...] = ()
     skip: frozenset[str] = frozenset()
     fence: Fence | None = None
+    leave: Callable[[Tree], bool] = lambda _: False
 
 
 @dataclass(slots=True)
@@ -150,7 +153,8 @@ class _Recorder:
         """Without what tenants only say of their pods: marks there hold room on nodes."""
         for item in items:
             pod = kind is PODS and isinstance(item, dict)
-            yield standing(item, self._wish.fence) if pod else item
+            if not (pod and self._wish.leave(item)):
+                yield standing(item, self._wish.fence) if pod else item
 
     def _refused(self, listing: Listing, file: ListFile, *, required: bool) -> None:
         """Note what could not be listed. Raises NotPermittedError for nodes and pods."""
