@@ -5,6 +5,7 @@ Promises: the order of all other objectives stays, and so do tolerances. Called 
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -48,13 +49,16 @@ def sticking(policy: Policy) -> Policy:
     return replace(policy, objectives=(*policy.objectives, Objective(STABILITY)))
 
 
-def keeping(instance: Instance) -> Instance:
+def keeping(instance: Instance, namespaces: Collection[str] | None = None) -> Instance:
     """The instance whose running gangs may neither be stopped nor moved nor shrunk.
 
+    ``namespaces``: only the gangs of these; None: all.
     They may still grow and get pods that are missing: nothing that stands has to go for that.
     """
     gangs = tuple(
-        replace(gang, preemptible=False, movable=False) if gang.running else gang
+        replace(gang, preemptible=False, movable=False)
+        if gang.running and (namespaces is None or gang.namespace in namespaces)
+        else gang
         for gang in instance.gangs
     )
     return replace(instance, gangs=gangs)

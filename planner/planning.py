@@ -41,7 +41,7 @@ class Wish:
     """What ``plan`` was asked for; None keeps what the policy says.
 
     ``previous``: file of an earlier plan. ``now``: seconds since the epoch. ``keep_running``: running
-    gangs keep every pod as it is.
+    gangs keep every pod as it is; ``keep_in``: those of these namespaces do.
     """
 
     paths: tuple[str, ...]
@@ -56,6 +56,7 @@ class Wish:
     defragment: bool = False
     now: int | None = None
     keep_running: bool = False
+    keep_in: frozenset[str] = frozenset()
 
 
 Tell = Callable[["Built"], None]
@@ -215,6 +216,8 @@ def _read(wish: Wish, stdin: BinaryIO | None) -> Built:
     instance, remarks = _limited(built.instance, wish), built.remarks
     if wish.keep_running:
         instance = keeping(instance)
+    elif wish.keep_in:
+        instance = keeping(instance, wish.keep_in)
     if wish.defragment:
         instance = replace(instance, policy=tidying(instance.policy))
     if earlier is not None:

@@ -134,6 +134,9 @@ class Rounds:
             self.course.report.warnings.append(tenants.told(left))
         # Plans that stop or move what runs could not be applied whole.
         planning = replace(wish.planning, keep_running=not wish.way.allow_evictions)
+        if wish.way.allow_evictions:
+            kept = tenants.unyielding(carrier.wire, view, settings.gpu_backend)
+            planning = replace(planning, keep_in=frozenset(kept))
         source = Source(
             self.course.console.environ,
             context=self.course.report.context,

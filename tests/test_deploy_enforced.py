@@ -228,6 +228,28 @@ def test_pods_that_wait_where_the_account_has_no_rights_stop_no_run(
     assert {name for name, node in places.items() if node is None} == {"rude-0", "rude-1", "rude-2"}
 
 
+def test_gangs_that_run_where_the_account_may_not_evict_stop_no_run(
+    tmp_path: Path, cli: RunCli
+) -> None:
+    """high would need the node of low; small fits beside it."""
+    cluster = FakeCluster()
+    cluster.add_node("n1", taints=[OWN])
+    cluster.add_node("n2", taints=[OWN])
+    more = {"mode": "gate", "tolerations": TOLERATE}
+    low = {"nodes": ["n1"], "annotations": PREEMPTIBLE, "priority": 1}
+    cluster.gang_of_pods("low", 1, namespace="elsewhere", **low, **more)
+    cluster.gang_of_pods("high", 2, namespace=TENANT, priority=100, **more)
+    cluster.gang_of_pods("small", 1, namespace=TENANT, priority=1, **more)
+    install(cluster)
+    cluster.add_user("t", USER)
+    with serving(cluster, tmp_path) as endpoint:
+        environ = environment(tmp_path, KUBECONFIG=str(endpoint.as_user("t")))
+        said = cli("run", "--budget", "1", "--wait", "0s", "--allow-evictions", environ=environ)
+    assert said.code == 0, said.err
+    places = {pod["metadata"]["name"]: pod["spec"].get("nodeName") for pod in cluster.pods()}
+    assert places == {"low-0": "n1", "high-0": None, "high-1": None, "small-0": "n2"}
+
+
 def test_run_needs_nothing_but_what_is_shipped(tmp_path: Path, cli: RunCli) -> None:
     cluster = _cluster()
     cluster.gang_of_pods("late", 1, gpus=8, namespace=TENANT, tolerations=TOLERATE)

@@ -34,6 +34,16 @@ def unserved(wire: Wire, view: View, ways: Ways, backend: str) -> tuple[str, ...
     return () if found.issuperset(waiting) else tuple(one for one in waiting if one in found)
 
 
+def unyielding(wire: Wire, view: View, backend: str) -> tuple[str, ...]:
+    """Those where pods with GPUs run and a right to evict them is missing."""
+    running = sorted(
+        {pod.namespace for pod in view.pods.values() if pod.node and pod.gpus and not pod.finished}
+    )
+    missing = lacking(wire, working(running, evictions=True, backend=backend))
+    found = {right.namespace for right in missing}
+    return tuple(one for one in running if one in found)
+
+
 def waiting_in(namespaces: Collection[str], ways: Ways) -> Callable[[Tree], bool]:
     """Whether a pod waits for us in one of them."""
 
