@@ -478,3 +478,34 @@ def test_a_gang_the_plan_stops_is_not_told_as_partial_though_no_mark_is_left(cou
     assert [(one.gang[1], one.outcome) for one in played.verdict.gangs] == [
         ("v", Outcome.stopped), ("w", Outcome.started),
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("count", range(8))
+def test_a_gang_that_was_stopped_in_part_is_stopped_whole_though_its_room_is_free(
+    count: int,
+) -> None:
+    """w has its room on n1 once v-5 and v-6 are gone; what is left of v is of no use to anybody."""
+    world, _ = evicted_in_part()
+    stops = tuple(stop_for(pod) for key, pod in world.pods.items() if key[1][0] == "v")
+    w = world.pod("x-0", 4)
+    plan = orders(world, gang("v", (), "preempt", stops=stops), gang("x", [order_for(w, "n1")]))
+    with contextlib.suppress(Killed):
+        apply(world, plan, killed_after(count))
+    world.wait()
+    forbidden = outcomes(world.copy(), plan, allow_evictions=False)
+    assert (forbidden["v"] in (Outcome.halted, Outcome.withheld)) is (count < 7), forbidden
+    assert outcomes(world, plan) == {
+        "v": Outcome.stopped,
+        "x": Outcome.started if count < 7 else Outcome.unchanged,
+    }
+    world.wait()
+    assert bound(world) == {"x-0": "n1"}
+
+
+def test_a_gang_that_lost_a_pod_by_itself_is_not_stopped_where_nobody_takes_its_room() -> None:
+    world, plan = evicted_in_part()
+    world.delete(("default", "v-2"))
+    for name in ("w-0", "w-1"):
+        world.delete(("default", name))
+    found = outcomes(world, plan)
+    assert (found["w"], evicted(world)) == (Outcome.skipped, [])

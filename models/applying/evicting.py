@@ -6,7 +6,7 @@ so; budgets are asked again, never forced. Called by ``machine``.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable
+from collections.abc import Collection, Generator, Iterable
 from dataclasses import dataclass, field, replace
 
 from models.applying.asking import Busy, Done, Event, Evict, Gone, Refused, Request, Scale
@@ -95,13 +95,10 @@ def make_room(
 ) -> Generator[Request, Event, Failed | None]:
     """Stop whoever has to go for the gang, and wait until they are gone. Raises Halted."""
     leave = victims(desk, orders, gang)
-    pods = to_evict(desk, leave)
     limits = desk.limits
-    if pods and not limits.allow_evictions:
-        return Failed(f"it needs {len(pods)} pods stopped: --allow-evictions")
-    if desk.evicted + len(pods) > limits.max_evictions and pods:
-        rest = max(0, limits.max_evictions - desk.evicted)
-        return Failed(f"it needs {len(pods)} pods stopped, and {rest} more may be: --max-evictions")
+    forbidden = _forbidden(desk, to_evict(desk, leave))
+    if forbidden is not None:
+        return forbidden
     ahead = _hopeless(desk, leave, gang)
     if ahead is not None:
         return Failed(ahead)
@@ -116,6 +113,25 @@ def make_room(
     if failed is not None or limits.dry:
         return failed
     return (yield from _freed(desk, leave, gang))
+
+
+def _forbidden(desk: Desk, pods: Collection[PodStop]) -> Failed | None:
+    limits = desk.limits
+    if pods and not limits.allow_evictions:
+        return Failed(f"it needs {len(pods)} pods stopped: --allow-evictions")
+    if desk.evicted + len(pods) > limits.max_evictions and pods:
+        rest = max(0, limits.max_evictions - desk.evicted)
+        return Failed(f"it needs {len(pods)} pods stopped, and {rest} more may be: --max-evictions")
+    return None
+
+
+def stop_rest(desk: Desk, gang: GangOrder, leaving: Leaving) -> Steps:
+    """Evict what is left of a gang that was stopped in part for another, which has its room by now."""
+    forbidden = _forbidden(desk, to_evict(desk, [gang]))
+    if forbidden is not None:
+        return forbidden
+    yield from desk.hold(f"gang {gang.namespace}/{gang.name}")
+    return (yield from _evicted(desk, [gang], leaving))
 
 
 def _hopeless(desk: Desk, leave: Iterable[GangOrder], gang: GangOrder) -> str | None:

@@ -10,7 +10,7 @@ from collections.abc import Collection, Generator
 
 from models.applying.asking import Event, Request, Stop
 from models.applying.desk import Desk, Failed, Halted, Squad
-from models.applying.evicting import Leaving, make_room, remaining, resize, victims
+from models.applying.evicting import Leaving, make_room, remaining, resize, stop_rest, victims
 from models.applying.finishing import finish, settled
 from models.applying.judging import judged, told
 from models.applying.limits import Limits
@@ -91,6 +91,7 @@ def _applied(desk: Desk, orders: Orders) -> Steps:
     for gang in by_rank([*moving, *filter(_needs_scale, later)]):
         if (orders.plan, gang.key) not in desk.verdicts:
             yield from restart(desk, orders, gang, leaving)
+    yield from _rest_stopped(desk, orders, leaving, spared)
     if _completed(desk, orders, ordered):
         yield from recover(desk, own=orders.plan, ordered=ordered, ending=ending)
     yield from undo_partial(desk)
@@ -110,6 +111,30 @@ def _completed(desk: Desk, orders: Orders, ordered: Collection[Key]) -> bool:
     for key in found:
         del desk.verdicts[key]
     return bool(found)
+
+
+def _rest_stopped(desk: Desk, orders: Orders, leaving: Leaving, spared: dict[Key, str]) -> Steps:
+    """Stop what is left of gangs that a run was cut off from stopping."""
+    for gang in orders.gangs:
+        if gang.key not in spared and _in_part(desk, orders, gang):
+            failed = yield from stop_rest(desk, gang, leaving)
+            if failed is not None:
+                spared[gang.key] = failed.why
+
+
+def _in_part(desk: Desk, orders: Orders, gang: GangOrder) -> bool:
+    """Whether a gang was stopped in part, before a run was cut off, and its room went to another."""
+    if gang.decision != "preempt" or desk.limits.dry:
+        return False
+    left = {stop.uid for stop in remaining(desk, gang)}
+    freed = {stop.node for stop in gang.stops if stop.uid not in left}
+    started = (Outcome.started, Outcome.pending, Outcome.unchanged)
+    return bool(left) and any(
+        (verdict := desk.verdicts.get((orders.plan, other.key))) is not None
+        and verdict.outcome in started
+        and any(order.node in freed for order in other.starts)
+        for other in orders.gangs
+    )
 
 
 def _begin_anew(desk: Desk, orders: Orders) -> None:
