@@ -7,8 +7,9 @@ from dataclasses import replace
 import pytest
 
 from models.applying.intents import Intent
-from models.applying.seen import NodeSeen, PodSeen
-from planner.cluster.guarding import unguarded
+from models.applying.orders import GangOrder, Orders, PodOrder, PodStop
+from models.applying.seen import NodeSeen, PodSeen, View
+from planner.cluster.guarding import open_nodes, unguarded
 
 OWN = ("example.com/ours", "yes", "NoSchedule")
 
@@ -74,3 +75,19 @@ def test_pods_that_prove_nothing_are_passed_over(harmless: PodSeen) -> None:
 
 def test_pods_of_the_plan_itself_are_ours_whoever_schedules_them() -> None:
     assert why(node(OWN), pod("vit-0"), ours=("u-vit-0",)) == []
+
+
+def test_a_pod_that_the_plan_stops_shows_nothing_of_who_comes_next() -> None:
+    start = PodOrder("team", "new-0", "u-new-0", "w", 0, "n1", None, 1, mode="binding")
+    stop = PodStop("team", "old-0", "u-old-0", "w", 0, "n1", 1)
+    gangs = (
+        GangOrder("team", "new", "place", 9, 1, starts=(start,)),
+        GangOrder("team", "old", "preempt", 0, 1, stops=(stop,)),
+    )
+    orders = Orders("gp-0", "c", "", "g", "gangplan", "annotation", gangs, ())
+    new = pod("new-0", "gangplan", node=None)
+    view = View("c", {"n1": node(OWN)}, {one.key: one for one in (new, pod("old-0"))})
+    assert open_nodes(orders, view) == []
+    stranger = pod("stranger-0")
+    view.pods[stranger.key] = stranger
+    assert [name for name, _ in open_nodes(orders, view)] == ["n1"]

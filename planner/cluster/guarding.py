@@ -20,7 +20,8 @@ _PASSING = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/")
 
 def open_nodes(orders: Orders, view: View) -> list[tuple[str, str]]:
     """(node, why) of nodes that this plan binds pods onto and other schedulers may fill; sorted."""
-    ours = {pod.uid for gang in orders.gangs for pod in gang.starts}
+    # A pod that the plan stops was there before: whoever put it there, its room is the plan's to give.
+    ours = {pod.uid for gang in orders.gangs for pod in (*gang.starts, *gang.stops)}
     bound = {
         pod.node
         for gang in orders.gangs
