@@ -149,6 +149,7 @@ def check_rights(plan: Ready, way: Way, wire: Wire) -> None:
             lock_namespace=way.lock_namespace,
             evictions=way.evicts,
             backend=plan.orders.backend,
+            undoing=way.evict_partial,
         ),
     )
 

@@ -84,15 +84,28 @@ def test_applying_needs_to_read_to_lock_and_to_start_pods_where_the_plan_starts_
     ]
 
 
-def test_evicting_is_needed_only_when_it_is_allowed() -> None:
-    assert "create pods/eviction in namespace b" not in _worded(PLACE, STOP)
-    assert "create pods/eviction in namespace b" in _worded(PLACE, STOP, evictions=True)
+def _evicting(*, evictions: bool, undoing: bool = False) -> list[str | None]:
+    """Namespaces in which evicting is asked about."""
+    rights = needed(
+        _orders(PLACE, STOP),
+        lock_namespace="l",
+        evictions=evictions,
+        backend="none",
+        undoing=undoing,
+    )
+    return [right.namespace for right in rights if right.subresource == "eviction"]
+
+
+def test_evicting_is_needed_only_where_pods_go_and_it_is_allowed() -> None:
+    assert _evicting(evictions=False) == []
+    assert _evicting(evictions=True) == ["b"]
+    assert _evicting(evictions=True, undoing=True) == ["a", "b"]
 
 
 def test_scales_are_set_only_where_a_gang_is_resized_and_evicting_is_allowed() -> None:
     resize = replace(PLACE, decision="resize", resizes=(Resize("worker", 4, 2),))
     assert _worded(resize) == _worded(PLACE)
-    assert _worded(PLACE, evictions=True)[-1] == "create pods/eviction in namespace a"
+    assert _worded(PLACE, evictions=True) == _worded(PLACE)
     extra = [one for one in _worded(resize, evictions=True) if "apps" in one]
     assert len(extra) == 9  # get, get scale and patch scale of three kinds
     assert extra[-1] == "patch deployments/scale of apps in namespace a"

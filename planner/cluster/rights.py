@@ -100,12 +100,13 @@ def working(
     evictions: bool,
     backend: str,
     bound: Collection[str | None] | None = None,
+    evicted: Collection[str | None] | None = None,
     resized: Collection[str | None] = (),
 ) -> tuple[Right, ...]:
     """To start pods in these namespaces (None: in all of them).
 
-    ``bound``: those of them with pods that we bind ourselves; None for all. ``resized``: those with
-    gangs whose size changes, which evicting has to be allowed for.
+    ``bound``: those of them with pods that we bind ourselves; None for all. ``evicted``: those with
+    pods to evict, where that is allowed; None for all. ``resized``: those with gangs whose size changes.
     """
     rights: list[Right] = []
     for namespace in namespaces:
@@ -113,7 +114,7 @@ def working(
         rights += [pods, replace(pods, verb="patch")]
         if bound is None or namespace in bound:
             rights.append(replace(pods, verb="create", subresource="binding"))
-        if evictions:
+        if evictions and (evicted is None or namespace in evicted):
             rights.append(replace(pods, verb="create", subresource="eviction"))
         if evictions and namespace in resized:
             rights += _scales(namespace)
@@ -129,13 +130,20 @@ def needed(
     evictions: bool,
     backend: str,
     bound: Collection[str | None] | None = None,
+    undoing: bool = False,
 ) -> tuple[Right, ...]:
-    """Everything that applying these orders may send, the lock included."""
+    """Everything that applying these orders may send, the lock included.
+
+    ``undoing``: gangs that are partial may be evicted, too, wherever they are. Else a tenant whose gangs
+    only start need not agree to evictions.
+    """
+    stopped = {gang.namespace for gang in orders.gangs if gang.stops}
     work = working(
         orders.namespaces,
         evictions=evictions,
         backend=backend,
         bound=bound,
+        evicted=None if undoing else stopped,
         resized={gang.namespace for gang in orders.gangs if gang.resizes},
     )
     every = (*identity(), *looking(), *locking(lock_namespace), *work)
