@@ -47,6 +47,7 @@ class Way:
     """How a plan is applied. ``wait_s``: for evicted pods to go, and for pins to be bound.
 
     ``max_evictions``: pods, None for any number. ``shared_nodes``: bind onto open nodes, too.
+    ``one_by_one``: a gang that would be bound to an open node is left out, and the others go on.
     """
 
     lock_namespace: str = LOCK_NAMESPACE
@@ -55,6 +56,7 @@ class Way:
     max_evictions: int | None = None
     evict_partial: bool = False
     shared_nodes: bool = False
+    one_by_one: bool = False
     wait_s: float = 60.0
 
     @property
@@ -166,19 +168,23 @@ def check_view(plan: Ready, way: Way, view: View) -> None:
         if found:
             raise StaleError(*_stale(plan, found))
         if not way.shared_nodes:
-            check_guarded(plan, view)
+            check_guarded(plan, view, one_by_one=way.one_by_one)
     complaints = plan.backend.check(plan.orders, view)
     if complaints:
         hint = "kubernetes.gpuBackend of the Policy says how GPUs reach the nodes"
         raise InputError(*_faults(complaints, hint))
 
 
-def check_guarded(plan: Ready, view: View) -> None:
-    """Whether other schedulers are kept off the nodes that pods are bound to. Raises StaleError."""
-    from planner.cluster.guarding import UNTAINTED, open_nodes
+def check_guarded(plan: Ready, view: View, *, one_by_one: bool = False) -> None:
+    """Whether other schedulers are kept off the nodes that pods are bound to. Raises StaleError.
+
+    ``one_by_one``: only if that leaves nothing to do; else the machine leaves such gangs out.
+    """
+    from planner.cluster.guarding import UNTAINTED, open_nodes, unconcerned
 
     found = open_nodes(plan.orders, view)
-    if found:
+    going_on = one_by_one and unconcerned(plan.orders, view, [node for node, _ in found])
+    if found and not going_on:
         bare = all(why == UNTAINTED for _, why in found)
         keep = (
             "kubectl taint nodes NAME example.com/gangplan=only:NoSchedule"

@@ -111,7 +111,7 @@ class Rounds:
             except StaleError as error:
                 if carrier.lookout.view is not None and not self.course.wish.way.shared_nodes:
                     # Nodes that are open to other schedulers would be so for another plan, too.
-                    check_guarded(plan, carrier.lookout.view)
+                    check_guarded(plan, carrier.lookout.view, one_by_one=True)
                 for fault in error.faults:
                     self.course.console.say(f"{fault.what}; planning once more")
                 self.course.report.replanned = True

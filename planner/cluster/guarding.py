@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 
-from models.applying.orders import Orders
+from models.applying.orders import GangOrder, Orders
 from models.applying.seen import NodeSeen, PodSeen, View
 from models.policy import GPU_RESOURCES
 
@@ -21,15 +21,29 @@ _PASSING = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/")
 def open_nodes(orders: Orders, view: View) -> list[tuple[str, str]]:
     """(node, why) of nodes that this plan binds pods onto and other schedulers may fill; sorted."""
     # A pod that the plan stops was there before: whoever put it there, its room is the plan's to give.
-    ours = {pod.uid for gang in orders.gangs for pod in (*gang.starts, *gang.stops)}
-    bound = {
-        pod.node
+    ours = {pod.uid for gang in orders.gangs for pod in gang.starts}
+    ours |= {pod.uid for gang in orders.gangs for pod in gang.stops}
+    bound = {node for gang in orders.gangs for node in _bound(gang, orders, view)}
+    nodes = [view.nodes[name] for name in sorted(bound) if name in view.nodes]
+    return unguarded(nodes, view.pods.values(), scheduler=orders.scheduler, ours=ours)
+
+
+def unconcerned(orders: Orders, view: View, names: Collection[str]) -> bool:
+    """Whether some gang of the plan has something to be done and none of its pods bound to those nodes."""
+    return any(
+        (gang.starts or gang.stops or gang.resizes)
+        and not _bound(gang, orders, view).intersection(names)
         for gang in orders.gangs
+    )
+
+
+def _bound(gang: GangOrder, orders: Orders, view: View) -> set[str]:
+    """Nodes that we bind pods of the gang to ourselves."""
+    return {
+        pod.node
         for pod in gang.starts
         if _binds(view.pods.get(pod.key), orders.scheduler, pod.mode)
     }
-    nodes = [view.nodes[name] for name in sorted(bound) if name in view.nodes]
-    return unguarded(nodes, view.pods.values(), scheduler=orders.scheduler, ours=ours)
 
 
 def unguarded(

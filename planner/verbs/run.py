@@ -103,6 +103,8 @@ def run(
             max_evictions=max_evictions,
             evict_partial=evict_partial,
             shared_nodes=allow_shared_nodes,
+            # One tenant's pods on an open node must not keep everybody's waiting.
+            one_by_one=True,
             wait_s=seconds_of("--wait", wait),
         ),
         context=kube_context,
