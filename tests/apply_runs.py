@@ -219,7 +219,7 @@ def bench(cluster: FakeCluster, folder: Path, monkeypatch: pytest.MonkeyPatch) -
     with monkeypatch.context() as patched:
         patched.setattr("planner.cluster.proxy.opened", opened)
         patched.setattr("planner.cluster.patient.Patient", Hasty)
-        patched.setattr("planner.applying.TICK_S", 0.001)
+        patched.setattr("planner.live.applying.TICK_S", 0.001)
         yield made
 
 

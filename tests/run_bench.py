@@ -23,7 +23,7 @@ from snapshots import environment
 
 from planner import planning
 from planner.errors import Fault, UnavailableError
-from planner.replanning import Planner
+from planner.live.replanning import Planner
 
 Tree = dict[str, Any]
 

@@ -13,12 +13,12 @@ from fake_cluster import FakeCluster
 from fake_http import serving
 from snapshots import environment
 
-from planner.applying import Way
 from planner.checkup.examining import Needs, Wish, in_cluster
 from planner.checkup.findings import Finding, Level, exit_code
 from planner.checkup.server import REVIEW
 from planner.cluster.rights import Right, worded
-from planner.doorway import Reach
+from planner.live.applying import Way
+from planner.live.doorway import Reach
 
 PREEMPTIBLE = {"gangplan.dev/preemptible": "true"}
 

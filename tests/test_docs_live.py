@@ -16,7 +16,8 @@ from test_docs import ROOT, code_blocks, text
 from models.applying import intents
 from models.applying.verdicts import Outcome
 from models.documents import PolicyDocument
-from planner import errors, metrics
+from planner import errors
+from planner.live import metrics
 
 APPLY = ROOT / "docs" / "apply.md"
 CRON = ROOT / "docs" / "cron.md"

@@ -18,7 +18,7 @@ from run_bench import (
     while_solving,
 )
 
-from planner import rounds
+from planner.live import rounds
 
 PREEMPTIBLE = {"gangplan.dev/preemptible": "true"}
 

@@ -16,8 +16,8 @@ from snapshots import environment
 from models.checking import check
 from planner.console import Console
 from planner.errors import CannotWriteError
+from planner.live.replanning import Planner, Source, private_folder, time_left
 from planner.planning import Planned, Wish
-from planner.replanning import Planner, Source, private_folder, time_left
 
 
 def planner(folder: Path, err: io.StringIO, **wished: int) -> Planner:

@@ -25,7 +25,7 @@ from run_bench import (
 
 from models.quantities import epoch_seconds
 from planner.cluster import lease
-from planner.rounds import Rounds
+from planner.live.rounds import Rounds
 
 
 @pytest.fixture

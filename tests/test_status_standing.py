@@ -9,7 +9,15 @@ import pytest
 from models.applying.intents import Intent
 from models.applying.seen import NodeSeen, PodSeen, View
 from models.applying.states import Ways
-from planner.standing import GangStand, PlanStand, State, gangs_of, pins_of, plans_of, to_recover
+from planner.live.standing import (
+    GangStand,
+    PlanStand,
+    State,
+    gangs_of,
+    pins_of,
+    plans_of,
+    to_recover,
+)
 
 GATE, SCHEDULER = "gangplan.dev/placement", "gangplan"
 WAYS = Ways(GATE, SCHEDULER)

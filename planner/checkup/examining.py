@@ -12,13 +12,13 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import IO, TYPE_CHECKING
 
-from planner.applying import Way
 from planner.checkup import machine, permissions, placing, server
 from planner.checkup.findings import Finding, failed, odd, well
 from planner.cluster import served
 from planner.cluster.paths import checked
-from planner.doorway import Reach
 from planner.errors import Fault, GangplanError, InputError
+from planner.live.applying import Way
+from planner.live.doorway import Reach
 
 if TYPE_CHECKING:
     from models.applying.orders import Orders
@@ -166,7 +166,7 @@ def _needs(wish: Wish, stdin: IO[bytes] | None) -> Needs:
         from planner.reading import read_policy
 
         return Needs(read_policy([], policy=wish.policy).kubernetes)
-    from planner.applying import ready
+    from planner.live.applying import ready
     from planner.showing import planfile
 
     plan = ready(planfile.parse(planfile.read_bytes(wish.plan, stdin), wish.plan), wish.plan)

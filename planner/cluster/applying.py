@@ -1,6 +1,6 @@
 """The machine's requests carried out one after the other, until its verdict.
 
-Promises: nothing but what the machine asks for, in its order. Called by ``planner.applying``.
+Promises: nothing but what the machine asks for, in its order. Called by ``planner.live.applying``.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A wire that writes only while the lock is ours: the last look at the clock, right before each request.
 
 Promises: a run that slept past the end of its lock, or whose server kept it waiting so long, sends no
-write any more; reads go through. Wrapped around the door by ``planner.carrying`` and ``planner.running``.
+write any more; reads go through. Wrapped around the door by the pipelines of ``planner.live``.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Whether nodes are kept from other schedulers: a binding of ours checks nothing, theirs do not know.
 
-Promises: pure; says of each node who may fill it meanwhile. Called by ``planner.applying`` and
+Promises: pure; says of each node who may fill it meanwhile. Called by ``planner.live.applying`` and
 ``planner.verbs.doctor``.
 """
 

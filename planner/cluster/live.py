@@ -1,7 +1,7 @@
 """The live cluster as applying sees it: nodes first, then pods, over the wire.
 
 Promises: reads only; what a pod holds is read as planning reads it; one odd object changes no other.
-Raises UnavailableError and NotPermittedError. Called by ``sending``, ``planner.applying`` and the verbs.
+Raises UnavailableError and NotPermittedError. Called by ``sending``, ``planner.live.applying`` and the verbs.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """URL paths that live verbs ask for, as the regular expressions the proxy lets through.
 
 Promises: each matches whole paths and nothing that is not listed; no commas, which kubectl would split
-at. Called by ``planner.applying`` and the live verbs.
+at. Called by ``planner.live.applying`` and the live verbs.
 """
 
 from __future__ import annotations

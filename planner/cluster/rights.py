@@ -1,8 +1,8 @@
 """The rights that the work needs, asked of the API server before anything is written.
 
 Promises: a right is asked for exactly as the request that needs it will be judged; asking changes
-nothing. Raises UnavailableError where the server does not say. Called by ``planner.applying``,
-``planner.running`` and ``planner.verbs.doctor``.
+nothing. Raises UnavailableError where the server does not say. Called by ``planner.live.applying``,
+``planner.live.running`` and ``planner.verbs.doctor``.
 """
 
 from __future__ import annotations

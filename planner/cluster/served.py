@@ -1,7 +1,7 @@
 """Which API groups a cluster serves: what is not served needs no right.
 
 Promises: one request; nobody's word is taken for a group that is not named. Called by
-``planner.running`` and ``planner.checkup``.
+``planner.live.running`` and ``planner.checkup``.
 """
 
 from __future__ import annotations

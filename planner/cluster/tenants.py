@@ -1,7 +1,8 @@
 """Namespaces that this account may start no pods in: what waits there is left out of the plans of ``run``.
 
 Promises: one namespace without rights, which anybody may fill with pods that wait, stops no run for the
-others; where all of them lack rights nothing is left out, and the run says so. Called by ``planner.rounds``.
+others; where all of them lack rights nothing is left out, and the run says so. Called by
+``planner.live.rounds``.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What one ``run`` did: one line for people, one event for machines, a note on the lock.
 
 Promises: the same facts in all three; nothing is printed here but through the console; names from the
-cluster are not in the line. Called by ``planner.running``.
+cluster are not in the line. Called by ``planner.live.running``.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from models.applying.verdicts import GangVerdict, Outcome, Verdict
-from planner.metrics import Metrics
+from planner.live.metrics import Metrics
 from planner.showing.applied import counts, undoing
 from planner.showing.text import percent, plural, safe
 

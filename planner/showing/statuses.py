@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from models.quantities import time_text
 from planner.cluster.refusals import one_line
+from planner.live.standing import GangStand, Pin, PlanStand, State
 from planner.showing.table import Cell, Column, Table
 from planner.showing.text import lasting, number
-from planner.standing import GangStand, Pin, PlanStand, State
 
 if TYPE_CHECKING:
     from models.applying.orders import Key

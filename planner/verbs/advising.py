@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from models.applying.verdicts import Outcome, Verdict
-from planner.applying import LOCK_NAMESPACE
-from planner.carrying import ApplyWish
+from planner.live.applying import LOCK_NAMESPACE
+from planner.live.carrying import ApplyWish
 from planner.showing.text import plural
 
 

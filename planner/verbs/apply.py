@@ -1,7 +1,7 @@
 """``gangplan apply PLAN``: a saved plan carried out on the live cluster it is of.
 
 Promises: applies exactly that plan; asks first on a terminal; safe to stop and to repeat at any time. The
-work is done in ``planner.carrying``.
+work is done in ``planner.live.carrying``.
 """
 
 from __future__ import annotations
@@ -75,9 +75,9 @@ def apply(  # the options of the verb
 ) -> None:
     """Apply a saved plan to its cluster: a gang whole or not at all."""
     console = console_of(context, color=color, log_format=log_format, debug=debug)
-    from planner.applying import Way
-    from planner.carrying import ApplyWish
-    from planner.carrying import apply as carried
+    from planner.live.applying import Way
+    from planner.live.carrying import ApplyWish
+    from planner.live.carrying import apply as carried
     from planner.verbs.durations import seconds_of, timeout_of
     from planner.verbs.hearing import Ear, can_ask, report
 

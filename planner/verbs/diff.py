@@ -26,9 +26,9 @@ from planner.verbs.options import (
 
 if TYPE_CHECKING:
     from models.applying.seen import View
-    from planner.applying import Ready
     from planner.cluster.differing import Difference
     from planner.console import Console
+    from planner.live.applying import Ready
 
 CHANGES = 2
 MOST_WARNINGS = 8
@@ -53,12 +53,12 @@ def diff(
 ) -> None:
     """Show what applying a plan would change. Reads the live cluster and changes nothing."""
     console = console_of(context, color=color, log_format=log_format, debug=debug)
-    from planner.applying import check_cluster, ready
     from planner.cluster.differing import differences
     from planner.cluster.live import Lookout
     from planner.cluster.patient import Patient
     from planner.cluster.proxy import opened
     from planner.cluster.reaching import look_paths
+    from planner.live.applying import check_cluster, ready
     from planner.showing import planfile
     from planner.verbs.durations import timeout_of
 

@@ -71,10 +71,10 @@ def doctor(  # the options of the verb
 ) -> None:
     """Check kubectl, rights, clock, lock and nodes; say what to do."""
     console = console_of(context, color=color, log_format=log_format, debug=debug)
-    from planner.applying import Way
     from planner.checkup.examining import Wish, examine
     from planner.checkup.findings import Level, exit_code
-    from planner.doorway import Reach
+    from planner.live.applying import Way
+    from planner.live.doorway import Reach
     from planner.showing import doctoring
     from planner.verbs.durations import timeout_of
 

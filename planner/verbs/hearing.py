@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from models.applying.verdicts import GangVerdict, Outcome, Verdict
-from planner.carrying import Applied, ApplyWish, Hearing
+from planner.live.carrying import Applied, ApplyWish, Hearing
 from planner.showing import applied as showing
 from planner.showing import prospects
 from planner.showing.carrying import ApplyProgress
@@ -20,8 +20,8 @@ from planner.verbs.advising import next_command
 
 if TYPE_CHECKING:
     from models.applying.seen import View
-    from planner.applying import Ready
     from planner.console import Console
+    from planner.live.applying import Ready
 
 MOST_NODES = 64
 """Names of nodes in one JSON log line."""

@@ -1,7 +1,7 @@
 """``gangplan run``: record the live cluster, plan, verify, apply; for cron and nobody at the keyboard.
 
 Promises: never asks; one summary at the end; the exit code says how it went. The work is done in
-``planner.running``.
+``planner.live.running``.
 """
 
 from __future__ import annotations
@@ -80,9 +80,10 @@ def run(
 ) -> None:
     """Plan the live cluster and apply the plan: what a cron job calls."""
     console = console_of(context, color=color, log_format=log_format, debug=debug)
-    from planner import planning, running
-    from planner.applying import Way
-    from planner.course import RunWish
+    from planner import planning
+    from planner.live import running
+    from planner.live.applying import Way
+    from planner.live.course import RunWish
     from planner.verbs.durations import seconds_of, timeout_of
     from planner.verbs.snapshot import skipped
 

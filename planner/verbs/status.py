@@ -27,9 +27,9 @@ from planner.verbs.options import (
 if TYPE_CHECKING:
     from models.policy import KubernetesPolicy
     from planner.console import Console
-    from planner.doorway import Reach
+    from planner.live.doorway import Reach
+    from planner.live.standing import GangStand
     from planner.showing.statuses import Status, Undo
-    from planner.standing import GangStand
 
 
 class StatusFormat(StrEnum):
@@ -65,7 +65,7 @@ def status(
     console = console_of(context, color=color, log_format=log_format, debug=debug)
     from models.applying.undoing import commands
     from models.applying.verdicts import GangVerdict, Outcome
-    from planner.doorway import Reach
+    from planner.live.doorway import Reach
     from planner.reading import read_policy
     from planner.verbs.durations import timeout_of
 
@@ -106,9 +106,9 @@ def _read(reach: Reach, lock_namespace: str, settings: KubernetesPolicy) -> Stat
     from planner.cluster.lease import read_lease
     from planner.cluster.live import look_around
     from planner.cluster.patient import Patient
-    from planner.doorway import for_looking
+    from planner.live.doorway import for_looking
+    from planner.live.standing import gangs_of, pins_of, plans_of
     from planner.showing.statuses import Status
-    from planner.standing import gangs_of, pins_of, plans_of
 
     with for_looking(reach, lock_namespace) as door:
         wire = Patient(door)

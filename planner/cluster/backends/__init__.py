@@ -1,7 +1,7 @@
 """How the GPUs that a plan chose reach the node: one back end each way, chosen by the Policy.
 
 Promises: a back end says what it enforces; a pod whose GPUs it cannot carry is refused in words, never
-started with others in silence. Called by ``planner.cluster.sending`` and ``planner.applying``.
+started with others in silence. Called by ``planner.cluster.sending`` and ``planner.live.applying``.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What ``run`` does under the lock: recover, record, plan, verify, apply; planned once more if it moved.
 
 Promises: nothing is applied after a signal came or without time left on the lock; a plan that orders
-nothing writes nothing. Called by ``planner.running``.
+nothing writes nothing. Called by ``planner.live.running``.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from models.applying.verdicts import GangVerdict, Outcome, Verdict
-from planner.applying import TICK_S, Way
-from planner.course import Course
 from planner.errors import Fault, LockedError, StaleError
-from planner.replanning import Planner, Source
+from planner.live.applying import TICK_S, Way
+from planner.live.course import Course
+from planner.live.replanning import Planner, Source
 from planner.showing.runs import announce, tell
 from planner.signals import Interrupted, interruptible
 
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from models.applying.limits import Limits
     from models.applying.seen import View
     from models.policy import KubernetesPolicy
-    from planner.applying import Ready
     from planner.cluster.locking import Lock
     from planner.cluster.sending import Carrier
     from planner.cluster.wire import Wire
+    from planner.live.applying import Ready
     from planner.planning import Planned
 
 LEAST_LOCK_S = 15.0
@@ -67,8 +67,8 @@ class Rounds:
         from models.applying.states import Ways
         from planner.cluster import rights
         from planner.cluster.applying import carried
+        from planner.live.standing import to_recover, unbelieved
         from planner.showing.carrying import ApplyProgress
-        from planner.standing import to_recover, unbelieved
 
         way, settings = self.course.wish.way, carrier.settings
         view = carrier.around()
@@ -100,7 +100,7 @@ class Rounds:
 
     def _rounds(self, carrier: Carrier) -> None:
         """Plan and apply; once more where the cluster moved meanwhile."""
-        from planner.applying import check_guarded, ready
+        from planner.live.applying import check_guarded, ready
 
         planner = self._planner(carrier)
         try:
@@ -176,7 +176,7 @@ class Rounds:
 
     def _applied(self, plan: Ready, carrier: Carrier) -> None:
         """Apply the plan, if it orders anything. Raises StaleError before the first write."""
-        from planner.applying import carry, check_rights
+        from planner.live.applying import carry, check_rights
         from planner.showing.carrying import ApplyProgress
 
         if not any(one.starts or one.stops or one.resizes for one in plan.orders.gangs):
@@ -212,7 +212,7 @@ class Rounds:
 
     def _judge(self) -> None:
         """Status and exit code by what became of every gang."""
-        from planner.applying import exit_code
+        from planner.live.applying import exit_code
 
         report = self.course.report
         found = (report.recovered or Verdict(), report.applied or Verdict())

@@ -1,7 +1,7 @@
 """The steps from a plan document to a live cluster, as ``apply``, ``diff`` and ``run`` share them.
 
 Promises: nothing is written before every step has passed; what is refused is refused in words, with the
-exit code of the contract. Called by ``planner.carrying`` and ``planner.running``.
+exit code of the contract. Called by ``planner.live.carrying`` and ``planner.live.running``.
 """
 
 from __future__ import annotations

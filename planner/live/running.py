@@ -13,7 +13,6 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from planner.course import Course, RunWish
 from planner.errors import (
     Fault,
     GangplanError,
@@ -24,6 +23,7 @@ from planner.errors import (
     StaleError,
     UnavailableError,
 )
+from planner.live.course import Course, RunWish
 from planner.saving import check_target
 from planner.showing.runs import RunReport
 from planner.signals import Interrupted, stop_on_signal
@@ -86,7 +86,7 @@ def run(
 
 def _metrics(wish: RunWish, report: RunReport, wall: Callable[[], float]) -> None:
     if wish.metrics is not None:
-        from planner import metrics
+        from planner.live import metrics
 
         metrics.write(wish.metrics, report.metrics(wall()))
 
@@ -131,7 +131,7 @@ class _Run:
                 self._work(door, lock, settings)
 
     def _doorway(self, settings: KubernetesPolicy) -> AbstractContextManager[ProxyWire]:
-        from planner.doorway import for_writing
+        from planner.live.doorway import for_writing
 
         return for_writing(self.course.reach, self.course.wish.way, settings)
 
@@ -183,7 +183,7 @@ class _Run:
         """What is done under the lock."""
         from planner.cluster.guarded import Guarded
         from planner.cluster.patient import Patient
-        from planner.rounds import Rounds
+        from planner.live.rounds import Rounds
 
         self.course.check_signal()
         wire = Patient(Guarded(door, lock), sleep=self.course.stop.event.wait)

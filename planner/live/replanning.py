@@ -1,7 +1,7 @@
 """From a live cluster to a checked plan, once or once more: the planning half of ``run``.
 
 Promises: the same reading as ``snapshot`` and the same search as ``plan``; what is recorded lies in a
-folder that only we can enter, and is gone afterwards. Called by ``planner.running``.
+folder that only we can enter, and is gone afterwards. Called by ``planner.live.running``.
 """
 
 from __future__ import annotations

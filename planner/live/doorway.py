@@ -1,7 +1,7 @@
 """The way to a live cluster for verbs that need no plan to know what they may ask for.
 
 Promises: the proxy lets through what the verb can ask for and nothing else. Called by
-``planner.running`` and ``planner.verbs.status``.
+``planner.live.running`` and ``planner.verbs.status``.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from models.policy import KubernetesPolicy
-    from planner.applying import Way
     from planner.cluster.proxy import ProxyWire
+    from planner.live.applying import Way
 
 
 @dataclass(frozen=True, slots=True)

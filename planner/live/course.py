@@ -1,7 +1,7 @@
 """The course of one ``run``: what was asked, what came of it so far, clocks, signals, phases.
 
-Promises: the clock and signals of a run enter here and nowhere else. Made by ``planner.running``; used
-by ``planner.rounds``.
+Promises: the clock and signals of a run enter here and nowhere else. Made by ``planner.live.running``; used
+by ``planner.live.rounds``.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from planner.applying import Way
-from planner.doorway import Reach
+from planner.live.applying import Way
+from planner.live.doorway import Reach
 from planner.planning import Phases, Wish
 from planner.signals import Interrupted, Stop
 

@@ -1,7 +1,7 @@
 """Where plans stand, told from the pods that carry their intents alone.
 
 Promises: pure; judged as the machine judges them, so that what is told as half there is what ``run``
-would finish or report. Called by ``planner.verbs.status`` and ``planner.rounds``.
+would finish or report. Called by ``planner.verbs.status`` and ``planner.live.rounds``.
 """
 
 from __future__ import annotations

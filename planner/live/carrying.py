@@ -12,7 +12,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from planner.applying import (
+from planner.errors import GangplanError
+from planner.live.applying import (
     Ready,
     Way,
     accepted,
@@ -24,7 +25,6 @@ from planner.applying import (
     exit_code,
     ready,
 )
-from planner.errors import GangplanError
 from planner.planning import Phases
 from planner.showing.applied import counts
 from planner.signals import Interrupted, Stop, stop_on_signal
@@ -90,7 +90,7 @@ def apply(
     clock: Callable[[], float] = time.monotonic,
     wall: Callable[[], float] = time.time,
 ) -> Applied:
-    """Apply the plan of a file. Raises what the steps of ``planner.applying`` raise, and LockedError."""
+    """Apply the plan of a file. Raises what the steps of ``planner.live.applying`` raise, and LockedError."""
     from planner.cluster.holders import fence_of
     from planner.cluster.lease import read_lease
     from planner.cluster.live import Lookout
