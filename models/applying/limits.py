@@ -1,6 +1,6 @@
 """How far one run may go: evictions, waits, and how pods of ours are told.
 
-Promises: plain data. Made by ``planner.applying``; read by the machine in this package.
+Promises: plain data. Made by ``planner.live.applying``; read by the machine in this package.
 """
 
 from __future__ import annotations

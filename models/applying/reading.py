@@ -1,7 +1,7 @@
 """From the plan document to what it orders: who starts where, who has to go, what nodes must be like.
 
 Promises: pure; reads a plan that was verified; what cannot be applied raises CannotOrder.
-Called by ``planner.applying`` and the verbs that look at the live cluster.
+Called by ``planner.live.applying`` and the verbs that look at the live cluster.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Whether what the plan relied on still holds: its pods, its nodes, the room on them.
 
 Promises: pure, complete and in order; what a plan of ours has done already is progress, and harmless
-change is not reported. Called by ``planner.applying`` before the first write, and by the machine.
+change is not reported. Called by ``planner.live.applying`` before the first write, and by the machine.
 """
 
 from __future__ import annotations
