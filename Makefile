@@ -20,7 +20,7 @@ demo: $(RUNTIME)
 
 # Some tests run the real kubectl against a server of ours.
 test: $(DEV)
-	@kubectl=$$(bash .ci/kubectl "$(CURDIR)/$(VENV)/kubectl") && KUBECTL="$$kubectl" $(BIN)/python -m pytest
+	@kubectl=$$(bash .ci/kubectl "$(CURDIR)/$(VENV)/kubectl") && KUBECTL="$$kubectl" $(BIN)/python -m pytest -n 2 --dist loadfile
 
 check: $(DEV)
 	@$(BIN)/ruff check .
