@@ -22,7 +22,7 @@ TESTS = Path(__file__).parent.parent / "tests"
 GANG = 8
 """Pods of one GPU a gang, and GPUs a node: each gang fills a node."""
 
-PROGRAM = (sys.executable, "-c", "from planner.cli import main; main()")
+PROGRAM = (sys.executable, "-c", "from planner.cli.app import main; main()")
 TIMEOUT_S = 600
 
 Tree = dict[str, Any]
@@ -135,7 +135,7 @@ class _Bench:
         return self._run(command)
 
     def wire(self) -> float:
-        from planner.cluster import paths
+        from planner.cluster import pages as paths
         from planner.cluster.proxy import opened
 
         trees = self.live.pods()

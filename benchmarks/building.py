@@ -16,7 +16,7 @@ from models.gang import Gang, StandingPod
 from models.hardware import Nic, ServerModel
 from models.instance import Instance
 from models.policy import Policy
-from planner.reading.mixing import default_mix
+from planner.read.instance_builder import default_mix
 
 GIB = 1 << 30
 EPOCH = 1_790_000_000

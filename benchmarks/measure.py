@@ -15,11 +15,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from benchmarks.instances import CASES, describe
-from models.checking import check
 from models.instance import Instance
 from models.plan import compose
 from models.solution import Solution
-from planner.solving import solve
+from models.verify.check import check
+from planner.search.solve import solve
 
 KIB = 1024
 

@@ -24,7 +24,7 @@ IMAGES = 50
 READ = """
 import resource, sys, time
 start = time.monotonic()
-from planner.reading import load
+from planner.read.inputs import load
 built = load(sys.argv[1:])
 seconds = time.monotonic() - start
 peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024

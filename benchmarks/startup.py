@@ -14,7 +14,7 @@ from pathlib import Path
 
 RUNS = 5
 INPUT = Path(__file__).parent.parent / "inputs" / "quickstart"
-PROGRAM = (sys.executable, "-c", "from planner.cli import main; import sys; sys.exit(main())")
+PROGRAM = (sys.executable, "-c", "from planner.cli.app import main; import sys; sys.exit(main())")
 
 
 def startup_seconds() -> dict[str, float]:

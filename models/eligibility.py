@@ -10,9 +10,8 @@ from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
-from models.affinity import NodeAffinity, NodeExpression, holds
 from models.cluster import Node, Taint
-from models.gang import Role, Toleration
+from models.gang import NodeAffinity, NodeExpression, Role, Toleration, holds
 from models.hardware import slug
 
 Nodes = frozenset[int]

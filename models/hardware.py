@@ -1,7 +1,11 @@
 """Server models: GPUs, the link matrix between them, PCIe and NUMA groups, NICs.
 
-Promises: frozen data only, no files, no solver. Bandwidth is computed from it in ``models.bandwidth``.
+Promises: frozen data only, no files, no solver. Bandwidth is computed from it in ``models.rates``.
 Called by the catalogue, the readers and everything that prices a placement.
+
+Sets of GPUs as masks: bit i is GPU i.
+
+Promises: pure and light. Used wherever a mask is taken apart.
 """
 
 from __future__ import annotations
@@ -76,3 +80,8 @@ class ServerModel:
     def all_gpus(self) -> int:
         """Bit mask of every GPU of the server."""
         return (1 << self.gpus) - 1
+
+
+def bits(mask: int) -> tuple[int, ...]:
+    """Indices of the set bits, ascending."""
+    return tuple(i for i in range(mask.bit_length()) if mask >> i & 1)

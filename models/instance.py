@@ -1,7 +1,7 @@
 """Instance: one cluster, its gangs and a policy, frozen; the only thing the planner works on.
 
 Promises: gangs sorted by (namespace, name), nodes by name, every default filled in; no I/O.
-Built by ``planner.reading``; used by solving, evaluating and composing.
+Built by ``planner.read.inputs``; used by solving, evaluating and composing.
 """
 
 from __future__ import annotations
@@ -10,10 +10,9 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 
-from models.affinity import matches
 from models.cluster import Cluster, Node
 from models.eligibility import Eligibility, model_matches, tolerated
-from models.gang import Gang, Role
+from models.gang import Gang, Role, matches
 from models.policy import GPUS, Policy
 
 

@@ -1,7 +1,7 @@
 """The plan document: one JSON document, complete in itself (contract, section 5).
 
 Promises: same instance and solution, same bytes of ``instance`` and ``spec``; no clock, no files.
-Called by ``planner.planning``, which hands in the time and saves the result.
+Called by ``planner.pipelines.plan``, which hands in the time and saves the result.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from models.canonical import digest, instance_document
-from models.evaluating import Evaluation
 from models.gang import Gang
+from models.hardware import bits
 from models.instance import Instance
-from models.masks import bits
 from models.solution import GangDecision, MoveSet, PodPlacement, Solution, TierResult
+from models.tier_values import Evaluation
 
 API_VERSION = "gangplan.dev/v1alpha1"
 

@@ -1,7 +1,7 @@
 """What a search returns: one decision a gang and one result a tier, in dense indices.
 
 Promises: frozen data, solver-free; ``models.plan`` turns it into the plan document.
-Built by ``planner.solving`` (greedy and exact alike).
+Built by ``planner.search`` (greedy and exact alike).
 """
 
 from __future__ import annotations

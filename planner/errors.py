@@ -1,7 +1,7 @@
 """Errors a user may see: what, where, a hint, and the exit code that goes with them.
 
 Promises: no printing here; every expected failure is one of these classes, anything else is a bug (1).
-Raised anywhere in ``planner``; turned into text and an exit code in ``planner.cli``.
+Raised anywhere in ``planner``; turned into text and an exit code in ``planner.cli.app``.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Signals: an interruption stops the program; during a search it asks for the best plan so far.
 
 Promises: the first SIGINT or SIGTERM of a search is an event, the second ends the process at once;
-outside a search they raise ``Interrupted``. Used by ``planner.cli`` and ``planner.planning``.
+outside a search they raise ``Interrupted``. Used by ``planner.cli.app`` and ``planner.pipelines.plan``.
 """
 
 from __future__ import annotations

@@ -11,10 +11,10 @@ from collections.abc import Callable
 
 from admission import Asked, Tree
 
-from models.applying.intents import Intent
-from models.applying.seen import NodeSeen
-from planner.cluster.live import _seen
-from planner.cluster.pinning import pin
+from models.apply.intents import Intent
+from models.apply.live_state import NodeSeen
+from planner.cluster.live_view import _seen
+from planner.cluster.sending import pin
 
 PLAN = "gp-0123456789abcdef0123"
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -68,7 +68,7 @@ def intended(pod: Tree) -> Tree:
 
 
 def ungated(pod: Tree, spec: Tree) -> Tree:
-    """The pod without our gate, with the pin that ``planner.cluster.pinning`` makes for it."""
+    """The pod without our gate, with the pin that ``planner.cluster.sending`` makes for it."""
     pod = copy.deepcopy(pod)
     gates = [gate for gate in pod["spec"]["schedulingGates"] if "gangplan" not in gate["name"]]
     pod["spec"] |= {"schedulingGates": gates} if gates else {}

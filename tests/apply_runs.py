@@ -18,10 +18,10 @@ import pytest
 from fake_cluster import LOST, Answer, Call, FakeCluster, Hook
 from fake_wire import FakeWire
 
-from planner.cli import run
-from planner.cluster.patient import Patient
-from planner.cluster.wire import Wire
-from planner.console import Console
+from planner.cli.app import run
+from planner.cli.console import Console
+from planner.cluster.retry import Patient
+from planner.cluster.transport import Wire
 
 Tree = dict[str, Any]
 
@@ -218,8 +218,8 @@ def bench(cluster: FakeCluster, folder: Path, monkeypatch: pytest.MonkeyPatch) -
 
     with monkeypatch.context() as patched:
         patched.setattr("planner.cluster.proxy.opened", opened)
-        patched.setattr("planner.cluster.patient.Patient", Hasty)
-        patched.setattr("planner.live.applying.TICK_S", 0.001)
+        patched.setattr("planner.cluster.retry.Patient", Hasty)
+        patched.setattr("planner.pipelines.apply_steps.TICK_S", 0.001)
         yield made
 
 

@@ -11,7 +11,12 @@ import random
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field, fields, replace
 
-from models.applying.asking import (
+from models.apply.intents import Intent
+from models.apply.live_state import NodeSeen, PodSeen, View
+from models.apply.machine import applying, recovering
+from models.apply.orders import GangOrder, Key, NodeRelied, Orders, PodOrder, PodStop
+from models.apply.outcomes import Limits, Verdict
+from models.apply.requests import (
     Allocate,
     Answers,
     Around,
@@ -37,12 +42,6 @@ from models.applying.asking import (
     TryBind,
     Ungate,
 )
-from models.applying.intents import Intent
-from models.applying.limits import Limits
-from models.applying.machine import applying, recovering
-from models.applying.orders import GangOrder, Key, NodeRelied, Orders, PodOrder, PodStop
-from models.applying.seen import NodeSeen, PodSeen, View
-from models.applying.verdicts import Verdict
 
 GATE = "gangplan.dev/placement"
 OURS = "gangplan"

@@ -12,11 +12,12 @@ from fake_cluster import FakeCluster
 from fake_setup import GATE, SCHEDULER
 from fake_wire import FakeWire
 
-from models.applying.asking import Event
-from models.applying.intents import Intent
-from models.applying.orders import PodOrder
-from models.applying.seen import PodSeen
-from planner.cluster.backends import Backend, backend_of
+from models.apply.intents import Intent
+from models.apply.live_state import PodSeen
+from models.apply.orders import PodOrder
+from models.apply.requests import Event
+from planner.cluster.backends.base import Backend
+from planner.cluster.backends.table import backend_of
 
 Tree = dict[str, Any]
 

@@ -12,19 +12,18 @@ from comparing import DAY
 from exhaustive import plan
 from exhaustive_values import tier_values
 
-from models.checking import check
 from models.instance import Instance
-from models.placement.formulation import formulate
-from models.placement.ground import base_decisions
 from models.plan import compose
+from models.program.base_state import base_decisions
+from models.program.formulation import formulate
 from models.solution import Solution, TierResult
-from planner.solving.budget import Budget
-from planner.solving.greedy import greedy
-from planner.solving.ledger import Ledger
-from planner.solving.progress import Silent
-from planner.solving.reasons import with_reasons
-from planner.solving.search import Search
-from planner.solving.solve import solve
+from models.verify.check import check
+from planner.search.budget import Budget, Silent
+from planner.search.greedy import greedy
+from planner.search.ledger import Ledger
+from planner.search.reasons import with_reasons
+from planner.search.solve import solve
+from planner.search.tier_search import Search
 
 
 def searched(instance: Instance, *, split: bool) -> Solution:

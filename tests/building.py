@@ -11,9 +11,8 @@ from fractions import Fraction
 
 from building_servers import switched
 
-from models.affinity import NodeAffinity
 from models.cluster import Cluster, Level, Node, Taint
-from models.gang import Gang, Hold, Role, StandingPod, Toleration
+from models.gang import Gang, Hold, NodeAffinity, Role, StandingPod, Toleration
 from models.hardware import Nic, ServerModel
 from models.instance import Instance
 from models.policy import Objective, Policy, SolveLimits

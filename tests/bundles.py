@@ -8,7 +8,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from models.instance import Instance
-from planner.reading import Built, load
+from planner.read.inputs import load
+from planner.read.instance_builder import Built
 
 
 def load_all(documents: Iterable[dict[str, Any]]) -> Built:

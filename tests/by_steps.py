@@ -10,18 +10,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from threading import Event
 
-from models.checking import check
-from models.evaluating import Evaluation, tiers_of
 from models.instance import Instance
-from models.placement.ground import base_decisions
 from models.plan import compose
 from models.policy import SolveLimits
+from models.program.base_state import base_decisions
 from models.solution import GangDecision, Solution, TierResult
-from planner.solving.budget import Budget
-from planner.solving.greedy import greedy
-from planner.solving.growing import grow
-from planner.solving.reasons import with_reasons
-from planner.solving.reclaiming import reclaim
+from models.tier_values import Evaluation, tiers_of
+from models.verify.check import check
+from planner.search.budget import Budget
+from planner.search.greedy import greedy
+from planner.search.growth import grow
+from planner.search.reasons import with_reasons
+from planner.search.reclaim import reclaim
 
 NOW = "2026-11-21T00:00:00Z"
 

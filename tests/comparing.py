@@ -12,11 +12,11 @@ from exhaustive import Best, plan
 from exhaustive_moves import moves_of
 from exhaustive_values import Tiers, tier_values
 
-from models.checking import check
 from models.instance import Instance
 from models.plan import compose
 from models.solution import Solution
-from planner.solving import solve
+from models.verify.check import check
+from planner.search.solve import solve
 
 DAY = "2026-11-21T00:00:00Z"
 

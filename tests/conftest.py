@@ -11,8 +11,8 @@ from typing import Protocol
 import pytest
 from hypothesis import settings
 
-from planner.cli import run
-from planner.console import Console
+from planner.cli.app import run
+from planner.cli.console import Console
 
 settings.register_profile("repeatable", derandomize=True, deadline=None)
 settings.register_profile("searching", derandomize=False, deadline=None)

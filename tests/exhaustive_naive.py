@@ -13,10 +13,10 @@ from random import Random
 from typing import Any
 
 from models.canonical import digest, instance_document
-from models.checking import check, derive
-from models.checking.violation import RULES
 from models.gang import Gang
 from models.instance import Instance
+from models.verify.check import check, derive
+from models.verify.violation import RULES
 
 Entry = dict[str, Any]
 """What a plan document says of one gang."""

@@ -11,10 +11,10 @@ from fractions import Fraction
 from functools import cache, cached_property
 from itertools import combinations
 
-from models.bandwidth import inside_MBps, nics_MBps
 from models.cluster import Cluster
 from models.hardware import Nic, ServerModel
 from models.instance import Instance
+from models.rates.server_bandwidth import inside_MBps, nics_MBps
 
 Hold = tuple[int, int]
 """GPUs of one gang on one node: (mask of those known, number of those nobody named)."""

@@ -14,8 +14,9 @@ from exhaustive_ground import Ground
 from exhaustive_spreads import Room
 from exhaustive_values import standing, usable
 
-from models.bandwidth import automorphisms, inside_MBps, nics_MBps
 from models.hardware import Nic, ServerModel
+from models.rates.server_bandwidth import inside_MBps, nics_MBps
+from models.rates.set_classes import automorphisms
 
 State = tuple[Room, ...]
 """Room of every node. The first entry is a mask of free GPUs, or their number on a blind node."""

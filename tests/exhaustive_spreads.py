@@ -15,9 +15,8 @@ from exhaustive_options import Option
 from exhaustive_prices import domains_used
 from exhaustive_values import Pods, labels_of, standing, usable
 
-from models.affinity import NodeExpression
 from models.cluster import Node, Taint
-from models.gang import Gang, Role, Toleration
+from models.gang import Gang, NodeExpression, Role, Toleration
 from models.hardware import slug
 from models.instance import Instance
 from models.solution import PodPlacement

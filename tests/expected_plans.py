@@ -20,10 +20,9 @@ from typing import Any
 
 import yaml
 
-from models.evaluating import Evaluation, tiers_of
 from models.gang import Gang
+from models.hardware import bits
 from models.instance import Instance
-from models.masks import bits
 from models.solution import (
     Decision,
     GangDecision,
@@ -33,7 +32,8 @@ from models.solution import (
     Solution,
     TierResult,
 )
-from planner.reading import read
+from models.tier_values import Evaluation, tiers_of
+from planner.read.inputs import read
 
 INPUTS = Path(__file__).parent.parent / "inputs"
 FILE = "expected.plan"

@@ -13,7 +13,7 @@ from functools import lru_cache
 from fake_cluster import FakeCluster
 from fake_trees import Json, Tree
 
-from planner.cluster.wire import JSON, Reply
+from planner.cluster.transport import JSON, Reply
 
 
 class FakeWire:

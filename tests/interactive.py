@@ -24,13 +24,13 @@ signal.signal(signal.SIGTERM, signal.SIG_DFL)
 """
 """A job in the background of a script starts deaf to Ctrl-C, and its children with it: the tests may be
 run so, the program they start hears."""
-MAIN = "import sys; sys.argv[0] = 'gangplan'; from planner.entry import main; main()"
+MAIN = "import sys; sys.argv[0] = 'gangplan'; from planner.__main__ import main; main()"
 PATIENT = """
 import sys, threading
-import planner.solving
+import planner.search
 from dataclasses import replace
 
-real = planner.solving.solve
+real = planner.search.solve
 
 def solve(instance, *, progress=None, stop=None):
     solution = real(instance, progress=progress)
@@ -40,7 +40,7 @@ def solve(instance, *, progress=None, stop=None):
         raise AssertionError("nobody stopped the search")
     return replace(solution, stopped_by="signal")
 
-planner.solving.solve = solve
+planner.search.solve = solve
 """
 """Makes the search go on until it is told to stop: the signals are ours to test, not the solver."""
 

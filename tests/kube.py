@@ -7,10 +7,10 @@ import json
 from pathlib import Path
 from typing import Any
 
-from models.quantities import Refused, epoch_seconds
-from planner.reading.kubernetes.forms import KubeObject, Objects
-from planner.reading.kubernetes.looking import text
-from planner.reading.kubernetes.objects import kube_object
+from models.units import Refused, epoch_seconds
+from planner.read.kube.lookup import text
+from planner.read.kube.objects import kube_object
+from planner.read.kube.records import KubeObject, Objects
 
 SNAPSHOTS = Path(__file__).parent.parent / "inputs" / "snapshots"
 

@@ -7,10 +7,10 @@ from typing import Any
 from kube import objects as gathered
 
 from models.policy import KubernetesPolicy
-from planner.reading.kubernetes.forms import KubeGang, KubeObject, KubePod, LevelAsk, Objects
-from planner.reading.kubernetes.gangs import read_gangs
-from planner.reading.kubernetes.looking import at, number, objects, text, whole
-from planner.reading.remarks import Remarks
+from planner.read.findings import Remarks
+from planner.read.kube.gangs.gangs import read_gangs
+from planner.read.kube.lookup import at, number, objects, text, whole
+from planner.read.kube.records import KubeGang, KubeObject, KubePod, LevelAsk, Objects
 
 POLICY = KubernetesPolicy()
 TRUSTING = KubernetesPolicy(trust_submitted_at=True)

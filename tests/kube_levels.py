@@ -7,11 +7,11 @@ from typing import Any
 import kube
 
 from models.policy import KubernetesPolicy
-from planner.reading.kubernetes.forms import KubeNode, LevelAsk, Objects
-from planner.reading.kubernetes.levels import Levels, read_levels
-from planner.reading.kubernetes.nodes import read_nodes
-from planner.reading.remarks import Remarks
-from planner.reading.slurm import SlurmTopology
+from planner.read.findings import Remarks
+from planner.read.kube.levels.levels import Levels, read_levels
+from planner.read.kube.nodes.nodes import read_nodes
+from planner.read.kube.records import KubeNode, LevelAsk, Objects
+from planner.read.slurm.levels import SlurmTopology
 
 CLIQUE = "nvidia.com/gpu.clique"
 Tree = dict[str, Any]

@@ -7,9 +7,9 @@ from typing import Any
 from kube import node, objects
 
 from models.policy import GPU_RESOURCES, KubernetesPolicy
-from planner.reading.kubernetes.forms import KubeNode
-from planner.reading.kubernetes.nodes import read_nodes
-from planner.reading.remarks import Remarks
+from planner.read.findings import Remarks
+from planner.read.kube.nodes.nodes import read_nodes
+from planner.read.kube.records import KubeNode
 
 
 def read(

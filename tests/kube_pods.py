@@ -7,10 +7,10 @@ from typing import Any
 from kube import objects
 
 from models.policy import KubernetesPolicy
-from planner.reading.kubernetes.forms import KubePod
-from planner.reading.kubernetes.nodes import read_nodes
-from planner.reading.kubernetes.pods import read_pods
-from planner.reading.remarks import Remarks
+from planner.read.findings import Remarks
+from planner.read.kube.nodes.nodes import read_nodes
+from planner.read.kube.pods.pods import read_pods
+from planner.read.kube.records import KubePod
 
 
 def read(*trees: dict[str, Any], **policy: Any) -> tuple[dict[str, KubePod], list[str]]:  # noqa: ANN401  # any field of the policy

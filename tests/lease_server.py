@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from planner.cluster.wire import JSON, LOST, Reply
+from planner.cluster.transport import JSON, LOST, Reply
 
 Tree = dict[str, Any]
 
@@ -105,7 +105,7 @@ class LeaseServer:
 
 
 def micro(epoch: float) -> str:
-    from models.quantities import time_text
+    from models.units import time_text
 
     return time_text(int(epoch)).replace("Z", ".000000Z")
 

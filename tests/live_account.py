@@ -27,8 +27,8 @@ from live_cluster import Live, kubectl, opened
 from live_objects import LEASES, listed
 from snapshots import environment
 
-from planner.cli import run
-from planner.console import Console
+from planner.cli.app import run
+from planner.cli.console import Console
 
 Tree = dict[str, Any]
 

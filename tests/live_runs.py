@@ -22,8 +22,8 @@ from live_objects import policy
 from live_relay import Answer, Call, Forward, Meddler, honest
 from snapshots import environment
 
-from planner.cli import run
-from planner.console import Console
+from planner.cli.app import run
+from planner.cli.console import Console
 
 Tree = dict[str, Any]
 

@@ -12,11 +12,11 @@ from exhaustive import plan
 from exhaustive_prices import bits
 from exhaustive_values import tier_values
 
-from models.checking import check
 from models.instance import Instance
 from models.plan import compose
 from models.solution import GangDecision, Solution
-from planner.solving import solve
+from models.verify.check import check
+from planner.search.solve import solve
 
 NOW = "2026-11-21T00:00:00Z"
 

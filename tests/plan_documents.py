@@ -11,7 +11,7 @@ import hashlib
 import json
 from typing import Any
 
-from models.checking import derive, figures
+from models.verify.check import derive, figures
 
 Doc = dict[str, Any]
 

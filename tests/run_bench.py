@@ -21,9 +21,9 @@ from fake_http import Endpoint, serving
 from fake_wire import FakeWire
 from snapshots import environment
 
-from planner import planning
 from planner.errors import Fault, UnavailableError
-from planner.live.replanning import Planner
+from planner.pipelines import plan as planning
+from planner.pipelines.replan import Planner
 
 Tree = dict[str, Any]
 
@@ -135,7 +135,7 @@ def memory_bench(
 
     with monkeypatch.context() as patched:
         patched.setattr("planner.cluster.proxy.opened", opened)
-        patched.setattr("planner.cluster.patient.Patient", Hasty)
+        patched.setattr("planner.cluster.retry.Patient", Hasty)
         patched.setattr(Planner, "_record", record)
         yield RunBench(cluster, folder, cli)
 

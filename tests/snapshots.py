@@ -15,7 +15,7 @@ from api_server import ApiServer, serving
 from conftest import Result, RunCli
 from kube import parsed
 
-from planner.reading.kubernetes.forms import Objects
+from planner.read.kube.records import Objects
 
 Tree = dict[str, Any]
 

@@ -7,7 +7,7 @@ from fractions import Fraction
 import pytest
 
 from models.policy import Objective, Policy
-from planner.aims import sticking, tidying
+from planner.pipelines.plan import sticking, tidying
 
 
 def policy(listed: str) -> Policy:

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from models.applying.intents import Intent
-from models.applying.orders import GangOrder, Orders, PodOrder, PodStop
-from models.applying.seen import NodeSeen, PodSeen, View
-from planner.cluster.guarding import open_nodes, unguarded
+from models.apply.intents import Intent
+from models.apply.live_state import NodeSeen, PodSeen, View
+from models.apply.orders import GangOrder, Orders, PodOrder, PodStop
+from planner.cluster.node_guard import open_nodes, unguarded
 
 OWN = ("example.com/ours", "yes", "NoSchedule")
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from models.applying.asking import Done, Event, Lost
-from models.applying.seen import PodSeen
-from planner.cluster.events import event_of
-from planner.cluster.wire import Reply, Tree
+from models.apply.live_state import PodSeen
+from models.apply.requests import Done, Event, Lost
+from planner.cluster.scale import event_of
+from planner.cluster.transport import Reply, Tree
 
 POD = PodSeen("team", "vit-0", "u-1", "7")
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from models.applying.seen import NodeSeen, PodSeen
-from planner.cluster.pinning import CannotPin, pin
+from models.apply.live_state import NodeSeen, PodSeen
+from planner.cluster.sending import CannotPin, pin
 
 HOST = "kubernetes.io/hostname"
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"

@@ -10,7 +10,7 @@ import pytest
 from apply_runs import TOLERATE, Bench, Tree, a_cluster, bench, placed, refusing
 from fake_cluster import Call, FakeCluster
 
-from models.quantities import time_text
+from models.units import time_text
 
 
 @pytest.fixture

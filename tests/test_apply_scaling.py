@@ -6,10 +6,10 @@ import pytest
 from fake_cluster import FakeCluster
 from fake_wire import FakeWire
 
-from models.applying.asking import Conflict, Done, Refused, Scale
-from models.applying.orders import Resize
-from planner.cluster.scaling import scale
-from planner.cluster.wire import JSON, Reply, Tree
+from models.apply.orders import Resize
+from models.apply.requests import Conflict, Done, Refused, Scale
+from planner.cluster.scale import scale
+from planner.cluster.transport import JSON, Reply, Tree
 
 GROW = Resize("worker", 2, 3)
 

@@ -8,7 +8,10 @@ from typing import Any
 
 import pytest
 
-from models.applying.asking import (
+from models.apply.intents import Intent
+from models.apply.live_state import Fence
+from models.apply.orders import PodOrder, PodStop
+from models.apply.requests import (
     Around,
     Bind,
     Busy,
@@ -29,13 +32,10 @@ from models.applying.asking import (
     TryBind,
     Ungate,
 )
-from models.applying.fence import Fence
-from models.applying.intents import Intent
-from models.applying.orders import PodOrder, PodStop
 from models.policy import KubernetesPolicy
-from planner.cluster.backends import backend_of
+from planner.cluster.backends.table import backend_of
 from planner.cluster.sending import GRACE_S, REREAD_S, Carrier
-from planner.cluster.wire import JSON, STRATEGIC, Reply, Tree
+from planner.cluster.transport import JSON, STRATEGIC, Reply, Tree
 
 ORDER = PodOrder("team", "vit-0", "u-1", "worker", 0, "n1", (0, 1), 2)
 INTENT = Intent("gp-0123456789abcdef0123", "vit", 2, "n1", (0, 1))

@@ -9,7 +9,9 @@ import pytest
 from applying_world import World, gang, order_for, orders
 from test_apply_sending import INTENT, ORDER, POD, Script, carrier, told
 
-from models.applying.asking import (
+from models.apply.machine import applying
+from models.apply.outcomes import Limits, Outcome
+from models.apply.requests import (
     Answers,
     Conflict,
     Done,
@@ -22,10 +24,7 @@ from models.applying.asking import (
     Several,
     TryBind,
 )
-from models.applying.limits import Limits
-from models.applying.machine import applying
-from models.applying.verdicts import Outcome
-from planner.cluster.wire import LOST, Asked, Reply
+from planner.cluster.transport import LOST, Asked, Reply
 
 OTHER = replace(ORDER, name="vit-1", uid="u-2")
 BOTH = (Intend(ORDER, INTENT, "7"), Intend(OTHER, INTENT, "9"))

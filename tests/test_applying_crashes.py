@@ -26,17 +26,9 @@ from applying_world import (
     shape,
 )
 
-from models.applying.asking import (
-    Event,
-    Hold,
-    Intend,
-    Lost,
-    Request,
-    Stop,
-    TryBind,
-)
-from models.applying.orders import Orders
-from models.applying.verdicts import Outcome
+from models.apply.orders import Orders
+from models.apply.outcomes import Outcome
+from models.apply.requests import Event, Hold, Intend, Lost, Request, Stop, TryBind
 
 MODES = ("gate", "binding", "both", "mixed")
 

@@ -25,11 +25,10 @@ from applying_world import (
     stop_for,
 )
 
-from models.applying.asking import Conflict, Done, Event, Evict, LookAround, Lost, Request, Scale
-from models.applying.limits import Limits
-from models.applying.orders import Orders, Resize
-from models.applying.staleness import moved
-from models.applying.verdicts import Outcome
+from models.apply.orders import Orders, Resize
+from models.apply.outcomes import Limits, Outcome
+from models.apply.requests import Conflict, Done, Event, Evict, LookAround, Lost, Request, Scale
+from models.apply.staleness import moved
 
 EVERYBODY = [("v", 0), ("v", 1), ("m", 0), ("m", 1)]
 

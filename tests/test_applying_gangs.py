@@ -25,7 +25,11 @@ from applying_world import (
     recover,
 )
 
-from models.applying.asking import (
+from models.apply.intents import KEYS, Intent, read_intent
+from models.apply.orders import Orders
+from models.apply.outcomes import GangVerdict, Outcome
+from models.apply.pod_state import GangState, PodState, Ways, gang_state
+from models.apply.requests import (
     Allocate,
     Bind,
     Event,
@@ -38,13 +42,9 @@ from models.applying.asking import (
     TryBind,
     Ungate,
 )
-from models.applying.desk import HOLD_EVERY, Desk
-from models.applying.intents import KEYS, Intent, read_intent
-from models.applying.orders import Orders
-from models.applying.pinning import REQUIRED
-from models.applying.states import GangState, PodState, Ways, gang_state
-from models.applying.undoing import commands, undo_partial
-from models.applying.verdicts import GangVerdict, Outcome
+from models.apply.session import HOLD_EVERY, Desk
+from models.apply.starts import REQUIRED
+from models.apply.undo import commands, undo_partial
 
 
 def gang_of(count: int, mode: str = "gate", gpus: int = 4) -> tuple[World, Orders]:

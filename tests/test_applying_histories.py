@@ -20,9 +20,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_applying_rivals import DEEDS, honest, three, undone
 
-from models.applying.asking import Event, Hold, Look, LookAround, Lost, Request
-from models.applying.orders import Orders
-from models.applying.verdicts import Outcome
+from models.apply.orders import Orders
+from models.apply.outcomes import Outcome
+from models.apply.requests import Event, Hold, Look, LookAround, Lost, Request
 
 Happening = tuple[str, Any]
 """What comes before a request: (kind, what with)."""

@@ -9,8 +9,7 @@ from typing import Any
 import plan_changes
 import pytest
 
-from models.applying.orders import GangOrder, Orders, Resize
-from models.applying.reading import CannotOrder, orders_of, plan_id
+from models.apply.orders import CannotOrder, GangOrder, Orders, Resize, orders_of, plan_id
 
 Doc = dict[str, Any]
 

@@ -22,9 +22,9 @@ from applying_world import (
     recover,
 )
 
-from models.applying.asking import Event, Evict, Held, Hold, LookAround, Request
-from models.applying.orders import GangOrder, Key, Orders
-from models.applying.verdicts import GangVerdict, Outcome, Verdict
+from models.apply.orders import GangOrder, Key, Orders
+from models.apply.outcomes import GangVerdict, Outcome, Verdict
+from models.apply.requests import Event, Evict, Held, Hold, LookAround, Request
 
 Deed = Callable[[World, Key], None]
 

@@ -8,8 +8,7 @@ from applying_world import World, order_for
 from hypothesis import given
 from hypothesis import strategies as st
 
-from models.applying.room import lacks, overfull, taken
-from models.applying.roster import Roster, pods_at
+from models.apply.live_state import Roster, lacks, overfull, pods_at, taken
 
 steps = st.lists(
     st.tuples(

@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 from applying_world import GATE, OTHER_PLAN, PLAN, World, apply, gang, order_for, orders, stop_for
 
-from models.applying.intents import Intent
-from models.applying.orders import NodeRelied, Orders
-from models.applying.staleness import begun, moved
+from models.apply.intents import Intent
+from models.apply.orders import NodeRelied, Orders
+from models.apply.staleness import begun, moved
 
 A = ("default", "a-0")
 

@@ -10,15 +10,16 @@ import pytest
 from backend_world import PLAN
 from kube_nodes import one
 
-from models.applying.asking import Done
-from models.applying.intents import KEYS as INTENT
-from models.applying.intents import PLAN as MARK
-from models.applying.orders import GangOrder, Orders, PodOrder, PodStop
-from models.applying.seen import NodeSeen, PodSeen, View
+from models.apply.intents import KEYS as INTENT
+from models.apply.intents import PLAN as MARK
+from models.apply.live_state import NodeSeen, PodSeen, View
+from models.apply.orders import GangOrder, Orders, PodOrder, PodStop
+from models.apply.requests import Done
 from models.policy import GPU_BACKENDS
-from planner.cluster.backends import KEYS, Backend, CannotCarry, backend_of
-from planner.cluster.wire import Reply, Tree, Wire
-from planner.reading.kubernetes.pods.holdings.koordinator import allocated
+from planner.cluster.backends.base import Backend, CannotCarry
+from planner.cluster.backends.table import KEYS, backend_of
+from planner.cluster.transport import Reply, Tree, Wire
+from planner.read.kube.dialects.koordinator import allocated
 
 USE, AVOID = "nvidia.com/use-gpuuuid", "nvidia.com/nouse-gpuuuid"
 ALLOCATED = "scheduling.koordinator.sh/device-allocated"

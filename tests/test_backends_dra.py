@@ -27,10 +27,11 @@ from fake_cluster import LOST, Answer, Call, FakeCluster
 from fake_setup import GATE
 from fake_wire import FakeWire
 
-from models.applying.asking import Conflict, Done, Gone, Lost, Refused
-from models.applying.intents import PLAN as MARK
-from planner.cluster.backends import CannotCarry, backend_of
-from planner.cluster.wire import MERGE, STRATEGIC
+from models.apply.intents import PLAN as MARK
+from models.apply.requests import Conflict, Done, Gone, Lost, Refused
+from planner.cluster.backends.base import CannotCarry
+from planner.cluster.backends.table import backend_of
+from planner.cluster.transport import MERGE, STRATEGIC
 
 
 class Killed(BaseException):

@@ -9,18 +9,16 @@ from itertools import combinations
 
 import pytest
 
-from models.bandwidth import (
-    UnknownRate,
+from models.hardware import ServerModel
+from models.rates.catalogue import find
+from models.rates.gpu_sets import UnknownRate, mask_of, members
+from models.rates.server_bandwidth import (
     best_inside_MBps,
     ideal_MBps,
     inside_MBps,
-    mask_of,
-    members,
     table,
     worst_inside_MBps,
 )
-from models.catalogue import find
-from models.hardware import ServerModel
 
 # (GPUs, inside MB/s, rings, chains, sets, one of them) of the DGX-1 V100, as published: inside is
 # rings x 20,000 or chains x 20,000 x 0.92 x 2(k-1)/k, whichever is more; with neither, the slowest

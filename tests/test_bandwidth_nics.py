@@ -10,19 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from models.bandwidth import (
-    UnknownRate,
-    automorphisms,
-    count_only,
-    extreme_nics_MBps,
-    inside_MBps,
-    mask_of,
-    members,
-    nics_MBps,
-    worst_nics_MBps,
-)
-from models.catalogue import find, server_models
 from models.hardware import Nic, ServerModel
+from models.rates.catalogue import find, server_models
+from models.rates.gpu_sets import UnknownRate, mask_of, members
+from models.rates.server_bandwidth import extreme_nics_MBps, inside_MBps, nics_MBps, worst_nics_MBps
+from models.rates.set_classes import automorphisms, count_only
 
 
 def model(name: str) -> ServerModel:

@@ -11,10 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from models.bandwidth import TableRow, table
-from models.bandwidth.packing import Links, shape
-from models.bandwidth.relaxing import fractional
 from models.hardware import ServerModel
+from models.rates.rings import Links, fractional, shape
+from models.rates.server_bandwidth import TableRow, table
 
 
 def symmetric(size: int, cells: list[int]) -> Links:

@@ -11,12 +11,12 @@ from benchmarks.instances import mesh, no_room, nvl72, planted, priorities, runn
 from benchmarks.no_room import SHAPES
 from benchmarks.report import BEGIN, END, collapsed, into_readme, percent, table
 from benchmarks.run import misses
-from models.catalogue import find
-from models.checking import check
 from models.hardware import ServerModel
 from models.instance import Instance
 from models.plan import compose
-from planner.solving import solve
+from models.rates.catalogue import find
+from models.verify.check import check
+from planner.search.solve import solve
 
 NOW = "2026-11-21T12:00:00Z"
 

@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from models.canonical import digest, instance_document
 from models.instance import Instance
 from planner.errors import InputError
-from planner.reading import instance_from_document, read
+from planner.read.inputs import instance_from_document, read
 
 INPUTS = Path(__file__).parent.parent / "inputs"
 

@@ -11,10 +11,10 @@ from importlib.resources import files
 import pytest
 import yaml
 
-from models.bandwidth.inside import link_count
-from models.catalogue import find, server_models
 from models.documents.server import ServerModelDocument
 from models.hardware import MAX_MESH_GPUS, ServerModel, slug
+from models.rates.catalogue import find, server_models
+from models.rates.server_bandwidth import link_count
 
 # Every server the catalogue was made from, with its GPU; where one stood for several GPUs or NICs
 # it was split.
@@ -119,7 +119,7 @@ def test_every_model_is_found_by_each_of_its_names() -> None:
 
 def test_every_file_is_named_by_its_model_and_listed() -> None:
     stems = sorted(
-        f.name[:-5] for f in files("models.catalogue").iterdir() if f.name.endswith("yaml")
+        f.name[:-5] for f in files("models.rates.catalogue").iterdir() if f.name.endswith("yaml")
     )
     assert stems == [slug(model.name).strip("-") for model in server_models()]
     assert len(stems) == 47
@@ -197,7 +197,7 @@ def test_speeds_and_neighbours_of_nics_are_those_of_the_sources() -> None:
 
 
 def test_the_files_are_documents_that_a_cluster_may_carry_inline() -> None:
-    for file in files("models.catalogue").iterdir():
+    for file in files("models.rates.catalogue").iterdir():
         if file.name.endswith(".yaml") and "ndv2" not in file.name:
             document = ServerModelDocument.model_validate(yaml.safe_load(file.read_text("utf-8")))
             assert document.complaints() == ()
@@ -205,7 +205,7 @@ def test_the_files_are_documents_that_a_cluster_may_carry_inline() -> None:
 
 def test_finding_one_model_parses_one_file() -> None:
     code = (
-        "import models.catalogue as c; c.find('DGX H100');"
+        "import models.rates.catalogue as c; c.find('DGX H100');"
         "assert c._load.cache_info().currsize == 1;"
         "assert c._texts.cache_info().currsize == 0;"
         "c.find('p4de.24xlarge');"
@@ -215,7 +215,7 @@ def test_finding_one_model_parses_one_file() -> None:
 
 
 def test_the_catalogue_names_no_file_of_a_machine() -> None:
-    for file in files("models.catalogue").iterdir():
+    for file in files("models.rates.catalogue").iterdir():
         if file.name.endswith(".yaml"):
             text = file.read_text("utf-8")
             assert re.search(r"(^|\s)/\w|nvidia-smi-samples|\.txt\b|\bid \d{5,}", text) is None

@@ -10,8 +10,8 @@ import exhaustive
 import pytest
 from tiny import tiny
 
-from models.checking import check, derive
 from models.plan import compose
+from models.verify.check import check, derive
 
 
 @pytest.mark.parametrize("seed", range(60))

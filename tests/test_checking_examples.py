@@ -21,7 +21,7 @@ from plan_documents import (
     standing,
 )
 
-from models.checking import check, derive, figures
+from models.verify.check import check, derive, figures
 
 ALL = list(range(8))
 

@@ -27,7 +27,8 @@ from plan_documents import (
 )
 from plan_reclaim import reclaim_plan
 
-from models.checking import RULES, check, derive
+from models.verify.check import check, derive
+from models.verify.violation import RULES
 
 Place = tuple[Callable[[], Doc], tuple[Any, ...]]
 """A plan, and a path in it."""

@@ -20,7 +20,7 @@ from plan_documents import (
 )
 from plan_reclaim import reclaim_plan
 
-from models.checking import check
+from models.verify.check import check
 
 Change = Callable[[Doc], object]
 

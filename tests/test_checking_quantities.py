@@ -6,7 +6,7 @@ from fractions import Fraction
 
 import pytest
 
-from models.checking.quantities import quantity, seconds_of
+from models.verify.form import quantity, seconds_of
 
 
 @pytest.mark.parametrize(

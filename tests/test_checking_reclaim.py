@@ -19,7 +19,8 @@ from plan_documents import (
 )
 from plan_reclaim import ALL, HIGH, LOW, TIERS, reclaim_plan
 
-from models.checking import RULES, check, derive
+from models.verify.check import check, derive
+from models.verify.violation import RULES
 
 Change = Callable[[Doc], object]
 

@@ -8,7 +8,7 @@ import pytest
 from plan_busy import INFRA, busy_plan
 from plan_documents import Doc, decided, entry, restated, server, stopped, wanted
 
-from models.checking import check
+from models.verify.check import check
 
 Change = Callable[[Doc], object]
 

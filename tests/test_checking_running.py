@@ -21,7 +21,7 @@ from plan_documents import (
     stopped,
 )
 
-from models.checking import check, derive
+from models.verify.check import check, derive
 
 ALL = list(range(8))
 LOW, HIGH = list(range(4)), list(range(4, 8))

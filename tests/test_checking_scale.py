@@ -19,7 +19,7 @@ from plan_documents import (
     role,
 )
 
-from models.checking import check
+from models.verify.check import check
 
 LOW, HIGH = [0, 1, 2, 3], [4, 5, 6, 7]
 

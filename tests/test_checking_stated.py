@@ -8,7 +8,7 @@ import pytest
 from plan_busy import TIERS, busy_plan
 from plan_documents import Doc, entry, objective, sealed, tier, wanted
 
-from models.checking import check, derive
+from models.verify.check import check, derive
 
 Change = Callable[[Doc], object]
 

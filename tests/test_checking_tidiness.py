@@ -19,7 +19,7 @@ from plan_documents import (
     standing,
 )
 
-from models.checking import check, derive
+from models.verify.check import check, derive
 
 
 def servers(count: int) -> Doc:

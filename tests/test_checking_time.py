@@ -20,7 +20,7 @@ from plan_documents import (
     stopped,
 )
 
-from models.checking import check, derive
+from models.verify.check import check, derive
 
 ALL = list(range(8))
 LOW, HIGH = ALL[:4], ALL[4:]

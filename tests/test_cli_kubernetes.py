@@ -13,7 +13,7 @@ import pytest
 import yaml
 from conftest import RunCli
 
-from planner.showing.remarks import MOST_OF_A_DRY_RUN
+from planner.show.remarks import MOST_OF_A_DRY_RUN
 
 EPOCH = {"SOURCE_DATE_EPOCH": "1795248000"}
 V100 = kube.SNAPSHOTS / "v100-mpi"

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 from conftest import RunCli
 
-from models.checking import Violation
 from models.instance import Instance
 from models.solution import Solution
+from models.verify.violation import Violation
 from planner.errors import Fault, NoPlanError
-from planner.solving import solve
+from planner.search.solve import solve
 
 EPOCH = {"SOURCE_DATE_EPOCH": "1795248000"}
 
@@ -152,7 +152,7 @@ def test_the_next_command_plans_the_same_again(
         )
         return replace(found, tiers=tiers, stopped_by="budget")
 
-    monkeypatch.setattr("planner.solving.solve", unproven)
+    monkeypatch.setattr("planner.search.solve", unproven)
     said = cli("plan", small, *options, "--out", "p.json").err.splitlines()[-1]
     # Four times 400,000 is more than may be asked for.
     assert said == f"next: {again} --budget 1000000 --out p.json   (to close the gap)"
@@ -212,7 +212,7 @@ def test_a_required_gang_without_room_is_3_and_the_plan_is_saved(small: str, cli
 def test_a_required_gang_left_out_without_proof_is_a_warning(
     small: str, cli: RunCli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("planner.requiring._tiers_proven", lambda *_: False)
+    monkeypatch.setattr("planner.pipelines.required_gangs._tiers_proven", lambda *_: False)
     result = cli("plan", small, "--require", "huge")
     assert result.code == 0
     assert "warning: required gang research/huge is not admitted" in result.err
@@ -277,7 +277,7 @@ def test_cannot_be_admitted_means_that_a_plan_with_it_is_worse(
 def test_an_unclear_required_gang_is_64_before_the_search(
     name: str, hint: str, small: str, cli: RunCli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("planner.solving.solve", never)
+    monkeypatch.setattr("planner.search.solve", never)
     result = cli("plan", small, "--require", name)
     assert (result.code, result.out) == (64, "")
     assert f"\nhint: {hint}" in result.err
@@ -286,7 +286,7 @@ def test_an_unclear_required_gang_is_64_before_the_search(
 def test_a_target_that_cannot_be_written_is_73_before_the_search(
     small: str, cli: RunCli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("planner.solving.solve", never)
+    monkeypatch.setattr("planner.search.solve", never)
     for target in ("nope/plan.json", ".", "small.yaml/plan.json"):
         result = cli("plan", small, "--out", target)
         assert (result.code, result.out) == (73, ""), result.err
@@ -298,7 +298,7 @@ def test_a_refused_plan_is_5_and_not_saved(
     small: str, cli: RunCli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = [Violation("gpu-shared", f"research/g{i}", "GPU 0 of h-1 twice") for i in range(25)]
-    monkeypatch.setattr("models.checking.check", lambda _: found)
+    monkeypatch.setattr("models.verify.check.check", lambda _: found)
     result = cli("plan", small, "--out", "plan.json")
     assert (result.code, result.out) == (5, "")
     lines = result.err[result.err.index("error:") :].splitlines()
@@ -327,7 +327,7 @@ def test_no_plan_within_the_budget_is_4(
     def none(*_: object, **__: object) -> None:
         raise NoPlanError(Fault("no usable plan within the budget", "raise --budget"))
 
-    monkeypatch.setattr("planner.solving.solve", none)
+    monkeypatch.setattr("planner.search.solve", none)
     result = cli("plan", small, "--out", "plan.json")
     assert (result.code, result.out) == (4, "")
     assert not Path("plan.json").exists()

@@ -14,7 +14,7 @@ import pytest
 from conftest import RunCli
 from interactive import MAIN, PATIENT, ROOT, on_terminal, started
 
-from planner.showing.text import width
+from planner.show.text import width
 
 INPUT = """
 apiVersion: gangplan.dev/v1alpha1
@@ -136,9 +136,9 @@ def test_a_signal_that_the_caller_ignores_stays_ignored(folder: Path) -> None:
 def test_a_signal_before_the_search_saves_nothing(
     number: signal.Signals, code: int, folder: Path
 ) -> None:
-    slow = "import sys, time\nimport planner.reading\n"
+    slow = "import sys, time\nimport planner.read.inputs\n"
     slow += "def load(*a, **k): print('reading', file=sys.stderr, flush=True); time.sleep(60)\n"
-    slow += "planner.reading.load = load\n"
+    slow += "planner.read.inputs.load = load\n"
     with started("plan", "in.yaml", "--out", "saved.json", before=slow, cwd=folder) as process:
         wait_for(process, "reading")
         process.send_signal(number)
@@ -151,7 +151,7 @@ def test_a_signal_before_the_search_saves_nothing(
 def test_ctrl_c_while_modules_load_shows_no_traceback(folder: Path) -> None:
     # Stands for any module that is being imported when the key is pressed.
     loading = "import sys\nclass Loading:\n  def find_spec(self, name, path, target=None):\n"
-    loading += "    if name == 'planner.cli': signal.raise_signal(signal.SIGINT)\n"
+    loading += "    if name == 'planner.cli.app': signal.raise_signal(signal.SIGINT)\n"
     loading += "sys.meta_path.insert(0, Loading())\n"
     with started("show", "plan.json", before=loading, cwd=folder) as process:
         assert process.communicate(timeout=20) == ("", "")

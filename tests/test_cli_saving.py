@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from planner import saving
+from planner import atomic_files as saving
+from planner.atomic_files import check_target, save
 from planner.errors import CannotWriteError
-from planner.saving import check_target, save
 
 
 def left_in(folder: Path) -> list[str]:

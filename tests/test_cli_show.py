@@ -161,7 +161,7 @@ def test_a_missing_file_is_66_and_a_folder_65(cli: RunCli, tmp_path: Path) -> No
 
 
 def test_an_endless_file_is_not_read_for_ever(cli: RunCli, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("planner.showing.planfile.MAX_PLAN_BYTES", 1 << 20)
+    monkeypatch.setattr("planner.show.plan_file.MAX_PLAN_BYTES", 1 << 20)
     result = cli("show", "/dev/zero")
     assert result.code == 65
     assert "larger than 1 MiB" in result.err

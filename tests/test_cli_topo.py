@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from conftest import RunCli
 
-from models import catalogue
+from models.rates import catalogue
 
 MESH = """
 name: four in a ring

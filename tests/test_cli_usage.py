@@ -10,7 +10,7 @@ from collections.abc import Callable
 import pytest
 from conftest import RunCli
 
-from planner import cli as command_line
+from planner.cli import app as command_line
 
 VERBS = ("validate", "plan", "show", "verify", "render", "snapshot", "topo", "diff", "apply")
 VERBS += ("run", "status", "unlock", "doctor")
@@ -100,7 +100,7 @@ def test_a_bug_is_one_line_and_a_hint(cli: RunCli, monkeypatch: pytest.MonkeyPat
     def broken(*_: object) -> None:
         raise ZeroDivisionError("on purpose")
 
-    monkeypatch.setattr("planner.showing.planfile.read_bytes", broken)
+    monkeypatch.setattr("planner.show.plan_file.read_bytes", broken)
     result = cli("show", "x")
     assert result.code == 1
     assert result.err.splitlines()[0] == "error: unexpected ZeroDivisionError: on purpose"
@@ -115,7 +115,7 @@ def test_an_interruption_outside_the_search_is_130(
     def interrupted(*_: object) -> None:
         raise command_line.Interrupted(2)
 
-    monkeypatch.setattr("planner.showing.planfile.read_bytes", interrupted)
+    monkeypatch.setattr("planner.show.plan_file.read_bytes", interrupted)
     result = cli("show", "x")
     assert (result.code, result.err) == (130, "error: interrupted; nothing was saved\n")
 
@@ -124,7 +124,7 @@ def test_help_loads_little_more_than_typer() -> None:
     """What keeps the start under 0.3 s, counted: seconds would tell of the machine (33 when written)."""
     listing = (
         "import sys, typer; alone = len(sys.modules);"
-        "from planner.cli import run; from planner.console import Console;"
+        "from planner.cli.app import run; from planner.cli.console import Console;"
         "run(['--help'], Console()); print(len(sys.modules) - alone)"
     )
     done = subprocess.run(
@@ -136,7 +136,7 @@ def test_help_loads_little_more_than_typer() -> None:
 @pytest.mark.parametrize("arguments", [["--help"], ["show", "--help"], ["--version"]])
 def test_start_loads_no_solver_and_no_schema(arguments: list[str]) -> None:
     listing = (
-        "import sys; from planner.cli import run; from planner.console import Console;"
+        "import sys; from planner.cli.app import run; from planner.cli.console import Console;"
         f"run({arguments!r}, Console());"
         "print([m for m in ('ortools', 'numpy', 'pandas', 'rich', 'yaml') if m in sys.modules])"
     )

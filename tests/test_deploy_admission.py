@@ -23,7 +23,7 @@ from admitted_pods import (
     ungated,
 )
 
-from planner.cluster.backends import KEYS
+from planner.cluster.backends.table import KEYS
 
 
 def test_every_policy_is_bound_and_compiles() -> None:
@@ -60,7 +60,7 @@ def test_the_annotations_of_gpu_back_ends_may_be_written(key: str) -> None:
 
 
 def test_the_annotations_let_through_are_those_that_are_written() -> None:
-    from models.applying.intents import KEYS as INTENTS
+    from models.apply.intents import KEYS as INTENTS
 
     written = {*INTENTS, *(key for keys in KEYS.values() for key in keys)}
     assert written == {*INTENTS, *BACK_ENDS}

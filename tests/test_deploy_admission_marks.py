@@ -10,7 +10,7 @@ from admitted_pods import BACK_ENDS, INTENT, a_pod, intended
 from deploying import TENANT, install
 from fake_cluster import FakeCluster
 
-from models.applying.intents import KEYS, PLAN
+from models.apply.intents import KEYS, PLAN
 
 TENANTS = "ana@example.com"
 MERGE = "application/merge-patch+json"

@@ -13,12 +13,10 @@ from fake_cluster import FakeCluster
 from fake_http import serving
 from snapshots import environment
 
-from planner.checkup.examining import Needs, Wish, in_cluster
-from planner.checkup.findings import Finding, Level, exit_code
-from planner.checkup.server import REVIEW
+from planner.cli.doctor_checks import REVIEW, Finding, Level, exit_code
+from planner.cli.doctor_examination import Needs, Wish, in_cluster
 from planner.cluster.rights import Right, worded
-from planner.live.applying import Way
-from planner.live.doorway import Reach
+from planner.pipelines.apply_steps import Reach, Way
 
 PREEMPTIBLE = {"gangplan.dev/preemptible": "true"}
 
@@ -96,8 +94,8 @@ def test_claims_are_allocated_and_freed_with_only_what_is_shipped() -> None:
     from fake_setup import GATE
     from fake_wire import FakeWire
 
-    from models.applying.asking import Done
-    from planner.cluster.backends import backend_of
+    from models.apply.requests import Done
+    from planner.cluster.backends.table import backend_of
 
     found = cluster("n1")
     install(found)

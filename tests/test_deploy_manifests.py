@@ -13,8 +13,8 @@ import yaml
 from deploying import DEPLOY, Tree, built
 
 from planner import errors
-from planner.cli import run
-from planner.console import Console
+from planner.cli.app import run
+from planner.cli.console import Console
 
 ROOT = DEPLOY.parent
 
@@ -135,7 +135,7 @@ def test_the_shipped_policy_is_valid(tmp_path: Path, capsys: pytest.CaptureFixtu
 
 def _options(verb: str) -> set[str]:
     alone = typer.Typer()
-    alone.command()(getattr(importlib.import_module(f"planner.verbs.{verb}"), verb))
+    alone.command()(getattr(importlib.import_module(f"planner.cli.{verb}"), verb))
     return {name for one in typer.main.get_command(alone).params for name in one.opts}
 
 

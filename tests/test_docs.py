@@ -11,7 +11,7 @@ import pytest
 import yaml
 from conftest import RunCli
 
-from planner.cli import app
+from planner.cli.app import app
 
 ROOT = Path(__file__).parent.parent
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("inputs/**/*.md")])
@@ -138,7 +138,7 @@ def test_warnings_told_of_are_warnings_of_the_readers() -> None:
 
 
 def test_the_policy_that_is_told_of_holds_every_setting_and_its_default() -> None:
-    from models.documents import PolicyDocument
+    from models.documents.policy import PolicyDocument
 
     block = yaml.safe_load(code_blocks(text(KUBERNETES), "yaml")[2])
     told = block["spec"]["kubernetes"]

@@ -9,13 +9,16 @@ import pytest
 import yaml
 from pydantic import BaseModel
 
-from models.documents import PolicyDocument
-from models.documents.gang import GangSpec, RoleDocument
-from models.documents.policy import PolicySpec
-from models.documents.running import DisruptionDocument, MovesDocument, StarvationDocument
-from models.documents.standing import GangStatus
-from planner.reading import read
-from planner.reading.builder import policy_of
+from models.documents.gang import GangSpec, GangStatus, RoleDocument
+from models.documents.policy import (
+    DisruptionDocument,
+    MovesDocument,
+    PolicyDocument,
+    PolicySpec,
+    StarvationDocument,
+)
+from planner.read.inputs import read
+from planner.read.instance_builder import policy_of
 
 PAGE = (Path(__file__).parent.parent / "docs" / "inputs.md").read_text(encoding="utf-8")
 

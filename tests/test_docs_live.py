@@ -13,11 +13,11 @@ from fake_cluster import Call
 from live_pictures import Stage, masked, staged
 from test_docs import ROOT, code_blocks, text
 
-from models.applying import intents
-from models.applying.verdicts import Outcome
-from models.documents import PolicyDocument
+from models.apply import intents
+from models.apply.outcomes import Outcome
+from models.documents.policy import PolicyDocument
 from planner import errors
-from planner.live import metrics
+from planner.pipelines import metrics
 
 APPLY = ROOT / "docs" / "apply.md"
 CRON = ROOT / "docs" / "cron.md"

@@ -9,14 +9,17 @@ import yaml
 from fake_cluster import Answer, Call, FakeCluster
 from fake_wire import FakeWire
 
-from models.applying.seen import NodeSeen, PodSeen, View
+from models.apply.live_state import NodeSeen, PodSeen, View
 from models.policy import KubernetesPolicy
-from planner.checkup import machine, permissions, placing, server
-from planner.checkup.findings import Finding, Level, exit_code, odd, well
-from planner.cluster import served as served_groups
-from planner.cluster.backends import backend_of
-from planner.cluster.wire import JSON, Reply, Tree
-from planner.showing.doctoring import counted, table
+from planner.cli import doctor_checks as machine
+from planner.cli import doctor_checks as permissions
+from planner.cli import doctor_checks as placing
+from planner.cli import doctor_checks as server
+from planner.cli.doctor_checks import Finding, Level, exit_code, odd, well
+from planner.cluster import rights as served_groups
+from planner.cluster.backends.table import backend_of
+from planner.cluster.transport import JSON, Reply, Tree
+from planner.show.doctor import counted, table
 
 
 @pytest.mark.parametrize(

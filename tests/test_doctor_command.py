@@ -107,8 +107,8 @@ def test_a_lock_namespace_that_is_not_there_is_66(examined: Callable[..., Doctor
 
 
 def test_who_holds_the_lock_is_said(examined: Callable[..., Doctor]) -> None:
-    from planner.cluster.holders import here
     from planner.cluster.lease import acquire
+    from planner.cluster.lease_document import here
 
     doctor = examined()
     wire = FakeWire(doctor.cluster)

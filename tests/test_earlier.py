@@ -16,9 +16,9 @@ from building_servers import switched
 from models.gang import PlannedPod
 from models.instance import Instance
 from models.plan import compose
-from planner.earlier import EarlierPlan, read_earlier, remembering
 from planner.errors import InputError, MissingPathError
-from planner.solving import solve
+from planner.pipelines.previous_plan import EarlierPlan, read_earlier, remembering
+from planner.search.solve import solve
 
 MALFORMED = """
 {"kind": "Plan", "apiVersion": "gangplan.dev/v1alpha1", "file": 3, "instance": {"cluster": {"metadata": {}}},

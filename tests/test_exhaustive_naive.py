@@ -17,8 +17,8 @@ from exhaustive_naive import Naive
 from test_exhaustive_comparison import BUSY
 from tiny_busy import busy
 
-from models.checking import check, derive
 from models.plan import compose
+from models.verify.check import check, derive
 
 EFFORT, FEWEST, MOST = 1000, 100, 1500
 """Plans to ask for, at about a millisecond each: of single gangs, and of all gangs together."""

@@ -22,11 +22,11 @@ from expected_plans import (
 )
 from one_at_a_time import queue, schedule
 
-from models.checking import check, derive
 from models.instance import Instance
 from models.plan import compose
 from models.solution import GangDecision, Solution
-from planner.solving import solve
+from models.verify.check import check, derive
+from planner.search.solve import solve
 
 CASES = cases()
 FAILURES = [case for case in CASES if case.folder.startswith("failures/")]

@@ -10,7 +10,7 @@ from fake_setup import GATE
 from fake_trees import Json, Tree
 from fake_wire import FakeWire
 
-from planner.cluster.wire import MERGE, STRATEGIC
+from planner.cluster.transport import MERGE, STRATEGIC
 
 PODS = "/api/v1/namespaces/default/pods"
 

@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 
-from models.bandwidth import inside_MBps
-from models.catalogue import find
-from models.checking import check
 from models.gang import Gang
 from models.instance import Instance
 from models.plan import compose
-from planner.reading import read
-from planner.solving import solve
+from models.rates.catalogue import find
+from models.rates.server_bandwidth import inside_MBps
+from models.verify.check import check
+from planner.read.inputs import read
+from planner.search.solve import solve
 
 INPUTS = Path(__file__).parent.parent / "inputs"
 SHIPPED = ("quickstart", "h100", "nvl72", "lingjun")

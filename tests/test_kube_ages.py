@@ -10,8 +10,8 @@ from kube import node, pod
 from kube_gangs import owned, thing
 
 from models.gang import Gang
-from models.quantities import epoch_seconds
-from planner.reading import Built
+from models.units import epoch_seconds
+from planner.read.instance_builder import Built
 
 CHECKPOINT = "gangplan.dev/last-checkpoint"
 RESIZE = "gangplan.dev/resize-after"

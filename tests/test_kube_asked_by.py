@@ -12,7 +12,8 @@ from kube_nodes import device, gpus_of, one, slice_of
 from kube_pods import asking, thing
 from kube_pods import one as one_pod
 
-from planner.reading import Built, load
+from planner.read.inputs import load
+from planner.read.instance_builder import Built
 
 NVIDIA_DRIVER, AMD_DRIVER = "gpu.nvidia.com", "gpu.amd.com"
 RESOURCE = "resource.k8s.io/v1"

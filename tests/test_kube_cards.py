@@ -10,10 +10,10 @@ from kube import node, objects
 from kube_nodes import gpus_of
 
 from models.policy import KubernetesPolicy
-from planner.reading.kubernetes.forms import KubeNode
-from planner.reading.kubernetes.nodes import read_nodes
-from planner.reading.kubernetes.nodes.cards import Cards, read_cards
-from planner.reading.remarks import Remarks
+from planner.read.findings import Remarks
+from planner.read.kube.dialects.hami import Cards, read_cards
+from planner.read.kube.nodes.nodes import read_nodes
+from planner.read.kube.records import KubeNode
 
 REGISTER = "hami.io/node-nvidia-register"
 

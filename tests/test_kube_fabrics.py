@@ -12,12 +12,13 @@ from kube import node, pod
 from kube_pods import thing
 from outcomes import NOW
 
-from models.checking import check
 from models.gang import Gang
 from models.instance import Instance
 from models.plan import compose
-from planner.reading import Built, instance_from_document, load
-from planner.solving import solve
+from models.verify.check import check
+from planner.read.inputs import instance_from_document, load
+from planner.read.instance_builder import Built
+from planner.search.solve import solve
 
 CLIQUE = {"nvidia.com/gpu.clique": "d1.1", "nvidia.com/gpu.product": "NVIDIA-GB200"}
 CHANNEL = [{"name": "channel", "resourceClaimTemplateName": "domain-channel"}]

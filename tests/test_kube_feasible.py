@@ -13,8 +13,8 @@ from kube_arithmetic import amount, requests, tolerated
 from kube_feasible import complaints
 
 from models.plan import compose
-from planner.reading import load
-from planner.solving import solve
+from planner.read.inputs import load
+from planner.search.solve import solve
 
 Tree = dict[str, Any]
 

@@ -10,8 +10,8 @@ import pytest
 from kube import expected, load
 from kube_gangs import TRUSTING, level, read_all, seats, simple_pods, sizes
 
-from models.quantities import epoch_seconds
-from planner.reading.kubernetes.forms import KubeGang, Objects
+from models.units import epoch_seconds
+from planner.read.kube.records import KubeGang, Objects
 
 SNAPSHOTS = ("h100-gke", "nvl72", "v100-mpi")
 KINDS = {"LWS": "LeaderWorkerSet"}

@@ -9,8 +9,8 @@ import pytest
 from kube import pod
 from kube_gangs import owned, read, thing
 
-from planner.reading.kubernetes.forms import KubeGang, LevelAsk, SliceAsk
-from planner.reading.remarks import Remarks
+from planner.read.findings import Remarks
+from planner.read.kube.records import KubeGang, LevelAsk, SliceAsk
 
 KUEUE = "kueue.x-k8s.io/podset-"
 HOST, RACK, BLOCK = (LevelAsk(label=f"example.com/{name}") for name in ("host", "rack", "block"))

@@ -9,7 +9,7 @@ import pytest
 from kube import pod
 from kube_gangs import read, seats, sizes, thing
 
-from planner.reading.kubernetes.forms import LevelAsk, SliceAsk
+from planner.read.kube.records import LevelAsk, SliceAsk
 
 RACK, BLOCK = LevelAsk(label="example.com/rack"), LevelAsk(label="example.com/block")
 

@@ -8,7 +8,7 @@ import pytest
 from kube import pod
 from kube_gangs import owned, read, seats, sizes, thing
 
-from planner.reading.kubernetes.forms import LevelAsk, SliceAsk
+from planner.read.kube.records import LevelAsk, SliceAsk
 
 RACK = LevelAsk(label="example.com/rack")
 

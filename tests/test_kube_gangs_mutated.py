@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from kube import load
 from kube_gangs import TRUSTING, simple_pod
 
-from planner.reading.kubernetes.forms import KubeGang, KubeObject, KubePod, Objects
-from planner.reading.kubernetes.gangs import read_gangs
-from planner.reading.kubernetes.objects import kube_object
-from planner.reading.remarks import Remarks
+from planner.read.findings import Remarks
+from planner.read.kube.gangs.gangs import read_gangs
+from planner.read.kube.objects import kube_object
+from planner.read.kube.records import KubeGang, KubeObject, KubePod, Objects
 
 SNAPSHOTS = ("h100-gke", "nvl72", "v100-mpi")
 ODD: list[Any] = [

@@ -9,7 +9,7 @@ import pytest
 from kube import pod
 from kube_gangs import owned, read, seats, sizes, thing
 
-from planner.reading.kubernetes.forms import KubeGang, LevelAsk, SliceAsk
+from planner.read.kube.records import KubeGang, LevelAsk, SliceAsk
 
 
 def members(names: Sequence[str], group: str = "g", **labels: str) -> list[dict[str, Any]]:

@@ -12,7 +12,7 @@ from outcomes import planned
 
 from models.gang import Gang
 from models.instance import Instance
-from planner.reading import load
+from planner.read.inputs import load
 
 RACK = "example.com/rack"
 

@@ -8,7 +8,7 @@ import pytest
 from kube import pod
 from kube_gangs import TRUSTING, owned, read, seats, sizes, thing
 
-from models.quantities import epoch_seconds
+from models.units import epoch_seconds
 
 
 def indexed(

@@ -12,10 +12,10 @@ from kube import node, objects, pod
 from kube_pods import asking, one, read
 
 from models.policy import KubernetesPolicy
-from planner.reading.kubernetes.devices.asking import read_asking
-from planner.reading.kubernetes.nodes import read_nodes
-from planner.reading.kubernetes.pods.holdings import DIALECTS, KEYS
-from planner.reading.remarks import Remarks
+from planner.read.findings import Remarks
+from planner.read.kube.devices.requests import read_asking
+from planner.read.kube.dialects.table import DIALECTS, KEYS
+from planner.read.kube.nodes.nodes import read_nodes
 
 VISIBLE = "topology.kubernetes.io/gpu-visible"
 KOORDINATOR = "scheduling.koordinator.sh/device-allocated"

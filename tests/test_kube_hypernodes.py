@@ -6,8 +6,8 @@ import kube
 import pytest
 from kube_levels import Tree, exact, found, hypernode, label_match, labelled, names, node, regex
 
-from planner.reading.kubernetes.forms import LevelAsk
-from planner.reading.kubernetes.levels import hypernodes
+from planner.read.kube.levels import hypernodes
+from planner.read.kube.records import LevelAsk
 
 NODES = [node(f"n{i}", {"a/rack": f"k{i // 2}", "a/half": str(i // 4)}) for i in range(8)]
 

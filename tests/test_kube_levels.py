@@ -10,14 +10,14 @@ import yaml
 from kube_levels import CLIQUE, Tree, exact, found, hypernode, labelled, names, node, topology
 
 from models.cluster import Level
-from models.documents import PolicyDocument
 from models.documents.base import MAX_FIELDS
 from models.documents.cluster import MAX_LEVELS
+from models.documents.policy import PolicyDocument
 from models.policy import KubernetesPolicy
-from planner.reading import slurm
-from planner.reading.kubernetes.forms import LevelAsk
-from planner.reading.kubernetes.levels import Levels
-from planner.reading.sources import Source
+from planner.read.kube.levels.levels import Levels
+from planner.read.kube.records import LevelAsk
+from planner.read.slurm import cluster as slurm
+from planner.read.sources import Source
 
 GKE = "cloud.google.com/gce-topology"
 ZONE = "topology.kubernetes.io/zone"

@@ -11,12 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kube_levels import CLIQUE, Tree, found
 
-from models.documents import ClusterDocument, PolicyDocument
-from models.documents.cluster import MAX_LEVELS
+from models.documents.cluster import MAX_LEVELS, ClusterDocument
+from models.documents.policy import PolicyDocument
 from models.policy import KubernetesPolicy
-from planner.reading.kubernetes.forms import KubeNode, LevelAsk
-from planner.reading.kubernetes.levels import Levels
-from planner.reading.kubernetes.levels.columns import is_key, is_name
+from planner.read.kube.levels.columns import is_key, is_name
+from planner.read.kube.levels.levels import Levels
+from planner.read.kube.records import KubeNode, LevelAsk
 
 KINDS = ("Node", "Topology", "ResourceFlavor", "HyperNode")
 ODD: list[object] = [

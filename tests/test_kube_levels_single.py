@@ -5,10 +5,10 @@ from __future__ import annotations
 import kube
 
 from models.policy import KubernetesPolicy
-from planner.reading.kubernetes.forms import LevelAsk
-from planner.reading.kubernetes.levels import read_levels
-from planner.reading.kubernetes.nodes import read_nodes
-from planner.reading.remarks import Remarks
+from planner.read.findings import Remarks
+from planner.read.kube.levels.levels import read_levels
+from planner.read.kube.nodes.nodes import read_nodes
+from planner.read.kube.records import LevelAsk
 
 GCE = "cloud.google.com/gce-topology-"
 

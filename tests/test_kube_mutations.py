@@ -13,11 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from planner.errors import InputError
-from planner.reading import Built
-from planner.reading.builder import build
-from planner.reading.dialects import Documents
-from planner.reading.findings import Findings
-from planner.reading.hardware import shipped
+from planner.read.compact_cluster import shipped
+from planner.read.document_kinds import Documents
+from planner.read.findings import Findings
+from planner.read.instance_builder import Built, build
 
 Tree = dict[str, Any]
 

@@ -11,8 +11,8 @@ from kube_nodes import gpus_of, one, read
 
 from models.cluster import Taint
 from models.policy import KubernetesPolicy
-from planner.reading.kubernetes.nodes import read_nodes
-from planner.reading.remarks import Remarks
+from planner.read.findings import Remarks
+from planner.read.kube.nodes.nodes import read_nodes
 
 SNAPSHOTS = ("h100-gke", "nvl72", "v100-mpi")
 

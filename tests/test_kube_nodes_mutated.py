@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from kube import load
 from kube_nodes import koordinator, read
 
-from planner.reading.kubernetes.forms import KubeNode, Objects
+from planner.read.kube.records import KubeNode, Objects
 
 ODD = st.sampled_from([
     None, True, 0, -1, 2**70, 1.5, float("inf"), float("nan"), "", " ", "x" * 5000, "\x00", "9" * 50,

@@ -11,7 +11,8 @@ import pytest
 from kube import node, pod
 
 from planner.errors import InputError
-from planner.reading import Built, load
+from planner.read.inputs import load
+from planner.read.instance_builder import Built
 
 GUESSED = "its kind or apiVersion cannot be read; it is taken for what it looks like"
 

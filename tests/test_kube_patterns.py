@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from models.quantities import Refused
-from planner.reading.kubernetes.levels.patterns import compiled
+from models.units import Refused
+from planner.read.kube.levels.patterns import compiled
 
 ATOMS = [
     "a",

@@ -10,10 +10,10 @@ from kube_pods import asking, one, read, thing
 
 from models.gang import Toleration
 from models.policy import KubernetesPolicy
-from planner.reading.kubernetes.forms import Expression
-from planner.reading.kubernetes.pods import read_pods
-from planner.reading.kubernetes.pods.constraints import IMPOSSIBLE
-from planner.reading.remarks import Remarks
+from planner.read.findings import Remarks
+from planner.read.kube.pods.constraints import IMPOSSIBLE
+from planner.read.kube.pods.pods import read_pods
+from planner.read.kube.records import Expression
 
 HOST = "kubernetes.io/hostname"
 

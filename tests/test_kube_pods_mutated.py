@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from kube import load, parsed
 
 from models.policy import KubernetesPolicy
-from planner.reading.kubernetes.forms import KubeNode, KubePod, Objects
-from planner.reading.kubernetes.nodes import read_nodes
-from planner.reading.kubernetes.pods import read_pods
-from planner.reading.remarks import Remarks
+from planner.read.findings import Remarks
+from planner.read.kube.nodes.nodes import read_nodes
+from planner.read.kube.pods.pods import read_pods
+from planner.read.kube.records import KubeNode, KubePod, Objects
 
 _KEPT = 40
 _ODD: tuple[Any, ...] = (

@@ -8,10 +8,10 @@ import pytest
 from kube import expected, load
 
 from models.policy import KubernetesPolicy
-from planner.reading.kubernetes.forms import KubePod
-from planner.reading.kubernetes.nodes import read_nodes
-from planner.reading.kubernetes.pods import read_pods
-from planner.reading.remarks import Remarks
+from planner.read.findings import Remarks
+from planner.read.kube.nodes.nodes import read_nodes
+from planner.read.kube.pods.pods import read_pods
+from planner.read.kube.records import KubePod
 
 SNAPSHOTS = ("h100-gke", "nvl72", "v100-mpi")
 

@@ -8,7 +8,7 @@ import pytest
 from kube import node, pod
 from kube_pods import read, thing
 
-from planner.reading.kubernetes.forms import Expression
+from planner.read.kube.records import Expression
 
 HOST = "kubernetes.io/hostname"
 RACK = "example.com/rack"

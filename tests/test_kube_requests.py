@@ -8,8 +8,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from models.quantities import MAX_AMOUNT
-from planner.reading.kubernetes.pods.requests import effective_requests
+from models.units import MAX_AMOUNT
+from planner.read.kube.pods.resources import effective_requests
 
 
 def _container(name: str = "c", *, always: bool = False, **requests: object) -> dict[str, Any]:

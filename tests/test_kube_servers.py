@@ -13,16 +13,16 @@ from kube import expected, load, node
 from kube_nodes import claimed, device, gpus_of, read
 from test_kube_nodes_mutated import RECORDED, mutated
 
-from models.bandwidth import inside_MBps
 from models.canonical import server_model_document
-from models.catalogue import find, server_models
 from models.documents.server import ServerModelDocument
 from models.hardware import Nic, ServerModel, slug
 from models.policy import KubernetesPolicy
-from planner.reading.kubernetes.nodes import read_nodes
-from planner.reading.kubernetes.nodes.products import product
-from planner.reading.kubernetes.nodes.servers import own_nics, server_model, unknown_model
-from planner.reading.remarks import Remarks
+from models.rates.catalogue import find, server_models
+from models.rates.server_bandwidth import inside_MBps
+from planner.read.findings import Remarks
+from planner.read.kube.nodes.nodes import read_nodes
+from planner.read.kube.nodes.products import product
+from planner.read.kube.nodes.servers import own_nics, server_model, unknown_model
 
 PRODUCT, COUNT = "nvidia.com/gpu.product", "nvidia.com/gpu.count"
 INSTANCE, MACHINE = "node.kubernetes.io/instance-type", "nvidia.com/gpu.machine"

@@ -7,12 +7,11 @@ import json
 import kube
 import pytest
 
-from planner.reading import Built
-from planner.reading.builder import build
-from planner.reading.dialects import Documents
-from planner.reading.findings import Findings
-from planner.reading.hardware import shipped
-from planner.reading.kubernetes.trees.slice_layers import nest, telling
+from planner.read.compact_cluster import shipped
+from planner.read.document_kinds import Documents
+from planner.read.findings import Findings
+from planner.read.instance_builder import Built, build
+from planner.read.kube.gang_documents import nest, telling_of_slice_layers
 
 BLOCK, RACK = "example.com/block", "example.com/rack"
 
@@ -31,7 +30,7 @@ BLOCK, RACK = "example.com/block", "example.com/rack"
 def test_only_layers_that_ask_something_are_told(
     layers: list[tuple[int, int]], told: list[tuple[int, int]]
 ) -> None:
-    assert telling(layers) == told
+    assert telling_of_slice_layers(layers) == told
 
 
 def test_layers_nest_where_sizes_divide() -> None:

@@ -7,8 +7,8 @@ from kube import load, node
 from kube_nodes import claimed, device, gpus_of, koordinator, one, read, slice_of
 
 from models.policy import KubernetesPolicy
-from planner.reading.kubernetes.nodes import read_nodes
-from planner.reading.remarks import Remarks
+from planner.read.findings import Remarks
+from planner.read.kube.nodes.nodes import read_nodes
 
 
 def test_devices_of_a_recorded_node_are_ordered_as_nvidia_smi_counts() -> None:

@@ -15,15 +15,14 @@ from exhaustive import plan
 from test_exhaustive_comparison import MORE
 from tiny import tiny
 
-from models.checking import check
 from models.cluster import Cluster
 from models.hardware import Nic
 from models.instance import Instance
 from models.plan import compose, dumps
 from models.policy import Objective, SolveLimits
 from models.solution import Solution
-from planner.solving import solve
-from planner.solving.solve import BOUNDED, IMPROVED, POOLED
+from models.verify.check import check
+from planner.search.solve import BOUNDED, IMPROVED, POOLED, solve
 
 SIZES = (None, POOLED, IMPROVED, BOUNDED)
 

@@ -11,10 +11,10 @@ from apply_runs import TOLERATE, a_cluster, bench
 from fake_cluster import FakeCluster
 
 from planner.cluster import lease
-from planner.cluster.guarded import LEAST_S, Guarded
-from planner.cluster.patient import Patient
+from planner.cluster.lock import LEAST_S, Guarded
+from planner.cluster.retry import Patient
 from planner.cluster.sending import Carrier
-from planner.cluster.wire import JSON, LOST, Asked, Reply, Tree
+from planner.cluster.transport import JSON, LOST, Asked, Reply, Tree
 
 PODS = "/api/v1/namespaces/default/pods"
 BIND = f"{PODS}/p/binding"

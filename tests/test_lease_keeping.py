@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 from lease_server import NAMESPACE, PATH, START, LeaseServer, LeaseWire, micro
 from test_lease_taking import take
 
-from planner.cluster import locking
-from planner.cluster.holders import seen
-from planner.cluster.lease import Lock, read_lease
+from planner.cluster import lock as locking
+from planner.cluster.lease import read_lease
+from planner.cluster.lease_document import seen
+from planner.cluster.lock import Lock
 from planner.errors import LockedError, UnavailableError
 
 

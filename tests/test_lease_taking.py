@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 from lease_server import LEASES, NAMESPACE, PATH, START, LeaseServer, LeaseWire, micro
 
-from planner.cluster.holders import Who
-from planner.cluster.lease import Lock, accepted, acquire, read_lease, read_lock
+from planner.cluster.lease import accepted, acquire, read_lease, read_lock
+from planner.cluster.lease_document import Who
+from planner.cluster.lock import Lock
 from planner.errors import (
     LockedError,
     MissingPathError,

@@ -13,11 +13,11 @@ from building_servers import switched
 from moves_made import decide, small, solved
 
 from models.instance import Instance
-from models.placement.ground import base_decisions
 from models.policy import Moves, Objective
+from models.program.base_state import base_decisions
 from models.solution import GangDecision, MoveSet, Solution, TierResult
-from planner.solving import moving
-from planner.solving.moving import worthwhile
+from planner.search import moves as moving
+from planner.search.moves import worthwhile
 
 
 def with_least(instance: Instance, gain: str) -> Instance:

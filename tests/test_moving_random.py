@@ -9,13 +9,13 @@ from fractions import Fraction
 import pytest
 from building import build, gang, mask
 
-from models.checking import check
 from models.gang import Gang
 from models.instance import Instance
 from models.plan import compose
 from models.policy import Moves, SolveLimits
 from models.solution import Solution
-from planner.solving import solve
+from models.verify.check import check
+from planner.search.solve import solve
 
 TIERS = ("admission", "waiting", "disruption", "preference", "bandwidth", "span", "stranded")
 

@@ -15,12 +15,12 @@ from outcomes import NOW, planned
 from plan_documents import Doc, decided, entry, restated, wanted
 
 from models.canonical import instance_document
-from models.checking import check
 from models.instance import Instance
 from models.plan import compose
+from models.verify.check import check
 from planner.errors import InputError
-from planner.reading import instance_from_document, read
-from planner.solving import solve
+from planner.read.inputs import instance_from_document, read
+from planner.search.solve import solve
 
 Stands = list[tuple[int, int, int, int | None]]
 

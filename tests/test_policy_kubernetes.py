@@ -14,7 +14,7 @@ from models.cluster import Level
 from models.instance import Instance
 from models.policy import KubernetesPolicy
 from planner.errors import InputError
-from planner.reading import instance_from_document
+from planner.read.inputs import instance_from_document
 
 CLUSTER = {
     "apiVersion": "gangplan.dev/v1alpha1",

@@ -17,11 +17,12 @@ from kube_levels import found, labelled, node
 
 from models.canonical import instance_document
 from models.cluster import Level
+from models.host_ranges import host_ranges, hosts
 from models.instance import Instance
 from models.policy import KubernetesPolicy
-from models.quantities import host_ranges, hosts
 from planner.errors import InputError
-from planner.reading import Built, instance_from_document, read
+from planner.read.inputs import instance_from_document, read
+from planner.read.instance_builder import Built
 
 API = "gangplan.dev/v1alpha1"
 

@@ -12,9 +12,9 @@ from tiny_busy import busy
 
 from models.hardware import ServerModel
 from models.instance import Instance
-from models.placement import regions
-from models.placement.packing import by_count
-from planner.solving import solve
+from models.program import regions
+from models.program.packing import by_count
+from planner.search.solve import solve
 
 ALL_TIERS = (
     "kept",

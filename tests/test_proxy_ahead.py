@@ -13,10 +13,10 @@ from door_server import Answer, Asked, Server, answer, on_socket
 from test_proxy_patient import OK, patient
 from test_proxy_wire import wired
 
-from planner.cluster.channel import BrokenError, Channel
-from planner.cluster.patient import MAX_RETRY_AFTER_S
-from planner.cluster.wire import LOST, STRATEGIC, Reply
-from planner.cluster.wire import Asked as Question
+from planner.cluster.retry import MAX_RETRY_AFTER_S
+from planner.cluster.transport import LOST, STRATEGIC, Reply
+from planner.cluster.transport import Asked as Question
+from planner.cluster.unix_http import BrokenError, Channel
 
 TYPE = "application/json"
 

@@ -12,7 +12,7 @@ from door_server import Answer, Asked, Server, answer, on_socket
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner.cluster.channel import BrokenError, Channel
+from planner.cluster.unix_http import BrokenError, Channel
 
 _OPEN: list[Channel] = []
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from planner.cluster.patient import MAX_RETRY_AFTER_S, Patient, of_a_budget
 from planner.cluster.proxy import TOO_LONG
-from planner.cluster.wire import JSON, LOST, Reply
+from planner.cluster.retry import MAX_RETRY_AFTER_S, Patient, of_a_budget
+from planner.cluster.transport import JSON, LOST, Reply
 
 PATH = "/api/v1/namespaces/a/pods/b"
 OK = Reply(200, {"kind": "Pod"})

@@ -18,9 +18,10 @@ import pytest
 from door_server import Answer, Asked, answer, kubeconfig, on_localhost
 from snapshots import real_kubectl
 
-from planner.cluster import proxy, proxying
+from planner.cluster import proxy
+from planner.cluster import proxy_process as proxying
 from planner.cluster.proxy import opened
-from planner.cluster.wire import LOST
+from planner.cluster.transport import LOST
 from planner.errors import (
     CannotWriteError,
     GangplanError,

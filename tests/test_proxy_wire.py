@@ -15,7 +15,7 @@ from door_server import DATE_S, Answer, Asked, Server, answer, on_localhost
 from snapshots import real_kubectl
 
 from planner.cluster.proxy import FILTERED, TOO_LONG, ProxyWire, opened
-from planner.cluster.wire import LOST, STRATEGIC, Reply
+from planner.cluster.transport import LOST, STRATEGIC, Reply
 
 PODS = "/api/v1/namespaces/[a-z0-9-]+/pods/[a-z0-9.-]+(/binding)?"
 

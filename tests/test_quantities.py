@@ -7,16 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from models.quantities import (
+from models.host_ranges import MAX_NAMES, host_count, hosts
+from models.units import (
     MAX_AMOUNT,
-    MAX_NAMES,
     Refused,
     described,
     duration_text,
     epoch_seconds,
     exact,
-    host_count,
-    hosts,
     number,
     offered,
     quantity,

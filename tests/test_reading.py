@@ -12,7 +12,7 @@ import yaml
 from models.gang import Gang
 from models.instance import Instance
 from planner.errors import InputError
-from planner.reading import read
+from planner.read.inputs import read
 
 HEAD = "apiVersion: gangplan.dev/v1alpha1\n"
 CLUSTER = (

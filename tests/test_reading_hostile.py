@@ -17,11 +17,12 @@ from hypothesis import strategies as st
 
 from models.canonical import instance_document
 from planner.errors import Fault, GangplanError, InputError, MissingPathError
-from planner.reading import instance_from_document, read, sources
-from planner.reading.builder import build
-from planner.reading.dialects import Documents
-from planner.reading.findings import Findings
-from planner.reading.hardware import shipped
+from planner.read import sources
+from planner.read.compact_cluster import shipped
+from planner.read.document_kinds import Documents
+from planner.read.findings import Findings
+from planner.read.inputs import instance_from_document, read
+from planner.read.instance_builder import build
 
 ROOT = Path(__file__).parent.parent
 HEAD = "apiVersion: gangplan.dev/v1alpha1\n"

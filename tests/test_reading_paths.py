@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from planner.errors import InputError, MissingPathError
-from planner.reading import read
+from planner.read.inputs import read
 
 HEAD = "apiVersion: gangplan.dev/v1alpha1\n"
 CLUSTER = (

@@ -15,9 +15,9 @@ from hypothesis import HealthCheck, given, settings
 from models.canonical import instance_document
 from models.documents.plan import PlanDocument
 from models.plan import compose
-from planner.reading import read
-from planner.reading.schemas import schemas, write
-from planner.solving import solve
+from planner.read.inputs import read
+from planner.read.schemas import schemas, write
+from planner.search.solve import solve
 
 ROOT = Path(__file__).parent.parent
 FOLDER = ROOT / "docs" / "schemas"
@@ -30,7 +30,7 @@ VALIDATORS = {
 def test_the_committed_schemas_are_up_to_date(tmp_path: Path) -> None:
     write(tmp_path)
     committed = {path.name: path.read_text(encoding="utf-8") for path in FOLDER.iterdir()}
-    again = "run python -m planner.reading.schemas docs/schemas"
+    again = "run python -m planner.read.schemas docs/schemas"
     assert committed == {p.name: p.read_text(encoding="utf-8") for p in tmp_path.iterdir()}, again
     assert set(committed) == set(schemas())
 

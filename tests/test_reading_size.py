@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from planner.reading import read
+from planner.read.inputs import read
 
 ROOT = Path(__file__).parent.parent
 API = '"apiVersion": "gangplan.dev/v1alpha1"'
@@ -62,7 +62,7 @@ CHILD = """
 import resource, sys
 resource.setrlimit(resource.RLIMIT_AS, (1_500_000_000, 1_500_000_000))
 from planner.errors import InputError
-from planner.reading import read
+from planner.read.inputs import read
 try:
     read([sys.argv[1]])
 except InputError as error:
@@ -114,5 +114,7 @@ def test_a_large_cluster_is_read_in_seconds(tmp_path: Path) -> None:
 
 def test_reading_does_not_load_the_solver_or_the_screen() -> None:
     loaded = "print(sorted({'ortools', 'rich', 'jinja2', 'pandas', 'numpy'} & set(sys.modules)))"
-    code = f"import sys; from planner.reading import read; read(['inputs/quickstart']); {loaded}"
+    code = (
+        f"import sys; from planner.read.inputs import read; read(['inputs/quickstart']); {loaded}"
+    )
     assert child("-c", code).stdout.strip() == "[]"

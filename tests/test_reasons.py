@@ -16,13 +16,13 @@ from tiny_busy import busy
 
 from models.gang import StandingPod
 from models.instance import Instance
-from models.placement.ground import base_decisions
 from models.policy import LOST_RUNTIME, Disruption, Objective, SolveLimits
-from planner.solving import solve
-from planner.solving.budget import Budget
-from planner.solving.ceiling import Ceiling
-from planner.solving.notes import notes_of
-from planner.solving.reasons import with_reasons
+from models.program.base_state import base_decisions
+from planner.search.budget import Budget
+from planner.search.notes import notes_of
+from planner.search.reasons import with_reasons
+from planner.search.shortage import Ceiling
+from planner.search.solve import solve
 
 FULL = mask(*range(8))
 

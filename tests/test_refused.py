@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from planner.errors import InputError
-from planner.reading import read
+from planner.read.inputs import read
 
 REFUSED = Path(__file__).parent.parent / "inputs" / "refused"
 CASES = sorted(folder.name for folder in REFUSED.iterdir() if folder.is_dir())

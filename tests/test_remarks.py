@@ -7,8 +7,8 @@ import json
 
 import pytest
 
-from planner.console import Color, Console, LogFormat
-from planner.reading.remarks import Remarks
+from planner.cli.console import Color, Console, LogFormat
+from planner.read.findings import Remarks
 
 
 def lines(*remarks: tuple[str, str, str | None]) -> list[str]:

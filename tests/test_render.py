@@ -13,8 +13,8 @@ import pytest
 import yaml
 from conftest import RunCli
 
-from models.applying.intents import read_intent
-from models.applying.reading import plan_id
+from models.apply.intents import read_intent
+from models.apply.orders import plan_id
 
 Doc = dict[str, Any]
 

@@ -13,8 +13,8 @@ from models.gang import Gang
 from models.instance import Instance
 from models.policy import Moves
 from models.solution import Solution
-from planner.requiring import Required, resolve, unmet
-from planner.solving import solve
+from planner.pipelines.required_gangs import Required, resolve, unmet
+from planner.search.solve import solve
 
 ALL8 = mask(*range(8))
 HALF = mask(0, 1, 2, 3)

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from models.applying.orders import GangOrder, Orders, PodOrder, PodStop, Resize
+from models.apply.orders import GangOrder, Orders, PodOrder, PodStop, Resize
 from planner.cluster.rights import (
     Right,
     all_rights,
@@ -15,7 +15,7 @@ from planner.cluster.rights import (
     reading,
     worded,
 )
-from planner.cluster.wire import JSON, Reply, Tree
+from planner.cluster.transport import JSON, Reply, Tree
 from planner.errors import NotPermittedError, UnavailableError
 
 

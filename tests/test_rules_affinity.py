@@ -14,18 +14,18 @@ from outcomes import NOW, planned
 from plan_documents import Doc, entry, restated, wanted
 from tiny import tiny
 
-from models.affinity import NodeAffinity, NodeExpression, matches, shown
 from models.canonical import instance_document
-from models.checking import check
+from models.gang import NodeAffinity, NodeExpression, matches, shown
 from models.instance import Instance
-from models.placement.demands import demands_of
-from models.placement.formulation import pairs
-from models.placement.ground import base_decisions
 from models.plan import compose
+from models.program.base_state import base_decisions
+from models.program.demands import demands_of
+from models.program.formulation import pairs
+from models.verify.check import check
 from planner.errors import InputError
-from planner.reading import instance_from_document
-from planner.solving import solve
-from planner.solving.greedy import greedy
+from planner.read.inputs import instance_from_document
+from planner.search.greedy import greedy
+from planner.search.solve import solve
 
 LABELS = {"zone": "a", "cores": "64", "name": "x64", "spot": "", "huge": "9" * 30}
 

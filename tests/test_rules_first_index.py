@@ -13,14 +13,14 @@ from outcomes import NOW, planned
 from plan_documents import Doc, entry, restated, wanted
 
 from models.canonical import instance_document
-from models.checking import check
 from models.gang import Gang, Role, StandingPod
 from models.instance import Instance
-from models.placement.slicing import cut_of, groups_of
 from models.plan import compose
+from models.program.demands import cut_of, groups_of
+from models.verify.check import check
 from planner.errors import InputError
-from planner.reading import instance_from_document
-from planner.solving import solve
+from planner.read.inputs import instance_from_document
+from planner.search.solve import solve
 
 
 def indices(instance: Instance, name: str = "a") -> list[int]:

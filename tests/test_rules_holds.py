@@ -14,13 +14,13 @@ from outcomes import NOW, planned
 from plan_documents import Doc, entry, restated, sealed, wanted
 
 from models.canonical import instance_document
-from models.checking import check
 from models.gang import Hold
 from models.instance import Instance
 from models.plan import compose
-from planner.reading import instance_from_document
-from planner.requiring import unmet
-from planner.solving import solve
+from models.verify.check import check
+from planner.pipelines.required_gangs import unmet
+from planner.read.inputs import instance_from_document
+from planner.search.solve import solve
 
 HELD = "it is held"
 

@@ -17,14 +17,14 @@ from outcomes import NOW, planned
 from plan_documents import Doc, entry, restated, sealed, wanted
 
 from models.canonical import instance_document
-from models.checking import check
 from models.gang import Gang
 from models.hardware import Nic
 from models.instance import Instance
 from models.plan import compose
+from models.verify.check import check
 from planner.errors import InputError
-from planner.reading import instance_from_document
-from planner.solving import solve
+from planner.read.inputs import instance_from_document
+from planner.search.solve import solve
 
 
 def racks(*gangs: Gang, count: int = 2, oversubscription: tuple[int, int] = (1, 1)) -> Instance:

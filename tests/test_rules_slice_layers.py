@@ -13,13 +13,13 @@ from outcomes import NOW, planned
 from plan_documents import Doc, entry, restated
 
 from models.canonical import instance_document
-from models.checking import check
 from models.cluster import Node
 from models.instance import Instance
 from models.plan import compose
+from models.verify.check import check
 from planner.errors import InputError
-from planner.reading import instance_from_document
-from planner.solving import solve
+from planner.read.inputs import instance_from_document
+from planner.search.solve import solve
 
 
 def servers(blocks: list[list[list[int]]]) -> list[Node]:

@@ -12,7 +12,7 @@ from conftest import RunCli
 from fake_cluster import FakeCluster
 from run_bench import RunBench, memory_bench, nodes, run_bench
 
-from models.applying.intents import Intent
+from models.apply.intents import Intent
 
 Tree = dict[str, Any]
 

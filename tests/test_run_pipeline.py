@@ -18,7 +18,7 @@ from run_bench import (
     while_solving,
 )
 
-from planner.live import rounds
+from planner.pipelines import run_rounds as rounds
 
 PREEMPTIBLE = {"gangplan.dev/preemptible": "true"}
 

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from building import build, gang
 
-from models.checking import check
-from planner import planning
-from planner.aims import keeping
-from planner.console import Console
+from models.verify.check import check
+from planner.cli.console import Console
 from planner.errors import InputError, MissingPathError
-from planner.reading import load, read_policy
+from planner.pipelines import plan as planning
+from planner.pipelines.plan import keeping
+from planner.read.inputs import load, read_policy
 
 INPUTS = Path(__file__).parent.parent / "inputs"
 

@@ -18,7 +18,7 @@ from run_bench import RunBench, is_write, nodes, run_bench
 from snapshots import environment, real_kubectl
 
 ROOT = Path(__file__).parent.parent
-PROGRAM = "import sys; from planner.entry import main; sys.argv[0] = 'gangplan'; main()"
+PROGRAM = "import sys; from planner.__main__ import main; sys.argv[0] = 'gangplan'; main()"
 
 
 def started(bench: RunBench, *options: str, **environ: str) -> subprocess.Popen[str]:

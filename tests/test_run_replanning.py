@@ -13,11 +13,11 @@ from api_server import ApiServer, forbidden, serving
 from conftest import RunCli
 from snapshots import environment
 
-from models.checking import check
-from planner.console import Console
+from models.verify.check import check
+from planner.cli.console import Console
 from planner.errors import CannotWriteError
-from planner.live.replanning import Planner, Source, private_folder, time_left
-from planner.planning import Planned, Wish
+from planner.pipelines.plan import Planned, Wish
+from planner.pipelines.replan import Planner, Source, private_folder, time_left
 
 
 def planner(folder: Path, err: io.StringIO, **wished: int) -> Planner:

@@ -6,9 +6,9 @@ import io
 import json
 from typing import Any
 
-from models.applying.verdicts import GangVerdict, Outcome, Verdict
-from planner.console import Console, LogFormat
-from planner.showing.runs import RunReport
+from models.apply.outcomes import GangVerdict, Outcome, Verdict
+from planner.cli.console import Console, LogFormat
+from planner.show.run import RunReport
 
 DOCUMENT: dict[str, Any] = {
     "spec": {

@@ -12,8 +12,8 @@ from conftest import Result, RunCli
 from fake_cluster import Answer, Call, FakeCluster
 from run_bench import RunBench, events, is_write, memory_bench, nodes, summary, while_solving
 
-from models.checking import check
-from planner.showing.planfile import parse
+from models.verify.check import check
+from planner.show.plan_file import parse
 
 
 def cluster() -> FakeCluster:

@@ -23,9 +23,9 @@ from run_bench import (
     while_solving,
 )
 
-from models.quantities import epoch_seconds
+from models.units import epoch_seconds
 from planner.cluster import lease
-from planner.live.rounds import Rounds
+from planner.pipelines.run_rounds import Rounds
 
 
 @pytest.fixture

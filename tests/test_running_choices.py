@@ -15,10 +15,10 @@ from comparing import differences
 
 from models.gang import Gang, PlannedPod
 from models.instance import Instance
-from models.placement.formulation import formulate
-from models.placement.ground import ground_of
+from models.program.base_state import ground_of
+from models.program.formulation import formulate
 from models.solution import Solution
-from planner.solving import solve
+from planner.search.solve import solve
 
 BAND = ("admission", "bandwidth")
 STICKY = ("admission", "stability")

@@ -15,9 +15,9 @@ from models.canonical import counted_to, digest, instance_document
 from models.gang import Gang, PlannedPod
 from models.instance import Instance
 from models.policy import Disruption, Moves, Policy
-from models.quantities import epoch_seconds
+from models.units import epoch_seconds
 from planner.errors import InputError
-from planner.reading import instance_from_document, load
+from planner.read.inputs import instance_from_document, load
 
 API = "gangplan.dev/v1alpha1"
 Json = dict[str, Any]

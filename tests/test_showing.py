@@ -8,14 +8,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from models.quantities import hosts
-from planner.console import Console
-from planner.showing.drawing import draw
-from planner.showing.hosts import compress, nodes_and_gpus, ranges
-from planner.showing.progress import SearchProgress
-from planner.showing.table import Cell, Column, Table
-from planner.showing.text import gigabytes, number, percent, permille, safe, width
-from planner.showing.wrapping import wrapped
+from models.host_ranges import hosts
+from planner.cli.console import Console
+from planner.show.progress import SearchProgress
+from planner.show.table import Cell, Column, Table, draw, wrapped
+from planner.show.text import (
+    compress,
+    gigabytes,
+    nodes_and_gpus,
+    number,
+    percent,
+    permille,
+    ranges,
+    safe,
+    width,
+)
 
 
 def test_consecutive_hosts_fold_into_a_range() -> None:

@@ -14,11 +14,10 @@ import pytest
 import yaml
 from conftest import RunCli
 
-from planner.showing import changes
-from planner.showing.drawing import draw
-from planner.showing.planview import PlanView, view_of
-from planner.showing.table import Cell, Column, Table
-from planner.showing.text import lasting, width
+from planner.show import running_changes as changes
+from planner.show.plan_view import PlanView, view_of
+from planner.show.table import Cell, Column, Table, draw
+from planner.show.text import lasting, width
 
 PLAN = plan_changes.plan()
 FOR_LLAMA = " (for default/llama)"
@@ -90,7 +89,7 @@ def test_the_documented_tables_are_those_of_this_plan(plan_file: str, cli: RunCl
 
 
 def test_the_plan_that_is_shown_here_keeps_every_rule() -> None:
-    from models.checking import check
+    from models.verify.check import check
 
     assert check(PLAN) == []
 

@@ -10,14 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from models.cluster import Cluster, Level, Node
-from models.documents import ClusterDocument
+from models.documents.cluster import ClusterDocument
 from planner.errors import InputError
-from planner.reading import read as documents
-from planner.reading import slurm
-from planner.reading.recognition import is_topology
-from planner.reading.remarks import Remarks
-from planner.reading.slurm import SlurmTopology
-from planner.reading.sources import Source
+from planner.read.document_kinds import is_topology
+from planner.read.findings import Remarks
+from planner.read.inputs import read as documents
+from planner.read.slurm import cluster as slurm
+from planner.read.slurm.levels import SlurmTopology
+from planner.read.sources import Source
 
 SAMPLES = Path(__file__).parent / "data" / "slurm"
 FILES = sorted(path.name for path in SAMPLES.iterdir())

@@ -15,12 +15,12 @@ from snapshots import Cluster, Tree, cluster, files, more, objects_of, small
 
 from models.policy import KubernetesPolicy
 from planner.cluster.kinds import ALL, FILE_NAMES, file_name
-from planner.reading.kubernetes.forms import KubeObject
-from planner.reading.kubernetes.gangs import read_gangs
-from planner.reading.kubernetes.levels import read_levels
-from planner.reading.kubernetes.nodes import read_nodes
-from planner.reading.kubernetes.pods import read_pods
-from planner.reading.remarks import Remarks
+from planner.read.findings import Remarks
+from planner.read.kube.gangs.gangs import read_gangs
+from planner.read.kube.levels.levels import read_levels
+from planner.read.kube.nodes.nodes import read_nodes
+from planner.read.kube.pods.pods import read_pods
+from planner.read.kube.records import KubeObject
 
 PAGE = "/api/v1/pods"
 

@@ -12,10 +12,10 @@ import pytest
 from api_server import forbidden, serving, status
 from snapshots import environment, small
 
-from planner.cluster import children as processes
-from planner.cluster.children import Children, Cut, Ended
+from planner.cluster import child_process as processes
+from planner.cluster.answers import MAX_MESSAGE, Reason, Refusal, understood
+from planner.cluster.child_process import Children, Cut, Ended
 from planner.cluster.kubectl import Kubectl
-from planner.cluster.refusals import MAX_MESSAGE, Reason, Refusal, understood
 from planner.errors import UnavailableError
 
 SAID = {

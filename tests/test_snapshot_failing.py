@@ -14,7 +14,7 @@ from api_server import Answer, ApiServer, Request, kubeconfig, status
 from conftest import RunCli
 from snapshots import Cluster, cluster, environment, files, more, small
 
-from planner.cluster import folder
+from planner.cluster import snapshot_folder as folder
 
 PODS = "/api/v1/pods"
 

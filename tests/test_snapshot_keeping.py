@@ -14,11 +14,10 @@ from hypothesis import strategies as st
 from kube import SNAPSHOTS, pod
 from kube_kinds import SAMPLES
 
-from planner.cluster.annotations import allowed
-from planner.cluster.keeping import GONE
 from planner.cluster.kept.pods import CLAIMS
 from planner.cluster.kinds import ALL, PODS, Kind
-from planner.reading.kubernetes.pods.holdings import KEYS
+from planner.cluster.pruning import GONE, allowed
+from planner.read.kube.dialects.table import KEYS
 
 Tree = dict[str, Any]
 

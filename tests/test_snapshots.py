@@ -12,7 +12,8 @@ import pytest
 from models.cluster import Node
 from models.gang import Gang
 from models.instance import Instance
-from planner.reading import Built, load
+from planner.read.inputs import load
+from planner.read.instance_builder import Built
 
 NAMES = ("h100-gke", "nvl72", "v100-mpi")
 

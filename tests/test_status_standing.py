@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from models.applying.intents import Intent
-from models.applying.seen import NodeSeen, PodSeen, View
-from models.applying.states import Ways
-from planner.live.standing import (
+from models.apply.intents import Intent
+from models.apply.live_state import NodeSeen, PodSeen, View
+from models.apply.pod_state import Ways
+from planner.pipelines.plan_status import (
     GangStand,
     PlanStand,
     State,

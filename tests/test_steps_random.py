@@ -9,17 +9,17 @@ from by_steps import better, faults
 from tiny import tiny
 from tiny_busy import busy
 
-from models.evaluating import Evaluation, tiers_of
 from models.instance import Instance
-from models.placement.ground import base_decisions
 from models.policy import SolveLimits
-from planner.solving.budget import Budget
-from planner.solving.greedy import greedy
-from planner.solving.ground import Ground
-from planner.solving.growing import grow
-from planner.solving.reasons import with_reasons
-from planner.solving.reclaiming import reclaim
-from planner.solving.restoring import put_back
+from models.program.base_state import base_decisions
+from models.tier_values import Evaluation, tiers_of
+from planner.search.budget import Budget
+from planner.search.free_space import Ground
+from planner.search.greedy import greedy
+from planner.search.growth import grow
+from planner.search.preemption_rule import put_back
+from planner.search.reasons import with_reasons
+from planner.search.reclaim import reclaim
 
 SEEDS = 300
 REASONED = 80

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from models import catalogue
+from models.rates import catalogue
 from planner.errors import InputError
-from planner.reading.matrices import Choice, Reading, read_model, read_topologies
+from planner.read.topo.reader import read_topologies
+from planner.read.topo.server_model import Choice, Reading, read_model
 
 SAMPLES = Path(__file__).parent / "data" / "nvidia-smi"
 

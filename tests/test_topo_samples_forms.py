@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from planner.errors import InputError
-from planner.reading.matrices import Topology, read_topologies
+from planner.read.topo.reader import read_topologies
+from planner.read.topo.topology import Topology
 
 SAMPLES = Path(__file__).parent / "data" / "nvidia-smi"
 WHOLE = sorted(p.stem for p in SAMPLES.glob("*.txt") if "TRUNCATED" not in p.stem)

@@ -9,13 +9,13 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from models import catalogue
 from models.documents.server import ServerModelDocument
+from models.rates import catalogue
 from planner.errors import InputError
-from planner.reading.matrices import Choice, holds_topologies, read_model, read_topologies
-from planner.showing.modeltext import model_document, model_yaml
-from planner.showing.recognised import advice
-from planner.showing.topology import facts, links
+from planner.read.topo.reader import holds_topologies, read_topologies
+from planner.read.topo.server_model import Choice, read_model
+from planner.show.bandwidth_table import advice
+from planner.show.server_model import facts, links, model_document, model_yaml
 
 TEXTS = [
     path.read_text(encoding="utf-8")

@@ -9,10 +9,12 @@ import pytest
 from conftest import RunCli
 from topo_text import nvidia_text
 
-from models import catalogue
-from planner.reading.matrices import Choice, Reading, possibilities, read_model, read_topologies
-from planner.showing.drawing import draw
-from planner.showing.topology import bandwidths, links, topology_text
+from models.rates import catalogue
+from planner.read.topo.reader import read_topologies
+from planner.read.topo.server_model import Choice, Reading, possibilities, read_model
+from planner.show.bandwidth_table import bandwidths
+from planner.show.server_model import links, topology_text
+from planner.show.table import draw
 
 SAMPLES = Path(__file__).parent / "data" / "nvidia-smi"
 KNOWN = catalogue.server_models()

@@ -11,11 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from topo_text import nvidia_text, paths, relabelled
 
-from models import catalogue
 from models.hardware import ServerModel
+from models.rates import catalogue
 from planner.errors import InputError
-from planner.reading.matrices import Choice, Reading, read_model, read_topologies
-from planner.reading.matrices.embedding import embedding
+from planner.read.topo.matrix_match import embedding
+from planner.read.topo.reader import read_topologies
+from planner.read.topo.server_model import Choice, Reading, read_model
 
 KNOWN = catalogue.server_models()
 NVIDIA = [model for model in KNOWN if model.vendor == "NVIDIA" and (model.matrix or model.switched)]

@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 from topo_text import relabelled, rocm_nodes, rocm_table
 
-from models import catalogue
+from models.rates import catalogue
 from planner.errors import InputError
-from planner.reading.matrices import Choice, Reading, read_model, read_topologies
+from planner.read.topo.reader import read_topologies
+from planner.read.topo.server_model import Choice, Reading, read_model
 
 WEIGHT = "Weight between two GPUs"
 HOPS = "Hops between two GPUs"

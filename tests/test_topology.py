@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from models.catalogue import find, server_models
 from models.hardware import Nic, ServerModel
-from planner.showing.table import Table
-from planner.showing.topology import bandwidths, facts, links, topology_text
+from models.rates.catalogue import find, server_models
+from planner.show.bandwidth_table import bandwidths
+from planner.show.server_model import facts, links, topology_text
+from planner.show.table import Table
 
 
 def model(name: str) -> ServerModel:

@@ -15,7 +15,7 @@ from lease_server import LEASES, NAMESPACE, PATH, START, LeaseServer, LeaseWire
 from snapshots import real_kubectl
 from test_lease_taking import take
 
-from planner.cluster.unlocking import unlocked
+from planner.cluster.lease import unlocked
 from planner.errors import LockedError, NotPermittedError, UnavailableError
 
 

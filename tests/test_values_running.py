@@ -11,11 +11,11 @@ from building import build, gang, mask, node, role
 from building_servers import switched
 from moves_made import decide
 
-from models.evaluating import Evaluation, Tier, tiers_of
 from models.gang import Gang, PlannedPod
 from models.instance import Instance
 from models.policy import Disruption, Objective, Policy
 from models.solution import GangDecision
+from models.tier_values import Evaluation, Tier, tiers_of
 
 ALL8 = mask(*range(8))
 

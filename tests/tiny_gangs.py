@@ -11,9 +11,8 @@ from random import Random
 
 from tiny_draws import Draws
 
-from models.affinity import NodeExpression
 from models.cluster import Cluster, Node
-from models.gang import Gang, Hold, Role, StandingPod, Toleration
+from models.gang import Gang, Hold, NodeExpression, Role, StandingPod, Toleration
 
 MAX_PODS = 6
 MAX_MOVING = 3

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from models.hardware import ServerModel
-from planner.reading.matrices.recognising import known_paths
+from planner.read.topo.matrix_match import known_paths
 
 Matrix = Sequence[Sequence[str]]
 

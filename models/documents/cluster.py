@@ -2,6 +2,10 @@
 
 Promises: types by pydantic, contradictions inside the document by ``complaints``; what needs the
 catalogue or other documents is left to the reader's builder. Called by the readers.
+
+Levels as a Policy states them: by a node label, or by the nodes of every domain.
+
+Promises: types by pydantic, contradictions by ``complaints``. Called by the Policy document.
 """
 
 from __future__ import annotations
@@ -29,12 +33,14 @@ from models.documents.base import (
     Title,
     decimal_check,
     decimal_schema,
+    suggestion,
     whole,
 )
 from models.documents.server import MAX_GPUS, GpuIndices, NicDocument, ServerModelDocument
-from models.documents.suggesting import suggestion
 from models.hardware import slug
-from models.quantities import MAX_AMOUNT, check_hosts, shown
+from models.host_ranges import MAX_NAMES, check_hosts, host_count, hosts
+from models.policy import Domains
+from models.units import MAX_AMOUNT, shown
 
 MAX_LEVELS = 10
 MAX_OVERSUBSCRIPTION = 10_000
@@ -257,3 +263,44 @@ __all__ = [
     "level_complaints",
     "resource_complaints",
 ]
+
+
+class StatedLevel(LevelDocument):
+    """One topology level: of a label, or of domains that are written out."""
+
+    domains: Mapped[Name, Many[Hosts]] | None = Field(
+        default=None,
+        description="Nodes of every domain, names or host ranges, in place of a label; others are alone",
+    )
+
+    def complaints(self) -> Iterator[Complaint]:
+        """Contradictions; paths start at the level."""
+        if self.domains is None:
+            return
+        if self.label is not None:
+            yield Complaint(
+                ("domains",), f"level {shown(self.name)} has a label and domains", "keep one of them",
+                at_key=True,
+            )  # fmt: skip
+        counts = [host_count(pattern) for patterns in self.domains.values() for pattern in patterns]
+        if sum(counts) > MAX_NAMES:
+            what = f"{sum(counts):,} nodes in the domains of one level"
+            yield Complaint(("domains",), what, f"the most is {MAX_NAMES:,}")
+            return
+        seen: dict[str, str] = {}
+        for domain, patterns in self.domains.items():
+            for i, pattern in enumerate(patterns):
+                for node in hosts(pattern):
+                    if node in seen:
+                        other = "twice" if seen[node] == domain else f"also in {shown(seen[node])}"
+                        what = f"node {shown(node)} is {other}"
+                        yield Complaint(("domains", domain, i), what, "a node is in one domain")
+                        return
+                    seen[node] = domain
+
+    def to_domains(self) -> Domains:
+        """Its domains by name, each with its nodes, sorted and written out."""
+        return tuple(
+            (domain, tuple(sorted(node for pattern in patterns for node in hosts(pattern))))
+            for domain, patterns in sorted((self.domains or {}).items())
+        )

@@ -1,4 +1,17 @@
-"""The Gang document: roles, topology rules, elastic range, and the pods that exist.
+"""Slices of a role: pods that share one domain, and slices around them.
+
+Promises: types by pydantic; layers that do not nest by ``slice_complaints``. Called by ``gang``.
+
+How a role chooses its nodes: tolerations, and expressions of a node affinity.
+
+Promises: types by pydantic, what Kubernetes itself would refuse by ``complaints``. Called by ``gang``.
+
+What is there of a gang: its pods, when they started, what holds it back, where they were wanted.
+
+Promises: types by pydantic; what contradicts the gang's roles by ``standing_complaints``; nodes are
+the builder's matter. Called by ``gang``.
+
+The Gang document: roles, topology rules, elastic range, and the pods that exist.
 
 Promises: types by pydantic, contradictions inside the gang by ``complaints``; levels, nodes and
 other gangs are the builder's matter. Called by the readers.
@@ -6,8 +19,11 @@ other gangs are the builder's matter. Called by the readers.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
+from itertools import pairwise
 from typing import Annotated, Literal
 
 from pydantic import Discriminator, Field, PlainValidator, Tag
@@ -23,25 +39,220 @@ from models.documents.base import (
     Mapped,
     Name,
     Path,
+    Prose,
     Quantity,
+    Sentence,
     ShortName,
     Time,
     Title,
     decimal_check,
     decimal_schema,
+    suggestion,
     whole,
 )
-from models.documents.choosing import NodeExpressionDocument, TolerationDocument
 from models.documents.cluster import resource_complaints
-from models.documents.slices import (
-    MAX_PODS,
-    Count,
-    LevelName,
-    SliceDocument,
-    slice_complaints,
-)
-from models.documents.standing import GangStatus, PodDocument, Seats, standing_complaints
-from models.quantities import shown
+from models.documents.server import GpuIndices
+from models.gang import NODE_NAME, whole_number
+from models.units import shown
+
+MAX_PODS = 1_000_000
+"""Most pods of one gang."""
+
+LevelName = Annotated[str, Field(description="`node` or a level of the cluster")]
+Count = Annotated[int, whole(1, MAX_PODS)]
+
+
+class SliceDocument(Document):
+    """Pods with equal floor(index / size) share one domain of `required`."""
+
+    size: Count
+    required: LevelName
+
+
+def slice_complaints(
+    inner: SliceDocument | None, outer: Sequence[SliceDocument]
+) -> Iterator[Complaint]:
+    """Each layer holds several whole slices of the one inside it; paths start at the role."""
+    if inner is None:
+        if outer:
+            what, hint = "outer slices without `slice`", "write the innermost ones as `slice`"
+            yield Complaint(("outerSlices",), what, hint)
+        return
+    for i, (small, large) in enumerate(pairwise((inner, *outer))):
+        if large.size % small.size or large.size == small.size:
+            yield Complaint(
+                ("outerSlices", i, "size"),
+                f"slices of {large.size} pods around slices of {small.size}",
+                f"write a multiple of {small.size}",
+            )
+
+
+class TolerationDocument(Document):
+    """A Kubernetes toleration."""
+
+    key: LabelKey | Literal[""] = ""
+    operator: Literal["Equal", "Exists"] = "Equal"
+    value: LabelValue = ""
+    effect: Literal["", "NoSchedule", "PreferNoSchedule", "NoExecute"] = ""
+
+    def complaints(self) -> Iterator[Complaint]:
+        """What Kubernetes would refuse; paths start at the toleration."""
+        if self.operator == "Exists" and self.value:
+            yield Complaint(
+                ("value",), "Exists takes no value", "remove it, or use operator: Equal"
+            )
+        if self.operator == "Equal" and not self.key:
+            yield Complaint(
+                (), "a toleration without a key tolerates everything or nothing",
+                "add a key, or operator: Exists to tolerate everything",
+            )  # fmt: skip
+
+
+class NodeExpressionDocument(Document):
+    """One requirement on the labels of a node, or on its name."""
+
+    key: LabelKey
+    operator: Literal["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"]
+    values: Many[Prose] = ()
+    field: bool = Field(default=False, description="On the field metadata.name, not on a label")
+
+    def complaints(self) -> Iterator[Complaint]:
+        """What Kubernetes would refuse; paths start at the expression."""
+        if self.field and self.key != NODE_NAME:
+            yield Complaint(("key",), f"no field {shown(self.key)}", f"the only one is {NODE_NAME}")
+        if self.field and self.operator not in ("In", "NotIn"):
+            yield Complaint(("operator",), f"{self.operator} on a field", "use In or NotIn")
+        elif self.operator in ("In", "NotIn"):
+            if not self.values:
+                yield Complaint((), f"{self.operator} without values", "add `values`")
+        elif self.operator in ("Exists", "DoesNotExist"):
+            if self.values:
+                yield Complaint(("values",), f"{self.operator} takes no values", "remove them")
+        elif len(self.values) != 1 or whole_number(self.values[0]) is None:
+            yield Complaint(
+                ("values",) if self.values else (),
+                f"{self.operator} compares with one whole number",
+                'write it like values: ["4"]',
+            )
+
+
+class PodDocument(Document):
+    """A pod that exists: with a node it runs, without it waits."""
+
+    name: Name | None = Field(default=None, description="Absent: <gang>-<role>-<index>")
+    uid: Name | None = None
+    role: str
+    index: Annotated[int, whole(0, MAX_PODS - 1)]
+    node: Name | None = None
+    gpus: GpuIndices | None = Field(
+        default=None,
+        description="GPUs it holds; null: as many as its role says, nobody knows which",
+    )
+    mode: Literal["gate", "binding"] | None = Field(
+        default=None, description="How a waiting pod can be started"
+    )
+
+
+class HoldDocument(Document):
+    """Why pods of the gang must not be started, whatever room there is."""
+
+    code: Literal["Unsupported", "Incomplete"]
+    message: Sentence
+
+
+class PlannedDocument(Document):
+    """Where an earlier plan wanted a pod, there or not."""
+
+    role: str
+    index: Annotated[int, whole(0, MAX_PODS - 1)]
+    node: Name
+
+
+class GangStatus(Document):
+    """Pods of the gang that exist, since when, and what holds the others back."""
+
+    pods: Many[PodDocument] = ()
+    hold: HoldDocument | None = Field(
+        default=None, description="While it is there no pod of the gang is placed"
+    )
+    started_at: Time | None = Field(default=None, description="When its pods started")
+    last_checkpoint: Time | None = Field(
+        default=None, description="What it did until then is not lost when it stops"
+    )
+    planned: Many[PlannedDocument] = Field(
+        default=(), description="Where an earlier plan wanted its pods"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Seats:
+    """What a role says of its pods: the indices they may have, and the GPUs each holds."""
+
+    indices: range
+    gpus: int
+
+
+def standing_complaints(
+    status: GangStatus, gang: str, roles: Mapping[str, Seats]
+) -> Iterator[Complaint]:
+    """Contradictions between the pods of a gang and its roles; paths start at the gang's top."""
+    slots: set[tuple[str, int]] = set()
+    for i, pod in enumerate(status.pods):
+        path: Path = ("status", "pods", i)
+        yield from _seat_complaints(path, pod, roles)
+        if pod.role not in roles:
+            continue
+        if (pod.role, pod.index) in slots:
+            yield Complaint(
+                (*path, "index"),
+                f"two pods are {pod.role} {pod.index} of gang {shown(gang)}",
+                "give each its own index",
+            )
+        slots.add((pod.role, pod.index))
+        yield from _gpu_complaints(path, pod, roles[pod.role].gpus)
+    wanted: set[tuple[str, int]] = set()
+    for i, planned in enumerate(status.planned):
+        path = ("status", "planned", i)
+        yield from _seat_complaints(path, planned, roles)
+        if (planned.role, planned.index) in wanted:
+            what = f"pod {planned.role} {planned.index} is planned twice"
+            yield Complaint((*path, "index"), what, "keep one of the two")
+        wanted.add((planned.role, planned.index))
+
+
+def _seat_complaints(
+    path: Path, pod: PodDocument | PlannedDocument, roles: Mapping[str, Seats]
+) -> Iterator[Complaint]:
+    """A pod that no role has."""
+    seats = roles.get(pod.role)
+    if seats is None:
+        hint = suggestion(pod.role, roles, "roles")
+        yield Complaint((*path, "role"), f"unknown role {shown(pod.role)}", hint)
+    elif pod.index not in seats.indices:
+        yield Complaint(
+            (*path, "index"),
+            f"there is no pod {pod.index} of role {shown(pod.role)}",
+            f"indices are {seats.indices[0]} to {seats.indices[-1]}",
+        )
+
+
+def _gpu_complaints(path: Path, pod: PodDocument, asked: int) -> Iterator[Complaint]:
+    """GPUs that a pod cannot hold; ``asked``: how many its role asks for."""
+    if pod.gpus is None:
+        return
+    if pod.node is None and pod.gpus:
+        yield Complaint((*path, "gpus"), "a waiting pod holds no GPUs", "add its node")
+    elif len(pod.gpus) != asked and pod.node is not None:
+        yield Complaint(
+            (*path, "gpus"),
+            f"{len(pod.gpus)} GPUs held, but role {shown(pod.role)} asks for {asked}",
+            f"list {asked} of them, or null where nobody knows which",
+        )
+    for gpu, times in Counter(pod.gpus).items():
+        if times > 1:
+            last = max(i for i, other in enumerate(pod.gpus) if other == gpu)
+            yield Complaint((*path, "gpus", last), f"GPU {gpu} is listed twice", "list it once")
+
 
 MAX_GPUS_A_POD = 100_000
 MAX_PRIORITY = 2_000_000_000

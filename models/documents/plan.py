@@ -2,7 +2,7 @@
 
 Promises: the instance is read as strictly as any input; elsewhere fields this version does not
 know are let through, so that an older program takes a newer plan. It is the plan's JSON schema;
-called by ``planner.reading.schemas`` alone, so that reading input need not build it.
+called by ``planner.read.schemas`` alone, so that reading input need not build it.
 """
 
 from __future__ import annotations
@@ -13,10 +13,9 @@ from pydantic import ConfigDict, Field
 
 from models.documents.base import ApiVersion, Document, Many, Mapped, Name, Prose, Title, whole
 from models.documents.cluster import ClusterDocument
-from models.documents.gang import GangDocument
+from models.documents.gang import MAX_PODS, GangDocument
 from models.documents.policy import PolicyDocument
 from models.documents.server import GpuIndices
-from models.documents.slices import MAX_PODS
 
 Natural = Annotated[int, Field(ge=0)]
 

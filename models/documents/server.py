@@ -23,7 +23,7 @@ from models.documents.base import (
     whole,
 )
 from models.hardware import MAX_MESH_GPUS, Fabric, Nic, ServerModel, slug
-from models.quantities import Refused, shown
+from models.units import Refused, shown
 
 MAX_GPUS = 1024
 """Most GPUs of one server."""

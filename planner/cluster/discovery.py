@@ -1,7 +1,7 @@
 """Which of the kinds a cluster serves, and in which version: learnt from its discovery documents.
 
 Promises: a kind is served in one version, a known one where there is one; names of versions are
-checked before they become part of a URL. Called by ``planner.cluster.recording``.
+checked before they become part of a URL. Called by ``planner.cluster.snapshot``.
 """
 
 from __future__ import annotations
@@ -11,11 +11,10 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 
-from planner.cluster.bodies import Tree
+from planner.cluster.answers import Reason, Refusal, Tree
 from planner.cluster.kinds import Kind
 from planner.cluster.kubectl import Kubectl
-from planner.cluster.refusals import Reason, Refusal
-from planner.reading.kubernetes.looking import items, objects, text
+from planner.read.kube.lookup import items, objects, text
 
 _VERSION = re.compile(r"v[0-9]{1,3}(?:(?:alpha|beta)[0-9]{1,3})?")
 

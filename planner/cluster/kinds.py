@@ -1,7 +1,7 @@
 """The kinds that planning reads: where the API serves them and what is kept of each.
 
 Promises: one entry a kind and group, in the order they are recorded: nodes, pods, then the rest.
-Used by ``planner.cluster.discovery`` and ``planner.cluster.recording``.
+Used by ``planner.cluster.discovery`` and ``planner.cluster.snapshot``.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
-from planner.cluster.keeping import Keep
 from planner.cluster.kept import controllers, groups, kueue, nodes
 from planner.cluster.kept.pods import pod
+from planner.cluster.pruning import Keep
 
 
 @dataclass(frozen=True, slots=True)

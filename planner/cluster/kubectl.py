@@ -1,7 +1,7 @@
 """The one door to a cluster: kubectl, called with argv lists, an explicit context and a time limit.
 
 Promises: reads only; credentials stay kubectl's business; a failed request is tried again only where
-that can help, and counted. Called by ``planner.cluster.recording`` and whatever asks a live cluster.
+that can help, and counted. Called by ``planner.cluster.snapshot`` and whatever asks a live cluster.
 """
 
 from __future__ import annotations
@@ -19,9 +19,18 @@ from types import TracebackType
 from typing import Self, TypeVar
 from urllib.parse import quote
 
-from planner.cluster.bodies import MAX_BYTES, MalformedError, Tree, json_object
-from planner.cluster.children import Children, Cut, Ended
-from planner.cluster.refusals import Reason, Refusal, one_line, understood, way_on
+from planner.cluster.answers import (
+    MAX_BYTES,
+    MalformedError,
+    Reason,
+    Refusal,
+    Tree,
+    json_object,
+    one_line,
+    understood,
+    way_on,
+)
+from planner.cluster.child_process import Children, Cut, Ended
 from planner.errors import (
     Fault,
     GangplanError,

@@ -13,12 +13,11 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from email.utils import parsedate_to_datetime
 
-from planner.cluster.bodies import MAX_BYTES, MalformedError, json_object
-from planner.cluster.channel import Answer, BrokenError, Channel
+from planner.cluster.answers import MAX_BYTES, MalformedError, json_object, one_line, way_on
 from planner.cluster.kubectl import Kubectl
-from planner.cluster.proxying import Proxy
-from planner.cluster.refusals import one_line, way_on
-from planner.cluster.wire import JSON, LOST, Asked, Reply, Tree
+from planner.cluster.proxy_process import Proxy
+from planner.cluster.transport import JSON, LOST, Asked, Reply, Tree
+from planner.cluster.unix_http import Answer, BrokenError, Channel
 from planner.errors import Fault, NotPermittedError, UnavailableError
 
 TOO_LONG = "TooLong"

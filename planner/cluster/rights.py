@@ -1,23 +1,37 @@
 """The rights that the work needs, asked of the API server before anything is written.
 
 Promises: a right is asked for exactly as the request that needs it will be judged; asking changes
-nothing. Raises UnavailableError where the server does not say. Called by ``planner.live.applying``,
-``planner.live.running`` and ``planner.verbs.doctor``.
+nothing. Raises UnavailableError where the server does not say. Called by ``planner.pipelines.apply_steps``,
+``planner.pipelines.run`` and ``planner.cli.doctor``.
+
+Which API groups a cluster serves: what is not served needs no right.
+
+Promises: one request; nobody's word is taken for a group that is not named. Called by
+``planner.pipelines.run`` and ``planner.cli``.
+
+Namespaces that this account may start no pods in: what waits there is left out of the plans of ``run``.
+
+Promises: one namespace without rights, which anybody may fill with pods that wait, stops no run for the
+others; where all of them lack rights nothing is left out, and the run says so. Called by
+``planner.pipelines.run_rounds``.
 """
 
 from __future__ import annotations
 
 import shlex
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
-from models.applying.orders import Orders
+from models.apply.orders import Orders
+from models.apply.pod_state import Ways
+from planner.cluster.answers import one_line
 from planner.cluster.kinds import ALL, NAMESPACES, Kind
-from planner.cluster.paths import grouped
-from planner.cluster.refusals import one_line
-from planner.cluster.wire import LOST, Tree, Wire
+from planner.cluster.pages import grouped
+from planner.cluster.transport import LOST, Tree, Wire
 from planner.errors import Fault, NotPermittedError, UnavailableError
+from planner.read.kube.lookup import mapping, objects, text
 
 LEASE = "gangplan"
 """Name of the Lease that is the lock."""
@@ -282,3 +296,63 @@ def _where(right: Right) -> str:
     if right.namespace is not None:
         return f" in namespace {right.namespace}"
     return " in all namespaces" if _namespaced(right) else ""
+
+
+GROUPS = "/apis"
+
+
+def groups(wire: Wire) -> frozenset[str] | None:
+    """API groups that are served; None where the server does not say."""
+    reply = wire.send("GET", GROUPS)
+    if not reply.ok:
+        return None
+    return frozenset(name for one in objects(reply.body, "groups") if (name := text(one, "name")))
+
+
+if TYPE_CHECKING:
+    from models.apply.live_state import View
+
+
+def unserved(wire: Wire, view: View, ways: Ways, backend: str) -> tuple[str, ...]:
+    """Those where pods of ours wait and a right to start them is missing; none if it is so of all."""
+    waiting = sorted(
+        {
+            pod.namespace
+            for pod in view.pods.values()
+            if not (ways.started(pod) or pod.finished or pod.terminating)
+        }
+    )
+    if len(waiting) < 2:
+        return ()
+    missing = lacking(wire, working(waiting, evictions=False, backend=backend))
+    found = {right.namespace for right in missing}
+    return () if found.issuperset(waiting) else tuple(one for one in waiting if one in found)
+
+
+def unyielding(wire: Wire, view: View, backend: str) -> tuple[str, ...]:
+    """Those where pods with GPUs run and a right to evict them is missing."""
+    running = sorted(
+        {pod.namespace for pod in view.pods.values() if pod.node and pod.gpus and not pod.finished}
+    )
+    missing = lacking(wire, working(running, evictions=True, backend=backend))
+    found = {right.namespace for right in missing}
+    return tuple(one for one in running if one in found)
+
+
+def waiting_in(namespaces: Collection[str], ways: Ways) -> Callable[[Tree], bool]:
+    """Whether a pod waits for us in one of them."""
+
+    def waits(tree: Tree) -> bool:
+        spec = mapping(tree, "spec")
+        if text(tree, "metadata", "namespace") not in namespaces or text(spec, "nodeName"):
+            return False
+        gates = (gate.get("name") for gate in objects(spec, "schedulingGates"))
+        return ways.gate in gates or text(spec, "schedulerName") == ways.scheduler
+
+    return waits
+
+
+def told(namespaces: Collection[str]) -> str:
+    """A line on what is left out."""
+    named = ", ".join(sorted(namespaces)[:5]) + (", ..." if len(namespaces) > 5 else "")
+    return f"not permitted to start pods in {named}: what waits there is not planned"

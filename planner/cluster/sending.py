@@ -1,17 +1,29 @@
-"""Requests of the applying machine as HTTP requests, and the answers as events.
+"""What ties a gated pod to its node: the part of one patch that nothing but deleting the pod undoes.
+
+Promises: pure; only what the API server lets be added to a gated pod; terms that match nothing stay
+so. Raises CannotPin. Called by ``planner.cluster.sending``.
+
+Requests of the applying machine as HTTP requests, and the answers as events.
 
 Promises: every write names the uid, and the version where the machine knows one; an answer nobody got is
-Lost, never success; nothing raises but a bug. Called by ``planner.cluster.applying``.
+Lost, never success; nothing raises but a bug. Called by ``planner.cluster.sending``.
+
+The machine's requests carried out one after the other, until its verdict.
+
+Promises: nothing but what the machine asks for, in its order. Called by ``planner.pipelines.apply_steps``.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
-from models.applying.asking import (
+from models.apply.intents import KEYS, MANAGER, PLAN, SEAL
+from models.apply.live_state import NodeSeen, PodSeen
+from models.apply.outcomes import Verdict
+from models.apply.requests import (
     Allocate,
     Answers,
     Around,
@@ -33,26 +45,64 @@ from models.applying.asking import (
     TryBind,
     Ungate,
 )
-from models.applying.asking import Refused as NotDone
-from models.applying.intents import KEYS, MANAGER, PLAN, SEAL
-from planner.cluster.backends import CannotCarry
-from planner.cluster.events import event_of, looked
-from planner.cluster.live import Lookout
-from planner.cluster.marks import owned_annotations
-from planner.cluster.paths import core
-from planner.cluster.pinning import CannotPin, pin
-from planner.cluster.refusals import one_line
-from planner.cluster.scaling import scale
-from planner.cluster.wire import JSON, STRATEGIC, Asked, Reply, Tree, Wire, send_all
+from models.apply.requests import Refused as NotDone
+from models.apply.starts import HOSTNAME, REQUIRED, can_match, required_terms, unpinnable
+from planner.cluster.answers import one_line
+from planner.cluster.backends.base import CannotCarry
+from planner.cluster.live_view import Lookout, owned_annotations
+from planner.cluster.pages import core
+from planner.cluster.scale import event_of, looked, scale
+from planner.cluster.transport import JSON, STRATEGIC, Asked, Reply, Tree, Wire, send_all
 from planner.errors import GangplanError
-from planner.reading.kubernetes.looking import objects, texts
+from planner.read.kube.lookup import items, objects, texts
+
+
+class CannotPin(ValueError):  # noqa: N818  # an answer, not a failure of ours
+    """The pod's own constraints leave no way to the node."""
+
+
+def pin(pod: PodSeen, node: NodeSeen) -> Tree:
+    """Fields of ``spec`` for a patch: a hostname selector, else required affinity by name.
+
+    Empty if the pod is tied to that node alone already.
+    """
+    why = unpinnable(pod, node)
+    if why is not None:
+        raise CannotPin(why)
+    if node.hostname is not None:
+        chosen = HOSTNAME in dict(pod.selector)
+        return {} if chosen else {"nodeSelector": {HOSTNAME: node.hostname}}
+    terms = _terms(required_terms(pod), node.name)
+    if terms is None:
+        return {}
+    return {"affinity": {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": terms}}}}
+
+
+def _terms(old: list[object], node: str) -> list[object] | None:
+    """Every term of the pod's own that can match, with the node's name added; None if all have it.
+
+    Terms are alternatives, so each must name the node; a list of terms cannot grow.
+    """
+    ours = {"key": "metadata.name", "operator": "In", "values": [node]}
+    if not old:
+        return [{"matchFields": [ours]}]
+    new = [
+        _term(term, ours) if isinstance(term, dict) and can_match(term) else term for term in old
+    ]
+    return None if new == old else new
+
+
+def _term(term: Tree, ours: Tree) -> Tree:
+    """The term with our field added, after its own."""
+    fields = items(term, "matchFields")
+    return term if ours in fields else {**term, "matchFields": [*fields, ours]}
+
 
 if TYPE_CHECKING:
-    from models.applying.fence import Fence
-    from models.applying.orders import PodOrder
-    from models.applying.seen import PodSeen, View
+    from models.apply.live_state import Fence, PodSeen, View
+    from models.apply.orders import PodOrder
     from models.policy import KubernetesPolicy
-    from planner.cluster.backends import Backend
+    from planner.cluster.backends.base import Backend
 
 LEAST_LEFT_S = 15.0
 """With less time left on the lock nothing more is begun: a request may take that long."""
@@ -312,3 +362,25 @@ def _asked(  # as many words as such a request has
 ) -> Asked:
     path = core("pods", namespace=namespace, name=name, sub=sub) + _QUERY
     return Asked(method, path + _DRY * dry, body, STRATEGIC if method == _PATCH else JSON)
+
+
+Machine = Generator[Request, Event, Verdict]
+Tell = Callable[[Request, Event], None]
+"""Hears of every request once it is answered."""
+
+
+def carried(machine: Machine, carrier: Carrier, tell: Tell) -> Verdict:
+    """Carry out everything the machine asks for; its last word."""
+    try:
+        request = next(machine)
+        while True:
+            event = carrier.answer(request)
+            if isinstance(request, Several) and isinstance(event, Answers):
+                for one, answer in zip(request.requests, event.events, strict=True):
+                    tell(one, answer)
+            else:
+                tell(request, event)
+            request = machine.send(event)
+    except StopIteration as ended:
+        verdict: Verdict = ended.value
+        return verdict

@@ -10,13 +10,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Protocol
 
-from models.applying.asking import Done, Event
-from models.applying.orders import Orders, PodOrder
-from models.applying.seen import PodSeen, View
+from models.apply.live_state import PodSeen, View
+from models.apply.orders import Orders, PodOrder
+from models.apply.requests import Done, Event
 from models.policy import GPU_RESOURCES, KubernetesPolicy
-from models.quantities import Refused, quantity
-from planner.cluster.wire import Tree, Wire
-from planner.reading.kubernetes.looking import at, mapping, text
+from models.units import Refused, quantity
+from planner.cluster.transport import Tree, Wire
+from planner.read.kube.lookup import at, mapping, text
 
 MODE_BINDING = "binding"
 

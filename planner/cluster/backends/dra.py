@@ -6,18 +6,18 @@ an exception. Called through ``backend_of``.
 
 from __future__ import annotations
 
-from models.applying.asking import Done, Event, Gone, Lost, Refused
-from models.applying.orders import PodOrder
-from models.applying.seen import PodSeen
-from planner.cluster.backends.allocating import Answered, User, allocate, release
+from models.apply.live_state import PodSeen
+from models.apply.orders import PodOrder
+from models.apply.requests import Done, Event, Gone, Lost, Refused
+from planner.cluster.answers import one_line
 from planner.cluster.backends.base import CannotCarry, Plain, bound_by_us, fills_node
-from planner.cluster.backends.devices import VERSION, Devices
-from planner.cluster.lists import NotServedError
-from planner.cluster.refusals import one_line
-from planner.cluster.wire import Tree, Wire
+from planner.cluster.backends.dra_allocation import Answered, User, allocate, release
+from planner.cluster.backends.dra_devices import VERSION, Devices
+from planner.cluster.pages import NotServedError
+from planner.cluster.transport import Tree, Wire
 from planner.errors import NotPermittedError, UnavailableError
-from planner.reading.kubernetes.devices.slices import GROUP
-from planner.reading.kubernetes.looking import objects, text
+from planner.read.kube.devices.slices import GROUP
+from planner.read.kube.lookup import objects, text
 
 _ACCEPT = (
     r"^/apis/resource\.k8s\.io/v1/"

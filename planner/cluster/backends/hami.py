@@ -6,9 +6,9 @@ pod wrote about cards is never overwritten. Called through ``backend_of``.
 
 from __future__ import annotations
 
-from models.applying.intents import PLAN
-from models.applying.orders import Orders, PodOrder
-from models.applying.seen import PodSeen, View
+from models.apply.intents import PLAN
+from models.apply.live_state import PodSeen, View
+from models.apply.orders import Orders, PodOrder
 from planner.cluster.backends.base import (
     CannotCarry,
     Plain,
@@ -17,9 +17,9 @@ from planner.cluster.backends.base import (
     hindered,
     scheduler_of,
 )
-from planner.cluster.wire import Tree
-from planner.reading.kubernetes.looking import texts
-from planner.reading.kubernetes.pods.holdings.hami import registered
+from planner.cluster.transport import Tree
+from planner.read.kube.dialects.hami import registered
+from planner.read.kube.lookup import texts
 
 USE = "nvidia.com/use-gpuuuid"
 AVOID = "nvidia.com/nouse-gpuuuid"

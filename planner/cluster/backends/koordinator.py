@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import json
 
-from models.applying.intents import PLAN
-from models.applying.orders import Orders, PodOrder
-from models.applying.seen import PodSeen, View
+from models.apply.intents import PLAN
+from models.apply.live_state import PodSeen, View
+from models.apply.orders import Orders, PodOrder
 from planner.cluster.backends.base import (
     CannotCarry,
     Plain,
@@ -19,8 +19,8 @@ from planner.cluster.backends.base import (
     hindered,
     scheduler_of,
 )
-from planner.cluster.wire import Tree
-from planner.reading.kubernetes.pods.holdings.koordinator import ALLOCATED
+from planner.cluster.transport import Tree
+from planner.read.kube.dialects.koordinator import ALLOCATED
 
 _WHOLE = {"koordinator.sh/gpu-core": "100", "koordinator.sh/gpu-memory-ratio": "100"}
 """What a whole GPU is in Koordinator's percents."""

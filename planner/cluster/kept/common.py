@@ -5,8 +5,7 @@ Promises: rules only. Used by the other files of this package.
 
 from __future__ import annotations
 
-from planner.cluster.annotations import known_annotations
-from planner.cluster.keeping import Keep, labels, listed, names, record, scalar
+from planner.cluster.pruning import Keep, known_annotations, labels, listed, names, record, scalar
 
 OWNER = record(dict.fromkeys(("apiVersion", "kind", "name", "uid", "controller"), scalar))
 

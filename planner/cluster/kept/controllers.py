@@ -5,10 +5,10 @@ Promises: rules only; templates go through the rules of pods.
 
 from __future__ import annotations
 
-from planner.cluster.keeping import Keep, amounts, each, labels, listed, record, scalar
 from planner.cluster.kept.common import CONDITIONS, TEMPLATE_METADATA, kind
 from planner.cluster.kept.groups import NETWORK_TOPOLOGY
 from planner.cluster.kept.pods import TEMPLATE
+from planner.cluster.pruning import Keep, amounts, each, labels, listed, record, scalar
 
 REPLICATED = kind(
     spec=record({"replicas": scalar}),

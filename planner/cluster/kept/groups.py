@@ -5,17 +5,9 @@ Promises: rules only.
 
 from __future__ import annotations
 
-from planner.cluster.keeping import (
-    amounts,
-    each,
-    listed,
-    names,
-    number,
-    record,
-    scalar,
-)
 from planner.cluster.kept.common import CONDITIONS, SELECTOR, kind
 from planner.cluster.kept.pods import RESOURCE_CLAIMS
+from planner.cluster.pruning import amounts, each, listed, names, number, record, scalar
 
 # scheduling.k8s.io, of Kubernetes itself
 

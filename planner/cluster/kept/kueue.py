@@ -5,9 +5,9 @@ Promises: rules only.
 
 from __future__ import annotations
 
-from planner.cluster.keeping import amounts, dns_names, labels, listed, names, record, scalar
 from planner.cluster.kept.common import CONDITIONS, SELECTOR, TAINTS, TOLERATIONS, kind
 from planner.cluster.kept.pods import TEMPLATE
+from planner.cluster.pruning import amounts, dns_names, labels, listed, names, record, scalar
 
 RESOURCE_FLAVOR = kind(
     spec=record(

@@ -5,7 +5,6 @@ Promises: rules only. No address, image list, provider id or driver parameter is
 
 from __future__ import annotations
 
-from planner.cluster.keeping import amounts, each, labels, listed, names, record, scalar
 from planner.cluster.kept.common import (
     CONDITIONS,
     NODE_SELECTOR,
@@ -14,6 +13,7 @@ from planner.cluster.kept.common import (
     TOLERATIONS,
     kind,
 )
+from planner.cluster.pruning import amounts, each, labels, listed, names, record, scalar
 
 NODE = kind(
     spec=record({"unschedulable": scalar, "taints": TAINTS}),

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from planner.cluster.keeping import GONE, Keep, amounts, labels, listed, names, record, scalar
 from planner.cluster.kept.common import (
     CONDITIONS,
     NODE_SELECTOR,
@@ -18,6 +17,7 @@ from planner.cluster.kept.common import (
     TOLERATIONS,
     kind,
 )
+from planner.cluster.pruning import GONE, Keep, amounts, labels, listed, names, record, scalar
 
 CLAIMS = "gangplan.dev/volume-claims"
 """Annotation of a recorded pod: the names of its volume claims, joined by commas."""

@@ -1,0 +1,1 @@
+"""The apply state machine: pure, no I/O, clock or randomness."""

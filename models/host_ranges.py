@@ -1,0 +1,120 @@
+"""Host ranges such as ``gpu-[01-16,20]``: counted first, then expanded; and names as ranges.
+
+Promises: a range that explodes is refused before any name is made.
+Called by ``models.documents`` and the readers.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
+
+from models.units import Refused, shown
+
+MAX_NAMES = 200_000
+"""Most names one host range (and one cluster) may hold."""
+
+
+MOST_RUNS = 20
+"""Runs of numbers in one bracket, so that a range stays short enough to be read."""
+
+_NUMBERED = re.compile(r"(.*?)([0-9]{1,18})")
+_ITEM = re.compile(r"([0-9]{1,18})(?:-([0-9]{1,18}))?")
+
+
+def host_count(pattern: str) -> int:
+    """How many names a host range stands for, counted without building one. Raises Refused."""
+    return math.prod(
+        sum(last - first + 1 for first, last, _ in part)
+        for part in _parts(pattern)
+        if not isinstance(part, str)
+    )
+
+
+def check_hosts(pattern: str) -> None:
+    """Raise Refused for malformed brackets and for more than MAX_NAMES names; makes none."""
+    if (count := host_count(pattern)) > MAX_NAMES:
+        what = f"{shown(pattern)} stands for {count:,} names; the most is {MAX_NAMES:,}"
+        raise Refused(what, "narrow the range")
+
+
+def hosts(pattern: str) -> Iterator[str]:
+    """Names of ``gpu-[01-16,20]``: all combinations of its brackets, in written order.
+
+    Zero padding is kept (``[08-10]`` gives 08, 09, 10). Raises Refused for malformed brackets and,
+    before any name is made, for more than MAX_NAMES of them.
+    """
+    check_hosts(pattern)
+    choices = [[part] if isinstance(part, str) else _numbers(part) for part in _parts(pattern)]
+    return ("".join(combination) for combination in itertools.product(*choices))
+
+
+def host_ranges(names: Iterable[str]) -> tuple[str, ...]:
+    """The names as few host ranges over the numbers they end in, sorted; ``hosts`` undoes it."""
+    ranges: list[str] = []
+    numbered: dict[tuple[str, int], list[int]] = {}
+    for name in sorted(set(names)):
+        found = _NUMBERED.fullmatch(name)
+        if found is None:
+            ranges.append(name)
+        else:
+            prefix, digits = found.groups()
+            numbered.setdefault((prefix, len(digits)), []).append(int(digits))
+    for (prefix, width), numbers in numbered.items():
+        runs = list(_runs(numbers, width))
+        if len(numbers) == 1:
+            ranges.append(prefix + runs[0])
+        else:
+            pieces = (runs[at : at + MOST_RUNS] for at in range(0, len(runs), MOST_RUNS))
+            ranges += [f"{prefix}[{','.join(piece)}]" for piece in pieces]
+    return tuple(sorted(ranges))
+
+
+def _runs(numbers: list[int], width: int) -> Iterator[str]:
+    """Ascending numbers as ``07`` and ``09-12``."""
+    starts = [i for i, number in enumerate(numbers) if not i or number != numbers[i - 1] + 1]
+    for start, end in zip(starts, [*starts[1:], len(numbers)], strict=True):
+        first, last = numbers[start], numbers[end - 1]
+        yield f"{first:0{width}d}" + (f"-{last:0{width}d}" if last > first else "")
+
+
+def _numbers(items: list[tuple[int, int, int]]) -> list[str]:
+    return [f"{n:0{width}d}" for first, last, width in items for n in range(first, last + 1)]
+
+
+@lru_cache(maxsize=1024)
+def _parts(pattern: str) -> tuple[str | list[tuple[int, int, int]], ...]:
+    """Literal texts and brackets in turn; a bracket is a list of (first, last, width)."""
+    parts: list[str | list[tuple[int, int, int]]] = []
+    for number_, piece in enumerate(re.split(r"\[([^\[\]]*)\]", pattern)):
+        if number_ % 2 == 0:
+            if "[" in piece or "]" in piece:
+                raise Refused(f"{shown(pattern)} has a bracket without its partner", _RANGE_HINT)
+            if "," in piece:
+                raise Refused(f"{shown(pattern)} has a comma outside its brackets", _RANGE_HINT)
+            parts.append(piece)
+        else:
+            parts.append([_item(pattern, item) for item in piece.split(",")])
+    return tuple(parts)
+
+
+_RANGE_HINT = "write a host range like gpu-[01-16,20]"
+
+
+def _item(pattern: str, item: str) -> tuple[int, int, int]:
+    """(first, last, width) of ``01-16`` or ``20``; width 0 where nothing is padded."""
+    found = _ITEM.fullmatch(item)
+    if found is None:
+        raise Refused(f"{shown(item)} in {shown(pattern)} is no number or range", _RANGE_HINT)
+    low, high = found.group(1), found.group(2) or found.group(1)
+    padded = len(low) if low.startswith("0") else 0
+    if int(low) > int(high):
+        raise Refused(f"the range {shown(item)} in {shown(pattern)} runs backwards", _RANGE_HINT)
+    if len(high) < len(low) or (high.startswith("0") and len(high) != len(low)):
+        raise Refused(
+            f"the ends of {shown(item)} in {shown(pattern)} are padded differently", _RANGE_HINT
+        )
+    return int(low), int(high), padded

@@ -1,0 +1,1 @@
+"""The integer program: options, regions, packing states, variables, rules, tiers, decoding."""

@@ -1,0 +1,1 @@
+"""The aggregated model: pods pooled by size and domain, for admission at large sizes."""

@@ -1,0 +1,356 @@
+"""Which node of a region carries which pods, when only their sizes were decided.
+
+Largest first, a gang's pods together, on the tightest node that holds them: where sizes divide one
+another any order of equal sizes works (an s-pod uses exactly s/g of the g-slots wherever it lands), so
+the choice may serve locality. Returns None where this packing fails; the caller then takes the flow's own.
+Called by ``pooled``.
+
+From an assignment of the variables to nodes, GPU indices and pod indices.
+
+Promises: every piece gets a server and a set of its type, a gang's pieces different servers where that
+can be, pods of a slice one domain; same values, same plan. Called by ``formulation.decode``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from models.hardware import bits
+from models.instance import Instance
+from models.occupancy import Room, rooms
+from models.program.base_state import Asked, outcome, placed
+from models.program.demands import Demand, RoleDemand
+from models.program.packing import SetType
+from models.program.packing_flows import Admits, RegionFlow
+from models.program.pieces import Piece
+from models.program.pod_assignment import Layer, arranged, homeward
+from models.program.regions import Pools, Region
+from models.program.rules.running import with_arrivals
+from models.program.variables import GangVariables, Variables
+from models.solution import GangDecision, PodPlacement
+
+Item = tuple[int, int, int]
+"""(GPUs of one set, owner, how many sets)."""
+
+
+@dataclass
+class Settled:
+    """``sets``: (owner, node, GPUs) of every set placed."""
+
+    sets: list[tuple[int, int, int]]
+
+
+def settle(free: dict[int, int], items: Sequence[Item]) -> Settled | None:
+    """Pack sets on nodes with so many free GPUs."""
+    left = dict(free)
+    used: dict[int, set[int]] = {}
+    sets: list[tuple[int, int, int]] = []
+    for gpus, owner, count in sorted(
+        items, key=lambda item: (-item[0], -item[0] * item[2], item[1])
+    ):
+        rest = count
+        while rest:
+            n = _best(left, used.setdefault(owner, set()), gpus, rest)
+            if n is None:
+                return None
+            take = min(rest, left[n] // gpus)
+            left[n] -= take * gpus
+            used[owner].add(n)
+            sets += [(owner, n, gpus)] * take
+            rest -= take
+    return Settled(sets)
+
+
+def _best(left: dict[int, int], used: set[int], gpus: int, rest: int) -> int | None:
+    """A node the owner has, else the tightest that takes all that is left, else the fullest taker."""
+    able = [n for n in left if left[n] >= gpus]
+    if not able:
+        return None
+    own = [n for n in able if n in used]
+    if own:
+        return min(own, key=lambda n: (left[n], n))
+    whole = [n for n in able if left[n] // gpus >= rest]
+    if whole:
+        return min(whole, key=lambda n: (left[n], n))
+    return max(able, key=lambda n: (left[n] // gpus, -left[n], -n))
+
+
+@dataclass
+class Slot:
+    """A set of GPUs carved out of a node: ``mask`` None where the node decides."""
+
+    node: int
+    kind: SetType
+    mask: int | None
+
+
+@dataclass
+class Share:
+    """What one gang got: (slot, pods of each GPU role), and nodes for its pods without GPUs.
+
+    ``fixed[role]``: a layer, innermost first, the domain of each slice that has one, by its number.
+    ``assigned``: nodes for the pods (role, index) of which it was told where they go.
+    """
+
+    slots: list[tuple[Slot, tuple[int, ...]]] = field(default_factory=list)
+    zeros: dict[int, list[int]] = field(default_factory=dict)
+    fixed: dict[int, list[dict[int, int]]] = field(default_factory=dict)
+    assigned: dict[tuple[int, int], tuple[int, ...]] = field(default_factory=dict)
+
+
+def decode(
+    instance: Instance,
+    asks: Asked,
+    pools: Pools,
+    variables: Variables,
+    values: Sequence[int],
+    base: Sequence[GangDecision],
+) -> tuple[GangDecision, ...]:
+    """One decision a gang. Shape of ``values``: one integer a variable of the program."""
+    staying = stays_of(instance, asks, variables.admits, values, base)
+    left = rooms(instance, staying)
+    free = [
+        carve_slots(region, left, variables.flows[number], values)
+        for number, region in enumerate(pools.regions)
+    ]
+    shares: dict[int, tuple[Demand, Share]] = {}
+    wanting: list[tuple[int, int, GangVariables, list[Piece]]] = []
+    for gang in variables.gangs:
+        if values[gang.admit]:
+            shares[gang.demand.gang] = (gang.demand, Share())
+            pieces = [p for p in gang.pieces for _ in range(values[p.variable])]
+            wanting.append((-len(pieces), gang.demand.gang, gang, pieces))
+    for _, index, _, pieces in sorted(wanting, key=lambda want: want[:2]):
+        serve(free, pieces, shares[index][1])
+    for gang in variables.gangs:
+        if values[gang.admit]:
+            share = shares[gang.demand.gang][1]
+            zeros_of(pools, gang, values, share)
+            slices_of(instance, pools, gang, values, share)
+            share.assigned = assigned(pools, gang, values)
+    for group in variables.groups:
+        given = [p for p in group.pieces for _ in range(values[p.variable])]
+        lucky = [d for d, a in zip(group.demands, group.admits, strict=True) if values[a]]
+        for demand, piece in zip(lucky, given, strict=True):
+            shares[demand.gang] = (demand, Share())
+            serve(free, [piece], shares[demand.gang][1])
+    return decided(instance, left, staying, shares)
+
+
+def stays_of(
+    instance: Instance,
+    asks: Asked,
+    admits: Admits,
+    values: Sequence[int],
+    base: Sequence[GangDecision],
+) -> list[GangDecision]:
+    """What becomes of every gang before anything is placed: the pods that stay under its option."""
+    found = list(base)
+    for choice, own in zip(asks.choices, admits, strict=True):
+        lucky = [o for o, admit in zip(choice.options, own, strict=True) if values[admit]]
+        stays = lucky[0].demand.stays if lucky else ()
+        found[choice.gang] = outcome(instance, choice.gang, placed(instance, choice.gang, stays))
+    return found
+
+
+def decided(
+    instance: Instance,
+    left: Sequence[Room],
+    staying: Sequence[GangDecision],
+    shares: Mapping[int, tuple[Demand, Share]],
+) -> tuple[GangDecision, ...]:
+    """One decision a gang: its pods that stay and those it was given places for."""
+    decisions = list(staying)
+    for index, (demand, share) in shares.items():
+        pods = pods_of(instance, left, demand, share)
+        pods = homeward(instance, demand, pods, share.assigned)
+        decisions[index] = outcome(instance, index, (*staying[index].pods, *pods))
+    placing = {index: demand for index, (demand, _) in sorted(shares.items())}
+    return tuple(with_arrivals(instance, decisions, placing))
+
+
+def carve_slots(
+    region: Region, rooms: Sequence[Room], flow: RegionFlow, values: Sequence[int]
+) -> dict[SetType, list[Slot]]:
+    """Split the flow into one path a node, in node order, largest state first.
+
+    ``rooms``: what is free beside the pods that stay.
+    """
+    if flow.meshed:
+        taken: dict[SetType, list[Slot]] = {}
+        for gpus, kind, variable in flow.sets:
+            if values[variable]:
+                taken.setdefault(kind, []).append(Slot(region.nodes[0], kind, gpus))
+        for _, kind, variable in flow.hidden:
+            unknown = [Slot(region.nodes[0], kind, None) for _ in range(values[variable])]
+            taken.setdefault(kind, []).extend(unknown)
+        return taken
+    if flow.held:
+        return _carve_one(region, rooms[region.nodes[0]], flow, values)
+    return _carve_paths(region, rooms, flow, values)
+
+
+def _carve_paths(
+    region: Region, rooms: Sequence[Room], flow: RegionFlow, values: Sequence[int]
+) -> dict[SetType, list[Slot]]:
+    packing = region.packing
+    waiting: dict[int, list[tuple[int, int]]] = {}
+    for n in region.nodes:
+        state = packing.state(rooms[n].mask, rooms[n].free_gpus)
+        waiting.setdefault(state, []).append((n, rooms[n].mask))
+    leaving: dict[int, list[tuple[int, int]]] = {}
+    for position, (arc, variable) in enumerate(flow.arcs):
+        if values[variable]:
+            leaving.setdefault(arc.source, []).append((position, values[variable]))
+    slots: dict[SetType, list[Slot]] = {}
+    todo = sorted(leaving, key=lambda s: (-packing.size(s), s))
+    for state in todo:
+        here = sorted(waiting.get(state, []))
+        for position, count in leaving[state]:
+            arc = flow.arcs[position][0]
+            for _ in range(count):
+                node, mask = here.pop(0)
+                chosen = None if rooms[node].blind else packing.choose(mask, arc)
+                slots.setdefault(arc.kind, []).append(Slot(node, arc.kind, chosen))
+                waiting.setdefault(arc.target, []).append((node, mask & ~(chosen or 0)))
+    return slots
+
+
+def _carve_one(
+    region: Region, room: Room, flow: RegionFlow, values: Sequence[int]
+) -> dict[SetType, list[Slot]]:
+    """The sets of a server where only their sizes count, less those of the pods that stay."""
+    staying: dict[int, int] = {}
+    for _, gpus, stays in flow.held:
+        staying[gpus] = staying.get(gpus, 0) + stays.value(values)
+    slots: dict[SetType, list[Slot]] = {}
+    mask = room.mask
+    for arc, variable in sorted(flow.arcs, key=lambda item: -item[0].kind.gpus):
+        for _ in range(values[variable]):
+            if staying.get(arc.kind.gpus, 0):
+                staying[arc.kind.gpus] -= 1
+                continue
+            chosen = None if room.blind else region.packing.choose(mask, arc)
+            mask &= ~(chosen or 0)
+            slots.setdefault(arc.kind, []).append(Slot(region.nodes[0], arc.kind, chosen))
+    return slots
+
+
+def serve(
+    free: list[dict[SetType, list[Slot]]],
+    pieces: Sequence[Piece],
+    share: Share,
+    *,
+    fresh: bool = True,
+) -> None:
+    """Give every piece a slot of its type.
+
+    On a node the gang does not use yet if ``fresh``, otherwise on one it does use, where there is one.
+    """
+    for piece in pieces:
+        offers = free[piece.region][piece.kind]
+        used = {slot.node for slot, _ in share.slots}
+        best = next((i for i, slot in enumerate(offers) if (slot.node not in used) == fresh), 0)
+        share.slots.append((offers.pop(best), piece.pods))
+
+
+def zeros_of(pools: Pools, gang: GangVariables, values: Sequence[int], share: Share) -> None:
+    """Nodes of the pods without GPUs: beside the gang's GPUs of the same region, else its first node."""
+    used = {slot.node for slot, _ in share.slots} | set(gang.demand.standing_nodes)
+    for (position, number), variable in sorted(gang.zeros.items()):
+        nodes = pools.regions[number].nodes
+        chosen = next((n for n in nodes if n in used), nodes[0])
+        share.zeros.setdefault(position, []).extend([chosen] * values[variable])
+
+
+def slices_of(
+    instance: Instance, pools: Pools, gang: GangVariables, values: Sequence[int], share: Share
+) -> None:
+    """The domains of slices told apart; several nodes of one region are all one to the variables."""
+    for role, apart in gang.apart.items():
+        share.fixed[role] = []
+        layers = gang.gang.roles[role].slice_layers
+        for slices, (size, level) in zip(apart, layers, strict=True):
+            own: dict[int, int] = {}
+            for indices, options in slices:
+                for regions, variable in options:
+                    nodes = [n for r in sorted(regions) for n in pools.regions[r].nodes]
+                    domains = {instance.cluster.domain_of[level][n] for n in nodes}
+                    if values[variable] and len(domains) == 1:
+                        own[indices[0] // size] = domains.pop()
+            share.fixed[role].append(own)
+
+
+def assigned(
+    pools: Pools, gang: GangVariables, values: Sequence[int]
+) -> dict[tuple[int, int], tuple[int, ...]]:
+    """Nodes of the region that each pod of a role goes to whose pods are told apart."""
+    found: dict[tuple[int, int], tuple[int, ...]] = {}
+    for role, alike in gang.exchange.items():
+        for indices, places in alike:
+            regions = [r for r, variable in places.items() for _ in range(values[variable])]
+            for index, region in zip(indices, regions, strict=True):
+                found[role, index] = pools.regions[region].nodes
+    return found
+
+
+def pods_of(
+    instance: Instance, rooms: Sequence[Room], demand: Demand, share: Share
+) -> list[PodPlacement]:
+    of = instance.cluster.domain_of
+    slots = sorted(share.slots, key=lambda s: (*(level[s[0].node] for level in of), s[0].mask or 0))
+    pools = [list(bits(slot.mask)) if slot.mask is not None else None for slot, _ in slots]
+    places: dict[int, list[tuple[int, int | None]]] = {}
+    for position, role in enumerate(demand.gpu_roles):
+        places[role.role] = []
+        for (slot, pods), pool in zip(slots, pools, strict=True):
+            for _ in range(pods[position]):
+                places[role.role].append((slot.node, _take(instance, rooms, slot.node, role, pool)))
+    home = slots[0][0].node if slots else None
+    for position, role in enumerate(demand.zero_roles):
+        nodes = share.zeros.get(position)
+        if nodes is None:
+            assert home is not None
+            nodes = [home] * role.count
+        places[role.role] = [(n, 0) for n in sorted(nodes, key=lambda n: [lv[n] for lv in of])]
+    placed = []
+    for role in demand.roles:
+        ordered = _indexed(instance, demand, role, places[role.role], share.fixed.get(role.role))
+        placed += [PodPlacement(role.role, i, n, gpus) for i, (n, gpus) in ordered]
+    return placed
+
+
+def _take(
+    instance: Instance, rooms: Sequence[Room], n: int, role: RoleDemand, pool: list[int] | None
+) -> int | None:
+    """The next GPUs of the slot; where indices are the node's choice, only a whole node has them."""
+    if pool is not None:
+        chosen, pool[: role.gpus] = pool[: role.gpus], []
+        return sum(1 << i for i in chosen)
+    node, room = instance.cluster.nodes[n], rooms[n]
+    whole = not room.unknown and role.gpus == node.gpus
+    return room.mask if whole else None
+
+
+def _indexed(
+    instance: Instance,
+    demand: Demand,
+    role: RoleDemand,
+    places: list[tuple[int, int | None]],
+    chosen: list[dict[int, int]] | None,
+) -> list[tuple[int, tuple[int, int | None]]]:
+    """Pair pod indices with places so that the pods of every slice share one domain."""
+    gang = instance.gangs[demand.gang]
+    layers = []
+    for number, (size, level) in enumerate(gang.roles[role.role].slice_layers):
+        fixed = dict(chosen[number]) if chosen else {}
+        if role.layers:
+            fixed |= {g[0] // size: d for g, d in role.layers[number] if d is not None}
+        of = instance.cluster.domain_of[level]
+        layers.append(Layer(size, of, fixed, apart=bool(role.layers)))
+    stood = {p.index: p.node for p in gang.standing if p.role == role.role and p.node is not None}
+    wanted = {p.index: p.node for p in gang.planned if p.role == role.role}
+    found = arranged(layers[::-1], role.indices, places, [wanted, stood])
+    assert found is not None, "the slice rows promise a domain for every slice"
+    return sorted(found, key=lambda pair: pair[0])

@@ -1,0 +1,272 @@
+"""What may become of a gang: every way in which it may run after the plan, and what each costs.
+
+Promises: a running gang has one option a number of pods it may have and a set of pods that stay
+(contract 2.7, 2.8); stopping it is no option but the lack of one. Where there are too many to write
+out some are left out, and ``complete`` says so: the bounds of such a program prove nothing.
+Built once per formulation.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+
+from models.gang import Gang, StandingPod
+from models.instance import Instance
+from models.occupancy import Room
+from models.program.demands import Demand, Remaining, demand_for
+from models.program.packing import by_count
+
+MOST_COUNTS = 32
+"""Numbers of pods of one gang told apart; of more the smallest, the largest and some between."""
+
+
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """What an option does to a gang.
+
+    ``kept``: GPUs of pods that stood and are there after, wherever. ``lost``: GPUs that the disruption
+    tier counts. ``moved``: whether a standing pod may change its place; ``gives``: nodes on which room
+    is given that only a higher gang may ask for.
+    """
+
+    kept: int
+    lost: int
+    moved: bool = False
+    gives: tuple[int, ...] = ()
+    admitted: bool = True
+
+
+PLACED = Effect(0, 0)
+"""A waiting gang that starts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    demand: Demand
+    effect: Effect
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A gang and its options, at most one of which comes true. ``must``: one of them has to.
+
+    ``stop``: what it means that none does. ``complete`` False: options were left out. ``settles``: all
+    the same none was that could change who runs, for each left out there is a smaller size of it.
+    """
+
+    gang: int
+    options: tuple[Option, ...]
+    must: bool
+    stop: Effect
+    complete: bool = True
+    settles: bool = True
+
+    @property
+    def always(self) -> tuple[StandingPod, ...]:
+        """Pods that stay whatever is chosen."""
+        if not self.must:
+            return ()
+        first = self.options[0].demand.stays
+        return tuple(p for p in first if all(p in o.demand.stays for o in self.options[1:]))
+
+
+def standing_gpus(instance: Instance, index: int) -> int:
+    """GPUs that the gang holds now."""
+    gang = instance.gangs[index]
+    return sum(gang.roles[pod.role].gpus for pod in gang.standing)
+
+
+def choices_of(
+    instance: Instance,
+    known: Sequence[int],
+    rooms: Sequence[Room],
+    *,
+    only: Collection[int] | None = None,
+    still: Collection[int] = (),
+) -> tuple[Choice, ...]:
+    """Every gang for which there is something to decide, in instance order.
+
+    ``known``: mask of GPUs known held, a node. ``rooms``: beside all that runs. ``only``: indices of the
+    gangs to decide about. ``still``: gangs that must not move.
+    """
+    found, settled = [], []
+    for index, gang in enumerate(instance.gangs):
+        if only is not None and index not in only:
+            continue
+        if gang.running:
+            choice = _Running(instance, known, rooms, index, movable=index not in still).choice()
+            if len(choice.options) > 1 or not choice.must:
+                found.append(choice)
+            else:
+                settled.append(choice)
+        elif gang.hold is None:
+            found.append(_waiting(instance, known, index))
+    found += _doubtful(instance, found, settled)
+    return tuple(sorted(found, key=lambda choice: choice.gang))
+
+
+def _doubtful(
+    instance: Instance, found: Sequence[Choice], settled: Sequence[Choice]
+) -> Iterator[Choice]:
+    """Gangs that stay in any case, of which others decide what their unknown GPUs are worth.
+
+    Those may be any that nobody is known to hold, and where only the number counts that is all one.
+    """
+    nodes = instance.cluster.nodes
+    told = {
+        p.node
+        for choice in found
+        for p in instance.gangs[choice.gang].standing
+        if p.gpus and p not in choice.always
+    }
+    for choice in settled:
+        for p in instance.gangs[choice.gang].standing:
+            if p.gpus is not None or p.node is None or p.node not in told:
+                continue
+            node = nodes[p.node]
+            hides = instance.gangs[choice.gang].roles[p.role].gpus and node.model is not None
+            if hides and node.model and not by_count(node.model, node.effective_nics):
+                yield choice
+                break
+
+
+def _waiting(instance: Instance, known: Sequence[int], index: int) -> Choice:
+    counts, complete = _counts(instance.gangs[index], None)
+    sole = len(counts) == 1
+    demands = (replace(demand_for(instance, index, c, (), known), sole=sole) for c in counts)
+    options = tuple(Option(demand, PLACED) for demand in demands)
+    stop = Effect(0, 0, admitted=False)
+    # with fewer pods it has room wherever it has with more, but may be too slow there
+    settles = complete or not instance.min_share(instance.gangs[index])
+    return Choice(index, options, False, stop, complete, settles)  # noqa: FBT003  # must
+
+
+def _counts(gang: Gang, near: tuple[int, ...] | None) -> tuple[list[tuple[int, ...]], bool]:
+    """Allowed numbers of pods a role, ``near`` among them; False if some were left out."""
+    every = list(product(*(role.allowed_counts() for role in gang.roles))) if _few(gang) else None
+    if every is not None and len(every) <= MOST_COUNTS:
+        return every, True
+    smallest = tuple(role.min for role in gang.roles)
+    largest = tuple(role.allowed_counts()[-1] for role in gang.roles)
+    chosen = {smallest: None, largest: None}
+    if near is not None:
+        chosen[near] = None
+    for part in range(1, MOST_COUNTS - 2):
+        step = (
+            allowed[(len(allowed) - 1) * part // (MOST_COUNTS - 2)]
+            for allowed in (role.allowed_counts() for role in gang.roles)
+        )
+        chosen[tuple(step)] = None
+    return sorted(chosen), False
+
+
+def _few(gang: Gang) -> bool:
+    number = 1
+    for role in gang.roles:
+        number *= len(role.allowed_counts())
+    return number <= MOST_COUNTS
+
+
+class _Running:
+    """The options of one gang that runs."""
+
+    def __init__(
+        self,
+        instance: Instance,
+        known: Sequence[int],
+        rooms: Sequence[Room],
+        index: int,
+        *,
+        movable: bool,
+    ) -> None:
+        self._instance = instance
+        self._remaining = Remaining(instance, rooms, index)
+        self._known = known
+        self._index = index
+        self._gang = instance.gangs[index]
+        self._movable = movable and self._gang.movable
+        stand = Counter(pod.role for pod in self._gang.standing)
+        self._now = tuple(stand[number] for number in range(len(self._gang.roles)))
+        self._gpus = standing_gpus(instance, index)
+
+    def choice(self) -> Choice:
+        gang = self._gang
+        gives = tuple(sorted({p.node for p in gang.standing if p.node is not None}))
+        stop = Effect(0, self._gpus, gives=gives, admitted=False)
+        if gang.missing():
+            options, complete = self._completions()
+        else:
+            options, complete = self._sizes()
+        return Choice(
+            self._index, tuple(options), not gang.preemptible, stop, complete, settles=complete
+        )
+
+    def _option(
+        self, counts: Sequence[int], stays: Sequence[StandingPod], effect: Effect
+    ) -> Option:
+        demand = demand_for(self._instance, self._index, counts, stays, self._known)
+        return Option(replace(demand, sole=False), effect)
+
+    def _completions(self) -> tuple[list[Option], bool]:
+        """As it is, or completed: its pods that stand stay, the others come all at once."""
+        gang = self._gang
+        as_it_is = self._option(self._now, gang.standing, Effect(self._gpus, 0, admitted=False))
+        nothing = replace(as_it_is.demand, roles=(), possible=True)
+        options = [replace(as_it_is, demand=nothing)]
+        if gang.hold is not None:
+            return options, True
+        least = gang.target_counts()
+        counts, complete = [least], True
+        if not self._instance.size_held(gang):
+            every, complete = _counts(gang, least)
+            counts = [c for c in every if all(a >= b for a, b in zip(c, least, strict=True))]
+        for count in counts:
+            option = self._option(count, gang.standing, Effect(self._gpus, 0))
+            if option.demand.possible:
+                options.append(option)
+        return options, complete
+
+    def _sizes(self) -> tuple[list[Option], bool]:
+        """Kept, shrunk, grown, and moved at every size it may have."""
+        gang = self._gang
+        counts, complete = [self._now], True
+        if gang.elastic and not self._instance.size_held(gang):
+            counts, complete = _counts(gang, self._now)
+        options: list[Option] = []
+        for count in sorted(counts, key=lambda c: (c != self._now, c)):
+            shrinks = any(a < b for a, b in zip(count, self._now, strict=True))
+            # being movable is enough to shrink, whether or not it moves
+            if not shrinks or gang.movable or gang.preemptible:
+                options.append(self._in_place(count, shrinks=shrinks))
+            if self._movable:
+                there = [p for p in gang.standing if self._has(count, p)]
+                sets, every = self._remaining.sets(there)
+                options += [self._moved(count, stays) for stays in sets]
+                complete &= every
+        return [o for o in options if o.demand.possible], complete
+
+    def _in_place(self, counts: tuple[int, ...], *, shrinks: bool) -> Option:
+        stays = [p for p in self._gang.standing if self._has(counts, p)]
+        gone = [p for p in self._gang.standing if not self._has(counts, p)]
+        gives: tuple[int, ...] = ()
+        if shrinks and not self._gang.movable:
+            gives = tuple(sorted({p.node for p in gone if p.node is not None}))
+        lost = self._sum(gone)
+        return self._option(counts, stays, Effect(self._gpus - lost, lost, gives=gives))
+
+    def _moved(self, counts: tuple[int, ...], stays: Sequence[StandingPod]) -> Option:
+        there = [p for p in self._gang.standing if self._has(counts, p)]
+        kept = self._sum(there)
+        gpus_move = any(self._gang.roles[p.role].gpus for p in there if p not in stays)
+        lost = self._gpus if gpus_move else self._gpus - kept
+        return self._option(counts, stays, Effect(kept, lost, moved=True))
+
+    def _has(self, counts: tuple[int, ...], pod: StandingPod) -> bool:
+        """Whether the pod is among the gang's when it has so many: the highest indices go first."""
+        return pod.index in self._gang.roles[pod.role].indices(counts[pod.role])
+
+    def _sum(self, pods: Collection[StandingPod]) -> int:
+        return sum(self._gang.roles[p.role].gpus for p in pods)

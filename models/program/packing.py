@@ -1,0 +1,281 @@
+"""How the GPUs of one server may be cut into sets: states, set types, and the arcs between states.
+
+A state is what is free on a server: a count where only the number of GPUs matters, otherwise a mask
+of the link mesh up to its automorphisms. Carving a set of some type leads from state to state, so a
+server's packing is a path and a pool of servers is an integer flow: exact, without node variables.
+Called by ``regions`` (to build the flow) and ``decoding`` (to turn flow back into GPU indices).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import combinations
+from typing import Protocol
+
+from models.cluster import Node
+from models.hardware import Nic, ServerModel, bits
+from models.rates.gang_bandwidth import ServerSet, set_inside_MBps, set_nics_MBps
+from models.rates.gpu_sets import UnknownRate
+from models.rates.server_bandwidth import best_inside_MBps
+from models.rates.set_classes import automorphisms, count_only
+
+LARGEST_MESH_STATE = 9
+"""Free masks with more GPUs than this are relaxed to counts: 3^16 subset pairs would never end."""
+
+
+@dataclass(frozen=True, slots=True)
+class SetType:
+    """What a set of GPUs is worth: its size, inside(S) and N(S) in MB/s.
+
+    ``inside`` None: unlimited (one GPU). ``network`` None: a NIC speed is not known.
+    ``beside``: (inside, N) of the set together with the standing GPUs of each incomplete gang there.
+    """
+
+    gpus: int
+    inside: Fraction | None
+    network: Fraction | None
+    beside: tuple[tuple[Fraction | None, Fraction | None], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Arc:
+    """Carving a set of ``kind`` out of a server in state ``source`` leaves it in state ``target``."""
+
+    source: int
+    kind: SetType
+    target: int
+
+
+class Packing(Protocol):
+    """The states one pool of alike servers can be in. ``exact`` False: a relaxation."""
+
+    exact: bool
+
+    def state(self, mask: int, free: int) -> int: ...
+
+    def size(self, state: int) -> int: ...
+
+    def carve(self, state: int, gpus: int) -> tuple[Arc, ...]: ...
+
+    def choose(self, mask: int, arc: Arc) -> int | None: ...
+
+
+def inside_known_MBps(node: Node, chosen: ServerSet) -> Fraction | None:
+    """inside(S); 0 where a link rate is not known (the readers refuse that for gangs to be placed)."""
+    try:
+        return set_inside_MBps(node, chosen)
+    except UnknownRate:
+        return Fraction(0)
+
+
+def network_MBps(node: Node, chosen: ServerSet) -> Fraction | None:
+    """N(S), None where a speed it needs is not known (the readers refuse that where it matters)."""
+    try:
+        return set_nics_MBps(node, chosen)
+    except UnknownRate:
+        return None
+
+
+class CountPacking:
+    """States are counts: switched servers, servers whose GPUs have no known index, relaxed meshes."""
+
+    def __init__(
+        self,
+        node: Node,
+        candidates: int,
+        *,
+        blind: bool,
+        relaxed: bool,
+        beside: tuple[ServerSet, ...] = (),
+    ) -> None:
+        self._node = node
+        self._candidates = candidates
+        self.blind = blind
+        self._relaxed = relaxed
+        self._beside = beside
+        self._kinds: dict[int, SetType] = {}
+        self.exact = not relaxed
+
+    def state(self, mask: int, free: int) -> int:
+        del mask
+        return free
+
+    def size(self, state: int) -> int:
+        return state
+
+    def carve(self, state: int, gpus: int) -> tuple[Arc, ...]:
+        if gpus > state:
+            return ()
+        return (Arc(state, self._kind(gpus), state - gpus),)
+
+    def choose(self, mask: int, arc: Arc) -> int | None:
+        """The indices given: None if blind, the best set found if relaxed, otherwise the lowest."""
+        if self.blind:
+            return None
+        free = bits(mask)
+        if self._relaxed:
+            return _good_set(self._node, mask, arc.kind.gpus)
+        return sum(1 << i for i in free[: arc.kind.gpus])
+
+    def _kind(self, gpus: int) -> SetType:
+        if gpus not in self._kinds:
+            self._kinds[gpus] = self._make(gpus)
+        return self._kinds[gpus]
+
+    def _make(self, gpus: int) -> SetType:
+        node = self._node
+        if self._relaxed:
+            model, network = node.model, _most_network(node)
+            assert model is not None
+            beside = tuple(
+                (best_inside_MBps(model, min(model.gpus, base.count + gpus)), network)
+                for base in self._beside
+            )
+            return SetType(gpus, best_inside_MBps(model, gpus), network, beside)
+        # only the number counts, so that any set of the server's GPUs stands for all of that size
+        known = 0 if self.blind else (1 << gpus) - 1
+        chosen = ServerSet(known, gpus if self.blind else 0, self._candidates)
+        beside = tuple(self._with(base, gpus) for base in self._beside)
+        return SetType(gpus, inside_known_MBps(node, chosen), network_MBps(node, chosen), beside)
+
+    def _with(self, base: ServerSet, gpus: int) -> tuple[Fraction | None, Fraction | None]:
+        node, count = self._node, base.count + gpus
+        if count > node.gpus:
+            return Fraction(0), Fraction(0)  # never both: those that stay take what this would
+        both = ServerSet(base.known, base.blind + gpus, self._candidates)
+        if node.model is not None and by_count(node.model, node.effective_nics):
+            both = ServerSet((1 << count) - 1)
+        elif (both.candidates & ~both.known).bit_count() < both.blind:
+            return Fraction(0), Fraction(0)
+        return inside_known_MBps(node, both), network_MBps(node, both)
+
+
+def _lowest(mask: int, count: int) -> int:
+    return sum(1 << i for i in bits(mask)[:count])
+
+
+def _most_network(node: Node) -> Fraction | None:
+    """An upper bound on N of any set of GPUs: every NIC of the node."""
+    assert node.model is not None
+    return network_MBps(node, ServerSet(node.model.all_gpus))
+
+
+def _good_set(node: Node, mask: int, gpus: int) -> int:
+    """A good set by growing from every GPU along the fastest paths; for relaxed meshes only."""
+    best: tuple[Fraction, int] | None = None
+    for first in bits(mask):
+        chosen = 1 << first
+        while chosen.bit_count() < gpus:
+            grown = [chosen | 1 << i for i in bits(mask & ~chosen)]
+            chosen = max(
+                grown, key=lambda m: (inside_known_MBps(node, ServerSet(m)) or Fraction(0), -m)
+            )
+        value = inside_known_MBps(node, ServerSet(chosen)) or Fraction(0)
+        if best is None or (value, -chosen) > (best[0], -best[1]):
+            best = (value, chosen)
+    assert best is not None
+    return best[1]
+
+
+class MaskPacking:
+    """States are free masks up to automorphisms; ``beside`` (standing GPUs) switches those off."""
+
+    exact = True
+
+    def __init__(self, node: Node, beside: tuple[ServerSet, ...] = ()) -> None:
+        assert node.model is not None
+        self._node = node
+        self._beside = beside
+        identity = (tuple(range(node.model.gpus)),)
+        self._maps = identity if beside else automorphisms(node.model, node.effective_nics)
+        self._canonical: dict[int, int] = {}
+        self._kinds: dict[int, SetType] = {}
+        self._carved: dict[tuple[int, int], tuple[Arc, ...]] = {}
+
+    def state(self, mask: int, free: int) -> int:
+        del free
+        return self.canonical(mask)
+
+    def size(self, state: int) -> int:
+        return state.bit_count()
+
+    def canonical(self, mask: int) -> int:
+        """The smallest image of the mask under the automorphisms."""
+        if mask not in self._canonical:
+            self._canonical[mask] = min(_image(mask, permutation) for permutation in self._maps)
+        return self._canonical[mask]
+
+    def carve(self, state: int, gpus: int) -> tuple[Arc, ...]:
+        key = (state, gpus)
+        if key not in self._carved:
+            arcs = {
+                Arc(state, self.kind(chosen), self.canonical(state & ~chosen)): None
+                for chosen in subsets(state, gpus)
+            }
+            self._carved[key] = tuple(arcs)
+        return self._carved[key]
+
+    def choose(self, mask: int, arc: Arc) -> int | None:
+        """The first set of the mask that is of the arc's type and leaves its target."""
+        for chosen in subsets(mask, arc.kind.gpus):
+            if self.kind(chosen) == arc.kind and self.canonical(mask & ~chosen) == arc.target:
+                return chosen
+        raise AssertionError("an arc that the free mask does not have")
+
+    def kind(self, chosen: int) -> SetType:
+        if chosen not in self._kinds:
+            node, own = self._node, ServerSet(chosen)
+            # beside unknown GPUs nobody gets an index, so that this set is then never given
+            beside = tuple(
+                (Fraction(0), Fraction(0))
+                if base.blind
+                else (inside_known_MBps(node, both), network_MBps(node, both))
+                for base in self._beside
+                for both in (ServerSet(base.known | chosen),)
+            )
+            self._kinds[chosen] = SetType(
+                chosen.bit_count(), inside_known_MBps(node, own), network_MBps(node, own), beside
+            )
+        return self._kinds[chosen]
+
+
+class SizePacking:
+    """Another packing with all sets of one size alike: enough where no bandwidth is asked."""
+
+    exact = True
+
+    def __init__(self, inner: Packing) -> None:
+        self._blind = isinstance(inner, CountPacking) and inner.blind
+
+    def state(self, mask: int, free: int) -> int:
+        del mask
+        return free
+
+    def size(self, state: int) -> int:
+        return state
+
+    def carve(self, state: int, gpus: int) -> tuple[Arc, ...]:
+        if gpus > state:
+            return ()
+        return (Arc(state, SetType(gpus, None, None), state - gpus),)
+
+    def choose(self, mask: int, arc: Arc) -> int | None:
+        return None if self._blind else _lowest(mask, arc.kind.gpus)
+
+
+def subsets(mask: int, size: int) -> list[int]:
+    """Every set of so many GPUs of a mask, in a fixed order."""
+    return [sum(1 << i for i in chosen) for chosen in combinations(bits(mask), size)]
+
+
+def _image(mask: int, permutation: tuple[int, ...]) -> int:
+    return sum(1 << permutation[i] for i in bits(mask))
+
+
+def by_count(model: ServerModel, nics: tuple[Nic, ...]) -> bool:
+    """Whether only the number of GPUs matters; False also where a NIC speed it needs is not known."""
+    try:
+        return count_only(model, nics)
+    except UnknownRate:
+        return model.switched

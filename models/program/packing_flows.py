@@ -1,0 +1,230 @@
+"""The flow of a region's servers through packing states, and where it begins.
+
+Promises: a server begins with what is free beside the pods that stay there under the options chosen:
+exactly, for any number of gangs on it. Called by ``variables``; read by the packing rule and decoding.
+
+What may be carved out of the servers of a region: its flow with all arcs, or with the sets themselves.
+
+Promises: every set of the sizes asked for that the packing offers, each with a variable that counts it.
+Called by ``variables``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import product
+
+from models.hardware import bits
+from models.occupancy import Room
+from models.program.linear_program import Linear, Program
+from models.program.packing import Arc, MaskPacking, SetType, subsets
+from models.program.pieces import arcs_of
+from models.program.regions import Region
+from models.program.server_cases import Case, CasePacking, Left
+
+MOST_COMBINATIONS = 64
+"""What several choices leave on one overfull server is told apart up to so many combinations."""
+
+Admits = Sequence[Sequence[int]]
+"""The variable of every option of every choice."""
+
+
+@dataclass
+class RegionFlow:
+    """Integer flow of a region's servers through packing states.
+
+    ``sets``: where the region is one mesh server, its GPU sets themselves (mask, type, boolean)
+    instead of arcs (``meshed``): 255 booleans for eight GPUs against some 1,700 arcs. ``rests[state]``:
+    servers left so. ``starts[state]``: servers that begin so, which the choice decides whose gang stands
+    there; where several do, ``held``: (mask, GPUs, 1 if they stay) of what each may leave on the one server.
+    ``cases``: of a server told apart by them, each case and its boolean; ``hidden``: sets of unknown GPUs
+    carved there (place of the case, type, how many).
+    """
+
+    starts: dict[int, Linear]
+    arcs: list[tuple[Arc, int]] = field(default_factory=list)
+    sets: list[tuple[int, SetType, int]] = field(default_factory=list)
+    rests: dict[int, int] = field(default_factory=dict)
+    held: list[tuple[int, int, Linear]] = field(default_factory=list)
+    meshed: bool = False
+    cases: list[tuple[Case, int]] = field(default_factory=list)
+    hidden: list[tuple[int, SetType, int]] = field(default_factory=list)
+
+    @property
+    def kinds(self) -> list[SetType]:
+        """Types of every set that may be carved out."""
+        carved = [arc.kind for arc, _ in self.arcs]
+        return carved + [kind for _, kind, _ in self.sets] + [kind for _, kind, _ in self.hidden]
+
+
+def beginning(
+    program: Program, region: Region, rooms: Sequence[Room], admits: Admits
+) -> RegionFlow:
+    """A flow that has only its start."""
+    content = region.content
+    if len(content) == 1:
+        return RegionFlow(_one_choice(region, rooms, admits))
+    starts: dict[int, Linear] = {}
+    if len(content) > 1:
+        n = region.nodes[0]
+        held = held_of(region, rooms[n].mask, admits)
+        most: dict[int, int] = {}
+        for number, options in content.items():
+            most[number] = max(left_gpus(left, rooms[n].mask) for left in options)
+        if sum(most.values()) > rooms[n].free_gpus:
+            return RegionFlow(_combined(program, region, rooms[n], admits))
+        starts[state_beside(region, rooms[n], Left())] = Linear(constant=1)
+        return RegionFlow(starts, held=held)
+    for n in region.nodes:
+        state = state_beside(region, rooms[n], Left())
+        starts.setdefault(state, Linear()).constant += 1
+    return RegionFlow(dict(sorted(starts.items())))
+
+
+def state_beside(region: Region, room: Room, left: Left) -> int:
+    """The packing state of a server of the region on which this is left."""
+    mask = room.mask & ~left.known
+    free = max(0, mask.bit_count() - room.unknown - left.blind) if room.free_gpus else 0
+    return region.packing.state(mask, free)
+
+
+def left_gpus(left: Left, mask: int) -> int:
+    """GPUs of those that could be free which are held by what is left."""
+    return (left.known & mask).bit_count() + left.blind
+
+
+def held_of(region: Region, mask: int, admits: Admits) -> list[tuple[int, int, Linear]]:
+    """(mask, GPUs, 1 if they stay) of what each choice may leave; ``mask``: free without any of it."""
+    found: dict[tuple[int, int, int], Linear] = {}
+    for number, options in region.content.items():
+        for position, left in enumerate(options):
+            gpus = left_gpus(left, mask)
+            if gpus:
+                key = (number, left.known & mask, gpus)
+                found.setdefault(key, Linear()).add(admits[number][position])
+    return [(known, gpus, stays) for (_, known, gpus), stays in found.items()]
+
+
+def _one_choice(region: Region, rooms: Sequence[Room], admits: Admits) -> dict[int, Linear]:
+    ((number, options),) = region.content.items()
+    starts: dict[int, Linear] = {}
+    for n in region.nodes:
+        gone = starts.setdefault(state_beside(region, rooms[n], Left()), Linear())
+        gone.constant += 1
+        for position, left in enumerate(options):
+            own = starts.setdefault(state_beside(region, rooms[n], left), Linear())
+            own.add(admits[number][position])
+            gone.add(admits[number][position], -1)
+    return dict(sorted(starts.items()))
+
+
+def _combined(program: Program, region: Region, room: Room, admits: Admits) -> dict[int, Linear]:
+    """Start states by what is left together, where what stands there is more than the server has."""
+    kinds: list[dict[Left, Linear]] = []
+    for number, options in region.content.items():
+        own: dict[Left, Linear] = {Left(): Linear(constant=1)}
+        for position, left in enumerate(options):
+            plain = Left(left.known, left.blind)
+            own.setdefault(plain, Linear()).add(admits[number][position])
+            own[Left()].add(admits[number][position], -1)
+        kinds.append(own)
+    starts: dict[int, Linear] = {}
+    rows = [{left: Linear() for left in own} for own in kinds]
+    for together in product(*kinds):
+        chosen = program.boolean()
+        known = blind = 0
+        for left, row in zip(together, rows, strict=True):
+            known, blind = known | left.known, blind + left.blind
+            row[left].add(chosen)
+        state = state_beside(region, room, Left(known, blind))
+        starts.setdefault(state, Linear()).add(chosen)
+    for own, row in zip(kinds, rows, strict=True):
+        for left, expression in row.items():
+            program.equal(expression.add_linear(own[left], -1))
+    return dict(sorted(starts.items()))
+
+
+def mesh_start(program: Program, region: Region, room: Room, admits: Admits) -> RegionFlow:
+    """The flow of one mesh server by its sets: all that may be free, less what stays."""
+    assert isinstance(region.packing, MaskPacking)
+    if isinstance(region.packing, CasePacking):
+        return _case_start(program, region, region.packing, admits)
+    held = held_of(region, room.mask, admits)
+    return RegionFlow({room.mask: Linear(constant=1)}, held=held, meshed=True)
+
+
+def _case_start(
+    program: Program, region: Region, packing: CasePacking, admits: Admits
+) -> RegionFlow:
+    """One case comes true: the one with just the GPUs known and unknown that the options leave."""
+    cases = [(case, program.boolean()) for case in packing.cases]
+    program.equal(Linear().add_all(variable for _, variable in cases), 1)
+    blind, known = Linear(), dict[int, Linear]()
+    for case, variable in cases:
+        blind.add(variable, -case.blind)
+        for gpu in bits(case.known):
+            known.setdefault(gpu, Linear()).add(variable, -1)
+    for number, options in region.content.items():
+        for left, admit in zip(options, admits[number], strict=True):
+            blind.add(admit, left.blind)
+            for gpu in bits(left.known):
+                known[gpu].add(admit)
+    for row in (blind, *known.values()):
+        program.equal(row)
+    return RegionFlow({}, meshed=True, cases=cases)
+
+
+def flow_of(
+    program: Program, region: Region, rooms: Sequence[Room], admits: Admits, sizes: set[int]
+) -> RegionFlow:
+    """``sizes``: GPUs of the sets that any demand may take there."""
+    if _by_sets(region, sizes):
+        return _sets(program, region, rooms[region.nodes[0]], admits, sizes)
+    return _flow(program, region, rooms, admits, sizes)
+
+
+def _by_sets(region: Region, sizes: set[int]) -> bool:
+    """One mesh server on which anything is decided."""
+    if isinstance(region.packing, CasePacking):
+        return True
+    mesh = isinstance(region.packing, MaskPacking) and len(region.nodes) == 1
+    return mesh and bool(sizes or len(region.content) > 1)
+
+
+def _flow(
+    program: Program, region: Region, rooms: Sequence[Room], admits: Admits, sizes: set[int]
+) -> RegionFlow:
+    flow = beginning(program, region, rooms, admits)
+    sizes = sizes | {gpus for _, gpus, _ in flow.held}
+    arcs = arcs_of(region, flow.starts, sizes)
+    servers = len(region.nodes)
+    flow.arcs = [(arc, program.integer(0, servers)) for arc in arcs]
+    states = dict.fromkeys([*flow.starts, *(arc.target for arc in arcs)])
+    flow.rests = {state: program.integer(0, servers) for state in states}
+    return flow
+
+
+def _sets(
+    program: Program, region: Region, room: Room, admits: Admits, sizes: set[int]
+) -> RegionFlow:
+    packing = region.packing
+    assert isinstance(packing, MaskPacking)
+    flow = mesh_start(program, region, room, admits)
+    indexed = not flow.cases or not all(case.hidden for case, _ in flow.cases)
+    flow.sets = [
+        (chosen, packing.kind(chosen), program.boolean())
+        for size in sorted(sizes)
+        for chosen in (subsets(room.mask, size) if indexed else ())
+    ]
+    # a rest is told by its size alone: any mask of that size stands for it
+    most = room.mask.bit_count()
+    flow.rests = {(1 << left) - 1: program.boolean() for left in range(most + 1)}
+    if isinstance(packing, CasePacking):
+        flow.hidden = [
+            (position, packing.unknown(case, size), program.integer(0, case.free // size))
+            for position, case in enumerate(packing.cases)
+            for size in sorted(sizes)
+            if case.hidden and size <= case.free
+        ]
+    return flow

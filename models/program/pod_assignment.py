@@ -1,0 +1,210 @@
+"""Which pod of a role takes which of its places: its own, or the one an earlier plan had for it.
+
+Promises: a permutation of the places among the pods to place; a pod that may have the place where it
+stands or was planned gets it, as many as can be; pods in slices keep the place their slice has.
+Called by ``decoding``.
+
+Which pod of a sliced role goes to which place, so that every slice of every layer stays in one domain.
+
+Promises: places that keep the slice rows are always paired; pods of a domain take its places in order;
+same places, same pairs. Called by ``decoding``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+
+from models.instance import Instance
+from models.program.demands import Demand, groups_of
+from models.solution import PodPlacement
+
+Key = tuple[int, int]
+
+
+def homeward(
+    instance: Instance,
+    demand: Demand,
+    pods: Sequence[PodPlacement],
+    assigned: Mapping[Key, Sequence[int]],
+) -> list[PodPlacement]:
+    """The same places, those wanted given to the pods that want them.
+
+    ``assigned``: nodes of which a pod must have one; of a role whose pods are told apart every pod has.
+    """
+    gang = instance.gangs[demand.gang]
+    planned = {(pod.role, pod.index): pod.node for pod in gang.planned}
+    stood = {(p.role, p.index): p for p in gang.standing if p.node is not None}
+    where = {key: pod.node for key, pod in stood.items() if pod.node is not None}
+    exact = {
+        key: (pod.node, pod.gpus if gang.roles[key[0]].gpus else 0)
+        for key, pod in stood.items()
+        if pod.node is not None
+    }
+    found: list[PodPlacement] = []
+    for role in demand.roles:
+        own = [pod for pod in pods if pod.role == role.role]
+        if gang.roles[role.role].slice_layers:
+            found += own
+        elif any(key[0] == role.role for key in assigned):
+            found += _as_told(own, assigned)
+        else:
+            found += _given(own, [exact, planned, where] if not planned else [planned, where])
+    return found
+
+
+def _as_told(
+    pods: Sequence[PodPlacement], assigned: Mapping[Key, Sequence[int]]
+) -> list[PodPlacement]:
+    places = [(pod.node, pod.gpus) for pod in pods]
+    found: list[PodPlacement] = []
+    for pod in pods:
+        place = next(p for p in places if p[0] in assigned[pod.role, pod.index])
+        places.remove(place)
+        found.append(PodPlacement(pod.role, pod.index, *place))
+    return found
+
+
+def _given(
+    pods: Sequence[PodPlacement], wishes: Sequence[Mapping[Key, object]]
+) -> list[PodPlacement]:
+    """Pods with their places exchanged: wishes of the first kind first."""
+    places = [(pod.node, pod.gpus) for pod in pods]
+    left = [(pod.role, pod.index) for pod in pods]
+    found: list[PodPlacement] = []
+    for wish in wishes:
+        for key in list(left):
+            match = next((p for p in places if wish.get(key) in (p, p[0])), None)
+            if key in wish and match is not None:
+                left.remove(key)
+                places.remove(match)
+                found.append(PodPlacement(*key, *match))
+    found += [PodPlacement(*key, *place) for key, place in zip(left, places, strict=True)]
+    return sorted(found)
+
+
+Place = tuple[int, int | None]
+"""Node, and the GPUs there."""
+
+Group = list[int]
+"""Indices of the pods of one slice."""
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """Slices of one size. ``of[n]``: domain of node n at their level.
+
+    ``fixed``: domain by slice number, where pods of the slice stand. ``apart``: any slice may have any
+    number of pods; otherwise all are whole but the first and the last.
+    """
+
+    size: int
+    of: Sequence[int]
+    fixed: Mapping[int, int]
+    apart: bool
+
+
+def arranged(
+    layers: Sequence[Layer],
+    indices: Sequence[int],
+    places: Sequence[Place],
+    homes: Sequence[Mapping[int, int]],
+) -> list[tuple[int, Place]] | None:
+    """(index, place) of every pod; None if slices do not fit these places. Layers: outermost first.
+
+    ``homes``: by index, the node where a pod is wanted, what matters most first; it gets a place there of
+    those its slice has.
+    """
+    if not layers:
+        return _homeward(indices, places, homes)
+    layer, by_domain = layers[0], dict[int, list[Place]]()
+    for place in places:
+        by_domain.setdefault(layer.of[place[0]], []).append(place)
+    counts = {domain: len(by_domain[domain]) for domain in sorted(by_domain)}
+    groups = groups_of(indices, layer.size)
+    options = _apart(layer, groups, counts) if layer.apart else _in_line(layer, groups, counts)
+    for option in options:
+        found: list[tuple[int, Place]] = []
+        for domain, members in option.items():
+            inside = [index for group in members for index in group]
+            below = arranged(layers[1:], inside, by_domain[domain], homes)
+            if below is None:
+                break
+            found += below
+        else:
+            return found
+    return None
+
+
+def _homeward(
+    indices: Sequence[int], places: Sequence[Place], homes: Sequence[Mapping[int, int]]
+) -> list[tuple[int, Place]]:
+    found: list[tuple[int, Place]] = []
+    left, rest = list(places), list(indices)
+    for home in homes:
+        for index in list(rest):
+            own = next((place for place in left if place[0] == home.get(index)), None)
+            if own is not None:
+                left.remove(own)
+                rest.remove(index)
+                found.append((index, own))
+    return [*found, *zip(rest, left, strict=True)]
+
+
+def _in_line(
+    layer: Layer, groups: list[Group], counts: Mapping[int, int]
+) -> Iterator[dict[int, list[Group]]]:
+    """Groups by domain: whole slices fill the domains in order, short ones go where they fit.
+
+    A domain whose places are no multiple of the size has a short slice; if none is, both are in one.
+    """
+    size = layer.size
+    short = [group for group in groups if len(group) < size]
+    whole = [group for group in groups if len(group) == size]
+    odd = [domain for domain, count in counts.items() if count % size]
+    for chosen in product(odd or counts, repeat=len(short)):
+        left = dict(counts)
+        for group, domain in zip(short, chosen, strict=True):
+            left[domain] -= len(group)
+        if any(count < 0 or count % size for count in left.values()):
+            continue
+        heads = [(g, d) for g, d in zip(short, chosen, strict=True) if g[0] % size]
+        tails = [(g, d) for g, d in zip(short, chosen, strict=True) if not g[0] % size]
+        first, last = {d for _, d in heads}, {d for _, d in tails}
+        order = sorted(counts, key=lambda d: (d not in first, d in last, d))
+        rest = iter(whole)
+        option = {
+            domain: [g for g, d in heads if d == domain]
+            + [next(rest) for _ in range(left[domain] // size)]
+            + [g for g, d in tails if d == domain]
+            for domain in order
+        }
+        yield option
+
+
+def _apart(
+    layer: Layer, groups: list[Group], counts: Mapping[int, int]
+) -> Iterator[dict[int, list[Group]]]:
+    """Every way to give each slice a domain with places for it; slices held by standing pods first."""
+
+    def fixed(group: Group) -> int | None:
+        return layer.fixed.get(group[0] // layer.size)
+
+    ordered = sorted(groups, key=lambda g: (fixed(g) is None, -len(g), g))
+    left, chosen = dict(counts), dict[int, list[Group]]()
+
+    def search(position: int) -> Iterator[dict[int, list[Group]]]:
+        if position == len(ordered):
+            yield {domain: list(members) for domain, members in chosen.items()}
+            return
+        group, own = ordered[position], fixed(ordered[position])
+        for domain in left if own is None else [own]:
+            if left.get(domain, 0) >= len(group):
+                left[domain] -= len(group)
+                chosen.setdefault(domain, []).append(group)
+                yield from search(position + 1)
+                chosen[domain].pop()
+                left[domain] += len(group)
+
+    yield from search(0)

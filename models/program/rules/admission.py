@@ -1,0 +1,75 @@
+"""All or nothing (contract 2.3): for each gang and role, pods placed == count x admit.
+
+Identical gangs (equal but for name, priority, submit time) go in the order of priority, age, name:
+admit[i] >= admit[i+1]. Exchanging two of them changes no other tier, so no best plan is lost; where a
+tolerance lets admission or waiting slip, only gangs of one priority are ordered.
+
+One GPU model a role (contract 2.5), unless mixModels.
+
+For each GPU role and GPU model m of the nodes it may use: pods on nodes of m == count x u[m],
+sum over m of u[m] == admit. Roles of incomplete gangs are held to their standing pods' model before.
+"""
+
+from __future__ import annotations
+
+from models.gang import Gang
+from models.instance import Instance
+from models.program.linear_program import Linear, Program
+from models.program.regions import Pools
+from models.program.variables import GangVariables, Variables
+
+
+def add(program: Program, instance: Instance, variables: Variables) -> None:
+    for gang in variables.gangs:
+        _whole(program, gang)
+    for group in variables.groups:
+        total = Linear().add_all(piece.variable for piece in group.pieces)
+        program.equal(total.add_all(group.admits, -1))
+        in_order(program, instance, list(zip(group.gangs, group.admits, strict=True)))
+    for siblings in variables.siblings:
+        members = [(variables.gangs[i].gang, variables.gangs[i].admit) for i in siblings]
+        in_order(program, instance, members)
+
+
+def _whole(program: Program, gang: GangVariables) -> None:
+    for position, role in enumerate(gang.demand.gpu_roles):
+        placed = gang.gpu_pods(position, gang.gpu_regions)
+        program.equal(placed.add(gang.admit, -role.count))
+    if gang.rides:
+        return
+    for position, role in enumerate(gang.demand.zero_roles):
+        placed = gang.zero_pods(position, gang.regions)
+        program.equal(placed.add(gang.admit, -role.count))
+
+
+def in_order(program: Program, instance: Instance, members: list[tuple[Gang, int]]) -> None:
+    """Identical gangs start in the order given."""
+    across = _priorities_exchange(instance)
+    for (first, before), (second, after) in zip(members, members[1:], strict=False):
+        if across or first.priority == second.priority:
+            program.at_least(Linear().add(before).add(after, -1))
+
+
+def _priorities_exchange(instance: Instance) -> bool:
+    """Whether the tiers themselves put a higher priority first, without tolerance."""
+    listed = {objective.name: objective.tolerance for objective in instance.policy.objectives}
+    return listed.get("admission") == 0 and listed.get("waiting", 0) == 0
+
+
+def add_of_models(program: Program, pools: Pools, gang: GangVariables) -> None:
+    by_model: dict[str, set[int]] = {}
+    for number in gang.gpu_regions:
+        name = pools.regions[number].gpu_name
+        if name is not None:
+            by_model.setdefault(name, set()).add(number)
+    if len(by_model) < 2:
+        return
+    for position, role in enumerate(gang.demand.gpu_roles):
+        if gang.gang.roles[role.role].mix_models:
+            continue
+        chosen = Linear()
+        for regions in by_model.values():
+            used = program.boolean()
+            chosen.add(used)
+            program.equal(gang.gpu_pods(position, regions).add(used, -role.count))
+        program.equal(chosen.add(gang.admit, -1))

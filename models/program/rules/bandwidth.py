@@ -1,0 +1,322 @@
+"""Bandwidth (contract 2.10 and section 3): which share of its ideal a gang may claim.
+
+A claim t = (mode, share s, ideal I); sum over claims of t == admit. Modes: ``one`` (all GPUs in one
+server or one NVLink domain: B = inside) and, for each oversubscription O a spread gang can meet,
+``spread``: B = min over servers of min(inside, N / O).
+ - a claim of ``one`` needs a piece carrying all GPUs with share(inside) >= s, or a whole NVLink domain;
+ - a server outside NVLink domains may be used under a spread claim only if share(min(inside, N/O)) >= s;
+ - for an NVLink domain G in use, sum of N over its servers >= s x I x O / 1000;
+ - a mode that crosses no level wider than l needs all GPUs in one domain of l;
+ - I is the ideal of a model in use: the smallest one counts (contract 3.6).
+Claims below minBandwidthShare x I do not exist, but for gangs that only grow, shrink or stay.
+
+minBandwidthShare of gangs that take one piece on one node (contract 2.10).
+
+A piece of set type t on server model m exists only if inside(t) >= minBandwidthShare x ideal(m).
+
+Bandwidth of gangs that place nothing where unknown GPUs of theirs may be worth more or less.
+
+What the worst of them are hangs on which other gangs stay beside them on the server: one case of it comes
+true, and the option's claims (``bandwidth``) carry its standing servers at the rates of that case.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from math import lcm
+
+from models.instance import Instance
+from models.occupancy import Room
+from models.program.linear_program import Linear, Program
+from models.program.regions import Pools
+from models.program.rules.bandwidth_carriers import Carrier, CaseVariables, carriers_of, rates_of
+from models.program.rules.topology import Topology
+from models.program.variables import GangVariables, StayVariables, Variables
+from models.rates.gang_bandwidth import FULL_SHARE, ideal_MBps, share_permille
+from models.rates.gpu_sets import UnknownRate
+
+MOST_SUMS = 400
+"""Distinct network rates of an NVLink domain kept apart; real servers stay below 100."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mode:
+    """``over`` None: one server or NVLink domain. ``within``: level that must not be crossed."""
+
+    over: Fraction | None
+    within: int | None
+
+
+Claim = tuple[Mode, int, Fraction]
+
+
+def least_share(instance: Instance, gang: GangVariables) -> Fraction:
+    """The share of its ideal that the gang must have; none if it only stays, grows or shrinks."""
+    stays = gang.gang.running and not gang.effect.moved and not gang.gang.missing()
+    return Fraction(0) if stays else instance.min_share(gang.gang)
+
+
+class Claims:
+    """The claims of one gang and the rows that make them honest. ``value``: permille of the ideal."""
+
+    def __init__(
+        self,
+        program: Program,
+        instance: Instance,
+        pools: Pools,
+        gang: GangVariables,
+        topology: Topology,
+        cases: CaseVariables | None = None,
+    ) -> None:
+        self._program = program
+        self._instance = instance
+        self._pools = pools
+        self._gang = gang
+        self._topology = topology
+        self.exact = True
+        self._counts = gang.gang.pattern != "none" and gang.gang.weight > 0
+        self._min_share = least_share(instance, gang)
+        self._carriers: list[Carrier] = []
+        self._variables: dict[Claim, int] = {}
+        self._most: dict[tuple[Fraction, Fraction], int] = {}
+        self.value = Linear()
+        if gang.demand.total_gpus >= 2 and (self._counts or self._min_share):
+            with contextlib.suppress(UnknownRate):  # its share is then null and counts nothing
+                self._carriers = carriers_of(program, instance, pools, gang, cases or {})
+        if self._carriers:
+            self._build()
+
+    def _build(self) -> None:
+        self._groups = self._domain_wholes()
+        modes = self._modes()
+        ideals = sorted({carrier.ideal for carrier in self._carriers})
+        claims = [
+            (mode, share, ideal)
+            for ideal in ideals
+            for mode in modes
+            for share in self._shares(mode, ideal)
+        ]
+        if not self.exact:
+            # claims that are not all there would make a bound too tight: allow everything instead
+            if self._counts:
+                self.value = self._gang.admitted(FULL_SHARE)
+            return
+        if self._all_full(modes, ideals):
+            self.value = self._gang.admitted(FULL_SHARE)
+            return
+        self._variables = {claim: self._program.boolean() for claim in claims}
+        everything = Linear().add_all(self._variables.values()).add(self._gang.admit, -1)
+        self._program.equal(everything)
+        if self._counts:
+            for (_, share, _), variable in self._variables.items():
+                self.value.add(variable, share)
+        self._one_rows(ideals)
+        self._spread_rows()
+        self._domain_rows()
+        self._level_rows()
+        self._ideal_rows(ideals)
+
+    def _domain_wholes(self) -> dict[int, tuple[int, Fraction]]:
+        """For each NVLink domain: a boolean, 1 only if all GPUs are on its servers, and its rate."""
+        found: dict[int, tuple[int, Fraction]] = {}
+        for group in sorted({c.group for c in self._carriers if c.group is not None}):
+            members = [c for c in self._carriers if c.group == group]
+            outside = [c for c in self._carriers if c.group != group]
+            whole = self._program.boolean()
+            for carrier in outside:
+                row = Linear().add(carrier.variable).add(whole, carrier.most)
+                self._program.at_most(row, carrier.most)
+            self._program.at_most(Linear().add(whole).add(self._gang.admit, -1))
+            fabric = min(c.fabric for c in members if c.fabric is not None)
+            self.exact &= all(c.fabric == fabric and c.switched for c in members)
+            found[group] = (whole, fabric)
+        return found
+
+    def _modes(self) -> list[Mode]:
+        """``one`` and, per distinct oversubscription, the widest crossing that costs no more."""
+        cluster = self._instance.cluster
+        required = self._gang.gang.required
+        first = 0 if required is None else required + 1
+        spread: dict[Fraction, int | None] = {}
+        over = Fraction(1)
+        for level in range(cluster.node_level - 1, first - 1, -1):
+            spread[over] = level
+            over = max(over, cluster.levels[level].oversubscription)
+        spread[over] = None
+        return [Mode(None, None), *(Mode(o, within) for o, within in spread.items())]
+
+    def _shares(self, mode: Mode, ideal: Fraction) -> list[int]:
+        found = {
+            self._share(rate, ideal)
+            for rate in self._rates(mode)
+            if rate >= self._min_share * ideal
+        }
+        return sorted(found)
+
+    def _share(self, rate: Fraction, ideal: Fraction) -> int:
+        return share_permille(rate, ideal) if self._counts else 0
+
+    def _rates(self, mode: Mode) -> set[Fraction]:
+        rates: set[Fraction] = set()
+        if mode.over is None:
+            rates |= {c.inside for c in self._carriers if c.whole and c.inside is not None}
+            rates |= {fabric for _, fabric in self._groups.values()}
+            return rates
+        rates |= {c.spread_MBps(mode.over) for c in self._carriers if c.group is None}
+        for group, (_, fabric) in self._groups.items():
+            for total in self._sums(group, fabric * mode.over):
+                rates.add(min(fabric, total / mode.over))
+        return rates
+
+    def _sums(self, group: int, cap: Fraction) -> set[Fraction]:
+        """Every network rate the servers of one NVLink domain may add up to, cut off at ``cap``."""
+        steps = sorted({c.network for c in self._carriers if c.group == group})
+        most = sum(c.most for c in self._carriers if c.group == group)
+        sums = {Fraction(0)}
+        fresh = {Fraction(0)}
+        for _ in range(most):
+            fresh = {min(cap, total + step) for total in fresh for step in steps} - sums
+            sums |= fresh
+            if not fresh:
+                break
+            if len(sums) > MOST_SUMS:
+                self.exact = False
+                break
+        return sums
+
+    def _all_full(self, modes: list[Mode], ideals: list[Fraction]) -> bool:
+        """Whether no placement can lose anything, so that no claim is needed."""
+        if self._min_share or not self._counts or self._groups:
+            return False
+        return all(
+            self._share(rate, ideal) == FULL_SHARE
+            for ideal in ideals
+            for mode in modes
+            for rate in self._rates(mode)
+        )
+
+    def _allows(self, rate: Fraction, share: int, ideal: Fraction) -> bool:
+        most = self._most.get((rate, ideal))
+        if most is None:
+            fast = rate >= self._min_share * ideal
+            most = self._most[rate, ideal] = self._share(rate, ideal) if fast else -1
+        return most >= share
+
+    def _one_rows(self, ideals: list[Fraction]) -> None:
+        for ideal in ideals:
+            own = [
+                (s, v) for (m, s, i), v in self._variables.items() if m.over is None and i == ideal
+            ]
+            for share, _ in own:
+                row = Linear().add_all(v for s, v in own if s >= share)
+                for c in self._carriers:
+                    if c.whole and c.inside is not None and self._allows(c.inside, share, ideal):
+                        row.add(c.variable, -1)
+                for whole, fabric in self._groups.values():
+                    if self._allows(fabric, share, ideal):
+                        row.add(whole, -1)
+                self._program.at_most(row)
+
+    def _spread_rows(self) -> None:
+        for c in self._carriers:
+            allowed = Linear()
+            for (mode, share, ideal), variable in self._variables.items():
+                if mode.over is None:
+                    fine = True
+                elif c.group is None:
+                    fine = self._allows(c.spread_MBps(mode.over), share, ideal)
+                else:
+                    fine = c.fabric is not None and self._allows(c.fabric, share, ideal)
+                if fine:
+                    allowed.add(variable)
+            if len(allowed.terms) < len(self._variables):
+                row = Linear().add(c.variable).add_linear(allowed, -c.most)
+                self._program.at_most(row)
+
+    def _domain_rows(self) -> None:
+        for group in self._groups:
+            members = [c for c in self._carriers if c.group == group]
+            used = self._program.boolean()
+            for c in members:
+                self._program.at_most(Linear().add(c.variable).add(used, -c.most))
+            needs = {
+                variable: self._need(mode, share, ideal)
+                for (mode, share, ideal), variable in self._variables.items()
+                if mode.over is not None
+            }
+            largest = max(needs.values(), default=Fraction(0))
+            scale = lcm(*(r.denominator for r in (*needs.values(), *(c.network for c in members))))
+            row = Linear(constant=int(largest * scale)).add(used, -int(largest * scale))
+            for c in members:
+                row.add(c.variable, int(c.network * scale))
+            for variable, need in needs.items():
+                row.add(variable, -int(need * scale))
+            self._program.at_least(row)
+
+    def _need(self, mode: Mode, share: int, ideal: Fraction) -> Fraction:
+        """MB/s of network a domain in use must have under a spread claim."""
+        assert mode.over is not None
+        return max(Fraction(share, FULL_SHARE), self._min_share) * ideal * mode.over
+
+    def _level_rows(self) -> None:
+        by_level: dict[int, list[int]] = {}
+        for (mode, _, _), variable in self._variables.items():
+            if mode.within is not None:
+                by_level.setdefault(mode.within, []).append(variable)
+        for level, own in by_level.items():
+            row = Linear().add_all(own)
+            row.add_linear(self._topology.whole(level, gpus_only=True), -1)
+            self._program.at_most(row)
+
+    def _ideal_rows(self, ideals: list[Fraction]) -> None:
+        for ideal in ideals[:-1] if len(ideals) > 1 else []:
+            row = Linear().add_all(v for (_, _, i), v in self._variables.items() if i == ideal)
+            for c in self._carriers:
+                if c.ideal <= ideal:
+                    row.add(c.variable, -1)
+            self._program.at_most(row)
+
+
+def add(program: Program, instance: Instance, pools: Pools, variables: Variables) -> None:
+    for group in variables.groups:
+        least = instance.min_share(group.gangs[0])
+        gpus = group.demands[0].total_gpus
+        if not least or gpus < 2:
+            continue
+        for piece in group.pieces:
+            model = pools.regions[piece.region].model.model
+            assert model is not None
+            try:
+                enough = (piece.kind.inside or 0) >= least * ideal_MBps((model,), gpus)
+            except UnknownRate:
+                enough = True  # what is not known does not bind
+            if not enough:
+                program.fix(piece.variable, 0)
+
+
+NO_DEMAND = -1
+
+
+def standing_claims(
+    program: Program,
+    instance: Instance,
+    pools: Pools,
+    rooms: Sequence[Room],
+    stays: Sequence[StayVariables],
+    cases: CaseVariables,
+) -> dict[int, Claims]:
+    """By admit variable, the claims of every option that is worth more in one case than in another."""
+    found: dict[int, Claims] = {}
+    nodes = instance.cluster.nodes
+    for stay in stays:
+        servers = [(nodes[n], chosen, cases.get(n, ())) for n, chosen in stay.demand.standing]
+        if stay.effect.admitted and any(len(rates_of(*server)) > 1 for server in servers):
+            # what stays may break its own required level, which then tells nothing of where it is
+            free = replace(stay.gang, required=None)
+            gang = GangVariables(NO_DEMAND, stay.demand, free, stay.admit, stay.effect)
+            topology = Topology(program, instance, pools, rooms, gang, lean=True)
+            found[stay.admit] = Claims(program, instance, pools, gang, topology, cases)
+    return found

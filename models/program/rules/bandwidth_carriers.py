@@ -1,0 +1,166 @@
+"""Servers that may carry a gang's GPUs, with the rates they then have: the terms of the bandwidth rule.
+
+A piece on a server where the gang already stands is priced together with the standing GPUs; a standing
+server that gets nothing more is a carrier of its own: sum of its pieces + untouched == admit.
+Where unknown GPUs of it are worth more in one case than in another (``cases``) it is one carrier a rate:
+sum of its pieces + sum of untouched == admit, untouched of a rate <= sum of the cases with that rate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+from models.cluster import Node
+from models.instance import Instance
+from models.program.linear_program import Linear, Program
+from models.program.packing import network_MBps
+from models.program.regions import Pools
+from models.program.server_cases import Case, standing_in
+from models.program.variables import GangVariables
+from models.rates.gang_bandwidth import ServerSet, fabric_MBps, ideal_MBps, set_inside_MBps
+
+CaseVariables = Mapping[int, Sequence[tuple[Case, int]]]
+"""By node: every case it may be in, and the boolean that says so."""
+
+
+@dataclass(frozen=True, slots=True)
+class Carrier:
+    """A server in use if ``variable`` is not 0: its rates with the gang's GPUs on it.
+
+    ``most``: upper bound of the variable. ``group``: its NVLink domain, None outside any and where
+    the gang may not use NVLink between servers.
+    """
+
+    variable: int
+    most: int
+    inside: Fraction | None
+    network: Fraction
+    ideal: Fraction
+    group: int | None
+    fabric: Fraction | None
+    whole: bool
+    switched: bool
+
+    def spread_MBps(self, over: Fraction) -> Fraction:
+        limit = self.network / over
+        return limit if self.inside is None else min(limit, self.inside)
+
+
+def carriers_of(
+    program: Program,
+    instance: Instance,
+    pools: Pools,
+    gang: GangVariables,
+    cases: CaseVariables,
+) -> list[Carrier]:
+    """Every server that may carry GPUs of the gang, and those that already do.
+
+    Raises UnknownRate where a link rate or NIC speed that the ideal needs is not known.
+    """
+    demand = gang.demand
+    standing = dict(demand.standing)
+    floor = _standing_ideal(instance, gang)
+    carriers: list[Carrier] = []
+    carried: dict[int, Linear] = {n: Linear() for n in standing}
+    for piece in gang.pieces:
+        region = pools.regions[piece.region]
+        inside, network, gpus = piece.kind.inside, piece.kind.network, piece.kind.gpus
+        if gang.number in region.specials:
+            inside, network = piece.kind.beside[region.specials[gang.number]]
+            gpus += standing[region.nodes[0]].count
+            carried[region.nodes[0]].add(piece.variable)
+        carriers.append(
+            _carrier(
+                program,
+                instance,
+                gang,
+                piece.variable,
+                region.nodes[0],
+                inside,
+                network,
+                floor,
+                whole=gpus == demand.total_gpus,
+            )
+        )
+    for n, chosen in standing.items():
+        node = instance.cluster.nodes[n]
+        rates = rates_of(node, chosen, cases.get(n, ()))
+        untouched = [gang.admit]
+        if carried[n].terms or len(rates) > 1:
+            untouched = [program.boolean() for _ in rates]
+            program.equal(carried[n].add_all(untouched).add(gang.admit, -1))
+        for variable, ((inside, network), own) in zip(untouched, rates.items(), strict=True):
+            if len(rates) > 1:
+                program.at_most(Linear().add(variable).add_all(own, -1))
+            carriers.append(
+                _carrier(
+                    program,
+                    instance,
+                    gang,
+                    variable,
+                    n,
+                    inside,
+                    network,
+                    floor,
+                    whole=chosen.count == demand.total_gpus,
+                )
+            )
+    return carriers
+
+
+def rates_of(
+    node: Node, chosen: ServerSet, cases: Sequence[tuple[Case, int]]
+) -> dict[tuple[Fraction | None, Fraction | None], list[int]]:
+    """inside and N of standing GPUs, with the cases in which they are so (none: always)."""
+    if not chosen.blind or not cases:
+        return {(set_inside_MBps(node, chosen), network_MBps(node, chosen)): []}
+    found: dict[tuple[Fraction | None, Fraction | None], list[int]] = {}
+    for case, variable in cases:
+        if not chosen.known & ~case.held:
+            own = standing_in(node, chosen, case)
+            rates = (set_inside_MBps(node, own), network_MBps(node, own))
+            found.setdefault(rates, []).append(variable)
+    return found
+
+
+def _standing_ideal(instance: Instance, gang: GangVariables) -> Fraction | None:
+    nodes = instance.cluster.nodes
+    models = tuple(m for n, _ in gang.demand.standing if (m := nodes[n].model))
+    joined = gang.gang.nvlink_across_nodes
+    return ideal_MBps(models, gang.demand.total_gpus, joined=joined) if models else None
+
+
+def _carrier(
+    program: Program,
+    instance: Instance,
+    gang: GangVariables,
+    variable: int,
+    n: int,
+    inside: Fraction | None,
+    network: Fraction | None,
+    floor: Fraction | None,
+    *,
+    whole: bool,
+) -> Carrier:
+    cluster = instance.cluster
+    model = cluster.nodes[n].model
+    assert model is not None
+    joined = gang.gang.nvlink_across_nodes
+    ideal = ideal_MBps((model,), gang.demand.total_gpus, joined=joined)
+    group = None
+    level = next((i for i, spec in enumerate(cluster.levels) if spec.nvlink), None)
+    if joined and model.nvlink_domain_nodes > 1 and level is not None:
+        group = cluster.domain_of[level][n]
+    return Carrier(
+        variable,
+        program.upper[variable],
+        inside,
+        network or Fraction(0),
+        ideal if floor is None else min(ideal, floor),
+        group,
+        fabric_MBps(model) if group is not None else None,
+        whole,
+        model.switched,
+    )

@@ -1,0 +1,109 @@
+"""GPUs: what is carved out of the servers of a region is what the gangs put there (contract 2.1, 2.9).
+
+For every region and packing state s: start[s] + sum of arcs into s = sum of arcs out of s + rest[s].
+For every region and set type t: sum of arcs of type t = sum of pieces of type t over all gangs, and of
+what is left there by choices that keep their pods where they stand.
+A region that is one mesh server has its sets S as booleans: each GPU in at most one S or one
+set that stays, and sum over f of f x rest[f] = free - sum of |S|, sum over f of rest[f] = 1.
+Where unknown GPUs may be among those that stay, one case of what they leave comes true: a set S lies in the
+free GPUs of a case in which indices are given, and sets of unknown GPUs are no more than are free in theirs.
+For every gang and region: sum of its pieces <= servers of the region (one piece a server).
+An integer flow splits into one path a server, so this is exact without a variable a server.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from models.hardware import bits
+from models.program.linear_program import Linear, Program
+from models.program.packing import SetType
+from models.program.packing_flows import RegionFlow
+from models.program.pieces import Piece
+from models.program.regions import Pools
+from models.program.variables import Variables
+
+
+def add(
+    program: Program, variables: Variables, pools: Pools, pooled: Iterable[list[Piece]] = ()
+) -> None:
+    """``pooled``: pieces that belong to no single gang (the admission program)."""
+    placed: dict[tuple[int, SetType], Linear] = {}
+    owned = [gang.pieces for gang in variables.gangs]
+    owned += [group.pieces for group in variables.groups]
+    for pieces in (*owned, *pooled):
+        for piece in pieces:
+            placed.setdefault((piece.region, piece.kind), Linear()).add(piece.variable)
+    for region, flow in zip(pools.regions, variables.flows, strict=True):
+        if flow.meshed:
+            _disjoint_sets(program, flow, placed, region.number)
+            continue
+        _flow(program, flow, placed, region.number)
+    for gang in variables.gangs:
+        for number in gang.gpu_regions:
+            own = [p.variable for p in gang.pieces if p.region == number]
+            if len(own) > 1:
+                program.at_most(Linear().add_all(own), len(pools.regions[number].nodes))
+
+
+def _flow(
+    program: Program, flow: RegionFlow, placed: dict[tuple[int, SetType], Linear], number: int
+) -> None:
+    balance = {state: Linear({rest: -1}) for state, rest in flow.rests.items()}
+    carved: dict[SetType, Linear] = {}
+    for arc, variable in flow.arcs:
+        balance[arc.source].add(variable, -1)
+        balance[arc.target].add(variable, 1)
+        carved.setdefault(arc.kind, Linear()).add(variable)
+    for state, expression in balance.items():
+        program.equal(expression.add_linear(flow.starts.get(state, Linear())))
+    for kind, expression in carved.items():
+        total = placed.get((number, kind), Linear())
+        for _, gpus, stays in flow.held:
+            if gpus == kind.gpus:
+                expression.add_linear(stays, -1)
+        program.equal(expression.add_linear(total, -1))
+
+
+def _disjoint_sets(
+    program: Program, flow: RegionFlow, placed: dict[tuple[int, SetType], Linear], number: int
+) -> None:
+    carved: dict[SetType, Linear] = {}
+    by_gpu: dict[int, Linear] = {}
+    left = Linear()
+    for mask, kind, variable in flow.sets:
+        carved.setdefault(kind, Linear()).add(variable)
+        left.add(variable, kind.gpus)
+        for gpu in bits(mask):
+            by_gpu.setdefault(gpu, Linear()).add(variable)
+    for mask, gpus, stays in flow.held:
+        left.add_linear(stays, gpus)
+        for gpu in bits(mask):
+            by_gpu.setdefault(gpu, Linear()).add_linear(stays)
+    for gpu, expression in by_gpu.items():
+        indexed = (v for case, v in flow.cases if not case.hidden and case.mask >> gpu & 1)
+        program.at_most(expression.add_all(indexed, -1), 0 if flow.cases else 1)
+    _unknown_sets(program, flow, carved, left)
+    for kind, expression in carved.items():
+        total = placed.get((number, kind), Linear())
+        program.equal(expression.add_linear(total, -1))
+    program.equal(Linear().add_all(flow.rests.values()), 1)
+    for state, rest in flow.rests.items():
+        left.add(rest, state.bit_count())
+    most = max(state.bit_count() for state in flow.rests)
+    program.equal(left, 0 if flow.cases else most)
+
+
+def _unknown_sets(
+    program: Program, flow: RegionFlow, carved: dict[SetType, Linear], left: Linear
+) -> None:
+    rows = [Linear().add(variable, -case.free) for case, variable in flow.cases]
+    for case, variable in flow.cases:
+        left.add(variable, -case.free)
+    for position, kind, variable in flow.hidden:
+        carved.setdefault(kind, Linear()).add(variable)
+        rows[position].add(variable, kind.gpus)
+        left.add(variable, kind.gpus)
+    for (case, _), row in zip(flow.cases, rows, strict=True):
+        if case.hidden:
+            program.at_most(row)

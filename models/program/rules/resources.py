@@ -1,0 +1,87 @@
+"""cpu, memory, pods and any other resource of a node (contract 2.2, 2.6).
+
+For every tight region (one node) and limiting resource q:
+sum over pods placed of request[q] <= max(0, allocatable[q] - used by pods that stay).
+Where pods that may stay or leave can overfill it: sum over pods placed + used by those that stay <=
+left + M (1 - y), and sum over pods placed <= M y: y says that anything is placed at all.
+Nodes where no admissible set of pods can reach a limit are not tight and need no row (``regions``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from models.occupancy import PODS, Room
+from models.program.demands import RoleDemand
+from models.program.linear_program import Linear, Program
+from models.program.regions import Pools, Region
+from models.program.variables import PodPool, Variables
+
+
+def add(
+    program: Program,
+    variables: Variables,
+    pools: Pools,
+    rooms: Sequence[Room],
+    pooled: Sequence[PodPool] = (),
+) -> None:
+    """``pooled``: pools of single pods (the admission program)."""
+    tight = {region.number: region.nodes[0] for region in pools.regions if region.tight}
+    rows: dict[tuple[int, str], Linear] = {
+        (number, resource): Linear() for number, n in tight.items() for resource, _ in rooms[n].left
+    }
+    resources = sorted({resource for _, resource in rows})
+
+    for number, variable, role, pods in _loads(variables, pooled):
+        for resource in resources:
+            if (number, resource) in rows:
+                rows[number, resource].add(variable, _request(role, resource) * pods)
+    for (number, resource), placed in rows.items():
+        left = rooms[tight[number]].left_of(resource)
+        assert left is not None
+        stays, most = _staying(variables, pools.regions[number], resource)
+        if most <= left:
+            program.at_most(placed.add_linear(stays), left)
+        elif not stays.terms:
+            program.at_most(placed, max(0, left))
+        else:
+            anything = program.boolean()
+            program.at_most(
+                Linear().add_linear(placed).add_linear(stays).add(anything, most - left), most
+            )
+            program.at_most(Linear().add_linear(placed).add(anything, -max(0, left)))
+
+
+def _staying(variables: Variables, region: Region, resource: str) -> tuple[Linear, int]:
+    """What pods that may stay use of a resource, and the most that is."""
+    total, most = Linear(), 0
+    for number, options in region.content.items():
+        uses = [dict(left.use).get(resource, 0) for left in options]
+        most += max(uses)
+        for position, use in enumerate(uses):
+            total.add(variables.admits[number][position], use)
+    return total, most
+
+
+def _loads(
+    variables: Variables, pooled: Sequence[PodPool]
+) -> Iterator[tuple[int, int, RoleDemand, int]]:
+    """(region, variable, role, pods of it a unit of the variable) of all that may land on tight nodes."""
+    for pool in pooled:
+        for piece in pool.pieces:
+            yield piece.region, piece.variable, pool.role, 1
+    for group in variables.groups:
+        for piece in group.pieces:
+            for role in group.demands[0].roles:
+                yield piece.region, piece.variable, role, role.count
+    for gang in variables.gangs:
+        for piece in gang.pieces:
+            for role, pods in zip(gang.demand.gpu_roles, piece.pods, strict=True):
+                yield piece.region, piece.variable, role, pods
+        for (position, number), variable in gang.zeros.items():
+            yield number, variable, gang.demand.zero_roles[position], 1
+
+
+def _request(role: RoleDemand, resource: str) -> int:
+    # the pods of a whole gang on one node are one piece that asks for several
+    return dict(role.requests).get(resource, int(resource == PODS))

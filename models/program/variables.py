@@ -1,0 +1,275 @@
+"""Every variable of the formulation and what it means.
+
+Promises: the only place that creates variables shared between rules; rules read them through the
+records here and may add helpers of their own. Called by ``formulation`` and ``pooled``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from models.gang import Gang
+from models.instance import Instance
+from models.occupancy import Room
+from models.program.base_state import Asked, classes
+from models.program.demands import Demand, RoleDemand
+from models.program.linear_program import Linear, Program
+from models.program.options import Effect
+from models.program.packing import SetType
+from models.program.packing_flows import Admits, RegionFlow, flow_of
+from models.program.pieces import Piece, vectors
+from models.program.regions import Pools, Region, local
+
+Apart = list[tuple[tuple[int, ...], list[tuple[set[int], int]]]]
+"""Slices told apart: the indices of each, and its boolean for every domain (as regions)."""
+
+
+@dataclass
+class GangVariables:
+    """One option of a gang with pods to place. ``number``: of its demand; ``admit``: whether it comes true.
+
+    ``zeros[(i, r)]``: pods of its i-th role without GPUs in region r. ``apart[role]``: a layer, innermost
+    first, each slice told apart: its indices, and its boolean for every domain (as regions).
+    ``exchange[role]``: pods that are alike, by index, and how many of them are in each region.
+    """
+
+    number: int
+    demand: Demand
+    gang: Gang
+    admit: int
+    effect: Effect
+    pieces: list[Piece] = field(default_factory=list)
+    zeros: dict[tuple[int, int], int] = field(default_factory=dict)
+    rides: bool = True
+    apart: dict[int, list[Apart]] = field(default_factory=dict)
+    exchange: dict[int, list[tuple[tuple[int, ...], dict[int, int]]]] = field(default_factory=dict)
+
+    @property
+    def gpu_regions(self) -> list[int]:
+        return sorted({piece.region for piece in self.pieces})
+
+    @property
+    def regions(self) -> list[int]:
+        return sorted({p.region for p in self.pieces} | {region for _, region in self.zeros})
+
+    def admitted(self, factor: int = 1) -> Linear:
+        return Linear().add(self.admit, factor)
+
+    def gpu_pods(self, role: int, regions: Sequence[int] | set[int]) -> Linear:
+        """Pods of the i-th GPU role in these regions."""
+        expression = Linear()
+        for piece in self.pieces:
+            if piece.region in regions:
+                expression.add(piece.variable, piece.pods[role])
+        return expression
+
+    def zero_pods(self, role: int, regions: Sequence[int] | set[int]) -> Linear:
+        """Pods of the i-th role without GPUs in these regions."""
+        expression = Linear()
+        for (number, region), variable in self.zeros.items():
+            if number == role and region in regions:
+                expression.add(variable)
+        return expression
+
+
+@dataclass
+class StayVariables:
+    """An option of a running gang that places nothing: kept as it is, or only shrunk."""
+
+    demand: Demand
+    gang: Gang
+    admit: int
+    effect: Effect
+
+
+@dataclass
+class GroupVariables:
+    """Identical gangs that each take one piece on one node: counts say it all.
+
+    ``admits``: one boolean a gang, in the order in which they go (priority, age, name).
+    """
+
+    demands: tuple[Demand, ...]
+    gangs: tuple[Gang, ...]
+    admits: tuple[int, ...]
+    pieces: list[Piece] = field(default_factory=list)
+
+
+@dataclass
+class PodPool:
+    """Single pods of one size, node set and requests, of many gangs.
+
+    ``demands``: one stand-in demand with the role and a count of one. ``priority``: the highest of those
+    gangs.
+    """
+
+    role: RoleDemand
+    demands: tuple[Demand, ...]
+    pieces: list[Piece] = field(default_factory=list)
+    priority: int | None = None
+
+    def pods(self, regions: Sequence[int] | None = None) -> Linear:
+        """Pods of the pool in these regions, or in all."""
+        return Linear().add_all(
+            p.variable for p in self.pieces if regions is None or p.region in regions
+        )
+
+
+Owner = GangVariables | GroupVariables | PodPool
+
+
+@dataclass
+class Variables:
+    """All of it. ``siblings``: identical gangs placed one by one, in the order in which they go.
+
+    ``admits[c][o]``: whether option o of choice c comes true.
+    """
+
+    gangs: list[GangVariables]
+    groups: list[GroupVariables]
+    stays: list[StayVariables]
+    flows: list[RegionFlow]
+    siblings: list[tuple[int, ...]]
+    admits: list[list[int]]
+
+
+def create(
+    instance: Instance, program: Program, asks: Asked, rooms: Sequence[Room], pools: Pools
+) -> Variables:
+    """Variables of every option and every region."""
+    gangs: list[GangVariables] = []
+    groups: list[GroupVariables] = []
+    siblings: list[tuple[int, ...]] = []
+    admits = [[-1] * len(choice.options) for choice in asks.choices]
+    wishes = Wishes(instance, pools, rooms)
+    for members in classes(instance, asks, pools):
+        first = members[0]
+        if local(instance, first[1], rides=pools.riding[first[0]]):
+            group = GroupVariables(
+                tuple(d for _, d in members),
+                tuple(instance.gangs[d.gang] for _, d in members),
+                tuple(program.boolean() for _ in members),
+            )
+            for (number, _), admit in zip(members, group.admits, strict=True):
+                _note(admits, asks, number, admit)
+            groups.append(group)
+            wishes.local(group)
+            continue
+        if len(members) > 1:
+            siblings.append(tuple(range(len(gangs), len(gangs) + len(members))))
+        for number, _ in members:
+            variables = option_of(instance, program, asks, number, rides=pools.riding[number])
+            _note(admits, asks, number, variables.admit)
+            gangs.append(variables)
+            wishes.alone(program, variables)
+    stays = staying(instance, program, asks, admits)
+    flows = wishes.flows(program, admits)
+    wishes.pieces(program)
+    return Variables(gangs, groups, stays, flows, siblings, admits)
+
+
+def option_of(
+    instance: Instance, program: Program, asks: Asked, number: int, *, rides: bool
+) -> GangVariables:
+    """One option with pods to place, by itself."""
+    demand = asks.demands[number]
+    admit = program.boolean()
+    if not demand.possible:
+        program.fix(admit, 0)
+    gang = instance.gangs[demand.gang]
+    return GangVariables(number, demand, gang, admit, asks.effect(number), rides=rides)
+
+
+def _note(admits: list[list[int]], asks: Asked, number: int, admit: int) -> None:
+    choice, position = asks.origin[number]
+    admits[choice][position] = admit
+
+
+def staying(
+    instance: Instance, program: Program, asks: Asked, admits: list[list[int]]
+) -> list[StayVariables]:
+    """The options that place nothing."""
+    found = []
+    for number, choice in enumerate(asks.choices):
+        for position, option in enumerate(choice.options):
+            if not option.demand.roles:
+                admit = admits[number][position] = program.boolean()
+                gang = instance.gangs[choice.gang]
+                found.append(StayVariables(option.demand, gang, admit, option.effect))
+    return found
+
+
+class Wishes:
+    """Collects which vectors each demand may put on each region before the flow tells the set types."""
+
+    def __init__(self, instance: Instance, pools: Pools, rooms: Sequence[Room]) -> None:
+        self._instance = instance
+        self._pools = pools
+        self._most = [max(rooms[n].free_gpus for n in region.nodes) for region in pools.regions]
+        self._rooms = rooms
+        self._wanted: list[tuple[Owner, Demand, Region, tuple[int, ...]]] = []
+        self._sizes: list[set[int]] = [set() for _ in pools.regions]
+        self._kinds: list[dict[int, dict[SetType, None]]] = []
+
+    def local(self, group: GroupVariables) -> None:
+        self._gpu_pieces(group, group.demands[0], whole=True)
+
+    def pool(self, pool: PodPool) -> None:
+        """Single pods of a pool, wherever they may run."""
+        self._gpu_pieces(pool, pool.demands[0], whole=False)
+
+    def alone(self, program: Program, variables: GangVariables) -> None:
+        self._gpu_pieces(variables, variables.demand, whole=False)
+        if variables.rides:
+            return
+        for position, role in enumerate(variables.demand.zero_roles):
+            for region in self._pools.regions:
+                if region.nodes[0] in role.nodes:
+                    variables.zeros[position, region.number] = program.integer(0, role.count)
+
+    def _gpu_pieces(self, owner: Owner, demand: Demand, *, whole: bool) -> None:
+        if not demand.gpu_roles:
+            return
+        for region in self._pools.regions:
+            most = self._most[region.number]
+            for pods in vectors(self._instance, demand, region, most, whole=whole):
+                self._wanted.append((owner, demand, region, pods))
+                self._sizes[region.number].add(_gpus(demand.gpu_roles, pods))
+
+    def flows(self, program: Program, admits: Admits) -> list[RegionFlow]:
+        flows = [
+            flow_of(program, region, self._rooms, admits, sizes)
+            for region, sizes in zip(self._pools.regions, self._sizes, strict=True)
+        ]
+        self._kinds = [_by_size(flow.kinds) for flow in flows]
+        return flows
+
+    def pieces(self, program: Program) -> None:
+        for owner, demand, region, pods in self._wanted:
+            size = _gpus(demand.gpu_roles, pods)
+            for kind in self._kinds[region.number].get(size, {}):
+                most = self._most_of(owner, demand, region, pods)
+                owner.pieces.append(Piece(region.number, pods, kind, program.integer(0, most)))
+
+    def _most_of(self, owner: Owner, demand: Demand, region: Region, pods: tuple[int, ...]) -> int:
+        if isinstance(owner, GroupVariables):
+            return len(owner.demands)
+        if isinstance(owner, PodPool):
+            return sum(self._rooms[n].free_gpus // demand.gpu_roles[0].gpus for n in region.nodes)
+        by_role = min(
+            role.count // count for role, count in zip(demand.gpu_roles, pods, strict=True) if count
+        )
+        return min(len(region.nodes), by_role)
+
+
+def _by_size(kinds: Iterable[SetType]) -> dict[int, dict[SetType, None]]:
+    """Distinct set types by their number of GPUs, in order."""
+    found: dict[int, dict[SetType, None]] = {}
+    for kind in kinds:
+        found.setdefault(kind.gpus, {})[kind] = None
+    return found
+
+
+def _gpus(roles: Sequence[RoleDemand], pods: Sequence[int]) -> int:
+    return sum(role.gpus * count for role, count in zip(roles, pods, strict=True))

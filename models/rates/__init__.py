@@ -1,0 +1,1 @@
+"""Server models and the bandwidth that sets of their GPUs reach."""

@@ -1,0 +1,1 @@
+"""The judge: re-derives everything a plan states, without a solver."""

@@ -1,0 +1,216 @@
+"""What the plan does to every gang: which pods stay, move, come and go, and what that makes of the gang.
+
+Promises: derived from standing and planned pods alone; the stated decision is not trusted.
+Built once a check; read by every rule and every tier.
+
+What stands on every node after the plan: GPUs known, GPUs unknown, resources, newcomers.
+
+Promises: counted once, over every pod the plan keeps or places, in exact amounts.
+Read by the rules, the bandwidth (GPUs nobody knows) and the tiers (free GPUs).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from models.verify.facts import Facts, Gang, Node, Pod, PodKey, Role
+
+
+@dataclass(frozen=True)
+class Change:
+    """One gang before (``gang.standing``) and after (``pods``) the plan. ``label``: namespace/name."""
+
+    gang: Gang
+    label: str
+    pods: Mapping[PodKey, Pod]
+
+    @cached_property
+    def binding(self) -> tuple[Pod, ...]:
+        """Pods placed or moved (another node, other GPUs): those the rules of placing bind."""
+        standing = self.gang.standing
+        return tuple(pod for key, pod in self.pods.items() if standing.get(key) != pod)
+
+    @cached_property
+    def moved(self) -> tuple[PodKey, ...]:
+        """Pods that stand and change node or GPUs."""
+        standing = self.gang.standing
+        return tuple(
+            key for key, pod in self.pods.items() if key in standing and standing[key] != pod
+        )
+
+    @cached_property
+    def added(self) -> tuple[PodKey, ...]:
+        return tuple(key for key in self.pods if key not in self.gang.standing)
+
+    @cached_property
+    def dropped(self) -> tuple[PodKey, ...]:
+        return tuple(key for key in self.gang.standing if key not in self.pods)
+
+    @cached_property
+    def whole_before(self) -> bool:
+        """Whether every role that stands is its first indices, of an allowed count."""
+        return is_whole(self.gang, self.gang.standing)
+
+    @property
+    def incomplete(self) -> bool:
+        """A running gang with pods missing before the plan."""
+        return self.gang.running and not self.whole_before
+
+    @property
+    def held_back(self) -> bool:
+        """Held, and not running whole: no pod of it may be placed."""
+        return self.gang.hold is not None and not (self.gang.running and self.whole_before)
+
+    @cached_property
+    def kind(self) -> str:
+        """The decision that describes the change."""
+        if not self.gang.running:
+            return "place" if self.pods else "wait"
+        if not self.pods:
+            return "preempt"
+        if not (self.moved or self.added or self.dropped):
+            return "keep"
+        if self.moved:
+            return "move"
+        return "complete" if self.incomplete and not self.dropped else "resize"
+
+    @cached_property
+    def by_role(self) -> tuple[tuple[Pod, ...], ...]:
+        """Pods after the plan, a tuple a role."""
+        found: list[list[Pod]] = [[] for _ in self.gang.roles]
+        for pod in self.pods.values():
+            found[pod.role].append(pod)
+        return tuple(tuple(pods) for pods in found)
+
+    @property
+    def admitted(self) -> bool:
+        """It has pods after the plan, and is not left with pods missing."""
+        return bool(self.pods) and not (self.incomplete and self.kind == "keep")
+
+    def outranked_by(self, arrivals: Arrivals, leaving: Iterable[PodKey]) -> list[Change]:
+        """Gangs of strictly higher priority that come to a node which these pods of it leave."""
+        nodes = {self.gang.standing[key].node for key in leaving}
+        return [
+            change
+            for node in sorted(nodes)
+            for change in arrivals.get(node, ())
+            if change.gang.priority > self.gang.priority
+        ]
+
+    @cached_property
+    def gpus(self) -> int:
+        """GPUs of the gang after the plan."""
+        return sum(self.gang.held(pod) for pod in self.pods.values())
+
+    @cached_property
+    def gpus_standing(self) -> int:
+        """GPUs of the gang before the plan."""
+        return sum(self.gang.held(pod) for pod in self.gang.standing.values())
+
+
+Arrivals = Mapping[int, Sequence[Change]]
+"""Node to the gangs that put a pod on it, one that does not stand there now."""
+
+
+def arrivals_of(changes: Iterable[Change]) -> Arrivals:
+    """Who comes where."""
+    found: dict[int, dict[int, Change]] = {}
+    for position, change in enumerate(changes):
+        standing = change.gang.standing
+        for key, pod in change.pods.items():
+            if key not in standing or standing[key].node != pod.node:
+                found.setdefault(pod.node, {})[position] = change
+    return {node: tuple(gangs.values()) for node, gangs in found.items()}
+
+
+def is_whole(gang: Gang, pods: Mapping[PodKey, Pod]) -> bool:
+    """Every role has an allowed count, from its first index on, and no hole."""
+    found: list[list[int]] = [[] for _ in gang.roles]
+    for role, index in pods:
+        found[role].append(index)
+    return all(
+        role.allows(len(indices)) and gapless(role, indices)
+        for role, indices in zip(gang.roles, found, strict=True)
+    )
+
+
+def gapless(role: Role, indices: Collection[int]) -> bool:
+    """Whether distinct indices are the role's first ones."""
+    if not indices:
+        return True
+    return min(indices) == role.first and max(indices) == role.first + len(indices) - 1
+
+
+@dataclass(slots=True)
+class NodeUse:
+    """After the plan. Masks: ``known`` by any pod, ``staying`` by pods that stay, ``shared`` by two pods.
+
+    ``unknown_staying``: GPUs of pods that stay and do not know theirs; ``given_unknown``: of pods placed
+    there with ``gpus: null``; ``given_known``: of pods placed there with indices.
+    ``tenants``: (gang position, pod, whether it is placed or moved).
+    """
+
+    known: int = 0
+    staying: int = 0
+    shared: int = 0
+    unknown_staying: int = 0
+    given_unknown: int = 0
+    given_known: int = 0
+    tenants: list[tuple[int, Pod, bool]] = field(default_factory=list)
+
+    def unaccounted(self, node: Node) -> int:
+        """k: GPUs held or sick, and nobody knows which."""
+        return self.unknown_staying + node.unknown_unhealthy
+
+    def left(self, node: Node) -> int:
+        """Healthy GPUs in no pod; negative where more is held or given than there is."""
+        healthy = node.healthy
+        return (
+            healthy.bit_count()
+            - (self.known & healthy).bit_count()
+            - self.unaccounted(node)
+            - self.given_unknown
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """``nodes[n]``: use of node n, one object a node; nodes without pods share an empty one."""
+
+    nodes: tuple[NodeUse, ...]
+
+    def free(self, position: int, node: Node) -> int:
+        """Healthy GPUs in no pod after the plan, 0 where the node is not to be used."""
+        return max(0, self.nodes[position].left(node)) if node.usable else 0
+
+
+def usage_of(facts: Facts, changes: Sequence[Change]) -> Usage:
+    """Count every pod of the plan on its node."""
+    empty = NodeUse()
+    nodes = [empty] * len(facts.nodes)
+    for position, change in enumerate(changes):
+        standing = change.gang.standing
+        for key, pod in change.pods.items():
+            use = nodes[pod.node]
+            if use is empty:
+                use = nodes[pod.node] = NodeUse()
+            _add(use, change.gang, position, pod, placed=standing.get(key) != pod)
+    return Usage(tuple(nodes))
+
+
+def _add(use: NodeUse, gang: Gang, position: int, pod: Pod, *, placed: bool) -> None:
+    use.tenants.append((position, pod, placed))
+    if pod.gpus is None:
+        if placed:
+            use.given_unknown += gang.held(pod)
+        else:
+            use.unknown_staying += gang.held(pod)
+        return
+    use.shared |= use.known & pod.gpus
+    use.known |= pod.gpus
+    if placed:
+        use.given_known += pod.gpus.bit_count()
+    else:
+        use.staying |= pod.gpus

@@ -1,0 +1,129 @@
+"""Whole nodes and whole domains: what is left free in one piece, the tier ``defragment``.
+
+A node with GPUs is whole if free = g, g the GPUs of the largest node of its GPU model; a domain of the
+innermost level is whole if it has two or more nodes with GPUs and all of them are whole.
+Promises: counted over the plan's usage alone. Called by ``tiers`` and by the check of ``status.moves``.
+
+Everything that follows from a case: changes, usage, bandwidth and spread of every gang, once.
+
+Promises: derived from facts and planned pods alone, computed lazily and kept.
+Shared by the rules, the tiers and the comparison with what is stated.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from functools import cached_property
+
+from models.verify.adaptor import Case
+from models.verify.bandwidth import Pricing, Speed
+from models.verify.changes import Arrivals, Change, Usage, arrivals_of, usage_of
+from models.verify.facts import Ages, Facts
+
+
+@dataclass(frozen=True, slots=True)
+class Wholeness:
+    """Whole nodes by g, how many there could be by g; whole domains, how many there could be.
+
+    ``domain_gpus``: GPUs of the nodes of whole domains.
+    """
+
+    nodes: Counter[int]
+    nodes_possible: Counter[int]
+    domains: int
+    domains_possible: int
+    domain_gpus: int
+
+    @property
+    def value(self) -> int:
+        """Of the tier: GPUs of whole nodes, and again those of whole domains."""
+        return sum(gpus * count for gpus, count in self.nodes.items()) + self.domain_gpus
+
+
+def wholeness(facts: Facts, usage: Usage) -> Wholeness:
+    """What is whole after the plan."""
+    largest: dict[str, int] = {}
+    for node in facts.nodes:
+        if node.model is not None:
+            largest[node.model.gpu] = max(largest.get(node.model.gpu, 0), node.gpus)
+    nodes: Counter[int] = Counter()
+    possible: Counter[int] = Counter()
+    members: dict[int, list[tuple[int, bool]]] = {}
+    for position, node in enumerate(facts.nodes):
+        if node.model is None:
+            continue
+        gpus = largest[node.model.gpu]
+        whole = usage.free(position, node) == gpus
+        nodes[gpus] += whole
+        possible[gpus] += node.gpus == gpus
+        if facts.levels:
+            members.setdefault(node.domain[-2], []).append((gpus, whole))
+    several = [domain for domain in members.values() if len(domain) > 1]
+    whole_domains = [domain for domain in several if all(whole for _, whole in domain)]
+    return Wholeness(
+        nodes=nodes,
+        nodes_possible=possible,
+        domains=len(whole_domains),
+        domains_possible=len(several),
+        domain_gpus=sum(gpus for domain in whole_domains for gpus, _ in domain),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """What a plan must state of one gang; None where it has no pods (or too few GPUs)."""
+
+    bandwidth: int | None
+    share: int | None
+    domains: dict[str, int] | None
+
+
+class Outlook:
+    """One plan, worked out. ``changes[i]`` and ``speeds[i]`` belong to ``facts.gangs[i]``."""
+
+    def __init__(self, case: Case) -> None:
+        self.case = case
+        self.facts: Facts = case.facts
+        self.changes = tuple(
+            Change(gang, stated.label, stated.pods)
+            for gang, stated in zip(case.facts.gangs, case.gangs, strict=True)
+        )
+
+    @cached_property
+    def arrivals(self) -> Arrivals:
+        return arrivals_of(self.changes)
+
+    @cached_property
+    def ages(self) -> Ages:
+        return Ages(self.facts)
+
+    @cached_property
+    def wholeness(self) -> Wholeness:
+        return wholeness(self.facts, self.usage)
+
+    @cached_property
+    def usage(self) -> Usage:
+        return usage_of(self.facts, self.changes)
+
+    @cached_property
+    def speeds(self) -> tuple[Speed, ...]:
+        pricing = Pricing(self.facts, self.usage)
+        return tuple(pricing.speed(change) for change in self.changes)
+
+    @cached_property
+    def domains(self) -> tuple[tuple[int, ...], ...]:
+        """Domains used by all pods of a gang, at every level, the node level last; () without pods."""
+        found = []
+        for change in self.changes:
+            places = [self.facts.nodes[pod.node].domain for pod in change.pods.values()]
+            found.append(tuple(len(set(column)) for column in zip(*places, strict=True)))
+        return tuple(found)
+
+    @cached_property
+    def figures(self) -> tuple[Figures, ...]:
+        names = [self.facts.level_name(level) for level in range(self.facts.node_level + 1)]
+        return tuple(
+            Figures(speed.MBps, speed.share, dict(zip(names, used, strict=True)) if used else None)
+            for speed, used in zip(self.speeds, self.domains, strict=True)
+        )

@@ -1,0 +1,1 @@
+"""The rules of a feasible plan as the judge checks them."""

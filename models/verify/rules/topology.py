@@ -1,0 +1,78 @@
+"""Topology: required levels of gang and role, slices, one GPU model a role.
+
+For every set of pods bound together (gang, role, slice) with at least one pod placed or moved:
+the number of domains its pods use at the required level is 1; likewise the GPU models of a role's GPU pods.
+A set of which every pod stays is exempt.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from models.verify.changes import Change
+from models.verify.facts import Facts, Pod
+from models.verify.form import printable
+from models.verify.violation import Violation
+
+
+def check(facts: Facts, changes: Sequence[Change]) -> Iterator[Violation]:
+    for change in changes:
+        if change.binding:
+            yield from _gang(facts, change)
+
+
+def domains_used(facts: Facts, pods: Sequence[Pod], level: int) -> int:
+    """How many domains of a level the pods stand in."""
+    return len({facts.nodes[pod.node].domain[level] for pod in pods})
+
+
+def _gang(facts: Facts, change: Change) -> Iterator[Violation]:
+    gang = change.gang
+    if gang.required is not None:
+        yield from _one(
+            facts, change, tuple(change.pods.values()), gang.required, "required", "the gang"
+        )
+    bound_roles = {pod.role for pod in change.binding}
+    for number in sorted(bound_roles):
+        role = gang.roles[number]
+        pods = change.by_role[number]
+        name = printable(role.name)
+        if role.required is not None:
+            yield from _one(facts, change, pods, role.required, "required", f"role {name}")
+        for size, level in role.slices:
+            yield from _slices(facts, change, pods, size, level)
+        if role.gpus and not role.mix_models:
+            models = {
+                node.model.gpu for pod in pods if (node := facts.nodes[pod.node]).model is not None
+            }
+            if len(models) > 1:
+                yield Violation(
+                    "one-model",
+                    change.label,
+                    f"role {name}: runs on {', '.join(sorted(printable(m) for m in models))}",
+                )
+
+
+def _slices(
+    facts: Facts, change: Change, pods: Sequence[Pod], size: int, level: int
+) -> Iterator[Violation]:
+    role = pods[0].role
+    bound = {pod.index // size for pod in change.binding if pod.role == role}
+    members: dict[int, list[Pod]] = {}
+    for pod in pods:
+        members.setdefault(pod.index // size, []).append(pod)
+    for which in sorted(bound):
+        what = f"slice {which} of role {printable(change.gang.roles[role].name)}"
+        yield from _one(facts, change, members[which], level, "slice", what)
+
+
+def _one(
+    facts: Facts, change: Change, pods: Sequence[Pod], level: int, rule: str, what: str
+) -> Iterator[Violation]:
+    used = domains_used(facts, pods, level)
+    if used > 1:
+        yield Violation(
+            rule,
+            change.label,
+            f"{what} must stay in one {printable(facts.level_name(level))}, uses {used}",
+        )

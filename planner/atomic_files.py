@@ -1,0 +1,132 @@
+"""Writes that outlive a power cut.
+
+Promises: does what the file system offers, and never fails. Called by ``saving`` and ``cluster``.
+
+Write a file whole or not at all: aside in the same folder, flushed to disk, renamed over.
+
+Promises: an interrupted or failed write leaves the old file as it was and nothing half-written.
+Called by ``planner.pipelines.plan``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import stat
+import tempfile
+from pathlib import Path
+
+from planner.errors import CannotWriteError, Fault
+from planner.show.text import safe
+
+
+def sync_folder(folder: Path) -> None:
+    """Make renames in the folder durable, where the file system offers it."""
+    with contextlib.suppress(OSError):
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+_HINTS = {
+    errno.ENOENT: "make the folder first",
+    errno.ENOTDIR: "a part of the path is a file",
+    errno.EACCES: "you may not write there: choose another path",
+    errno.EPERM: "you may not write there: choose another path",
+    errno.EROFS: "that file system is read-only: choose another path",
+    errno.ENOSPC: "the disk is full: free some room or choose another path",
+    errno.EDQUOT: "your quota is used up: free some room or choose another path",
+    errno.ENAMETOOLONG: "choose a shorter name",
+}
+
+
+def check_target(path: Path) -> None:
+    """Fail before the work starts, not after it: the target's folder must take a new file."""
+    try:
+        if path.is_dir():
+            raise _failure(path, "it is a folder", "name a file in it")
+        if path.exists() and not path.is_file():
+            return
+        handle, aside = tempfile.mkstemp(prefix=".gangplan-", dir=_real(path).parent)
+        os.close(handle)
+        Path(aside).unlink()
+    except (OSError, ValueError) as error:
+        raise _from_os(path, error) from error
+
+
+def save(path: Path, text: str) -> None:
+    """Write ``text`` as UTF-8. A symbolic link stays one; an existing file keeps its permissions.
+
+    Raises CannotWriteError, with the old content still in place.
+    """
+    try:
+        if path.is_dir():
+            raise _failure(path, "it is a folder", "name a file in it")
+        target = _real(path)
+        if target.exists() and not target.is_file():
+            target.write_text(text, encoding="utf-8")  # a pipe or a device: nothing to rename over
+            return
+        _replace(target, text.encode("utf-8", errors="backslashreplace"))
+    except (OSError, ValueError) as error:
+        raise _from_os(path, error) from error
+
+
+def _replace(target: Path, content: bytes) -> None:
+    handle, name = tempfile.mkstemp(
+        prefix=f".{target.name[:32]}.", suffix=".tmp", dir=target.parent
+    )
+    aside = Path(name)
+    try:
+        with os.fdopen(handle, "wb") as stream:
+            stream.write(content)
+            stream.flush()
+            os.fchmod(stream.fileno(), _mode(target))
+            os.fsync(stream.fileno())
+        aside.replace(target)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            aside.unlink()
+        raise
+    sync_folder(target.parent)
+
+
+def _mode(target: Path) -> int:
+    """The permissions of the file replaced, or those a new file would get."""
+    with contextlib.suppress(FileNotFoundError):
+        return stat.S_IMODE(target.stat().st_mode)
+    mask = os.umask(0)
+    os.umask(mask)
+    return 0o666 & ~mask
+
+
+def _real(path: Path) -> Path:
+    """What a symbolic link leads to. Raises OSError for one that somebody else has planted."""
+    if not path.is_symlink():
+        return path
+    if planted(path.lstat(), path.parent.stat(), os.geteuid()):
+        raise OSError(errno.EACCES, "the symbolic link there is somebody else's")
+    return path.resolve()
+
+
+def planted(link: os.stat_result, folder: os.stat_result, user: int) -> bool:
+    """Whether a link in a folder that all may write to, such as /tmp, is of neither us nor its owner.
+
+    The kernel follows none of these either (fs.protected_symlinks); looking where it leads would.
+    """
+    shared = folder.st_mode & stat.S_ISVTX and folder.st_mode & stat.S_IWOTH
+    return bool(shared) and link.st_uid not in {user, folder.st_uid}
+
+
+def _from_os(path: Path, error: OSError | ValueError) -> CannotWriteError:
+    if isinstance(error, OSError):
+        return _failure(
+            path, error.strerror or str(error), _HINTS.get(error.errno or 0, "choose another path")
+        )
+    return _failure(path, str(error), "choose another path")
+
+
+def _failure(path: Path, why: str, hint: str) -> CannotWriteError:
+    return CannotWriteError(Fault(f"cannot write {safe(str(path))}: {why}", hint))

@@ -1,0 +1,200 @@
+"""The command line: registers the verbs, turns every outcome into an exit code of the contract.
+
+Promises: the clock, signals, streams and environment of the process enter through here; no solver is
+imported until a verb needs it. Called by ``planner.__main__``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import io
+import os
+import re
+import sys
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, NoReturn
+
+import typer
+
+from planner import __version__
+from planner.cli.apply import apply
+from planner.cli.console import Console, LogFormat
+from planner.cli.diff import diff
+from planner.cli.doctor import doctor
+from planner.cli.plan import plan
+from planner.cli.render import render
+from planner.cli.run import run as run_unattended
+from planner.cli.show import show
+from planner.cli.snapshot import snapshot
+from planner.cli.status import status
+from planner.cli.topo import topo
+from planner.cli.unlock import unlock
+from planner.cli.validate import validate
+from planner.cli.verify import verify
+from planner.errors import Fault, GangplanError, UsageError
+from planner.signals import Interrupted, interruptible
+
+BUG = 1
+USAGE = UsageError.exit_code
+
+app = typer.Typer(
+    name="gangplan",
+    rich_markup_mode=None,  # plain help: the same text on a terminal, in a pipe and in the docs
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+@app.callback(invoke_without_command=True)
+def gangplan(
+    context: typer.Context,
+    *,
+    version: Annotated[bool, typer.Option("--version", help="Show the version and exit.")] = False,
+) -> None:
+    """Plan gangs onto a GPU cluster, with proof, and apply the plan, safely."""
+    if version:
+        context.obj.data(f"gangplan {__version__}\n")
+        raise typer.Exit
+    if context.invoked_subcommand is None:
+        context.obj.say(context.get_help())
+        raise typer.Exit(USAGE)
+
+
+for verb in (
+    validate,
+    plan,
+    show,
+    verify,
+    render,
+    topo,
+    snapshot,
+    diff,
+    apply,
+    run_unattended,
+    status,
+    unlock,
+    doctor,
+):
+    app.command()(verb)
+
+_COLLECTS = (50_000, 50, 50)
+"""Thresholds of the garbage collector: trees of JSON hold no cycles, and the usual ones walk them often."""
+
+
+def main() -> NoReturn:
+    """Run the command line of this process and exit."""
+    gc.set_threshold(*_COLLECTS)
+    _take_standard_descriptors()
+    called = Path(sys.argv[0]).stem
+    program = "kubectl gangplan" if called.replace("_", "-") == "kubectl-gangplan" else "gangplan"
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            # A name that the terminal's encoding lacks is shown escaped, not answered with a crash.
+            stream.reconfigure(errors="backslashreplace")
+    _exit(run(sys.argv[1:], Console(program)))
+
+
+def _take_standard_descriptors() -> None:
+    """Nothing opened later may become descriptor 0, 1 or 2 where the caller closed it (`>&-`).
+
+    Engines that print on descriptor 1 would write into it: into the plan that is being saved.
+    """
+    for descriptor in range(3):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # the lowest that is free is this one
+
+
+def _exit(code: int) -> NoReturn:
+    """End the process, even with an engine still at work.
+
+    A stopped search leaves native calls behind that cannot be interrupted; unwinding the interpreter
+    under them aborts the process (seen with HiGHS: signal 6 in place of exit 143).
+    """
+    if threading.active_count() > 1:
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(OSError, AttributeError):
+                stream.flush()
+        os._exit(code)
+    sys.exit(code)
+
+
+def run(arguments: Sequence[str], console: Console) -> int:
+    """The exit code of one run; everything it had to say has been said."""
+    if _asks_for_json(arguments):
+        console.log_in(LogFormat.json)
+    try:
+        with interruptible():
+            code = app(
+                args=list(arguments), prog_name=console.program, standalone_mode=False, obj=console
+            )
+    except (Exception, Interrupted) as error:  # noqa: BLE001  # the last resort: a bug is a 1
+        return _ended(console, error, arguments)
+    return code if isinstance(code, int) else 0
+
+
+def _ended(console: Console, error: BaseException, arguments: Sequence[str]) -> int:
+    """Say what went wrong; the exit code that goes with it."""
+    match error:
+        case GangplanError():
+            return _failed(console, error.exit_code, *error.faults)
+        case typer.TyperException():
+            return _failed(console, USAGE, _usage_fault(error, console.program, arguments))
+        case Interrupted():
+            return _failed(console, error.exit_code, Fault("interrupted; nothing was saved"))
+        case MemoryError():
+            hint = "plan a part of the cluster at a time"
+            return _failed(console, BUG, Fault("out of memory", hint))
+        case _:
+            return _bug(console, error)
+
+
+def _failed(console: Console, code: int, *faults: Fault) -> int:
+    for fault in faults:
+        console.error(fault)
+    console.event("summary", status="failed", exit_code=code)
+    return code
+
+
+def _bug(console: Console, error: BaseException) -> int:
+    if console.debug:
+        import traceback
+
+        console.say("".join(traceback.format_exception(error)).rstrip(), fold=False)
+    said = f"unexpected {type(error).__name__}: {str(error)[:500] or 'no message'}"
+    hint = "this is a bug; please report it with the input and the output of the same command with --debug"
+    return _failed(console, BUG, Fault(said, None if console.debug else hint))
+
+
+def _usage_fault(error: typer.TyperException, program: str, arguments: Sequence[str]) -> Fault:
+    """Typer's message in our form: lower case, no full stop, and what to type instead."""
+    message = error.format_message().strip()
+    unknown = re.match(
+        r"No such command (?P<verb>.*?)\.(?: Did you mean (?P<close>.*)\?)?$", message
+    )
+    known = sorted(command.name or _name(command) for command in app.registered_commands)
+    if unknown:
+        verbs = ", ".join(known)
+        hint = f"did you mean {unknown['close']}? " if unknown["close"] else ""
+        return Fault(f"unknown verb {unknown['verb']}", f"{hint}verbs: {verbs}")
+    verb = next((word for word in arguments if word in known), None)  # where the error knows none
+    context = getattr(error, "ctx", None)
+    path = getattr(context, "command_path", program if verb is None else f"{program} {verb}")
+    message = message.replace("Value error, ", "").replace("Input should be", "it should be")
+    lowered = message[:1].lower() + message[1:]
+    return Fault(" ".join(lowered.rstrip(".").split()), f"see {path} --help")
+
+
+def _name(command: object) -> str:
+    callback = getattr(command, "callback", None)
+    return getattr(callback, "__name__", "")
+
+
+def _asks_for_json(arguments: Sequence[str]) -> bool:
+    """Usage errors come before any option is parsed; they too should speak as asked."""
+    pairs = zip(arguments, arguments[1:], strict=False)
+    return "--log-format=json" in arguments or ("--log-format", "json") in pairs

@@ -1,0 +1,109 @@
+"""``gangplan apply PLAN``: a saved plan carried out on the live cluster it is of.
+
+Promises: applies exactly that plan; asks first on a terminal; safe to stop and to repeat at any time. The
+work is done in ``planner.pipelines.apply``.
+"""
+
+from __future__ import annotations
+
+import time
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from planner.cli.console import Color, LogFormat
+from planner.cli.options import (
+    AllowEvictionsOption,
+    ColorOption,
+    DebugOption,
+    EvictPartialOption,
+    KubeconfigOption,
+    KubeContextOption,
+    LockNamespaceOption,
+    LockTimeoutOption,
+    LogOption,
+    MaxEvictionsOption,
+    PlanArgument,
+    RequestTimeoutOption,
+    SharedNodesOption,
+    WaitOption,
+    console_of,
+)
+from planner.errors import Fault, UsageError
+from planner.show.plan_file import Format
+
+
+class DryRun(StrEnum):
+    """Who plays it through: the offline preview is ``render``."""
+
+    server = "server"
+
+
+def apply(  # the options of the verb
+    context: typer.Context,
+    path: PlanArgument,
+    *,
+    dry_run: Annotated[
+        DryRun | None,
+        typer.Option("--dry-run", help="Ask the API server for all of it, and change nothing."),
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    max_age: Annotated[
+        str | None,
+        typer.Option("--max-age", metavar="DURATION", help="Refuse an older plan, such as 1h."),
+    ] = None,
+    allow_evictions: AllowEvictionsOption = False,
+    max_evictions: MaxEvictionsOption = None,
+    evict_partial: EvictPartialOption = False,
+    allow_shared_nodes: SharedNodesOption = False,
+    wait: WaitOption = "60s",
+    kube_context: KubeContextOption = None,
+    kubeconfig: KubeconfigOption = None,
+    request_timeout: RequestTimeoutOption = "30s",
+    lock_namespace: LockNamespaceOption = "gangplan-system",
+    lock_timeout: LockTimeoutOption = "0s",
+    output: Annotated[
+        Format,
+        typer.Option(
+            "-o", "--output", help="Format on stdout: wide adds plans, name lists what started."
+        ),
+    ] = Format.table,
+    color: ColorOption = Color.auto,
+    log_format: LogOption = LogFormat.text,
+    debug: DebugOption = False,
+) -> None:
+    """Apply a saved plan to its cluster: a gang whole or not at all."""
+    console = console_of(context, color=color, log_format=log_format, debug=debug)
+    from planner.cli.apply_report import Ear, can_ask, report
+    from planner.cli.options import seconds_of, timeout_of
+    from planner.pipelines.apply import ApplyWish
+    from planner.pipelines.apply import apply as carried
+    from planner.pipelines.apply_steps import Way
+
+    wish = ApplyWish(
+        path=path,
+        way=Way(
+            lock_namespace=lock_namespace,
+            lock_wait_s=seconds_of("--lock-timeout", lock_timeout),
+            allow_evictions=allow_evictions,
+            max_evictions=max_evictions,
+            evict_partial=evict_partial,
+            shared_nodes=allow_shared_nodes,
+            wait_s=seconds_of("--wait", wait),
+        ),
+        context=kube_context,
+        kubeconfig=kubeconfig,
+        timeout_s=timeout_of(request_timeout),
+        max_age_s=None if max_age is None else seconds_of("--max-age", max_age),
+        dry=dry_run is not None,
+        sure=yes,
+    )
+    if not (wish.sure or wish.dry or can_ask(console, path)):
+        hint = "look first: gangplan diff PLAN, or gangplan apply PLAN --dry-run server"
+        raise UsageError(Fault("nobody to ask: without a terminal apply needs --yes", hint))
+    ear = Ear(console, wish, output, time.monotonic)
+    applied = carried(wish, console, ear.hearing(), stdin=console.stdin)
+    code = report(console, wish, output, applied)
+    if code:
+        raise typer.Exit(code)

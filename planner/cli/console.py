@@ -1,0 +1,270 @@
+"""The two streams: data on stdout, talk on stderr; colour, terminals and JSON log lines.
+
+Promises: nothing but this file and ``planner.cli.app`` writes to a stream. Made once in
+``planner.cli.app`` and handed to every verb.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import TYPE_CHECKING, BinaryIO, TextIO
+
+from planner.errors import CannotWriteError, Fault
+from planner.show.text import safe
+from planner.signals import CTRL_C, Interrupted
+
+if TYPE_CHECKING:
+    from planner.show.table import Table
+
+EventValue = str | int | float | bool | None | dict[str, float] | dict[str, str] | list[str]
+"""What a field of a JSON log line may hold."""
+
+
+_LONGEST_ANSWER = 80
+
+
+class Color(StrEnum):
+    """When to colour: on a terminal, always, never."""
+
+    auto = "auto"
+    always = "always"
+    never = "never"
+
+
+class LogFormat(StrEnum):
+    """How stderr speaks: lines for people, or one JSON object a line."""
+
+    text = "text"
+    json = "json"
+
+
+class Console:
+    """Where a run speaks. ``program`` is how the user called us: ``gangplan`` or ``kubectl gangplan``."""
+
+    def __init__(
+        self,
+        program: str = "gangplan",
+        *,
+        stdout: TextIO | None = None,
+        stderr: TextIO | None = None,
+        stdin: BinaryIO | None = None,
+        environ: Mapping[str, str] | None = None,
+    ) -> None:
+        self.program = program
+        self.debug = False
+        self._stdout = stdout
+        self._stderr = stderr
+        self._stdin = stdin
+        self.environ = os.environ if environ is None else environ
+        self._color = Color.auto
+        self._log_format = LogFormat.text
+        self._live = False
+
+    def configure(self, *, color: Color, log_format: LogFormat, debug: bool) -> None:
+        """Take over what the command line says."""
+        self._color = color
+        self._log_format = log_format
+        self.debug = debug
+
+    def log_in(self, log_format: LogFormat) -> None:
+        """Speak so on stderr from now on."""
+        self._log_format = log_format
+
+    @property
+    def stdout(self) -> TextIO | None:
+        """None when the caller closed it."""
+        return self._stdout or sys.stdout
+
+    @property
+    def stderr(self) -> TextIO | None:
+        return self._stderr or sys.stderr
+
+    @property
+    def stdin(self) -> BinaryIO | None:
+        """What ``-`` reads; None when the caller closed it."""
+        return self._stdin or (None if sys.stdin is None else sys.stdin.buffer)
+
+    @property
+    def json_log(self) -> bool:
+        return self._log_format is LogFormat.json
+
+    def is_terminal(self, stream: TextIO | None) -> bool:
+        """Whether the stream is a terminal that can move its cursor."""
+        if stream is None or self.environ.get("TERM") == "dumb":
+            return False
+        return stream.isatty()
+
+    def use_color(self, stream: TextIO | None) -> bool:
+        """``--color`` first, then NO_COLOR, then FORCE_COLOR, then whether it is a terminal."""
+        if self._color is not Color.auto:
+            return self._color is Color.always
+        if self.environ.get("NO_COLOR"):
+            return False
+        if self.environ.get("FORCE_COLOR"):
+            return True
+        return self.is_terminal(stream)
+
+    def data(self, text: str) -> None:
+        """Write to stdout, as it is. A reader that went away (``| head``) ends the writing quietly."""
+        stream = self.stdout
+        if stream is None:
+            return
+        self.clear_live()
+        try:
+            stream.write(text)
+            stream.flush()
+        except BrokenPipeError:
+            _sink_stdout()
+        except OSError as error:
+            _sink_stdout()
+            raise CannotWriteError(
+                Fault(f"cannot write to standard output: {error.strerror or error}")
+            ) from error
+
+    def table(self, table: Table) -> None:
+        """Draw a table on stdout: folded to fit a terminal, plain columns that are never cut elsewhere."""
+        color = self.use_color(self.stdout)
+        if self.is_terminal(self.stdout):
+            from planner.show.table import draw
+
+            width = shutil.get_terminal_size((100, 24)).columns
+            self.data(draw(table, width=max(width, 40), color=color))
+        else:
+            self.data(table.plain(color=color))
+
+    def say(self, text: str, *, fold: bool = True) -> None:
+        """Lines of talk on stderr; silent where stderr speaks JSON.
+
+        Sentences fold between words on a terminal. What begins with a blank, commands above all, and
+        what is not to ``fold`` stays as it is, to be copied.
+        """
+        if self.json_log:
+            return
+        lines = [safe(line) for line in text.split("\n")]
+        if fold and self.is_terminal(self.stderr):
+            lines = [part for line in lines for part in self._parts(line)]
+        self._talk("\n".join(lines))
+
+    @staticmethod
+    def _parts(line: str) -> list[str]:
+        """The line in as many as the terminal needs, all but the first two blanks in."""
+        from planner.show.table import wrapped
+        from planner.show.text import width
+
+        room = max(shutil.get_terminal_size((100, 24)).columns, 40)
+        if line.startswith(" ") or width(line) <= room:
+            return [line]
+        first, *rest = wrapped(line, room - 2)
+        return [first, *(f"  {part}" for part in rest)]
+
+    def warn(self, text: str) -> None:
+        """A warning for people on stderr: one line, folded between words on a terminal."""
+        if self.json_log:
+            return
+        label, lines = "warning:", [safe(text)]
+        if self.is_terminal(self.stderr):
+            from planner.show.table import wrapped
+
+            width = max(shutil.get_terminal_size((100, 24)).columns, 40)
+            first, *rest = wrapped(f"{label} {safe(text)}", width - 2)
+            lines = [first.removeprefix(label).lstrip(), *(f"  {line}" for line in rest)]
+        painted = _paint(label, "33", color=self.use_color(self.stderr))
+        self._talk(f"{painted} " + "\n".join(lines))
+
+    def ask(self, question: str) -> bool:
+        """Ask whoever sits at the terminal; anything but y or yes means no, as does Ctrl-C."""
+        stream, answers = self.stderr, self.stdin
+        if stream is None or answers is None:
+            return False
+        self.clear_live()
+        asked = f"{safe(question)} [y/N]"
+        lines = self._parts(asked) if self.is_terminal(stream) else [asked]
+        self._write(stream, "\n".join(lines) + " ")
+        try:
+            answer = answers.readline(_LONGEST_ANSWER)
+        except Interrupted as interrupted:
+            self._write(stream, "\n")
+            if interrupted.exit_code != CTRL_C:
+                raise
+            return False
+        return answer.decode("utf-8", errors="replace").strip().lower() in ("y", "yes")
+
+    def next(self, what: str) -> None:
+        """The last line of a run: what to do next."""
+        self.say(f"next: {what}", fold=False)
+
+    def event(self, kind: str, **fields: EventValue) -> None:
+        """One JSON object on stderr; silent where stderr speaks to people."""
+        if self.json_log:
+            self._talk(json.dumps({"type": kind, **fields}))
+
+    def error(self, fault: Fault) -> None:
+        """An error in at most three lines: what, where, hint."""
+        if self.json_log:
+            self.event(
+                "error",
+                error=safe(fault.what),
+                file=None if fault.file is None else safe(fault.file),
+                line=fault.line,
+                column=fault.column,
+                hint=None if fault.hint is None else safe(fault.hint),
+            )
+            return
+        self._talk("\n".join(self._error_lines(fault)))
+
+    def live(self, text: str) -> None:
+        """Replace the one live line of a terminal's stderr."""
+        stream = self.stderr
+        if stream is None:
+            return
+        width = shutil.get_terminal_size((80, 24)).columns
+        self._write(stream, f"\r\x1b[2K{text[: max(width - 1, 20)]}")
+        self._live = True
+
+    def clear_live(self) -> None:
+        """Wipe the live line, so that what follows starts on a clean one."""
+        if self._live and self.stderr is not None:
+            self._live = False
+            self._write(self.stderr, "\r\x1b[2K")
+
+    def _error_lines(self, fault: Fault) -> list[str]:
+        color = self.use_color(self.stderr)
+        lines = [f"{_paint('error:', '1;31', color=color)} {safe(fault.what)}"]
+        if fault.file is not None:
+            place = safe(fault.file)
+            if fault.line is not None:
+                place += f":{fault.line}"
+                place += f":{fault.column}" if fault.column is not None else ""
+            lines.append(f"  --> {place}")
+        if fault.hint is not None:
+            lines.append(f"{_paint('hint:', '36', color=color)} {safe(fault.hint)}")
+        return lines
+
+    def _talk(self, text: str) -> None:
+        if self.stderr is not None:
+            self.clear_live()
+            self._write(self.stderr, text + "\n")
+
+    @staticmethod
+    def _write(stream: TextIO, text: str) -> None:
+        """Talk is lost, not fatal, when nobody can hear it."""
+        try:
+            stream.write(text)
+            stream.flush()
+        except OSError:
+            return
+
+
+def _paint(text: str, code: str, *, color: bool) -> str:
+    return f"\x1b[{code}m{text}\x1b[0m" if color else text
+
+
+def _sink_stdout() -> None:
+    """Give what stdout still buffers a place to go: Python flushes once more at exit and would complain."""
+    if sys.__stdout__ is not None:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.__stdout__.fileno())

@@ -1,0 +1,150 @@
+"""``gangplan diff PLAN``: what applying a plan would change in the live cluster, field by field.
+
+Promises: reads only; needs no lock; says what moved since the plan was made. The work is done in
+``planner.cluster.plan_diff``.
+"""
+
+from __future__ import annotations
+
+import shlex
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from planner.cli.console import Color, LogFormat
+from planner.cli.options import (
+    ColorOption,
+    DebugOption,
+    KubeconfigOption,
+    KubeContextOption,
+    LogOption,
+    PlanArgument,
+    RequestTimeoutOption,
+    console_of,
+)
+from planner.show.plan_file import Format
+
+if TYPE_CHECKING:
+    from models.apply.live_state import View
+    from planner.cli.console import Console
+    from planner.cluster.plan_diff import Difference
+    from planner.pipelines.apply_steps import Ready
+
+CHANGES = 2
+MOST_WARNINGS = 8
+
+
+def diff(
+    context: typer.Context,
+    path: PlanArgument,
+    *,
+    detailed_exitcode: Annotated[
+        bool, typer.Option("--detailed-exitcode", help="Exit 2 if anything differs.")
+    ] = False,
+    kube_context: KubeContextOption = None,
+    kubeconfig: KubeconfigOption = None,
+    request_timeout: RequestTimeoutOption = "30s",
+    output: Annotated[
+        Format, typer.Option("-o", "--output", help="Format on stdout: name lists the objects.")
+    ] = Format.table,
+    color: ColorOption = Color.auto,
+    log_format: LogOption = LogFormat.text,
+    debug: DebugOption = False,
+) -> None:
+    """Show what applying a plan would change. Reads the live cluster and changes nothing."""
+    console = console_of(context, color=color, log_format=log_format, debug=debug)
+    from planner.cli.options import timeout_of
+    from planner.cluster.live_view import Lookout
+    from planner.cluster.plan_diff import differences
+    from planner.cluster.proxy import opened
+    from planner.cluster.proxy_paths import look_paths
+    from planner.cluster.retry import Patient
+    from planner.pipelines.apply_steps import check_cluster, ready
+    from planner.show import plan_file as planfile
+
+    plan = ready(planfile.parse(planfile.read_bytes(path, console.stdin), path), path)
+    console.event("verify_done", violations=0)
+    with opened(
+        console.environ,
+        context=kube_context,
+        kubeconfig=kubeconfig,
+        timeout_s=timeout_of(request_timeout),
+        accept=look_paths(),
+    ) as wire:
+        lookout = Lookout(Patient(wire), plan.settings)
+        check_cluster(plan, lookout.identity())
+        view = lookout.around()
+    console.event("read", nodes=len(view.nodes), pods=len(view.pods))
+    found = differences(plan.orders, view, lookout, plan.backend)
+    _data(console, output, found)
+    moved = _warn(console, plan, view)
+    code = CHANGES if found and detailed_exitcode else 0
+    pods = _talk(console, path, kube_context, kubeconfig, found)
+    console.event(
+        "summary",
+        verb="diff",
+        status="different" if found else "same",
+        exit_code=code,
+        plan=plan.orders.plan,
+        cluster=plan.orders.cluster,
+        objects=pods,
+        fields=len(found),
+        moved=moved,
+    )
+    if code:
+        raise typer.Exit(code)
+
+
+def _data(console: Console, output: Format, found: list[Difference]) -> None:
+    from planner.cli.apply_report import dumped
+    from planner.show import diff as showing
+    from planner.show.text import safe
+
+    if output in (Format.json, Format.yaml):
+        console.data(dumped(showing.as_data(found), output))
+    elif output is Format.name:
+        console.data("".join(f"{safe(name)}\n" for name in showing.objects_of(found)))
+    elif found:
+        console.table(showing.difference_table(found))
+
+
+def _warn(console: Console, plan: Ready, view: View) -> int:
+    """Say what the plan relied on and does not hold any more; how many things."""
+    from models.apply.staleness import moved
+    from planner.cluster.answers import one_line
+
+    found = [f"stale: {one}" for one in moved(plan.orders, view)]
+    found += plan.backend.check(plan.orders, view)
+    for said in found[:MOST_WARNINGS]:
+        console.warn(one_line(said))
+    if len(found) > MOST_WARNINGS:
+        console.warn(f"and {len(found) - MOST_WARNINGS:,} more")
+    return len(found)
+
+
+def _talk(
+    console: Console,
+    path: str,
+    context: str | None,
+    kubeconfig: str | None,
+    found: list[Difference],
+) -> int:
+    """The last lines; how many objects differ."""
+    from planner.show.diff import objects_of
+    from planner.show.text import plural
+
+    count = len(objects_of(found))
+    if not found:
+        console.say("the cluster is as the plan wants it")
+        return 0
+    console.say(f"{plural(count, 'object')} of the cluster would change")
+    leaving = sum(one.field == "spec.nodeName" and one.before is not None for one in found)
+    if leaving:
+        console.say(f"{plural(leaving, 'pod')} would be evicted, only with --allow-evictions")
+    if path != "-":
+        options = [f"--context={context}"] if context is not None else []
+        options += [f"--kubeconfig={kubeconfig}"] if kubeconfig is not None else []
+        options += ["--allow-evictions"] if leaving else []
+        words = [*options, *(["--"] if path.startswith("-") else []), path]
+        console.next(f"{console.program} apply {shlex.join(words)}")
+    return count

@@ -1,0 +1,125 @@
+"""Durations and names on the command line of the live verbs, to numbers or a usage error.
+
+Promises: pure. Called by the files of ``planner.cli``.
+
+Options that several verbs share, declared once.
+
+Promises: nothing but declarations. Used by every file of ``planner.cli``.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from planner.cli.console import Color, Console, LogFormat
+from planner.errors import Fault, UsageError
+from planner.show.plan_file import Format
+
+
+def seconds_of(option: str, text: str) -> int:
+    """Whole seconds, 0 included. Raises UsageError, which names the option."""
+    from models.units import Refused, seconds
+
+    try:
+        return seconds(text)
+    except Refused as refused:
+        raise UsageError(Fault(f"{option}: {refused.what}", refused.hint)) from None
+
+
+def timeout_of(text: str, option: str = "--request-timeout") -> float:
+    """At least a second."""
+    found = seconds_of(option, text)
+    if found < 1:
+        raise UsageError(Fault(f"{option} is below one second", "give it like 60s or 5m"))
+    return float(found)
+
+
+ColorOption = Annotated[
+    Color,
+    typer.Option("--color", help="When to colour; NO_COLOR and FORCE_COLOR are honoured."),
+]
+LogOption = Annotated[
+    LogFormat,
+    typer.Option("--log-format", help="How stderr speaks: text, or one JSON object a line."),
+]
+DebugOption = Annotated[
+    bool, typer.Option("--debug", help="Show the traceback of an unexpected error.")
+]
+OutputOption = Annotated[
+    Format,
+    typer.Option(
+        "-o", "--output", help="Format on stdout: wide adds pods, name lists what starts."
+    ),
+]
+PlanArgument = Annotated[
+    str, typer.Argument(metavar="PLAN", help="A plan saved by `plan --out`; - reads stdin.")
+]
+KubeContextOption = Annotated[
+    str | None,
+    typer.Option("--context", metavar="NAME", help="The kubectl context; default: the current."),
+]
+KubeconfigOption = Annotated[
+    str | None,
+    typer.Option("--kubeconfig", metavar="FILE", help="The kubeconfig file kubectl uses."),
+]
+RequestTimeoutOption = Annotated[
+    str, typer.Option("--request-timeout", metavar="DURATION", help="For one request.")
+]
+LockNamespaceOption = Annotated[
+    str,
+    typer.Option(
+        "--lock-namespace", metavar="NAME", help="Where the Lease `gangplan` is, the lock."
+    ),
+]
+LockTimeoutOption = Annotated[
+    str,
+    typer.Option("--lock-timeout", metavar="DURATION", help="Wait so long for another run to end."),
+]
+AllowEvictionsOption = Annotated[
+    bool,
+    typer.Option(
+        "--allow-evictions", help="Evict pods of gangs that the plan stops, shrinks or moves."
+    ),
+]
+MaxEvictionsOption = Annotated[
+    int | None,
+    typer.Option("--max-evictions", min=0, metavar="N", help="At most so many pods in one run."),
+]
+EvictPartialOption = Annotated[
+    bool,
+    typer.Option(
+        "--evict-partial", help="Evict the started pods of gangs that can no longer be whole."
+    ),
+]
+SharedNodesOption = Annotated[
+    bool,
+    typer.Option(
+        "--allow-shared-nodes", help="Bind onto nodes that other schedulers may fill meanwhile."
+    ),
+]
+WaitOption = Annotated[
+    str,
+    typer.Option(
+        "--wait", metavar="DURATION", help="For evicted pods to go, and for pins to be bound."
+    ),
+]
+MetricsOption = Annotated[
+    Path | None,
+    typer.Option("--metrics-file", metavar="FILE", help="Write Prometheus textfile metrics here."),
+]
+PathsArgument = Annotated[
+    list[str],
+    typer.Argument(metavar="PATH...", help="Files and folders of YAML or JSON; - reads stdin."),
+]
+
+
+def console_of(
+    context: typer.Context, *, color: Color, log_format: LogFormat, debug: bool
+) -> Console:
+    """The console of this run, told what the command line says."""
+    console: Console = context.obj
+    console.configure(color=color, log_format=log_format, debug=debug)
+    return console

@@ -1,0 +1,225 @@
+"""``gangplan plan PATH...``: read, solve, verify, show; with ``--out`` also save.
+
+Promises: touches nothing but the file of ``--out``. The work is done in ``planner.pipelines.plan``.
+"""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from planner.cli.console import Color, LogFormat
+from planner.cli.options import (
+    ColorOption,
+    DebugOption,
+    LogOption,
+    OutputOption,
+    PathsArgument,
+    console_of,
+)
+from planner.errors import Fault, UsageError
+from planner.show.plan_file import Format
+
+if TYPE_CHECKING:
+    from planner.cli.console import Console
+    from planner.pipelines.plan import Planned, Wish
+    from planner.show.plan_view import PlanView
+
+NOT_ADMITTED = 3
+MOST_BUDGET = 1_000_000
+
+
+def plan(
+    context: typer.Context,
+    paths: PathsArgument,
+    *,
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="FILE", help="Save the plan here (JSON).")
+    ] = None,
+    policy: Annotated[
+        str | None,
+        typer.Option("--policy", metavar="FILE", help="Use this Policy instead of the input's."),
+    ] = None,
+    require: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--require",
+            metavar="[NAMESPACE/]NAME",
+            help="Exit 3 if this gang provably cannot be admitted; repeatable.",
+        ),
+    ] = None,
+    budget: Annotated[
+        int | None,
+        typer.Option(
+            "--budget",
+            min=1,
+            max=MOST_BUDGET,
+            metavar="N",
+            help="Search effort; keeps plans equal.",
+        ),
+    ] = None,
+    time_limit: Annotated[
+        str | None,
+        typer.Option("--time-limit", metavar="DURATION", help="Guard on the clock, such as 90s."),
+    ] = None,
+    seed: Annotated[
+        int | None, typer.Option("--seed", min=0, max=2**31 - 1, metavar="N", help="Search seed.")
+    ] = None,
+    workers: Annotated[
+        int | None, typer.Option("--workers", min=1, max=256, metavar="N", help="Search threads.")
+    ] = None,
+    previous: Annotated[
+        str | None,
+        typer.Option(
+            "--previous",
+            metavar="PLAN",
+            help="Of plans as good, take the nearest to this earlier one; - reads stdin.",
+        ),
+    ] = None,
+    defragment: Annotated[
+        bool,
+        typer.Option(
+            "--defragment",
+            help="Move movable gangs for whole free nodes and racks, within the policy's `moves`.",
+        ),
+    ] = False,
+    now: Annotated[
+        str | None,
+        typer.Option(
+            "--now",
+            metavar="TIME",
+            help="Count ages to this time (RFC 3339) or `clock`; else the policy's or input's.",
+        ),
+    ] = None,
+    output: OutputOption = Format.table,
+    color: ColorOption = Color.auto,
+    log_format: LogOption = LogFormat.text,
+    debug: DebugOption = False,
+) -> None:
+    """Plan which gangs start now, on which nodes and GPUs, with proof."""
+    console = console_of(context, color=color, log_format=log_format, debug=debug)
+    from planner.pipelines import plan as planning
+    from planner.show.plan_file import show
+    from planner.show.plan_view import view_of
+
+    created_at = planning.now(console.environ)
+    wish = planning.Wish(
+        paths=tuple(paths),
+        out=out,
+        policy=policy,
+        require=tuple(require or ()),
+        budget=budget,
+        time_limit_s=None if time_limit is None else _seconds(time_limit),
+        seed=seed,
+        workers=workers,
+        previous=previous,
+        defragment=defragment,
+        now=None if now is None else _time(now, created_at),
+    )
+    planned = planning.plan(wish, console, created_at=created_at, stdin=console.stdin)
+    view = view_of(planned.document)
+    show(console, output, view, lambda: planned.document)
+    code = _exit_code(planned)
+    _report(console, wish, planned, view)
+    _summary(console, planned, view, code)
+    if code:
+        raise typer.Exit(code)
+
+
+def _exit_code(planned: Planned) -> int:
+    if planned.signal_exit is not None:
+        return planned.signal_exit
+    return NOT_ADMITTED if any(gang.proven for gang in planned.unmet) else 0
+
+
+def _report(console: Console, wish: Wish, planned: Planned, view: PlanView) -> None:
+    """What the plan did not do, where it is, what to do next."""
+    for gang in planned.unmet:
+        if gang.proven:
+            console.error(Fault(f"required gang {gang.name} cannot be admitted: {gang.why}"))
+        else:
+            console.warn(
+                f"required gang {gang.name} is not admitted; that it cannot be is not proven"
+            )
+    if planned.signal_exit is not None:
+        console.say("interrupted: this is the best plan found until then, checked")
+    saved = None if wish.out is None else shlex.quote(str(wish.out))
+    keep = "" if saved is None else f" --out {saved}"
+    if saved is not None:
+        console.say(f"saved {saved}")
+    spent = planned.document["instance"]["policy"]["spec"]["solve"]["budget"]
+    ran_out = view.status.search.stopped_by == "budget" and view.status.outcome != "optimal"
+    if ran_out and spent < MOST_BUDGET:
+        more = _again(console, wish, budget=min(4 * spent, MOST_BUDGET))
+        console.next(f"{more}{keep}   (to close the gap)")
+    elif saved is None:
+        again = _again(console, wish, budget=wish.budget)
+        console.next(f"{again} --out plan.json   (to keep this plan)")
+    else:
+        live = planned.document["instance"]["cluster"]["metadata"].get("uid")
+        console.next(f"{console.program} {'diff' if live else 'verify'} {saved}")
+
+
+def _again(console: Console, wish: Wish, *, budget: int | None) -> str:
+    """The same command, with all that decides the plan (`--now clock` as a time); without --out."""
+    from models.units import time_text
+
+    given = (
+        ("--policy", wish.policy),
+        ("--previous", wish.previous),
+        ("--now", None if wish.now is None else time_text(wish.now)),
+        *(("--require", name) for name in wish.require),
+        ("--time-limit", None if wish.time_limit_s is None else f"{wish.time_limit_s}s"),
+        ("--seed", wish.seed),
+        ("--workers", wish.workers),
+        ("--budget", budget),
+    )
+    options = ["--defragment"] if wish.defragment else []
+    options += [word for name, value in given if value is not None for word in (name, str(value))]
+    return f"{console.program} plan {shlex.join([*wish.paths, *options])}"
+
+
+def _summary(console: Console, planned: Planned, view: PlanView, code: int) -> None:
+    gangs = view.spec.gangs
+    gaps = [tier.gap for tier in view.status.objectives if tier.gap is not None]
+    console.event(
+        "summary",
+        verb="plan",
+        status=view.status.outcome,
+        exit_code=code,
+        gap=max(gaps, default=0.0),
+        placed=sum(gang.decision in ("place", "complete") for gang in gangs),
+        kept=sum(gang.decision == "keep" for gang in gangs),
+        moved=sum(gang.decision == "move" for gang in gangs),
+        resized=sum(gang.decision == "resize" for gang in gangs),
+        preempted=sum(gang.decision == "preempt" for gang in gangs),
+        waiting=sum(gang.decision == "wait" for gang in gangs),
+        seconds=planned.seconds,
+        digests=view.status.digests,
+    )
+
+
+def _seconds(text: str) -> int:
+    from models.units import Refused, seconds
+
+    try:
+        limit = seconds(text)
+    except Refused as refused:
+        raise UsageError(Fault(f"--time-limit: {refused.what}", refused.hint)) from None
+    if limit < 1:
+        raise UsageError(Fault("--time-limit is below one second", "give it like 90s or 5m"))
+    return limit
+
+
+def _time(text: str, clock: str) -> int:
+    """Seconds since the epoch of ``--now``. ``clock``: the current time, RFC 3339."""
+    from models.units import Refused, epoch_seconds
+
+    try:
+        return epoch_seconds(clock if text == "clock" else text)
+    except Refused as refused:
+        hint = f"{refused.hint}, or say clock"
+        raise UsageError(Fault(f"--now: {refused.what}", hint)) from None

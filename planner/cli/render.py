@@ -1,0 +1,141 @@
+"""``gangplan render PLAN``: the Kubernetes objects of a plan, for review and for Git.
+
+Promises: no cluster is asked; the plan is verified first; the same plan gives the same bytes. The work is
+done in ``planner.show.manifests``.
+"""
+
+from __future__ import annotations
+
+import shlex
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from planner.cli.console import Color, Console, LogFormat
+from planner.cli.options import ColorOption, DebugOption, LogOption, PlanArgument, console_of
+from planner.errors import CannotWriteError, Fault, RefusedPlanError, UsageError
+
+if TYPE_CHECKING:
+    from planner.show.manifests import Rendering
+
+
+class Form(StrEnum):
+    """``-o``."""
+
+    yaml = "yaml"
+    json = "json"
+
+
+def render(
+    context: typer.Context,
+    path: PlanArgument,
+    *,
+    to: Annotated[
+        Path | None,
+        typer.Option("--to", metavar="DIR", help="Write a file an object into this folder."),
+    ] = None,
+    output: Annotated[
+        Form | None,
+        typer.Option("-o", "--output", help="On stdout: a YAML stream, or one JSON document."),
+    ] = None,
+    color: ColorOption = Color.auto,
+    log_format: LogOption = LogFormat.text,
+    debug: DebugOption = False,
+) -> None:
+    """Show the Kubernetes objects that applying a plan sends. For review, never for kubectl apply."""
+    console = console_of(context, color=color, log_format=log_format, debug=debug)
+    if to is not None and output is not None:
+        raise UsageError(Fault("-o and --to exclude each other", "--to writes files, -o to stdout"))
+    from models.verify.check import check
+    from planner.pipelines.plan import refusals
+    from planner.show import manifests as rendertext
+    from planner.show import plan_file as planfile
+    from planner.show.manifests import rendering
+
+    document = planfile.parse(planfile.read_bytes(path, console.stdin), path)
+    violations = check(document)
+    console.event("verify_done", violations=len(violations))
+    if violations:
+        raise RefusedPlanError(*refusals(violations, path))
+    found = rendering(document)
+    if to is None:
+        shown = rendertext.json_document if output is Form.json else rendertext.yaml_stream
+        console.data(shown(found))
+        return
+    _write(to, found)
+    _tell(console, to, found)
+    if path != "-" and found.known:
+        console.next(f"{console.program} apply {shlex.quote(path)}")
+
+
+def _write(folder: Path, found: Rendering) -> None:
+    """Bring the folder to what the plan says: files of an earlier rendering that are not in it go.
+
+    The index is written before the first file and after the last, so that no file is ever unlisted.
+    """
+    from planner.atomic_files import save
+    from planner.show.manifests import INDEX, files
+
+    earlier = _earlier(folder)
+    wanted = files(found)
+    try:
+        folder.mkdir(exist_ok=True)
+        gone = [one for one in earlier if one not in wanted]
+        save(folder / INDEX, wanted[INDEX] + "".join(f"{one}\t\n" for one in gone))
+        for name, text in wanted.items():
+            if name != INDEX:
+                (folder / name).parent.mkdir(parents=True, exist_ok=True)
+                save(folder / name, text)
+        for name in gone:
+            _remove(folder, name)
+        save(folder / INDEX, wanted[INDEX])
+    except (OSError, ValueError) as error:
+        why = (error.strerror if isinstance(error, OSError) else None) or str(error)
+        hint = "check the path and the rights on it"
+        raise CannotWriteError(Fault(f"cannot write {folder}: {why}", hint)) from error
+
+
+def _earlier(folder: Path) -> list[str]:
+    """Files of the rendering that is in the folder. Raises CannotWriteError if it holds others' files."""
+    from planner.show.manifests import INDEX, listed
+
+    try:
+        if not folder.exists() or not any(folder.iterdir()):
+            return []
+        return [one for one in listed((folder / INDEX).read_text("utf-8")) if _inside(one)]
+    except (OSError, ValueError) as error:
+        what = f"{folder} is not empty and holds no rendering"
+        raise CannotWriteError(
+            Fault(what, "name a new folder, or one of an earlier render")
+        ) from error
+
+
+def _inside(name: str) -> bool:
+    """Whether a listed path is one of ours: the index may have been edited."""
+    parts = name.split("/")
+    kind = name.rpartition(".")[2]
+    return (
+        len(parts) == 3  # namespace, gang, file
+        and not any(part in ("", ".", "..") for part in parts)
+        and kind in ("patch", "binding", "eviction")
+    )
+
+
+def _remove(folder: Path, name: str) -> None:
+    """Remove a file, and the folders it leaves empty."""
+    target = folder / name
+    target.unlink(missing_ok=True)
+    for parent in (target.parent, target.parent.parent):
+        if parent.is_dir() and not any(parent.iterdir()):
+            parent.rmdir()
+
+
+def _tell(console: Console, folder: Path, found: Rendering) -> None:
+    from planner.show.manifests import counted
+
+    place = shlex.quote(str(folder))
+    console.say(f"rendered plan {found.plan} into {place}: {counted(found)}")
+    if not found.known:
+        console.warn("the plan knows no uids; it can be looked at, not applied")

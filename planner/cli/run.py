@@ -1,0 +1,132 @@
+"""``gangplan run``: record the live cluster, plan, verify, apply; for cron and nobody at the keyboard.
+
+Promises: never asks; one summary at the end; the exit code says how it went. The work is done in
+``planner.pipelines.run``.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from planner.cli.console import Color, LogFormat
+from planner.cli.options import (
+    AllowEvictionsOption,
+    ColorOption,
+    DebugOption,
+    EvictPartialOption,
+    KubeconfigOption,
+    KubeContextOption,
+    LockNamespaceOption,
+    LockTimeoutOption,
+    LogOption,
+    MaxEvictionsOption,
+    MetricsOption,
+    RequestTimeoutOption,
+    SharedNodesOption,
+    WaitOption,
+    console_of,
+)
+from planner.errors import Fault, UsageError
+
+
+def run(
+    context: typer.Context,
+    paths: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="PATH",
+            help="Files and folders that go with the cluster, such as a Policy or levels.",
+        ),
+    ] = None,
+    *,
+    policy: Annotated[
+        str | None,
+        typer.Option("--policy", metavar="FILE", help="Use this Policy instead of the input's."),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="FILE", help="Save the plan here (JSON).")
+    ] = None,
+    budget: Annotated[
+        int | None,
+        typer.Option("--budget", min=1, max=1_000_000, metavar="N", help="Search effort."),
+    ] = None,
+    time_limit: Annotated[
+        str | None,
+        typer.Option("--time-limit", metavar="DURATION", help="Guard on the clock, such as 90s."),
+    ] = None,
+    allow_evictions: AllowEvictionsOption = False,
+    max_evictions: MaxEvictionsOption = None,
+    evict_partial: EvictPartialOption = False,
+    allow_shared_nodes: SharedNodesOption = False,
+    wait: WaitOption = "60s",
+    skip: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--skip", metavar="RESOURCE", help="Leave this kind out, such as jobs.batch.volcano.sh."
+        ),
+    ] = None,
+    kube_context: KubeContextOption = None,
+    kubeconfig: KubeconfigOption = None,
+    request_timeout: RequestTimeoutOption = "30s",
+    lock_namespace: LockNamespaceOption = "gangplan-system",
+    lock_timeout: LockTimeoutOption = "0s",
+    metrics_file: MetricsOption = None,
+    color: ColorOption = Color.auto,
+    log_format: LogOption = LogFormat.text,
+    debug: DebugOption = False,
+) -> None:
+    """Plan the live cluster and apply the plan: what a cron job calls."""
+    console = console_of(context, color=color, log_format=log_format, debug=debug)
+    from planner.cli.options import seconds_of, timeout_of
+    from planner.cli.snapshot import skipped
+    from planner.pipelines import plan as planning
+    from planner.pipelines import run as running
+    from planner.pipelines.apply_steps import Way
+    from planner.pipelines.run_rounds import RunWish
+
+    if str(out) == "-":
+        raise UsageError(Fault("--out takes a file", "the plan does not go to stdout here"))
+    wish = RunWish(
+        planning=planning.Wish(
+            paths=_paths(paths or [], policy),
+            out=out,
+            policy=policy,
+            budget=budget,
+            time_limit_s=None if time_limit is None else _time_limit(time_limit),
+        ),
+        way=Way(
+            lock_namespace=lock_namespace,
+            lock_wait_s=seconds_of("--lock-timeout", lock_timeout),
+            allow_evictions=allow_evictions,
+            max_evictions=max_evictions,
+            evict_partial=evict_partial,
+            shared_nodes=allow_shared_nodes,
+            # One tenant's pods on an open node must not keep everybody's waiting.
+            one_by_one=True,
+            wait_s=seconds_of("--wait", wait),
+        ),
+        context=kube_context,
+        kubeconfig=kubeconfig,
+        timeout_s=timeout_of(request_timeout),
+        skip=skipped(skip or []),
+        metrics=metrics_file,
+    )
+    code = running.run(wish, console)
+    if code:
+        raise typer.Exit(code)
+
+
+def _paths(paths: list[str], policy: str | None) -> tuple[str, ...]:
+    """Raises UsageError for stdin: every plan reads its input anew."""
+    if "-" in (*paths, policy):
+        raise UsageError(Fault("run reads no stdin", "put it into a file"))
+    return tuple(paths)
+
+
+def _time_limit(text: str) -> int:
+    from planner.cli.options import timeout_of
+
+    return int(timeout_of(text, "--time-limit"))

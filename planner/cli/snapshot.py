@@ -1,0 +1,199 @@
+"""``gangplan snapshot --out DIR``: a live cluster recorded through kubectl, for ``plan DIR``.
+
+Promises: reads only; the folder is written whole or not at all, and holds no environment variables,
+commands, volumes or secrets. The work is done in ``planner.cluster.snapshot``.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from planner.cli.console import Color, Console, LogFormat
+from planner.cli.options import ColorOption, DebugOption, LogOption, console_of
+from planner.errors import Fault, UsageError
+from planner.show.text import plural
+
+if TYPE_CHECKING:
+    from planner.cluster.snapshot import Recorded, Wish
+
+_NAMESPACE = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
+
+
+def snapshot(
+    context: typer.Context,
+    *,
+    out: Annotated[
+        Path, typer.Option("--out", metavar="DIR", help="The folder to make, one file a kind.")
+    ],
+    kube_context: Annotated[
+        str | None,
+        typer.Option(
+            "--context", metavar="NAME", help="The kubectl context; default: the current."
+        ),
+    ] = None,
+    kubeconfig: Annotated[
+        str | None,
+        typer.Option("--kubeconfig", metavar="FILE", help="The kubeconfig file kubectl uses."),
+    ] = None,
+    namespaces: Annotated[
+        list[str] | None,
+        typer.Option(
+            "-n",
+            "--namespace",
+            metavar="NAME",
+            help="Only this namespace's pods and gangs; repeatable. Nodes are always read.",
+        ),
+    ] = None,
+    skip: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--skip", metavar="RESOURCE", help="Leave this kind out, such as jobs.batch.volcano.sh."
+        ),
+    ] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Replace the snapshot that is in the folder.")
+    ] = False,
+    timeout: Annotated[
+        str, typer.Option("--request-timeout", metavar="DURATION", help="For one request.")
+    ] = "60s",
+    color: ColorOption = Color.auto,
+    log_format: LogOption = LogFormat.text,
+    debug: DebugOption = False,
+) -> None:
+    """Record a live cluster through kubectl, to plan it. What is needed, and nothing else."""
+    console = console_of(context, color=color, log_format=log_format, debug=debug)
+    from planner.cluster.kubectl import Kubectl
+    from planner.cluster.snapshot import Wish, folder_for, record
+
+    wish = Wish(_namespaces(namespaces or []), skipped(skip or []))
+    timeout_s = _timeout(timeout)
+    begun = time.monotonic()
+    with (
+        folder_for(out, force=force) as folder,
+        Kubectl.find(
+            console.environ, context=kube_context, kubeconfig=kubeconfig, timeout_s=timeout_s
+        ) as door,
+    ):
+        recorded = record(door, folder, wish, _Live(console))
+    console.clear_live()
+    run = _Run(door.context, door.retries, time.monotonic() - begun)
+    _report(console, out, wish, recorded, run)
+
+
+class _Live:
+    """The one live line of a terminal; silent elsewhere."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._on = console.is_terminal(console.stderr) and not console.json_log
+
+    def __call__(self, resource: str, done: int, of: int) -> None:
+        if self._on:
+            self._console.live(f"recording {resource}: {done:,} of {of:,}")
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """How the recording went: the context used, requests sent again, how long it took."""
+
+    context: str | None
+    retries: int
+    seconds: float
+
+
+def _report(console: Console, out: Path, wish: Wish, recorded: Recorded, run: _Run) -> None:
+    """What was recorded, what is not in it and why, what to do next."""
+    counts = ", ".join(f"{count:,} {name}" for name, count in recorded.counts.items())
+    source = "this pod's cluster" if run.context is None else f"context {run.context}"
+    console.say(f"recorded {source}: {counts or 'nothing'}")
+    absent = _grouped(recorded)
+    if absent:
+        kinds = "other kinds or groups" if len(absent) > 1 else "other kind"
+        console.say(f"not served by this cluster: {len(absent)} {kinds} that planning knows")
+    if recorded.forbidden:
+        console.warn(f"not permitted, so left out: {'; '.join(recorded.forbidden)}")
+    if recorded.cluster is None:
+        console.warn("without the uid of namespace kube-system no plan of it can be applied")
+    if wish.namespaces:
+        named = ", ".join(wish.namespaces)
+        console.warn(f"only pods of {named} are in it; what others hold looks free")
+    if run.retries:
+        console.say(f"{plural(run.retries, 'request')} sent again")
+    if recorded.restarts:
+        console.say(f"{plural(recorded.restarts, 'list')} begun again")
+    place = shlex.quote(str(out))
+    console.say(f"saved {place} ({recorded.bytes / 1e6:.1f} MB in {run.seconds:.1f} s)")
+    console.next(f"{console.program} plan {place}")
+    console.event(
+        "summary",
+        verb="snapshot",
+        status="recorded",
+        exit_code=0,
+        context=run.context,
+        cluster=recorded.cluster,
+        counts={name: float(count) for name, count in recorded.counts.items()},
+        absent=absent,
+        forbidden=recorded.forbidden,
+        retries=run.retries,
+        restarts=recorded.restarts,
+        bytes=recorded.bytes,
+        seconds=round(run.seconds, 3),
+    )
+
+
+def _grouped(recorded: Recorded) -> list[str]:
+    """What the cluster does not have: a whole API group by its name, else the resource by its own."""
+    from planner.cluster.kinds import OTHERS
+
+    gone = {kind.resource for kind in recorded.absent}
+    groups: dict[str, list[str]] = {}
+    for kind in OTHERS:
+        groups.setdefault(kind.group, []).append(kind.resource)
+    return [
+        name
+        for group, resources in groups.items()
+        for name in (
+            [group]
+            if group and gone.issuperset(resources)
+            else [one for one in resources if one in gone]
+        )
+    ]
+
+
+def _namespaces(names: list[str]) -> tuple[str, ...]:
+    for name in names:
+        if not _NAMESPACE.fullmatch(name):
+            hint = "lower case letters, digits and dashes, at most 63"
+            raise UsageError(Fault(f"--namespace {name!r} is no name of a namespace", hint))
+    return tuple(dict.fromkeys(names))
+
+
+def skipped(resources: list[str]) -> frozenset[str]:
+    """The resources of ``--skip``. Raises UsageError for one that is not recorded, or has to be."""
+    from planner.cluster.kinds import OTHERS
+
+    known = [kind.resource for kind in OTHERS]
+    for resource in resources:
+        if resource not in known:
+            hint = f"kinds that can be left out: {', '.join(known)}"
+            raise UsageError(Fault(f"--skip {resource!r} is no kind that is recorded", hint))
+    return frozenset(resources)
+
+
+def _timeout(text: str) -> float:
+    from models.units import Refused, seconds
+
+    try:
+        limit = seconds(text)
+    except Refused as refused:
+        raise UsageError(Fault(f"--request-timeout: {refused.what}", refused.hint)) from None
+    if limit < 1:
+        raise UsageError(Fault("--request-timeout is below one second", "give it like 60s or 5m"))
+    return float(limit)

@@ -1,0 +1,135 @@
+"""``gangplan status``: who holds the lock, how the last run went, what plans left on pods.
+
+Promises: reads only. Judged from the cluster alone, wherever runs run.
+"""
+
+from __future__ import annotations
+
+import json
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from planner.cli.console import Color, LogFormat
+from planner.cli.options import (
+    ColorOption,
+    DebugOption,
+    KubeconfigOption,
+    KubeContextOption,
+    LockNamespaceOption,
+    LogOption,
+    RequestTimeoutOption,
+    console_of,
+)
+from planner.errors import Fault, UsageError
+
+if TYPE_CHECKING:
+    from models.policy import KubernetesPolicy
+    from planner.cli.console import Console
+    from planner.pipelines.apply_steps import Reach
+    from planner.pipelines.plan_status import GangStand
+    from planner.show.status import Status, Undo
+
+
+class StatusFormat(StrEnum):
+    """``-o``: how the status is printed."""
+
+    table = "table"
+    json = "json"
+
+
+def status(
+    context: typer.Context,
+    *,
+    policy: Annotated[
+        str | None,
+        typer.Option(
+            "--policy",
+            metavar="FILE",
+            help="The Policy of the runs, if it names gate or scheduler.",
+        ),
+    ] = None,
+    kube_context: KubeContextOption = None,
+    kubeconfig: KubeconfigOption = None,
+    request_timeout: RequestTimeoutOption = "30s",
+    lock_namespace: LockNamespaceOption = "gangplan-system",
+    output: Annotated[
+        StatusFormat, typer.Option("-o", "--output", help="Format on stdout.")
+    ] = StatusFormat.table,
+    color: ColorOption = Color.auto,
+    log_format: LogOption = LogFormat.text,
+    debug: DebugOption = False,
+) -> None:
+    """Show the lock, the last run, and gangs that are half there."""
+    console = console_of(context, color=color, log_format=log_format, debug=debug)
+    from models.apply.outcomes import GangVerdict, Outcome
+    from models.apply.undo import commands
+    from planner.cli.options import timeout_of
+    from planner.pipelines.apply_steps import Reach
+    from planner.read.inputs import read_policy
+
+    if policy == "-":
+        raise UsageError(Fault("status reads no stdin", "put the Policy into a file"))
+    reach = Reach(console.environ, kube_context, kubeconfig, timeout_of(request_timeout))
+    found = _read(reach, lock_namespace, read_policy([], policy=policy).kubernetes)
+
+    def undo(gang: GangStand) -> list[str]:
+        verdict = GangVerdict(gang.gang, Outcome.partial, gang.plan, undo=gang.left)
+        return commands(verdict, found.context, kubeconfig)
+
+    if output is StatusFormat.json:
+        from planner.show import status as statuses
+        from planner.show.text import json_safe
+
+        text = json.dumps(statuses.document(found, undo), ensure_ascii=False, indent=2)
+        console.data(json_safe(text) + "\n")
+    else:
+        _tables(console, found, undo)
+    console.event(
+        "summary",
+        verb="status",
+        status="read",
+        exit_code=0,
+        context=found.context,
+        cluster=found.cluster,
+        locked=found.lease.holder is not None and not found.lease.holder.expired,
+        half_there=len(found.half),
+        pending=len(found.pins),
+    )
+
+
+def _read(reach: Reach, lock_namespace: str, settings: KubernetesPolicy) -> Status:
+    from models.apply.live_state import forged
+    from models.apply.pod_state import Ways
+    from planner.cluster.lease import read_lease
+    from planner.cluster.lease_document import fence_of
+    from planner.cluster.live_view import look_around
+    from planner.cluster.retry import Patient
+    from planner.pipelines.apply_steps import for_looking
+    from planner.pipelines.plan_status import gangs_of, pins_of, plans_of
+    from planner.show.status import Status
+
+    with for_looking(reach, lock_namespace) as door:
+        wire = Patient(door)
+        lease = read_lease(wire, lock_namespace)
+        view = look_around(wire, settings, fence_of(lease.tree))
+        context = door.context
+    ways = Ways(settings.scheduling_gate, settings.scheduler_name)
+    gangs = gangs_of(view, ways)
+    pins, alien = pins_of(view, ways), tuple(pod.key for pod in forged(view.pods.values()))
+    return Status(context, view.cluster, lease, plans_of(gangs), gangs, pins, alien)
+
+
+def _tables(console: Console, found: Status, undo: Undo) -> None:
+    from planner.show import status as statuses
+    from planner.show.text import safe
+
+    console.table(statuses.facts(found, console.program))
+    for table in (statuses.plans(found), statuses.unsettled(found), statuses.pins(found)):
+        if table.rows:
+            console.data("\n")
+            console.table(table)
+    lines = list(statuses.undoing(found, undo))
+    if lines:
+        console.data("\n" + "".join(f"{safe(line)}\n" for line in lines))

@@ -1,0 +1,154 @@
+"""``gangplan topo NAME|FILE``: a server model's link matrix and its bandwidth table.
+
+Promises: no solver is loaded. A name is looked up in the catalogue; a file holds server models, or
+what ``nvidia-smi topo -m`` or ``rocm-smi --showtopo`` printed.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, BinaryIO
+
+import typer
+
+from planner.cli.console import Color, Console, LogFormat
+from planner.cli.options import ColorOption, DebugOption, LogOption, console_of
+from planner.errors import Fault, InputError, MissingPathError, UsageError
+from planner.show.plan_file import Format
+from planner.show.text import json_safe, safe
+
+if TYPE_CHECKING:
+    from models.hardware import ServerModel
+    from planner.read.topo.server_model import Choice, Reading
+
+    Found = tuple[tuple[ServerModel, Reading | None], ...]
+
+_FILES = (".yaml", ".yml", ".json", ".txt", ".log", ".out")
+MOST_NAME = 100
+"""Longest name of a GPU or server model on the command line."""
+
+
+def topo(
+    context: typer.Context,
+    model: Annotated[
+        str,
+        typer.Argument(
+            metavar="NAME|FILE",
+            help="A model of the catalogue or an alias; a file of server models, or of the output"
+            " of nvidia-smi topo -m or rocm-smi --showtopo; - reads stdin.",
+        ),
+    ],
+    *,
+    gpu: Annotated[
+        str | None,
+        typer.Option("--gpu", help="The GPU model, such as H100, where the output leaves it open."),
+    ] = None,
+    name: Annotated[
+        str | None, typer.Option("--name", help="Name of the server model made from the output.")
+    ] = None,
+    output: Annotated[
+        Format,
+        typer.Option("-o", "--output", help="Format on stdout: yaml is ready for serverModels."),
+    ] = Format.table,
+    color: ColorOption = Color.auto,
+    log_format: LogOption = LogFormat.text,
+    debug: DebugOption = False,
+) -> None:
+    """Show a server model: links, NICs, what each set of GPUs reaches."""
+    console = console_of(context, color=color, log_format=log_format, debug=debug)
+    from planner.read.topo.server_model import Choice
+
+    choice = Choice(_word("--gpu", gpu), _word("--name", name))
+    found = _find(model, console.stdin, choice)
+    readings = [reading for _, reading in found if reading is not None]
+    if (gpu or name) and not readings:
+        what = f"{'--gpu' if gpu else '--name'} is for the output of nvidia-smi and rocm-smi"
+        raise UsageError(Fault(what, f"{model} is a server model already"))
+    _print(console, found, output)
+    _advise(console, readings)
+
+
+def _word(option: str, value: str | None) -> str | None:
+    """The value of an option that becomes a name. Raises UsageError if it cannot be one."""
+    if value is None:
+        return None
+    word = " ".join(value.split())
+    if not word.isprintable() or not re.search(r"[A-Za-z0-9]", word) or len(word) > MOST_NAME:
+        hint = f"letters, digits and blanks, at most {MOST_NAME}"
+        raise UsageError(Fault(f"{option} is no name for a model", hint))
+    return word
+
+
+def _find(name: str, stdin: BinaryIO | None, choice: Choice) -> Found:
+    """The model of that name or alias, or those in that file. Raises MissingPathError, InputError."""
+    from models.rates import catalogue
+
+    looks_like_a_file = name.lower().endswith(_FILES) or "/" in name or name == "-"
+    if not looks_like_a_file:
+        found = catalogue.find(name)
+        if found is not None:
+            return ((found, None),)
+    if looks_like_a_file or Path(name).is_file():
+        from planner.read.model_files import read_models
+
+        return read_models(name, stdin, choice)
+    from models.documents.base import similar
+
+    models = catalogue.server_models()
+    names = sorted(model.name for model in models)
+    near = similar(name, names) or similar(name, (a for model in models for a in model.aliases))
+    hint = f"did you mean {' or '.join(near)}?" if near else f"the catalogue has {'; '.join(names)}"
+    raise MissingPathError(Fault(f"no server model and no file is named {name}", hint))
+
+
+def _print(console: Console, found: Found, output: Format) -> None:
+    """The models as tables, or as documents one after the other."""
+    if output is Format.name:
+        console.data("".join(f"{safe(model.name)}\n" for model, _ in found))
+        return
+    if output in (Format.json, Format.yaml):
+        _print_documents(console, found, output)
+        return
+    from planner.show.server_model import topology_tables
+
+    for number, (model, reading) in enumerate(found):
+        for place, part in enumerate(topology_tables(model, reading)):
+            console.data("\n" if number or place else "")
+            for table in part:
+                console.table(table)
+
+
+def _print_documents(console: Console, found: Found, output: Format) -> None:
+    from planner.show.server_model import model_document, model_yaml
+
+    documents = []
+    for model, reading in found:
+        if model.matrix is None and not model.switched:
+            file, line = (reading.topology.file, reading.topology.line) if reading else (None, None)
+            what = f"the link matrix of {model.name} is not known, so it makes no server model"
+            hint = "save what `nvidia-smi topo -m` or `rocm-smi --showtopo` prints"
+            raise InputError(Fault(what, hint, file, line))
+        documents.append(model_document(model, reading.assumed if reading else ()))
+    if output is Format.yaml:
+        console.data("---\n".join(model_yaml(document) for document in documents))
+        return
+    whole = documents[0] if len(documents) == 1 else documents
+    console.data(json_safe(json.dumps(whole, indent=2, ensure_ascii=False)) + "\n")
+
+
+def _advise(console: Console, readings: list[Reading]) -> None:
+    """What was concluded and what to do next, on stderr."""
+    from planner.show.bandwidth_table import advice
+
+    for reading in readings:
+        for line in reading.remarks:
+            console.say(
+                f"note: {line}" if len(readings) == 1 else f"note: {reading.model.name}: {line}"
+            )
+    said: dict[str, str] = {}
+    for line in (line for reading in readings for line in advice(reading)):
+        said.setdefault(line.partition(" --gpu ")[0], line)  # one example of a GPU will do
+    for line in said.values():
+        console.say(line)

@@ -1,0 +1,102 @@
+"""``gangplan unlock ID``: free the lock of a run that died without giving it back.
+
+Promises: frees that one lock and nothing else; a run that is alive after all begins no further gang.
+The work is done in ``planner.cluster.lease``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from planner.cli.console import Color, Console, LogFormat
+from planner.cli.options import (
+    ColorOption,
+    DebugOption,
+    KubeconfigOption,
+    KubeContextOption,
+    LockNamespaceOption,
+    LogOption,
+    RequestTimeoutOption,
+    console_of,
+)
+from planner.errors import Fault, UsageError
+
+if TYPE_CHECKING:
+    from planner.cluster.lease_document import Holder
+
+
+def unlock(
+    context: typer.Context,
+    identity: Annotated[
+        str, typer.Argument(metavar="ID", help="Of the lock, as `status` and refused runs tell it.")
+    ],
+    *,
+    kube_context: KubeContextOption = None,
+    kubeconfig: KubeconfigOption = None,
+    request_timeout: RequestTimeoutOption = "30s",
+    lock_namespace: LockNamespaceOption = "gangplan-system",
+    color: ColorOption = Color.auto,
+    log_format: LogOption = LogFormat.text,
+    debug: DebugOption = False,
+) -> None:
+    """Free the lock of a run that died. It is over by itself a minute after the last renewal."""
+    console = console_of(context, color=color, log_format=log_format, debug=debug)
+    from planner.cluster.lease import accepted, unlocked
+    from planner.cluster.proxy import opened
+    from planner.cluster.retry import Patient
+
+    timeout_s = _timeout(request_timeout)
+    if not identity:
+        raise UsageError(Fault("the ID of a lock is not empty", "see `status`"))
+    accept = accepted(lock_namespace)
+    with opened(
+        console.environ,
+        context=kube_context,
+        kubeconfig=kubeconfig,
+        timeout_s=timeout_s,
+        accept=accept,
+    ) as wire:
+        holder = unlocked(
+            Patient(wire),
+            namespace=lock_namespace,
+            identity=identity,
+            command=(*console.program.split(), "unlock"),
+        )
+        named = wire.context
+    _report(console, holder, lock_namespace, named)
+
+
+def _report(console: Console, holder: Holder | None, namespace: str, context: str | None) -> None:
+    if holder is None:
+        console.say(f"nobody holds the lock in namespace {namespace}; nothing was changed")
+    else:
+        console.say(f"unlocked in namespace {namespace}: {holder.worded()}")
+        if holder.left_s is not None and holder.left_s > 0:
+            console.warn(
+                "it was renewed within the last minute: a run that is alive after all notices it within"
+                " seconds, and begins no further gang"
+            )
+        console.next(f"{console.program} status")
+    console.event(
+        "summary",
+        verb="unlock",
+        status="free" if holder is None else "unlocked",
+        exit_code=0,
+        context=context,
+        namespace=namespace,
+        lock=None if holder is None else holder.id,
+    )
+
+
+def _timeout(text: str) -> float:
+    from models.units import Refused, seconds
+
+    try:
+        limit = seconds(text)
+    except Refused as refused:
+        raise UsageError(Fault(f"--request-timeout: {refused.what}", refused.hint)) from None
+    if limit < 1:
+        raise UsageError(Fault("--request-timeout is below one second", "give it like 60s or 5m"))
+    return float(limit)

@@ -1,0 +1,74 @@
+"""``gangplan validate PATH...``: read and check, and say every fault with its place.
+
+Promises: no solver is loaded; nothing is written but the file of ``--save-policy``.
+"""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from planner.cli.console import Color, LogFormat
+from planner.cli.options import ColorOption, DebugOption, LogOption, PathsArgument, console_of
+from planner.errors import Fault, UsageError
+from planner.show.text import plural
+
+
+def validate(
+    context: typer.Context,
+    paths: PathsArgument,
+    *,
+    policy: Annotated[
+        str | None,
+        typer.Option("--policy", metavar="FILE", help="Use this Policy instead of the input's."),
+    ] = None,
+    save_policy: Annotated[
+        Path | None,
+        typer.Option(
+            "--save-policy", metavar="FILE", help="Save the levels that were found as a Policy."
+        ),
+    ] = None,
+    color: ColorOption = Color.auto,
+    log_format: LogOption = LogFormat.text,
+    debug: DebugOption = False,
+) -> None:
+    """Read the input and list every fault with file, line and column."""
+    console = console_of(context, color=color, log_format=log_format, debug=debug)
+    from models.policy import Policy
+    from planner.read.inputs import load
+    from planner.show.remarks import tell
+
+    built = load(paths, policy=policy, stdin=console.stdin)
+    instance = built.instance
+    nodes = instance.cluster.nodes
+    running = sum(gang.running for gang in instance.gangs)
+    waiting = len(instance.gangs) - running
+    console.data(
+        f"valid: {plural(len(nodes), 'node')}, {plural(sum(node.gpus for node in nodes), 'GPU')},"
+        f" {plural(len(instance.gangs), 'gang')} ({running:,} running, {waiting:,} waiting)\n"
+    )
+    tell(console, built)
+    if save_policy is not None:
+        _save(save_policy, built.levels_policy)
+        console.say(f"saved {shlex.quote(str(save_policy))}")
+        if replace(instance.policy, mix=()) == Policy():
+            policy = str(save_policy)
+        else:
+            console.say("put its levels into your Policy: an input has one")
+    console.event("read", nodes=len(nodes), gangs=len(instance.gangs))
+    with_policy = [] if policy is None else ["--policy", policy]
+    console.next(f"{console.program} plan {shlex.join([*paths, *with_policy])}")
+
+
+def _save(path: Path, policy: str | None) -> None:
+    from planner.atomic_files import check_target, save
+
+    if policy is None:
+        what = "no levels were found: the input states its own"
+        raise UsageError(Fault(what, "leave out --save-policy"))
+    check_target(path)
+    save(path, policy)

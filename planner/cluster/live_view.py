@@ -1,0 +1,346 @@
+"""Marks of ours on pods: which of them a run wrote, and which anybody with a right to the pod could have.
+
+Promises: pure; a mark that no run wrote moves nothing and holds no room. Called by ``live``, ``sending``
+and ``recording``.
+
+The live cluster as applying sees it: nodes first, then pods, over the wire.
+
+Promises: reads only; what a pod holds is read as planning reads it; one odd object changes no other.
+Raises UnavailableError and NotPermittedError. Called by ``sending``, ``apply_steps`` and the verbs.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from models.apply.intents import GPUS, KEYS, MANAGER, PLAN, SEAL, Intent, read_intent
+from models.apply.live_state import Fence, NodeSeen, PodSeen, View
+from models.apply.orders import Key
+from models.units import Refused, epoch_seconds
+from planner.cluster.pages import GROUPS, RESOURCES, SLICES, any_at, core, listed, named, versions
+from planner.cluster.transport import Tree, Wire
+from planner.read.findings import Remarks
+from planner.read.kube.lookup import at, mapping, objects, text, texts, whole
+from planner.read.kube.nodes.nodes import read_nodes
+from planner.read.kube.objects import Gatherer
+from planner.read.kube.pods.placement import Places
+from planner.read.kube.pods.pods import read_pods
+from planner.read.kube.records import KubeNode, KubePod, Objects
+
+
+def is_ours(tree: Tree, intent: Intent, fence: Fence | None) -> bool:
+    """Whether a run wrote the intent that this pod carries. ``fence`` None: managedFields decide."""
+    metadata = mapping(tree, "metadata")
+    if not written_by_us(metadata, intent):
+        return False
+    if fence is None:
+        return True
+    namespace, name, uid = (text(metadata, key) or "" for key in ("namespace", "name", "uid"))
+    seal = texts(metadata, "annotations").get(SEAL, "")
+    return fence.holds(namespace, name, uid, intent, seal, _created(metadata))
+
+
+def believable(tree: Tree, fence: Fence | None) -> Tree:
+    """The pod without marks of ours that no run wrote."""
+    metadata = mapping(tree, "metadata")
+    labels, notes = mapping(metadata, "labels"), mapping(metadata, "annotations")
+    if PLAN not in labels and notes.keys().isdisjoint(KEYS):
+        return tree
+    intent = read_intent(texts(metadata, "labels"), texts(metadata, "annotations"))
+    if intent is not None and is_ours(tree, intent, fence):
+        return tree
+    kept = {key: value for key, value in notes.items() if key not in KEYS}
+    plain = {key: value for key, value in labels.items() if key != PLAN}
+    return {**tree, "metadata": {**metadata, "labels": plain, "annotations": kept}}
+
+
+def standing(tree: Tree, fence: Fence | None) -> Tree:
+    """The same for planning, which takes a bound pod's word for its GPUs, as for every back end's."""
+    found = believable(tree, fence)
+    if found is tree or not text(tree, "spec", "nodeName"):
+        return found
+    gpus = texts(tree, "metadata", "annotations").get(GPUS)
+    if gpus is not None:
+        found["metadata"]["annotations"][GPUS] = gpus
+    return found
+
+
+def written_by_us(metadata: Tree, intent: Intent) -> bool:
+    """Whether managedFields name our field manager for the label and every annotation of the intent.
+
+    A field belongs to whoever changed it last, so an intent that somebody else touched is not ours.
+    """
+    labels: set[str] = set()
+    annotations: set[str] = set()
+    for entry in objects(metadata, "managedFields"):
+        if text(entry, "manager") == MANAGER and text(entry, "subresource") is None:
+            owned = mapping(entry, "fieldsV1", "f:metadata")
+            labels.update(mapping(owned, "f:labels"))
+            annotations.update(mapping(owned, "f:annotations"))
+    return all(f"f:{key}" in annotations for key in intent.annotations()) and f"f:{PLAN}" in labels
+
+
+def owned_annotations(tree: Tree) -> tuple[str, ...]:
+    """Annotations of a pod that are ours to take off: those of an intent, and what else we wrote."""
+    metadata = mapping(tree, "metadata")
+    owned = {
+        key.removeprefix("f:")
+        for entry in objects(metadata, "managedFields")
+        if text(entry, "manager") == MANAGER and text(entry, "subresource") is None
+        for key in mapping(entry, "fieldsV1", "f:metadata", "f:annotations")
+        if key.startswith("f:")
+    }
+    return tuple(sorted(texts(metadata, "annotations").keys() & (owned | set(KEYS))))
+
+
+def _created(metadata: Tree) -> int | None:
+    try:
+        return epoch_seconds(text(metadata, "creationTimestamp") or "")
+    except Refused:
+        return None
+
+
+if TYPE_CHECKING:
+    from models.policy import KubernetesPolicy
+
+HOSTNAME = "kubernetes.io/hostname"
+DEFAULT_SCHEDULER = "default-scheduler"
+
+_REPELLING = ("NoSchedule", "NoExecute")
+_MOST_WORDS = 1000
+"""Characters kept of what a scheduler says of a pod."""
+
+
+def look_around(wire: Wire, settings: KubernetesPolicy, fence: Fence | None = None) -> View:
+    """The cluster as it is now."""
+    return Lookout(wire, settings, fence=fence).around()
+
+
+@dataclass(slots=True)
+class Lookout:
+    """Reads one cluster, again and again; ``view``, ``nodes`` and ``pods`` are of the last reading.
+
+    ``nodes``, ``pods``: the trees as the server sent them, by name and by (namespace, name).
+    ``date``: the server's clock in seconds since the epoch, None if it never said. ``fence``: of the
+    lock; None: whoever names our field manager is believed.
+    """
+
+    wire: Wire
+    settings: KubernetesPolicy
+    view: View | None = None
+    nodes: dict[str, Tree] = field(default_factory=dict)
+    pods: dict[Key, Tree] = field(default_factory=dict)
+    date: float | None = None
+    fence: Fence | None = None
+    _cluster: str | None = None
+    _devices: bool | None = None
+    _read: tuple[KubeNode, ...] = ()
+    _places: Places = field(default_factory=lambda: Places.of(()))
+    _others: tuple[Tree, ...] = ()
+
+    def around(self) -> View:
+        """Nodes, then pods, then what pods refer to: the groups and the claims some of them name."""
+        if self._cluster is None:
+            self._cluster = self.identity()
+        nodes = [one for one in listed(self.wire, core("nodes")) if _name(one)]
+        pods = [one for one in listed(self.wire, core("pods")) if _name(one)]
+        self._others = tuple(self._referred(pods))
+        found = self._objects(nodes, pods)
+        self._read = tuple(read_nodes(found, self.settings, Remarks()))
+        self._places = Places.of(self._read)
+        self.nodes = {_name(tree): tree for tree in nodes}
+        self.pods = {_key(tree): tree for tree in pods}
+        grouped = any(_group(tree) is not None for tree in pods)
+        self.view = View(
+            cluster=self._cluster,
+            nodes={node.name: node for node in self._nodes()},
+            pods={pod.key: pod for pod in self._pods(found)},
+            groups=dict(self._groups()) if grouped else {},
+        )
+        return self.view
+
+    def identity(self) -> str:
+        """The uid of the namespace kube-system: what tells this cluster from every other."""
+        reply = named(self.wire, core("namespaces", name="kube-system"))
+        self.date = reply.date or self.date
+        return text(reply.body, "metadata", "uid") or ""
+
+    def one(self, tree: Tree) -> PodSeen | None:
+        """A pod as an answer of the server shows it; None if that is no pod.
+
+        What it asks for never changes while its uid is the same, so it is read once.
+        """
+        if not _name(tree) or text(tree, "metadata", "uid") is None:
+            return None
+        key = _key(tree)
+        before = None if self.view is None else self.view.pods.get(key)
+        self.pods[key] = tree
+        if before is None or before.uid != text(tree, "metadata", "uid"):
+            return next(iter(self._pods(self._objects((), [tree]))), None)
+        return self._again(tree, before)
+
+    def _again(self, tree: Tree, before: PodSeen) -> PodSeen:
+        """The pod seen before, with all that can change read anew."""
+        seen = _seen(tree, self.fence)
+        ours = self.settings.scheduling_gate in seen.gates
+        ours = ours or seen.scheduler == self.settings.scheduler_name
+        place = None
+        if ours and seen.intent is not None and seen.intent_is_ours:
+            place = seen.intent.node
+        elif not seen.gates:
+            place = self._places.pinned(mapping(tree, "spec"))
+        unbound = seen.node is None and not seen.finished and not seen.terminating
+        indices = before.indices
+        if seen.intent is not None and seen.intent_is_ours:
+            indices = seen.intent.gpus
+        return replace(
+            seen,
+            held_at=(place or text(tree, "status", "nominatedNodeName")) if unbound else None,
+            gpus=before.gpus,
+            requests=before.requests,
+            indices=indices,
+        )
+
+    def _objects(self, nodes: Sequence[Tree], pods: Sequence[Tree]) -> Objects:
+        gatherer = Gatherer(Remarks())
+        believed = [believable(tree, self.fence) for tree in pods]
+        for kind, trees in (("Node", nodes), ("Pod", believed)):
+            listing = {"kind": f"{kind}List", "apiVersion": "v1", "items": list(trees)}
+            gatherer.add(listing, "the cluster")
+        for tree in self._others:
+            gatherer.add(tree, "the cluster")
+        return gatherer.objects
+
+    def _nodes(self) -> Iterator[NodeSeen]:
+        hosts: dict[str, int] = {}
+        for node in self._read:
+            name = node.labels.get(HOSTNAME, "")
+            hosts[name] = hosts.get(name, 0) + 1
+        for node in self._read:
+            host = node.labels.get(HOSTNAME)
+            yield NodeSeen(
+                name=node.name,
+                uid=node.object.uid or "",
+                ready=node.ready,
+                unschedulable=node.unschedulable,
+                gpus=0 if node.shared is not None else node.gpus,
+                allocatable=tuple(sorted(node.allocatable.items())),
+                taints=tuple(
+                    sorted(
+                        (t.key, t.value, t.effect) for t in node.taints if t.effect in _REPELLING
+                    )
+                ),
+                labels=tuple(sorted(node.labels.items())),
+                hostname=host if host and hosts[host] == 1 else None,
+            )
+
+    def _pods(self, found: Objects) -> Iterator[PodSeen]:
+        for pod in read_pods(found, self._read, self.settings, Remarks()):
+            # its own tree: what it only says of itself was left out for the reader
+            tree = self.pods.get((pod.object.namespace, pod.object.name), pod.object.tree)
+            yield _with_holdings(_seen(tree, self.fence), pod)
+
+    def _referred(self, pods: Iterable[Tree]) -> Iterator[Tree]:
+        """Slices, claims and classes, where there are any; what may not be read is left out."""
+        if self._devices is None:
+            self._devices = any_at(self.wire, SLICES)
+        if not self._devices and not any(
+            "resourceClaims" in mapping(tree, "spec")
+            or "extendedResourceClaimStatus" in mapping(tree, "status")
+            for tree in pods
+        ):
+            return
+        for path, kind, version in RESOURCES:
+            for item in versions(self.wire, path) or ():
+                yield {**item, "kind": kind, "apiVersion": version}
+
+    def _groups(self) -> Iterator[tuple[Key, int]]:
+        """minCount of every native PodGroup that is a gang."""
+        for tree in versions(self.wire, GROUPS) or ():
+            least = whole(tree, "spec", "schedulingPolicy", "gang", "minCount")
+            if _name(tree) and least is not None and least > 0:
+                yield _key(tree), least
+
+
+def _name(tree: Tree) -> str:
+    return text(tree, "metadata", "name") or ""
+
+
+def _key(tree: Tree) -> Key:
+    return (text(tree, "metadata", "namespace") or "", _name(tree))
+
+
+def _group(tree: Tree) -> str | None:
+    return text(tree, "spec", "schedulingGroup", "podGroupName")
+
+
+def _with_holdings(seen: PodSeen, pod: KubePod) -> PodSeen:
+    return replace(
+        seen,
+        held_at=None if pod.bound or seen.node is not None else pod.node,
+        gpus=pod.gpus,
+        requests=tuple(sorted(pod.requests.items())),
+        indices=pod.indices,
+    )
+
+
+def _seen(tree: Tree, fence: Fence | None = None) -> PodSeen:
+    """What a pod alone tells of itself, less what it holds."""
+    metadata, spec, status = (mapping(tree, name) for name in ("metadata", "spec", "status"))
+    intent = read_intent(texts(metadata, "labels"), texts(metadata, "annotations"))
+    namespace, name = _key(tree)
+    return PodSeen(
+        namespace=namespace,
+        name=name,
+        uid=text(metadata, "uid") or "",
+        version=text(metadata, "resourceVersion") or "",
+        node=text(spec, "nodeName"),
+        gates=tuple(
+            gate for one in objects(spec, "schedulingGates") if (gate := text(one, "name"))
+        ),
+        scheduler=text(spec, "schedulerName") or DEFAULT_SCHEDULER,
+        terminating=at(metadata, "deletionTimestamp") is not None,
+        finished=text(status, "phase") in ("Succeeded", "Failed"),
+        intent=intent,
+        intent_is_ours=intent is not None and is_ours(tree, intent, fence),
+        unschedulable=_unschedulable(status),
+        group=_group(tree),
+        selector=tuple(sorted(texts(spec, "nodeSelector").items())),
+        node_affinity=json.dumps(
+            at(spec, "affinity", "nodeAffinity"), sort_keys=True, separators=(",", ":")
+        ),
+        owner=_controller(metadata),
+        tolerations=tuple(_tolerations(spec)),
+    )
+
+
+def _unschedulable(status: Tree) -> str | None:
+    for condition in objects(status, "conditions"):
+        if (
+            condition.get("type") == "PodScheduled"
+            and condition.get("status") == "False"
+            and condition.get("reason") == "Unschedulable"
+        ):
+            return (text(condition, "message") or "Unschedulable")[:_MOST_WORDS]
+    return None
+
+
+def _tolerations(spec: Tree) -> Iterator[tuple[str, str, str, str]]:
+    for one in objects(spec, "tolerations"):
+        operator = text(one, "operator") or "Equal"
+        yield (
+            text(one, "key") or "",
+            operator,
+            text(one, "value") or "",
+            text(one, "effect") or "",
+        )
+
+
+def _controller(metadata: Tree) -> str | None:
+    for owner in objects(metadata, "ownerReferences"):
+        if owner.get("controller") is True:
+            return text(owner, "uid")
+    return None

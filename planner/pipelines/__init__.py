@@ -1,0 +1,1 @@
+"""The pipelines behind the verbs plan, apply and run."""

@@ -1,0 +1,106 @@
+"""Prometheus textfile metrics of one run: a few gauges, written whole or not at all.
+
+Promises: what is not known is left out, never guessed; the time of the last success outlives runs that
+fail; a file of another making is replaced, not believed. Called by the verbs with ``--metrics-file``.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from planner.atomic_files import save
+
+LAST_SUCCESS = "gangplan_last_success_timestamp_seconds"
+
+_MOST_BYTES = 2**20
+"""More is no file of ours."""
+
+_SAMPLE = re.compile(rf"^{LAST_SUCCESS} ([0-9][0-9.eE+]{{0,30}})$", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class Metrics:
+    """``finished``: seconds since the epoch. ``gap``: the largest of all tiers, None without a plan.
+
+    ``pending``, ``started``: gangs that wait, gangs that this run started. ``evicted``: pods.
+    ``seconds``: of each phase.
+    """
+
+    exit_code: int
+    finished: float
+    gap: float | None = None
+    pending: int | None = None
+    started: int | None = None
+    evicted: int | None = None
+    seconds: Mapping[str, float] = field(default_factory=dict)
+
+
+def write(path: Path, metrics: Metrics) -> None:
+    """Replace the file; a failed run keeps the time of the last success it holds.
+
+    Raises CannotWriteError, with the old file still in place.
+    """
+    success = metrics.finished if metrics.exit_code == 0 else _last_success(path)
+    save(path, text(metrics, success))
+
+
+def text(metrics: Metrics, last_success: float | None) -> str:
+    """The exposition format: HELP, TYPE and samples of each gauge, no time stamps."""
+    return "".join(line + "\n" for line in _lines(metrics, last_success))
+
+
+def _lines(metrics: Metrics, last_success: float | None) -> Iterator[str]:
+    yield from _gauge(LAST_SUCCESS, "When a run last ended with exit code 0.", last_success)
+    yield from _gauge("gangplan_exit_code", "Exit code of the last run.", metrics.exit_code)
+    yield from _gauge(
+        "gangplan_gap_ratio", "Largest gap of its plan between value and bound.", metrics.gap
+    )
+    yield from _gauge(
+        "gangplan_pending_gangs", "Gangs that its plan leaves waiting.", metrics.pending
+    )
+    yield from _gauge("gangplan_started_gangs", "Gangs that it started.", metrics.started)
+    yield from _gauge("gangplan_evicted_pods", "Pods that it evicted.", metrics.evicted)
+    if metrics.seconds:
+        name = "gangplan_phase_seconds"
+        yield from _head(name, "Seconds of each phase.")
+        for phase, seconds in metrics.seconds.items():
+            yield f'{name}{{phase="{_escaped(phase)}"}} {_number(seconds)}'
+
+
+def _gauge(name: str, said: str, value: float | None) -> Iterator[str]:
+    if value is not None and math.isfinite(value):
+        yield from _head(name, said)
+        yield f"{name} {_number(value)}"
+
+
+def _head(name: str, said: str) -> Iterator[str]:
+    yield f"# HELP {name} {said}"
+    yield f"# TYPE {name} gauge"
+
+
+def _number(value: float) -> str:
+    """Whole numbers without a fraction, others as Python writes them: exact when read back."""
+    return str(int(value)) if float(value).is_integer() else repr(float(value))
+
+
+def _escaped(label: str) -> str:
+    return label.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')
+
+
+def _last_success(path: Path) -> float | None:
+    """What the file says, None if it is not there or says nothing of the kind."""
+    try:
+        if not path.is_file() or path.stat().st_size > _MOST_BYTES:
+            return None
+        found = _SAMPLE.search(path.read_text(encoding="utf-8", errors="replace"))
+        return None if found is None else _finite(float(found[1]))
+    except (OSError, ValueError):
+        return None
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None

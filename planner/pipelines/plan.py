@@ -1,0 +1,335 @@
+"""What the command line adds to the input: ``--defragment``, ``--previous``, gangs that stay.
+
+Promises: the order of all other objectives stays, and so do tolerances. Called by ``planner.pipelines.plan``.
+
+The pipeline of ``plan``: read, solve, compose, check, save.
+
+Promises: nothing is saved that the checker refuses; a signal keeps the best checked plan.
+The clock and signals enter here, as arguments of what is called. Called by ``planner.cli.plan``.
+"""
+
+from __future__ import annotations
+
+import shlex
+import threading
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+from models.policy import Objective, Policy
+from planner import __version__
+from planner.atomic_files import check_target, save
+from planner.errors import Fault, RefusedPlanError, UsageError
+from planner.pipelines.required_gangs import Required, unmet
+from planner.show.progress import SearchProgress
+from planner.signals import stop_on_signal
+
+if TYPE_CHECKING:
+    from models.instance import Instance
+
+DEFRAGMENT = "defragment"
+STABILITY = "stability"
+
+
+def tidying(policy: Policy) -> Policy:
+    """The policy with ``defragment`` before ``disruption``, so that gangs move for its sake.
+
+    Without ``disruption`` it goes behind admission and waiting, without these to the front. Where it
+    is before ``disruption`` already it stays.
+    """
+    names = [objective.name for objective in policy.objectives]
+    own = next((one for one in policy.objectives if one.name == DEFRAGMENT), None)
+    if own is not None and DEFRAGMENT not in names[_place(names) :]:
+        return policy
+    others = [one for one in policy.objectives if one.name != DEFRAGMENT]
+    place = _place([one.name for one in others])
+    others.insert(place, own or Objective(DEFRAGMENT))
+    return replace(policy, objectives=tuple(others))
+
+
+def _place(names: list[str]) -> int:
+    if "disruption" in names:
+        return names.index("disruption")
+    return max(
+        (i + 1 for i, name in enumerate(names) if name in ("admission", "waiting")), default=0
+    )
+
+
+def sticking(policy: Policy) -> Policy:
+    """The policy with ``stability`` last, unless it is listed already."""
+    if any(objective.name == STABILITY for objective in policy.objectives):
+        return policy
+    return replace(policy, objectives=(*policy.objectives, Objective(STABILITY)))
+
+
+def keeping(instance: Instance, namespaces: Collection[str] | None = None) -> Instance:
+    """The instance whose running gangs may neither be stopped nor moved nor shrunk.
+
+    ``namespaces``: only the gangs of these; None: all.
+    They may still grow and get pods that are missing: nothing that stands has to go for that.
+    """
+    gangs = tuple(
+        replace(gang, preemptible=False, movable=False)
+        if gang.running and (namespaces is None or gang.namespace in namespaces)
+        else gang
+        for gang in instance.gangs
+    )
+    return replace(instance, gangs=gangs)
+
+
+if TYPE_CHECKING:
+    from models.instance import Instance
+    from models.solution import Solution
+    from models.verify.violation import Violation
+    from planner.cli.console import Console
+    from planner.read.instance_builder import Built
+
+MAX_SHOWN = 20
+"""Violations shown of a refused plan."""
+
+_TICK_S = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What ``plan`` was asked for; None keeps what the policy says.
+
+    ``previous``: file of an earlier plan. ``now``: seconds since the epoch. ``keep_running``: running
+    gangs keep every pod as it is; ``keep_in``: those of these namespaces do.
+    """
+
+    paths: tuple[str, ...]
+    out: Path | None = None
+    policy: str | None = None
+    require: tuple[str, ...] = ()
+    budget: int | None = None
+    time_limit_s: int | None = None
+    seed: int | None = None
+    workers: int | None = None
+    previous: str | None = None
+    defragment: bool = False
+    now: int | None = None
+    keep_running: bool = False
+    keep_in: frozenset[str] = frozenset()
+
+
+Tell = Callable[["Built"], None]
+"""Told how the input was read, before the search."""
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A checked plan. ``signal_exit``: 130 or 143 where a signal stopped the search."""
+
+    document: dict[str, Any]
+    unmet: tuple[Required, ...]
+    signal_exit: int | None
+    seconds: dict[str, float] = field(default_factory=dict)
+
+
+class Phases:
+    """Seconds of each phase, rounded to milliseconds, in order."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self.seconds: dict[str, float] = {}
+
+    @contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        start = self._clock()
+        try:
+            yield
+        finally:
+            self.seconds[name] = round(self._clock() - start, 3)
+
+
+def plan(
+    wish: Wish,
+    console: Console,
+    *,
+    created_at: str,
+    stdin: BinaryIO | None = None,
+    clock: Callable[[], float] = time.monotonic,
+    tell: Tell | None = None,
+) -> Planned:
+    """A plan, checked and (if asked) saved. ``tell``: in place of what ``plan`` says of its input.
+
+    Raises InputError, MissingPathError, UsageError before the search; NoPlanError, RefusedPlanError,
+    CannotWriteError after it.
+    """
+    from models.plan import compose, dumps
+    from models.verify.check import check
+
+    phases = Phases(clock)
+    if wish.out is not None:
+        _check_out(wish.out, wish.paths)
+    with phases.phase("read"):
+        built = _read(wish, stdin)
+        instance = built.instance
+    if tell is None:
+        _tell(console, built, wish)
+    else:
+        tell(built)
+    required = _resolve(wish.require, instance)
+    console.event("read", nodes=len(instance.cluster.nodes), gangs=len(instance.gangs))
+
+    with stop_on_signal() as stop:
+        with phases.phase("solve"):
+            solution = _solve(instance, console, stop.event, clock)
+        name = f"{instance.cluster.name}-{created_at.translate(_NAME).lower()}"
+        document = compose(
+            instance,
+            solution,
+            name=name,
+            created_at=created_at,
+            generator=f"gangplan {__version__}",
+            remarks=built.remarks,
+        )
+        console.event(
+            "solve_done", outcome=document["status"]["outcome"], stopped_by=solution.stopped_by
+        )
+        with phases.phase("check"):
+            violations = check(document)
+        console.event("verify_done", violations=len(violations))
+        if violations:
+            raise RefusedPlanError(*refusals(violations))
+        if wish.out is not None:
+            with phases.phase("save"):
+                save(wish.out, dumps(document))
+        left_out: tuple[Required, ...] = ()
+        if required:
+            with phases.phase("require"):
+                left_out = unmet(required, instance, solution, stop.event)
+    return Planned(document, left_out, stop.exit_code, phases.seconds)
+
+
+_NAME = str.maketrans("", "", "-:")
+
+
+def _tell(console: Console, built: Built, wish: Wish) -> None:
+    from planner.show import remarks
+
+    reading = [*wish.paths, *(("--policy", wish.policy) if wish.policy else ())]
+    remarks.tell(console, built, all_with=f"{console.program} validate {shlex.join(reading)}")
+
+
+def refusals(violations: list[Violation], path: str | None = None) -> list[Fault]:
+    """The verifier's findings as errors, at most MAX_SHOWN of them and a count of the rest."""
+    faults = [
+        Fault(f"{v.rule}: {f'{v.gang}: ' if v.gang else ''}{v.message}", file=path)
+        for v in violations[:MAX_SHOWN]
+    ]
+    rest = len(violations) - len(faults)
+    hint = (
+        "this is a bug of gangplan: nothing was saved; please report it with the input"
+        if path is None
+        else "do not use this plan: it was changed after it was made, or made by another program"
+    )
+    said = (
+        f"the verifier refuses the plan ({len(violations)} violation{'s' * (len(violations) != 1)})"
+    )
+    if rest:
+        said += f", the first {MAX_SHOWN} are shown"
+    return [*faults, Fault(said, hint)]
+
+
+def now(environ: Mapping[str, str], clock: Callable[[], float] = time.time) -> str:
+    """Creation time of a plan, RFC 3339 UTC: SOURCE_DATE_EPOCH if set, so that files repeat."""
+    epoch = environ.get("SOURCE_DATE_EPOCH")
+    try:
+        seconds = int(clock()) if not epoch else int(epoch)
+        return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    except (ValueError, OverflowError, OSError):
+        raise UsageError(
+            Fault(
+                f"SOURCE_DATE_EPOCH is not a time: {epoch!r}",
+                "give seconds since 1970, or unset it",
+            )
+        ) from None
+
+
+def _check_out(out: Path, paths: tuple[str, ...]) -> None:
+    if str(out) == "-":
+        raise UsageError(Fault("--out takes a file", "for the plan on stdout use -o json"))
+    for path in paths:
+        if path != "-" and out.exists() and Path(path).is_file() and out.samefile(path):
+            raise UsageError(Fault(f"--out would overwrite the input {path}", "name another file"))
+    check_target(out)
+
+
+def _read(wish: Wish, stdin: BinaryIO | None) -> Built:
+    """Everything that was named, with what the command line adds to it."""
+    from planner.pipelines.previous_plan import read_earlier, remembering
+    from planner.read.inputs import load
+
+    if wish.previous == "-" and "-" in (*wish.paths, wish.policy):
+        raise UsageError(Fault("--previous - and the input both read stdin", "name a file"))
+    earlier = None if wish.previous is None else read_earlier(wish.previous, stdin)
+    built = load(wish.paths, policy=wish.policy, now=wish.now, stdin=stdin)
+    instance, remarks = _limited(built.instance, wish), built.remarks
+    if wish.keep_running:
+        instance = keeping(instance)
+    elif wish.keep_in:
+        instance = keeping(instance, wish.keep_in)
+    if wish.defragment:
+        instance = replace(instance, policy=tidying(instance.policy))
+    if earlier is not None:
+        instance, more = remembering(instance, earlier)
+        instance = replace(instance, policy=sticking(instance.policy))
+        remarks = (*more, *remarks)
+    return replace(built, instance=instance, remarks=remarks)
+
+
+def _limited(instance: Instance, wish: Wish) -> Instance:
+    """The instance with the limits of the command line in its policy, so that the plan states them."""
+    given = {
+        name: value
+        for name, value in (
+            ("budget", wish.budget),
+            ("time_limit_s", wish.time_limit_s),
+            ("seed", wish.seed),
+            ("workers", wish.workers),
+        )
+        if value is not None
+    }
+    if not given:
+        return instance
+    policy = replace(instance.policy, solve=replace(instance.policy.solve, **given))
+    return replace(instance, policy=policy)
+
+
+def _resolve(names: tuple[str, ...], instance: Instance) -> tuple[int, ...]:
+    from planner.pipelines.required_gangs import resolve
+
+    return tuple(resolve(name, instance) for name in names)
+
+
+def _solve(
+    instance: Instance, console: Console, stop: threading.Event, clock: Callable[[], float]
+) -> Solution:
+    """Search in a thread of its own: signal handlers run in this one, however deep the solver is."""
+    from planner.search.solve import solve
+
+    progress = SearchProgress(console, clock)
+    found: list[Solution] = []
+    failed: list[BaseException] = []
+
+    def search() -> None:
+        try:
+            found.append(solve(instance, progress=progress, stop=stop))
+        except BaseException as error:  # noqa: BLE001  # raised again below, in the caller's thread
+            failed.append(error)
+
+    thread = threading.Thread(target=search, name="search", daemon=True)
+    thread.start()
+    while thread.is_alive():
+        thread.join(_TICK_S)
+        progress.tick()
+    progress.done()
+    if failed:
+        raise failed[0]
+    return found[0]

@@ -1,0 +1,180 @@
+"""``--require``: which gangs the user means, and whether one left out provably cannot be admitted.
+
+Promises: never changes the plan; searches again, for admission only, to prove that a gang has no place.
+Called by ``planner.pipelines.plan``.
+"""
+
+from __future__ import annotations
+
+import difflib
+import threading
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+from models.policy import Objective
+from planner.errors import Fault, UsageError
+
+if TYPE_CHECKING:
+    from models.gang import Gang
+    from models.instance import Instance
+    from models.solution import GangDecision, Solution, TierResult
+
+_TIERS = ("kept", "aged", "aged-waiting", "admission", "waiting")
+"""Families of the tiers of a priority; of objectives those that give them."""
+
+_BELOW_ALL = -(10**18)
+_ADMITTED = ("place", "complete", "keep", "move", "resize")
+
+
+@dataclass(frozen=True, slots=True)
+class Required:
+    """A required gang that the plan leaves out. ``proven``: no plan as good above it admits it."""
+
+    name: str
+    proven: bool
+    why: str
+
+
+def resolve(name: str, instance: Instance) -> int:
+    """Index of the gang that ``[NAMESPACE/]NAME`` means.
+
+    Raises UsageError if there is none, or a bare name stands in several namespaces.
+    """
+    namespace, slash, bare = name.rpartition("/")
+    found = [
+        index
+        for index, gang in enumerate(instance.gangs)
+        if gang.name == bare and (not slash or gang.namespace == namespace)
+    ]
+    if len(found) == 1:
+        return found[0]
+    full = [f"{gang.namespace}/{gang.name}" for gang in instance.gangs]
+    if found:
+        meant = ", ".join(full[index] for index in found[:5])
+        raise UsageError(Fault(f"--require {name} is ambiguous", f"say which: {meant}"))
+    names = full if slash else [gang.name for gang in instance.gangs]
+    close = difflib.get_close_matches(name, names, n=1)
+    hint = f"did you mean {close[0]}?" if close else "the input has no gang of that name"
+    raise UsageError(Fault(f"--require {name}: no such gang", hint))
+
+
+def unmet(
+    required: tuple[int, ...], instance: Instance, solution: Solution, stop: threading.Event
+) -> tuple[Required, ...]:
+    """The required gangs that the plan does not admit, in the order asked.
+
+    Proven is: it is held; or it has no room even with every other waiting gang away, and every
+    running one that may be stopped; or the tiers down to its priority are proven, and a plan that
+    admits it is worse in one of them. Moves that were left out because they buy too little count as
+    possible: a gang that only they would admit can be admitted.
+    """
+    instance = replace(instance, policy=replace(instance.policy, now=instance.now))
+    asked = [
+        index
+        for index in dict.fromkeys(required)
+        if not admitted(instance.gangs[index], solution.decisions[index])
+    ]
+    best = _admit(instance, stop) if asked and _picky(instance) else solution
+    left_out = []
+    for index in asked:
+        gang, decision = instance.gangs[index], solution.decisions[index]
+        why = decision.reason.message if decision.reason else "the plan leaves it out"
+        proven = (
+            gang.hold is not None
+            or _no_room_alone(index, instance, stop)
+            or (
+                not admitted(gang, best.decisions[index])
+                and _tiers_proven(gang.priority, best)
+                and not _others_as_good_with_it(index, instance, best, stop)
+            )
+        )
+        left_out.append(Required(f"{gang.namespace}/{gang.name}", proven, why))
+    return tuple(left_out)
+
+
+def _picky(instance: Instance) -> bool:
+    """Whether moves may have been left out of the plan because they buy too little."""
+    moves = instance.policy.moves
+    wanted = moves is not None and moves.min_gain > 0
+    return wanted and any(gang.running and gang.movable for gang in instance.gangs)
+
+
+def admitted(gang: Gang, decision: GangDecision) -> bool:
+    """Whether the gang runs whole after the plan; one kept with pods missing does not."""
+    if decision.decision == "keep":
+        return not gang.missing()
+    return decision.decision in _ADMITTED
+
+
+def _tiers_proven(priority: int, solution: Solution) -> bool:
+    """Whether the tiers of every priority are proven down to this one."""
+    tiers = [tier for tier in solution.tiers if _priority(tier) >= priority]
+    return bool(tiers) and all(tier.bound == tier.best and tier.proof for tier in tiers)
+
+
+def _priority(tier: TierResult) -> int:
+    """Priority of a tier of _TIERS; below every priority for other tiers."""
+    family, _, priority = tier.name.partition("/")
+    return int(priority) if family in _TIERS and priority else _BELOW_ALL
+
+
+def _no_room_alone(index: int, instance: Instance, stop: threading.Event) -> bool:
+    """Whether the gang provably has no room beside those that run, whatever becomes of the others.
+
+    Away are the other gangs that wait, and those that run and may be stopped for one above them. It
+    goes before all that are left, so that these move and shrink for it: whatever plan admits it, less
+    all that is away, is a plan here too.
+    """
+    highest = max(gang.priority for gang in instance.gangs)
+    first = replace(instance.gangs[index], priority=highest + 1)
+    gangs = tuple(
+        first if i == index else replace(gang, preemptible=False)
+        for i, gang in enumerate(instance.gangs)
+        if i == index or (gang.running and not (gang.preemptible and gang.priority < highest))
+    )
+    solution = _admit(replace(instance, gangs=gangs), stop)
+    decision = solution.decisions[gangs.index(first)]
+    return not admitted(first, decision) and _tiers_proven(first.priority, solution)
+
+
+def _others_as_good_with_it(
+    index: int, instance: Instance, solution: Solution, stop: threading.Event
+) -> bool:
+    """Whether some plan admits the gang and is as good in every tier down to its priority.
+
+    The gang is given a priority of its own, right above its equals: the search then admits it
+    whenever those above allow it, and does its best for the equals after that.
+    """
+    gang = instance.gangs[index]
+    doubled = [replace(g, priority=2 * g.priority) for g in instance.gangs]
+    doubled[index] = replace(gang, priority=2 * gang.priority + 1)
+    with_it = _admit(replace(instance, gangs=tuple(doubled)), stop)
+    if not admitted(gang, with_it.decisions[index]):
+        return not _tiers_proven(2 * gang.priority + 1, with_it)
+
+    def totals(tiers: Iterable[TierResult], at_least: int) -> Counter[str]:
+        sums: Counter[str] = Counter()
+        for tier in tiers:
+            if _priority(tier) >= at_least:
+                sums[tier.name.partition("/")[0]] += tier.value
+        return sums
+
+    # Tiers above are equal in both, as they come first: sums compare what the equals have.
+    return totals(with_it.tiers, 2 * gang.priority) == totals(solution.tiers, gang.priority)
+
+
+def _admit(instance: Instance, stop: threading.Event) -> Solution:
+    """A search for admission and waiting alone, at the same time; moves may buy as little as they like."""
+    from planner.search.solve import solve
+
+    moves = instance.policy.moves
+    objectives = tuple(o for o in instance.policy.objectives if o.name in _TIERS)
+    policy = replace(
+        instance.policy,
+        objectives=objectives or (Objective("admission"),),
+        moves=None if moves is None else replace(moves, min_gain=Fraction(0)),
+    )
+    return solve(replace(instance, policy=policy), stop=stop)

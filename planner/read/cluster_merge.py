@@ -1,0 +1,196 @@
+"""What real clusters say of themselves, beside what was written by hand: one list of Clusters.
+
+Promises: Kubernetes objects and topology files end as Cluster documents like any other; a Cluster
+written without levels takes over those that were found. Called by the builder.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from models.documents.cluster import HOSTNAME_LABEL, ClusterDocument
+from models.documents.gang import GangDocument
+from models.hardware import ServerModel, slug
+from models.policy import Policy
+from models.units import shown
+from planner.errors import Fault
+from planner.read.compact_cluster import Find, Hardware
+from planner.read.document_kinds import Documents
+from planner.read.sources import Source
+from planner.read.validation import Entry
+
+if TYPE_CHECKING:
+    from planner.read.kube.records import Objects
+    from planner.read.slurm.levels import SlurmTopology
+
+ClusterEntry = Entry[ClusterDocument]
+
+NODES_TOO = "record nodes and pods together: kubectl get nodes,pods -A -o json"
+
+
+@dataclass(slots=True)
+class Real:
+    """Every Cluster, found ones first; gangs of Kubernetes; the catalogue with models made up.
+
+    ``topology``: still to be laid under the merged Cluster.
+    """
+
+    clusters: list[ClusterEntry]
+    find: Find
+    gangs: list[Entry[GangDocument]] = field(default_factory=list)
+    found: str | None = None
+    levels_policy: str | None = None
+    topology: SlurmTopology | None = None
+
+
+def real_cluster(documents: Documents, policy: Policy, find: Find) -> Real:
+    """The Clusters of the input, whatever they were read from."""
+    topology = _only_topology(documents)
+    objects = documents.objects
+    if objects is not None and objects.of("Node"):
+        return _kubernetes(documents, objects, policy, find, topology)
+    if objects is not None:
+        _without_nodes(documents, objects)
+    if topology is not None:
+        from planner.read.slurm.cluster import rated
+
+        topology = rated(topology, policy.kubernetes.levels, documents.remarks)
+    written = any(entry.document.spec.nodes for entry in documents.clusters)
+    if topology is None or written or "Cluster" in documents.unusable:
+        return Real(documents.clusters, find, topology=topology)
+    return _slurm(documents, policy, find, topology)
+
+
+def _without_nodes(documents: Documents, objects: Objects) -> None:
+    if objects.of("Pod"):
+        documents.findings.fault(Fault("Kubernetes pods, but no Node among the objects", NODES_TOO))
+        return
+    for kind, found in sorted(objects.by_kind.items()):
+        what = "an object that says nothing without Nodes; it is left out"
+        documents.remarks.add(f"{kind} {found[0].name}", what)
+
+
+def _only_topology(documents: Documents) -> SlurmTopology | None:
+    for source, _ in documents.topologies[1:]:
+        what = "a second topology file"
+        hint = f"keep one; the first is {documents.topologies[0][0].name}"
+        documents.findings.fault(Fault(what, hint, source.name, 1, 1))
+    if not documents.topologies:
+        return None
+    topology = documents.topologies[0][1]
+    for remark in topology.remarks:
+        documents.remarks.add(remark.subject, remark.what, remark.hint)
+    return topology
+
+
+def _kubernetes(
+    documents: Documents,
+    objects: Objects,
+    policy: Policy,
+    find: Find,
+    topology: SlurmTopology | None,
+) -> Real:
+    from planner.read.kube.assembly import assemble  # only where there are objects
+
+    find = _written_first(documents.clusters, find)
+    made = assemble(objects, policy, find, documents.findings, documents.remarks, topology)
+
+    def found(name: str) -> ServerModel | None:
+        return made.models.get(slug(name)) or find(name)
+
+    clusters = [made.cluster, *_adopting(documents.clusters, made.cluster)]
+    if made.telling:
+        _offer(documents.clusters, made.telling, found)
+    return Real(clusters, found, made.gangs, made.levels.found, made.levels.policy_text())
+
+
+def _written_first(entries: Sequence[ClusterEntry], find: Find) -> Find:
+    """Models as Clusters of the input write them, before those of the catalogue."""
+    written: dict[str, ServerModel] = {}
+    for entry in entries:
+        for document in entry.document.spec.server_models:
+            if not any(document.complaints()):
+                model = document.to_server_model()
+                for text in model.slugs:
+                    written.setdefault(text, model)
+
+    def found(name: str) -> ServerModel | None:
+        return written.get(slug(name)) or find(name)
+
+    return found
+
+
+def _offer(entries: Sequence[ClusterEntry], told: Collection[str], find: Find) -> None:
+    """Let nodes written by hand offer their GPUs by the names that pods of Kubernetes ask with."""
+    from planner.read.kube.gang_documents import imagined  # only where there are objects
+
+    for entry in entries:
+        own = {slug(one.name): one.vendor for one in entry.document.spec.server_models}
+        nodes = []
+        for node in entry.document.spec.nodes:
+            model = find(node.model) if node.model is not None else None
+            vendor = own.get(slug(node.model or ""), model.vendor if model is not None else "")
+            labels = {**imagined(vendor, told), **node.labels}
+            nodes.append(node.model_copy(update={"labels": labels}))
+        spec = entry.document.spec.model_copy(update={"nodes": tuple(nodes)})
+        entry.document = entry.document.model_copy(update={"spec": spec})
+
+
+def _slurm(documents: Documents, policy: Policy, find: Find, topology: SlurmTopology) -> Real:
+    """The nodes of the topology file alone: what they are, a Policy says, or nobody knows.
+
+    Clusters of the input have no nodes; they may describe server models.
+    """
+    from planner.read.kube.nodes.servers import unknown_model  # only where it is needed
+    from planner.read.slurm.cluster import cluster_tree
+
+    find = _written_first(documents.clusters, find)
+    _models_are_known(documents, find)
+    asked = [role.gpus for entry in documents.gangs for role in entry.document.spec.roles]
+    unknown = unknown_model("unknown", max(asked)) if any(asked) else None
+    guessed: list[str] = []
+
+    def model_of(node: str) -> str | None:
+        labels = {HOSTNAME_LABEL: node}
+        for selector, model in policy.kubernetes.server_models:
+            if all(labels.get(key) == value for key, value in selector):
+                return model if find(model) is not None else None
+        guessed.append(node)
+        return None if unknown is None else unknown.name
+
+    def found(name: str) -> ServerModel | None:
+        return unknown if unknown is not None and slug(name) == slug(unknown.name) else find(name)
+
+    tree = cluster_tree(topology, model_of)
+    if guessed and unknown is not None:
+        documents.remarks.add(
+            topology.source,
+            f"says nothing of GPUs: its nodes count as servers of {unknown.gpus} unknown GPUs, PCIe only",
+            "name their model in a Policy: kubernetes: {serverModels: [{nodeSelector: {}, model: DGX H100}]}",
+        )
+    document = ClusterDocument.model_validate(tree)
+    names = ", ".join(level.name for level in topology.levels) or "none"
+    entry = Entry(Source(topology.source, "", "json"), (), document, documents.findings)
+    clusters = [entry, *_adopting(documents.clusters, entry)]
+    return Real(clusters, found, found=f"levels from {topology.source}: {names}")
+
+
+def _models_are_known(documents: Documents, find: Find) -> None:
+    """Report a server model of the Policy that is none: here nothing else tells what nodes are."""
+    for entry in documents.policies[:1]:
+        for i, choice in enumerate(entry.document.spec.kubernetes.server_models):
+            if find(choice.model) is None:
+                at = ("spec", "kubernetes", "serverModels", i, "model")
+                what = f"unknown server model {shown(choice.model)}"
+                entry.fault(at, what, Hardware(find).hint(choice.model))
+
+
+def _adopting(entries: Sequence[ClusterEntry], base: ClusterEntry) -> list[ClusterEntry]:
+    """Clusters that state no levels take over those of the base."""
+    for entry in entries:
+        if not entry.document.spec.levels and not entry.lacks("spec", "levels"):
+            spec = entry.document.spec.model_copy(update={"levels": base.document.spec.levels})
+            entry.document = entry.document.model_copy(update={"spec": spec})
+    return list(entries)

@@ -1,0 +1,289 @@
+"""Server models by name: those written in the input beside those of the shipped catalogue.
+
+Promises: a slug finds one model; the catalogue is opened only when a name is not inline.
+Called by the builder.
+
+Cluster documents to one Cluster: levels agreed, ranges expanded, nodes sorted.
+
+Promises: every node of every document once; what clashes is reported at its second place.
+Called by the builder.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from models.cluster import Cluster, Level, Node, Taint
+from models.documents.base import Complaint, similar, suggestion
+from models.documents.cluster import ClusterDocument, NodeDocument
+from models.documents.server import nic_complaints, out_of_range
+from models.hardware import ServerModel, slug
+from models.host_ranges import MAX_NAMES, host_count, hosts
+from models.units import offered, shown
+from planner.read.positions import Path
+from planner.read.validation import Entry, original
+
+Find = Callable[[str], ServerModel | None]
+
+
+def shipped(name: str) -> ServerModel | None:
+    """A model of the catalogue."""
+    from models.rates import catalogue  # opened only when something asks for it
+
+    return catalogue.find(name)
+
+
+def nothing(_: str) -> ServerModel | None:
+    """The catalogue of an instance that is complete in itself."""
+    return None
+
+
+@dataclass(slots=True)
+class Hardware:
+    """Models known to one reading. ``find``: the catalogue behind the inline ones."""
+
+    find: Find
+    inline: dict[str, ServerModel] = field(default_factory=dict)
+    incomplete: bool = False
+    found: dict[str, ServerModel | None] = field(default_factory=dict)
+
+    def add(self, entry: Entry[ClusterDocument]) -> None:
+        """Register the inline models of a Cluster; report those that clash."""
+        if entry.lacks("spec", "serverModels"):
+            self.incomplete = True
+        own: set[str] = set()
+        for i, document in enumerate(entry.document.spec.server_models):
+            if document.complaints():
+                self.incomplete = True
+                continue
+            model = document.to_server_model()
+            for text in model.slugs:
+                if (clash := self._clash(text, model, own)) is not None:
+                    entry.fault(
+                        ("spec", "serverModels", i, "name"),
+                        f"server model {shown(model.name)} differs from {clash},"
+                        f" which is also found as {shown(text)}",
+                        "give it another name, and another alias",
+                    )
+                    break
+                own.add(text)
+                self.inline.setdefault(text, model)
+
+    def _clash(self, text: str, model: ServerModel, own: set[str]) -> str | None:
+        """The other model that a slug finds already, unless its document reports that itself."""
+        if text in own:
+            return None
+        if (other := self.inline.get(text)) is not None and other != model:
+            return f"{shown(other.name)} of another Cluster"
+        if (other := self.find(text)) is not None and other != model:
+            return f"{shown(other.name)} of the catalogue"
+        return None
+
+    def model(self, name: str) -> ServerModel | None:
+        """The model of a name or alias, inline first."""
+        if name not in self.found:
+            self.found[name] = self.inline.get(slug(name)) or self.find(name)
+        return self.found[name]
+
+    def hint(self, name: str) -> str:
+        """What a name that finds nothing may have meant."""
+        names = {model.name for model in self.inline.values()}
+        aliases: set[str] = set()
+        if self.find is not nothing:
+            from models.rates import catalogue  # as in shipped()
+
+            for model in catalogue.server_models():
+                names.add(model.name)
+                aliases.update(model.aliases)
+        near = similar(name, names) or similar(name, aliases)
+        if near:
+            return f"did you mean {' or '.join(shown(model) for model in near)}?"
+        return suggestion(name, names, "server models")
+
+
+Place = tuple[Entry[ClusterDocument], int]
+
+
+@dataclass(slots=True)
+class Merged:
+    """The one cluster, and where each node was written: entry and position in its nodes.
+
+    ``whole``: no node was lost to a fault; ``levels_known``: the levels are those meant.
+    """
+
+    cluster: Cluster
+    places: dict[str, Place] = field(default_factory=dict)
+    whole: bool = True
+    levels_known: bool = True
+
+
+def merge(entries: Sequence[Entry[ClusterDocument]], hardware: Hardware) -> Merged:
+    """One Cluster of all documents; needs at least one."""
+    for entry in entries:
+        entry.complain(_complaints(entry))
+        hardware.add(entry)
+    levels = _levels(entries)
+    known = not any(entry.lacks("spec", "levels") for entry in entries)
+    if _too_many(entries):
+        return Merged(_cluster(entries, levels, {}), {}, whole=False, levels_known=known)
+    nodes: dict[str, Node] = {}
+    places: dict[str, Place] = {}
+    for entry in entries:
+        for i, document in enumerate(entry.document.spec.nodes):
+            _expand(document, (entry, i), levels, hardware, nodes, places)
+    whole = not any(entry.lacks("spec", "nodes") for entry in entries)
+    return Merged(_cluster(entries, levels, nodes), places, whole, known)
+
+
+def _too_many(entries: Sequence[Entry[ClusterDocument]]) -> bool:
+    """Report the node entry that goes beyond MAX_NAMES, before any is expanded."""
+    total = 0
+    for entry in entries:
+        for i, document in enumerate(entry.document.spec.nodes):
+            total += host_count(document.name)
+            if total > MAX_NAMES:
+                what, hint = f"more than {MAX_NAMES:,} nodes", "narrow the ranges"
+                entry.fault(("spec", "nodes", i, "name"), what, hint)
+                return True
+    return False
+
+
+def _complaints(entry: Entry[ClusterDocument]) -> Iterator[Complaint]:
+    """Contradictions inside a Cluster; levels and domains that were cut out are not missed."""
+    levels_lost = entry.lacks("spec", "levels")
+    for complaint in entry.document.complaints():
+        about_levels = "domains" in complaint.path or "labels" in complaint.path
+        node = original(complaint.path[:3], entry.kept)
+        if not about_levels or not (levels_lost or entry.lacks(*node, "domains")):
+            yield complaint
+
+
+def _cluster(
+    entries: Sequence[Entry[ClusterDocument]], levels: tuple[Level, ...], nodes: dict[str, Node]
+) -> Cluster:
+    """The first name in sort order; one uid at most."""
+    uid: str | None = None
+    for entry in entries:
+        own = entry.document.metadata.uid
+        if own is not None and uid is not None and own != uid:
+            what = f"this cluster is {shown(own)}, another document's is {shown(uid)}"
+            entry.fault(("metadata", "uid"), what, "plan one cluster at a time")
+        uid = uid or own
+    name = min(entry.document.metadata.name for entry in entries)
+    return Cluster(name, levels, tuple(nodes[key] for key in sorted(nodes)), uid)
+
+
+def _levels(entries: Sequence[Entry[ClusterDocument]]) -> tuple[Level, ...]:
+    """The levels of the first document, which all the others must repeat."""
+    first: tuple[Level, ...] | None = None
+    for entry in entries:
+        own = tuple(level.to_level() for level in entry.document.spec.levels)
+        if entry.lacks("spec", "levels"):
+            continue
+        if first is not None and own != first:
+            names = ", ".join(level.name for level in first) or "none"
+            entry.fault(
+                ("spec", "levels"),
+                "these levels differ from those of another Cluster",
+                f"Clusters are merged: repeat its levels ({names}), labels and rates exactly",
+            )
+        first = own if first is None else first
+    return first or ()
+
+
+def _expand(  # one entry of the input, and what it goes into
+    document: NodeDocument,
+    place: Place,
+    levels: tuple[Level, ...],
+    hardware: Hardware,
+    nodes: dict[str, Node],
+    places: dict[str, Place],
+) -> None:
+    """Add every node that one entry stands for."""
+    entry, i = place
+    at: Path = ("spec", "nodes", i)
+    model = _model(document, entry, at, hardware)
+    node = _node(document, model, levels)
+    for name in hosts(document.name):
+        if name in places:
+            other, j = places[name]
+            where = other.document.spec.nodes[j].name
+            entry.fault(
+                (*at, "name"),
+                f"node {shown(name)} stands in the input twice"
+                + (f", also in {shown(where)}" if where != name else ""),
+                "rename it, or narrow the range",
+            )
+            return
+        places[name] = place
+        nodes[name] = _named(node, name)
+
+
+def _named(node: Node, name: str) -> Node:
+    """A copy under another name; ``dataclasses.replace`` takes three times as long."""
+    return Node(
+        name, node.model, node.domains, node.allocatable, node.labels, node.taints, node.nics,
+        node.unschedulable, node.ready, node.unhealthy, node.unknown_unhealthy,
+    )  # fmt: skip
+
+
+def _model(
+    document: NodeDocument, entry: Entry[ClusterDocument], at: Path, hardware: Hardware
+) -> ServerModel | None:
+    """The node's server model; reports a name that finds none, and what the model contradicts."""
+    if document.model is None:
+        if not entry.lacks(*at):
+            _without_gpus(document, entry, at)
+        return None
+    model = hardware.model(document.model)
+    if model is None:
+        if not hardware.incomplete:
+            what = f"unknown server model {shown(document.model)}"
+            entry.fault((*at, "model"), what, hardware.hint(document.model))
+        return None
+    if model.matrix is None and model.fabric != "nvswitch":
+        what = f"the link matrix of {shown(model.name)} is not known"
+        entry.fault((*at, "model"), what, "write a model of your own, with its `matrix`")
+    for j, gpu in enumerate(document.unhealthy_gpus):
+        if gpu >= model.gpus:
+            entry.complain(iter((out_of_range((*at, "unhealthyGpus", j), gpu, model.gpus),)))
+    healthy = model.gpus - len(set(document.unhealthy_gpus))
+    if document.unknown_unhealthy > healthy:
+        entry.fault(
+            (*at, "unknownUnhealthy"),
+            f"{document.unknown_unhealthy} unknown sick GPUs among {healthy}",
+            f"{model.name} has {model.gpus}, less those in unhealthyGpus",
+        )
+    for fault in nic_complaints(document.nics or (), model.gpus):
+        entry.fault((*at, "nics", *fault.path), fault.what, fault.hint)
+    return model
+
+
+def _without_gpus(document: NodeDocument, entry: Entry[ClusterDocument], at: Path) -> None:
+    if document.unhealthy_gpus or document.unknown_unhealthy:
+        field_ = "unhealthyGpus" if document.unhealthy_gpus else "unknownUnhealthy"
+        what = "sick GPUs on a node without a server model"
+        entry.fault((*at, field_), what, "add `model`, or remove this", at_key=True)
+    for fault in nic_complaints(document.nics or (), 0):
+        entry.fault((*at, "nics", *fault.path), fault.what, fault.hint)
+
+
+def _node(document: NodeDocument, model: ServerModel | None, levels: tuple[Level, ...]) -> Node:
+    """The node of an entry, under the entry's own name."""
+    return Node(
+        name=document.name,
+        model=model,
+        domains=tuple(document.domains.get(level.name) for level in levels),
+        allocatable=tuple(
+            (resource, offered(resource, document.allocatable[resource]))
+            for resource in sorted(document.allocatable)
+        ),
+        labels=tuple(sorted(document.labels.items())),
+        taints=tuple(Taint(t.key, t.value, t.effect) for t in document.taints),
+        nics=None if document.nics is None else tuple(nic.to_nic() for nic in document.nics),
+        unschedulable=document.unschedulable,
+        ready=document.ready,
+        unhealthy=sum(1 << gpu for gpu in set(document.unhealthy_gpus)),
+        unknown_unhealthy=document.unknown_unhealthy,
+    )

@@ -1,0 +1,343 @@
+"""What running pods say they hold, taken as it was observed: more than there is, or one GPU twice.
+
+Promises: never a fault; a GPU that two pods hold, and one the node cannot have, nobody knows.
+Called by ``planner.read.compact_gangs`` for live clusters and for plans.
+
+Gang documents to Gangs: level names to indices, pods to nodes and bit masks.
+
+Promises: every level, node and GPU a gang names exists, or is reported; no GPU is held twice. Read
+leniently, what running pods hold is believed only where it can be: nobody knows the rest.
+Called by the builder.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+
+from models.cluster import Node
+from models.documents.base import Complaint, suggestion
+from models.documents.cluster import NODE_LEVEL
+from models.documents.gang import GangDocument, PlannedDocument, PodDocument, RoleDocument
+from models.documents.server import out_of_range
+from models.gang import Gang, Hold, NodeExpression, PlannedPod, Role, StandingPod, Toleration
+from models.hardware import bits
+from models.units import requested, shown
+from planner.read.compact_cluster import Merged
+from planner.read.positions import Path
+from planner.read.validation import Entry
+
+
+def believable(pod: PodDocument, role: RoleDocument, node: Node) -> int | None:
+    """Mask of the GPUs a pod says it holds; None where it names none, or the node cannot have them."""
+    if not role.gpus:
+        return 0
+    if pod.gpus is None or role.gpus > node.gpus or any(gpu >= node.gpus for gpu in pod.gpus):
+        return None
+    return sum(1 << gpu for gpu in set(pod.gpus))
+
+
+def settled(
+    gangs: Sequence[Gang], held: dict[tuple[int, int], str], unknown: dict[int, int]
+) -> list[Gang]:
+    """The gangs, GPUs that two pods hold unknown in both of them.
+
+    ``held``, (node, GPU) to its owner, and ``unknown``, GPUs a node, learn of what their pods hold.
+    """
+    once: dict[int, int] = {}
+    twice: dict[int, int] = {}
+    for node, gpu in held:
+        once[node] = once.get(node, 0) | 1 << gpu
+    for _, node, pod in _running(gangs):
+        twice[node] = twice.get(node, 0) | (once.get(node, 0) & (pod.gpus or 0))
+        once[node] = once.get(node, 0) | (pod.gpus or 0)
+    for gang, node, pod in _running(gangs):
+        if pod.gpus is None or pod.gpus & twice[node]:
+            unknown[node] = unknown.get(node, 0) + gang.roles[pod.role].gpus
+            continue
+        for gpu in bits(pod.gpus):
+            held[node, gpu] = f"pod {shown(pod.name)}"
+    return [_unsure(gang, twice) for gang in gangs]
+
+
+def _running(gangs: Iterable[Gang]) -> list[tuple[Gang, int, StandingPod]]:
+    return [(gang, pod.node, pod) for gang in gangs for pod in gang.pods if pod.node is not None]
+
+
+def _unsure(gang: Gang, twice: dict[int, int]) -> Gang:
+    """The gang with GPUs unknown of every pod that holds one of those; ``twice``: a mask a node."""
+    pods = tuple(
+        replace(pod, gpus=None)
+        if pod.node is not None and (pod.gpus or 0) & twice[pod.node]
+        else pod
+        for pod in gang.pods
+    )
+    return gang if pods == gang.pods else replace(gang, pods=pods)
+
+
+GangEntry = Entry[GangDocument]
+
+
+def gang_complaints(entry: GangEntry) -> Iterator[Complaint]:
+    """Contradictions inside a gang; a role that was cut out is not missed by its pods."""
+    for complaint in entry.document.complaints():
+        if complaint.path[0] != "status" or not entry.lacks("spec", "roles"):
+            yield complaint
+
+
+@dataclass(slots=True)
+class GangReader:
+    """Turns gangs into dense form against one cluster, and watches what they share.
+
+    ``held``: (node, GPU) to its owner; ``unknown``: GPUs a node that pods hold unnamed.
+    """
+
+    merged: Merged
+    levels: dict[str, int] = field(init=False)
+    positions: dict[str, int] = field(init=False)
+    gangs: dict[tuple[str, str], GangEntry] = field(default_factory=dict)
+    pod_names: dict[tuple[str, str], str] = field(default_factory=dict)
+    pod_uids: dict[str, str] = field(default_factory=dict)
+    prefixes: dict[tuple[str, str], str] = field(default_factory=dict)
+    held: dict[tuple[int, int], str] = field(default_factory=dict)
+    unknown: dict[int, int] = field(default_factory=dict)
+    lenient: bool = False
+
+    def __post_init__(self) -> None:
+        cluster = self.merged.cluster
+        self.levels = {level.name: i for i, level in enumerate(cluster.levels)}
+        self.levels[NODE_LEVEL] = cluster.node_level
+        self.positions = {node.name: i for i, node in enumerate(cluster.nodes)}
+
+    def read(self, entries: Sequence[GangEntry], *, lenient: bool = False) -> tuple[Gang, ...]:
+        """Every gang of these entries, by (namespace, name).
+
+        ``lenient``: what runs is taken as it is, for it was observed and not written. Pods may hold
+        more GPUs than their node has, or one GPU two of them; which GPUs those are, nobody knows.
+        """
+        self.lenient = lenient
+        gangs = [gang for entry in entries if (gang := self._gang(entry)) is not None]
+        if lenient:
+            gangs = settled(gangs, self.held, self.unknown)
+        return tuple(sorted(gangs, key=lambda gang: gang.key))
+
+    def _gang(self, entry: GangEntry) -> Gang | None:
+        document = entry.document
+        key = (document.metadata.namespace, document.metadata.name)
+        if key in self.gangs:
+            where = self.gangs[key].source.name
+            what = f"two gangs are named {shown('/'.join(key))}; the other is in {where}"
+            entry.fault(("metadata", "name"), what, "rename one, or put it in another namespace")
+            return None
+        self.gangs[key] = entry
+        entry.complain(gang_complaints(entry))
+        if not self.lenient:  # a live pod has its name, and pods to come are not ours to make
+            self._planned_names(entry)
+        self._check_levels(entry)
+        roles = {role.name: i for i, role in enumerate(document.spec.roles)}
+        pods = tuple(
+            self._pod(entry, ("status", "pods", i), pod, roles[pod.role])
+            for i, pod in enumerate(document.status.pods)
+            if pod.role in roles
+        )
+        planned = tuple(
+            self._planned(entry, i, pod, roles[pod.role])
+            for i, pod in enumerate(document.status.planned)
+            if pod.role in roles
+        )
+        return self._built(document, pods, planned)
+
+    def _check_levels(self, entry: GangEntry) -> None:
+        if not self.merged.levels_known:
+            return
+        for path, level in entry.document.level_names():
+            if level not in self.levels:
+                what = f"unknown level {shown(level)}"
+                entry.fault(path, what, suggestion(level, self.levels, "levels"))
+        for i, role in enumerate(entry.document.spec.roles):
+            layers = [role.slice, *role.outer_slices] if role.slice else []
+            for j, (inner, outer) in enumerate(pairwise(one.required for one in layers)):
+                if self.levels.get(outer, -1) >= self.levels.get(inner, 0):
+                    entry.fault(
+                        ("spec", "roles", i, "outerSlices", j, "required"),
+                        f"level {shown(outer)} is not wider than {shown(inner)}",
+                        f"write a level around {inner}, or remove this layer",
+                    )
+
+    def _planned_names(self, entry: GangEntry) -> None:
+        """Pods to come are named gang-role-index: two gangs may not arrive at one name."""
+        namespace, name = entry.document.metadata.namespace, entry.document.metadata.name
+        for i, role in enumerate(entry.document.spec.roles):
+            prefix = (namespace, f"{name}-{role.name}")
+            other = self.prefixes.setdefault(prefix, name)
+            if other != name:
+                entry.fault(
+                    ("spec", "roles", i, "name"),
+                    f"its pods and those of gang {shown(other)} would both be named"
+                    f" {shown(f'{prefix[1]}-{role.first_index}')}",
+                    "rename the gang or the role",
+                )
+
+    def _pod(self, entry: GangEntry, path: Path, pod: PodDocument, role: int) -> StandingPod:
+        name = entry.document.pod_name(pod)
+        owner = f"pod {shown(name)}"
+        namespace = entry.document.metadata.namespace
+        if (namespace, name) in self.pod_names:
+            what = f"two pods are named {shown(name)} in namespace {shown(namespace)}"
+            entry.fault((*path, "name" if pod.name else "index"), what, "rename one")
+        self.pod_names[namespace, name] = owner
+        if pod.uid is not None:
+            if pod.uid in self.pod_uids:
+                what = (
+                    f"two pods have the uid {shown(pod.uid)}: {self.pod_uids[pod.uid]} and {owner}"
+                )
+                entry.fault((*path, "uid"), what, "a uid is one pod's")
+            self.pod_uids[pod.uid] = owner
+        node = self._node(entry, path, pod)
+        document = entry.document.spec.roles[role]
+        mask = None
+        if node is not None:
+            mask = self._gpus(entry, path, pod, document, node)
+        return StandingPod(name, role, pod.index, pod.uid, node, mask, pod.mode)
+
+    def _planned(
+        self, entry: GangEntry, number: int, pod: PlannedDocument, role: int
+    ) -> PlannedPod:
+        """Where an earlier plan wanted a pod; the faulty ones get some node, for nothing is built."""
+        position = self.positions.get(pod.node)
+        if position is None and self.merged.whole:
+            what = f"pod {pod.role} {pod.index} is planned on unknown node {shown(pod.node)}"
+            hint = suggestion(pod.node, self.positions, "nodes")
+            entry.fault(("status", "planned", number, "node"), what, hint)
+        return PlannedPod(role, pod.index, position or 0)
+
+    def _node(self, entry: GangEntry, path: Path, pod: PodDocument) -> int | None:
+        if pod.node is None:
+            return None
+        position = self.positions.get(pod.node)
+        if position is None and self.merged.whole:
+            what = (
+                f"pod {shown(entry.document.pod_name(pod))} runs on unknown node {shown(pod.node)}"
+            )
+            hint = suggestion(pod.node, self.positions, "nodes")
+            entry.fault((*path, "node"), what, hint)
+        return position
+
+    def _gpus(
+        self, entry: GangEntry, path: Path, pod: PodDocument, role: RoleDocument, position: int
+    ) -> int | None:
+        """Mask of the GPUs a running pod holds; None where nobody knows which."""
+        node = self.merged.cluster.nodes[position]
+        if self.lenient:
+            return believable(pod, role, node)
+        if role.gpus > node.gpus and node.model is not None:
+            what = f"role {shown(role.name)} asks for {role.gpus} GPUs, but node {shown(node.name)}"
+            hint = f"the pod cannot run there as written: {node.model.name} has {node.gpus}"
+            entry.fault((*path, "node"), f"{what} has {node.gpus}", hint)
+            return None
+        if role.gpus and node.model is None:
+            self._no_model(entry, path, node)
+            return None
+        if pod.gpus is None:
+            if role.gpus:
+                self._count_unknown(entry, path, role.gpus, position)
+            return None if role.gpus else 0
+        for i, gpu in enumerate(pod.gpus):
+            if gpu >= node.gpus:
+                entry.complain(iter((out_of_range((*path, "gpus", i), gpu, node.gpus),)))
+            elif (other := self.held.get((position, gpu))) is not None:
+                what = f"GPU {gpu} of node {shown(node.name)} is also held by {other}"
+                entry.fault((*path, "gpus", i), what, "a GPU belongs to at most one pod")
+                break
+        owner = f"pod {shown(entry.document.pod_name(pod))}"
+        for gpu in pod.gpus:
+            self.held[position, gpu] = owner
+        self._count_unknown(entry, path, 0, position)
+        return sum(1 << gpu for gpu in set(pod.gpus))
+
+    def _no_model(self, entry: GangEntry, path: Path, node: Node) -> None:
+        merged_entry, number = self.merged.places[node.name]
+        if merged_entry.document.spec.nodes[number].model is None:
+            what = f"node {shown(node.name)} has no GPUs for this pod"
+            entry.fault((*path, "node"), what, "give the node its `model`")
+
+    def _count_unknown(self, entry: GangEntry, path: Path, more: int, position: int) -> None:
+        """Known and unknown GPUs together are no more than the node has."""
+        self.unknown[position] = self.unknown.get(position, 0) + more
+        node = self.merged.cluster.nodes[position]
+        unknown = self.unknown[position]
+        known = sum((position, gpu) in self.held for gpu in range(node.gpus))
+        if unknown and known + unknown > node.gpus:
+            entry.fault(
+                (*path, "node"),
+                f"pods hold {known + unknown} GPUs of node {shown(node.name)}, which has {node.gpus}",
+                "check the pods of this node",
+            )
+
+    def _built(
+        self,
+        document: GangDocument,
+        pods: tuple[StandingPod, ...],
+        planned: tuple[PlannedPod, ...],
+    ) -> Gang:
+        spec, hold = document.spec, document.status.hold
+        return Gang(
+            namespace=document.metadata.namespace,
+            name=document.metadata.name,
+            roles=tuple(self._role(role) for role in spec.roles),
+            priority=spec.priority,
+            queue=spec.queue,
+            submitted_at=spec.submitted_at,
+            expected_duration_s=spec.expected_duration,
+            preemptible=spec.preemptible,
+            movable=spec.movable,
+            required=self._level(spec.topology.required),
+            preferred=self._level(spec.topology.preferred),
+            min_bandwidth_share=spec.topology.min_bandwidth_share,
+            pattern=spec.communication.pattern,
+            weight=spec.communication.weight,
+            nvlink_across_nodes=spec.communication.nvlink_across_nodes,
+            pods=tuple(sorted(pods, key=lambda pod: (pod.role, pod.index))),
+            hold=None if hold is None else Hold(hold.code, hold.message),
+            started_at=document.status.started_at,
+            last_checkpoint=document.status.last_checkpoint,
+            resize_after=spec.resize_after,
+            planned=tuple(sorted(planned)),
+        )
+
+    def _level(self, name: str | None) -> int | None:
+        return None if name is None else self.levels.get(name)
+
+    def _role(self, role: RoleDocument) -> Role:
+        least, most, step = role.span
+        return Role(
+            name=role.name,
+            min=least,
+            max=most,
+            step=step,
+            gpus=role.gpus,
+            elastic=not isinstance(role.replicas, int),
+            requests=tuple(
+                (resource, requested(resource, role.requests[resource]))
+                for resource in sorted(role.requests)
+            ),
+            required=self._level(role.topology.required),
+            preferred=self._level(role.topology.preferred),
+            slice_size=role.slice.size if role.slice else None,
+            slice_level=self._level(role.slice.required) if role.slice else None,
+            outer_slices=tuple(
+                (outer.size, self.levels.get(outer.required, 0)) for outer in role.outer_slices
+            ),
+            node_selector=tuple(sorted(role.node_selector.items())),
+            tolerations=tuple(
+                Toleration(t.key, t.operator, t.value, t.effect) for t in role.tolerations
+            ),
+            model=role.model,
+            mix_models=role.mix_models,
+            first_index=role.first_index,
+            node_affinity=tuple(
+                tuple(NodeExpression(e.key, e.operator, e.values, e.field) for e in term)
+                for term in role.node_affinity
+            ),
+        )

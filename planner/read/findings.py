@@ -1,0 +1,160 @@
+"""Remarks: what a reader found odd in an object it did not write, and what it did about it.
+
+Promises: a remark never stops a reading; equal topics are told together, with the first subjects.
+Gathered by the readers of Kubernetes objects and topology files; shown by the verbs.
+
+What is wrong with the input, gathered, placed in the texts, sorted and cut to 20.
+
+Promises: places are looked up only when something is wrong; the order is by file, line, column.
+Called by every step of reading.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import NoReturn
+
+from planner.errors import Fault, InputError
+from planner.read.positions import Malformed, Path
+from planner.read.sources import Source, printable
+from planner.read.text import places
+
+MAX_REMARKS = 100_000
+"""Most remarks kept; the rest are counted."""
+
+_SHOWN_SUBJECTS = 3
+_SHOWN_CHARACTERS = 80
+"""Fewer subjects are shown where their names are long, but always one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Remark:
+    """``subject``: the object, as ``Pod team-a/vit-3``; ``what``: what is odd and what was done."""
+
+    subject: str
+    what: str
+    hint: str | None = None
+
+
+@dataclass(slots=True)
+class Remarks:
+    """Every remark of one reading, in the order they were made."""
+
+    all: list[Remark] = field(default_factory=list)
+    left_out: int = 0
+
+    def add(self, subject: str, what: str, hint: str | None = None) -> None:
+        """Remember it, printable and bounded."""
+        if len(self.all) >= MAX_REMARKS:
+            self.left_out += 1
+            return
+        hint = None if hint is None else _bounded(hint)
+        self.all.append(Remark(_bounded(subject), _bounded(what), hint))
+
+    def lines(self) -> list[str]:
+        """``subject: what`` a topic, in order of first mention; many subjects are counted."""
+        subjects: dict[tuple[str, str | None], list[str]] = {}
+        for remark in self.all:
+            subjects.setdefault((remark.what, remark.hint), []).append(remark.subject)
+        lines = []
+        for (what, hint), about in subjects.items():
+            lines.append(f"{_together(about)}: {what}" + (f" (hint: {hint})" if hint else ""))
+        if self.left_out:
+            lines.append(f"and {self.left_out:,} more remarks")
+        return lines
+
+
+def _together(subjects: list[str]) -> str:
+    """``Node a, b, c and 2 more``: the first ones, each once; a kind they share is said once."""
+    distinct = list(dict.fromkeys(subjects))
+    for count in range(_SHOWN_SUBJECTS, 0, -1):
+        named = _named(distinct[:count])
+        if len(named) <= _SHOWN_CHARACTERS:
+            break
+    more = len(distinct) - count
+    return f"{named} and {more:,} more" if more > 0 else named
+
+
+def _named(subjects: list[str]) -> str:
+    kinds = {subject.partition(" ")[0] for subject in subjects}
+    if len(kinds) > 1 or not all(" " in subject for subject in subjects):
+        return ", ".join(subjects)
+    return ", ".join([subjects[0], *(subject.partition(" ")[2] for subject in subjects[1:])])
+
+
+def _bounded(text: str) -> str:
+    safe = printable(text)
+    return safe if len(safe) <= 400 else safe[:397] + "..."
+
+
+MAX_FAULTS = 20
+MAX_GATHERED = 2_000
+"""After so many nothing more is gathered: 20 are shown."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that is wrong with what stands at a path of a source."""
+
+    source: Source
+    path: Path
+    what: str
+    hint: str | None = None
+    at_key: bool = False
+
+
+@dataclass(slots=True)
+class Findings:
+    """Everything wrong so far."""
+
+    placed: list[Fault] = field(default_factory=list)
+    unplaced: list[Finding] = field(default_factory=list)
+
+    def __bool__(self) -> bool:
+        return bool(self.placed or self.unplaced)
+
+    @property
+    def full(self) -> bool:
+        return len(self.placed) + len(self.unplaced) >= MAX_GATHERED
+
+    def add(self, finding: Finding) -> None:
+        if not self.full:
+            self.unplaced.append(finding)
+
+    def malformed(self, source: Source, fault: Malformed) -> None:
+        self.fault(Fault(fault.what, fault.hint, source.name, fault.line, fault.column))
+
+    def fault(self, fault: Fault) -> None:
+        if not self.full:
+            self.placed.append(fault)
+
+    def extend(self, other: Findings) -> None:
+        """Take over what another gatherer found."""
+        self.placed += other.placed
+        self.unplaced += other.unplaced
+
+    def raise_all(self) -> NoReturn:
+        """Raise InputError with the first 20 faults, each with its place."""
+        faults = list(self.placed)
+        by_source: dict[Source, list[Finding]] = defaultdict(list)
+        for finding in self.unplaced:
+            by_source[finding.source].append(finding)
+        for source, findings in by_source.items():
+            found = places(source, ((f.path, f.at_key) for f in findings))
+            for finding in findings:
+                line, column = found[finding.path, finding.at_key]
+                faults.append(Fault(finding.what, finding.hint, source.name, line, column))
+        unique = {_order(fault): fault for fault in faults}
+        ordered = [unique[key] for key in sorted(unique)][:MAX_FAULTS]
+        raise InputError(*(_safe(fault) for fault in ordered))
+
+
+def _order(fault: Fault) -> tuple[str, int, int, str]:
+    """Faults without a file come last: they follow from the others."""
+    return (fault.file or "\U0010ffff", fault.line or 0, fault.column or 0, fault.what)
+
+
+def _safe(fault: Fault) -> Fault:
+    name = None if fault.file is None else printable(fault.file)
+    return Fault(printable(fault.what), fault.hint, name, fault.line, fault.column)

@@ -1,0 +1,100 @@
+"""Input documents, and the instance inside a plan, to one frozen Instance.
+
+Promises: strict; every fault with its place, at most 20; bounded memory; nothing but InputError
+(65) or MissingPathError (66) comes out. Imports no solver. Called by the commands and by tests.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import BinaryIO
+
+from models.instance import Instance
+from models.policy import Policy
+from models.units import shown
+from planner.errors import Fault, InputError
+from planner.read.compact_cluster import nothing, shipped
+from planner.read.document_kinds import Documents
+from planner.read.findings import Findings
+from planner.read.instance_builder import Built, build, policy_alone
+from planner.read.sources import Source, read_sources
+
+__all__ = ["Built", "instance_from_document", "load", "read", "read_policy"]
+
+_ALONE = "put a Policy alone there"
+
+
+def read(
+    paths: Sequence[str], *, policy: str | None = None, stdin: BinaryIO | None = None
+) -> Instance:
+    """The Instance of everything the paths name: ``load`` without what it remarks."""
+    return load(paths, policy=policy, stdin=stdin).instance
+
+
+def load(
+    paths: Sequence[str],
+    *,
+    policy: str | None = None,
+    now: int | None = None,
+    stdin: BinaryIO | None = None,
+) -> Built:
+    """The Instance of everything the paths name (files, folders, ``-``), with remarks.
+
+    ``policy``: a file whose Policy replaces any in the paths. ``now``: seconds since the epoch, in
+    place of the Policy's ``now``. Raises InputError, MissingPathError.
+    """
+    findings = Findings()
+    documents = _documents(paths, stdin, findings)
+    if policy is not None:
+        own = _documents([policy], stdin, findings)
+        for cluster in own.clusters:
+            cluster.fault(("kind",), "a Cluster in the file of --policy", _ALONE)
+        for gang in own.gangs:
+            gang.fault(("kind",), "a Gang in the file of --policy", _ALONE)
+        if not own.policies and not findings:
+            findings.fault(Fault(f"no Policy in {shown(policy)}", "put a Policy there"))
+        documents.policies = own.policies
+    return build(documents, shipped, now=now)
+
+
+def read_policy(paths: Sequence[str], *, policy: str | None = None) -> Policy:
+    """The Policy that ``load`` would use, without what else it needs; the default if there is none.
+
+    For verbs that ask a live cluster before there is an input. Raises InputError, MissingPathError.
+    """
+    findings = Findings()
+    documents = _documents(paths if policy is None else [policy], None, findings)
+    if policy is not None and not documents.policies and not findings:
+        findings.fault(Fault(f"no Policy in {shown(policy)}", "put a Policy there"))
+    return policy_alone(documents)
+
+
+def _documents(paths: Sequence[str], stdin: BinaryIO | None, findings: Findings) -> Documents:
+    found, faults = read_sources(paths, stdin)
+    documents = Documents(findings)
+    for fault in faults:
+        findings.fault(fault)
+        documents.lose_all()
+    for source in found:
+        documents.read(source)
+    return documents
+
+
+def instance_from_document(document: object) -> Instance:
+    """The Instance of a plan's ``instance``: ``{"cluster": .., "gangs": [..], "policy": ..}``.
+
+    The inverse of ``models.canonical.instance_document``: complete in itself, so the catalogue is
+    not consulted. Raises InputError; places are those of the document written as one JSON line.
+    """
+    if not isinstance(document, dict) or not isinstance(document.get("gangs"), list):
+        hint = "a plan's instance holds cluster, gangs and policy"
+        raise InputError(Fault("the plan holds no instance", hint))
+    parts = [document.get("cluster"), *document["gangs"], document.get("policy")]
+    try:
+        text = json.dumps({"apiVersion": "v1", "kind": "List", "items": parts})
+    except RecursionError:
+        raise InputError(Fault("the plan's instance is nested too deep")) from None
+    documents = Documents(Findings())
+    documents.read(Source("<plan>", text, "json"))
+    return build(documents, nothing, lenient=True).instance

@@ -1,0 +1,191 @@
+"""The default mix of future requests, from the gangs and nodes of the input.
+
+Promises: every gang's GPUs at ``max``, zeros left out, plus one whole node a GPU model; permille by
+largest remainder, ties to the smaller size. Called by the builder.
+
+The one place where typed documents become the frozen Instance.
+
+Promises: every dialect ends here; what clashes between documents is reported at its place; with a
+fault anywhere nothing is built. Called by ``planner.read.inputs``.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from models.canonical import counted_to
+from models.cluster import Node
+from models.documents.policy import PolicyDocument
+from models.gang import Gang
+from models.instance import Instance
+from models.policy import Objective, Policy, SolveLimits
+from models.units import shown
+from planner.errors import Fault
+from planner.read.cluster_merge import NODES_TOO, real_cluster
+from planner.read.compact_cluster import Find, Hardware, merge
+from planner.read.compact_gangs import GangEntry, GangReader, gang_complaints
+from planner.read.document_kinds import Documents
+from planner.read.unknown_rates import check_rates
+from planner.read.validation import Entry
+
+
+def default_mix(gangs: Iterable[Gang], nodes: Iterable[Node]) -> tuple[tuple[int, int], ...]:
+    """(GPUs, permille) ascending by GPUs; sizes that round to nothing are left out."""
+    sizes = Counter(sum(role.max * role.gpus for role in gang.roles) for gang in gangs)
+    largest: dict[str, int] = {}
+    for node in nodes:
+        if node.model is not None:
+            largest[node.model.gpu] = max(largest.get(node.model.gpu, 0), node.gpus)
+    sizes.update(largest.values())
+    del sizes[0]
+    return tuple((size, share) for size, share in shared_out(sizes) if share)
+
+
+def shared_out(counts: dict[int, int], whole: int = 1000) -> list[tuple[int, int]]:
+    """``whole`` split in proportion to the counts, in integers that add up; ascending by key."""
+    total = sum(counts.values())
+    if not total:
+        return []
+    shares = {key: whole * count // total for key, count in counts.items()}
+    left = whole - sum(shares.values())
+    by_remainder = sorted(counts, key=lambda key: (-(whole * counts[key] % total), key))
+    for key in by_remainder[:left]:
+        shares[key] += 1
+    return sorted(shares.items())
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """The Instance, and what people should know of how it was read.
+
+    ``found``: where the levels come from, in a sentence; ``levels_policy``: a Policy document (YAML)
+    that fixes them; both None where the input states its levels itself.
+    """
+
+    instance: Instance
+    remarks: tuple[str, ...] = ()
+    found: str | None = None
+    levels_policy: str | None = None
+
+
+def build(
+    documents: Documents, find: Find, *, lenient: bool = False, now: int | None = None
+) -> Built:
+    """The Instance of all documents. Raises InputError with everything that is wrong.
+
+    ``lenient``: standing pods may hold more than their nodes have, as they may in a real cluster;
+    so may those of a plan's instance that is read as input again. ``now``: in place of the Policy's.
+    """
+    findings = documents.findings
+    documents.settle()
+    policy = _only_policy(documents.policies)
+    document = policy.document if policy is not None else None
+    cluster = real_cluster(documents, policy_of(document, (), now), find)
+    if not cluster.clusters:
+        objects = documents.objects
+        pods_alone = objects is not None and objects.of("Pod")  # reported already
+        if "Cluster" not in documents.unusable and not pods_alone:
+            findings.fault(_no_cluster(documents))
+        _gangs_alone(documents)
+        findings.raise_all()
+    merged = merge(cluster.clusters, Hardware(cluster.find))
+    if cluster.topology is not None:
+        from planner.read.slurm.cluster import under  # only where there is a topology file
+
+        merged.cluster = under(merged.cluster, cluster.topology, documents.remarks)
+    if "Cluster" in documents.unusable:
+        merged.whole = merged.levels_known = False
+    reader = GangReader(merged)
+    live = merged.cluster.uid is not None
+    observed: list[GangEntry] = []
+    written: list[GangEntry] = []
+    for entry in documents.gangs:
+        (observed if lenient or (live and _observed(entry)) else written).append(entry)
+    real = reader.read([*cluster.gangs, *observed], lenient=True)
+    gangs = tuple(sorted((*real, *reader.read(written)), key=lambda gang: gang.key))
+    if findings:
+        findings.raise_all()
+    mix = default_mix(gangs, merged.cluster.nodes)
+    instance = _timed(Instance(merged.cluster, gangs, policy_of(document, mix, now)))
+    check_rates(instance, merged)
+    if findings:
+        findings.raise_all()
+    return Built(instance, tuple(documents.remarks.lines()), cluster.found, cluster.levels_policy)
+
+
+def _observed(entry: GangEntry) -> bool:
+    """Whether a cluster that is told apart by its uid was seen to hold all pods of this gang."""
+    pods = entry.document.status.pods
+    return bool(pods) and all(pod.uid is not None for pod in pods)
+
+
+def _no_cluster(documents: Documents) -> Fault:
+    if documents.objects:
+        return Fault("no Node among the Kubernetes objects", NODES_TOO)
+    hint = (
+        "add a document of kind Cluster, or Kubernetes objects: kubectl get nodes,pods -A -o json"
+    )
+    return Fault("no Cluster in the input", hint)
+
+
+def _gangs_alone(documents: Documents) -> None:
+    """What can be said of gangs without a cluster."""
+    for entry in documents.gangs:
+        entry.complain(gang_complaints(entry))
+
+
+def policy_alone(documents: Documents) -> Policy:
+    """The Policy among the documents, with its defaults; what else they say is not looked at.
+
+    Raises InputError.
+    """
+    entry = _only_policy(documents.policies)
+    if documents.findings:
+        documents.findings.raise_all()
+    return policy_of(None if entry is None else entry.document, (), None)
+
+
+def _only_policy(entries: list[Entry[PolicyDocument]]) -> Entry[PolicyDocument] | None:
+    for entry in entries:
+        entry.complain(entry.document.complaints())
+    for entry in entries[1:]:
+        what = f"a second Policy; the first is in {shown(entries[0].source.name)}"
+        entry.fault((), what, "keep one, or choose it with --policy")
+    return entries[0] if entries else None
+
+
+def _timed(instance: Instance) -> Instance:
+    """The instance with the time that ages are counted to in its policy, if any of them decides."""
+    return replace(instance, policy=replace(instance.policy, now=counted_to(instance)))
+
+
+def policy_of(
+    document: PolicyDocument | None, mix: tuple[tuple[int, int], ...], now: int | None
+) -> Policy:
+    """The policy with every default written out. ``mix``: the default one. ``now``: goes first."""
+    if document is None:
+        return Policy(mix=mix, now=now)
+    spec = document.spec
+    starvation = spec.starvation
+    objectives = Policy().objectives
+    if spec.objectives is not None:
+        objectives = tuple(Objective(one.name, one.tolerance) for one in spec.objectives)
+    if spec.mix is not None:
+        mix = tuple(sorted(spec.mix.items()))
+    solve = spec.solve
+    return Policy(
+        name=document.metadata.name,
+        objectives=objectives,
+        mix=mix,
+        min_bandwidth_share=spec.min_bandwidth_share,
+        gpu_binding=spec.gpu_binding,
+        node_selector=tuple(sorted(spec.node_selector.items())),
+        solve=SolveLimits(solve.budget, solve.time_limit, solve.workers, solve.seed),
+        kubernetes=spec.kubernetes.to_policy(),
+        moves=spec.moves.to_moves(),
+        disruption=spec.disruption.to_disruption(),
+        starvation_after_s=None if starvation is None else starvation.after,
+        now=spec.now if now is None else now,
+    )

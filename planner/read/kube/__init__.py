@@ -1,0 +1,1 @@
+"""Kubernetes objects, read into compact documents."""

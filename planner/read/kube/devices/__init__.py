@@ -1,0 +1,1 @@
+"""GPU resources, device classes and ResourceSlices."""

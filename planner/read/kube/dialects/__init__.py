@@ -1,0 +1,1 @@
+"""How each scheduler and controller names gangs and holds GPUs, one file each."""

@@ -1,0 +1,1 @@
+"""Gangs: membership, roles, sizes, topology."""

@@ -1,0 +1,1 @@
+"""Topology levels, from labels or from objects that define them."""

@@ -1,0 +1,134 @@
+"""Objects that name the levels by node labels: Kueue and KAI Topology, Koordinator's topology.
+
+Promises: of several Topologies one is chosen and the others are named in a remark; labels that no
+node has give no level. Called by ``levels``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from models.documents.cluster import HOSTNAME_LABEL
+from planner.read.findings import Remarks
+from planner.read.kube.levels.columns import Found, labelled
+from planner.read.kube.levels.label_families import family_of
+from planner.read.kube.lookup import items, objects, text, texts
+from planner.read.kube.records import KubeNode, KubeObject, Objects
+
+KUEUE = "kueue.x-k8s.io"
+KAI = "kai.scheduler"
+KOORDINATOR = "scheduling.koordinator.sh"
+_NODE_LAYER = "NodeTopologyLayer"
+_MAX_KEYS = 16
+
+Named = tuple[str, tuple[str, ...]]
+"""A level as an object describes it: its name, and the labels of which the first counts."""
+
+
+def from_topologies(gathered: Objects, nodes: Sequence[KubeNode], remarks: Remarks) -> Found | None:
+    """The levels of the Topology that most GPU nodes follow; None where there is none to use."""
+    found = gathered.of("Topology", KUEUE, KAI)
+    if not found:
+        return None
+    flavored = _flavored(gathered, nodes)
+    having = {one: _having(one, nodes) for one in found}
+    usable = [one for one in found if having[one]]
+    for one in found:
+        if one not in usable:
+            remarks.add(_called(one), "no node has a label of its levels: not used")
+    if not usable:
+        return None
+    chosen = min(usable, key=lambda one: (-flavored.get(one.name, 0), -having[one], _order(one)))
+    for one in usable:
+        if one is not chosen:
+            remarks.add(
+                _called(one),
+                f"not used: the levels are those of {_called(chosen)}",
+                "state `levels` in the Policy to use others",
+            )
+    columns = [labelled(name, keys, nodes, remarks) for name, keys in _levels(chosen)]
+    return Found(_called(chosen), tuple(columns))
+
+
+def _called(topology: KubeObject) -> str:
+    maker = "Kueue" if topology.group == KUEUE else "KAI"
+    return f"{maker} Topology {topology.name}"
+
+
+def _order(topology: KubeObject) -> tuple[bool, str]:
+    return topology.group != KUEUE, topology.name
+
+
+def _levels(topology: KubeObject) -> list[Named]:
+    """Names and labels of its levels, each label once, widest first."""
+    result: dict[str, Named] = {}
+    for level in objects(topology.tree, "spec", "levels")[:_MAX_KEYS]:
+        key = text(level, "nodeLabel")
+        if key is not None:
+            result.setdefault(key, (text(level, "alias") or family_of(key).name, (key,)))
+    return list(result.values())
+
+
+def _having(topology: KubeObject, nodes: Sequence[KubeNode]) -> int:
+    """How many nodes have a label of its levels; the hostname, which all have, aside."""
+    keys = {key for _, keys in _levels(topology) for key in keys if key != HOSTNAME_LABEL}
+    return sum(1 for node in nodes if any(node.labels.get(key) for key in keys))
+
+
+def _flavored(gathered: Objects, nodes: Sequence[KubeNode]) -> dict[str, int]:
+    """GPU nodes of the ResourceFlavors that name a Topology, by its name."""
+    result: dict[str, int] = {}
+    for flavor in gathered.of("ResourceFlavor", KUEUE):
+        name = text(flavor.tree, "spec", "topologyName")
+        if name is None:
+            continue
+        wanted = texts(flavor.tree, "spec", "nodeLabels").items()
+        covered = sum(1 for node in nodes if node.gpus and wanted <= node.labels.items())
+        result[name] = result.get(name, 0) + covered
+    return result
+
+
+def from_koordinator(
+    gathered: Objects, nodes: Sequence[KubeNode], remarks: Remarks
+) -> Found | None:
+    """The layers of a ClusterNetworkTopology; None where there is none to use."""
+    found = gathered.of("ClusterNetworkTopology", KOORDINATOR)
+    found.sort(key=lambda one: (one.name != "default", one.name))
+    for one in found:
+        layers = _layers(one, remarks)
+        columns = [labelled(name, keys, nodes, remarks) for name, keys in layers]
+        if any(column.values for column in columns):
+            source = f"Koordinator {one.where}"
+            return Found(source, tuple(columns))
+        remarks.add(one.where, "no node has a label of its layers: not used")
+    return None
+
+
+def _layers(topology: KubeObject, remarks: Remarks) -> list[Named]:
+    """Its layers from the widest, following the parents up from the nodes."""
+    by_name: dict[str, dict[str, object]] = {}
+    for entry in objects(topology.tree, "spec", "networkTopologySpec"):
+        name = text(entry, "topologyLayer")
+        if name is not None:
+            by_name.setdefault(name, entry)
+    result: list[Named] = []
+    seen: set[str] = set()
+    taken: set[str] = set()
+    here = _NODE_LAYER if _NODE_LAYER in by_name else _innermost(by_name)
+    while here is not None and here in by_name and here not in seen and len(seen) <= _MAX_KEYS:
+        seen.add(here)
+        listed = items(by_name[here], "labelKey")[:_MAX_KEYS]
+        keys = tuple(dict.fromkeys(k for k in listed if isinstance(k, str) and k not in taken))
+        if here != _NODE_LAYER and keys:
+            taken.update(keys)
+            result.append((here.removesuffix("Layer").removesuffix("Topology").lower(), keys))
+        here = text(by_name[here], "parentTopologyLayer")
+    if here is not None and here in seen:
+        remarks.add(topology.where, "a layer that is its own parent: cut there")
+    return result[::-1]
+
+
+def _innermost(by_name: dict[str, dict[str, object]]) -> str | None:
+    """A layer that is nobody's parent."""
+    parents = {text(entry, "parentTopologyLayer") for entry in by_name.values()}
+    return next((name for name in by_name if name not in parents), None)

@@ -1,0 +1,163 @@
+"""Looking into untrusted trees: values of the wanted type, or nothing.
+
+Promises: never raises, whatever the tree holds. Called by every reader of Kubernetes objects, dozens of
+times an object: hence the loop that each of the common ones has of its own.
+
+Names of objects as names of ours: API names pass unchanged, anything else is made to fit.
+
+Promises: the result is a valid Name or ShortName of the documents; equal names stay equal.
+Called by ``assembling``.
+
+Label selectors of group objects and of pods.
+
+Promises: a selector that cannot be read selects nothing it does not surely select. Called by the
+group dialects, and by ``pods`` for anti-affinity.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import Any
+
+Tree = dict[str, Any]
+
+_NOTHING: Tree = {}
+
+
+def at(tree: object, *path: str) -> object:
+    """The value below a path of field names; None where any step is missing or no object."""
+    for name in path:
+        if not isinstance(tree, dict):
+            return None
+        tree = tree.get(name)
+    return tree
+
+
+def mapping(tree: object, *path: str) -> Tree:
+    """The object below the path; empty where there is none."""
+    for name in path:
+        if not isinstance(tree, dict):
+            return _NOTHING
+        tree = tree.get(name)
+    return tree if isinstance(tree, dict) else _NOTHING
+
+
+def items(tree: object, *path: str) -> list[Any]:
+    """The list below the path; empty where there is none."""
+    for name in path:
+        if not isinstance(tree, dict):
+            return []
+        tree = tree.get(name)
+    return tree if isinstance(tree, list) else []
+
+
+def objects(tree: object, *path: str) -> list[Tree]:
+    """The objects in the list below the path; entries of other types are passed over."""
+    found = items(tree, *path)
+    return [entry for entry in found if isinstance(entry, dict)] if found else []
+
+
+def text(tree: object, *path: str) -> str | None:
+    """The non-empty text below the path."""
+    for name in path:
+        if not isinstance(tree, dict):
+            return None
+        tree = tree.get(name)
+    return tree if isinstance(tree, str) and tree else None
+
+
+def whole(tree: object, *path: str) -> int | None:
+    """The integer below the path; booleans, fractions and huge numbers are none."""
+    value = at(tree, *path)
+    if isinstance(value, bool) or not isinstance(value, int) or abs(value) > 2**53:
+        return None
+    return value
+
+
+def flag(tree: object, *path: str) -> bool:
+    """Whether the value below the path is true."""
+    return at(tree, *path) is True
+
+
+def texts(tree: object, *path: str) -> dict[str, str]:
+    """The object below the path, its text values only: labels, annotations, selectors."""
+    return {k: v for k, v in mapping(tree, *path).items() if isinstance(v, str)}
+
+
+def number(text_: str | None) -> int | None:
+    """A non-negative integer written in decimal, of at most nine digits: an index or a count."""
+    if text_ is None or not text_.isascii() or not text_.isdecimal() or len(text_) > 9:
+        return None
+    return int(text_)
+
+
+_FORM = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?")
+_SUBDOMAIN = re.compile(r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?")
+_KEY = re.compile(
+    r"([a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?"
+)
+LONGEST = 253
+SHORT = 63
+
+
+@lru_cache(maxsize=65536)
+def is_name(text: str, longest: int = LONGEST) -> bool:
+    """Whether a text is a name as it is."""
+    return len(text) <= longest and _FORM.fullmatch(text) is not None
+
+
+def is_object_name(text: str) -> bool:
+    """Whether an API server could have given an object that name (RFC 1123 subdomain)."""
+    return _SUBDOMAIN.fullmatch(text) is not None and len(text) <= LONGEST and ".." not in text
+
+
+@lru_cache(maxsize=65536)
+def is_label_key(text: str) -> bool:
+    return len(text) <= 317 and _KEY.fullmatch(text) is not None
+
+
+@lru_cache(maxsize=65536)
+def is_label_value(text: str) -> bool:
+    return text == "" or is_name(text, SHORT)
+
+
+def clean(text: str, longest: int = LONGEST) -> str:
+    """The name itself where it is one, else the nearest that is; ``unnamed`` where nothing is left."""
+    if is_name(text, longest):
+        return text
+    kept = re.sub(r"[^A-Za-z0-9._-]+", "-", text[: 4 * longest])[:longest]
+    return kept.strip("._-") or "unnamed"
+
+
+def distinct(name: str, taken: set[str], longest: int = LONGEST) -> str:
+    """The name, or with a number behind it where it is taken; remembers it."""
+    found, number = name, 1
+    while found in taken:
+        number += 1
+        tail = f"-{number}"
+        found = name[: longest - len(tail)] + tail
+    taken.add(found)
+    return found
+
+
+def matches(selector: Tree, labels: dict[str, str]) -> bool:
+    """Whether a label selector (matchLabels, matchExpressions) selects these labels."""
+    for key, value in mapping(selector, "matchLabels").items():
+        if labels.get(key) != value:
+            return False
+    return all(_holds(entry, labels) for entry in objects(selector, "matchExpressions"))
+
+
+def _holds(entry: Tree, labels: dict[str, str]) -> bool:
+    key, operator = text(entry, "key"), text(entry, "operator")
+    if key is None:
+        return False
+    value, values = labels.get(key), items(entry, "values")
+    if operator == "In":
+        return value is not None and value in values
+    if operator == "NotIn":
+        return value is None or value not in values
+    if operator == "Exists":
+        return value is not None
+    return operator == "DoesNotExist" and value is None

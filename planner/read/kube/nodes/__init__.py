@@ -1,0 +1,1 @@
+"""Nodes: capacity, GPUs, server model."""

@@ -1,0 +1,154 @@
+"""A Slurm topology and a cluster: the nodes of the file alone, or its levels under a cluster.
+
+Promises: node names are matched as they are written; labels of replaced levels stay on the nodes.
+Called by ``planner.read.inputs``.
+
+Slurm topology files (``topology.conf``, ``topology.yaml``) to levels and domains.
+
+Promises: every file becomes a SlurmTopology or InputError with the place of each fault; bounded
+memory. Called by ``planner.read.inputs``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from models.cluster import Cluster, Level, Node
+from models.documents.base import API_VERSION
+from models.units import number
+from planner.errors import Fault
+from planner.read.document_kinds import topology_form
+from planner.read.findings import Findings, Remarks
+from planner.read.slurm.conf import Conf, read_conf
+from planner.read.slurm.levels import SlurmTopology, from_blocks, from_switches
+from planner.read.slurm.yaml_topology import Chosen, read_documents
+from planner.read.sources import Source, printable
+
+
+def cluster_tree(
+    topology: SlurmTopology, model_of: Callable[[str], str | None], name: str = "slurm"
+) -> dict[str, Any]:
+    """A compact Cluster document of the nodes of the file; ``model_of``: node to server model."""
+    nodes = []
+    for node, domains in topology.domains.items():
+        model = model_of(node)
+        entry: dict[str, Any] = {"name": node}
+        if model is not None:
+            entry["model"] = model
+        entry["domains"] = {
+            level.name: value
+            for level, value in zip(topology.levels, domains, strict=True)
+            if value is not None
+        }
+        nodes.append(entry)
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "Cluster",
+        "metadata": {"name": name},
+        "spec": {"levels": [_level(level) for level in topology.levels], "nodes": nodes},
+    }
+
+
+def _level(level: Level) -> dict[str, Any]:
+    rate = number(level.oversubscription)
+    return {"name": level.name, "oversubscription": rate, "nvlink": level.nvlink}
+
+
+def rated(
+    topology: SlurmTopology, stated: Sequence[Level] | None, remarks: Remarks
+) -> SlurmTopology:
+    """The topology with what a Policy states of its levels, which no Slurm file tells."""
+    own = {level.name: level for level in stated or ()}
+    for name in sorted(own.keys() - {level.name for level in topology.levels}):
+        names = ", ".join(level.name for level in topology.levels) or "none"
+        what = f"is no level of {topology.source}: its levels are {names}; it is not used"
+        remarks.add(f"Policy level {name}", what)
+    levels = tuple(
+        replace(
+            level,
+            nvlink=own[level.name].nvlink,
+            oversubscription=own[level.name].oversubscription,
+        )
+        if level.name in own
+        else level
+        for level in topology.levels
+    )
+    return replace(topology, levels=levels)
+
+
+def under(cluster: Cluster, topology: SlurmTopology, remarks: Remarks) -> Cluster:
+    """The cluster with the levels of the topology file in place of its own."""
+    if not any(node.name in topology.domains for node in cluster.nodes):
+        what = "names no node of the cluster: not used"
+        remarks.add(topology.source, what, "node names must be those of the cluster")
+        return cluster
+    if cluster.levels and cluster.levels != topology.levels:
+        names = ", ".join(level.name for level in cluster.levels)
+        what = f"its levels go before those of the Cluster ({names})"
+        remarks.add(topology.source, what)
+    for node in cluster.nodes:
+        if node.model is not None and node.name not in topology.domains:
+            what = "is not in the topology file: it stands alone at every level"
+            remarks.add(f"node {node.name}", what)
+    nodes = tuple(_under(node, cluster, topology) for node in cluster.nodes)
+    return replace(cluster, levels=topology.levels, nodes=nodes)
+
+
+def _under(node: Node, cluster: Cluster, topology: SlurmTopology) -> Node:
+    """The node in its domains of the file; what its old domains implied it keeps as labels."""
+    implied = {
+        level.label: value
+        for level, value in zip(cluster.levels, node.domains, strict=True)
+        if level.label is not None and value is not None
+    }
+    labels = tuple(sorted({**dict(node.labels), **implied}.items()))
+    return replace(node, domains=topology.domain(node.name), labels=labels)
+
+
+__all__ = ["SlurmTopology", "cluster_tree", "rated", "read_topology", "under"]
+
+
+def read_topology(source: Source) -> SlurmTopology:
+    """The levels of a topology file. Raises InputError with everything that is wrong."""
+    findings, remarks = Findings(), Remarks()
+    called = f"Slurm topology {printable(source.name)}"
+    if topology_form(source.text) == "yaml":
+        chosen = read_documents(source, findings, remarks)
+    else:
+        chosen = _chosen(read_conf(source, findings), source, findings)
+    if chosen is None:
+        findings.raise_all()
+    if chosen.layout == "tree":
+        found = from_switches(chosen.switches, called, findings, remarks)
+    elif chosen.layout == "block":
+        found = from_blocks(chosen.blocks, chosen.sizes, called, findings, remarks)
+    else:
+        found = SlurmTopology(called, "flat", ())
+    if findings:
+        findings.raise_all()
+    if found.kind != "flat" and not found.domains:
+        findings.fault(Fault("no node in this topology file", _NO_NODES, source.name, 1, 1))
+        findings.raise_all()
+    return SlurmTopology(called, found.kind, found.levels, found.domains, tuple(remarks.all))
+
+
+_NO_NODES = "write SwitchName=... Nodes=..., or BlockName=... Nodes=..."
+
+
+def _chosen(conf: Conf, source: Source, findings: Findings) -> Chosen | None:
+    """A ``topology.conf`` holds one topology: a tree or blocks."""
+    if conf.switches and (conf.blocks or conf.sizes is not None):
+        spot = conf.blocks[0].spot if conf.blocks else conf.sizes.spot if conf.sizes else None
+        if spot is not None:
+            what = "switches and blocks in one file"
+            spot.fault(findings, what, "write topology.yaml for several topologies")
+        return None
+    if conf.switches:
+        return Chosen("tree", switches=tuple(conf.switches))
+    if conf.blocks:
+        return Chosen("block", blocks=tuple(conf.blocks), sizes=conf.sizes)
+    if not findings:
+        findings.fault(Fault("no switch or block in this file", _NO_NODES, source.name, 1, 1))
+    return None

@@ -1,0 +1,1 @@
+"""Output of nvidia-smi topo -m and rocm-smi --showtopo."""

@@ -1,0 +1,316 @@
+"""pydantic's errors in the user's words: what is wrong at which field, and what to write.
+
+Promises: one line a message, nothing of the input beyond a few escaped characters.
+Called by ``validating``.
+
+Plain trees to typed documents, with every fault worded and placed; the sound part goes on.
+
+Promises: a document with faults is read again without its faulty parts, so that what is wrong
+elsewhere is reported in the same run; ``lost`` says which parts are gone, so that nothing is
+blamed for their absence. Called by ``planner.read.document_kinds``.
+"""
+
+from __future__ import annotations
+
+import types
+import typing
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import Any, Generic, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from models.documents.base import Complaint, suggestion
+from models.units import Refused, described, shown
+from planner.read.findings import Finding, Findings
+from planner.read.positions import Path
+from planner.read.sources import Source
+
+_EXPECTED = {
+    "string_type": "text",
+    "int_type": "a whole number",
+    "int_from_float": "a whole number",
+    "float_type": "a number",
+    "bool_type": "true or false",
+    "tuple_type": "a list",
+    "dict_type": "an object with fields",
+    "model_type": "an object with fields",
+    "model_attributes_type": "an object with fields",
+}
+
+
+def path_text(path: tuple[str | int, ...]) -> str:
+    """``spec.roles[0].gpus``; field names that are not plain words are quoted."""
+    text = ""
+    for step in path:
+        if isinstance(step, int):
+            text += f"[{step}]"
+        elif step.isidentifier() and step.isascii():
+            text += f".{step}" if text else step
+        else:
+            text += f"[{shown(step)}]"
+    return text
+
+
+def prefixed(path: tuple[str | int, ...], what: str) -> str:
+    """The message with the path it is about in front."""
+    return f"{path_text(path)}: {what}" if path else what
+
+
+def worded(
+    model: type[BaseModel], error: dict[str, Any], path: tuple[str | int, ...]
+) -> tuple[str, str | None]:
+    """(what, hint) of one pydantic error whose real place in the document is ``path``."""
+    kind, context = error["type"], error.get("ctx", {})
+    if kind == "extra_forbidden":
+        what = f"unknown field {shown(str(path[-1]))}{_inside(path[:-1])}"
+        return what, suggestion(str(path[-1]), fields_at(model, path[:-1]), "fields")
+    if kind == "missing":
+        name = str(error["loc"][-1])
+        return f"missing field {shown(name)}{_inside(path)}", f"add {name}"
+    if kind == "value_error" and isinstance(context.get("error"), Refused):
+        refused = context["error"]
+        return prefixed(path, refused.what), refused.hint
+    what, hint = _worded_value(model, error, path)
+    return prefixed(path, what), hint
+
+
+def _worded_value(
+    model: type[BaseModel], error: dict[str, Any], path: tuple[str | int, ...]
+) -> tuple[str, str | None]:
+    """(what, hint) of an error that is about a value."""
+    kind, value, context = error["type"], error.get("input"), error.get("ctx", {})
+    if kind in _EXPECTED:
+        return f"expected {_EXPECTED[kind]}, not {described(value)}", _type_hint(kind, value)
+    if kind == "literal_error":
+        options = list(literals_at(model, path))
+        hint = suggestion(value, options, "one of") if isinstance(value, str) else None
+        return f"{described(value)} cannot stand here", hint or f"one of: {', '.join(options)}"
+    return _bound(kind, value, context) or (str(error["msg"]).lower(), None)
+
+
+def _inside(path: tuple[str | int, ...]) -> str:
+    return f" in {path_text(path)}" if path else ""
+
+
+def _type_hint(kind: str, value: object) -> str | None:
+    if value is None:
+        return "give it a value, or remove the field"
+    match kind:
+        case "string_type" if isinstance(value, int | float | Decimal | bool):
+            return "put it in quotes"
+        case "int_type" | "float_type" if isinstance(value, str) and value.isdigit():
+            return "remove the quotes, and zeros in front"
+        case "bool_type":
+            return "write true or false, without quotes"
+        case "tuple_type":
+            return "write it like [..., ...], or one line with '- ' an entry"
+    return f"write {_EXPECTED[kind]}"
+
+
+_BOUNDS = {
+    "greater_than_equal": ("{value} is too small", "write {ge} or more"),
+    "less_than_equal": ("{value} is too large", "write {le} or less"),
+    "too_long": ("too many entries", "the most is {max_length}"),
+    "too_short": ("no entries", "the least is {min_length}"),
+    "string_too_short": ("an empty text", "write at least one character"),
+    "string_too_long": ("the text is too long", "the most is {max_length} characters"),
+}
+
+
+def _bound(kind: str, value: object, context: dict[str, Any]) -> tuple[str, str] | None:
+    if kind not in _BOUNDS:
+        return None
+    what, hint = _BOUNDS[kind]
+    return what.format(value=described(value)), hint.format(**context)
+
+
+def fields_at(model: type[BaseModel], path: tuple[str | int, ...]) -> list[str]:
+    """Field names an object at a path may have, as they are written."""
+    return [
+        info.alias or name
+        for found in _models_at(model, path)
+        for name, info in found.model_fields.items()
+    ]
+
+
+def literals_at(model: type[BaseModel], path: tuple[str | int, ...]) -> list[str]:
+    """Words the field at a path may hold."""
+    return [
+        str(word)
+        for annotation in _annotations_at(model, path)
+        for kind in _arms(annotation)
+        if typing.get_origin(kind) is typing.Literal
+        for word in typing.get_args(kind)
+        if word
+    ]
+
+
+def _models_at(model: type[BaseModel], path: tuple[str | int, ...]) -> list[type[BaseModel]]:
+    return [
+        arm
+        for annotation in _annotations_at(model, path)
+        for arm in _arms(annotation)
+        if isinstance(arm, type) and issubclass(arm, BaseModel)
+    ]
+
+
+def _annotations_at(model: type[BaseModel], path: tuple[str | int, ...]) -> list[Any]:
+    """Types that may stand at a path."""
+    current: list[Any] = [model]
+    for step in path:
+        current = [below for kind in current for arm in _arms(kind) for below in _below(arm, step)]
+    return current
+
+
+def _below(kind: Any, step: str | int) -> Iterator[Any]:  # noqa: ANN401  # any annotation
+    if isinstance(kind, type) and issubclass(kind, BaseModel):
+        for name, info in kind.model_fields.items():
+            if step == (info.alias or name):
+                yield info.annotation
+    elif typing.get_origin(kind) is tuple and isinstance(step, int):
+        yield typing.get_args(kind)[0]
+    elif typing.get_origin(kind) is dict:
+        yield typing.get_args(kind)[1]
+
+
+def _arms(kind: Any) -> Iterator[Any]:  # noqa: ANN401
+    """The alternatives of a type, without Annotated and None."""
+    origin = typing.get_origin(kind)
+    if origin is typing.Annotated:
+        yield from _arms(typing.get_args(kind)[0])
+    elif origin in (typing.Union, types.UnionType):
+        for arm in typing.get_args(kind):
+            yield from _arms(arm)
+    elif kind is not type(None):
+        yield kind
+
+
+_ROUNDS = 8
+
+D = TypeVar("D", bound=BaseModel)
+
+
+@dataclass(slots=True)
+class Entry(Generic[D]):
+    """A typed document and where it came from.
+
+    ``lost``: paths that were cut out; an entry that lost something has been reported already.
+    """
+
+    source: Source
+    path: Path
+    document: D
+    findings: Findings
+    lost: list[Path] = field(default_factory=list)
+    kept: dict[Path, list[int]] = field(default_factory=dict)
+
+    def fault(
+        self, path: Path, what: str, hint: str | None = None, *, at_key: bool = False
+    ) -> None:
+        """Report something wrong at a path of this document."""
+        origin = original(path, self.kept)
+        finding = Finding(self.source, (*self.path, *origin), prefixed(origin, what), hint, at_key)
+        self.findings.add(finding)
+
+    def complain(self, complaints: Iterator[Complaint]) -> None:
+        """Report contradictions, but none that what was cut out may have caused."""
+        for complaint in complaints:
+            if self.findings.full:
+                return
+            if not self._doubtful(original(complaint.path, self.kept)):
+                self.fault(complaint.path, complaint.what, complaint.hint, at_key=complaint.at_key)
+
+    def _doubtful(self, path: Path) -> bool:
+        """Whether a contradiction there may come from a part that is gone, or gone beside it."""
+        return any(
+            path[: len(gone)] == gone or gone[:-1] in (path, path[:-1]) for gone in self.lost
+        )
+
+    def lacks(self, *path: str | int) -> bool:
+        """Whether something at or below a path was cut out."""
+        return any(gone[: len(path)] == path for gone in self.lost)
+
+
+def validate(
+    model: type[D], tree: dict[str, Any], source: Source, path: Path, findings: Findings
+) -> Entry[D] | None:
+    """The typed document, or what is left of it; None where nothing usable is."""
+    lost: list[Path] = []
+    kept: dict[Path, list[int]] = {}
+    current: Any = tree
+    for round_ in range(_ROUNDS):
+        try:
+            document = model.model_validate(current)
+        except ValidationError as error:
+            errors = error.errors(include_url=False)
+        else:
+            return Entry(source, path, document, findings, lost, kept)
+        cuts = []
+        for one in errors:
+            real, at_key = real_path(current, one)
+            origin = original(real, kept)
+            what, hint = worded(model, one, origin)  # type: ignore[arg-type]  # a TypedDict
+            # Later rounds fail because of what was cut, which has been reported.
+            if round_ == 0:
+                findings.add(Finding(source, (*path, *origin), what, hint, at_key))
+            cuts.append(real)
+            if one["type"] != "extra_forbidden":
+                lost.append(origin)
+        if () in cuts:
+            return None
+        current = _without(current, cuts, kept)
+    return None
+
+
+def real_path(tree: Any, error: Any) -> tuple[Path, bool]:  # noqa: ANN401  # plain data
+    """The path in the tree that an error is about, and whether its place is the field's name.
+
+    pydantic's own steps (arms of a union, ``[key]``) are left out; a missing field is the fault of
+    the object that lacks it.
+    """
+    path: list[str | int] = []
+    here = tree
+    for step in error["loc"]:
+        if (isinstance(here, dict) and isinstance(step, str) and step in here) or (
+            isinstance(here, list) and isinstance(step, int) and step < len(here)
+        ):
+            path.append(step)
+            here = here[step]  # type: ignore[index]  # a name in a dict, a position in a list
+    at_key = error["type"] == "extra_forbidden" or error["loc"][-1:] == ("[key]",)
+    return tuple(path), at_key
+
+
+def original(path: Path, kept: dict[Path, list[int]]) -> Path:
+    """The path before anything was cut: list positions are those of the text."""
+    result: Path = ()
+    for step in path:
+        if isinstance(step, int) and result in kept and step < len(kept[result]):
+            result = (*result, kept[result][step])
+        else:
+            result = (*result, step)
+    return result
+
+
+def _without(tree: Any, cuts: list[Path], kept: dict[Path, list[int]], at: Path = ()) -> Any:  # noqa: ANN401
+    """A copy without the parts at the paths; ``kept`` learns which list positions are left.
+
+    ``at`` and the keys of ``kept`` are paths in the text. Parts that stay whole are shared.
+    """
+    branches: dict[str | int, list[Path]] = {}
+    for cut in cuts:
+        branches.setdefault(cut[0], []).append(cut[1:])
+    gone = {step for step, below in branches.items() if () in below}
+    left: dict[str | int, Any] = {}
+    for step in range(len(tree)) if isinstance(tree, list) else list(tree):
+        if step in gone:
+            continue
+        below = branches.get(step)
+        origin = original((*at, step), {at: kept[at]} if at in kept else {})
+        left[step] = tree[step] if below is None else _without(tree[step], below, kept, origin)
+    if not isinstance(tree, list):
+        return left
+    before = kept.get(at, list(range(len(tree))))
+    kept[at] = [before[i] for i in left if isinstance(i, int)]
+    return list(left.values())

@@ -1,1 +1,0 @@
-"""Group dialects: one a file; the table of all is ``gangs.table``."""

@@ -1,1 +1,0 @@
-"""Controller dialects: one a file; the table of all is ``gangs.table``."""

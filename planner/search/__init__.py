@@ -1,0 +1,1 @@
+"""The search: a greedy start, then tier by tier."""

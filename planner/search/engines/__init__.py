@@ -1,0 +1,1 @@
+"""The solver engines: the only files of planner that import ortools."""

@@ -1,0 +1,136 @@
+"""CP-SAT: exact integer arithmetic; its bounds are proofs.
+
+Promises: ortools is imported when first used; every call has a deterministic and a clock limit; same
+program, seed and effort, same answer. Called by ``portfolio`` and ``reasons``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from models.program.linear_program import UNBOUNDED, Program
+from planner.search.budget import Budget
+from planner.search.engines.common import Answer, Goal, Status, run_interruptible
+
+if TYPE_CHECKING:
+    from ortools.sat.python import cp_model
+
+
+CLOCK_PER_EFFORT = 10.0
+"""Seconds a unit of effort may take before the clock ends a call: a guard, about a second is usual."""
+
+NEARLY = 0.99
+"""Part of its effort a call has used when the effort, not the clock, ended it."""
+
+
+def solve_exactly(
+    program: Program,
+    goal: Goal,
+    budget: Budget,
+    effort: float,
+    *,
+    hint: Sequence[int | None] = (),
+    known_bound: int | None = None,
+    improved: Callable[[int, int], None] | None = None,
+) -> Answer:
+    """Solve with CP-SAT for at most ``effort`` units. ``known_bound``: a valid bound, given as a cap."""
+    from ortools.sat.python import cp_model
+
+    model = cp_model.CpModel()
+    # CP-SAT 9.15 may abort the process where several workers take turns and a hint is given.
+    _export(model.proto, program, goal, hint if budget.limits.workers == 1 else (), known_bound)
+    solver = cp_model.CpSolver()
+    limits = budget.limits
+    solver.parameters.num_workers = limits.workers
+    # CP-SAT would take Ctrl-C for itself and leave the default handler behind.
+    solver.parameters.catch_sigint_signal = False
+    solver.parameters.interleave_search = limits.workers > 1
+    solver.parameters.random_seed = limits.seed % (1 << 31)
+    solver.parameters.max_deterministic_time = effort
+    solver.parameters.max_time_in_seconds = max(
+        0.05, min(budget.seconds_left(), CLOCK_PER_EFFORT * effort)
+    )
+    status = _run(solver, model, budget, improved)
+    if status is None:
+        limit = program.bound_above if goal.maximize else program.bound_below
+        return Answer(Status.UNKNOWN, (), limit(goal.objective), exact=True)
+    budget.spend(solver.response_proto.deterministic_time)
+    short = solver.response_proto.deterministic_time < effort * NEARLY
+    budget.clocked |= status in (cp_model.FEASIBLE, cp_model.UNKNOWN) and short
+    return _answer(cp_model, solver, status, program, goal)
+
+
+def _export(
+    proto: Any, program: Program, goal: Goal, hint: Sequence[int | None], known_bound: int | None
+) -> None:
+    for low, high in zip(program.lower, program.upper, strict=True):
+        proto.variables.add().domain.extend((low, high))
+    for row in program.rows:
+        _row(proto, row.variables, row.coefficients, row.low, row.high)
+    keep = list(goal.keep)
+    if known_bound is not None:
+        limits = (-UNBOUNDED, known_bound) if goal.maximize else (known_bound, UNBOUNDED)
+        keep.append((goal.objective, *limits))
+    for expression, least, most in keep:
+        terms = [(v, c) for v, c in expression.terms.items() if c]
+        low = least if least == -UNBOUNDED else least - expression.constant
+        high = most if most == UNBOUNDED else most - expression.constant
+        _row(proto, [v for v, _ in terms], [c for _, c in terms], low, high)
+    sign = -1 if goal.maximize else 1
+    for variable, coefficient in goal.objective.terms.items():
+        if coefficient:
+            proto.objective.vars.append(variable)
+            proto.objective.coeffs.append(sign * coefficient)
+    for variable, value in enumerate(hint):
+        if value is not None:
+            proto.solution_hint.vars.append(variable)
+            proto.solution_hint.values.append(value)
+
+
+def _row(proto: Any, variables: list[int], coefficients: list[int], low: int, high: int) -> None:
+    linear = proto.constraints.add().linear
+    linear.vars.extend(variables)
+    linear.coeffs.extend(coefficients)
+    linear.domain.extend((low, high))
+
+
+def _run(
+    solver: cp_model.CpSolver,
+    model: cp_model.CpModel,
+    budget: Budget,
+    improved: Callable[[int, int], None] | None,
+) -> Any:
+    """Run the solver in a thread of its own; None if it had to be left behind."""
+    from ortools.sat.python import cp_model
+
+    class Watch(cp_model.CpSolverSolutionCallback):
+        def on_solution_callback(self) -> None:
+            if improved is not None:
+                improved(round(self.objective_value), round(self.best_objective_bound))
+
+    watch = Watch() if improved is not None else None
+    return run_interruptible(budget, lambda: solver.solve(model, watch), solver.stop_search)
+
+
+def _answer(
+    cp_model: Any, solver: cp_model.CpSolver, status: Any, program: Program, goal: Goal
+) -> Answer:
+    sign = -1 if goal.maximize else 1
+    limit = program.bound_above if goal.maximize else program.bound_below
+    if status == cp_model.INFEASIBLE:
+        return Answer(Status.INFEASIBLE, (), limit(goal.objective), exact=True)
+    if status == cp_model.MODEL_INVALID:
+        message = "the program handed to CP-SAT is invalid"
+        raise AssertionError(message)
+    response = solver.response_proto
+    if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
+        # without a solution the response's bound may be the field's default, which proves nothing
+        return Answer(Status.UNKNOWN, (), limit(goal.objective), exact=True)
+    values = tuple(response.solution)
+    if status == cp_model.OPTIMAL:
+        return Answer(Status.OPTIMAL, values, goal.objective.value(values), exact=True)
+    proven = sign * response.inner_objective_lower_bound + goal.objective.constant
+    bound = limit(goal.objective)
+    bound = min(bound, proven) if goal.maximize else max(bound, proven)
+    return Answer(Status.FEASIBLE, values, bound, exact=True)

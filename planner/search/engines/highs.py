@@ -1,0 +1,156 @@
+"""HiGHS behind ``ortools.math_opt``: branch and bound over an LP; its bounds are numerical.
+
+Promises: limited by nodes (repeatable) and by the clock (a guard); solutions are rounded and checked
+against every row in integers before they leave. Measured: 10 to 100 times faster than CP-SAT on the
+region programs from 64 nodes up (benchmarks/README.md). Called by ``portfolio``.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from models.program.linear_program import UNBOUNDED, Program, Row
+from planner.search.budget import Budget
+from planner.search.engines.common import Answer, Goal, Status, run_interruptible
+
+BOUND_SLACK = 1e-9
+"""Relative slack taken off a floating-point bound before it is rounded to the safe side."""
+
+
+def solve_by_branching(
+    program: Program,
+    goal: Goal,
+    budget: Budget,
+    *,
+    nodes: int,
+    seconds: float,
+    hint: Sequence[int] = (),
+) -> Answer:
+    """Solve with HiGHS within so many nodes and seconds."""
+    from ortools.math_opt.python import mathopt
+
+    model = mathopt.Model.from_model_proto(model_proto(program, goal, integer=True))
+    parameters = mathopt.SolveParameters(
+        time_limit=dt.timedelta(seconds=max(0.05, min(seconds, budget.seconds_left()))),
+        node_limit=nodes,
+        relative_gap_tolerance=1e-9,
+        absolute_gap_tolerance=0.5,
+        random_seed=budget.limits.seed % (1 << 31),
+    )
+    extra = mathopt.ModelSolveParameters()
+    if hint:
+        values = dict(zip(model.variables(), map(float, hint), strict=True))
+        extra.solution_hints.append(mathopt.SolutionHint(variable_values=values))
+    result = run_interruptible(
+        budget,
+        lambda: mathopt.solve(
+            model, mathopt.SolverType.HIGHS, params=parameters, model_params=extra
+        ),
+    )
+    limit = program.bound_above if goal.maximize else program.bound_below
+    if result is None:
+        return Answer(Status.UNKNOWN, (), limit(goal.objective), exact=False)
+    budget.spend(_effort(program, result))
+    budget.clocked |= result.termination.limit == mathopt.Limit.TIME
+    return _answer(mathopt, program, goal, model, result)
+
+
+def _effort(program: Program, result: Any) -> float:
+    """Deterministic effort: nodes times the size of the program, in units of about a second."""
+    size = sum(len(row.variables) for row in program.rows) + len(program.lower)
+    return float((max(1, result.solve_stats.node_count) + 10) * size / 5e6)
+
+
+def _answer(mathopt: Any, program: Program, goal: Goal, model: Any, result: Any) -> Answer:
+    limit = program.bound_above if goal.maximize else program.bound_below
+    reason = result.termination.reason
+    if reason == mathopt.TerminationReason.INFEASIBLE:
+        return Answer(Status.INFEASIBLE, (), limit(goal.objective), exact=False)
+    bound = safe_bound(result.dual_bound(), limit(goal.objective), maximize=goal.maximize)
+    values: tuple[int, ...] = ()
+    if result.has_primal_feasible_solution():
+        found = result.variable_values()
+        values = tuple(round(found[variable]) for variable in model.variables())
+        if not _feasible(program, goal, values):
+            values = ()
+    if not values:
+        return Answer(Status.UNKNOWN, (), bound, exact=False)
+    value = goal.objective.value(values)
+    if reason == mathopt.TerminationReason.OPTIMAL:
+        bound = value  # its word, within its own tolerances: the proof is numerical
+    return Answer(Status.OPTIMAL if value == bound else Status.FEASIBLE, values, bound, exact=False)
+
+
+def safe_bound(bound: float, limit: int, *, maximize: bool) -> int:
+    """A floating-point bound rounded to an integer that it surely implies."""
+    if not math.isfinite(bound):
+        return limit
+    slack = BOUND_SLACK * abs(bound) + 1e-6
+    if maximize:
+        return min(limit, math.floor(bound + slack))
+    return max(limit, math.ceil(bound - slack))
+
+
+def _feasible(program: Program, goal: Goal, values: Sequence[int]) -> bool:
+    """Whether rounded values satisfy every bound and row exactly."""
+    if any(
+        not low <= value <= high
+        for value, low, high in zip(values, program.lower, program.upper, strict=True)
+    ):
+        return False
+    for row in program.rows:
+        total = sum(c * values[v] for v, c in zip(row.variables, row.coefficients, strict=True))
+        if not row.low <= total <= row.high:
+            return False
+    return all(low <= expression.value(values) <= high for expression, low, high in goal.keep)
+
+
+def rows_of(program: Program, goal: Goal) -> list[Row]:
+    """The program's rows and those the goal keeps, constants moved to the bounds."""
+    rows = list(program.rows)
+    for expression, low, high in goal.keep:
+        terms = [(v, c) for v, c in expression.terms.items() if c]
+        rows.append(
+            Row(
+                [v for v, _ in terms],
+                [c for _, c in terms],
+                low if low <= -UNBOUNDED else low - expression.constant,
+                high if high >= UNBOUNDED else high - expression.constant,
+            )
+        )
+    return rows
+
+
+def model_proto(program: Program, goal: Goal, *, integer: bool) -> Any:
+    """MathOpt's model of a program and goal; ``integer`` False: its LP relaxation."""
+    from ortools.math_opt import model_pb2
+
+    proto = model_pb2.ModelProto()
+    count = len(program.lower)
+    proto.variables.ids.extend(range(count))
+    proto.variables.lower_bounds.extend(map(float, program.lower))
+    proto.variables.upper_bounds.extend(map(float, program.upper))
+    proto.variables.integers.extend([integer] * count)
+    rows = rows_of(program, goal)
+    proto.linear_constraints.ids.extend(range(len(rows)))
+    proto.linear_constraints.lower_bounds.extend(
+        -math.inf if row.low <= -UNBOUNDED else float(row.low) for row in rows
+    )
+    proto.linear_constraints.upper_bounds.extend(
+        math.inf if row.high >= UNBOUNDED else float(row.high) for row in rows
+    )
+    matrix = proto.linear_constraint_matrix
+    for number, row in enumerate(rows):
+        for variable, coefficient in sorted(zip(row.variables, row.coefficients, strict=True)):
+            matrix.row_ids.append(number)
+            matrix.column_ids.append(variable)
+            matrix.coefficients.append(float(coefficient))
+    terms = sorted((v, c) for v, c in goal.objective.terms.items() if c)
+    proto.objective.maximize = goal.maximize
+    proto.objective.offset = float(goal.objective.constant)
+    proto.objective.linear_coefficients.ids.extend(v for v, _ in terms)
+    proto.objective.linear_coefficients.values.extend(float(c) for _, c in terms)
+    return proto

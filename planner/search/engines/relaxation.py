@@ -1,0 +1,75 @@
+"""The LP relaxation: a bound that holds for every plan, made exact from rounded duals.
+
+For any multipliers y of the rows lo <= Ax <= hi, every feasible x of a maximisation has
+c x <= sum over rows of (y > 0 ? y hi : y lo) + sum over j of max over x_j of (c - yA)_j x_j.
+GLOP's duals are rounded to rationals and that sum is taken in integers: a proof, whatever the LP's
+tolerances. Called by ``portfolio`` and ``search``.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from dataclasses import dataclass
+
+from models.program.linear_program import UNBOUNDED, Program, Row
+from planner.search.budget import Budget
+from planner.search.engines.common import Goal, run_interruptible
+from planner.search.engines.highs import model_proto, rows_of
+
+SCALE = 1 << 24
+"""Denominator of the rounded duals."""
+
+
+@dataclass(frozen=True, slots=True)
+class Relaxed:
+    """``bound``: exact. ``values``: the LP's solution, one float a variable, empty if there is none."""
+
+    bound: int
+    values: tuple[float, ...] = ()
+
+
+def relax(program: Program, goal: Goal, budget: Budget, *, seconds: float) -> Relaxed:
+    """Solve the LP relaxation with GLOP and state the bound its duals prove."""
+    from ortools.math_opt.python import mathopt
+
+    model = mathopt.Model.from_model_proto(model_proto(program, goal, integer=False))
+    limit = dt.timedelta(seconds=max(0.05, min(seconds, budget.seconds_left())))
+    result = run_interruptible(
+        budget,
+        lambda: mathopt.solve(
+            model, mathopt.SolverType.GLOP, params=mathopt.SolveParameters(time_limit=limit)
+        ),
+    )
+    trivial = program.bound_above if goal.maximize else program.bound_below
+    if result is None or not result.has_dual_feasible_solution():
+        return Relaxed(trivial(goal.objective))
+    budget.clocked |= result.termination.limit == mathopt.Limit.TIME
+    rows = rows_of(program, goal)
+    budget.spend((result.solve_stats.simplex_iterations + 10) * len(rows) / 5e7)
+    duals = result.dual_values()
+    multipliers = [duals[constraint] for constraint in model.linear_constraints()]
+    values: tuple[float, ...] = ()
+    if result.has_primal_feasible_solution():
+        found = result.variable_values()
+        values = tuple(found[variable] for variable in model.variables())
+    return Relaxed(proven_bound(program, goal, rows, multipliers), values)
+
+
+def proven_bound(program: Program, goal: Goal, rows: list[Row], multipliers: list[float]) -> int:
+    """The bound that these multipliers, rounded, prove; integer arithmetic throughout."""
+    sign = 1 if goal.maximize else -1
+    reduced = [0] * len(program.lower)
+    for variable, coefficient in goal.objective.terms.items():
+        reduced[variable] += sign * coefficient * SCALE
+    total = 0
+    for row, multiplier in zip(rows, multipliers, strict=True):
+        y = sign * round(multiplier * SCALE)
+        limit = row.high if y > 0 else row.low
+        if y == 0 or abs(limit) >= UNBOUNDED:
+            continue
+        total += y * limit
+        for variable, coefficient in zip(row.variables, row.coefficients, strict=True):
+            reduced[variable] -= y * coefficient
+    for rest, low, high in zip(reduced, program.lower, program.upper, strict=True):
+        total += rest * (high if rest > 0 else low)
+    return goal.objective.constant + sign * (total // SCALE)

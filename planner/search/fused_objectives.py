@@ -1,0 +1,137 @@
+"""Consecutive tiers fused into one objective, where that is exact.
+
+With integer tiers v1, v2, ... of ranges r1, r2, ..., maximising v1 x (r2+1)(r3+1)... + v2 x (r3+1)... + ...
+orders plans exactly as comparing the tiers one after another. Admission and waiting of many
+priorities are fused so, as long as the product stays small enough for the solver's arithmetic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import gcd
+
+from models.program.linear_program import Linear, Program
+from models.tier_values import Tier
+
+FUSED = ("kept", "aged", "aged-waiting", "admission", "waiting")
+LARGEST_PRODUCT = 1 << 22
+"""Largest value of a fused objective: floating-point engines tell its units apart with ease."""
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One tier of a chunk: expression = low + unit x scaled, scaled in 0..span, times weight.
+
+    Weight 0: the tier before it decides this one too (one gang's admission and its waiting).
+    """
+
+    position: int
+    expression: Linear
+    low: int
+    unit: int
+    span: int
+    weight: int
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """Tiers solved at once. ``objective`` is always maximised for several tiers."""
+
+    members: tuple[Member, ...]
+    objective: Linear
+    maximize: bool
+
+    def bounds(self, total: int, values: Sequence[int]) -> list[int]:
+        """Bound of each member given one of the objective and the members' values in a plan.
+
+        The bound of a later member holds for plans that keep the earlier ones at those values.
+        """
+        if len(self.members) == 1:
+            return [total]
+        left = total
+        bounds: list[int] = []
+        for member, value in zip(self.members, values, strict=True):
+            if not member.weight:
+                decided = bounds[-1] == values[len(bounds) - 1]
+                bounds.append(value if decided else member.low + member.unit * member.span)
+                continue
+            scaled = min(member.span, left // member.weight)
+            bounds.append(member.low + member.unit * scaled)
+            left -= self._scaled(member, value) * member.weight
+        return bounds
+
+    def value(self, values: Sequence[int]) -> int:
+        """The objective's value in a plan with these members' values."""
+        if len(self.members) == 1:
+            return values[0]
+        return sum(
+            self._scaled(member, value) * member.weight
+            for member, value in zip(self.members, values, strict=True)
+        )
+
+    @staticmethod
+    def _scaled(member: Member, value: int) -> int:
+        return (value - member.low) // member.unit
+
+
+def next_chunk(
+    program: Program,
+    tiers: Sequence[Tier],
+    expressions: Sequence[Linear],
+    first: int,
+    tops: Sequence[int],
+) -> Chunk:
+    """The chunk that starts at tier ``first``. ``tops``: the best value each tier can have at all."""
+    if tiers[first].family not in FUSED or tiers[first].tolerance:
+        return _single(tiers[first], first, expressions[first])
+    chosen: list[tuple[int, int, int, int, bool]] = []
+    product = 1
+    for position in range(first, len(tiers)):
+        if tiers[position].family not in FUSED or tiers[position].tolerance:
+            break
+        expression = expressions[position]
+        low = program.bound_below(expression)
+        unit = gcd(*(c for c in expression.terms.values()), expression.constant - low) or 1
+        span = (tops[position] - low) // unit
+        if chosen and _decided(expressions[position - 1], expression):
+            chosen.append((position, low, unit, span, True))
+            continue
+        if chosen and product * (span + 1) > LARGEST_PRODUCT:
+            break
+        product *= span + 1
+        chosen.append((position, low, unit, span, False))
+    if len(chosen) == 1:
+        return _single(tiers[first], first, expressions[first])
+    return _fuse(expressions, chosen)
+
+
+def _single(tier: Tier, position: int, expression: Linear) -> Chunk:
+    member = Member(position, expression, 0, 1, 0, 1)
+    return Chunk((member,), expression, tier.sense == "max")
+
+
+def _decided(before: Linear, after: Linear) -> bool:
+    """Whether one variable decides both tiers, in the same direction."""
+    if len(before.terms) != 1 or before.terms.keys() != after.terms.keys():
+        return not after.terms
+    return all(c * after.terms[v] >= 0 for v, c in before.terms.items())
+
+
+def _fuse(
+    expressions: Sequence[Linear], chosen: Sequence[tuple[int, int, int, int, bool]]
+) -> Chunk:
+    weights: list[int] = []
+    product = 1
+    for _, _, _, span, decided in reversed(chosen):
+        weights.append(0 if decided else product)
+        product *= 1 if decided else span + 1
+    objective = Linear()
+    members = []
+    for (position, low, unit, span, _), weight in zip(chosen, reversed(weights), strict=True):
+        expression = expressions[position]
+        for variable, coefficient in expression.terms.items():
+            objective.add(variable, coefficient // unit * weight)
+        objective.constant += (expression.constant - low) // unit * weight
+        members.append(Member(position, expression, low, unit, span, weight))
+    return Chunk(tuple(members), objective, maximize=True)

@@ -1,0 +1,137 @@
+"""Elastic gangs grow into idle room, the highest priority first, where that costs nothing that counts more.
+
+Promises: the plan it returns obeys the contract's section 2; no tier listed before ``growth`` gets worse;
+nothing that stands or was placed changes. Called by ``solve`` after the greedy start and ``reclaiming``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from models.gang import Gang
+from models.instance import Instance
+from models.solution import GangDecision
+from models.tier_values import Evaluation, gang_value, tiers_of
+from planner.search.free_space import Ground, Pods
+from planner.search.greedy import place
+from planner.search.trial import Counts, counts_of, wanted
+
+ATTEMPTS = 12
+"""Sizes tried for one role of one gang."""
+
+UNTOUCHED = ("kept", "aged", "aged-waiting", "admission", "waiting", "disruption")
+"""Tiers that growing cannot change."""
+
+OWN = ("preference", "bandwidth", "span")
+"""Tiers that are sums over gangs: of a gang that grows only its own part changes."""
+
+
+def grow(instance: Instance, decisions: Sequence[GangDecision]) -> tuple[GangDecision, ...]:
+    """The plan with more pods of elastic gangs that run or start."""
+    listed = [objective.name for objective in instance.policy.objectives]
+    if "growth" not in listed or not any(gang.elastic for gang in instance.gangs):
+        return tuple(decisions)
+    grower = _Grower(Ground(instance, decisions), tuple(listed[: listed.index("growth")]))
+    order = sorted(range(len(instance.gangs)), key=lambda i: (-instance.gangs[i].priority, i))
+    grown = {index for index in order if grower.may(index, decisions[index]) and grower.grow(index)}
+    return tuple(
+        grower.ground.decision(index) if index in grown else decision
+        for index, decision in enumerate(decisions)
+    )
+
+
+class _Grower:
+    """``before``: names of the objectives that count more than growth."""
+
+    def __init__(self, ground: Ground, before: tuple[str, ...]) -> None:
+        self.ground = ground
+        self._instance = ground.instance
+        self._own = tuple(name for name in before if name in OWN)
+        others = {name for name in before if name not in (*UNTOUCHED, *OWN)}
+        self._whole = tuple(t for t in tiers_of(ground.instance) if t.family in others)
+
+    def may(self, index: int, decision: GangDecision) -> bool:
+        """Whether the gang is elastic, admitted by this plan, and free to change its size."""
+        gang = self._instance.gangs[index]
+        if not gang.elastic or not decision.pods or gang.hold is not None:
+            return False
+        has = {(pod.role, pod.index) for pod in decision.pods}
+        if any((pod.role, pod.index) not in has for pod in self.ground.stood[index]):
+            return False  # it gives way: what it dropped would come back as a move
+        return not self._instance.size_held(gang) and (
+            decision.decision != "keep" or index not in self._instance.incomplete
+        )
+
+    def grow(self, index: int) -> bool:
+        """One role after another to the largest size found; whether any grew."""
+        grown = False
+        for number, role in enumerate(self._instance.gangs[index].roles):
+            if role.elastic:
+                grown |= any(self._reach(index, counts) for counts in self._sizes(index, number))
+        return grown
+
+    def _sizes(self, index: int, number: int) -> Iterator[Counts]:
+        """Larger counts of one role that may find room, largest first."""
+        gang = self._instance.gangs[index]
+        now = counts_of(gang, self.ground.pods[index])
+        role = gang.roles[number]
+        plots = self.ground.plots
+        room = role.max - now[number]
+        if role.gpus:
+            nodes = self._instance.eligible_nodes(role)
+            room = min(room, sum(plots[n].free // role.gpus for n in nodes))
+        larger = [c for c in role.allowed_counts() if now[number] < c <= now[number] + room]
+        home = {pod.node for pod in self.ground.pods[index]}
+        near = now[number] + sum(plots[n].free // role.gpus for n in home) if role.gpus else 0
+        tried = [*larger[::-1][: ATTEMPTS // 2], *[c for c in larger if c <= near][::-1], *larger]
+        for count in sorted(dict.fromkeys(tried[:ATTEMPTS]), reverse=True):
+            yield (*now[:number], count, *now[number + 1 :])
+
+    def _reach(self, index: int, counts: Counts) -> bool:
+        """Grow to these counts if nothing that counts more gets worse."""
+        ground, held = self.ground, self.ground.pods[index]
+        demand = wanted(self._instance, index, counts, held)
+        bound = ground.decision(index).decision in ("place", "move", "complete")
+        pods = place(ground, demand, bound=bound) if demand.possible else None
+        if pods is None:
+            return False
+        before, mark = self._worth(index, held), ground.mark()
+        ground.set(index, (*held, *pods))
+        after = self._worth(index, ground.pods[index])
+        if all(new >= old for new, old in zip(after, before, strict=True)):
+            return True
+        ground.undo(mark)
+        return False
+
+    def _worth(self, index: int, pods: Pods) -> tuple[int, ...]:
+        """What tiers before growth make of the gang, and of the whole where asked; more is better."""
+        instance, gang = self._instance, self._instance.gangs[index]
+        found = []
+        if self._own:
+            value = gang_value(instance, gang, pods, self.ground.known())
+            share = 0 if gang.pattern == "none" else gang.weight * (value.share or 0)
+            spread = tuple(-used for used in value.domains)
+            parts = {
+                "preference": _preferred(instance, gang, pods, value.domains),
+                "bandwidth": (share,),
+                "span": spread,
+            }
+            found += [part for name in self._own for part in parts[name]]
+        if self._whole:
+            decisions = [self.ground.decision(i) for i in range(len(instance.gangs))]
+            evaluation = Evaluation(instance, decisions)
+            for tier in self._whole:
+                found.append(evaluation.tier(tier) * (1 if tier.sense == "max" else -1))
+        return tuple(found)
+
+
+def _preferred(
+    instance: Instance, gang: Gang, pods: Pods, domains: tuple[int, ...]
+) -> tuple[int, ...]:
+    """1 for every preference of the gang and of its roles that holds, else 0."""
+    found = [int(gang.preferred is None or domains[gang.preferred] == 1)]
+    for number, role in enumerate(gang.roles):
+        if role.preferred is not None:
+            of = instance.cluster.domain_of[role.preferred]
+            found.append(int(len({of[pod.node] for pod in pods if pod.role == number}) == 1))
+    return tuple(found)

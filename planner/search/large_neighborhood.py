@@ -1,0 +1,197 @@
+"""Large-neighbourhood search: free a few gangs, keep the rest, solve what is free.
+
+Promises: admissions stay as they are; every step is a small instance of the same formulation, so every
+plan obeys every rule; the same seed and budget take the same steps. Called by ``solve`` where the whole
+is too large to solve at once.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+
+from models.instance import Instance
+from models.program.base_state import base_decisions
+from models.program.formulation import formulate
+from models.program.linear_program import Linear
+from models.solution import GangDecision
+from models.tier_values import Evaluation
+from planner.search.budget import Budget, Progress, Silent
+from planner.search.ledger import Ledger
+from planner.search.tier_search import Search
+
+SHARE_OF_BUDGET = 0.5
+"""Part of the effort that is left (and of the time) which improvement may use."""
+
+PATIENCE = 300
+"""Steps without any improvement after which it ends."""
+
+SIZES = ((2, 6), (2, 6), (3, 8), (4, 11), (5, 14))
+"""(innermost domains opened, gangs freed) of a step, drawn at random: small steps are about five
+times cheaper (512 nodes, 30 s: 396 against 83), large ones find what small ones cannot."""
+
+LARGE_SIZES = ((4, 11), (5, 14), (7, 20))
+"""Sizes drawn from once ``RESTLESS`` steps in a row found nothing."""
+
+RESTLESS = 60
+"""Steps in a row without improvement after which only large neighbourhoods are tried."""
+
+MESH_SIZE = (2, 3)
+"""The same where GPU sets matter: a mesh server has up to 255 of them."""
+
+MESH_NODES = 4
+"""Mesh servers opened in one step beside those the freed gangs use."""
+
+PAIR_EFFORT = 0.0016
+"""Effort noted for every (gang freed, innermost domain opened) of a step."""
+
+
+def improve(
+    ledger: Ledger,
+    budget: Budget,
+    progress: Progress,
+    part: float = SHARE_OF_BUDGET,
+    still: frozenset[int] = frozenset(),
+) -> None:
+    """Better the incumbent's open tiers until that part of the budget or the patience is used up.
+
+    ``still``: gangs that must not move.
+    """
+    rng = random.Random(ledger.instance.policy.solve.seed)  # noqa: S311  # a search, not a secret
+    effort = budget.effort + budget.effort_left() * part
+    seconds = budget.seconds_left() * (1 - part)
+    base = base_decisions(ledger.instance)
+    innermost = ledger.instance.cluster.domain_of[max(0, ledger.instance.cluster.node_level - 1)]
+    idle = step = 0
+    while idle < PATIENCE and budget.effort < effort and not budget.exhausted():
+        if budget.seconds_left() < seconds:
+            budget.clocked = True
+            budget.cut()
+            break
+        freed, nodes = _neighbourhood(
+            ledger, base, rng, step, SIZES if idle < RESTLESS else LARGE_SIZES
+        )
+        step += 1
+        if not freed:
+            break
+        if ledger.offer(_try(ledger, budget, base, freed, nodes, still)):
+            idle = 0
+            _tell(ledger, progress)
+        else:
+            idle += 1
+        budget.spend(PAIR_EFFORT * len(freed) * len({innermost[n] for n in nodes}))
+
+
+def _tell(ledger: Ledger, progress: Progress) -> None:
+    """The tiers that are not constant, as they stand."""
+    for position in range(ledger.closed, len(ledger.tiers)):
+        if ledger.tiers[position].family != "disruption":
+            progress.update(ledger.tiers[position].name, ledger.incumbent.values[position], None)
+            return
+
+
+def _try(
+    ledger: Ledger,
+    budget: Budget,
+    base: tuple[GangDecision, ...],
+    freed: frozenset[int],
+    nodes: frozenset[int],
+    still: frozenset[int],
+) -> tuple[GangDecision, ...]:
+    """The best placement found of the freed gangs with everything else fixed, as a whole plan."""
+    decisions = ledger.incumbent.decisions
+    without = tuple(base[i] if i in freed else d for i, d in enumerate(decisions))
+    meshed = any(_meshed(ledger.instance, n) for n in nodes)
+    part = formulate(
+        ledger.instance,
+        base=without,
+        only=freed,
+        within=nodes,
+        still=still,
+        split=meshed,
+        cache=ledger.cache,
+    )
+    for admits in part.variables.admits:
+        part.program.equal(Linear().add_all(admits), 1)
+    trial = ledger.trial()
+    Search(part, trial, budget, Silent(), len(ledger.tiers), glancing=True).run()
+    return trial.incumbent.decisions
+
+
+def _neighbourhood(
+    ledger: Ledger,
+    base: tuple[GangDecision, ...],
+    rng: random.Random,
+    step: int,
+    sizes: tuple[tuple[int, int], ...],
+) -> tuple[frozenset[int], frozenset[int]]:
+    """(gangs to free, nodes they may use): a gang that loses something, its domains and a few more."""
+    instance, decisions = ledger.instance, ledger.incumbent.decisions
+    placed = [
+        i
+        for i, d in enumerate(decisions)
+        if d.pods and (d.pods != base[i].pods or instance.gangs[i].elastic)
+    ]
+    if not placed:
+        return frozenset(), frozenset()
+    level = max(0, instance.cluster.node_level - 1)
+    of = instance.cluster.domain_of[level]
+    first = _loser(ledger, placed, rng, step)
+    domains, gangs = rng.choice(sizes)
+    if any(_meshed(instance, p.node) for p in decisions[first].pods):
+        domains, gangs = MESH_SIZE
+    opened = set(sorted({of[p.node] for p in decisions[first].pods})[:domains])
+    opened |= set(_company(instance, of[decisions[first].pods[0].node], level, rng, domains - 1))
+    freed = [first]
+    others = [
+        i for i in placed if i != first and any(of[p.node] in opened for p in decisions[i].pods)
+    ]
+    rng.shuffle(others)
+    freed += others[: gangs - 1]
+    nodes = {n for n, domain in enumerate(of) if domain in opened}
+    meshed = [n for n in sorted(nodes) if _meshed(instance, n)]
+    nodes -= set(meshed) - set(rng.sample(meshed, min(MESH_NODES, len(meshed))))
+    nodes |= {p.node for i in freed for p in decisions[i].pods}
+    return frozenset(freed), frozenset(nodes)
+
+
+def _meshed(instance: Instance, n: int) -> bool:
+    model = instance.cluster.nodes[n].model
+    return model is not None and not model.switched
+
+
+def _company(
+    instance: Instance, domain: int, level: int, rng: random.Random, most: int
+) -> Iterator[int]:
+    """More domains to open: half the time of the same parent, half the time from anywhere."""
+    cluster = instance.cluster
+    everywhere = range(len(cluster.domains[level]))
+    near = list(everywhere)
+    if level > 0 and rng.random() < 0.5:  # a coin
+        parent = cluster.domains[level][domain].path[:level]
+        near = [d for d in everywhere if cluster.domains[level][d].path[:level] == parent]
+    for _ in range(rng.randint(1, most)):
+        yield rng.choice(near)
+
+
+def _loser(ledger: Ledger, placed: list[int], rng: random.Random, step: int) -> int:
+    """A placed gang, likelier the more it loses in one tier; the tiers take turns."""
+    evaluation = ledger.evaluate(ledger.incumbent.decisions)
+    losses = [_loss(ledger.instance, evaluation, i, step % 4) for i in placed]
+    if not any(losses):
+        return rng.choice(placed)
+    return rng.choices(placed, weights=losses)[0]
+
+
+def _loss(instance: Instance, evaluation: Evaluation, index: int, turn: int) -> int:
+    gang, value = instance.gangs[index], evaluation.values[index]
+    if value is None:
+        return 0
+    if turn == 0:
+        unmet = gang.preferred is not None and value.domains[gang.preferred] > 1
+        return gang.weight_gpus if unmet else 0
+    if turn == 1:
+        return 0 if value.share is None else gang.weight_gpus * (1000 - value.share)
+    if turn == 2:  # the third turn
+        return gang.weight_gpus * sum(used - 1 for used in value.domains[:-1])
+    return 1

@@ -1,0 +1,200 @@
+"""The state of a search: the incumbent plan and, tier by tier, what is proven of it.
+
+Promises: the incumbent is always a plan that was valued by ``models.tier_values``; a bound only ever
+tightens; what later tiers must keep is derived here once. Shared by every stage of ``solve``.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from models.instance import Instance
+from models.program.base_state import base_decisions
+from models.solution import GangDecision, Proof, TierResult
+from models.tier_values import Evaluation, ValueCache, tiers_of
+from planner.search.preemption_rule import mended, unlawful
+
+
+@dataclass
+class Incumbent:
+    """The best plan so far, its tier values, and the variables' values where a solver found it."""
+
+    decisions: tuple[GangDecision, ...]
+    values: tuple[int, ...]
+    assignment: tuple[int, ...] = ()
+
+
+class Ledger:
+    """``closed``: how many tiers, from the first, are solved; later ones must keep them.
+
+    ``best``: the value of each when it was closed. ``tops``: bounds for every plan. ``given``: what a
+    tier's bound asks of the earlier ones. ``cache``: values of gangs, shared between plans.
+    """
+
+    def __init__(self, instance: Instance, start: Sequence[GangDecision]) -> None:
+        self.instance = instance
+        self.tiers = tiers_of(instance)
+        self.cache: ValueCache = {}
+        self.incumbent = Incumbent(tuple(start), self.evaluate(start).vector())
+        self.bounds: list[int | None] = [None] * len(self.tiers)
+        self.exact = [True] * len(self.tiers)
+        self.tops: list[int | None] = [None] * len(self.tiers)
+        self.given: list[tuple[int, ...]] = [()] * len(self.tiers)
+        self.closed = 0
+        self.best: dict[int, int] = {}
+
+    def _valid(self, decisions: tuple[GangDecision, ...]) -> tuple[GangDecision, ...] | None:
+        """The plan without what a relaxed program may have let in; None if that leaves no valid plan.
+
+        Gangs below minBandwidthShare wait; gangs stopped for nobody run on.
+        """
+        decisions = mended(self.instance, decisions)
+        values = self.evaluate(decisions).values
+        slow = {
+            index
+            for index, (decision, value) in enumerate(zip(decisions, values, strict=True))
+            if decision.decision in ("place", "complete", "move")
+            and value is not None
+            and not value.meets_min_share
+        }
+        if slow:
+            if any(decisions[index].decision == "move" for index in slow):
+                return None
+            base = base_decisions(self.instance)
+            decisions = tuple(base[i] if i in slow else d for i, d in enumerate(decisions))
+        return None if unlawful(self.instance, decisions) else decisions
+
+    def evaluate(self, decisions: Sequence[GangDecision]) -> Evaluation:
+        """All values of a plan, gangs that stand as before taken from the cache."""
+        return Evaluation(self.instance, decisions, self.cache)
+
+    def trial(self) -> Ledger:
+        """A ledger of its own that starts where this one is, its open tiers without bounds."""
+        twin = copy.copy(self)
+        twin.incumbent = Incumbent(self.incumbent.decisions, self.incumbent.values)
+        twin.bounds = [
+            bound if position < self.closed else None for position, bound in enumerate(self.bounds)
+        ]
+        twin.exact = list(self.exact)
+        twin.tops = list(self.tops)
+        twin.given = list(self.given)
+        twin.best = dict(self.best)
+        return twin
+
+    def offer(self, decisions: Sequence[GangDecision], assignment: tuple[int, ...] = ()) -> bool:
+        """Adopt a plan that keeps the closed tiers and is better in the others; whether it was."""
+        valid = self._valid(tuple(decisions))
+        if valid is None:
+            return False
+        decisions = valid
+        values = self.evaluate(decisions).vector()
+        for position in range(self.closed):
+            least = self.required(position)
+            wanted = self.tiers[position].sense == "max"
+            if values[position] < least if wanted else values[position] > least:
+                return False
+        mine, new = self._signed(self.incumbent.values), self._signed(values)
+        if new > mine or (new == mine and assignment and not self.incumbent.assignment):
+            self.incumbent = Incumbent(tuple(decisions), values, assignment)
+        return new > mine
+
+    def _signed(self, values: Sequence[int]) -> tuple[int, ...]:
+        """Values of the open tiers, larger is better."""
+        return tuple(
+            value if tier.sense == "max" else -value
+            for tier, value in zip(self.tiers[self.closed :], values[self.closed :], strict=True)
+        )
+
+    def bound(self, position: int, bound: int, *, exact: bool, always: bool = False) -> None:
+        """Note a bound of one tier; kept only if it is tighter than what is known.
+
+        A bound that the incumbent already beats is an engine's mistake and proves nothing. It holds for
+        plans that keep the earlier tiers as this one does now, or (``always``) for every plan.
+        """
+        known = self.bounds[position]
+        sign = 1 if self.tiers[position].sense == "max" else -1
+        if sign * bound < sign * self.incumbent.values[position]:
+            return
+        if always and (self.tops[position] is None or sign * bound < sign * self._top(position)):
+            self.tops[position] = bound
+        if known is None or sign * bound < sign * known:
+            self.bounds[position] = bound
+            self.exact[position] = exact
+            kept = () if always else tuple(self.required(i) for i in range(position))
+            self.given[position] = kept
+
+    def _top(self, position: int) -> int:
+        top = self.tops[position]
+        assert top is not None, "the first bound of a tier is one for every plan"
+        return top
+
+    def drop_stale(self) -> int | None:
+        """Forget bounds for plans better in an earlier tier than this one is; the first such tier.
+
+        A better plan may be worse in a tier between, where a bound noted before asks for more.
+        """
+        first = None
+        for position, given in enumerate(self.given):
+            if all(self._keeps(i, least) for i, least in enumerate(given)):
+                continue
+            self.bounds[position], self.exact[position] = self._top(position), True
+            self.given[position] = ()
+            first = position if first is None else first
+        return first
+
+    def _keeps(self, position: int, least: int) -> bool:
+        """Whether what later tiers must keep of this one is at least so good."""
+        sign = 1 if self.tiers[position].sense == "max" else -1
+        return sign * self.required(position) >= sign * least
+
+    def proven(self, position: int) -> bool:
+        """Whether the incumbent's value meets the tier's bound."""
+        return self.bounds[position] == self.incumbent.values[position]
+
+    def close(self) -> None:
+        """The next tier is done: from here on it is kept, less its tolerance."""
+        self.best[self.closed] = self.incumbent.values[self.closed]
+        self.closed += 1
+
+    def reopen(self, first: int) -> None:
+        """Open the tiers from ``first`` on again, to better the plan.
+
+        Their bounds stay until ``drop_stale``.
+        """
+        self.closed = min(self.closed, first)
+
+    def gap(self) -> int | None:
+        """The first tier whose bound the incumbent does not meet; None if all are proven."""
+        for position in range(len(self.tiers)):
+            if self.bounds[position] != self._stated(position):
+                return position
+        return None
+
+    def required(self, position: int) -> int:
+        """What later tiers must keep: ceil(v - t|v|), or floor(v + t|v|) where less is better."""
+        tier, best = self.tiers[position], self._stated(position)
+        slack = tier.tolerance * abs(best)
+        if tier.sense == "max":
+            return -int((slack - best) // 1)
+        return int((best + slack) // 1)
+
+    def _stated(self, position: int) -> int:
+        """``best``: the value when the tier was closed; without tolerance that of the plan itself."""
+        value = self.incumbent.values[position]
+        return self.best.get(position, value) if self.tiers[position].tolerance else value
+
+    def results(self) -> tuple[TierResult, ...]:
+        """What the plan states of every tier."""
+        found = []
+        for position, tier in enumerate(self.tiers):
+            best, bound = self._stated(position), self.bounds[position]
+            value = self.incumbent.values[position]
+            proof: Proof = "exact" if self.exact[position] else "numerical"
+            sign = 1 if tier.sense == "max" else -1
+            if bound is None or sign * bound < max(sign * best, sign * value):
+                message = f"no valid bound for tier {tier.name}"
+                raise AssertionError(message)
+            found.append(TierResult(tier.name, tier.sense, value, best, bound, proof))
+        return tuple(found)

@@ -1,0 +1,226 @@
+"""Numbers in sentences. Called by ``reasons`` and ``notes``.
+
+The most room a gang could ever find: everything gone that any plan may stop or move, nothing new placed.
+
+Promises: no plan of contract section 2 leaves a gang more room than this, so what does not fit here fits
+nowhere. A gang is stopped for any strictly higher one that comes, and what it leaves beside that one
+may go to a third: so who could be stopped for anybody is gone for everybody. Called by ``reasons``.
+
+Counts that already say no: what a gang asks for against what a ground has left for it.
+
+Promises: whatever it returns is true of every placement on that ground, as each count leaves out all rules
+but one; None means only that no count says no. Called by ``reasons``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+from dataclasses import replace
+from typing import TypeVar
+
+from models.gang import Gang, Hold, shown
+from models.instance import Instance
+from models.occupancy import PODS
+from models.program.base_state import base_decisions
+from models.program.demands import Demand, RoleDemand
+from models.solution import Reason
+from planner.search.free_space import Ground
+
+
+def counted(count: int, noun: str) -> str:
+    """``1 pod``, ``2 pods``."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+ASIDE = Hold("Unsupported", "set aside")
+
+
+class Ceiling:
+    """``ground``: what is left. ``gone``: running gangs that are set aside."""
+
+    def __init__(self, instance: Instance) -> None:
+        self.instance = instance
+        self.ground = Ground(instance, base_decisions(instance))
+        highest = max((g.priority for g in instance.gangs if _may_come(g)), default=None)
+        self._all = tuple(
+            index
+            for index, gang in enumerate(instance.gangs)
+            if gang.running
+            and (
+                (gang.preemptible and highest is not None and gang.priority < highest)
+                or (gang.movable and index not in instance.incomplete)
+            )
+        )
+        self.gone = self._all
+        for index in self.gone:
+            self.ground.set(index, ())
+
+    def spare(self, gang: int) -> None:
+        """The gang asked about keeps its own pods, and only it."""
+        for index in self._all:
+            self.ground.set(index, self.ground.stood[index] if index == gang else ())
+        self.gone = tuple(index for index in self._all if index != gang)
+
+    def alone(self) -> Instance:
+        """The instance without the pods of those set aside; indices stay as they are."""
+        gone = set(self.gone)
+        gangs = tuple(
+            replace(gang, pods=(), hold=ASIDE) if index in gone else gang
+            for index, gang in enumerate(self.instance.gangs)
+        )
+        return replace(self.instance, gangs=gangs)
+
+
+def _may_come(gang: Gang) -> bool:
+    """Whether some plan puts a pod of the gang where it does not stand now."""
+    if not gang.running:
+        return gang.hold is None
+    return gang.movable or gang.elastic or bool(gang.missing())
+
+
+Name = TypeVar("Name", bound=Hashable)
+
+LONGEST_WISH = 300
+"""Most characters of a node affinity in a reason."""
+
+
+def shortage(ground: Ground, demand: Demand) -> Reason | None:
+    """The first count that says no: GPUs, one model, resources, one domain, slices, the whole gang."""
+    for role in demand.roles:
+        short = _role(ground, demand, role)
+        if short is not None:
+            return short
+    return _together(ground, demand)
+
+
+def unselected(instance: Instance, demand: Demand) -> Reason | None:
+    """A role that no node may take."""
+    for role in demand.roles:
+        if not role.nodes:
+            return Reason("Selector", _selector(instance, demand, role))
+    return None
+
+
+def _selector(instance: Instance, demand: Demand, role: RoleDemand) -> str:
+    spec = instance.gangs[demand.gang].roles[role.role]
+    nodes = instance.cluster.nodes
+    off = sum(1 for node in nodes if not instance.schedulable(node))
+    wants = [f"{key}={value}" for key, value in spec.node_selector]
+    wants += [_shortened(shown(spec.node_affinity))] if spec.node_affinity else []
+    wants += [f"model {spec.model}"] if spec.model else []
+    wanted = f" with {', '.join(wants)}" if wants else ""
+    return (
+        f"no node{wanted} takes pods of role {spec.name}: of {len(nodes)} nodes {off} are "
+        f"cordoned, not ready or not ours, the others do not match or have taints it does not tolerate"
+    )
+
+
+def _role(ground: Ground, demand: Demand, role: RoleDemand) -> Reason | None:
+    spec = ground.instance.gangs[demand.gang].roles[role.role]
+    plots = ground.plots
+    by_gpus = {n: plots[n].free // role.gpus if role.gpus else role.count for n in role.nodes}
+    fits = sum(by_gpus.values())
+    asked = f"{counted(role.count, 'pod')} of {counted(role.gpus, 'GPU')}"
+    if fits < role.count:
+        free = sum(plots[n].free for n in role.nodes)
+        return Reason(
+            "NoRoom",
+            f"role {spec.name} needs {asked}; the "
+            f"nodes it may use have {counted(free, 'free GPU')}, room for {fits}",
+        )
+    if role.gpus and not spec.mix_models:
+        nodes = ground.instance.cluster.nodes
+        room = _by((m.gpu, by_gpus[n]) for n in by_gpus if (m := nodes[n].model) is not None)
+        best = max(room, key=lambda gpu: (room[gpu], gpu), default=None)
+        if best is not None and room[best] < role.count:
+            return Reason(
+                "NoRoom",
+                f"role {spec.name} needs {asked} on one GPU "
+                f"model; the best, {best}, has room for {room[best]}",
+            )
+    for resource, amount in ((PODS, 1), *role.requests):
+        if not amount:
+            continue
+        able = sum(
+            min(by_gpus[n], max(0, plots[n].left.get(resource, amount * role.count)) // amount)
+            for n in role.nodes
+        )
+        if able < role.count:
+            return Reason(
+                "Resources",
+                f"role {spec.name} needs {counted(role.count, 'pod')}; what is left of {resource} on the "
+                f"nodes it may use is enough for {able}",
+            )
+    return _one_domain(ground.instance, demand, role, by_gpus) or _slices(
+        ground.instance, demand, role, by_gpus
+    )
+
+
+def _one_domain(
+    instance: Instance, demand: Demand, role: RoleDemand, by_gpus: dict[int, int]
+) -> Reason | None:
+    gang = instance.gangs[demand.gang]
+    spec = gang.roles[role.role]
+    levels = [level for level in (gang.required, spec.required) if level is not None]
+    if not levels:
+        return None
+    of = instance.cluster.domain_of[max(levels)]
+    best = max(_by((of[n], pods) for n, pods in by_gpus.items()).values())
+    if best >= role.count:
+        return None
+    name = instance.cluster.level_name(max(levels))
+    return Reason(
+        "RequiredTopology",
+        f"role {spec.name} needs {counted(role.count, 'pod')} of {counted(role.gpus, 'GPU')} in one "
+        f"{name}; the best {name} has room for {best}",
+    )
+
+
+def _slices(
+    instance: Instance, demand: Demand, role: RoleDemand, by_gpus: dict[int, int]
+) -> Reason | None:
+    """Whole slices against the slices each domain has room for."""
+    spec = instance.gangs[demand.gang].roles[role.role]
+    if demand.standing_nodes:
+        return None
+    for size, level in spec.slice_layers:
+        of, name = instance.cluster.domain_of[level], instance.cluster.level_name(level)
+        needed = role.cut(size).whole
+        room = _by((of[n], pods) for n, pods in by_gpus.items())
+        able = sum(pods // size for pods in room.values())
+        if able < needed:
+            return Reason(
+                "RequiredTopology",
+                f"role {spec.name} needs {counted(needed, 'slice')} of {counted(size, 'pod')} of "
+                f"{counted(role.gpus, 'GPU')}, each in one {name}; there is room for {able}",
+            )
+    return None
+
+
+def _together(ground: Ground, demand: Demand) -> Reason | None:
+    """All roles of a gang that must stay in one domain."""
+    instance = ground.instance
+    level = instance.gangs[demand.gang].required
+    if level is None or demand.standing_nodes or not demand.gpu_roles:
+        return None
+    of, name = instance.cluster.domain_of[level], instance.cluster.level_name(level)
+    nodes = frozenset().union(*(role.nodes for role in demand.gpu_roles))
+    best = max(_by((of[n], ground.plots[n].free) for n in nodes).values())
+    if best >= demand.gpus:
+        return None
+    return Reason(
+        "RequiredTopology",
+        f"needs {counted(demand.gpus, 'GPU')} in one {name}; the best {name} has {best} free",
+    )
+
+
+def _by(amounts: Iterable[tuple[Name, int]]) -> dict[Name, int]:
+    """Sums by name."""
+    found: dict[Name, int] = {}
+    for name, amount in amounts:
+        found[name] = found.get(name, 0) + amount
+    return found
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= LONGEST_WISH else f"{text[: LONGEST_WISH - 3]}..."

@@ -1,0 +1,287 @@
+"""What one gang asks for at given pod counts beside pods it already has: the one place that makes a Demand.
+
+Promises: nodes narrowed to the domains and GPU models of the pods it has (contract 2.6), slices tied to
+theirs. Called by the greedy start, reclaiming, growing and the reasons.
+
+One attempt to put the pods of one gang down within a set of nodes, and the GPUs it gets there.
+
+Promises: pods it chose fit beside everything on the ground, and beside each other, under the topology
+rules of gang, role and slices; a failed trial leaves no trace on the ground. Called by ``greedy`` and,
+with room that others would have to give, by ``opening``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from models.gang import Gang, Role
+from models.instance import Instance
+from models.occupancy import PODS
+from models.program.demands import Demand, Groups, RoleDemand, groups_of
+from models.solution import PodPlacement
+from planner.search.free_space import Ground
+
+Counts = tuple[int, ...]
+"""Pods a role."""
+
+
+def wanted(
+    instance: Instance, index: int, counts: Sequence[int], beside: Sequence[PodPlacement] = ()
+) -> Demand:
+    """The pods of gang ``index`` that ``beside`` lacks of these counts. ``possible`` as in Demand."""
+    gang = instance.gangs[index]
+    have = {(pod.role, pod.index) for pod in beside}
+    nodes = {pod.node for pod in beside}
+    possible = True
+    roles = []
+    for number, count in enumerate(counts):
+        role = gang.roles[number]
+        lacking = tuple(i for i in role.indices(count) if (number, i) not in have)
+        if not lacking:
+            continue
+        own = {pod.node for pod in beside if pod.role == number}
+        allowed = instance.eligible_nodes(role)
+        for level, stand in ((gang.required, nodes), (role.required, own)):
+            allowed, fine = _same_domain(instance, level, stand, allowed)
+            possible &= fine
+        allowed, fine = _same_model(instance, role, own, allowed)
+        possible &= fine
+        layers = _layers(instance, role, [p for p in beside if p.role == number], lacking)
+        possible &= layers is not None
+        roles.append(
+            RoleDemand(number, lacking, role.gpus, role.requests, allowed, layers=layers or ())
+        )
+    return Demand(index, tuple(roles), possible, standing_nodes=tuple(sorted(nodes)))
+
+
+def counts_of(gang: Gang, pods: Iterable[PodPlacement]) -> Counts:
+    """Pods a role."""
+    found = [0] * len(gang.roles)
+    for pod in pods:
+        found[pod.role] += 1
+    return tuple(found)
+
+
+def _same_domain(
+    instance: Instance, level: int | None, stand: set[int], allowed: frozenset[int]
+) -> tuple[frozenset[int], bool]:
+    if level is None or not stand:
+        return allowed, True
+    of = instance.cluster.domain_of[level]
+    used = {of[n] for n in stand}
+    return frozenset(n for n in allowed if of[n] in used), len(used) == 1
+
+
+def _same_model(
+    instance: Instance, role: Role, own: set[int], allowed: frozenset[int]
+) -> tuple[frozenset[int], bool]:
+    nodes = instance.cluster.nodes
+    used = {m.gpu for n in own if (m := nodes[n].model) is not None}
+    if not role.gpus or role.mix_models or not used:
+        return allowed, True
+    fine = frozenset(n for n in allowed if (m := nodes[n].model) is not None and m.gpu in used)
+    return fine, len(used) == 1
+
+
+def _layers(
+    instance: Instance, role: Role, beside: Sequence[PodPlacement], lacking: tuple[int, ...]
+) -> tuple[Groups, ...] | None:
+    """Slices of the lacking pods and the domain each is tied to; None where one is torn already."""
+    if not beside:
+        return ()
+    layers = []
+    for size, level in role.slice_layers:
+        of = instance.cluster.domain_of[level]
+        used: dict[int, set[int]] = {}
+        for pod in beside:
+            used.setdefault(pod.index // size, set()).add(of[pod.node])
+        groups: list[tuple[tuple[int, ...], int | None]] = []
+        for members in groups_of(lacking, size):
+            domains = used.get(members[0] // size, set())
+            if len(domains) > 1:
+                return None
+            groups.append((tuple(members), next(iter(domains), None)))
+        layers.append(tuple(groups))
+    return tuple(layers)
+
+
+Options = Sequence[list[int]]
+
+
+class Trial:
+    """``chosen``: (role, index, node) of the pods put down so far."""
+
+    def __init__(self, ground: Ground, demand: Demand) -> None:
+        self.ground = ground
+        self.demand = demand
+        self.gpus: dict[int, int] = {}
+        self.used: dict[int, dict[str, int]] = {}
+        self.chosen: list[tuple[RoleDemand, int, int]] = []
+        gang = ground.instance.gangs[demand.gang]
+        self._roles = gang.roles
+        self._planned = {pod.node for pod in gang.planned}
+
+    def run(self, scope: frozenset[int], model: str | None) -> bool:
+        """Place every role; False leaves the trial useless."""
+        for role in sorted(self.demand.roles, key=lambda r: (-r.gpus, r.role)):
+            nodes = [n for n in sorted(scope & role.nodes) if self._of_model(n, role, model)]
+            if not self._role(role, nodes):
+                return False
+        return True
+
+    def pods(self) -> tuple[PodPlacement, ...]:
+        """The chosen pods with GPU indices."""
+        pools = {n: self.ground.pick(n, gpus) for n, gpus in sorted(self.gpus.items()) if gpus}
+        placed = []
+        for role, index, n in sorted(self.chosen, key=lambda c: (c[0].role, c[1])):
+            mask: int | None = 0
+            if role.gpus:
+                pool = pools[n]
+                mask = self._whole(n, role) if pool is None else _taken(pool, role.gpus)
+            placed.append(PodPlacement(role.role, index, n, mask))
+        return tuple(placed)
+
+    def free(self, n: int) -> int:
+        """GPUs of the node that a trial may use, those it uses included."""
+        return self.ground.plots[n].free
+
+    def fits(self, n: int, role: RoleDemand, gpus: int, used: dict[str, int]) -> bool:
+        """Whether one more pod fits beside what this trial has put on the node."""
+        return self.ground.fits(n, gpus + role.gpus, role.requests, used)
+
+    def first(self, options: Options, attempt: Callable[[list[int]], bool]) -> bool:
+        """Put pods down in one of these node lists: here in the first that takes them."""
+        for option in options:
+            mark = self.mark()
+            if attempt(option):
+                return True
+            self.undo(mark)
+        return False
+
+    def open(self, role: RoleDemand, count: int, nodes: list[int]) -> bool:
+        """A chance to make room for so many pods before they are put down; False: there will be none."""
+        del self, role, count, nodes
+        return True
+
+    def opened(self, n: int) -> bool:
+        """Whether others would have to give room on the node."""
+        del n
+        return False
+
+    def mark(self) -> object:
+        return len(self.chosen)
+
+    def undo(self, mark: object) -> None:
+        assert isinstance(mark, int)
+        for role, _, n in self.chosen[mark:]:
+            self.gpus[n] -= role.gpus
+            for resource, amount in ((PODS, 1), *role.requests):
+                self.used[n][resource] -= amount
+            if not self.used[n][PODS]:
+                del self.used[n]
+        del self.chosen[mark:]
+
+    def capacity(self, n: int, role: RoleDemand, most: int) -> int:
+        """Pods of the role, at most so many, that fit on the node."""
+        gpus = self.gpus.get(n, 0)
+        if role.gpus:
+            most = min(most, (self.free(n) - gpus) // role.gpus)
+        if most <= 0:
+            return 0
+        used = dict(self.used.get(n, {}))
+        count = 0
+        while count < most and self.fits(n, role, gpus, used):
+            count += 1
+            gpus += role.gpus
+            for resource, amount in ((PODS, 1), *role.requests):
+                used[resource] = used.get(resource, 0) + amount
+        return count
+
+    def _of_model(self, n: int, role: RoleDemand, model: str | None) -> bool:
+        spec = self.ground.instance.cluster.nodes[n].model
+        if not role.gpus:
+            return True
+        return spec is not None and (model is None or spec.gpu == model)
+
+    def _role(self, role: RoleDemand, nodes: list[int]) -> bool:
+        spec = self._roles[role.role]
+        options = [nodes] if spec.required is None else self._by_domain(spec.required, nodes)
+        layers = len(spec.slice_layers)
+        return self.first(options, lambda o: self._layered(role, layers, list(role.indices), o))
+
+    def _by_domain(self, level: int, nodes: list[int]) -> list[list[int]]:
+        """The nodes by domain; those the gang already uses first, then the tightest."""
+        of = self.ground.instance.cluster.domain_of[level]
+        domains: dict[int, list[int]] = {}
+        for n in nodes:
+            domains.setdefault(of[n], []).append(n)
+        mine = {of[n] for _, _, n in self.chosen}
+        room = {d: sum(self.ground.plots[n].free for n in domains[d]) for d in domains}
+        return [domains[d] for d in sorted(domains, key=lambda d: (d not in mine, room[d], d))]
+
+    def _layered(self, role: RoleDemand, layers: int, indices: list[int], nodes: list[int]) -> bool:
+        """These pods, slice by slice of the outermost of so many layers; inside each the next one."""
+        if not layers:
+            return self._fill(role, indices, nodes)
+        size, level = self._roles[role.role].slice_layers[layers - 1]
+        of = self.ground.instance.cluster.domain_of[level]
+        fixed = dict(role.layers[layers - 1]) if role.layers else {}
+        for members in groups_of(indices, size):
+            own = fixed.get(tuple(members))
+            options = [[n for n in nodes if of[n] == own]]
+            if own is None:
+                options = self._by_domain(level, nodes)
+            if not self.first(options, self._slice(role, layers - 1, members)):
+                return False
+        return True
+
+    def _slice(
+        self, role: RoleDemand, layers: int, members: list[int]
+    ) -> Callable[[list[int]], bool]:
+        return lambda option: self._layered(role, layers, members, option)
+
+    def _fill(self, role: RoleDemand, indices: list[int], nodes: list[int]) -> bool:
+        """Few nodes: those the gang uses, then the one that takes most of the rest, tightest first."""
+        if not self.open(role, len(indices), nodes):
+            return False
+        rest, home = list(indices), self.demand.standing_nodes
+        capacity = {n: self.capacity(n, role, len(rest)) for n in nodes}
+        near = {n: (n not in self.used, n not in home, self.opened(n)) for n in nodes}
+        order = sorted(
+            (n for n in nodes if capacity[n]),
+            key=lambda n: (near[n], -capacity[n], self.free(n), n not in self._planned, n),
+        )
+        while rest and order:
+            best = order[0]
+            if best not in self.used and best not in home:
+                whole = [n for n in order if capacity[n] >= len(rest)]
+                best = min(whole, key=self._tightest(near), default=best)
+            order.remove(best)
+            for index in rest[: capacity[best]]:
+                self._put(role, index, best)
+            rest = rest[capacity[best] :]
+        return not rest
+
+    def _tightest(
+        self, near: Mapping[int, tuple[bool, ...]]
+    ) -> Callable[[int], tuple[object, ...]]:
+        """By room left; of equals where an earlier plan wanted the gang."""
+        return lambda n: (near[n], self.free(n), n not in self._planned, n)
+
+    def _put(self, role: RoleDemand, index: int, n: int) -> None:
+        self.chosen.append((role, index, n))
+        self.gpus[n] = self.gpus.get(n, 0) + role.gpus
+        used = self.used.setdefault(n, {})
+        for resource, amount in ((PODS, 1), *role.requests):
+            used[resource] = used.get(resource, 0) + amount
+
+    def _whole(self, n: int, role: RoleDemand) -> int | None:
+        node, plot = self.ground.instance.cluster.nodes[n], self.ground.plots[n]
+        return plot.mask if not plot.unknown and role.gpus == node.gpus else None
+
+
+def _taken(pool: list[int], count: int) -> int:
+    """Mask of the first GPUs of the pool, which loses them."""
+    mask = sum(1 << i for i in pool[:count])
+    del pool[:count]
+    return mask

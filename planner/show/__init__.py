@@ -1,0 +1,1 @@
+"""Tables, documents and text for people; no I/O."""

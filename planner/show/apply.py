@@ -1,0 +1,345 @@
+"""How applying is going: one live line on a terminal, a line every few seconds elsewhere.
+
+Promises: only stderr, only counts and names of gangs; never faster than a reader can follow. Made by
+``planner.cli.apply``; told of every request by ``planner.cluster.sending``.
+
+What applying a plan will do to each gang, as far as the cluster tells before the first write.
+
+Promises: pure; whatever the cluster wrote is made harmless by the cells. Called by ``planner.cli.apply``.
+
+What applying a plan did: a table for people, a document for programs.
+
+Promises: pure; whatever the cluster wrote is made harmless by the cells. Called by ``planner.cli.apply``.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from models.apply.live_state import PodSeen, View
+from models.apply.orders import GangOrder, Key, Orders
+from models.apply.outcomes import GangVerdict, Outcome, Verdict
+from models.apply.pod_state import READY, Ways
+from models.apply.requests import Bind, Done, Event, Evict, Hold, LookAround, Request, Ungate
+from planner.show.table import Cell, Column, Table
+from planner.show.text import compress, number, plural, safe
+
+if TYPE_CHECKING:
+    from planner.cli.console import Console
+
+LINE_EVERY_S = 5.0
+LIVE_EVERY_S = 0.1
+
+
+class ApplyProgress:
+    """Counts what was done; ``pods``: how many are to be started."""
+
+    def __init__(self, console: Console, clock: Callable[[], float], pods: int = 0) -> None:
+        self._console = console
+        self._clock = clock
+        self._start = clock()
+        self._live = console.is_terminal(console.stderr) and not console.json_log
+        self._due = self._start + (0.0 if self._live else LINE_EVERY_S)
+        self.pods = pods
+        self._started: set[str] = set()
+        self._evicted: set[str] = set()
+        self._what = ""
+
+    def tell(self, request: Request, event: Event) -> None:
+        """Take note of one answer, and say how far we are if it is time."""
+        done = isinstance(event, Done)
+        match request:
+            case Hold(what):
+                self._what = what
+            case LookAround(after_s) if after_s:
+                self._what = "waiting"
+            case Bind(pod) if done:
+                self._started.add(pod.uid)
+            case Ungate(pod, pin=True) if done:
+                self._started.add(pod.uid)
+            case Evict(stop) if done:
+                self._evicted.add(stop.uid)
+        now = self._clock()
+        if now >= self._due:
+            self._due = now + (LIVE_EVERY_S if self._live else LINE_EVERY_S)
+            self._say(now - self._start)
+
+    def done(self) -> None:
+        """Wipe the live line."""
+        self._console.clear_live()
+
+    def _say(self, seconds: float) -> None:
+        line = f"{seconds:5.1f}s  started {len(self._started):,} of {plural(self.pods, 'pod')}"
+        line += f", evicted {len(self._evicted):,}" if self._evicted else ""
+        line += f"  {safe(self._what)}" if self._what else ""
+        if self._live:
+            self._console.live(line)
+        else:
+            self._console.say(line.strip())
+
+
+_ACTIONS = {
+    "place": "start",
+    "complete": "complete",
+    "move": "move",
+    "resize": "resize",
+    "preempt": "stop",
+}
+
+DONE = "whole already"
+
+
+@dataclass(frozen=True, slots=True)
+class Prospect:
+    """What will happen to one gang. ``starts``, ``stops``: pods left to start and to evict.
+
+    ``started``: pods of it that are started already. ``how``: gate, binding, or what mixes them.
+    """
+
+    gang: Key
+    action: str
+    starts: int
+    stops: int
+    started: int
+    gpus: int
+    nodes: tuple[str, ...]
+    how: str
+    after: tuple[Key, ...] = ()
+
+    @property
+    def named(self) -> str:
+        return "/".join(self.gang)
+
+    @property
+    def changes(self) -> bool:
+        return self.action != DONE
+
+
+def prospects(orders: Orders, view: View) -> list[Prospect]:
+    """One a gang that the plan does anything with, in the plan's order."""
+    ways = Ways(orders.gate, orders.scheduler)
+    leaving: dict[str, set[Key]] = {}
+    for gang in orders.gangs:
+        for stop in gang.stops:
+            seen = view.pods.get(stop.key)
+            if seen is not None and seen.uid == stop.uid and not seen.finished:
+                leaving.setdefault(stop.node, set()).add(gang.key)
+    return [_prospect(gang, view, ways, leaving) for gang in orders.gangs]
+
+
+def _prospect(gang: GangOrder, view: View, ways: Ways, leaving: Mapping[str, set[Key]]) -> Prospect:
+    stops = [
+        stop
+        for stop in gang.stops
+        if (seen := view.pods.get(stop.key)) is not None
+        and seen.uid == stop.uid
+        and not (seen.terminating or seen.finished)
+    ]
+    going = {stop.uid for stop in stops}
+    starts = []
+    for order in gang.starts:
+        pod = view.pods.get(order.key)
+        uid = (
+            order.uid if order.uid and order.uid not in going else ("" if pod is None else pod.uid)
+        )
+        if pod is None or pod.uid in going or ways.state(pod, uid, order.node) in READY:
+            starts.append(order)
+    started = len(gang.starts) - len(starts)
+    action = _ACTIONS.get(gang.decision, gang.decision)
+    if started and starts and gang.decision == "place":
+        action = "finish"
+    if not (starts or stops or gang.resizes):
+        action = DONE
+    pods = [pod for order in starts if (pod := view.pods.get(order.key)) is not None]
+    after = {key for order in starts for key in leaving.get(order.node, ())} - {gang.key}
+    return Prospect(
+        gang=gang.key,
+        action=action,
+        starts=len(starts),
+        stops=len(stops),
+        started=started,
+        gpus=sum(order.gpu_count for order in starts),
+        nodes=tuple(sorted({order.node for order in starts})),
+        how=_how(pods, view, ways, len(gang.starts)),
+        after=tuple(sorted(after)),
+    )
+
+
+def _how(pods: Iterable[PodSeen], view: View, ways: Ways, size: int) -> str:
+    modes, groups = set(), set()
+    for pod in pods:
+        gated, binds = ways.gated(pod), ways.binds(pod)
+        modes.add("gate, binding" if gated and binds else "binding" if binds else "gate")
+        groups.add(None if binds or pod.group is None else (pod.namespace, pod.group))
+    whole = len(groups) == 1 and all(
+        group is not None and view.groups.get(group, 0) >= size for group in groups
+    )
+    return " + ".join(sorted(modes)) + (", all or none" if whole else "")
+
+
+def prospect_table(found: Iterable[Prospect], *, evictions: bool) -> Table:
+    """One row a gang. ``evictions``: whether they are allowed."""
+    rows = tuple(
+        (
+            Cell(one.named),
+            Cell(one.action, "dim" if not one.changes else None),
+            Cell(_pods(one)),
+            Cell(number(one.gpus) if one.gpus else "-"),
+            Cell(one.how),
+            Cell(compress(one.nodes, " ")),
+            Cell(_note(one, evictions=evictions), None if evictions else "warn"),
+        )
+        for one in found
+    )
+    columns = (
+        Column("GANG"),
+        Column("ACTION"),
+        Column("PODS", right=True),
+        Column("GPUS", right=True),
+        Column("BY", optional=True),
+        Column("NODES", fold=True),
+        Column("NOTE", fold=True),
+    )
+    return Table(columns, rows).without_empty_columns()
+
+
+def _pods(one: Prospect) -> str:
+    if one.starts and one.started:
+        return f"{one.starts:,} of {one.starts + one.started:,}"
+    return number(one.starts or one.stops or one.started)
+
+
+def _note(one: Prospect, *, evictions: bool) -> str:
+    parts = []
+    if one.stops:
+        pods = plural(one.stops, "pod")
+        parts.append(f"evicts {pods}" if evictions else f"withheld: would evict {pods}")
+    if one.after:
+        names = ", ".join("/".join(key) for key in one.after)
+        parts.append(f"after {names}" if evictions else f"withheld: needs the room of {names}")
+    return "; ".join(parts)
+
+
+def prospect_line(found: Iterable[Prospect], *, evictions: bool) -> str:
+    """All of it in one line, for the question."""
+    changing = [one for one in found if one.changes]
+    done = [one for one in changing if evictions or not (one.stops or one.after)]
+    starts, stops = sum(one.starts for one in done), sum(one.stops for one in done)
+    told = [f"{plural(starts, 'pod')} to start"] if starts else []
+    told += [f"{plural(stops, 'pod')} to evict"] if stops else []
+    line = f"{plural(len(done), 'gang')}: {', '.join(told) or 'nothing to start'}"
+    withheld = len(changing) - len(done)
+    return f"{line}; {withheld:,} withheld" if withheld else line
+
+
+_STYLES = {
+    Outcome.started: "good",
+    Outcome.pending: "busy",
+    Outcome.unchanged: "dim",
+    Outcome.skipped: "warn",
+    Outcome.partial: "bad",
+    Outcome.halted: "warn",
+    Outcome.stopped: "good",
+    Outcome.withheld: "warn",
+    Outcome.undone: "warn",
+    Outcome.advised: "busy",
+}
+
+_DRY = {
+    Outcome.started: "would start",
+    Outcome.pending: "would start",
+    Outcome.stopped: "would be stopped",
+    Outcome.skipped: "would be skipped",
+    Outcome.undone: "would be undone",
+    Outcome.advised: "advice only",
+}
+
+_MEANS = {
+    Outcome.pending: "the scheduler has not bound all of its pods yet",
+    Outcome.withheld: "needs evictions: --allow-evictions",
+    Outcome.halted: "the same command resumes it",
+}
+
+
+def verdict_table(verdict: Verdict, plan: str | None, *, dry: bool = False) -> Table:
+    """One row a gang; ``plan``: ours, gangs of others name theirs; None: every gang names its own."""
+    rows = tuple(
+        (
+            Cell("/".join(one.gang)),
+            Cell(_DRY.get(one.outcome, one.outcome) if dry else one.outcome, _STYLES[one.outcome]),
+            Cell(number(one.pods) if one.pods and not dry else "-"),
+            Cell("" if one.plan == plan else one.plan),
+            Cell(_why(one, dry=dry)),
+        )
+        for one in verdict.gangs
+    )
+    columns = (
+        Column("GANG"),
+        Column("OUTCOME"),
+        Column("PODS", right=True),
+        Column("OF PLAN", optional=True),
+        Column("WHY", fold=True),
+    )
+    return Table(columns, rows).without_empty_columns()
+
+
+def _why(one: GangVerdict, *, dry: bool) -> str:
+    resizes = ", ".join(f"{r.role} from {r.before:,} to {r.after:,} pods" for r in one.resizes)
+    why = one.why or ("" if dry and one.outcome in _DRY else _MEANS.get(one.outcome, ""))
+    whole = "its PodGroup starts all or none" if one.atomic else ""
+    return "; ".join(part for part in (resizes, why, whole) if part)
+
+
+def undoing(one: GangVerdict) -> str:
+    """What stands above the commands that undo a gang."""
+    gang = "/".join(one.gang)
+    if one.unsure:
+        return f"gang {gang} may have been whole; if it cannot go on as it is, this undoes it:"
+    return f"gang {gang} is partial; this undoes it:"
+
+
+def counts(verdict: Verdict) -> dict[str, int]:
+    """Gangs of each outcome that occurs, in the order of Outcome."""
+    found = Counter(gang.outcome for gang in verdict.gangs)
+    return {outcome.value: found[outcome] for outcome in Outcome if found[outcome]}
+
+
+def counted(verdict: Verdict, *, dry: bool = False) -> str:
+    """``3 started, 1 partial``; of a dry run ``3 would start``."""
+    found: Counter[str] = Counter()
+    for name, count in counts(verdict).items():
+        found[_DRY.get(Outcome(name), name) if dry else name] += count
+    return ", ".join(f"{count:,} {name}" for name, count in found.items()) or "nothing to do"
+
+
+def document(
+    verdict: Verdict, facts: Mapping[str, Any], undo: Callable[[GangVerdict], list[str]]
+) -> dict[str, Any]:
+    """The whole as data. ``undo``: the commands that undo a partial gang."""
+    gangs = [
+        {
+            "namespace": one.gang[0],
+            "name": one.gang[1],
+            "outcome": one.outcome.value,
+            "plan": one.plan,
+            "why": one.why or None,
+            "pods": one.pods,
+            "atomic": one.atomic,
+            "resizes": [
+                {"role": r.role, "before": r.before, "after": r.after} for r in one.resizes
+            ],
+            "undo": undo(one),
+        }
+        for one in verdict.gangs
+    ]
+    return {
+        **facts,
+        "stop": verdict.stop,
+        "writes": verdict.writes,
+        "evicted": verdict.evicted,
+        "gangs": gangs,
+        "notes": list(verdict.notes),
+    }

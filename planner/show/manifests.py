@@ -1,0 +1,360 @@
+"""A plan as the Kubernetes objects that applying it would send, one for each pod it starts or stops.
+
+Promises: pure; the same plan gives the same items in the same order; names that could leave a folder or a
+comment are refused. Raises InputError. Called by the verb ``render``.
+
+A rendering as text: a YAML stream, one JSON document, or the files of a folder.
+
+Promises: stable bytes; every form begins with what it may be used for and what not. Called by the verb
+``render``.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from models.apply.intents import Intent
+from models.apply.orders import CannotOrder, GangOrder, Orders, PodOrder, PodStop, orders_of
+from planner.cluster.backends.base import MODE_BINDING
+from planner.cluster.backends.table import backend_of
+from planner.errors import Fault, InputError
+from planner.show.plan_file import yaml_text
+from planner.show.table import wrapped
+from planner.show.text import document_safe, json_safe, plural, safe
+
+Json = dict[str, Any]
+
+UNKNOWN = "-"
+"""Stands for a uid that the plan does not know."""
+
+HOSTNAME = "kubernetes.io/hostname"
+GUARD = "x-gangplan"
+"""A field that no Binding has: ``kubectl apply`` and ``create -f``, which would lose the uid, refuse the
+object for it; ``create --raw``, which keeps the uid, ignores it."""
+
+GUARDED = "for kubectl create --raw alone: apply and create -f lose the uid"
+
+_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,251}[A-Za-z0-9])?")
+_PATCH, _BINDING, _EVICTION = "patch", "binding", "eviction"
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One object. ``path``: of its file, below the folder. ``command``: what sends it, run there.
+
+    Empty where nothing should: without a uid it might reach another pod.
+    """
+
+    gang: str
+    kind: str
+    path: str
+    command: str
+    manifest: Json
+
+
+@dataclass(frozen=True, slots=True)
+class GangItems:
+    """What a plan sends for one gang. ``remarks``: what no object can say, one sentence each."""
+
+    gang: str
+    decision: str
+    items: tuple[Item, ...]
+    remarks: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Rendering:
+    """``known``: whether the plan knows its cluster and the uids of its pods. ``note``: on GPUs.
+
+    Nothing in it tells when the plan was made: another plan with the same content renders alike.
+    """
+
+    plan: str
+    cluster: str
+    known: bool
+    note: str
+    gangs: tuple[GangItems, ...]
+
+    @property
+    def items(self) -> list[Item]:
+        return [item for gang in self.gangs for item in gang.items]
+
+    def count(self, *kinds: str) -> int:
+        return sum(item.kind in kinds for item in self.items)
+
+    @property
+    def started(self) -> int:
+        """Pods that are patched or bound."""
+        return self.count(_PATCH, _BINDING)
+
+    @property
+    def evicted(self) -> int:
+        return self.count(_EVICTION)
+
+
+def rendering(document: Mapping[str, Any]) -> Rendering:
+    """Everything a verified plan sends, gangs by namespace and name."""
+    known, orders = _orders(document)
+    hosts = _hosts(document["instance"]["cluster"]["spec"]["nodes"])
+    gangs = tuple(_gang(gang, orders, hosts, known=known) for gang in orders.gangs)
+    cluster = "" if orders.cluster == UNKNOWN else orders.cluster
+    note = backend_of(orders.backend).note()
+    return Rendering(orders.plan, cluster, known, note, gangs)
+
+
+def _orders(document: Mapping[str, Any]) -> tuple[bool, Orders]:
+    """The orders, and whether every uid in them is known."""
+    try:
+        return True, orders_of(document)
+    except CannotOrder:
+        return False, orders_of(_marked(document))
+
+
+def _marked(document: Mapping[str, Any]) -> Json:
+    """The plan with UNKNOWN for the uids it does not have: enough to show, never to apply."""
+    instance, spec = document["instance"], document["spec"]
+    cluster = instance["cluster"]
+    metadata = {**cluster["metadata"], "uid": cluster["metadata"].get("uid") or UNKNOWN}
+
+    def marked(pods: list[Json]) -> list[Json]:
+        return [{**pod, "uid": pod.get("uid") or UNKNOWN} for pod in pods]
+
+    gangs = [
+        {**gang, "status": {**gang["status"], "pods": marked(gang["status"]["pods"])}}
+        for gang in instance["gangs"]
+    ]
+    planned = [{**gang, "pods": _uids_of(gang, marked)} for gang in spec["gangs"]]
+    return {
+        **document,
+        "instance": {**instance, "cluster": {**cluster, "metadata": metadata}, "gangs": gangs},
+        "spec": {**spec, "gangs": planned},
+    }
+
+
+def _uids_of(gang: Json, marked: Any) -> list[Json]:  # noqa: ANN401  # a function on lists of pods
+    """Pods that a resize adds are not there yet and need no mark."""
+    pods: list[Json] = gang["pods"]
+    return pods if gang["decision"] == "resize" else marked(pods)
+
+
+def _hosts(nodes: list[Json]) -> dict[str, str | None]:
+    """The hostname label of every node that no other node has; None for the others."""
+    names = {node["name"]: node.get("labels", {}).get(HOSTNAME, node["name"]) for node in nodes}
+    counts = Counter(names.values())
+    return {name: host if counts[host] == 1 else None for name, host in names.items()}
+
+
+def _gang(
+    gang: GangOrder, orders: Orders, hosts: Mapping[str, str | None], *, known: bool
+) -> GangItems:
+    _check(gang)
+    title = f"{gang.namespace}/{gang.name}"
+    going = {stop.uid for stop in gang.stops if stop.uid != UNKNOWN}
+    later = [pod for pod in gang.starts if not pod.uid or pod.uid in going]
+    now = [pod for pod in gang.starts if pod.uid and pod.uid not in going]
+    items: list[Item] = [_evicted(gang, stop) for stop in gang.stops if known]
+    remarks = [f"evict {stop.namespace}/{stop.name}" for stop in gang.stops if not known]
+    items += [_started(gang, pod, orders, hosts.get(pod.node), size=len(now)) for pod in now]
+    remarks += [
+        f"role {one.role}: {one.before} to {one.after} pods, by its controller's scale field"
+        for one in gang.resizes
+    ]
+    remarks += [f"pod {pod.name}, once its controller has made it: {_place(pod)}" for pod in later]
+    return GangItems(title, gang.decision, tuple(items), tuple(remarks))
+
+
+def _place(pod: PodOrder) -> str:
+    gpus = "" if not pod.gpus else f", GPUs {','.join(map(str, pod.gpus))}"
+    return f"node {pod.node}{gpus}"
+
+
+def _check(gang: GangOrder) -> None:
+    """Names become paths, URLs and comments. Raises InputError."""
+    names = [gang.namespace, gang.name]
+    names += [name for pod in gang.starts for name in (pod.name, pod.node)]
+    names += [stop.name for stop in gang.stops]
+    for name in names:
+        if not _NAME.fullmatch(name):
+            hint = "letters, digits, '-', '_' and '.', with a letter or digit at both ends"
+            raise InputError(Fault(f"the plan names {name!r}, which is no name", hint))
+
+
+def _started(
+    gang: GangOrder, pod: PodOrder, orders: Orders, host: str | None, *, size: int
+) -> Item:
+    """A gated pod is patched; one that nobody else schedules is bound."""
+    backend = backend_of(orders.backend)
+    intent = Intent(orders.plan, gang.name, size, pod.node, pod.gpus)
+    told: dict[str, str] = {}
+    if orders.backend == "koordinator" and pod.mode == MODE_BINDING:
+        told = backend.annotations(pod, {}, {})  # all others need what nodes and pods say
+    metadata: Json = {
+        "name": pod.name,
+        "namespace": pod.namespace,
+        **({} if pod.uid == UNKNOWN else {"uid": pod.uid}),
+        "labels": intent.labels(),
+        "annotations": dict(sorted({**intent.annotations(), **told}.items())),
+    }
+    path = _path(gang, pod, _BINDING if pod.mode == MODE_BINDING else _PATCH)
+    if pod.mode == MODE_BINDING:
+        return _bound(gang, pod, metadata, path)
+    spec = {"schedulingGates": [{"name": orders.gate, "$patch": "delete"}], **_pin(pod, host)}
+    words = ["kubectl", "patch", "pod", pod.name, "-n", pod.namespace]
+    words += ["--type=strategic", "--patch-file", path]
+    command = "" if pod.uid == UNKNOWN else shlex.join(words)
+    manifest = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+    return Item(f"{gang.namespace}/{gang.name}", _PATCH, path, command, manifest)
+
+
+def _bound(gang: GangOrder, pod: PodOrder, metadata: Json, path: str) -> Item:
+    manifest: Json = {
+        "apiVersion": "v1",
+        "kind": "Binding",
+        GUARD: GUARDED,
+        "metadata": metadata,
+        "target": {"apiVersion": "v1", "kind": "Node", "name": pod.node},
+    }
+    command = "" if pod.uid == UNKNOWN else _raw(pod, path)
+    return Item(f"{gang.namespace}/{gang.name}", _BINDING, path, command, manifest)
+
+
+def _pin(pod: PodOrder, host: str | None) -> Json:
+    """A selector by hostname where one node alone has it, else affinity by the node's name."""
+    if host is not None:
+        return {"nodeSelector": {HOSTNAME: host}}
+    field = {"key": "metadata.name", "operator": "In", "values": [pod.node]}
+    terms = {"nodeSelectorTerms": [{"matchFields": [field]}]}
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": terms}
+    return {"affinity": {"nodeAffinity": required}}
+
+
+def _evicted(gang: GangOrder, stop: PodStop) -> Item:
+    path = _path(gang, stop, _EVICTION)
+    manifest: Json = {
+        "apiVersion": "policy/v1",
+        "kind": "Eviction",
+        "metadata": {"name": stop.name, "namespace": stop.namespace},
+        "deleteOptions": {"preconditions": {"uid": stop.uid}},
+    }
+    command = _raw(stop, path)
+    return Item(f"{gang.namespace}/{gang.name}", _EVICTION, path, command, manifest)
+
+
+def _raw(pod: PodOrder | PodStop, path: str) -> str:
+    """``create --raw``: the only command that keeps the uid."""
+    sub = path.rpartition(".")[2]
+    url = f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}/{sub}"
+    return shlex.join(["kubectl", "create", "--raw", url, "-f", path])
+
+
+def _path(gang: GangOrder, pod: PodOrder | PodStop, kind: str) -> str:
+    """No ending that a tool takes for a manifest: nothing that syncs a folder may send these."""
+    return f"{gang.namespace}/{gang.name}/{pod.name}.{kind}"
+
+
+INDEX = "RENDERED"
+"""File of a folder that lists the others; by it a folder is known as ours."""
+
+_WIDTH = 78
+"""Of a line of the comment; with its sign it fits 80 columns."""
+
+_API_VERSION = "gangplan.dev/v1alpha1"
+
+
+def heading(found: Rendering) -> list[str]:
+    """What these objects are for, and what must not be done with them."""
+    lines = [
+        f"Plan {found.plan}: {counted(found)}.",
+        f"Cluster: {safe(found.cluster) or 'not known'}.",
+        "",
+        "For review: the objects that `gangplan apply` sends, in a fixed order; the",
+        "same plan gives the same bytes. Commit them, read the difference, then run",
+        "`gangplan apply PLAN`. Never `kubectl apply` or `kubectl create -f` them, nor",
+        "let Argo CD or Flux sync them: a Binding would bind without looking at the",
+        "pod's uid, and a patch starts one pod of a gang. By hand, one at a time: the",
+        "command of each, in a folder of `gangplan render --to DIR`; nothing then",
+        "checks the lock, the room, or that the whole gang starts.",
+    ]
+    if not found.known:
+        lines.append("This plan knows no uids of cluster and pods: not to be applied.")
+    return [*lines, "", *wrapped(f"GPUs: {found.note}.", _WIDTH)]
+
+
+def counted(found: Rendering) -> str:
+    """How many pods start and, if there are any, are evicted."""
+    evicted = f", {plural(found.evicted, 'pod')} to evict" if found.evicted else ""
+    return f"{plural(found.started, 'pod')} to start{evicted}"
+
+
+def yaml_stream(found: Rendering) -> str:
+    """A document an object, the command that sends it in the comment above."""
+    parts = [_comment(heading(found))]
+    for gang in found.gangs:
+        title = f"{gang.gang}: {gang.decision}"
+        parts.append(_comment(["", title, *(f"- {safe(remark)}" for remark in gang.remarks)]))
+        for item in gang.items:
+            parts += ["---\n", _comment([_command(item)]), yaml_text(item.manifest)]
+    return "".join(parts)
+
+
+def json_document(found: Rendering) -> str:
+    """One document of our own kind, which no ``kubectl`` takes."""
+    document: dict[str, Any] = {
+        "apiVersion": _API_VERSION,
+        "kind": "Rendering",
+        "metadata": {"name": found.plan, "cluster": found.cluster or None},
+        "use": " ".join(line for line in heading(found) if line),
+        "gangs": [
+            {
+                "gang": gang.gang,
+                "decision": gang.decision,
+                "remarks": list(gang.remarks),
+                "objects": [
+                    {"path": item.path, "command": item.command or None, "manifest": item.manifest}
+                    for item in gang.items
+                ],
+            }
+            for gang in found.gangs
+        ],
+    }
+    return json_safe(json.dumps(document, indent=2, ensure_ascii=False) + "\n")
+
+
+def files(found: Rendering) -> dict[str, str]:
+    """Text by path; INDEX last."""
+    written = {item.path: _file(item) for item in found.items}
+    lines = [_comment(heading(found))]
+    for gang in found.gangs:
+        lines.append(_comment(["", f"{gang.gang}: {gang.decision}"]))
+        lines.append(_comment([f"- {safe(remark)}" for remark in gang.remarks]))
+        lines += [f"{item.path}\t{_command(item)}\n" for item in gang.items]
+    return {**written, INDEX: "".join(lines)}
+
+
+def listed(index: str) -> list[str]:
+    """Paths that an INDEX lists."""
+    return [
+        line.partition("\t")[0] for line in index.splitlines() if line and not line.startswith("#")
+    ]
+
+
+def _file(item: Item) -> str:
+    """YAML where kubectl reads it, JSON where it is sent as it is."""
+    if item.kind == "patch":
+        return yaml_text(item.manifest)
+    text = json.dumps(item.manifest, indent=2, ensure_ascii=False) + "\n"
+    return text if document_safe(text) else json_safe(text)
+
+
+def _command(item: Item) -> str:
+    return item.command or "not to be sent: the plan does not know the uid of this pod"
+
+
+def _comment(lines: list[str]) -> str:
+    return "".join(f"# {line}".rstrip() + "\n" for line in lines)

@@ -1,0 +1,356 @@
+"""Where pods are, in short: nodes, and the GPUs where they do not take the whole node.
+
+Promises: pure, from views of a plan alone. Used by the tables of a plan.
+
+The table of objective tiers; hundreds of them become one row a family.
+
+Promises: pure, from a PlanView alone; a tier with a gap is always listed by itself.
+Called by ``planner.show.plan_file``.
+
+The tables of a plan: what was read, the gangs, the tiers, how it ended.
+
+Promises: pure, from a PlanView alone; the same plan gives the same tables.
+Called by ``planner.show.plan_file``.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+
+from planner.show.plan_view import (
+    ADMITTED,
+    AskView,
+    GangView,
+    PlanView,
+    PodView,
+    StandingView,
+    TierView,
+)
+from planner.show.table import Cell, Column, Table
+from planner.show.text import (
+    compress,
+    gigabytes,
+    nodes_and_gpus,
+    number,
+    percent,
+    permille,
+    plural,
+    ranges,
+)
+
+
+def installed(plan: PlanView) -> dict[str, int]:
+    """GPUs of every node."""
+    spec = plan.instance.cluster.spec
+    gpus = {model.name: model.gpus for model in spec.models}
+    return {node.name: gpus.get(node.model or "", 0) for node in spec.nodes}
+
+
+def places(pods: Iterable[PodView | StandingView], gpus_of: Mapping[str, int]) -> str:
+    """``gpu-[01-16]``: whole nodes; ``v100-3:0-3``: these GPUs; ``:any``: the node decides.
+
+    ``gpus_of``: GPUs of every node.
+    """
+    taken: dict[str, list[int]] = {}
+    unknown: Counter[str] = Counter()
+    for pod in pods:
+        if pod.node is not None:
+            taken.setdefault(pod.node, []).extend(pod.gpus or ())
+            unknown[pod.node] += pod.gpus is None
+    some = any(taken.values()) or any(unknown.values())
+    used = {}
+    for node, gpus in taken.items():
+        if unknown[node]:
+            used[node] = f"{ranges(gpus)}{'+' * bool(gpus)}any"
+        elif len(gpus) == gpus_of.get(node) or not some:
+            used[node] = ""
+        else:
+            used[node] = ranges(gpus) or "no-gpu"
+    return nodes_and_gpus(used)
+
+
+def standing_gpus(ask: AskView) -> int:
+    """GPUs that the gang's running pods hold."""
+    of = {role.name: role.gpus for role in ask.spec.roles}
+    return sum(of.get(pod.role, 0) for pod in ask.standing)
+
+
+MANY = 6
+"""A family with more tiers (one a priority) is told in one row, unless ``wide``."""
+
+
+def tiers(plan: PlanView, *, wide: bool) -> Table:
+    """Tiers in order: value, bound, gap, proof; ``best`` where a tolerance gave some of it away."""
+    objectives = plan.status.objectives
+    families: dict[str, list[TierView]] = {}
+    for tier in objectives:
+        families.setdefault(tier.family, []).append(tier)
+    rows: list[tuple[Cell, ...]] = []
+    told: set[str] = set()
+    for tier in objectives:
+        family = families[tier.family]
+        if wide or len(family) <= MANY:
+            rows.append(_row(tier))
+            continue
+        if tier.family not in told:
+            told.add(tier.family)
+            rows.append(_family_row(tier.family, family))
+        if not tier.proven:
+            rows.append(_row(tier))
+    notes = (
+        ("tiers of one family in one row, those with a gap apart (-o wide lists all)",)
+        if told
+        else ()
+    )
+    differ = wide or any(tier.best != tier.value for tier in objectives)
+    columns = (
+        Column("TIER"),
+        Column("SENSE"),
+        Column("VALUE", right=True),
+        Column("BEST", right=True),
+        Column("BOUND", right=True),
+        Column("GAP", right=True),
+        Column("PROOF"),
+    )
+    table = Table(columns, tuple(rows), notes)
+    return table if differ else table.of_columns([0, 1, 2, 4, 5, 6])
+
+
+def _row(tier: TierView) -> tuple[Cell, ...]:
+    return (
+        Cell(tier.name),
+        Cell(tier.sense, "dim"),
+        Cell(number(tier.value)),
+        Cell(number(tier.best)),
+        Cell(number(tier.bound)),
+        Cell(percent(tier.gap), "good" if tier.gap == 0 else "warn"),
+        Cell(tier.proof or "-"),
+    )
+
+
+def _family_row(family: str, members: list[TierView]) -> tuple[Cell, ...]:
+    """Values add up over priorities; bounds do not, so only a family proven whole states one."""
+    proven = sum(tier.proven for tier in members)
+    whole = proven == len(members)
+    worst = max((tier.gap for tier in members if tier.gap is not None), default=None)
+    proofs = {tier.proof for tier in members}
+    proof = "numerical" if "numerical" in proofs else "exact"
+    total = sum(tier.value for tier in members)
+    best = sum(tier.best for tier in members)
+    return (
+        Cell(f"{family} ({plural(len(members), 'tier')})"),
+        Cell(members[0].sense, "dim"),
+        Cell(number(total)),
+        Cell(number(best)),
+        Cell(number(best) if whole else "-"),
+        Cell(percent(worst), "good" if worst == 0 else "warn"),
+        Cell(proof if whole else f"{proven} of {len(members)}"),
+    )
+
+
+MANY_KEPT = 10
+"""More running gangs that stay as they are become one line, unless ``wide``."""
+
+_ORDER = ("place", "complete", "move", "resize", "keep", "preempt", "wait")
+STYLE = {
+    "place": "good",
+    "complete": "good",
+    "move": "busy",
+    "resize": "busy",
+    "keep": "dim",
+    "preempt": "bad",
+    "wait": "warn",
+}
+_VERB = {
+    "place": "start",
+    "complete": "are completed",
+    "move": "move",
+    "resize": "are resized",
+    "keep": "stay as they are",
+    "preempt": "are stopped",
+    "wait": "wait",
+}
+
+
+def facts(plan: PlanView) -> Table:
+    """What was read, a line a subject: cluster, nodes, levels, gangs."""
+    cluster = plan.instance.cluster
+    nodes = cluster.spec.nodes
+    gpus_of = {model.name: model.gpus for model in cluster.spec.models}
+    gpus = sum(gpus_of.get(node.model or "", 0) for node in nodes)
+    models = Counter(node.model for node in nodes if node.model is not None)
+    made = ", ".join(f"{count} x {name}" for name, count in sorted(models.items()))
+    out = [node for node in nodes if node.unschedulable or not node.ready]
+    sick = sum(len(node.unhealthy) + node.unknown_unhealthy for node in nodes)
+    guessed = any(node.unknown_unhealthy for node in nodes)  # given in parts, perhaps
+    apart = [
+        *([f"{plural(len(out), 'node')} cordoned or not ready"] if out else []),
+        *([f"{plural(sick, 'GPU')} unhealthy{' or shared' * guessed}"] if sick else []),
+    ]
+    levels = [level.name for level in cluster.spec.levels]
+    rows = [
+        ("cluster", cluster.metadata.name),
+        (
+            "nodes",
+            f"{plural(len(nodes), 'node')}, {plural(gpus, 'GPU')}" + (f": {made}" * bool(made)),
+        ),
+        *([("not in use", ", ".join(apart))] if apart else []),
+        ("levels", " > ".join([*levels, "node"])),
+        ("gangs", _gangs_read(plan.instance.gangs)),
+    ]
+    return Table(
+        (Column("what"), Column("how many", fold=True)),
+        tuple((Cell(name, "dim"), Cell(text)) for name, text in rows),
+        headless=True,
+    )
+
+
+def _gangs_read(gangs: Iterable[AskView]) -> str:
+    asked = list(gangs)
+    running = sum(gang.running for gang in asked)
+    return f"{plural(len(asked), 'gang')}: {running:,} running, {len(asked) - running:,} waiting"
+
+
+def gangs(plan: PlanView, *, wide: bool) -> Table:
+    """One row a gang: placed first, then running, then waiting; by priority within each."""
+    asks = {ask.key: ask for ask in plan.instance.gangs}
+    decided = sorted(plan.spec.gangs, key=lambda gang: rank(gang, asks.get(gang.key)))
+    kept = [gang for gang in decided if gang.decision == "keep" and not gang.incomplete]
+    hidden = not wide and len(kept) > MANY_KEPT
+    folded = {gang.key for gang in kept} if hidden else set()
+    shown = [gang for gang in decided if gang.key not in folded]
+    gpus_of = installed(plan)
+    domains_of = {node.name: node.domains for node in plan.instance.cluster.spec.nodes}
+    levels = [*(level.name for level in plan.instance.cluster.spec.levels), "node"]
+    columns = [
+        Column("GANG"),
+        Column("PRIO", right=True),
+        Column("DECISION"),
+        *([Column("PODS", right=True)] if wide else []),
+        Column("GPUS", right=True),
+        Column("GB/S", right=True),
+        Column("OF BEST", right=True),
+        *(Column(level.upper(), right=True, optional=True) for level in levels),
+        *([Column("DOMAINS", fold=True)] if wide else []),
+        Column("NODES, OR WHY NOT", fold=True),
+    ]
+    rows = []
+    for gang in shown:
+        ask = asks.get(gang.key)
+        cells = [
+            Cell(f"{gang.namespace}/{gang.name}"),
+            Cell("-" if ask is None else str(ask.spec.priority)),
+            Cell(f"{gang.decision}{', aged' * gang.aged}", STYLE[gang.decision]),
+            *([Cell(number(len(gang.pods)))] if wide else []),
+            Cell(number(_gpu_count(gang, ask))),
+            Cell(gigabytes(gang.bandwidth)),
+            Cell(permille(gang.share), _share_style(gang.share)),
+            *(Cell(number((gang.domains or {}).get(level))) for level in levels),
+            *([Cell(_where(gang, domains_of))] if wide else []),
+            Cell(f"{places(gang.pods, gpus_of)} {_why(gang)}".strip()),
+        ]
+        rows.append(tuple(cells))
+    notes = []
+    if hidden:
+        on = plural(sum(_gpu_count(gang, asks.get(gang.key)) or 0 for gang in kept), "GPU")
+        notes.append(
+            f"and {len(kept):,} running gangs that stay as they are, on {on} (-o wide lists them)"
+        )
+    return Table(tuple(columns), tuple(rows), tuple(notes)).without_empty_columns()
+
+
+def pods(plan: PlanView) -> Table:
+    """One row a pod after the plan, gangs and pods in the plan's order."""
+    rows = [
+        (
+            Cell(f"{gang.namespace}/{pod.name}"),
+            Cell(pod.node),
+            Cell("any" if pod.gpus is None else ranges(pod.gpus) or "-"),
+        )
+        for gang in plan.spec.gangs
+        for pod in gang.pods
+    ]
+    return Table((Column("POD"), Column("NODE"), Column("GPUS")), tuple(rows))
+
+
+def ending(plan: PlanView) -> list[str]:
+    """How it came out, line by line, with what the plan assumes."""
+    counts: Counter[str] = Counter(gang.decision for gang in plan.spec.gangs)
+    parts = [
+        f"{counts[decision]:,} {_verb(decision, counts[decision])}"
+        for decision in _ORDER
+        if counts[decision]
+    ]
+    status = plan.status
+    return [
+        ", ".join(parts) or "no gangs",
+        f"{_proven(plan)} (stopped by {status.search.stopped_by})",
+        *(f"note: {note}" for note in status.notes),
+    ]
+
+
+def _proven(plan: PlanView) -> str:
+    tiers = plan.status.objectives
+    if plan.status.outcome == "optimal":
+        numerical = sum(tier.proof != "exact" for tier in tiers)
+        word = (
+            f", {plural(numerical, 'tier')} on a floating-point solver's word" if numerical else ""
+        )
+        return f"optimal: every tier is proven best{word}"
+    with_gap = [tier for tier in tiers if tier.gap != 0]
+    worst = max(with_gap, key=lambda tier: tier.gap or 0.0, default=None)
+    if worst is None:
+        return "feasible: not proven optimal"
+    return (
+        f"feasible: {plural(len(with_gap), 'tier')} not proven best, "
+        f"the largest gap {percent(worst.gap)} at {worst.name}"
+    )
+
+
+def _verb(decision: str, count: int) -> str:
+    if count != 1:
+        return _VERB[decision]
+    singular = {
+        "start": "starts",
+        "wait": "waits",
+        "move": "moves",
+        "stay as they are": "stays as it is",
+    }
+    verb = _VERB[decision]
+    return singular.get(verb, verb.replace("are ", "is "))
+
+
+def rank(gang: GangView, ask: AskView | None) -> tuple[int, int, str, str]:
+    """What gangs are listed by: the decision, the priority, the name."""
+    priority = ask.spec.priority if ask else 0
+    return (_ORDER.index(gang.decision), -priority, gang.namespace, gang.name)
+
+
+def _share_style(share: int | None) -> str | None:
+    return None if share is None or share == 1000 else "warn"
+
+
+def _gpu_count(gang: GangView, ask: AskView | None) -> int | None:
+    """GPUs of the gang after the plan; of one that gets none what it asks for, or has; None if unknown."""
+    roles = {role.name: role for role in ask.spec.roles} if ask else {}
+    if gang.decision == "preempt":
+        return standing_gpus(ask) if ask else None
+    if gang.decision not in ADMITTED:
+        return sum(role.asked for role in roles.values()) if ask else None
+    count = 0
+    for pod in gang.pods:
+        if pod.gpus is None and pod.role not in roles:
+            return None
+        count += roles[pod.role].gpus if pod.gpus is None else len(pod.gpus)
+    return count
+
+
+def _why(gang: GangView) -> str:
+    return f"{gang.reason.code}: {gang.reason.message}" if gang.reason else ""
+
+
+def _where(gang: GangView, domains_of: dict[str, dict[str, str]]) -> str:
+    """Names of the domains used, by whole path."""
+    paths = {"/".join(domains_of.get(pod.node, {}).values()) for pod in gang.pods}
+    return compress(path for path in paths if path)

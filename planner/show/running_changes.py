@@ -1,0 +1,173 @@
+"""The tables of what happens to running gangs, and of what the moves bought.
+
+Promises: pure, from a PlanView alone; without rows where nothing that runs changes.
+Called by ``planner.show.plan_file``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from planner.show.plan_tables import STYLE, installed, places, rank
+from planner.show.plan_view import AskView, BoughtView, GangView, PlanView, PodView, StandingView
+from planner.show.table import Cell, Column, Table
+from planner.show.text import compress, lasting, number, plural
+
+CHANGED = ("complete", "move", "resize", "preempt")
+"""Decisions that change what runs."""
+
+MOST_NAMED = 3
+"""Gangs named of those for whom one gave way."""
+
+
+def changes(plan: PlanView, *, wide: bool) -> Table:
+    """One row a running gang that does not stay as it is: pods and GPUs before and after, and where.
+
+    LOST: what each GPU that stops has done since the last checkpoint or start, left out where no gang that
+    stops GPUs tells of either; ``wide`` adds the sum in GPU-hours.
+    """
+    asks = {ask.key: ask for ask in plan.instance.gangs}
+    gpus_of, now = installed(plan), plan.instance.now
+    changed = [gang for gang in plan.spec.gangs if gang.decision in CHANGED and gang.key in asks]
+    changed.sort(key=lambda gang: rank(gang, asks[gang.key]))
+    changing = [_Change(gang, asks[gang.key]) for gang in changed]
+    untold = "unknown" if any(row.stopped and row.since is not None for row in changing) else "-"
+    comers = _comers(plan, asks)
+    rows = []
+    for row in changing:
+        cells = [
+            Cell(f"{row.gang.namespace}/{row.gang.name}"),
+            Cell(row.gang.decision, STYLE[row.gang.decision]),
+            Cell(_from_to(len(row.before), len(row.after))),
+            Cell(_from_to(row.gpus(row.before), row.gpus(row.after))),
+            Cell(_lost(row, now, untold)),
+            *([Cell(_gpu_hours(row, now))] if wide else []),
+            Cell(_way(row, gpus_of, comers)),
+        ]
+        rows.append(tuple(cells))
+    columns = (
+        Column("RUNNING GANG"),
+        Column("DECISION"),
+        Column("PODS", right=True, optional=True),
+        Column("GPUS", right=True),
+        Column("LOST", right=True),
+        *([Column("GPU-HOURS", right=True)] if wide else []),
+        Column("FROM -> TO", fold=True),
+    )
+    return Table(columns, tuple(rows)).without_empty_columns()
+
+
+class _Change:
+    """One running gang: its pods before and after, those that leave a place and those that come to one."""
+
+    def __init__(self, gang: GangView, ask: AskView) -> None:
+        self.gang = gang
+        self.priority = ask.spec.priority
+        self.since = ask.since
+        self._gpus = {role.name: role.gpus for role in ask.spec.roles}
+        self.before = ask.standing
+        self.after = gang.pods
+        stood = {(pod.role, pod.index): _place(pod) for pod in self.before}
+        stands = {(pod.role, pod.index): _place(pod) for pod in self.after}
+        self.leaving = [p for p in self.before if stands.get((p.role, p.index)) != _place(p)]
+        self.coming = [p for p in self.after if stood.get((p.role, p.index)) != _place(p)]
+        moves = any(self._gpus.get(p.role) and (p.role, p.index) in stands for p in self.leaving)
+        self.stopped = self.gpus(self.before if moves else self.leaving)
+        """GPUs that stop working: all of the gang where a pod with GPUs moves, else of those that leave."""
+
+    def gpus(self, pods: Sequence[PodView | StandingView]) -> int:
+        return sum(self._gpus.get(pod.role, 0) for pod in pods)
+
+
+def _comers(plan: PlanView, asks: Mapping[tuple[str, str], AskView]) -> dict[str, list[_Change]]:
+    """By node, the gangs that put a pod there which does not stand there now; highest priority first."""
+    found: dict[str, list[_Change]] = {}
+    everyone = [_Change(gang, asks[gang.key]) for gang in plan.spec.gangs if gang.key in asks]
+    for one in sorted(everyone, key=lambda one: (-one.priority, one.gang.key)):
+        for node in sorted({pod.node for pod in one.coming}):
+            found.setdefault(node, []).append(one)
+    return found
+
+
+def _way(row: _Change, gpus_of: Mapping[str, int], comers: Mapping[str, Sequence[_Change]]) -> str:
+    """``a -> b (for c)``: what it leaves, what it takes, who comes to the nodes it leaves.
+
+    Of those who come the ones of higher priority, if there are any: for them it gave way.
+    """
+    nodes = sorted({pod.node for pod in row.leaving if pod.node is not None})
+    come = {one.gang.key: one for node in nodes for one in comers.get(node, ())}
+    come.pop(row.gang.key, None)
+    higher = [one for one in come.values() if one.priority > row.priority]
+    ordered = sorted(higher or come.values(), key=lambda one: (-one.priority, one.gang.key))
+    names = ["/".join(one.gang.key) for one in ordered]
+    more = len(names) - MOST_NAMED
+    told = ", ".join(names[:MOST_NAMED]) + (f" and {more:,} more" if more > 0 else "")
+    way = f"{places(row.leaving, gpus_of)} -> {places(row.coming, gpus_of)}".strip()
+    return f"{way} (for {told})" if told else way
+
+
+def _place(pod: PodView | StandingView) -> tuple[str | None, tuple[int, ...] | None]:
+    return (pod.node, None if pod.gpus is None else tuple(sorted(pod.gpus)))
+
+
+def _from_to(before: int, after: int) -> str:
+    return number(before) if before == after else f"{number(before)} -> {number(after)}"
+
+
+def _lost(row: _Change, now: int, untold: str) -> str:
+    if not row.stopped:
+        return "-"
+    return untold if row.since is None else lasting(max(0, now - row.since))
+
+
+def _gpu_hours(row: _Change, now: int) -> str:
+    """GPUs that stop x time lost, one decimal, rounded up."""
+    if not row.stopped or row.since is None:
+        return "-"
+    tenths = -(-row.stopped * max(0, now - row.since) // 360)
+    return f"{tenths / 10:,.1f}"
+
+
+def moves(plan: PlanView) -> Table:
+    """One row a set of moves: the gangs moved together, and what that bought."""
+    levels = plan.instance.cluster.spec.levels
+    domain = levels[-1].name if levels else "domain"
+    rows = [
+        (
+            Cell(compress(moved.gangs, ", "), "busy"),
+            Cell(number(moved.gpus)),
+            Cell(f"{moved.gain:,.3f}"),
+            Cell(_bought(moved.bought, domain)),
+        )
+        for moved in plan.status.moves
+    ]
+    columns = (
+        Column("MOVED TOGETHER", fold=True),
+        Column("GPUS", right=True),
+        Column("GAIN", right=True),
+        Column("BOUGHT", fold=True),
+    )
+    return Table(columns, tuple(rows))
+
+
+def _bought(bought: BoughtView, domain: str) -> str:
+    """What there is more of than in the best plan without these moves, and what there is less of."""
+    names = f" ({compress(bought.gangs, ', ')})" if bought.gangs else ""
+    amounts = (
+        (bought.gpus, f"{plural(abs(bought.gpus), 'GPU')} admitted{names * (bought.gpus > 0)}"),
+        (bought.bandwidth, _bandwidth(abs(bought.bandwidth))),
+        (bought.whole_nodes, plural(abs(bought.whole_nodes), "whole node")),
+        (bought.whole_domains, plural(abs(bought.whole_domains), f"whole {domain}")),
+    )
+    more = [text for amount, text in amounts if amount > 0]
+    less = [text for amount, text in amounts if amount < 0]
+    if names and bought.gpus <= 0:
+        more.insert(0, f"admission{names}")
+    text = ", ".join(more) or "nothing that is counted here"
+    return f"{text}; at the price of {', '.join(less)}" if less else text
+
+
+def _bandwidth(permille_gpus: int) -> str:
+    """Permille-GPU as GPUs at their best bandwidth."""
+    gpus = f"{permille_gpus / 1000:,.3f}".rstrip("0").rstrip(".")
+    return f"the bandwidth of {gpus} GPU{'s' * (gpus != '1')}"

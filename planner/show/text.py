@@ -1,0 +1,154 @@
+"""Text from untrusted names and numbers: made harmless, made readable.
+
+Promises: pure functions; what ``safe`` returns moves no cursor, changes no colour and reorders nothing.
+Used by everything that prints.
+
+Node names and GPU indices, short: ``gpu-[01-16,20]``, ``v100-1:0-3``.
+
+Promises: pure; what ``compress`` returns names exactly the nodes given, in order.
+Used by the tables of a plan.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterable, Mapping
+
+_UNSAFE = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
+"""Unicode categories that can drive a terminal (controls, bidi, line separators) or cannot be shown."""
+
+_DRIVING = re.compile(
+    "[\x00-\x09\x0b-\x1f\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]"
+)
+"""Controls and format characters of the basic plane, line feeds apart."""
+
+_SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t", "\x1b": "\\e"}
+
+
+def safe(text: str) -> str:
+    """The text with every control, bidirectional and unassigned character written as an escape."""
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(
+        _escape(char) if unicodedata.category(char) in _UNSAFE else char for char in text
+    )
+
+
+def document_safe(text: str) -> bool:
+    """Whether a document may go to a terminal as it is: no character in it drives one."""
+    return _DRIVING.search(text) is None
+
+
+def json_safe(text: str) -> str:
+    """JSON text with characters that drive a terminal written as JSON escapes: the same document."""
+    return _DRIVING.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
+
+
+def _escape(char: str) -> str:
+    code = ord(char)
+    if char in _SHORT:
+        return _SHORT[char]
+    if code < 0x100:
+        return f"\\x{code:02x}"
+    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+def width(text: str) -> int:
+    """Columns a terminal gives the text: two for wide characters, none for combining marks."""
+    if text.isascii():
+        return len(text)
+    return sum(
+        0 if unicodedata.combining(char) else 1 + (unicodedata.east_asian_width(char) in "WF")
+        for char in text
+    )
+
+
+def number(value: int | None) -> str:
+    """``1204`` as ``1,204``; ``-`` for None."""
+    return "-" if value is None else f"{value:,}"
+
+
+def plural(count: int, word: str) -> str:
+    """``1 node``, ``1,204 nodes``."""
+    return f"{count:,} {word}" if count == 1 else f"{count:,} {word}s"
+
+
+def lasting(seconds: int) -> str:
+    """A duration in its two largest units, rounded down: ``45s``, ``3h12m``, ``2d4h``."""
+    for size, unit, smaller, less in ((86400, "d", 3600, "h"), (3600, "h", 60, "m")):
+        if seconds >= size:
+            rest = seconds % size // smaller
+            return f"{seconds // size:,}{unit}" + (f"{rest}{less}" if rest else "")
+    return f"{seconds // 60}m" if seconds >= 60 else f"{seconds}s"
+
+
+def gigabytes(mbps: int | None) -> str:
+    """MB/s as GB/s with one decimal, rounded down: a plan never promises more than it keeps."""
+    return "-" if mbps is None else f"{mbps // 100 / 10:,.1f}"
+
+
+def permille(share: int | None) -> str:
+    """Permille as percent with one decimal: 1000 is ``100.0 %``."""
+    return "-" if share is None else f"{share // 10}.{share % 10} %"
+
+
+def percent(gap: float | None) -> str:
+    """A gap as percent; anything above zero never looks like zero."""
+    if gap is None:
+        return "-"
+    if gap == 0:
+        return "0 %"
+    return "<0.01 %" if gap < 0.0001 else f"{gap:.2%}".replace("%", " %")
+
+
+_NUMBERED = re.compile(r"^(.*?)(\d+)([^\d]*)$", re.DOTALL)
+
+
+def compress(names: Iterable[str], separator: str = ",") -> str:
+    """The names with their last number folded into ranges; equal widths only, so none is invented."""
+    groups: dict[tuple[str, str, int], list[int]] = {}
+    for name in sorted(set(names)):
+        match = _NUMBERED.match(name)
+        if match is None or len(match[2]) > 18:
+            groups[name, "", 0] = []
+            continue
+        groups.setdefault((match[1], match[3], len(match[2])), []).append(int(match[2]))
+    return separator.join(_group(*key, values) for key, values in groups.items())
+
+
+def _group(prefix: str, suffix: str, digits: int, values: list[int]) -> str:
+    if not values:
+        return prefix
+    if len(values) == 1:
+        return f"{prefix}{values[0]:0{digits}d}{suffix}"
+    return f"{prefix}[{ranges(values, digits)}]{suffix}"
+
+
+def ranges(values: Iterable[int], digits: int = 1) -> str:
+    """``0-3,6`` from 0, 1, 2, 3, 6; padded with zeros to ``digits``."""
+    parts: list[list[int]] = []
+    for value in sorted(set(values)):
+        if parts and value == parts[-1][1] + 1:
+            parts[-1][1] = value
+        else:
+            parts.append([value, value])
+    return ",".join(
+        f"{first:0{digits}d}" if first == last else f"{first:0{digits}d}-{last:0{digits}d}"
+        for first, last in parts
+    )
+
+
+def nodes_and_gpus(used: Mapping[str, str]) -> str:
+    """Nodes by what is used of each: whole nodes bare, others as ``node:0-3``; groups apart by a blank.
+
+    ``used`` maps a node to the text of its GPUs, empty where the whole node is meant.
+    """
+    groups: dict[str, list[str]] = {}
+    for node in sorted(used):
+        groups.setdefault(used[node], []).append(node)
+    return " ".join(
+        part + (f":{gpus}" if gpus else "")
+        for gpus, nodes in groups.items()
+        for part in compress(nodes, " ").split(" ")
+    )

@@ -1,1 +1,0 @@
-"""What people see: tables, formats, progress. Pure text; only ``planner.console`` writes it."""
