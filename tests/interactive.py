@@ -27,10 +27,10 @@ run so, the program they start hears."""
 MAIN = "import sys; sys.argv[0] = 'gangplan'; from planner.__main__ import main; main()"
 PATIENT = """
 import sys, threading
-import planner.search
+import planner.search.solve
 from dataclasses import replace
 
-real = planner.search.solve
+real = planner.search.solve.solve
 
 def solve(instance, *, progress=None, stop=None):
     solution = real(instance, progress=progress)
@@ -40,7 +40,7 @@ def solve(instance, *, progress=None, stop=None):
         raise AssertionError("nobody stopped the search")
     return replace(solution, stopped_by="signal")
 
-planner.search.solve = solve
+planner.search.solve.solve = solve
 """
 """Makes the search go on until it is told to stop: the signals are ours to test, not the solver."""
 

@@ -152,7 +152,7 @@ def test_the_next_command_plans_the_same_again(
         )
         return replace(found, tiers=tiers, stopped_by="budget")
 
-    monkeypatch.setattr("planner.search.solve", unproven)
+    monkeypatch.setattr("planner.search.solve.solve", unproven)
     said = cli("plan", small, *options, "--out", "p.json").err.splitlines()[-1]
     # Four times 400,000 is more than may be asked for.
     assert said == f"next: {again} --budget 1000000 --out p.json   (to close the gap)"
@@ -277,7 +277,7 @@ def test_cannot_be_admitted_means_that_a_plan_with_it_is_worse(
 def test_an_unclear_required_gang_is_64_before_the_search(
     name: str, hint: str, small: str, cli: RunCli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("planner.search.solve", never)
+    monkeypatch.setattr("planner.search.solve.solve", never)
     result = cli("plan", small, "--require", name)
     assert (result.code, result.out) == (64, "")
     assert f"\nhint: {hint}" in result.err
@@ -286,7 +286,7 @@ def test_an_unclear_required_gang_is_64_before_the_search(
 def test_a_target_that_cannot_be_written_is_73_before_the_search(
     small: str, cli: RunCli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("planner.search.solve", never)
+    monkeypatch.setattr("planner.search.solve.solve", never)
     for target in ("nope/plan.json", ".", "small.yaml/plan.json"):
         result = cli("plan", small, "--out", target)
         assert (result.code, result.out) == (73, ""), result.err
@@ -327,7 +327,7 @@ def test_no_plan_within_the_budget_is_4(
     def none(*_: object, **__: object) -> None:
         raise NoPlanError(Fault("no usable plan within the budget", "raise --budget"))
 
-    monkeypatch.setattr("planner.search.solve", none)
+    monkeypatch.setattr("planner.search.solve.solve", none)
     result = cli("plan", small, "--out", "plan.json")
     assert (result.code, result.out) == (4, "")
     assert not Path("plan.json").exists()

@@ -67,7 +67,7 @@ def test_a_plan_fits_its_schema() -> None:
 
 
 def test_the_shipped_catalogue_fits_its_schema() -> None:
-    files = sorted((ROOT / "models" / "catalogue").glob("*.yaml"))
+    files = sorted((ROOT / "models" / "rates" / "catalogue").glob("*.yaml"))
     assert files
     for path in files:
         VALIDATORS["server-model"].validate(yaml.safe_load(path.read_text(encoding="utf-8")))

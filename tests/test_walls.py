@@ -137,16 +137,14 @@ def loaded(doing: str, *prefixes: str) -> list[str]:
     return done.stdout.split()
 
 
-@pytest.mark.parametrize(
-    "module", ["models.verify", "planner.read.inputs", "planner.cli.app"]
-)
+@pytest.mark.parametrize("module", ["models.verify", "planner.read.inputs", "planner.cli.app"])
 def test_a_light_door_does_not_load_the_solver(module: str) -> None:
     assert loaded(f"import {module}", "ortools.", "pandas.", "numpy.") == []
 
 
 def test_compact_documents_open_no_other_reader() -> None:
-    others = [f"planner.read.inputs.{room}." for room in ("slurm", "kubernetes", "matrices")]
-    prices = ["models.rates.", "models.rates.gang_bandwidth."]
+    others = [f"planner.read.{room}." for room in ("slurm", "kube", "topo")]
+    prices = ["models.rates.server_bandwidth.", "models.rates.gang_bandwidth."]
     found = loaded(
         "from planner.read.inputs import read; read(['inputs/quickstart'])", *others, *prices
     )
@@ -156,5 +154,5 @@ def test_compact_documents_open_no_other_reader() -> None:
 def test_a_topology_file_opens_only_its_own_reader(tmp_path: Path) -> None:
     (tmp_path / "topology.conf").write_text("SwitchName=s Nodes=a\n")
     doing = f"from planner.read.inputs import read; read([{str(tmp_path)!r}])"
-    assert loaded(doing, "planner.read.kube.", "planner.read.topo.") == []
-    assert "planner.read.slurm.conf" in loaded(doing, "planner.read.slurm.cluster.")
+    assert loaded(doing, "planner.read.kube.pods.", "planner.read.topo.") == []
+    assert "planner.read.slurm.conf" in loaded(doing, "planner.read.slurm.")

@@ -31,7 +31,7 @@ from planner.cli.options import (
     console_of,
 )
 from planner.errors import Fault, UsageError
-from planner.show.plan_file import Format
+from planner.show.text import Format
 
 
 class DryRun(StrEnum):

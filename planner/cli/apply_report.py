@@ -21,8 +21,7 @@ from planner.pipelines.apply_steps import LOCK_NAMESPACE
 from planner.show import apply as prospects
 from planner.show import apply as showing
 from planner.show.apply import ApplyProgress
-from planner.show.plan_file import Format
-from planner.show.text import json_safe, plural, safe
+from planner.show.text import Format, json_safe, plural, safe
 
 
 def next_command(program: str, wish: ApplyWish, verdict: Verdict) -> str:

@@ -22,7 +22,7 @@ from planner.cli.options import (
     RequestTimeoutOption,
     console_of,
 )
-from planner.show.plan_file import Format
+from planner.show.text import Format
 
 if TYPE_CHECKING:
     from models.apply.live_state import View

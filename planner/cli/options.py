@@ -16,7 +16,7 @@ import typer
 
 from planner.cli.console import Color, Console, LogFormat
 from planner.errors import Fault, UsageError
-from planner.show.plan_file import Format
+from planner.show.text import Format
 
 
 def seconds_of(option: str, text: str) -> int:

@@ -21,7 +21,7 @@ from planner.cli.options import (
     console_of,
 )
 from planner.errors import Fault, UsageError
-from planner.show.plan_file import Format
+from planner.show.text import Format
 
 if TYPE_CHECKING:
     from planner.cli.console import Console

@@ -18,7 +18,7 @@ from planner.cli.options import (
     PlanArgument,
     console_of,
 )
-from planner.show.plan_file import Format
+from planner.show.text import Format
 
 
 def show(

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from enum import StrEnum
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -22,7 +21,7 @@ from pydantic import Field, ValidationError
 
 from planner.errors import Fault, InputError, MissingPathError
 from planner.show.plan_view import PlanView, View
-from planner.show.text import document_safe, json_safe, safe
+from planner.show.text import Format, document_safe, json_safe, safe
 
 MAX_PLAN_BYTES = 512 * 1024 * 1024
 """More is no plan of ours (100,000 GPUs make about 30 MB) and would only fill the memory."""
@@ -141,16 +140,6 @@ def _lower(message: str) -> str:
 if TYPE_CHECKING:
     from planner.cli.console import Console
     from planner.show.plan_view import PlanView
-
-
-class Format(StrEnum):
-    """``-o``: how a plan is printed."""
-
-    table = "table"
-    wide = "wide"
-    json = "json"
-    yaml = "yaml"
-    name = "name"
 
 
 STARTS = ("place", "complete")

@@ -14,6 +14,18 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Iterable, Mapping
+from enum import StrEnum
+
+
+class Format(StrEnum):
+    """``-o``: how a document is printed."""
+
+    table = "table"
+    wide = "wide"
+    json = "json"
+    yaml = "yaml"
+    name = "name"
+
 
 _UNSAFE = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 """Unicode categories that can drive a terminal (controls, bidi, line separators) or cannot be shown."""
