@@ -12,7 +12,7 @@ from collections.abc import Callable
 from admission import Asked, Tree
 
 from models.apply.intents import Intent
-from models.apply.live_state import NodeSeen
+from models.apply.live_state import LiveNode
 from planner.cluster.live_view import _seen
 from planner.cluster.sending import pin
 
@@ -87,7 +87,7 @@ def ungated(pod: Tree, spec: Tree) -> Tree:
 def pinned(pod: Tree, *, hostname: str | None) -> Tree:
     """Our own patch, made by the code that makes it in a run."""
     labels = (("kubernetes.io/hostname", hostname or "shared"),)
-    node = NodeSeen("n1", hostname=hostname, labels=labels)
+    node = LiveNode("n1", hostname=hostname, labels=labels)
     return ungated(pod, pin(_seen(pod), node))
 
 

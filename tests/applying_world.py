@@ -12,42 +12,42 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field, fields, replace
 
 from models.apply.intents import Intent
-from models.apply.live_state import NodeSeen, PodSeen, View
+from models.apply.live_state import ClusterView, LiveNode, LivePod
 from models.apply.machine import applying, recovering
-from models.apply.orders import GangOrder, Key, NodeRelied, Orders, PodOrder, PodStop
-from models.apply.outcomes import Limits, Verdict
+from models.apply.orders import GangOrder, Key, NodeAssumptions, Orders, PodOrder, PodStop
+from models.apply.outcomes import ApplyLimits, Verdict
 from models.apply.requests import (
-    Allocate,
-    Answers,
-    Around,
+    AllocateDevices,
     Bind,
-    Busy,
+    BlockedByBudget,
+    CheckLock,
+    ClusterRead,
     Conflict,
     Done,
+    DryRunBind,
     Event,
+    EventGroup,
     Evict,
-    Forget,
     Gone,
-    Held,
-    Hold,
-    Intend,
-    Look,
-    LookAround,
-    Lost,
-    Refused,
+    Halt,
+    LockHeld,
+    NoAnswer,
+    ReadCluster,
+    ReadPod,
+    Rejected,
+    RemoveIntent,
     Request,
+    RequestGroup,
     Scale,
-    Several,
-    Stop,
-    TryBind,
     Ungate,
+    WriteIntent,
 )
 
 GATE = "gangplan.dev/placement"
 OURS = "gangplan"
 PLAN = "gp-" + "a" * 20
 OTHER_PLAN = "gp-" + "b" * 20
-WRITES = (Intend, Forget, Ungate, Bind, Evict, Allocate, Scale)
+WRITES = (WriteIntent, RemoveIntent, Ungate, Bind, Evict, AllocateDevices, Scale)
 
 
 @dataclass(slots=True)
@@ -58,12 +58,12 @@ class World:
     ``schedules``: kube-scheduler binds ungated pods after every write.
     """
 
-    nodes: dict[str, NodeSeen] = field(default_factory=dict)
-    pods: dict[Key, PodSeen] = field(default_factory=dict)
+    nodes: dict[str, LiveNode] = field(default_factory=dict)
+    pods: dict[Key, LivePod] = field(default_factory=dict)
     groups: dict[Key, int] = field(default_factory=dict)
     budget: dict[Key, int] = field(default_factory=dict)
     recreates: set[Key] = field(default_factory=set)
-    shapes: dict[Key, PodSeen] = field(default_factory=dict)
+    shapes: dict[Key, LivePod] = field(default_factory=dict)
     pins: dict[str, str] = field(default_factory=dict)
     allocated: dict[str, str] = field(default_factory=dict)
     schedules: bool = True
@@ -74,12 +74,12 @@ class World:
     # ---- building
 
     def node(self, name: str, gpus: int = 8, **more: object) -> None:
-        self.nodes[name] = NodeSeen(name, gpus=gpus, hostname=name, **more)  # type: ignore[arg-type]
+        self.nodes[name] = LiveNode(name, gpus=gpus, hostname=name, **more)  # type: ignore[arg-type]
 
-    def pod(self, name: str, gpus: int = 1, *, mode: str = "gate", **more: object) -> PodSeen:
+    def pod(self, name: str, gpus: int = 1, *, mode: str = "gate", **more: object) -> LivePod:
         """A pod in ``default``. ``mode``: gate, binding, both, or none for somebody else's."""
         self.made += 1
-        pod = PodSeen(
+        pod = LivePod(
             namespace="default",
             name=name,
             uid=f"uid-{self.made}",
@@ -98,11 +98,11 @@ class World:
 
     # ---- the API
 
-    def view(self) -> View:
+    def view(self) -> ClusterView:
         pods = {key: self._held(pod) for key, pod in self.pods.items()}
-        return View("cluster", dict(self.nodes), pods, dict(self.groups))
+        return ClusterView("cluster", dict(self.nodes), pods, dict(self.groups))
 
-    def _held(self, pod: PodSeen) -> PodSeen:
+    def _held(self, pod: LivePod) -> LivePod:
         """With the room it takes while it is not bound, and the GPUs its intent names."""
         intent = pod.intent if pod.intent_is_ours else None
         at = None
@@ -124,37 +124,37 @@ class World:
 
     def _answer(self, request: Request) -> Event:  # noqa: C901, PLR0911, PLR0912  # a case a request
         match request:
-            case Hold():
-                return Held()
-            case Look(namespace, name):
+            case CheckLock():
+                return LockHeld()
+            case ReadPod(namespace, name):
                 pod = self.pods.get((namespace, name))
                 return Gone("not found") if pod is None else Done(pod)
-            case LookAround(after_s):
+            case ReadCluster(after_s):
                 if after_s:
                     self.wait()
-                return Around(self.view())
-            case Intend(order, intent, version):
+                return ClusterRead(self.view())
+            case WriteIntent(order, intent, version):
                 return self._patch(
                     order.key, order.uid, version, intent=intent, intent_is_ours=True
                 )
-            case Forget(namespace, name, uid, version):
+            case RemoveIntent(namespace, name, uid, version):
                 return self._patch(
                     (namespace, name), uid, version, intent=None, intent_is_ours=False
                 )
             case Ungate(order, seen, pin):
                 return self._ungate(order, seen.version, pin=pin)
-            case TryBind(order):
+            case DryRunBind(order):
                 return self._bind(order, None, dry=True)
             case Bind(order, version):
                 return self._bind(order, version)
             case Evict(stop):
                 return self._evict(stop)
-            case Allocate(order, _):
+            case AllocateDevices(order, _):
                 self.allocated[order.uid] = order.node
                 return Done()
             case Scale():
-                return Refused("no scale field")
-            case Several():
+                return Rejected("no scale field")
+            case RequestGroup():
                 raise AssertionError("they are answered one by one: see play")
 
     def _checked(self, key: Key, uid: str, version: str | None) -> Event | None:
@@ -180,7 +180,7 @@ class World:
             return wrong
         pod = self.pods[order.key]
         if pin and not pod.gates:
-            return Refused("pod updates may not change fields other than")
+            return Rejected("pod updates may not change fields other than")
         if pin:
             self.pins[pod.uid] = order.node
         self.change(order.key, gates=tuple(gate for gate in pod.gates if gate != GATE))
@@ -206,7 +206,9 @@ class World:
         if wrong is not None:
             return wrong
         if self.budget.get(stop.key, 0) > 0:
-            return Busy("Cannot evict pod as it would violate the pod's disruption budget")
+            return BlockedByBudget(
+                "Cannot evict pod as it would violate the pod's disruption budget"
+            )
         self.change(stop.key, terminating=True)
         return Done()
 
@@ -224,7 +226,7 @@ class World:
         if key in self.recreates:
             self.made += 1
             scheduler = pod.scheduler
-            self.pods[key] = PodSeen(
+            self.pods[key] = LivePod(
                 *key,
                 f"uid-{self.made}",
                 str(self._tick()),
@@ -273,7 +275,7 @@ class World:
 
 
 def order_for(
-    pod: PodSeen, node: str, gpus: Sequence[int] | None = None, **more: object
+    pod: LivePod, node: str, gpus: Sequence[int] | None = None, **more: object
 ) -> PodOrder:
     mode = "gate" if GATE in pod.gates else "binding"
     return PodOrder(
@@ -282,7 +284,7 @@ def order_for(
     )  # fmt: skip
 
 
-def stop_for(pod: PodSeen) -> PodStop:
+def stop_for(pod: LivePod) -> PodStop:
     return PodStop(
         pod.namespace, pod.name, pod.uid, "worker", int(pod.name.rpartition("-")[2]),
         pod.node or "", pod.gpus,
@@ -291,7 +293,7 @@ def stop_for(pod: PodSeen) -> PodStop:
 
 def orders(world: World, *gangs: GangOrder, plan: str = PLAN) -> Orders:
     used = sorted({order.node for gang in gangs for order in gang.starts})
-    relied = tuple(NodeRelied(name, world.nodes[name].gpus) for name in used)
+    relied = tuple(NodeAssumptions(name, world.nodes[name].gpus) for name in used)
     ordered = tuple(sorted(gangs, key=lambda gang: gang.key))
     return Orders(
         plan, "cluster", "2026-01-01T00:00:00Z", GATE, OURS, "annotation", ordered, relied
@@ -305,7 +307,7 @@ def gang(
     return GangOrder("default", name, decision, starts=tuple(starts), **given)  # type: ignore[arg-type]
 
 
-LIMITS = Limits(allow_evictions=True, max_evictions=100, wait_rounds=5)
+LIMITS = ApplyLimits(allow_evictions=True, max_evictions=100, wait_rounds=5)
 
 
 # ---- running
@@ -335,8 +337,8 @@ def play(
     asked: list[Request] = []
 
     def one(request: Request) -> Event:
-        if isinstance(request, Several):
-            return Answers(tuple(map(one, request.requests)))
+        if isinstance(request, RequestGroup):
+            return EventGroup(tuple(map(one, request.requests)))
         event = None if fault is None else fault(len(asked), request, world)
         asked.append(request)
         return world.answer(request) if event is None else event
@@ -350,21 +352,21 @@ def play(
 
 
 def apply(
-    world: World, plan: Orders, fault: Fault | None = None, limits: Limits = LIMITS
+    world: World, plan: Orders, fault: Fault | None = None, limits: ApplyLimits = LIMITS
 ) -> Played:
     return play(applying(plan, world.view(), limits), world, fault)
 
 
-def recover(world: World, fault: Fault | None = None, limits: Limits = LIMITS) -> Played:
+def recover(world: World, fault: Fault | None = None, limits: ApplyLimits = LIMITS) -> Played:
     return play(recovering(world.view(), limits), world, fault)
 
 
-ANSWERS = [Conflict("409"), Gone("404"), Refused("422"), Busy("429"), Stop("a signal")]
+ANSWERS = [Conflict("409"), Gone("404"), Rejected("422"), BlockedByBudget("429"), Halt("a signal")]
 
 
 def chaos(draw: random.Random, rate: float) -> Fault:
     """Kills, lost answers and refusals, each request with this probability."""
-    events: tuple[Event, ...] = (*ANSWERS, Lost("timeout"))
+    events: tuple[Event, ...] = (*ANSWERS, NoAnswer("timeout"))
 
     def fault(count: int, request: Request, world: World) -> Event | None:
         if draw.random() > rate:
@@ -374,12 +376,12 @@ def chaos(draw: random.Random, rate: float) -> Fault:
             if draw.random() < 0.5:
                 world.answer(request)
             raise Killed
-        if isinstance(request, Hold):
+        if isinstance(request, CheckLock):
             return None
-        if kind == "lost" or isinstance(request, Look | LookAround):
+        if kind == "lost" or isinstance(request, ReadPod | ReadCluster):
             if isinstance(request, WRITES):
                 world.answer(request)
-            return Lost("timeout")
+            return NoAnswer("timeout")
         return draw.choice(events)
 
     return fault

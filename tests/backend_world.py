@@ -13,7 +13,7 @@ from fake_setup import GATE, SCHEDULER
 from fake_wire import FakeWire
 
 from models.apply.intents import Intent
-from models.apply.live_state import PodSeen
+from models.apply.live_state import LivePod
 from models.apply.orders import PodOrder
 from models.apply.requests import Event
 from planner.cluster.backends.base import Backend
@@ -100,11 +100,11 @@ def ordered(
     )
 
 
-def seen(pod: Tree, gpus: tuple[int, ...] | None, node: str = "n1") -> PodSeen:
+def seen(pod: Tree, gpus: tuple[int, ...] | None, node: str = "n1") -> LivePod:
     """The pod with its intent on it."""
     metadata = pod["metadata"]
     intent = Intent(PLAN, "g", 1, node, gpus)
-    return PodSeen(
+    return LivePod(
         metadata["namespace"], metadata["name"], metadata["uid"], "1", gates=(GATE,), intent=intent
     )
 

@@ -7,24 +7,24 @@ from dataclasses import replace
 import pytest
 
 from models.apply.intents import Intent
-from models.apply.live_state import NodeSeen, PodSeen, View
+from models.apply.live_state import ClusterView, LiveNode, LivePod
 from models.apply.orders import GangOrder, Orders, PodOrder, PodStop
 from planner.cluster.node_guard import open_nodes, unguarded
 
 OWN = ("example.com/ours", "yes", "NoSchedule")
 
 
-def node(*taints: tuple[str, str, str]) -> NodeSeen:
-    return NodeSeen("n1", gpus=8, taints=taints)
+def node(*taints: tuple[str, str, str]) -> LiveNode:
+    return LiveNode("n1", gpus=8, taints=taints)
 
 
-def pod(name: str, scheduler: str = "default-scheduler", **more: object) -> PodSeen:
+def pod(name: str, scheduler: str = "default-scheduler", **more: object) -> LivePod:
     """A pod with a GPU on n1, if nothing else is said."""
-    made = PodSeen("team", name, f"u-{name}", "1", node="n1", gpus=1, scheduler=scheduler)
+    made = LivePod("team", name, f"u-{name}", "1", node="n1", gpus=1, scheduler=scheduler)
     return replace(made, **more)  # type: ignore[arg-type]
 
 
-def why(made: NodeSeen, *pods: PodSeen, ours: tuple[str, ...] = ()) -> list[str]:
+def why(made: LiveNode, *pods: LivePod, ours: tuple[str, ...] = ()) -> list[str]:
     return [said for _, said in unguarded([made], pods, scheduler="gangplan", ours=ours)]
 
 
@@ -69,7 +69,7 @@ def test_a_gpu_pod_of_another_scheduler_shows_that_the_taint_does_not_help() -> 
     ],
     ids=lambda one: one.name,
 )
-def test_pods_that_prove_nothing_are_passed_over(harmless: PodSeen) -> None:
+def test_pods_that_prove_nothing_are_passed_over(harmless: LivePod) -> None:
     assert why(node(OWN), harmless) == []
 
 
@@ -86,7 +86,7 @@ def test_a_pod_that_the_plan_stops_shows_nothing_of_who_comes_next() -> None:
     )
     orders = Orders("gp-0", "c", "", "g", "gangplan", "annotation", gangs, ())
     new = pod("new-0", "gangplan", node=None)
-    view = View("c", {"n1": node(OWN)}, {one.key: one for one in (new, pod("old-0"))})
+    view = ClusterView("c", {"n1": node(OWN)}, {one.key: one for one in (new, pod("old-0"))})
     assert open_nodes(orders, view) == []
     stranger = pod("stranger-0")
     view.pods[stranger.key] = stranger

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from models.apply.live_state import PodSeen
-from models.apply.requests import Done, Event, Lost
+from models.apply.live_state import LivePod
+from models.apply.requests import Done, Event, NoAnswer
 from planner.cluster.scale import event_of
 from planner.cluster.transport import Reply, Tree
 
-POD = PodSeen("team", "vit-0", "u-1", "7")
+POD = LivePod("team", "vit-0", "u-1", "7")
 
 
-def read(tree: Tree) -> PodSeen:
+def read(tree: Tree) -> LivePod:
     del tree
     return POD
 
@@ -36,4 +36,4 @@ def test_a_yes_is_a_pod_or_a_success(
     body: Tree, event: Event | None, eviction: bool, code: int
 ) -> None:
     found = event_of(Reply(code, body), read, eviction=eviction)
-    assert found == (event or Lost("the server's answer is neither a Pod nor its success"))
+    assert found == (event or NoAnswer("the server's answer is neither a Pod nor its success"))

@@ -7,20 +7,20 @@ from typing import Any
 
 import pytest
 
-from models.apply.live_state import NodeSeen, PodSeen
+from models.apply.live_state import LiveNode, LivePod
 from planner.cluster.sending import CannotPin, pin
 
 HOST = "kubernetes.io/hostname"
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 NAMED = {"key": "metadata.name", "operator": "In", "values": ["n1"]}
-ALONE = NodeSeen("n1", labels=((HOST, "host-1"),), hostname="host-1")
-SHARED = NodeSeen("n1", labels=((HOST, "host-1"),))  # another node has the same label
-BARE = NodeSeen("n1")
+ALONE = LiveNode("n1", labels=((HOST, "host-1"),), hostname="host-1")
+SHARED = LiveNode("n1", labels=((HOST, "host-1"),))  # another node has the same label
+BARE = LiveNode("n1")
 
 
-def pod(*, selector: dict[str, str] | None = None, terms: list[Any] | None = None) -> PodSeen:
+def pod(*, selector: dict[str, str] | None = None, terms: list[Any] | None = None) -> LivePod:
     affinity = "null" if terms is None else json.dumps({REQUIRED: {"nodeSelectorTerms": terms}})
-    return PodSeen(
+    return LivePod(
         "team",
         "vit-0",
         "u-1",
@@ -44,13 +44,13 @@ def test_a_selector_that_names_the_host_already_needs_nothing_more() -> None:
 
 
 @pytest.mark.parametrize("node", [ALONE, SHARED, BARE])
-def test_a_selector_that_names_another_host_cannot_be_pinned(node: NodeSeen) -> None:
+def test_a_selector_that_names_another_host_cannot_be_pinned(node: LiveNode) -> None:
     with pytest.raises(CannotPin, match="host-2"):
         pin(pod(selector={HOST: "host-2"}), node)
 
 
 @pytest.mark.parametrize("node", [SHARED, BARE])
-def test_without_a_hostname_of_its_own_the_nodes_name_is_required(node: NodeSeen) -> None:
+def test_without_a_hostname_of_its_own_the_nodes_name_is_required(node: LiveNode) -> None:
     assert pin(pod(), node) == {
         "affinity": {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [{"matchFields": [NAMED]}]}}}
     }

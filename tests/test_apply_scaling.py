@@ -7,7 +7,7 @@ from fake_cluster import FakeCluster
 from fake_wire import FakeWire
 
 from models.apply.orders import Resize
-from models.apply.requests import Conflict, Done, Refused, Scale
+from models.apply.requests import Conflict, Done, Rejected, Scale
 from planner.cluster.scale import scale
 from planner.cluster.transport import JSON, Reply, Tree
 
@@ -63,7 +63,7 @@ def test_a_number_that_is_there_already_is_left_alone() -> None:
 def test_a_number_that_the_plan_did_not_see_is_not_overwritten() -> None:
     cluster, pod = controller(replicas=7)
 
-    assert scale(FakeWire(cluster), request(), pod) == Refused("its scale is 7, the plan saw 2")
+    assert scale(FakeWire(cluster), request(), pod) == Rejected("its scale is 7, the plan saw 2")
     assert replicas(cluster, "statefulsets") == 7
 
 
@@ -78,7 +78,7 @@ def test_a_controller_that_somebody_above_it_sets_back_is_refused() -> None:
     }
     cluster, pod = controller("ReplicaSet", above=above)
 
-    assert isinstance(scale(FakeWire(cluster), request(), pod), Refused)
+    assert isinstance(scale(FakeWire(cluster), request(), pod), Rejected)
     assert replicas(cluster, "replicasets") == 2
 
 
@@ -119,15 +119,15 @@ def test_without_a_scale_of_its_own_it_is_advice(owner: Tree) -> None:
     try:
         found = scale(FakeWire(cluster), request(), pod)
     except ValueError:
-        found = Refused("no name")  # the carrier turns it into this
-    assert isinstance(found, Refused)
+        found = Rejected("no name")  # the carrier turns it into this
+    assert isinstance(found, Rejected)
     assert cluster.writes == []
 
 
 def test_a_pod_that_was_never_seen_has_no_controller() -> None:
     cluster, _ = controller()
 
-    assert isinstance(scale(FakeWire(cluster), request(), None), Refused)
+    assert isinstance(scale(FakeWire(cluster), request(), None), Rejected)
 
 
 def test_a_dry_run_leaves_the_number_as_it_is() -> None:

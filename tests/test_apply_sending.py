@@ -9,32 +9,32 @@ from typing import Any
 import pytest
 
 from models.apply.intents import Intent
-from models.apply.live_state import Fence
+from models.apply.live_state import SealKey
 from models.apply.orders import PodOrder, PodStop
 from models.apply.requests import (
-    Around,
     Bind,
-    Busy,
+    BlockedByBudget,
+    CheckLock,
+    ClusterRead,
     Conflict,
     Done,
+    DryRunBind,
     Evict,
-    Forget,
     Gone,
-    Held,
-    Hold,
-    Intend,
-    Look,
-    LookAround,
-    Lost,
-    Refused,
+    Halt,
+    LockHeld,
+    NoAnswer,
+    ReadCluster,
+    ReadPod,
+    Rejected,
+    RemoveIntent,
     Request,
-    Stop,
-    TryBind,
     Ungate,
+    WriteIntent,
 )
 from models.policy import KubernetesPolicy
 from planner.cluster.backends.table import backend_of
-from planner.cluster.sending import GRACE_S, REREAD_S, Carrier
+from planner.cluster.sending import GRACE_S, REREAD_S, RequestSender
 from planner.cluster.transport import JSON, STRATEGIC, Reply, Tree
 
 ORDER = PodOrder("team", "vit-0", "u-1", "worker", 0, "n1", (0, 1), 2)
@@ -97,7 +97,7 @@ class Latch:
     left: float = 60.0
     lost: str | None = None
     renewed: int = 0
-    fence: Fence | None = None
+    seal_key: SealKey | None = None
 
     def left_s(self) -> float:
         return self.left
@@ -106,9 +106,9 @@ class Latch:
         self.renewed += 1
 
 
-def carrier(wire: Script, *, lock: Latch | None = None, dry: bool = False) -> Carrier:
+def sender(wire: Script, *, lock: Latch | None = None, dry: bool = False) -> RequestSender:
     clock = Clockwork()
-    made = Carrier(
+    made = RequestSender(
         wire=wire,
         settings=KubernetesPolicy(),
         backend=backend_of("annotation"),
@@ -118,7 +118,7 @@ def carrier(wire: Script, *, lock: Latch | None = None, dry: bool = False) -> Ca
         sleep=clock.sleep,
         dry=dry,
     )
-    made.answer(LookAround())
+    made.answer(ReadCluster())
     wire.sent.clear()
     return made
 
@@ -133,7 +133,7 @@ def only(wire: Script) -> tuple[str, str, Any, str]:
 
 def test_an_intent_is_one_strategic_patch_guarded_by_uid_and_version() -> None:
     wire = Script()
-    carrier(wire).answer(Intend(ORDER, INTENT, "7"))
+    sender(wire).answer(WriteIntent(ORDER, INTENT, "7"))
 
     method, path, body, content_type = only(wire)
     assert (method, content_type) == ("PATCH", STRATEGIC)
@@ -156,11 +156,11 @@ def test_an_intent_is_one_strategic_patch_guarded_by_uid_and_version() -> None:
 
 def test_what_an_earlier_plan_left_is_taken_off_with_the_new_intent() -> None:
     wire = Script()
-    made = carrier(wire)
+    made = sender(wire)
     left = {"gangplan.dev/whole": "true", "gangplan.dev/gpus": "7", "theirs": "x"}
-    made.lookout.pods["team", "vit-0"] = {"metadata": {**POD["metadata"], "annotations": left}}
+    made.reader.pods["team", "vit-0"] = {"metadata": {**POD["metadata"], "annotations": left}}
 
-    made.answer(Intend(ORDER, Intent(INTENT.plan, "vit", 2, "n1", None), "7"))
+    made.answer(WriteIntent(ORDER, Intent(INTENT.plan, "vit", 2, "n1", None), "7"))
 
     written = only(wire)[2]["metadata"]["annotations"]
     assert (written["gangplan.dev/whole"], written["gangplan.dev/gpus"]) == (None, None)
@@ -169,7 +169,7 @@ def test_what_an_earlier_plan_left_is_taken_off_with_the_new_intent() -> None:
 
 def test_forgetting_takes_off_our_keys_and_nothing_of_others() -> None:
     wire = Script()
-    carrier(wire).answer(Forget("team", "vit-0", "u-1", "7"))
+    sender(wire).answer(RemoveIntent("team", "vit-0", "u-1", "7"))
 
     body = only(wire)[2]
     assert body["metadata"]["labels"] == {"gangplan.dev/plan": None}
@@ -179,8 +179,8 @@ def test_forgetting_takes_off_our_keys_and_nothing_of_others() -> None:
 
 def test_a_gate_goes_together_with_the_pin() -> None:
     wire = Script()
-    made = carrier(wire)
-    seen = made.lookout.view.pods["team", "vit-0"] if made.lookout.view else None
+    made = sender(wire)
+    seen = made.reader.view.pods["team", "vit-0"] if made.reader.view else None
     assert seen is not None
     made.answer(Ungate(ORDER, seen))
 
@@ -195,9 +195,9 @@ def test_a_gate_goes_together_with_the_pin() -> None:
 
 def test_a_pod_that_we_bind_afterwards_is_not_pinned() -> None:
     wire = Script()
-    made = carrier(wire)
-    assert made.lookout.view is not None
-    made.answer(Ungate(ORDER, made.lookout.view.pods["team", "vit-0"], pin=False))
+    made = sender(wire)
+    assert made.reader.view is not None
+    made.answer(Ungate(ORDER, made.reader.view.pods["team", "vit-0"], pin=False))
 
     assert list(only(wire)[2]["spec"]) == ["schedulingGates"]
 
@@ -205,7 +205,7 @@ def test_a_pod_that_we_bind_afterwards_is_not_pinned() -> None:
 def test_a_binding_names_uid_version_and_node_and_lets_no_field_be_ignored() -> None:
     wire = Script(Reply(201, {"kind": "Status", "status": "Success"}))
 
-    assert carrier(wire).answer(Bind(ORDER, "7")) == Done()
+    assert sender(wire).answer(Bind(ORDER, "7")) == Done()
     method, path, body, _ = only(wire)
     assert (method, path.partition("?")[0]) == (
         "POST",
@@ -224,7 +224,7 @@ def test_a_binding_names_uid_version_and_node_and_lets_no_field_be_ignored() -> 
 
 def test_trying_a_binding_is_the_same_as_a_dry_run() -> None:
     wire = Script(Reply(201, {"kind": "Status"}))
-    carrier(wire).answer(TryBind(ORDER))
+    sender(wire).answer(DryRunBind(ORDER))
 
     assert only(wire)[1].endswith("&dryRun=All")
 
@@ -233,16 +233,16 @@ def test_an_eviction_is_of_that_uid_alone() -> None:
     wire = Script(Reply(201, {"kind": "Status"}))
     stop = PodStop("team", "vit-0", "u-1", "worker", 0, "n1", 2)
 
-    assert carrier(wire).answer(Evict(stop)) == Done()
+    assert sender(wire).answer(Evict(stop)) == Done()
     assert only(wire)[2]["deleteOptions"] == {"preconditions": {"uid": "u-1"}}
 
 
 @pytest.mark.parametrize(
-    "request_", [Intend(ORDER, INTENT, "7"), TryBind(ORDER)], ids=["intend", "bind"]
+    "request_", [WriteIntent(ORDER, INTENT, "7"), DryRunBind(ORDER)], ids=["intend", "bind"]
 )
 def test_nothing_but_dry_runs_leaves_a_dry_carrier(request_: Request) -> None:
     wire = Script()
-    carrier(wire, dry=True).answer(request_)
+    sender(wire, dry=True).answer(request_)
 
     assert only(wire)[1].endswith("&dryRun=All")
 
@@ -252,7 +252,7 @@ def test_a_name_that_is_none_is_never_sent(name: str) -> None:
     wire = Script()
     order = PodOrder("team", name, "u-1", "worker", 0, "n1", None, 2)
 
-    assert isinstance(carrier(wire).answer(Bind(order, "7")), Refused)
+    assert isinstance(sender(wire).answer(Bind(order, "7")), Rejected)
     assert wire.sent == []
 
 
@@ -279,29 +279,29 @@ PRECONDITION = "StorageError: invalid object, Code: 4, Precondition failed: "
         ),
         (told(404), Gone),
         (told(422, details=UID_CAUSE), Gone),
-        (told(422), Refused),
-        (told(400), Refused),
-        (told(403), Refused),
-        (told(429), Lost),
-        (told(500), Lost),
-        (told(503), Lost),
-        (Reply(0, why="the connection broke"), Lost),
-        (Reply(302), Lost),
+        (told(422), Rejected),
+        (told(400), Rejected),
+        (told(403), Rejected),
+        (told(429), NoAnswer),
+        (told(500), NoAnswer),
+        (told(503), NoAnswer),
+        (Reply(0, why="the connection broke"), NoAnswer),
+        (Reply(302), NoAnswer),
     ],
 )
 def test_answers_to_a_write_are_told_apart(reply: Reply, event: type) -> None:
-    assert type(carrier(Script(reply)).answer(Bind(ORDER, "7"))) is event
+    assert type(sender(Script(reply)).answer(Bind(ORDER, "7"))) is event
 
 
 @pytest.mark.parametrize(
     ("reply", "event"),
     [
-        (told(429, "would violate the pod's disruption budget"), Busy),
+        (told(429, "would violate the pod's disruption budget"), BlockedByBudget),
         (
             told(500, "This pod has more than one PodDisruptionBudget, which is not supported"),
-            Refused,
+            Rejected,
         ),
-        (told(500), Lost),
+        (told(500), NoAnswer),
         (told(404), Gone),
         (told(409, PRECONDITION + "UID in precondition: u-1, UID in object meta: u-2"), Gone),
         (
@@ -312,18 +312,18 @@ def test_answers_to_a_write_are_told_apart(reply: Reply, event: type) -> None:
 )
 def test_answers_to_an_eviction_are_told_apart(reply: Reply, event: type) -> None:
     stop = PodStop("team", "vit-0", "u-1", "worker", 0, "n1", 2)
-    assert type(carrier(Script(reply)).answer(Evict(stop))) is event
+    assert type(sender(Script(reply)).answer(Evict(stop))) is event
 
 
 def test_the_servers_words_arrive_on_one_harmless_line() -> None:
-    event = carrier(Script(told(422, "red \x1b[31m\nnext: rm"))).answer(Bind(ORDER, "7"))
+    event = sender(Script(told(422, "red \x1b[31m\nnext: rm"))).answer(Bind(ORDER, "7"))
 
-    assert event == Refused("red \\e[31m next: rm")
+    assert event == Rejected("red \\e[31m next: rm")
 
 
 def test_a_patched_pod_comes_back_as_it_is_now() -> None:
     after = {**POD, "metadata": {**POD["metadata"], "resourceVersion": "8"}}
-    event = carrier(Script(Reply(200, after))).answer(Intend(ORDER, INTENT, "7"))
+    event = sender(Script(Reply(200, after))).answer(WriteIntent(ORDER, INTENT, "7"))
 
     assert isinstance(event, Done)
     assert event.pod is not None
@@ -331,12 +331,12 @@ def test_a_patched_pod_comes_back_as_it_is_now() -> None:
 
 
 def test_looking_at_a_pod_tells_gone_from_unanswered() -> None:
-    look = Look("team", "vit-0")
+    look = ReadPod("team", "vit-0")
 
-    assert isinstance(carrier(Script(told(404))).answer(look), Gone)
-    assert isinstance(carrier(Script(told(500))).answer(look), Lost)
-    assert isinstance(carrier(Script(Reply(200, {"kind": "Status"}))).answer(look), Lost)
-    assert isinstance(carrier(Script()).answer(look), Done)
+    assert isinstance(sender(Script(told(404))).answer(look), Gone)
+    assert isinstance(sender(Script(told(500))).answer(look), NoAnswer)
+    assert isinstance(sender(Script(Reply(200, {"kind": "Status"}))).answer(look), NoAnswer)
+    assert isinstance(sender(Script()).answer(look), Done)
 
 
 # ---- the lock and signals
@@ -345,52 +345,52 @@ def test_looking_at_a_pod_tells_gone_from_unanswered() -> None:
 def test_before_each_gang_the_lock_is_renewed_if_it_needs_to_be() -> None:
     lock = Latch()
 
-    assert carrier(Script(), lock=lock).answer(Hold("gang a")) == Held()
+    assert sender(Script(), lock=lock).answer(CheckLock("gang a")) == LockHeld()
     assert lock.renewed == 1
 
 
 @pytest.mark.parametrize("lock", [Latch(lost="taken by ana"), Latch(left=14.9)])
 def test_without_the_lock_nothing_more_is_begun(lock: Latch) -> None:
-    event = carrier(Script(), lock=lock).answer(Hold("gang a"))
+    event = sender(Script(), lock=lock).answer(CheckLock("gang a"))
 
-    assert isinstance(event, Stop)
+    assert isinstance(event, Halt)
     assert event.lock
 
 
 def test_a_signal_stops_what_is_not_begun_and_leaves_the_rest_some_seconds() -> None:
-    made = carrier(Script(), lock=Latch())
+    made = sender(Script(), lock=Latch())
     clock = Clockwork()
     made.clock = clock.read
     made.stop.set()
 
-    assert isinstance(made.answer(Hold("gang b")), Stop)
-    assert made.answer(Hold("gang a", begun=True)) == Held()
+    assert isinstance(made.answer(CheckLock("gang b")), Halt)
+    assert made.answer(CheckLock("gang a", begun=True)) == LockHeld()
     clock.now = GRACE_S
-    assert isinstance(made.answer(Hold("gang a", begun=True)), Stop)
+    assert isinstance(made.answer(CheckLock("gang a", begun=True)), Halt)
 
 
 def test_a_wait_is_cut_short_by_a_signal_and_keeps_the_lock_alive() -> None:
     lock = Latch()
-    made = carrier(Script(), lock=lock)
+    made = sender(Script(), lock=lock)
     clock = Clockwork()
     made.sleep = clock.sleep
 
-    assert isinstance(made.answer(LookAround(2.0)), Around)
+    assert isinstance(made.answer(ReadCluster(2.0)), ClusterRead)
     assert (clock.slept, lock.renewed) == ([0.5] * 4, 4)
 
     made.stop.set()
-    assert isinstance(made.answer(LookAround(2.0)), Stop)
+    assert isinstance(made.answer(ReadCluster(2.0)), Halt)
 
 
 def test_a_cluster_that_cannot_be_read_is_a_lost_answer() -> None:
-    made = carrier(Script())
+    made = sender(Script())
 
     class Dead:
         def send(self, *_: object, **__: object) -> Reply:
             return Reply(0, why="refused")
 
-    made.lookout.wire = Dead()
-    assert isinstance(made.answer(LookAround()), Lost)
+    made.reader.wire = Dead()
+    assert isinstance(made.answer(ReadCluster()), NoAnswer)
 
 
 # ---- how old a reading may be
@@ -422,20 +422,20 @@ def test_a_reading_is_due_again_after_two_seconds_or_ten_times_what_it_takes(
     takes: float, fresh_for: float
 ) -> None:
     wire, clock = Slow(), Clockwork()
-    made = carrier(wire)
+    made = sender(wire)
     made.clock = clock.read
     wire.takes, wire.clock = takes, clock
-    made.answer(LookAround())
+    made.answer(ReadCluster())
     for _ in range(2):
         begun = clock.now - takes
         clock.now = begun + fresh_for - 0.01
-        assert made.answer(Hold("gang a")) == Held()
+        assert made.answer(CheckLock("gang a")) == LockHeld()
         clock.now = begun + fresh_for
-        assert made.answer(Hold("gang a")) == Held(due=True)
-        made.answer(LookAround())
+        assert made.answer(CheckLock("gang a")) == LockHeld(due=True)
+        made.answer(ReadCluster())
 
 
 def test_a_dry_run_reads_but_once() -> None:
-    made = carrier(Script(), dry=True)
+    made = sender(Script(), dry=True)
     made.clock = lambda: 1e9
-    assert made.answer(Hold("gang a")) == Held()
+    assert made.answer(CheckLock("gang a")) == LockHeld()

@@ -7,27 +7,27 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 from applying_world import World, gang, order_for, orders
-from test_apply_sending import INTENT, ORDER, POD, Script, carrier, told
+from test_apply_sending import INTENT, ORDER, POD, Script, sender, told
 
 from models.apply.machine import applying
-from models.apply.outcomes import Limits, Outcome
+from models.apply.outcomes import ApplyLimits, Outcome
 from models.apply.requests import (
-    Answers,
+    CheckLock,
     Conflict,
     Done,
+    DryRunBind,
     Event,
-    Hold,
-    Intend,
-    Lost,
-    Refused,
+    EventGroup,
+    NoAnswer,
+    Rejected,
     Request,
-    Several,
-    TryBind,
+    RequestGroup,
+    WriteIntent,
 )
 from planner.cluster.transport import LOST, Asked, Reply
 
 OTHER = replace(ORDER, name="vit-1", uid="u-2")
-BOTH = (Intend(ORDER, INTENT, "7"), Intend(OTHER, INTENT, "9"))
+BOTH = (WriteIntent(ORDER, INTENT, "7"), WriteIntent(OTHER, INTENT, "9"))
 
 
 @dataclass(slots=True)
@@ -45,11 +45,11 @@ class Ahead(Script):
 
 def test_each_is_sent_as_it_would_be_alone() -> None:
     alone = Script()
-    made = carrier(alone)
-    for request in (*BOTH, TryBind(ORDER)):
+    made = sender(alone)
+    for request in (*BOTH, DryRunBind(ORDER)):
         made.answer(request)
     wire = Ahead(replies=[Reply(200, POD)] * 3)
-    carrier(wire).answer(Several((*BOTH, TryBind(ORDER))))
+    sender(wire).answer(RequestGroup((*BOTH, DryRunBind(ORDER))))
     assert wire.sent == alone.sent
     assert wire.groups == [3]
 
@@ -58,27 +58,27 @@ def test_each_gets_its_own_answer() -> None:
     after = {**POD, "metadata": {**POD["metadata"], "resourceVersion": "8"}}
     wire = Ahead(replies=[Reply(200, after), told(409), Reply(LOST), told(422)])
     requests = (*BOTH, *BOTH)
-    event = carrier(wire).answer(Several(requests))
-    assert isinstance(event, Answers)
+    event = sender(wire).answer(RequestGroup(requests))
+    assert isinstance(event, EventGroup)
     done, *others = event.events
     assert isinstance(done, Done)
     assert done.pod is not None
     assert done.pod.version == "8"
-    assert [type(one) for one in others] == [Conflict, Lost, Refused]
+    assert [type(one) for one in others] == [Conflict, NoAnswer, Rejected]
 
 
 def test_a_dry_run_writes_nothing_and_shows_no_pod() -> None:
     wire = Ahead(replies=[Reply(200, POD)] * 2)
-    assert carrier(wire, dry=True).answer(Several(BOTH)) == Answers((Done(), Done()))
+    assert sender(wire, dry=True).answer(RequestGroup(BOTH)) == EventGroup((Done(), Done()))
     assert all(path.endswith("&dryRun=All") for _, path, _, _ in wire.sent)
 
 
 def test_a_name_that_is_none_spoils_no_other() -> None:
-    odd = Intend(replace(ORDER, name=".."), INTENT, "7")
+    odd = WriteIntent(replace(ORDER, name=".."), INTENT, "7")
     wire = Ahead()
-    event = carrier(wire).answer(Several((odd, BOTH[0])))
-    assert isinstance(event, Answers)
-    assert [type(one) for one in event.events] == [Refused, Done]
+    event = sender(wire).answer(RequestGroup((odd, BOTH[0])))
+    assert isinstance(event, EventGroup)
+    assert [type(one) for one in event.events] == [Rejected, Done]
     assert [path.partition("?")[0] for _, path, _, _ in wire.sent] == [
         "/api/v1/namespaces/team/pods/vit-0"
     ]
@@ -94,15 +94,15 @@ def run(world: World, size: int) -> tuple[list[Request], Outcome]:
     starts = [
         order_for(world.pod(f"big-{n}", mode="binding"), f"n{n // 8}", [n % 8]) for n in range(size)
     ]
-    machine = applying(orders(world, gang("big", starts)), world.view(), Limits())
+    machine = applying(orders(world, gang("big", starts)), world.view(), ApplyLimits())
     asked: list[Request] = []
     event: Event
     try:
         request = next(machine)
         while True:
             asked.append(request)
-            if isinstance(request, Several):
-                event = Answers(tuple(map(world.answer, request.requests)))
+            if isinstance(request, RequestGroup):
+                event = EventGroup(tuple(map(world.answer, request.requests)))
             else:
                 event = world.answer(request)
             request = machine.send(event)
@@ -117,13 +117,13 @@ def test_intents_and_dry_runs_go_together_and_starts_one_by_one(
 ) -> None:
     asked, outcome = run(World(), size)
     assert outcome is Outcome.started
-    several = [one.requests for one in asked if isinstance(one, Several)]
+    several = [one.requests for one in asked if isinstance(one, RequestGroup)]
     intents = [
         len(some)
         for some in several
-        if all(isinstance(one, Intend) and not one.intent.whole for one in some)
+        if all(isinstance(one, WriteIntent) and not one.intent.whole for one in some)
     ]
-    rehearsals = [len(some) for some in several if isinstance(some[0], TryBind)]
+    rehearsals = [len(some) for some in several if isinstance(some[0], DryRunBind)]
     assert (intents, rehearsals) == (groups, groups)
     assert sum(type(one).__name__ == "Bind" for one in asked) == size
 
@@ -132,10 +132,10 @@ def test_the_lock_is_looked_at_every_sixteen_writes_however_they_are_sent() -> N
     asked, _ = run(World(), 40)
     writes = 0
     for request in asked:
-        if isinstance(request, Hold):
+        if isinstance(request, CheckLock):
             writes = 0
-        elif isinstance(request, Several):
-            writes += sum(isinstance(one, Intend) for one in request.requests)
-        elif type(request).__name__ in {"Intend", "Bind"}:
+        elif isinstance(request, RequestGroup):
+            writes += sum(isinstance(one, WriteIntent) for one in request.requests)
+        elif type(request).__name__ in {"WriteIntent", "Bind"}:
             writes += 1
         assert writes <= 16

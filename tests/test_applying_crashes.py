@@ -28,7 +28,7 @@ from applying_world import (
 
 from models.apply.orders import Orders
 from models.apply.outcomes import Outcome
-from models.apply.requests import Event, Hold, Intend, Lost, Request, Stop, TryBind
+from models.apply.requests import CheckLock, DryRunBind, Event, Halt, NoAnswer, Request, WriteIntent
 
 MODES = ("gate", "binding", "both", "mixed")
 
@@ -96,7 +96,7 @@ def lost_at(number: int, *, after: bool) -> Fault:
             return None
         if after and isinstance(request, WRITES):
             world.answer(request)
-        return Lost("timeout")
+        return NoAnswer("timeout")
 
     return fault
 
@@ -162,7 +162,7 @@ def test_a_refusal_at_any_request_stops_at_most_one_gang_and_a_rerun_mends_it(
             one for one in played.verdict.gangs
             if one.outcome not in (Outcome.started, Outcome.pending)
         ]  # fmt: skip
-        assert isinstance(event, Stop) or len(spoilt) <= 1
+        assert isinstance(event, Halt) or len(spoilt) <= 1
         assert doubled(world) == []
         settled(world, plan, mode)
 
@@ -176,9 +176,9 @@ def test_a_server_that_falls_silent_ends_the_run_and_a_rerun_mends_it(mode: str)
         def silent(
             count: int, request: Request, world: World, number: int = number
         ) -> Event | None:
-            if count < number or isinstance(request, Hold):
+            if count < number or isinstance(request, CheckLock):
                 return None
-            return Lost("timeout")
+            return NoAnswer("timeout")
 
         played = apply(world, plan, silent)
         assert played.verdict.stop is not None
@@ -201,11 +201,13 @@ def test_a_connection_that_breaks_with_a_whole_gang_on_its_way_costs_only_looks(
             count: int, request: Request, world: World, number: int = number
         ) -> Event | None:
             # Gangs have at most three pods: that many requests go together.
-            if not number <= count < number + 3 or not isinstance(request, Intend | TryBind):
+            if not number <= count < number + 3 or not isinstance(
+                request, WriteIntent | DryRunBind
+            ):
                 return None
             if carried:
                 world.answer(request)
-            return Lost("the connection broke")
+            return NoAnswer("the connection broke")
 
         played = apply(world, plan, broken)
         assert {one.outcome for one in played.verdict.gangs} == {Outcome.started}

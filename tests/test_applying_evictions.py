@@ -26,8 +26,17 @@ from applying_world import (
 )
 
 from models.apply.orders import Orders, Resize
-from models.apply.outcomes import Limits, Outcome
-from models.apply.requests import Conflict, Done, Event, Evict, LookAround, Lost, Request, Scale
+from models.apply.outcomes import ApplyLimits, Outcome
+from models.apply.requests import (
+    Conflict,
+    Done,
+    Event,
+    Evict,
+    NoAnswer,
+    ReadCluster,
+    Request,
+    Scale,
+)
 from models.apply.staleness import moved
 
 EVERYBODY = [("v", 0), ("v", 1), ("m", 0), ("m", 1)]
@@ -188,7 +197,7 @@ def test_a_winner_whose_room_a_stranger_took_as_it_came_free_is_withheld() -> No
 
     def stranger(count: int, request: Request, world: World) -> Event | None:
         going = [key for key, pod in world.pods.items() if pod.terminating and key[1][0] == "v"]
-        if isinstance(request, LookAround) and len(going) == 2:
+        if isinstance(request, ReadCluster) and len(going) == 2:
             for key in going:
                 world.delete(key)
             world.pod("r-0", 8, mode="none", node="n0")
@@ -211,7 +220,7 @@ def test_new_pods_under_other_names_are_not_waited_for() -> None:
         return None
 
     rounds = sum(
-        isinstance(request, LookAround) and request.after_s > 0
+        isinstance(request, ReadCluster) and request.after_s > 0
         for request in apply(world, plan, renamed).requests
     )
     # One for v to go, one for m.
@@ -243,7 +252,7 @@ def test_killed_at_any_request_of_evictions_and_moves_the_end_is_the_same(after:
         assert apply(world, plan).verdict.writes == 0
 
 
-@pytest.mark.parametrize("event", [Lost("timeout"), Conflict("409"), None], ids=str)
+@pytest.mark.parametrize("event", [NoAnswer("timeout"), Conflict("409"), None], ids=str)
 def test_any_doubt_at_any_request_of_evictions_and_moves_ends_the_same(event: Event | None) -> None:
     start, plan = crowded()
     for number in range(len(apply(start.copy(), plan).requests)):
@@ -254,7 +263,7 @@ def test_any_doubt_at_any_request_of_evictions_and_moves_ends_the_same(event: Ev
                 return None
             if event is None and isinstance(request, WRITES):
                 world.answer(request)
-            return event or Lost("timeout")
+            return event or NoAnswer("timeout")
 
         apply(world, plan, doubt)
         assert doubled(world) == []
@@ -358,7 +367,7 @@ def test_a_dry_run_asks_for_every_write_and_waits_for_nothing() -> None:
     names = [type(request).__name__ for request in played.requests if isinstance(request, WRITES)]
     # f, w and x have five pods: an intent each, three gates, two bindings; v and m four evictions.
     assert {name: names.count(name) for name in names} == {
-        "Intend": 5, "Ungate": 3, "Bind": 2, "Evict": 4,
+        "WriteIntent": 5, "Ungate": 3, "Bind": 2, "Evict": 4,
     }  # fmt: skip
     found = {one.gang[1]: one.outcome for one in played.verdict.gangs}
     assert (found["w"], found["v"], found["m"]) == (
@@ -382,8 +391,8 @@ def test_many_cuts_and_faults_around_evictions_still_get_to_the_same_end() -> No
 
 
 def test_waits_grow_longer_and_are_as_long_together_as_allowed() -> None:
-    assert list(Limits(wait_rounds=20, tick_s=2.0).waits()) == [2, 2, 4, 6, 10, 10, 6]
-    assert list(Limits(wait_rounds=0).waits()) == []
+    assert list(ApplyLimits(wait_rounds=20, tick_s=2.0).waits()) == [2, 2, 4, 6, 10, 10, 6]
+    assert list(ApplyLimits(wait_rounds=0).waits()) == []
 
 
 # ---- what is left of a gang that was evicted in part

@@ -28,21 +28,21 @@ from applying_world import (
 from models.apply.intents import KEYS, Intent, read_intent
 from models.apply.orders import Orders
 from models.apply.outcomes import GangVerdict, Outcome
-from models.apply.pod_state import GangState, PodState, Ways, gang_state
+from models.apply.pod_state import GangState, PodClassifier, PodState, gang_state
 from models.apply.requests import (
-    Allocate,
+    AllocateDevices,
     Bind,
+    CheckLock,
+    DryRunBind,
     Event,
-    Forget,
-    Hold,
-    Intend,
-    LookAround,
+    Halt,
+    ReadCluster,
+    RemoveIntent,
     Request,
-    Stop,
-    TryBind,
     Ungate,
+    WriteIntent,
 )
-from models.apply.session import HOLD_EVERY, Desk
+from models.apply.session import HOLD_EVERY, ApplySession
 from models.apply.starts import REQUIRED
 from models.apply.undo import commands, undo_partial
 
@@ -76,9 +76,9 @@ def kinds(requests: list[Request]) -> str:
 @pytest.mark.parametrize(
     ("mode", "course"),
     [
-        ("gate", "Hold Intend Ungate LookAround Intend"),
-        ("binding", "Hold Intend TryBind Bind LookAround Intend"),
-        ("both", "Hold Intend Ungate TryBind Bind LookAround Intend"),
+        ("gate", "CheckLock WriteIntent Ungate ReadCluster WriteIntent"),
+        ("binding", "CheckLock WriteIntent DryRunBind Bind ReadCluster WriteIntent"),
+        ("both", "CheckLock WriteIntent Ungate DryRunBind Bind ReadCluster WriteIntent"),
     ],
 )
 def test_intents_come_first_then_what_can_be_taken_back_then_the_start(
@@ -100,8 +100,11 @@ def test_pods_that_we_bind_are_ungated_without_a_pin() -> None:
 def test_devices_are_allocated_after_the_intents_where_the_back_end_has_objects_for_them() -> None:
     world, plan = gang_of(2)
     played = apply(world, plan, limits=replace(LIMITS, backend="dra"))
-    assert kinds(played.requests) == "Hold Intend Allocate Ungate LookAround Intend"
-    assert sum(isinstance(request, Allocate) for request in played.requests) == 2
+    assert (
+        kinds(played.requests)
+        == "CheckLock WriteIntent AllocateDevices Ungate ReadCluster WriteIntent"
+    )
+    assert sum(isinstance(request, AllocateDevices) for request in played.requests) == 2
 
 
 def test_the_scarcest_node_is_taken_first() -> None:
@@ -136,9 +139,9 @@ def test_the_lock_is_looked_at_before_each_gang_and_every_few_writes() -> None:
     world, plan = gang_of(40, gpus=1)
     since, begun = 0, []
     for request in apply(world, plan).requests:
-        since = 0 if isinstance(request, Hold) else since + isinstance(request, WRITES)
+        since = 0 if isinstance(request, CheckLock) else since + isinstance(request, WRITES)
         assert since <= HOLD_EVERY
-        if isinstance(request, Hold):
+        if isinstance(request, CheckLock):
             begun.append(request.begun)
     # 40 intents: a look at the start and after 16 and 32; 40 starts, looked at after 8 and 24;
     # and before the marks.
@@ -151,7 +154,7 @@ def test_a_stop_leaves_the_gang_to_be_resumed_and_begins_no_other() -> None:
     plan = replace(plan, gangs=(*plan.gangs, gang("b", [order_for(other, "n0")])))
 
     def stop(count: int, request: Request, world: World) -> Event | None:
-        return Stop("SIGTERM") if isinstance(request, Hold) and request.begun else None
+        return Halt("SIGTERM") if isinstance(request, CheckLock) and request.begun else None
 
     verdict = apply(world, plan, stop).verdict
     assert [(v.gang[1], v.outcome) for v in verdict.gangs] == [
@@ -426,7 +429,7 @@ def test_intents_that_we_did_not_write_start_nothing_and_are_replaced(whose: str
     assert recover(world).requests == []
     played = apply(world, plan)
     assert one(played.verdict).outcome is Outcome.started
-    assert sum(isinstance(request, Forget) for request in played.requests) == 2
+    assert sum(isinstance(request, RemoveIntent) for request in played.requests) == 2
 
 
 def test_pods_that_we_did_not_mark_are_not_evicted() -> None:
@@ -451,7 +454,7 @@ def test_pods_that_we_did_not_mark_are_not_evicted() -> None:
 def test_undoing_takes_no_more_evictions_than_allowed() -> None:
     world, plan = gang_of(3)
     apply(world, plan, lambda n, r, w: w.pods.pop(("default", "a-0"), None) and None
-          if isinstance(r, LookAround) else None)  # fmt: skip
+          if isinstance(r, ReadCluster) else None)  # fmt: skip
     few = replace(LIMITS, evict_partial=True, max_evictions=1)
     found = one(recover(world, limits=few).verdict)
     assert found.outcome is Outcome.partial
@@ -495,16 +498,16 @@ def test_states_of_a_gang_count_who_was_started() -> None:
 
 
 def test_states_of_a_pod_follow_it_from_gate_to_end() -> None:
-    ways = Ways("gangplan.dev/placement", "gangplan")
+    classifier = PodClassifier("gangplan.dev/placement", "gangplan")
     world = World()
     pod = world.pod("a-0")
     intent = Intent(PLAN, "a", 1, "n0", None)
 
     def state(**more: object) -> PodState:
-        return ways.state(replace(pod, **more), pod.uid, "n0")  # type: ignore[arg-type]
+        return classifier.state(replace(pod, **more), pod.uid, "n0")  # type: ignore[arg-type]
 
-    assert ways.state(None, pod.uid, "n0") is PodState.gone
-    assert ways.state(pod, "other", "n0") is PodState.gone
+    assert classifier.state(None, pod.uid, "n0") is PodState.gone
+    assert classifier.state(pod, "other", "n0") is PodState.gone
     assert state() is PodState.waiting
     assert state(intent=intent) is PodState.intended
     assert state(terminating=True) is PodState.gone
@@ -551,12 +554,12 @@ def test_commands_delete_each_started_pod_by_its_uid_and_quote_every_name(
 def test_a_mark_and_a_try_change_nothing_that_counts_as_a_start() -> None:
     world, plan = gang_of(2, "binding")
     played = apply(world, plan)
-    assert [type(r) for r in played.requests if isinstance(r, TryBind | Bind)] == [
-        TryBind, TryBind, Bind, Bind,
+    assert [type(r) for r in played.requests if isinstance(r, DryRunBind | Bind)] == [
+        DryRunBind, DryRunBind, Bind, Bind,
     ]  # fmt: skip
     # Two intents, two bindings, two marks.
     assert played.verdict.writes == 6
-    assert sum(isinstance(r, Intend) for r in played.requests) == 4
+    assert sum(isinstance(r, WriteIntent) for r in played.requests) == 4
 
 
 def test_a_gpu_that_dies_under_a_whole_gang_does_not_make_it_partial() -> None:
@@ -620,7 +623,7 @@ def test_a_pod_that_changed_hands_after_it_was_told_is_not_evicted() -> None:
     apply(world, plan)
     world.change(("default", "a-0"), intent_is_ours=False)
     uids = tuple((pod.namespace, pod.name, pod.uid) for pod in world.pods.values())
-    desk = Desk(world.view(), replace(LIMITS, evict_partial=True))
-    desk.record(GangVerdict(("default", "a"), Outcome.partial, PLAN, undo=uids))
-    assert list(undo_partial(desk)) == []
-    assert "not ours to evict" in desk.verdicts[PLAN, ("default", "a")].why
+    session = ApplySession(world.view(), replace(LIMITS, evict_partial=True))
+    session.record(GangVerdict(("default", "a"), Outcome.partial, PLAN, undo=uids))
+    assert list(undo_partial(session)) == []
+    assert "not ours to evict" in session.verdicts[PLAN, ("default", "a")].why

@@ -22,7 +22,7 @@ from test_applying_rivals import DEEDS, honest, three, undone
 
 from models.apply.orders import Orders
 from models.apply.outcomes import Outcome
-from models.apply.requests import Event, Hold, Look, LookAround, Lost, Request
+from models.apply.requests import CheckLock, Event, NoAnswer, ReadCluster, ReadPod, Request
 
 Happening = tuple[str, Any]
 """What comes before a request: (kind, what with)."""
@@ -52,11 +52,11 @@ def played(happens: dict[int, Happening]) -> Fault:
             if what:
                 world.answer(request)
             raise Killed
-        if kind == "lost" and not isinstance(request, Hold):
+        if kind == "lost" and not isinstance(request, CheckLock):
             if what and isinstance(request, WRITES):
                 world.answer(request)
-            return Lost("timeout")
-        if kind == "answered" and not isinstance(request, Hold | Look | LookAround):
+            return NoAnswer("timeout")
+        if kind == "answered" and not isinstance(request, CheckLock | ReadPod | ReadCluster):
             return what  # type: ignore[no-any-return]
         if kind == "deed":
             deed, key = what

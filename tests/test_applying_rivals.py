@@ -24,7 +24,7 @@ from applying_world import (
 
 from models.apply.orders import GangOrder, Key, Orders
 from models.apply.outcomes import GangVerdict, Outcome, Verdict
-from models.apply.requests import Event, Evict, Held, Hold, LookAround, Request
+from models.apply.requests import CheckLock, Event, Evict, LockHeld, ReadCluster, Request
 
 Deed = Callable[[World, Key], None]
 
@@ -181,7 +181,7 @@ def explained(world: World, one: GangOrder, verdict: GangVerdict | None, running
 
 def read_last(played: Played) -> int:
     """The number of the last reading of everything: what is done after it cannot be told."""
-    return max(n for n, one in enumerate(played.requests) if isinstance(one, LookAround))
+    return max(n for n, one in enumerate(played.requests) if isinstance(one, ReadCluster))
 
 
 def undone(world: World, verdict: Verdict) -> None:
@@ -266,7 +266,7 @@ def comes(before: str, node: str, *, due: bool) -> Fault:
         begun = world.pods["default", before].node is not None
         if begun and ("default", "rival") not in world.pods:
             world.pod("rival", 8, mode="none", node=node)
-        return Held(due) if isinstance(request, Hold) else None
+        return LockHeld(due) if isinstance(request, CheckLock) else None
 
     return fault
 
@@ -297,7 +297,7 @@ def test_gangs_that_are_whole_are_marked_as_soon_as_everything_is_read_again() -
     def killed(count: int, request: Request, world: World) -> Event | None:
         if world.pods["default", "b-0"].node is not None:
             raise Killed
-        return Held(due=True) if isinstance(request, Hold) else None
+        return LockHeld(due=True) if isinstance(request, CheckLock) else None
 
     with pytest.raises(Killed):
         apply(world, plan, killed)

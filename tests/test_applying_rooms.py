@@ -8,7 +8,7 @@ from applying_world import World, order_for
 from hypothesis import given
 from hypothesis import strategies as st
 
-from models.apply.live_state import Roster, lacks, overfull, pods_at, taken
+from models.apply.live_state import PodIndex, lacks, overfull, pods_at, taken
 
 steps = st.lists(
     st.tuples(
@@ -28,7 +28,7 @@ def test_a_roster_knows_at_any_time_who_takes_room_where(
     for i in range(6):
         world.pod(f"p-{i}", 2, mode="none")
     plain = world.view()
-    kept = replace(plain, pods=Roster(plain.pods))
+    kept = replace(plain, pods=PodIndex(plain.pods))
     for number, node, way, flag in changes:
         key = ("default", f"p-{number}")
         old = plain.pods.get(key)

@@ -8,7 +8,7 @@ import pytest
 from applying_world import GATE, OTHER_PLAN, PLAN, World, apply, gang, order_for, orders, stop_for
 
 from models.apply.intents import Intent
-from models.apply.orders import NodeRelied, Orders
+from models.apply.orders import NodeAssumptions, Orders
 from models.apply.staleness import begun, moved
 
 A = ("default", "a-0")
@@ -22,7 +22,7 @@ def one() -> tuple[World, Orders]:
     )
     world.node("n1")
     pod = world.pod("a-0", 4, requests=(("cpu", 1000),))
-    relied = NodeRelied("n0", 8, (("rack", "r1"),), (("pool", "x"),), absent=("spot",))
+    relied = NodeAssumptions("n0", 8, (("rack", "r1"),), (("pool", "x"),), absent=("spot",))
     return world, replace(
         orders(world, gang("a", [order_for(pod, "n0", range(4))])), nodes=(relied,)
     )

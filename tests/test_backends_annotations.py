@@ -12,11 +12,11 @@ from kube_nodes import one
 
 from models.apply.intents import KEYS as INTENT
 from models.apply.intents import PLAN as MARK
-from models.apply.live_state import NodeSeen, PodSeen, View
+from models.apply.live_state import ClusterView, LiveNode, LivePod
 from models.apply.orders import GangOrder, Orders, PodOrder, PodStop
 from models.apply.requests import Done
 from models.policy import GPU_BACKENDS
-from planner.cluster.backends.base import Backend, CannotCarry
+from planner.cluster.backends.base import Backend, CannotEncode
 from planner.cluster.backends.table import KEYS, backend_of
 from planner.cluster.transport import Reply, Tree, Wire
 from planner.read.kube.dialects.koordinator import allocated
@@ -87,7 +87,7 @@ def test_back_ends_without_objects_send_nothing(name: str) -> None:
     wire: Wire = NoWire()
     assert not found.allocates
     assert found.accept == ()
-    assert found.allocate(wire, order(0), PodSeen("a", "p", "u", "1"), pod()) == Done()
+    assert found.allocate(wire, order(0), LivePod("a", "p", "u", "1"), pod()) == Done()
     assert found.release(wire, pod()) == Done()
 
 
@@ -129,25 +129,25 @@ def test_hami_reads_the_older_registration_too() -> None:
     ],
 )
 def test_hami_is_told_nothing_the_node_did_not_register(register: str | None, why: str) -> None:
-    with pytest.raises(CannotCarry) as caught:
+    with pytest.raises(CannotEncode) as caught:
         backend_of("hami").annotations(order(1), node(register), pod())
     assert caught.value.why == why
 
 
 @pytest.mark.parametrize("scheduler", ["default-scheduler", "gangplan", "volcano"])
 def test_only_hamis_scheduler_can_be_told_of_cards(scheduler: str) -> None:
-    with pytest.raises(CannotCarry, match=f"its scheduler is {scheduler}"):
+    with pytest.raises(CannotEncode, match=f"its scheduler is {scheduler}"):
         backend_of("hami").annotations(order(0), node(cards("A")), pod(scheduler))
     whole = order(*range(8))
     assert backend_of("hami").annotations(whole, node(), pod(scheduler)) == {}
 
 
 def test_a_choice_of_cards_by_the_pods_owner_stands() -> None:
-    with pytest.raises(CannotCarry, match="chooses cards already"):
+    with pytest.raises(CannotEncode, match="chooses cards already"):
         backend_of("hami").annotations(order(0), node(cards("A")), pod(**{USE: "A"}))
     ours = pod(**{USE: "B", MARK: PLAN})
     assert backend_of("hami").annotations(order(0), node(cards("A")), ours) == {USE: "A"}
-    with pytest.raises(CannotCarry, match="forbids a card"):
+    with pytest.raises(CannotEncode, match="forbids a card"):
         backend_of("hami").annotations(order(0), node(cards("A")), pod(**{AVOID: "B, A"}))
 
 
@@ -181,7 +181,7 @@ def test_what_koordinator_is_told_is_read_back_as_what_the_pod_holds() -> None:
 def test_koordinators_own_scheduler_chooses_by_itself() -> None:
     found = backend_of("koordinator")
     assert found.annotations(order(*range(8)), node(), pod("koord-scheduler")) == {}
-    with pytest.raises(CannotCarry) as caught:
+    with pytest.raises(CannotEncode) as caught:
         found.annotations(order(*range(7)), node(), pod("koord-scheduler"))
     assert caught.value.why == "its scheduler koord-scheduler chooses the GPUs by itself"
     assert ALLOCATED in found.annotations(order(*range(7)), node(), pod("default-scheduler"))
@@ -189,7 +189,7 @@ def test_koordinators_own_scheduler_chooses_by_itself() -> None:
 
 def test_devices_that_somebody_else_wrote_stand() -> None:
     tree = pod("gangplan", **{ALLOCATED: "{}"})
-    with pytest.raises(CannotCarry, match="chooses devices already"):
+    with pytest.raises(CannotEncode, match="chooses devices already"):
         backend_of("koordinator").annotations(order(0, mode="binding"), node(), tree)
 
 
@@ -205,9 +205,9 @@ def orders(*pods: PodOrder, evicts: bool = True) -> Orders:
     return Orders(PLAN, "c", "2026-11-21T00:00:00Z", "gate", "gangplan", "hami", gangs, ())
 
 
-def view(scheduler: str = "default-scheduler") -> View:
-    waiting = PodSeen("a", "p", "u", "1", scheduler=scheduler)
-    return View("c", {"n1": NodeSeen("n1", gpus=8)}, {("a", "p"): waiting})
+def view(scheduler: str = "default-scheduler") -> ClusterView:
+    waiting = LivePod("a", "p", "u", "1", scheduler=scheduler)
+    return ClusterView("c", {"n1": LiveNode("n1", gpus=8)}, {("a", "p"): waiting})
 
 
 SAID = {

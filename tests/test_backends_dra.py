@@ -28,8 +28,8 @@ from fake_setup import GATE
 from fake_wire import FakeWire
 
 from models.apply.intents import PLAN as MARK
-from models.apply.requests import Conflict, Done, Gone, Lost, Refused
-from planner.cluster.backends.base import CannotCarry
+from models.apply.requests import Conflict, Done, Gone, NoAnswer, Rejected
+from planner.cluster.backends.base import CannotEncode
 from planner.cluster.backends.table import backend_of
 from planner.cluster.transport import MERGE, STRATEGIC
 
@@ -195,7 +195,7 @@ def test_a_change_of_the_claim_in_between_is_read_again() -> None:
 def test_a_server_that_is_gone_is_lost_not_refused() -> None:
     found, pod = pair()
     found.before.append(lambda _: LOST)
-    assert isinstance(give(found, pod, (2, 3)), Lost)
+    assert isinstance(give(found, pod, (2, 3)), NoAnswer)
 
 
 def test_a_missing_right_is_told() -> None:
@@ -208,7 +208,7 @@ def test_a_missing_right_is_told() -> None:
 
     found.before.append(deny)
     answer = give(found, pod, (2, 3))
-    assert isinstance(answer, Refused)
+    assert isinstance(answer, Rejected)
     assert "resourceclaims/status" in answer.message
 
 
@@ -216,7 +216,7 @@ def test_a_cluster_without_the_api_is_told() -> None:
     found, pod = pair()
     gone: Answer = (404, {"kind": "Status", "message": "404 page not found", "code": 404}, {})
     found.before.append(lambda call: gone if "resource.k8s.io" in call.path else None)
-    assert give(found, pod, (2, 3)) == Refused("this cluster does not serve resource.k8s.io/v1")
+    assert give(found, pod, (2, 3)) == Rejected("this cluster does not serve resource.k8s.io/v1")
 
 
 def test_gpus_are_dealt_to_several_claims_in_turn() -> None:
@@ -260,7 +260,7 @@ def test_what_somebody_else_gave_is_never_taken_back() -> None:
     found, pod = pair()
     give(found, pod, (0, 1))
     found.change("ResourceClaim", "c", _without_mark)
-    assert give(found, pod, (4, 5)) == Refused("claim c holds other devices already")
+    assert give(found, pod, (4, 5)) == Rejected("claim c holds other devices already")
     assert devices_of(found, "c") == ["gpu-0", "gpu-1"]
 
 
@@ -388,24 +388,24 @@ def test_a_claim_that_chosen_gpus_cannot_answer_is_refused_untouched(tree: Tree,
     found = cluster()
     found.put(tree)
     pod = add_pod(found, "p", "c")
-    assert give(found, pod, (2, 3)) == Refused(why)
+    assert give(found, pod, (2, 3)) == Rejected(why)
     assert found.writes == []
 
 
 def test_a_gpu_that_no_device_is_is_refused() -> None:
     found, pod = pair()
-    assert give(found, pod, (7, 8)) == Refused("no device of node n1 is its GPU 8")
+    assert give(found, pod, (7, 8)) == Rejected("no device of node n1 is its GPU 8")
     elsewhere = give(found, pod, (0, 1), "n9")
-    assert elsewhere == Refused("no driver for its claims published devices of node n9")
+    assert elsewhere == Rejected("no driver for its claims published devices of node n9")
 
 
 def test_a_claim_that_is_not_there_or_goes_is_refused() -> None:
     found = cluster()
     pod = add_pod(found, "p", "c")
-    assert give(found, pod, (0, 1)) == Refused("claim c is not there")
+    assert give(found, pod, (0, 1)) == Rejected("claim c is not there")
     found.create(claim("c"))
     found.change("ResourceClaim", "c", _going)
-    assert give(found, pod, (0, 1)) == Refused("claim c is being deleted")
+    assert give(found, pod, (0, 1)) == Rejected("claim c is being deleted")
 
 
 def _going(tree: Tree) -> Tree:
@@ -417,7 +417,7 @@ def test_a_claim_of_several_pods_is_refused() -> None:
     found, pod = pair()
     give(found, pod, (0, 1))
     other = add_pod(found, "q", "c")
-    assert give(found, other, (0, 1)) == Refused("claim c is used by other pods, too")
+    assert give(found, other, (0, 1)) == Rejected("claim c is used by other pods, too")
 
 
 def test_a_claim_that_is_not_made_yet_is_asked_for_later() -> None:
@@ -463,7 +463,7 @@ def test_other_claims_are_the_schedulers_in_gate_mode_and_nobodys_in_binding_mod
     bound = add_pod(found, "q", "d", "fabric", mode="binding")
     for mode in ("binding", "gate"):  # a plan calls pods that are both gated
         answer = give(found, bound, (2, 3), mode=mode)
-        assert answer == Refused("only a scheduler can allocate claim fabric")
+        assert answer == Rejected("only a scheduler can allocate claim fabric")
     assert devices_of(found, "d") == []
 
 
@@ -472,7 +472,7 @@ def test_a_pod_without_claims_takes_whole_nodes_or_nothing() -> None:
     pod = found.add_pod("p", gpus=4, gates=[GATE])
     node = {"status": {"capacity": {"nvidia.com/gpu": "8"}}}
     backend = backend_of("dra")
-    with pytest.raises(CannotCarry, match="without a ResourceClaim"):
+    with pytest.raises(CannotEncode, match="without a ResourceClaim"):
         backend.annotations(ordered(pod, (0, 1, 2, 3)), node, pod)
     whole = ordered(pod, tuple(range(8)))
     assert backend.annotations(whole, node, pod) == {}
@@ -486,10 +486,10 @@ def test_claims_that_the_plan_leaves_open_need_a_scheduler() -> None:
     assert backend.annotations(ordered(pod, None, count=2), {}, pod) == {}
     assert give(found, pod, None) == Done()
     assert devices_of(found, "c") == []
-    with pytest.raises(CannotCarry, match="leaves the GPUs open"):
+    with pytest.raises(CannotEncode, match="leaves the GPUs open"):
         backend.annotations(ordered(pod, None, mode="binding", count=2), {}, pod)
     bound = add_pod(found, "q", "c", mode="binding")
-    with pytest.raises(CannotCarry, match="leaves the GPUs open"):
+    with pytest.raises(CannotEncode, match="leaves the GPUs open"):
         backend.annotations(ordered(bound, None, count=2), {}, bound)
 
 

@@ -9,7 +9,7 @@ import yaml
 from fake_cluster import Answer, Call, FakeCluster
 from fake_wire import FakeWire
 
-from models.apply.live_state import NodeSeen, PodSeen, View
+from models.apply.live_state import ClusterView, LiveNode, LivePod
 from models.policy import KubernetesPolicy
 from planner.cli import doctor_checks as machine
 from planner.cli import doctor_checks as permissions
@@ -153,16 +153,16 @@ KEPT = (("example.com/ours", "", "NoSchedule"),)
 POLICY = KubernetesPolicy()
 
 
-def _node(name: str, **fields: object) -> NodeSeen:
-    return NodeSeen(name, gpus=8, **fields)  # type: ignore[arg-type]  # fields of a node
+def _node(name: str, **fields: object) -> LiveNode:
+    return LiveNode(name, gpus=8, **fields)  # type: ignore[arg-type]  # fields of a node
 
 
-def _pod(name: str, **fields: object) -> PodSeen:
-    return PodSeen("a", name, name, "1", **fields)  # type: ignore[arg-type]  # fields of a pod
+def _pod(name: str, **fields: object) -> LivePod:
+    return LivePod("a", name, name, "1", **fields)  # type: ignore[arg-type]  # fields of a pod
 
 
-def _view(nodes: list[NodeSeen], pods: list[PodSeen]) -> View:
-    return View("c", {one.name: one for one in nodes}, {one.key: one for one in pods})
+def _view(nodes: list[LiveNode], pods: list[LivePod]) -> ClusterView:
+    return ClusterView("c", {one.name: one for one in nodes}, {one.key: one for one in pods})
 
 
 OURS = _pod("p", scheduler="gangplan")
@@ -173,7 +173,7 @@ def test_only_nodes_that_pods_could_be_bound_onto_are_looked_at() -> None:
         _node("kept", taints=KEPT),
         _node("cordoned", unschedulable=True),
         _node("broken", ready=False),
-        NodeSeen("without-gpus"),
+        LiveNode("without-gpus"),
     ]
     assert placing.nodes(_view(nodes, [OURS]), POLICY, None).level is Level.ok
     found = placing.nodes(_view([*nodes, _node("open")], [OURS]), POLICY, None)
@@ -197,7 +197,7 @@ def test_many_open_nodes_are_counted() -> None:
     ],
     ids=lambda pod: pod.name,
 )
-def test_nodes_do_not_matter_while_nothing_waits_to_be_bound(pod: PodSeen) -> None:
+def test_nodes_do_not_matter_while_nothing_waits_to_be_bound(pod: LivePod) -> None:
     assert placing.nodes(_view([_node("open")], [pod]), POLICY, None).level is Level.ok
 
 

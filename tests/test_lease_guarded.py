@@ -13,7 +13,7 @@ from fake_cluster import FakeCluster
 from planner.cluster import lease
 from planner.cluster.lock import LEAST_S, Guarded
 from planner.cluster.retry import Patient
-from planner.cluster.sending import Carrier
+from planner.cluster.sending import RequestSender
 from planner.cluster.transport import JSON, LOST, Asked, Reply, Tree
 
 PODS = "/api/v1/namespaces/default/pods"
@@ -91,14 +91,14 @@ def test_a_run_that_slept_past_its_lock_gives_no_gpu_twice(
     cluster: FakeCluster = a_cluster(mode=mode, gangs=(("slow", 3, 8),))
     clock: Any = cluster.clock
     monkeypatch.setitem(lease.acquire.__kwdefaults__, "clock", clock)
-    held = Carrier._held
+    held = RequestSender._held
     with bench(cluster, tmp_path, monkeypatch) as made:
         first = made.plan(name="first.json")
         cluster.gang_of_pods("high", 3, gpus=8, mode=mode, priority=9, tolerations=TOLERATE)
         second = made.plan(name="second.json")
         codes: list[int] = []
 
-        def sleeping(self: Carrier, *, begun: bool = False) -> object:
+        def sleeping(self: RequestSender, *, begun: bool = False) -> object:
             found = held(self, begun=begun)
             if not codes:
                 codes.append(-1)
@@ -106,7 +106,7 @@ def test_a_run_that_slept_past_its_lock_gives_no_gpu_twice(
                 codes[0] = made.apply(second).code
             return found
 
-        monkeypatch.setattr(Carrier, "_held", sleeping)
+        monkeypatch.setattr(RequestSender, "_held", sleeping)
         said = made.apply(first)
         assert (said.code, codes) == (7, [0]), said.err
         assert {name: node is not None for name, node in made.bound().items()} == {

@@ -10,7 +10,7 @@ from fake_wire import FakeWire
 
 from models.apply.intents import Intent
 from models.policy import KubernetesPolicy
-from planner.cluster.live_view import Lookout, look_around
+from planner.cluster.live_view import ClusterReader, read_cluster
 from planner.cluster.pages import PAGE_LISTS
 from planner.cluster.transport import JSON, Reply, Tree
 from planner.errors import NotPermittedError, UnavailableError
@@ -45,7 +45,7 @@ def marked(cluster: FakeCluster, name: str, manager: str = "gangplan") -> None:
 
 
 def test_nodes_tell_what_keeps_pods_off_and_what_they_offer(cluster: FakeCluster) -> None:
-    nodes = look_around(FakeWire(cluster), SETTINGS).nodes
+    nodes = read_cluster(FakeWire(cluster), SETTINGS).nodes
 
     assert [(n.gpus, n.ready, n.unschedulable) for n in nodes.values()] == [
         (8, True, False),
@@ -60,14 +60,14 @@ def test_nodes_tell_what_keeps_pods_off_and_what_they_offer(cluster: FakeCluster
 def test_a_hostname_counts_only_where_it_is_one_nodes_alone(cluster: FakeCluster) -> None:
     for name in ("x", "y"):
         cluster.add_node(name, labels={"kubernetes.io/hostname": "twin"})
-    nodes = look_around(FakeWire(cluster), SETTINGS).nodes
+    nodes = read_cluster(FakeWire(cluster), SETTINGS).nodes
 
     assert (nodes["n1"].hostname, nodes["x"].hostname, nodes["y"].hostname) == ("n1", None, None)
 
 
 def test_a_waiting_pod_holds_nothing_and_tells_how_it_is_started(cluster: FakeCluster) -> None:
     made = cluster.add_pod("p", gpus=2, gates=[GATE, "other"], scheduler="gangplan", cpu="1500m")
-    pod = look_around(FakeWire(cluster), SETTINGS).pods["default", "p"]
+    pod = read_cluster(FakeWire(cluster), SETTINGS).pods["default", "p"]
 
     assert (pod.uid, pod.version) == (made["metadata"]["uid"], made["metadata"]["resourceVersion"])
     assert (pod.gates, pod.scheduler, pod.place) == ((GATE, "other"), "gangplan", None)
@@ -80,7 +80,7 @@ def test_who_stands_where_is_bound_nominated_pinned_or_intended(cluster: FakeClu
     cluster.add_pod("free")
     cluster.add_pod("meant", gates=[GATE])
     marked(cluster, "meant")
-    pods = look_around(FakeWire(cluster), SETTINGS).pods
+    pods = read_cluster(FakeWire(cluster), SETTINGS).pods
 
     places = {name: pod.place for (_, name), pod in pods.items()}
     assert places == {"bound": "n1", "pinned": "n2", "free": None, "meant": "n1"}
@@ -92,7 +92,7 @@ def test_finished_pods_hold_nothing_and_dying_ones_still_do(cluster: FakeCluster
     cluster.add_pod("done", node="n1", phase="Succeeded")
     cluster.add_pod("dying", node="n1", grace=30)
     cluster.handle("DELETE", "/api/v1/namespaces/default/pods/dying")
-    pods = look_around(FakeWire(cluster), SETTINGS).pods
+    pods = read_cluster(FakeWire(cluster), SETTINGS).pods
 
     assert (pods["default", "done"].finished, pods["default", "done"].place) == (True, None)
     assert (pods["default", "dying"].terminating, pods["default", "dying"].place) == (True, "n1")
@@ -105,7 +105,7 @@ def test_an_intent_is_ours_only_if_our_field_manager_wrote_all_of_it(cluster: Fa
     body = {"metadata": {"annotations": {"gangplan.dev/node": "n2"}}}
     path = "/api/v1/namespaces/default/pods/touched?fieldManager=kubectl"
     cluster.handle("PATCH", path, body, "application/merge-patch+json")
-    pods = look_around(FakeWire(cluster), SETTINGS).pods
+    pods = read_cluster(FakeWire(cluster), SETTINGS).pods
 
     assert pods["default", "ours"].intent == Intent(PLAN, "vit", 2, "n1", (4, 5))
     assert {name: pod.intent_is_ours for (_, name), pod in pods.items()} == {
@@ -120,7 +120,7 @@ def test_gpus_that_a_standing_pod_holds_are_told_where_they_are_known(cluster: F
     marked(cluster, "told")
     cluster.add_pod("silent", gpus=1, node="n1")
     cluster.add_pod("forger", gpus=2, node="n1", annotations={"gangplan.dev/gpus": "4,5"})
-    pods = look_around(FakeWire(cluster), SETTINGS).pods
+    pods = read_cluster(FakeWire(cluster), SETTINGS).pods
 
     assert pods["default", "told"].indices == (4, 5)
     assert pods["default", "silent"].indices is None
@@ -131,26 +131,26 @@ def test_a_pod_looked_at_again_keeps_what_it_asks_and_tells_what_changed(
     cluster: FakeCluster,
 ) -> None:
     cluster.add_pod("p", gpus=2, gates=[GATE])
-    lookout = Lookout(FakeWire(cluster), SETTINGS)
-    before = lookout.around().pods["default", "p"]
+    reader = ClusterReader(FakeWire(cluster), SETTINGS)
+    before = reader.read_view().pods["default", "p"]
     marked(cluster, "p")
 
-    after = lookout.one(cluster.pod("p"))
+    after = reader.one(cluster.pod("p"))
 
     assert after is not None
-    assert after == look_around(FakeWire(cluster), SETTINGS).pods["default", "p"]
+    assert after == read_cluster(FakeWire(cluster), SETTINGS).pods["default", "p"]
     assert (before.place, after.place) == (None, "n1")
     assert (after.gpus, after.held_at, after.indices) == (2, "n1", (4, 5))
 
 
 def test_another_pod_under_the_same_name_is_read_anew(cluster: FakeCluster) -> None:
     cluster.add_pod("p", gpus=2)
-    lookout = Lookout(FakeWire(cluster), SETTINGS)
-    lookout.around()
+    reader = ClusterReader(FakeWire(cluster), SETTINGS)
+    reader.read_view()
     cluster.remove("Pod", "p")
     made = cluster.add_pod("p", gpus=5)
 
-    found = lookout.one(cluster.pod("p"))
+    found = reader.one(cluster.pod("p"))
 
     assert found is not None
     assert (found.uid, found.gpus) == (made["metadata"]["uid"], 5)
@@ -158,7 +158,7 @@ def test_another_pod_under_the_same_name_is_read_anew(cluster: FakeCluster) -> N
 
 @pytest.mark.parametrize("tree", [{}, {"kind": "Status"}, {"metadata": {"name": "p"}}])
 def test_what_is_no_pod_is_none(cluster: FakeCluster, tree: Tree) -> None:
-    assert Lookout(FakeWire(cluster), SETTINGS).one(tree) is None
+    assert ClusterReader(FakeWire(cluster), SETTINGS).one(tree) is None
 
 
 def test_native_pod_groups_are_read_where_pods_have_one() -> None:
@@ -170,11 +170,11 @@ def test_native_pod_groups_are_read_where_pods_have_one() -> None:
         "spec": {"schedulingPolicy": {"gang": {"minCount": 4}}},
     }
     cluster.create(group)
-    assert look_around(FakeWire(cluster), SETTINGS).groups == {}, "no pod has one: not asked for"
+    assert read_cluster(FakeWire(cluster), SETTINGS).groups == {}, "no pod has one: not asked for"
     assert not any("podgroups" in call.path for call in cluster.calls)
 
     cluster.add_pod("p", gates=[GATE], schedulingGroup={"podGroupName": "ga"})
-    view = look_around(FakeWire(cluster), SETTINGS)
+    view = read_cluster(FakeWire(cluster), SETTINGS)
 
     assert view.groups == {("default", "ga"): 4}
     assert view.pods["default", "p"].group == "ga"
@@ -215,7 +215,7 @@ class Pages:
 def test_a_list_is_read_page_by_page_to_its_end() -> None:
     wire = Pages(5)
 
-    assert len(look_around(wire, SETTINGS).nodes) == 5
+    assert len(read_cluster(wire, SETTINGS).nodes) == 5
     nodes = [path for path in wire.paths if "nodes" in path]
     assert nodes == [
         f"/api/v1/nodes?limit={PAGE_LISTS}",
@@ -226,7 +226,7 @@ def test_a_list_is_read_page_by_page_to_its_end() -> None:
 
 @pytest.mark.parametrize("gone", [1, 3, 4])
 def test_a_list_that_expires_half_way_is_begun_again(gone: int) -> None:
-    assert len(look_around(Pages(5, gone), SETTINGS).nodes) == 5
+    assert len(read_cluster(Pages(5, gone), SETTINGS).nodes) == 5
 
 
 @pytest.mark.parametrize(
@@ -244,14 +244,14 @@ def test_a_list_that_is_none_is_never_taken_for_an_empty_one(reply: Reply) -> No
             return super().send(method, path, body, content_type=content_type)
 
     with pytest.raises(UnavailableError):
-        look_around(Broken(2), SETTINGS)
+        read_cluster(Broken(2), SETTINGS)
 
 
 def test_a_list_that_may_not_be_read_names_the_refusal(cluster: FakeCluster) -> None:
     cluster.add_user("token", "weak")
 
     with pytest.raises(NotPermittedError, match="cannot get resource"):
-        look_around(FakeWire(cluster, "weak"), SETTINGS)
+        read_cluster(FakeWire(cluster, "weak"), SETTINGS)
 
 
 def test_objects_without_a_name_change_no_other(cluster: FakeCluster) -> None:
@@ -265,4 +265,4 @@ def test_objects_without_a_name_change_no_other(cluster: FakeCluster) -> None:
 
     cluster.after.append(nameless)
 
-    assert list(look_around(wire, SETTINGS).pods) == [("default", "p")]
+    assert list(read_cluster(wire, SETTINGS).pods) == [("default", "p")]

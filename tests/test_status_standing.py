@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from models.apply.intents import Intent
-from models.apply.live_state import NodeSeen, PodSeen, View
-from models.apply.pod_state import Ways
+from models.apply.live_state import ClusterView, LiveNode, LivePod
+from models.apply.pod_state import PodClassifier
 from planner.pipelines.plan_status import (
     GangStand,
     PlanStand,
@@ -20,13 +20,13 @@ from planner.pipelines.plan_status import (
 )
 
 GATE, SCHEDULER = "gangplan.dev/placement", "gangplan"
-WAYS = Ways(GATE, SCHEDULER)
+WAYS = PodClassifier(GATE, SCHEDULER)
 ONE, TWO = "gp-" + "1" * 20, "gp-" + "2" * 20
 
 
-def pod(index: int, *, plan: str = ONE, size: int = 2, gang: str = "g") -> PodSeen:
+def pod(index: int, *, plan: str = ONE, size: int = 2, gang: str = "g") -> LivePod:
     """A gated pod that carries an intent of ours."""
-    return PodSeen(
+    return LivePod(
         namespace="team",
         name=f"{gang}-{index}",
         uid=f"uid-{gang}-{index}",
@@ -37,21 +37,21 @@ def pod(index: int, *, plan: str = ONE, size: int = 2, gang: str = "g") -> PodSe
     )
 
 
-def ungated(one: PodSeen) -> PodSeen:
+def ungated(one: LivePod) -> LivePod:
     return replace(one, gates=())
 
 
-def bound(one: PodSeen) -> PodSeen:
+def bound(one: LivePod) -> LivePod:
     return replace(one, gates=(), node=f"n{one.name[-1]}")
 
 
-def view(*pods: PodSeen, without: str = "") -> View:
+def view(*pods: LivePod, without: str = "") -> ClusterView:
     """Nodes n0 to n3 but for ``without``, which is gone."""
-    nodes = {name: NodeSeen(name, gpus=8) for name in ("n0", "n1", "n2", "n3") if name != without}
-    return View("cluster", nodes, {one.key: one for one in pods})
+    nodes = {name: LiveNode(name, gpus=8) for name in ("n0", "n1", "n2", "n3") if name != without}
+    return ClusterView("cluster", nodes, {one.key: one for one in pods})
 
 
-def only(*pods: PodSeen) -> GangStand:
+def only(*pods: LivePod) -> GangStand:
     (stand,) = gangs_of(view(*pods), WAYS)
     return stand
 
@@ -69,7 +69,7 @@ def only(*pods: PodSeen) -> GangStand:
         ((bound(pod(0)), replace(bound(pod(1)), finished=True)), State.whole),
     ],
 )
-def test_a_gang_is_as_far_as_its_pods_are(pods: tuple[PodSeen, ...], state: State) -> None:
+def test_a_gang_is_as_far_as_its_pods_are(pods: tuple[LivePod, ...], state: State) -> None:
     assert only(*pods).state is state
 
 
@@ -100,7 +100,7 @@ def test_a_gang_that_was_whole_once_and_lost_a_pod_is_not_half_there() -> None:
     assert only(marked, second).state is State.whole
 
 
-def marked_whole(one: PodSeen) -> PodSeen:
+def marked_whole(one: LivePod) -> LivePod:
     assert one.intent is not None
     return replace(one, intent=replace(one.intent, whole=True))
 

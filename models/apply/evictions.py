@@ -9,17 +9,26 @@ from __future__ import annotations
 from collections.abc import Collection, Generator, Iterable
 from dataclasses import dataclass, field, replace
 
-from models.apply.live_state import PodSeen, lacks, pods_at
+from models.apply.live_state import LivePod, lacks, pods_at
 from models.apply.orders import GangOrder, Key, Orders, PodOrder, PodStop
 from models.apply.outcomes import GangVerdict, Outcome
-from models.apply.requests import Busy, Done, Event, Evict, Gone, Refused, Request, Scale
-from models.apply.session import TRIES, Desk, Failed
+from models.apply.requests import (
+    BlockedByBudget,
+    Done,
+    Event,
+    Evict,
+    Gone,
+    Rejected,
+    Request,
+    Scale,
+)
+from models.apply.session import TRIES, ApplySession, Failure
 
-Steps = Generator[Request, Event, Failed | None]
+Steps = Generator[Request, Event, Failure | None]
 
 
 @dataclass(slots=True)
-class Leaving:
+class Removals:
     """What goes, or has to: ``gone``: uids whose pods are gone or going; ``scaled``: gangs resized.
 
     ``owners``: (namespace, name) of a pod that was stopped to the uid of its controller.
@@ -30,18 +39,18 @@ class Leaving:
     owners: dict[Key, str | None] = field(default_factory=dict)
 
 
-def here(desk: Desk, stop: PodStop) -> PodSeen | None:
+def here(session: ApplySession, stop: PodStop) -> LivePod | None:
     """The pod to stop, while it is there and takes room."""
-    seen = desk.view.pods.get(stop.key)
+    seen = session.view.pods.get(stop.key)
     return seen if seen is not None and seen.uid == stop.uid and not seen.finished else None
 
 
-def remaining(desk: Desk, gang: GangOrder) -> list[PodStop]:
+def remaining(session: ApplySession, gang: GangOrder) -> list[PodStop]:
     """Pods of the gang that have to go and are there."""
-    return [stop for stop in gang.stops if here(desk, stop) is not None]
+    return [stop for stop in gang.stops if here(session, stop) is not None]
 
 
-def to_evict(desk: Desk, gangs: Iterable[GangOrder]) -> list[PodStop]:
+def to_evict(session: ApplySession, gangs: Iterable[GangOrder]) -> list[PodStop]:
     """Pods of the gangs that nobody has told to go yet; of each those that tell it was whole last.
 
     Cut off in between, what is left of a gang is known for what it was.
@@ -50,19 +59,19 @@ def to_evict(desk: Desk, gangs: Iterable[GangOrder]) -> list[PodStop]:
     for gang in gangs:
         left = []
         for stop in gang.stops:
-            seen = here(desk, stop)
+            seen = here(session, stop)
             if seen is not None and not seen.terminating:
                 left.append(stop)
-        found += sorted(left, key=lambda stop: _marked(desk, stop))
+        found += sorted(left, key=lambda stop: _marked(session, stop))
     return found
 
 
-def _marked(desk: Desk, stop: PodStop) -> bool:
-    seen = desk.view.pods[stop.key]
+def _marked(session: ApplySession, stop: PodStop) -> bool:
+    seen = session.view.pods[stop.key]
     return seen.intent is not None and seen.intent_is_ours and seen.intent.whole
 
 
-def victims(desk: Desk, orders: Orders, gang: GangOrder) -> list[GangOrder]:
+def victims(session: ApplySession, orders: Orders, gang: GangOrder) -> list[GangOrder]:
     """Gangs that stop so that this one can start, itself included where it moves; by key.
 
     Who moves needs its own new place, too: that is followed to the end.
@@ -74,8 +83,8 @@ def victims(desk: Desk, orders: Orders, gang: GangOrder) -> list[GangOrder]:
         found[gang.key] = gang
     while ahead:
         one = ahead.pop()
-        short = {name for name, _ in lacks(desk.view, one.starts, without=_own(one))}
-        for pod in pods_at(desk.view, sorted(short)):
+        short = {name for name, _ in lacks(session.view, one.starts, without=_own(one))}
+        for pod in pods_at(session.view, sorted(short)):
             victim = stopping.get(pod.uid)
             if victim is None or victim.key in found:
                 continue
@@ -89,170 +98,174 @@ def _own(gang: GangOrder) -> set[str]:
 
 
 def make_room(
-    desk: Desk, orders: Orders, gang: GangOrder, leaving: Leaving
-) -> Generator[Request, Event, Failed | None]:
+    session: ApplySession, orders: Orders, gang: GangOrder, leaving: Removals
+) -> Generator[Request, Event, Failure | None]:
     """Stop whoever has to go for the gang, and wait until they are gone. Raises Halted."""
-    leave = victims(desk, orders, gang)
-    limits = desk.limits
-    forbidden = _forbidden(desk, to_evict(desk, leave))
+    leave = victims(session, orders, gang)
+    limits = session.limits
+    forbidden = _forbidden(session, to_evict(session, leave))
     if forbidden is not None:
         return forbidden
-    ahead = _hopeless(desk, leave, gang)
+    ahead = _hopeless(session, leave, gang)
     if ahead is not None:
-        return Failed(ahead)
+        return Failure(ahead)
     for one in leave:
         if one.decision == "resize":
-            failed = yield from resize(desk, one, leaving)
+            failed = yield from resize(session, one, leaving)
             if failed is not None:
                 advice = GangVerdict(one.key, Outcome.advised, orders.plan, failed.why)
-                desk.record(replace(advice, resizes=one.resizes))
-                return Failed(f"gang {one.namespace}/{one.name} keeps its room: {failed.why}")
-    failed = yield from _evicted(desk, [one for one in leave if one.decision != "resize"], leaving)
+                session.record(replace(advice, resizes=one.resizes))
+                return Failure(f"gang {one.namespace}/{one.name} keeps its room: {failed.why}")
+    failed = yield from _evicted(
+        session, [one for one in leave if one.decision != "resize"], leaving
+    )
     if failed is not None or limits.dry:
         return failed
-    return (yield from _freed(desk, leave, gang))
+    return (yield from _freed(session, leave, gang))
 
 
-def _forbidden(desk: Desk, pods: Collection[PodStop]) -> Failed | None:
-    limits = desk.limits
+def _forbidden(session: ApplySession, pods: Collection[PodStop]) -> Failure | None:
+    limits = session.limits
     if pods and not limits.allow_evictions:
-        return Failed(f"it needs {len(pods)} pods stopped: --allow-evictions")
-    if desk.evicted + len(pods) > limits.max_evictions and pods:
-        rest = max(0, limits.max_evictions - desk.evicted)
-        return Failed(f"it needs {len(pods)} pods stopped, and {rest} more may be: --max-evictions")
+        return Failure(f"it needs {len(pods)} pods stopped: --allow-evictions")
+    if session.evicted + len(pods) > limits.max_evictions and pods:
+        rest = max(0, limits.max_evictions - session.evicted)
+        return Failure(
+            f"it needs {len(pods)} pods stopped, and {rest} more may be: --max-evictions"
+        )
     return None
 
 
-def stop_rest(desk: Desk, gang: GangOrder, leaving: Leaving) -> Steps:
+def stop_rest(session: ApplySession, gang: GangOrder, leaving: Removals) -> Steps:
     """Evict what is left of a gang that was stopped in part for another, which has its room by now."""
-    forbidden = _forbidden(desk, to_evict(desk, [gang]))
+    forbidden = _forbidden(session, to_evict(session, [gang]))
     if forbidden is not None:
         return forbidden
-    yield from desk.hold(f"gang {gang.namespace}/{gang.name}")
-    return (yield from _evicted(desk, [gang], leaving))
+    yield from session.hold(f"gang {gang.namespace}/{gang.name}")
+    return (yield from _evicted(session, [gang], leaving))
 
 
-def _hopeless(desk: Desk, leave: Iterable[GangOrder], gang: GangOrder) -> str | None:
+def _hopeless(session: ApplySession, leave: Iterable[GangOrder], gang: GangOrder) -> str | None:
     """What would be in the way even when all have gone: then nobody is stopped."""
     gangs = {one.key: one for one in (*leave, gang)}
     going = {stop.uid for one in gangs.values() for stop in one.stops}
     for one in gangs.values():
-        for name, what in lacks(desk.view, one.starts, without=going):
+        for name, what in lacks(session.view, one.starts, without=going):
             return f"node {name} {what}, whoever is stopped"
     return None
 
 
-def _evicted(desk: Desk, gangs: list[GangOrder], leaving: Leaving) -> Steps:
+def _evicted(session: ApplySession, gangs: list[GangOrder], leaving: Removals) -> Steps:
     """Evict all their pods, asking again for those that a budget keeps."""
-    for after_s in (None, *desk.limits.waits()):
+    for after_s in (None, *session.limits.waits()):
         if after_s is not None:
-            yield from desk.look_around(after_s)
+            yield from session.read_cluster(after_s)
         busy = None
         for gang in gangs:
-            failed = yield from _evicted_once(desk, gang, leaving)
-            if failed is not None and not failed.passing:
+            failed = yield from _evicted_once(session, gang, leaving)
+            if failed is not None and not failed.transient:
                 return failed
             busy = busy or failed
-        if busy is None or desk.limits.dry:
+        if busy is None or session.limits.dry:
             return None
     return busy
 
 
-def _evicted_once(desk: Desk, gang: GangOrder, leaving: Leaving) -> Steps:
+def _evicted_once(session: ApplySession, gang: GangOrder, leaving: Removals) -> Steps:
     """Ask for every pod of the gang; for the marked ones only once no other is kept by a budget."""
-    busy: Failed | None = None
-    for stop in to_evict(desk, [gang]):
-        if busy is not None and _marked(desk, stop):
+    busy: Failure | None = None
+    for stop in to_evict(session, [gang]):
+        if busy is not None and _marked(session, stop):
             break
-        leaving.owners[stop.key] = desk.view.pods[stop.key].owner
-        yield from desk.pace(f"pod {stop.namespace}/{stop.name}", begun=False)
-        failed = yield from evict(desk, stop)
-        if failed is not None and not failed.passing:
+        leaving.owners[stop.key] = session.view.pods[stop.key].owner
+        yield from session.pace(f"pod {stop.namespace}/{stop.name}", begun=False)
+        failed = yield from evict(session, stop)
+        if failed is not None and not failed.transient:
             return failed
         busy = busy or failed
     return busy
 
 
-def evict(desk: Desk, stop: PodStop) -> Steps:
+def evict(session: ApplySession, stop: PodStop) -> Steps:
     """Evict one pod; None if it goes or is gone, a passing failure if a budget keeps it for now."""
     who = f"pod {stop.namespace}/{stop.name}"
     order = _order(stop)
     last = ""
     for _ in range(TRIES):
-        event = yield from desk.ask(Evict(stop))
+        event = yield from session.ask(Evict(stop))
         match event:
             case Done():
-                desk.evicted += 1
-                yield from _told_to_go(desk, order)
+                session.evicted += 1
+                yield from _told_to_go(session, order)
                 return None
-            case Busy(message):
-                return Failed(f"{who} stays: {message}", passing=True)
-            case Refused(message):
-                return Failed(f"{who} stays: {message}")
+            case BlockedByBudget(message):
+                return Failure(f"{who} stays: {message}", transient=True)
+            case Rejected(message):
+                return Failure(f"{who} stays: {message}")
             case _:
                 last = str(getattr(event, "message", ""))
-        seen = yield from desk.look(order)
+        seen = yield from session.look(order)
         if seen is None or seen.terminating or seen.finished:
             # Lost on the way back: it may well have been our doing.
-            desk.evicted += not isinstance(event, Gone)
+            session.evicted += not isinstance(event, Gone)
             return None
-    return Failed(f"{who} stays: {last}", passing=True)
+    return Failure(f"{who} stays: {last}", transient=True)
 
 
-def _told_to_go(desk: Desk, order: PodOrder) -> Generator[Request, Event, None]:
-    if desk.limits.dry:
-        desk.view.pods.pop(order.key, None)  # as if it were gone, so that the rest can be tried
+def _told_to_go(session: ApplySession, order: PodOrder) -> Generator[Request, Event, None]:
+    if session.limits.dry:
+        session.view.pods.pop(order.key, None)  # as if it were gone, so that the rest can be tried
     else:
-        yield from desk.look(order)
+        yield from session.look(order)
 
 
-def _freed(desk: Desk, leave: list[GangOrder], gang: GangOrder) -> Steps:
+def _freed(session: ApplySession, leave: list[GangOrder], gang: GangOrder) -> Steps:
     """Wait until none of them is there and the gang has its room."""
-    for after_s in (None, *desk.limits.waits()):
+    for after_s in (None, *session.limits.waits()):
         if after_s is not None:
-            yield from desk.look_around(after_s)
-        left = [stop for one in leave for stop in remaining(desk, one)]
-        short = lacks(desk.view, gang.starts, without=_own(gang))
+            yield from session.read_cluster(after_s)
+        left = [stop for one in leave for stop in remaining(session, one)]
+        short = lacks(session.view, gang.starts, without=_own(gang))
         if not left and not short:
             return None
     if left:
-        return Failed(f"pod {left[0].namespace}/{left[0].name} is not gone yet", passing=True)
-    return Failed(f"node {short[0][0]} {short[0][1]}", passing=True)
+        return Failure(f"pod {left[0].namespace}/{left[0].name} is not gone yet", transient=True)
+    return Failure(f"node {short[0][0]} {short[0][1]}", transient=True)
 
 
-def resize(desk: Desk, gang: GangOrder, leaving: Leaving) -> Steps:
+def resize(session: ApplySession, gang: GangOrder, leaving: Removals) -> Steps:
     """Set the scale of every role that changes; Failed, not passing, where it has none."""
     if gang.key in leaving.scaled:
         return None
     for one in gang.resizes:
-        member = _member(desk, gang, one.role)
+        member = _member(session, gang, one.role)
         if member is None:
-            return Failed(f"no pod of role {one.role} is there")
-        last: Failed | None = None
+            return Failure(f"no pod of role {one.role} is there")
+        last: Failure | None = None
         for _ in range(TRIES):
-            event = yield from desk.ask(Scale(gang.key, one, member))
+            event = yield from session.ask(Scale(gang.key, one, member))
             match event:
                 case Done():
                     last = None
                     break
-                case Refused(message) | Gone(message):
-                    return Failed(message)
+                case Rejected(message) | Gone(message):
+                    return Failure(message)
                 case _:
-                    last = Failed(str(getattr(event, "message", "")), passing=True)
+                    last = Failure(str(getattr(event, "message", "")), transient=True)
         if last is not None:
             return last
     leaving.scaled.add(gang.key)
-    desk.evicted += len(to_evict(desk, [gang]))
-    for stop in gang.stops if desk.limits.dry else ():
-        desk.view.pods.pop(stop.key, None)
+    session.evicted += len(to_evict(session, [gang]))
+    for stop in gang.stops if session.limits.dry else ():
+        session.view.pods.pop(stop.key, None)
     return None
 
 
-def _member(desk: Desk, gang: GangOrder, role: str) -> Key | None:
+def _member(session: ApplySession, gang: GangOrder, role: str) -> Key | None:
     """A pod of the role that is there: what it is owned by has the scale."""
     known = dict(gang.members).get(role)
     keys = [known, *(stop.key for stop in gang.stops if stop.role == role)]
-    return next((key for key in keys if key is not None and key in desk.view.pods), None)
+    return next((key for key in keys if key is not None and key in session.view.pods), None)
 
 
 def _order(stop: PodStop) -> PodOrder:

@@ -23,7 +23,7 @@ WHOLE = "gangplan.dev/whole"
 """Written on a few pods once all pods of the gang were started: a gang that loses pods later was whole."""
 
 SEAL = "gangplan.dev/seal"
-"""Proof that a run wrote the intent on this very pod: see ``fence``."""
+"""Proof that a run wrote the intent on this very pod: see ``seal_key``."""
 
 KEYS = (PLAN, NODE, GPUS, GANG, SIZE, WHOLE, SEAL)
 

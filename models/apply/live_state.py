@@ -33,7 +33,7 @@ from models.apply.orders import Key, PodOrder
 
 
 @dataclass(frozen=True, slots=True)
-class PodSeen:
+class LivePod:
     """One live pod.
 
     ``version``: metadata.resourceVersion. ``node``: spec.nodeName, where it is bound; None if it is not.
@@ -79,7 +79,7 @@ class PodSeen:
 
 
 @dataclass(frozen=True, slots=True)
-class NodeSeen:
+class LiveNode:
     """One live node. ``allocatable``: without GPUs; ``gpus``: allocatable whole GPUs.
 
     ``taints``: (key, value, effect) of effects NoSchedule and NoExecute. ``hostname``: its label
@@ -98,17 +98,17 @@ class NodeSeen:
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class ClusterView:
     """The cluster at one reading. ``groups``: native PodGroups, (namespace, name) to gang minCount."""
 
     cluster: str
-    nodes: dict[str, NodeSeen]
-    pods: dict[Key, PodSeen]
+    nodes: dict[str, LiveNode]
+    pods: dict[Key, LivePod]
     groups: dict[Key, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
-class Fence:
+class SealKey:
     """``key``: secret of this cluster's runs. ``since``: when it was made, seconds since the epoch.
 
     Pods that are older than the key may carry intents of runs that knew another one: those are
@@ -140,7 +140,7 @@ class Fence:
         return hmac.compare_digest(own.encode(), seal.encode("utf-8", "replace"))
 
 
-def forged(pods: Iterable[PodSeen]) -> list[PodSeen]:
+def forged(pods: Iterable[LivePod]) -> list[LivePod]:
     """Pods whose intent no run of ours has written: it counts for nothing. By (namespace, name)."""
     return sorted(
         (pod for pod in pods if pod.intent is not None and not pod.intent_is_ours),
@@ -148,29 +148,29 @@ def forged(pods: Iterable[PodSeen]) -> list[PodSeen]:
     )
 
 
-class Roster(dict[Key, PodSeen]):
+class PodIndex(dict[Key, LivePod]):
     """Pods by (namespace, name). Changed by assignment and by ``pop`` alone."""
 
-    def __init__(self, pods: Mapping[Key, PodSeen]) -> None:
+    def __init__(self, pods: Mapping[Key, LivePod]) -> None:
         super().__init__(pods)
-        self._places: dict[str, dict[Key, PodSeen]] = {}
+        self._places: dict[str, dict[Key, LivePod]] = {}
         for key, pod in pods.items():
             self._add(key, pod)
 
-    def __setitem__(self, key: Key, pod: PodSeen) -> None:
+    def __setitem__(self, key: Key, pod: LivePod) -> None:
         self._drop(key)
         super().__setitem__(key, pod)
         self._add(key, pod)
 
-    def pop(self, key: Key, default: PodSeen | None = None) -> PodSeen | None:  # type: ignore[override]  # the one form used
+    def pop(self, key: Key, default: LivePod | None = None) -> LivePod | None:  # type: ignore[override]  # the one form used
         self._drop(key)
         return super().pop(key, default)
 
-    def at(self, node: str) -> Iterable[PodSeen]:
+    def at(self, node: str) -> Iterable[LivePod]:
         """Pods that take room on the node."""
         return self._places.get(node, {}).values()
 
-    def _add(self, key: Key, pod: PodSeen) -> None:
+    def _add(self, key: Key, pod: LivePod) -> None:
         if pod.place is not None:
             self._places.setdefault(pod.place, {})[key] = pod
 
@@ -180,9 +180,9 @@ class Roster(dict[Key, PodSeen]):
             self._places[old.place].pop(key, None)
 
 
-def pods_at(view: View, nodes: Iterable[str]) -> Iterable[PodSeen]:
+def pods_at(view: ClusterView, nodes: Iterable[str]) -> Iterable[LivePod]:
     """Pods that take room on any of the nodes."""
-    if isinstance(view.pods, Roster):
+    if isinstance(view.pods, PodIndex):
         return [pod for node in nodes for pod in view.pods.at(node)]
     wanted = frozenset(nodes)
     return [pod for pod in view.pods.values() if pod.place in wanted]
@@ -192,7 +192,7 @@ _SLOTS = "pods"
 
 
 @dataclass(slots=True)
-class Taken:
+class NodeUsage:
     """What is taken on one node. ``indices``: GPU to the pod that holds it, where that is known."""
 
     gpus: int = 0
@@ -200,7 +200,7 @@ class Taken:
     amounts: dict[str, int] = field(default_factory=dict)
     indices: dict[int, str] = field(default_factory=dict)
 
-    def add(self, pod: PodSeen) -> None:
+    def add(self, pod: LivePod) -> None:
         self.gpus += pod.gpus
         self.pods += 1
         for name, amount in pod.requests:
@@ -209,9 +209,11 @@ class Taken:
             self.indices[index] = f"{pod.namespace}/{pod.name}"
 
 
-def taken(view: View, nodes: Collection[str], *, without: Collection[str] = ()) -> dict[str, Taken]:
+def taken(
+    view: ClusterView, nodes: Collection[str], *, without: Collection[str] = ()
+) -> dict[str, NodeUsage]:
     """What is taken on each of the nodes; ``without``: uids of pods not to count."""
-    found = {name: Taken() for name in nodes}
+    found = {name: NodeUsage() for name in nodes}
     for pod in pods_at(view, found):
         if pod.uid not in without:
             found[pod.place or ""].add(pod)
@@ -219,7 +221,7 @@ def taken(view: View, nodes: Collection[str], *, without: Collection[str] = ()) 
 
 
 def lacks(
-    view: View, orders: Iterable[PodOrder], *, without: Collection[str] = ()
+    view: ClusterView, orders: Iterable[PodOrder], *, without: Collection[str] = ()
 ) -> list[tuple[str, str]]:
     """(node, what it lacks) for pods that are to start together, sorted; empty if there is room.
 
@@ -241,7 +243,9 @@ def lacks(
     return found
 
 
-def _lack(view: View, node: NodeSeen, orders: list[PodOrder], used: Taken) -> Iterable[str]:
+def _lack(
+    view: ClusterView, node: LiveNode, orders: list[PodOrder], used: NodeUsage
+) -> Iterable[str]:
     gpus, amounts = _asked(view, orders)
     if used.gpus + gpus > node.gpus and gpus:
         free = max(0, node.gpus - used.gpus)
@@ -261,7 +265,7 @@ def _lack(view: View, node: NodeSeen, orders: list[PodOrder], used: Taken) -> It
         yield f"has no room for {len(orders)} more pods"
 
 
-def _asked(view: View, orders: list[PodOrder]) -> tuple[int, dict[str, int]]:
+def _asked(view: ClusterView, orders: list[PodOrder]) -> tuple[int, dict[str, int]]:
     """GPUs and other amounts that the pods ask for together."""
     gpus, amounts = 0, dict[str, int]()
     for order in orders:
@@ -273,7 +277,7 @@ def _asked(view: View, orders: list[PodOrder]) -> tuple[int, dict[str, int]]:
     return gpus, amounts
 
 
-def overfull(view: View, nodes: Collection[str]) -> list[str]:
+def overfull(view: ClusterView, nodes: Collection[str]) -> list[str]:
     """Those of the nodes whose bound pods hold more GPUs than it has, or one GPU twice, sorted."""
     found = set()
     count = dict.fromkeys(nodes, 0)

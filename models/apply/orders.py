@@ -100,7 +100,7 @@ class GangOrder:
 
 
 @dataclass(frozen=True, slots=True)
-class NodeRelied:
+class NodeAssumptions:
     """What the plan took for granted of a node it starts pods on.
 
     ``domains``: (level label, value) of the topology levels that have a label. ``labels``: the labels
@@ -130,7 +130,7 @@ class Orders:
     scheduler: str
     backend: str
     gangs: tuple[GangOrder, ...]
-    nodes: tuple[NodeRelied, ...]
+    nodes: tuple[NodeAssumptions, ...]
 
     @property
     def namespaces(self) -> tuple[str, ...]:
@@ -311,7 +311,7 @@ def _labels_asked(role: Json) -> set[str]:
     return keys
 
 
-def _relied(spec: Json, asked: Mapping[str, set[str]]) -> Iterable[NodeRelied]:
+def _relied(spec: Json, asked: Mapping[str, set[str]]) -> Iterable[NodeAssumptions]:
     labelled = {level["name"]: level["label"] for level in spec["levels"] if level.get("label")}
     models = {model["name"]: model["gpus"] for model in spec["serverModels"]}
     for node in spec["nodes"]:
@@ -321,7 +321,7 @@ def _relied(spec: Json, asked: Mapping[str, set[str]]) -> Iterable[NodeRelied]:
         wanted = {key for key in asked[node["name"]] if not key.startswith(_OWN_LABELS)}
         wanted -= {*labelled.values(), "kubernetes.io/hostname"}
         installed = models[node["model"]] if node.get("model") else 0
-        yield NodeRelied(
+        yield NodeAssumptions(
             name=node["name"],
             gpus=installed - len(node["unhealthyGpus"]) - node["unknownUnhealthy"],
             domains=tuple(

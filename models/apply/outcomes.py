@@ -24,7 +24,7 @@ _LONGEST = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class ApplyLimits:
     """``max_evictions``: pods evicted in this run at most. ``evict_partial``: undo what is partial.
 
     ``wait_rounds``: so many times ``tick_s`` seconds are waited at most while pods go, come or are being

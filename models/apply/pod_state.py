@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from models.apply.intents import Intent
-from models.apply.live_state import PodSeen
+from models.apply.live_state import LivePod
 from models.apply.orders import PodOrder
 
 
@@ -43,27 +43,27 @@ READY = (PodState.waiting, PodState.intended)
 
 
 @dataclass(frozen=True, slots=True)
-class Ways:
+class PodClassifier:
     """How pods of ours are told: by the gate, by the name of the scheduler."""
 
     gate: str
     scheduler: str
 
-    def gated(self, pod: PodSeen) -> bool:
+    def gated(self, pod: LivePod) -> bool:
         return self.gate in pod.gates
 
-    def binds(self, pod: PodSeen) -> bool:
+    def binds(self, pod: LivePod) -> bool:
         """Whether we bind it, and nobody else does."""
         return pod.scheduler == self.scheduler
 
-    def started(self, pod: PodSeen) -> bool:
+    def started(self, pod: LivePod) -> bool:
         return pod.node is not None or not (self.gated(pod) or self.binds(pod))
 
-    def foreign(self, pod: PodSeen) -> tuple[str, ...]:
+    def foreign(self, pod: LivePod) -> tuple[str, ...]:
         """Gates of others, which hold the pod back whatever we do."""
         return tuple(gate for gate in pod.gates if gate != self.gate)
 
-    def state(self, pod: PodSeen | None, uid: str, node: str) -> PodState:  # noqa: PLR0911
+    def state(self, pod: LivePod | None, uid: str, node: str) -> PodState:  # noqa: PLR0911
         """How far the pod with this uid has come on its way to the node."""
         if pod is None or pod.uid != uid:
             return PodState.gone

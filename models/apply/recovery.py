@@ -12,12 +12,12 @@ from dataclasses import dataclass, replace
 
 from models.apply.gang_state import obstacle, stuck, undo_of, wasted
 from models.apply.intents import Intent
-from models.apply.live_state import PodSeen, View
+from models.apply.live_state import ClusterView, LivePod
 from models.apply.orders import Key, PodOrder
 from models.apply.outcomes import GangVerdict
-from models.apply.pod_state import LIVE, READY, STARTED, PodState, Ways
-from models.apply.requests import Done, Event, Intend, Refused, Request
-from models.apply.session import Desk, Failed, Squad
+from models.apply.pod_state import LIVE, READY, STARTED, PodClassifier, PodState
+from models.apply.requests import Done, Event, Rejected, Request, WriteIntent
+from models.apply.session import ApplySession, Failure, PodBatch
 from models.apply.starts import start, withdraw
 
 MARKS = 3
@@ -31,7 +31,7 @@ class Group:
     ``marks``: pods that say that it was whole.
     """
 
-    squad: Squad
+    batch: PodBatch
     states: tuple[tuple[PodOrder, PodState], ...]
     marks: frozenset[Key]
     elsewhere: int
@@ -55,7 +55,7 @@ class Group:
     def missing(self) -> int:
         """Pods that can no longer be started or have never run to an end."""
         counted = len(self.among((*LIVE, *READY, PodState.ended, PodState.astray)))
-        return max(0, self.squad.size - counted - self.elsewhere)
+        return max(0, self.batch.size - counted - self.elsewhere)
 
     @property
     def half(self) -> bool:
@@ -68,21 +68,21 @@ class Group:
     def unsure(self) -> bool:
         """Whether it is half there, or was whole and has lost the very pods that were marked."""
         doubtful = self.half and not self.among((*READY, PodState.ungated, PodState.astray))
-        return doubtful and self.missing >= min(MARKS, self.squad.size)
+        return doubtful and self.missing >= min(MARKS, self.batch.size)
 
     @property
     def to_mark(self) -> tuple[PodOrder, ...]:
         """Pods to be marked, so that enough are: of a gang that is whole, or is known to have been."""
-        if self.squad.size < 2 or self.half or not self.live or self.among((PodState.ungated,)):
+        if self.batch.size < 2 or self.half or not self.live or self.among((PodState.ungated,)):
             return ()
-        if not self.marked and len(self.states) < self.squad.size:
+        if not self.marked and len(self.states) < self.batch.size:
             return ()
         running = _spread(self.among((PodState.bound, PodState.ended)))
         enough = sorted(running, key=lambda order: order.key not in self.marks)[:MARKS]
         return tuple(order for order in enough if order.key not in self.marks)
 
 
-def order_of(pod: PodSeen, intent: Intent) -> PodOrder:
+def order_of(pod: LivePod, intent: Intent) -> PodOrder:
     """The order a pod's intent speaks of."""
     return PodOrder(
         namespace=pod.namespace,
@@ -97,9 +97,9 @@ def order_of(pod: PodSeen, intent: Intent) -> PodOrder:
     )
 
 
-def groups(view: View, ways: Ways) -> Iterator[Group]:
+def groups(view: ClusterView, classifier: PodClassifier) -> Iterator[Group]:
     """Every gang that a plan of ours touched, by gang, then plan."""
-    members: dict[tuple[Key, str], list[tuple[PodSeen, Intent]]] = {}
+    members: dict[tuple[Key, str], list[tuple[LivePod, Intent]]] = {}
     for key in sorted(view.pods):
         pod = view.pods[key]
         if pod.intent is not None and pod.intent_is_ours:
@@ -109,15 +109,16 @@ def groups(view: View, ways: Ways) -> Iterator[Group]:
     alike: dict[Key, list[Group]] = defaultdict(list)
     for (gang, plan), pods in sorted(members.items()):
         states = tuple(
-            (order_of(pod, intent), ways.state(pod, pod.uid, intent.node)) for pod, intent in pods
+            (order_of(pod, intent), classifier.state(pod, pod.uid, intent.node))
+            for pod, intent in pods
         )
         size = max(intent.size for _, intent in pods)
-        squad = Squad(gang, plan, size, tuple(order for order, _ in states))
+        batch = PodBatch(gang, plan, size, tuple(order for order, _ in states))
         marks = frozenset(pod.key for pod, intent in pods if intent.whole)
-        found.append(Group(squad, states, marks, 0))
+        found.append(Group(batch, states, marks, 0))
         alike[gang].append(found[-1])
     for group in found:
-        yield replace(group, elsewhere=_replaced(group, alike[group.squad.gang]))
+        yield replace(group, elsewhere=_replaced(group, alike[group.batch.gang]))
 
 
 def _replaced(group: Group, same: Iterable[Group]) -> int:
@@ -125,12 +126,12 @@ def _replaced(group: Group, same: Iterable[Group]) -> int:
     return sum(
         len(one.among(LIVE))
         for one in same
-        if one.squad.plan != group.squad.plan and one.squad.size <= group.missing
+        if one.batch.plan != group.batch.plan and one.batch.size <= group.missing
     )
 
 
 def recover(
-    desk: Desk,
+    session: ApplySession,
     *,
     own: str | None = None,
     ordered: Collection[Key] = (),
@@ -141,30 +142,30 @@ def recover(
     ``own``, ``ordered``: a plan and gangs of it that the caller starts itself, if nothing of them is
     started yet. ``ending``: gangs that it stops: pods that are missing there are its own doing.
     """
-    for group in list(groups(desk.view, desk.ways)):
-        squad = group.squad
+    for group in list(groups(session.view, session.classifier)):
+        batch = group.batch
         if not group.waiting:
             if not group.half:
-                yield from _watched(desk, group)
-            elif squad.plan == own or squad.gang not in ending:
-                desk.record(_partial(desk, group, _why_missing(group)))
+                yield from _watched(session, group)
+            elif batch.plan == own or batch.gang not in ending:
+                session.record(_partial(session, group, _why_missing(group)))
             continue
-        if not group.live and squad.plan == own and squad.gang in ordered:
+        if not group.live and batch.plan == own and batch.gang in ordered:
             continue
-        yield from desk.hold(squad.called, begun=bool(group.live))
-        yield from _recover(desk, group)
+        yield from session.hold(batch.called, begun=bool(group.live))
+        yield from _recover(session, group)
 
 
-def _watched(desk: Desk, group: Group) -> Generator[Request, Event, None]:
+def _watched(session: ApplySession, group: Group) -> Generator[Request, Event, None]:
     """A gang that is all started: its marks may be missing, and its pins may have come to nothing."""
-    wrong = spoiled(desk, group)
+    wrong = spoiled(session, group)
     if wrong:
-        desk.record(_partial(desk, group, wrong))
+        session.record(_partial(session, group, wrong))
     else:
-        yield from mark(desk, group.squad, group.to_mark)
+        yield from mark(session, group.batch, group.to_mark)
 
 
-def spoiled(desk: Desk, group: Group) -> str:
+def spoiled(session: ApplySession, group: Group) -> str:
     """Why a gang that is all started will not run as it is; empty if nothing says so.
 
     What befalls nodes and rooms after it was whole and bound is its own affair, and a later plan's.
@@ -173,23 +174,23 @@ def spoiled(desk: Desk, group: Group) -> str:
         return ""
     if group.marked and not group.among((PodState.ungated,)):
         return ""
-    return wasted(desk, group.squad)
+    return wasted(session, group.batch)
 
 
-def _recover(desk: Desk, group: Group) -> Generator[Request, Event, None]:
+def _recover(session: ApplySession, group: Group) -> Generator[Request, Event, None]:
     # Pods of other plans may have taken the place of those that are gone.
-    squad = replace(group.squad, pods=group.among((*READY, *STARTED)))
+    batch = replace(group.batch, pods=group.among((*READY, *STARTED)))
     why = (
         _why_missing(group)
         if group.missing or not _sound(group)
-        else obstacle(desk, list(group.waiting))
+        else obstacle(session, list(group.waiting))
     )
     if not why:
-        yield from start(desk, squad)
+        yield from start(session, batch)
     elif group.live:
-        desk.record(_partial(desk, group, why))
+        session.record(_partial(session, group, why))
     else:
-        yield from withdraw(desk, squad, why)
+        yield from withdraw(session, batch, why)
 
 
 def _sound(group: Group) -> bool:
@@ -200,51 +201,57 @@ def _why_missing(group: Group) -> str:
     astray = group.among((PodState.astray,))
     if astray:
         return f"pod {astray[0].name} is bound to another node than planned"
-    started, size = len(group.live), group.squad.size
+    started, size = len(group.live), group.batch.size
     if group.unsure:
         return (
-            f"plan {group.squad.plan} started it, and {started} of its {size} pods are there; "
+            f"plan {group.batch.plan} started it, and {started} of its {size} pods are there; "
             "whether all of them ever were cannot be told"
         )
     return f"started {started} of its {size} pods; gone: {group.missing}"
 
 
-def _partial(desk: Desk, group: Group, why: str) -> GangVerdict:
-    verdict = stuck(desk, group.squad, Failed(why))
+def _partial(session: ApplySession, group: Group, why: str) -> GangVerdict:
+    verdict = stuck(session, group.batch, Failure(why))
     return replace(verdict, undo=undo_of(group.live), unsure=group.unsure)
 
 
 def mark(
-    desk: Desk, squad: Squad, pods: Iterable[PodOrder] | None = None
+    session: ApplySession, batch: PodBatch, pods: Iterable[PodOrder] | None = None
 ) -> Generator[Request, Event, None]:
     """Write on a few pods that the gang was whole; where that fails, a later run does it.
 
     ``pods``: which; None where all of the squad were just seen started.
     """
-    if squad.size < 2 or desk.limits.dry:
+    if batch.size < 2 or session.limits.dry:
         return
-    marked = _spread(squad.pods)[:MARKS] if pods is None else list(pods)
-    bare = [(o, pod) for o in marked if (pod := desk.pod(o)) is not None and not _told(desk, pod)]
-    requests = [Intend(o, replace(squad.intent(o), whole=True), pod.version) for o, pod in bare]
-    came = yield from desk.together(squad.called, requests, begun=False)
+    marked = _spread(batch.pods)[:MARKS] if pods is None else list(pods)
+    bare = [
+        (o, pod) for o in marked if (pod := session.pod(o)) is not None and not _told(session, pod)
+    ]
+    requests = [
+        WriteIntent(o, replace(batch.intent(o), whole=True), pod.version) for o, pod in bare
+    ]
+    came = yield from session.together(batch.called, requests, begun=False)
     for order in marked:
-        if isinstance(came.get(order.key), Done | Refused):
+        if isinstance(came.get(order.key), Done | Rejected):
             continue
-        yield from desk.pace(squad.called, begun=False)
-        yield from _mark(desk, order, replace(squad.intent(order), whole=True))
+        yield from session.pace(batch.called, begun=False)
+        yield from _mark(session, order, replace(batch.intent(order), whole=True))
 
 
-def _told(desk: Desk, pod: PodSeen) -> bool:
+def _told(session: ApplySession, pod: LivePod) -> bool:
     """Whether it is marked already, or cannot be."""
-    return (pod.intent is not None and pod.intent.whole) or not desk.ways.started(pod)
+    return (pod.intent is not None and pod.intent.whole) or not session.classifier.started(pod)
 
 
-def _mark(desk: Desk, order: PodOrder, intent: Intent) -> Generator[Request, Event, None]:
-    yield from desk.settle(
+def _mark(
+    session: ApplySession, order: PodOrder, intent: Intent
+) -> Generator[Request, Event, None]:
+    yield from session.settle(
         order,
-        lambda seen: Intend(order, intent, seen.version),
+        lambda seen: WriteIntent(order, intent, seen.version),
         done=lambda seen: seen.intent is not None and seen.intent.whole,
-        hindrance=lambda seen: None if desk.ways.started(seen) else "is not started",
+        hindrance=lambda seen: None if session.classifier.started(seen) else "is not started",
         then=lambda seen: replace(seen, intent=intent),
     )
 

@@ -9,14 +9,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from models.apply.intents import Intent
-from models.apply.live_state import PodSeen, View
+from models.apply.live_state import ClusterView, LivePod
 from models.apply.orders import Key, PodOrder, PodStop, Resize
 
 # ---- requests
 
 
 @dataclass(frozen=True, slots=True)
-class Hold:
+class CheckLock:
     """Before each gang, and while waiting: whether the lock is ours for long enough, and we may go on.
 
     ``what``: the gang next, for messages. ``begun``: its pods are being started, so that a signal lets
@@ -28,7 +28,7 @@ class Hold:
 
 
 @dataclass(frozen=True, slots=True)
-class Intend:
+class WriteIntent:
     """Write the intent on a pod, with uid and ``version`` as preconditions."""
 
     pod: PodOrder
@@ -37,7 +37,7 @@ class Intend:
 
 
 @dataclass(frozen=True, slots=True)
-class Forget:
+class RemoveIntent:
     """Take an intent of ours off a pod that was never started, with uid and ``version``."""
 
     namespace: str
@@ -51,15 +51,15 @@ class Forget:
 
 
 @dataclass(frozen=True, slots=True)
-class Allocate:
+class AllocateDevices:
     """Give the pod its devices where the back end has an object for that (DRA); idempotent."""
 
     pod: PodOrder
-    seen: PodSeen
+    seen: LivePod
 
 
 @dataclass(frozen=True, slots=True)
-class TryBind:
+class DryRunBind:
     """A server-side dry run of the binding, with the uid; the event Done says it would do."""
 
     pod: PodOrder
@@ -73,7 +73,7 @@ class Ungate:
     """
 
     pod: PodOrder
-    seen: PodSeen
+    seen: LivePod
     pin: bool = True
 
 
@@ -86,7 +86,7 @@ class Bind:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class ReadPod:
     """Read one pod again. Answered with Done, Gone or Lost."""
 
     namespace: str
@@ -94,7 +94,7 @@ class Look:
 
 
 @dataclass(frozen=True, slots=True)
-class LookAround:
+class ReadCluster:
     """Read nodes and pods again, after ``after_s`` seconds. Answered with Around, Stop or Lost."""
 
     after_s: float = 0.0
@@ -120,42 +120,42 @@ class Scale:
 
 
 @dataclass(frozen=True, slots=True)
-class Several:
+class RequestGroup:
     """Requests none of which starts anything or depends on another, on their way together, in order.
 
     Answered with Answers, an event each: whichever of them fails, the others are carried out.
     """
 
-    requests: tuple[Intend | TryBind, ...]
+    requests: tuple[WriteIntent | DryRunBind, ...]
 
 
 Request = (
-    Hold
-    | Intend
-    | Forget
-    | Allocate
-    | TryBind
+    CheckLock
+    | WriteIntent
+    | RemoveIntent
+    | AllocateDevices
+    | DryRunBind
     | Ungate
     | Bind
-    | Look
-    | LookAround
+    | ReadPod
+    | ReadCluster
     | Evict
     | Scale
-    | Several
+    | RequestGroup
 )
 
 # ---- events
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class LockHeld:
     """The lock is ours for long enough. ``due``: it is time to read everything again."""
 
     due: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Stop:
+class Halt:
     """Stop here, between two writes.
 
     ``lock``: the lock is no longer ours; else a signal, or the end of the time allowed.
@@ -169,14 +169,14 @@ class Stop:
 class Done:
     """It was done. ``pod``: as it is now, where the answer says so; None if it does not."""
 
-    pod: PodSeen | None = None
+    pod: LivePod | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Around:
+class ClusterRead:
     """The cluster as it is now."""
 
-    view: View
+    view: ClusterView
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,31 +194,42 @@ class Gone:
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class Rejected:
     """The server will not do it, however often it is asked: 400, 403, 422, or no such field."""
 
     message: str
 
 
 @dataclass(frozen=True, slots=True)
-class Busy:
+class BlockedByBudget:
     """Not now: a PodDisruptionBudget forbids the eviction (429). Nothing happened."""
 
     message: str
 
 
 @dataclass(frozen=True, slots=True)
-class Lost:
+class NoAnswer:
     """Nobody knows whether it was done: the answer did not arrive, or said 5xx, as often as was tried."""
 
     message: str
 
 
 @dataclass(frozen=True, slots=True)
-class Answers:
+class EventGroup:
     """One event for each of several requests, in their order."""
 
     events: tuple[Event, ...]
 
 
-Event = Held | Stop | Done | Around | Conflict | Gone | Refused | Busy | Lost | Answers
+Event = (
+    LockHeld
+    | Halt
+    | Done
+    | ClusterRead
+    | Conflict
+    | Gone
+    | Rejected
+    | BlockedByBudget
+    | NoAnswer
+    | EventGroup
+)

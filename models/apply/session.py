@@ -10,27 +10,27 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field, replace
 
 from models.apply.intents import Intent
-from models.apply.live_state import PodSeen, Roster, View
+from models.apply.live_state import ClusterView, LivePod, PodIndex
 from models.apply.orders import Key, PodOrder
-from models.apply.outcomes import GangVerdict, Limits
-from models.apply.pod_state import PodState, Ways, intent_for
+from models.apply.outcomes import ApplyLimits, GangVerdict
+from models.apply.pod_state import PodClassifier, PodState, intent_for
 from models.apply.requests import (
-    Answers,
-    Around,
+    CheckLock,
+    ClusterRead,
     Done,
+    DryRunBind,
     Event,
+    EventGroup,
     Gone,
-    Held,
-    Hold,
-    Intend,
-    Look,
-    LookAround,
-    Lost,
-    Refused,
+    Halt,
+    LockHeld,
+    NoAnswer,
+    ReadCluster,
+    ReadPod,
+    Rejected,
     Request,
-    Several,
-    Stop,
-    TryBind,
+    RequestGroup,
+    WriteIntent,
 )
 
 TRIES = 5
@@ -49,21 +49,21 @@ STALE_AFTER = 1000
 class Halted(Exception):  # noqa: N818  # it unwinds the machine; it is no failure
     """The lock, a signal or a server that is silent ends the run here."""
 
-    def __init__(self, stop: Stop) -> None:
+    def __init__(self, stop: Halt) -> None:
         super().__init__(stop.why)
         self.stop = stop
 
 
 @dataclass(frozen=True, slots=True)
-class Failed:
-    """What was asked did not come about. ``passing``: a later try may well succeed."""
+class Failure:
+    """What was asked did not come about. ``transient``: a later try may well succeed."""
 
     why: str
-    passing: bool = False
+    transient: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Squad:
+class PodBatch:
     """Pods of one gang that start together. ``gang``: (namespace, name). ``plan``: whose intents.
 
     ``size``: how many were to start together, if fewer are left in ``pods``.
@@ -83,17 +83,17 @@ class Squad:
 
 
 @dataclass(slots=True)
-class Desk:
+class ApplySession:
     """``view``: what is known now; its pods are kept up to date with every answer.
 
-    ``verdicts``: by (plan, gang). ``squads``: started in this run.
+    ``verdicts``: by (plan, gang). ``batches``: started in this run.
     ``writes``: requests that changed something, or may have.
     """
 
-    view: View
-    limits: Limits
+    view: ClusterView
+    limits: ApplyLimits
     verdicts: dict[tuple[str, Key], GangVerdict] = field(default_factory=dict)
-    squads: list[Squad] = field(default_factory=list)
+    batches: list[PodBatch] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     writes: int = 0
     evicted: int = 0
@@ -102,19 +102,19 @@ class Desk:
     _held_at: int = 0
 
     def __post_init__(self) -> None:
-        self.view = replace(self.view, pods=Roster(self.view.pods))
+        self.view = replace(self.view, pods=PodIndex(self.view.pods))
 
     @property
-    def ways(self) -> Ways:
-        return Ways(self.limits.gate, self.limits.scheduler)
+    def classifier(self) -> PodClassifier:
+        return PodClassifier(self.limits.gate, self.limits.scheduler)
 
-    def pod(self, order: PodOrder) -> PodSeen | None:
+    def pod(self, order: PodOrder) -> LivePod | None:
         """The pod of an order as last seen; None if it is not there, or another stands there."""
         seen = self.view.pods.get(order.key)
         return seen if seen is not None and seen.uid == order.uid else None
 
     def state(self, order: PodOrder) -> PodState:
-        return self.ways.state(self.pod(order), order.uid, order.node)
+        return self.classifier.state(self.pod(order), order.uid, order.node)
 
     def record(self, verdict: GangVerdict) -> GangVerdict:
         self.verdicts[verdict.plan, verdict.gang] = verdict
@@ -122,18 +122,18 @@ class Desk:
 
     def ask(self, request: Request) -> Generator[Request, Event, Event]:
         """One request, one answer. Raises Halted where the answer is to stop."""
-        if not isinstance(request, Hold | Look | LookAround | TryBind):
+        if not isinstance(request, CheckLock | ReadPod | ReadCluster | DryRunBind):
             self.writes += 1
         event = yield request
-        if isinstance(event, Stop):
+        if isinstance(event, Halt):
             raise Halted(event)
         return event
 
     def hold(self, what: str, *, begun: bool = False) -> Generator[Request, Event, None]:
         """Whether we may go on. Raises Halted if not."""
         self._held_at = self.writes
-        event = yield from self.ask(Hold(what, begun))
-        self._due = isinstance(event, Held) and event.due
+        event = yield from self.ask(CheckLock(what, begun))
+        self._due = isinstance(event, LockHeld) and event.due
 
     def pace(self, what: str, *, begun: bool, ahead: int = 1) -> Generator[Request, Event, None]:
         """The same every few writes only. ``ahead``: writes until it is asked again."""
@@ -141,7 +141,7 @@ class Desk:
             yield from self.hold(what, begun=begun)
 
     def together(
-        self, what: str, requests: Sequence[Intend | TryBind], *, begun: bool
+        self, what: str, requests: Sequence[WriteIntent | DryRunBind], *, begun: bool
     ) -> Generator[Request, Event, dict[Key, Event]]:
         """Requests that start nothing, on their way together; what came of each, by pod.
 
@@ -157,28 +157,28 @@ class Desk:
         return came
 
     def _together(
-        self, requests: Sequence[Intend | TryBind]
+        self, requests: Sequence[WriteIntent | DryRunBind]
     ) -> Generator[Request, Event, dict[Key, Event]]:
-        self.writes += sum(isinstance(one, Intend) for one in requests)
-        answer = yield Several(tuple(requests))
-        events = answer.events if isinstance(answer, Answers) else (answer,) * len(requests)
+        self.writes += sum(isinstance(one, WriteIntent) for one in requests)
+        answer = yield RequestGroup(tuple(requests))
+        events = answer.events if isinstance(answer, EventGroup) else (answer,) * len(requests)
         came = {one.pod.key: event for one, event in zip(requests, events, strict=True)}
         for key, event in came.items():
             if isinstance(event, Done) and event.pod is not None:
                 self.view.pods[key] = event.pod
         for one in requests:
             event = came[one.pod.key]
-            if isinstance(event, Stop):
+            if isinstance(event, Halt):
                 raise Halted(event)
-            if isinstance(event, Lost | Refused) and isinstance(one, Intend):
+            if isinstance(event, NoAnswer | Rejected) and isinstance(one, WriteIntent):
                 yield from self.look(one.pod)
         return came
 
-    def look(self, order: PodOrder) -> Generator[Request, Event, PodSeen | None]:
+    def look(self, order: PodOrder) -> Generator[Request, Event, LivePod | None]:
         """Read the pod of an order again; None if it is gone. Raises Halted if nobody answers."""
-        event: Event = Lost("")
+        event: Event = NoAnswer("")
         for _ in range(LOOKS):
-            event = yield from self.ask(Look(order.namespace, order.name))
+            event = yield from self.ask(ReadPod(order.namespace, order.name))
             match event:
                 case Done(pod) if pod is not None:
                     self.view.pods[pod.key] = pod
@@ -188,18 +188,18 @@ class Desk:
                     return None
                 case _:
                     continue
-        raise Halted(Stop(f"the API server does not answer: {_said(event)}"))
+        raise Halted(Halt(f"the API server does not answer: {_said(event)}"))
 
-    def look_around(self, after_s: float = 0.0) -> Generator[Request, Event, None]:
+    def read_cluster(self, after_s: float = 0.0) -> Generator[Request, Event, None]:
         """Read everything again. Raises Halted if nobody answers."""
-        event: Event = Lost("")
+        event: Event = NoAnswer("")
         for _ in range(LOOKS):
-            event = yield from self.ask(LookAround(after_s))
-            if isinstance(event, Around):
-                self.view = replace(event.view, pods=Roster(event.view.pods))
+            event = yield from self.ask(ReadCluster(after_s))
+            if isinstance(event, ClusterRead):
+                self.view = replace(event.view, pods=PodIndex(event.view.pods))
                 self._fresh_at, self._due = self.writes, False
                 return
-        raise Halted(Stop(f"the API server does not answer: {_said(event)}"))
+        raise Halted(Halt(f"the API server does not answer: {_said(event)}"))
 
     def refresh(self) -> Generator[Request, Event, bool]:
         """Read everything again if that was long ago, or much was written since; whether it was read.
@@ -208,18 +208,18 @@ class Desk:
         """
         if not self._due and self.writes - self._fresh_at < STALE_AFTER:
             return False
-        yield from self.look_around()
+        yield from self.read_cluster()
         return True
 
     def settle(  # noqa: PLR0911  # one return a way to end
         self,
         order: PodOrder,
-        request: Callable[[PodSeen], Request],
+        request: Callable[[LivePod], Request],
         *,
-        done: Callable[[PodSeen], bool],
-        hindrance: Callable[[PodSeen], str | None],
-        then: Callable[[PodSeen], PodSeen],
-    ) -> Generator[Request, Event, PodSeen | Failed]:
+        done: Callable[[LivePod], bool],
+        hindrance: Callable[[LivePod], str | None],
+        then: Callable[[LivePod], LivePod],
+    ) -> Generator[Request, Event, LivePod | Failure]:
         """Ask until it is ``done``, comparing after every doubt; the pod as it is then.
 
         ``hindrance``: why it must not be tried (again). ``then``: the pod after a Done that shows none.
@@ -228,12 +228,12 @@ class Desk:
         last = ""
         for _ in range(TRIES):
             if seen is None:
-                return Failed("is gone")
+                return Failure("is gone")
             if done(seen):
                 return seen
             why = hindrance(seen)
             if why is not None:
-                return Failed(why)
+                return Failure(why)
             event = yield from self.ask(request(seen))
             if isinstance(event, Done):
                 if event.pod is None:
@@ -247,17 +247,17 @@ class Desk:
             last = _said(event)
             seen = yield from self.look(order)
             if not _again(event):
-                return seen if seen is not None and done(seen) else Failed(last)
+                return seen if seen is not None and done(seen) else Failure(last)
         if seen is None:
-            return Failed("is gone")
+            return Failure("is gone")
         if done(seen):
             return seen
-        return Failed(f"was not done in {TRIES} tries: {last}", passing=True)
+        return Failure(f"was not done in {TRIES} tries: {last}", transient=True)
 
 
 def _again(event: Event) -> bool:
     """Whether another try may end otherwise. A 404 for a pod that is still there may, too."""
-    return not isinstance(event, Refused)
+    return not isinstance(event, Rejected)
 
 
 def _said(event: Event) -> str:

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from models.apply.live_state import NodeSeen, PodSeen, Roster, View, lacks
-from models.apply.orders import GangOrder, Key, NodeRelied, Orders, PodOrder
-from models.apply.pod_state import READY, PodState, Ways
+from models.apply.live_state import ClusterView, LiveNode, LivePod, PodIndex, lacks
+from models.apply.orders import GangOrder, Key, NodeAssumptions, Orders, PodOrder
+from models.apply.pod_state import READY, PodClassifier, PodState
 
 
 @dataclass(frozen=True, slots=True)
-class Moved:
+class Change:
     """``subject``: what it is about, such as ``pod ns/name``. ``what``: what became of it.
 
     ``gang``: whose order it touches.
@@ -29,16 +29,16 @@ class Moved:
         return f"{self.subject} {self.what}"
 
 
-def moved(orders: Orders, view: View) -> list[Moved]:
+def moved(orders: Orders, view: ClusterView) -> list[Change]:
     """Everything that no longer holds, by gang, then pod, then node; empty if the plan still fits."""
     freed = stopping(orders)
-    view = replace(view, pods=Roster(view.pods))
+    view = replace(view, pods=PodIndex(view.pods))
     found = [one for gang in orders.gangs for one in gang_moved(orders, gang, view, without=freed)]
     found.extend(_crowded(orders, view, freed, {one.subject for one in found}))
     return found
 
 
-def begun(orders: Orders, view: View) -> bool:
+def begun(orders: Orders, view: ClusterView) -> bool:
     """Whether a pod carries this plan: then it is resumed, and only gangs concerned are left out."""
     return any(
         pod.intent is not None and pod.intent.plan == orders.plan and pod.intent_is_ours
@@ -52,11 +52,11 @@ def stopping(orders: Orders) -> frozenset[str]:
 
 
 def gang_moved(
-    orders: Orders, gang: GangOrder, view: View, *, without: Collection[str] = ()
-) -> list[Moved]:
+    orders: Orders, gang: GangOrder, view: ClusterView, *, without: Collection[str] = ()
+) -> list[Change]:
     """What of a gang's pods and nodes moved. ``without``: uids of pods whose room counts as free."""
-    ways = Ways(orders.gate, orders.scheduler)
-    found: list[Moved] = []
+    classifier = PodClassifier(orders.gate, orders.scheduler)
+    found: list[Change] = []
     to_start = []
     leaving = {stop.key for stop in gang.stops}
     for order in gang.starts:
@@ -66,46 +66,46 @@ def gang_moved(
             if not _wanted(orders, seen):
                 to_start.append(order)
             continue
-        what = pod_moved(orders, order, seen, ways)
+        what = pod_moved(orders, order, seen, classifier)
         if what is not None:
-            found.append(Moved(f"pod {order.namespace}/{order.name}", what, gang.key))
-        elif ways.state(seen, order.uid, order.node) in READY:
+            found.append(Change(f"pod {order.namespace}/{order.name}", what, gang.key))
+        elif classifier.state(seen, order.uid, order.node) in READY:
             to_start.append(order)
     relied = {node.name: node for node in orders.nodes}
     sound = []
     for name in sorted({order.node for order in to_start}):
         pods = [view.pods.get(order.key) for order in to_start if order.node == name]
         whats = list(node_moved(relied.get(name), view.nodes.get(name), pods))
-        found.extend(Moved(f"node {name}", what, gang.key) for what in whats)
+        found.extend(Change(f"node {name}", what, gang.key) for what in whats)
         if not whats:
             sound.append(name)
     starting = [order for order in to_start if order.node in sound]
     found.extend(
-        Moved(f"node {name}", what, gang.key)
+        Change(f"node {name}", what, gang.key)
         for name, what in lacks(view, starting, without=without)
     )
     return found
 
 
 def _crowded(
-    orders: Orders, view: View, freed: Collection[str], told: Collection[str]
-) -> Iterator[Moved]:
+    orders: Orders, view: ClusterView, freed: Collection[str], told: Collection[str]
+) -> Iterator[Change]:
     """Nodes with room for each gang of the plan alone, but not for all of them."""
-    ways = Ways(orders.gate, orders.scheduler)
+    classifier = PodClassifier(orders.gate, orders.scheduler)
     owners: dict[str, Key] = {}
     starting = []
     for gang in orders.gangs:
         for order in gang.starts:
-            if ways.state(view.pods.get(order.key), order.uid, order.node) in READY:
+            if classifier.state(view.pods.get(order.key), order.uid, order.node) in READY:
                 starting.append(order)
                 owners.setdefault(order.node, gang.key)
     for name, what in lacks(view, starting, without=freed):
         if f"node {name}" not in told:
-            yield Moved(f"node {name}", what, owners[name])
+            yield Change(f"node {name}", what, owners[name])
 
 
 def pod_moved(  # noqa: PLR0911  # one return a reason
-    orders: Orders, order: PodOrder, seen: PodSeen | None, ways: Ways
+    orders: Orders, order: PodOrder, seen: LivePod | None, classifier: PodClassifier
 ) -> str | None:
     """Why the pod cannot be started as planned; None if it can, or was by this plan."""
     if seen is None:
@@ -113,7 +113,7 @@ def pod_moved(  # noqa: PLR0911  # one return a reason
     if seen.uid != order.uid:
         return "is another pod now"
     ours = _wanted(orders, seen)
-    state = ways.state(seen, order.uid, order.node)
+    state = classifier.state(seen, order.uid, order.node)
     if ours and state in (PodState.ungated, PodState.bound, PodState.ended):
         return None
     if seen.terminating:
@@ -131,14 +131,14 @@ def pod_moved(  # noqa: PLR0911  # one return a reason
     return None
 
 
-def _wanted(orders: Orders, seen: PodSeen | None) -> bool:
+def _wanted(orders: Orders, seen: LivePod | None) -> bool:
     """Whether the pod carries the intent of this very plan."""
     intent = None if seen is None or not seen.intent_is_ours else seen.intent
     return intent is not None and intent.plan == orders.plan
 
 
 def node_moved(
-    relied: NodeRelied | None, node: NodeSeen | None, pods: Iterable[PodSeen | None]
+    relied: NodeAssumptions | None, node: LiveNode | None, pods: Iterable[LivePod | None]
 ) -> Iterator[str]:
     """What of a node does not hold any more for the pods that are to start there.
 
@@ -161,7 +161,7 @@ def node_moved(
 
 
 def _tainted(
-    relied: NodeRelied | None, node: NodeSeen, pods: Iterable[PodSeen | None]
+    relied: NodeAssumptions | None, node: LiveNode, pods: Iterable[LivePod | None]
 ) -> Iterator[str]:
     """Taints that were not there, and that some of the pods do not tolerate."""
     known = () if relied is None else relied.taints
@@ -174,7 +174,7 @@ def _tainted(
             yield f"is tainted {key}{'=' if value else ''}{value}:{effect}"
 
 
-def _relabelled(relied: NodeRelied, node: NodeSeen) -> Iterator[str]:
+def _relabelled(relied: NodeAssumptions, node: LiveNode) -> Iterator[str]:
     """Labels that are not what they were."""
     labels = dict(node.labels)
     for label, value in (*relied.domains, *relied.labels):

@@ -13,12 +13,12 @@ from dataclasses import replace
 from urllib.parse import quote
 
 from models.apply.evictions import evict
-from models.apply.live_state import PodSeen
+from models.apply.live_state import LivePod
 from models.apply.orders import Key, PodOrder, PodStop
 from models.apply.outcomes import GangVerdict, Outcome
 from models.apply.pod_state import READY
 from models.apply.requests import Event, Request
-from models.apply.session import Desk, Failed, Squad
+from models.apply.session import ApplySession, Failure, PodBatch
 from models.apply.starts import withdraw
 
 
@@ -49,65 +49,67 @@ def _path(namespace: str, name: str) -> str | None:
     return f"/api/v1/namespaces/{quote(namespace, safe='')}/pods/{quote(name, safe='')}"
 
 
-def undo_partial(desk: Desk, *, but: Collection[Key] = ()) -> Generator[Request, Event, None]:
+def undo_partial(
+    session: ApplySession, *, but: Collection[Key] = ()
+) -> Generator[Request, Event, None]:
     """Evict what is started of partial gangs, if that is allowed, and take the other intents off."""
-    if not desk.limits.evict_partial:
+    if not session.limits.evict_partial:
         return
-    for verdict in sorted(desk.verdicts.values(), key=lambda one: (one.gang, one.plan)):
+    for verdict in sorted(session.verdicts.values(), key=lambda one: (one.gang, one.plan)):
         if verdict.outcome is Outcome.partial and verdict.gang not in but:
-            yield from _undone(desk, verdict)
+            yield from _undone(session, verdict)
 
 
-def _undone(desk: Desk, verdict: GangVerdict) -> Generator[Request, Event, None]:
+def _undone(session: ApplySession, verdict: GangVerdict) -> Generator[Request, Event, None]:
     if verdict.unsure:
         # It may be at work: that is nothing to be settled by a flag that somebody once set.
-        desk.record(replace(verdict, why=f"{verdict.why}, so it is not evicted"))
+        session.record(replace(verdict, why=f"{verdict.why}, so it is not evicted"))
         return
     stops = []
     for namespace, name, uid in verdict.undo:
-        seen = desk.view.pods.get((namespace, name))
+        seen = session.view.pods.get((namespace, name))
         if seen is None or seen.uid != uid:
             continue
         if not _wrote(seen, verdict.plan):
-            desk.record(replace(verdict, why=f"{verdict.why}; pod {name} is not ours to evict"))
+            session.record(replace(verdict, why=f"{verdict.why}; pod {name} is not ours to evict"))
             return
         stops.append(PodStop(namespace, name, uid, "", 0, seen.node or "", seen.gpus))
-    if desk.evicted + len(stops) > desk.limits.max_evictions:
+    if session.evicted + len(stops) > session.limits.max_evictions:
         why = f"{verdict.why}; undoing it takes {len(stops)} evictions: --max-evictions"
-        desk.record(replace(verdict, why=why))
+        session.record(replace(verdict, why=why))
         return
-    yield from desk.hold(f"gang {verdict.gang[0]}/{verdict.gang[1]}")
+    yield from session.hold(f"gang {verdict.gang[0]}/{verdict.gang[1]}")
     for stop in stops:
-        failed = yield from _evicted(desk, stop)
+        failed = yield from _evicted(session, stop)
         if failed is not None:
-            desk.record(replace(verdict, why=f"{verdict.why}; {failed.why}"))
+            session.record(replace(verdict, why=f"{verdict.why}; {failed.why}"))
             return
-    squad = _waiting(desk, verdict)
-    taken_back = yield from withdraw(desk, squad, verdict.why)
+    batch = _waiting(session, verdict)
+    taken_back = yield from withdraw(session, batch, verdict.why)
     if taken_back.outcome is Outcome.skipped:
-        desk.record(replace(verdict, outcome=Outcome.undone, undo=(), pods=0))
+        session.record(replace(verdict, outcome=Outcome.undone, undo=(), pods=0))
 
 
-def _wrote(seen: PodSeen, plan: str) -> bool:
+def _wrote(seen: LivePod, plan: str) -> bool:
     return seen.intent is not None and seen.intent_is_ours and seen.intent.plan == plan
 
 
-def _evicted(desk: Desk, stop: PodStop) -> Generator[Request, Event, Failed | None]:
+def _evicted(session: ApplySession, stop: PodStop) -> Generator[Request, Event, Failure | None]:
     """Evict one pod, asking again for a while where a budget keeps it."""
-    failed = yield from evict(desk, stop)
-    for after_s in desk.limits.waits():
-        if failed is None or not failed.passing:
+    failed = yield from evict(session, stop)
+    for after_s in session.limits.waits():
+        if failed is None or not failed.transient:
             break
-        yield from desk.look_around(after_s)
-        failed = yield from evict(desk, stop)
+        yield from session.read_cluster(after_s)
+        failed = yield from evict(session, stop)
     return failed
 
 
-def _waiting(desk: Desk, verdict: GangVerdict) -> Squad:
+def _waiting(session: ApplySession, verdict: GangVerdict) -> PodBatch:
     """What is left of the gang with an intent of that plan and not started."""
     orders = []
-    for key in sorted(desk.view.pods):
-        seen = desk.view.pods[key]
+    for key in sorted(session.view.pods):
+        seen = session.view.pods[key]
         if not _wrote(seen, verdict.plan) or seen.intent is None:
             continue
         if (seen.namespace, seen.intent.gang) != verdict.gang:
@@ -115,6 +117,6 @@ def _waiting(desk: Desk, verdict: GangVerdict) -> Squad:
         order = PodOrder(
             seen.namespace, seen.name, seen.uid, "", 0, seen.intent.node, None, seen.gpus
         )
-        if desk.state(order) in READY:
+        if session.state(order) in READY:
             orders.append(order)
-    return Squad(verdict.gang, verdict.plan, max(1, len(orders)), tuple(orders))
+    return PodBatch(verdict.gang, verdict.plan, max(1, len(orders)), tuple(orders))

@@ -78,7 +78,7 @@ def _where(wish: ApplyWish) -> list[str]:
 
 
 if TYPE_CHECKING:
-    from models.apply.live_state import View
+    from models.apply.live_state import ClusterView
     from planner.cli.console import Console
     from planner.pipelines.apply_steps import Ready
 
@@ -108,7 +108,7 @@ class Ear:
     def hearing(self) -> Hearing:
         return Hearing(self._announce, self._agree, self._progress.tell)
 
-    def _announce(self, plan: Ready, view: View) -> None:
+    def _announce(self, plan: Ready, view: ClusterView) -> None:
         """What will happen, gang by gang."""
         found = prospects.prospects(plan.orders, view)
         self._progress.pods = sum(one.starts for one in found)
@@ -137,7 +137,7 @@ class Ear:
             else:
                 console.say(table.plain().rstrip(), fold=False)
 
-    def _agree(self, plan: Ready, view: View, context: str | None) -> bool:
+    def _agree(self, plan: Ready, view: ClusterView, context: str | None) -> bool:
         """Ask. Where there is nothing to do there is nothing to ask."""
         found = prospects.prospects(plan.orders, view)
         if not any(one.changes for one in found):
@@ -147,7 +147,7 @@ class Ear:
         return self._console.ask(f"apply plan {plan.orders.plan} to {where} ({line})?")
 
 
-def _shares(plan: Ready, view: View) -> bool:
+def _shares(plan: Ready, view: ClusterView) -> bool:
     """Whether a pod that is to start takes some of its node's GPUs only: then it matters which."""
     return any(
         0 < pod.gpu_count < view.nodes[pod.node].gpus

@@ -25,7 +25,7 @@ from planner.cli.options import (
 from planner.show.text import Format
 
 if TYPE_CHECKING:
-    from models.apply.live_state import View
+    from models.apply.live_state import ClusterView
     from planner.cli.console import Console
     from planner.cluster.plan_diff import Difference
     from planner.pipelines.apply_steps import Ready
@@ -54,7 +54,7 @@ def diff(
     """Show what applying a plan would change. Reads the live cluster and changes nothing."""
     console = console_of(context, color=color, log_format=log_format, debug=debug)
     from planner.cli.options import timeout_of
-    from planner.cluster.live_view import Lookout
+    from planner.cluster.live_view import ClusterReader
     from planner.cluster.plan_diff import differences
     from planner.cluster.proxy import opened
     from planner.cluster.proxy_paths import look_paths
@@ -71,11 +71,11 @@ def diff(
         timeout_s=timeout_of(request_timeout),
         accept=look_paths(),
     ) as wire:
-        lookout = Lookout(Patient(wire), plan.settings)
-        check_cluster(plan, lookout.identity())
-        view = lookout.around()
+        reader = ClusterReader(Patient(wire), plan.settings)
+        check_cluster(plan, reader.identity())
+        view = reader.read_view()
     console.event("read", nodes=len(view.nodes), pods=len(view.pods))
-    found = differences(plan.orders, view, lookout, plan.backend)
+    found = differences(plan.orders, view, reader, plan.backend)
     _data(console, output, found)
     moved = _warn(console, plan, view)
     code = CHANGES if found and detailed_exitcode else 0
@@ -108,7 +108,7 @@ def _data(console: Console, output: Format, found: list[Difference]) -> None:
         console.table(showing.difference_table(found))
 
 
-def _warn(console: Console, plan: Ready, view: View) -> int:
+def _warn(console: Console, plan: Ready, view: ClusterView) -> int:
     """Say what the plan relied on and does not hold any more; how many things."""
     from models.apply.staleness import moved
     from planner.cluster.answers import one_line

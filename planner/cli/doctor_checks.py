@@ -32,7 +32,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from models.apply.live_state import NodeSeen, PodSeen, View
+from models.apply.live_state import ClusterView, LiveNode, LivePod
 from planner import __version__
 from planner.cluster import rights
 from planner.cluster.answers import one_line, understood
@@ -380,7 +380,7 @@ _SHOWN = 3
 _KEEP = "keep others off: kubectl taint nodes NAME example.com/gangplan=only:NoSchedule"
 
 
-def waiting(view: View, settings: KubernetesPolicy) -> list[PodSeen]:
+def waiting(view: ClusterView, settings: KubernetesPolicy) -> list[LivePod]:
     """Pods that are ours to start, by (namespace, name)."""
     return [
         pod
@@ -392,7 +392,7 @@ def waiting(view: View, settings: KubernetesPolicy) -> list[PodSeen]:
     ]
 
 
-def nodes(view: View, settings: KubernetesPolicy, orders: Orders | None) -> Finding:
+def nodes(view: ClusterView, settings: KubernetesPolicy, orders: Orders | None) -> Finding:
     """Whether nodes that we bind pods onto are kept from other schedulers.
 
     With a plan its own nodes; without one every node with GPUs, where pods wait to be bound by us.
@@ -419,7 +419,7 @@ def nodes(view: View, settings: KubernetesPolicy, orders: Orders | None) -> Find
     return odd("nodes", f"{said}; apply refuses to bind there", _KEEP)
 
 
-def _usable(node: NodeSeen) -> bool:
+def _usable(node: LiveNode) -> bool:
     return node.gpus > 0 and node.ready and not node.unschedulable
 
 
@@ -439,7 +439,9 @@ def groups(wire: Wire) -> Finding:
     return well("native PodGroups", said)
 
 
-def backend(wire: Wire, chosen: Backend, orders: Orders | None, view: View) -> Iterator[Finding]:
+def backend(
+    wire: Wire, chosen: Backend, orders: Orders | None, view: ClusterView
+) -> Iterator[Finding]:
     """What the back end enforces, and what speaks against it."""
     if chosen.name == "dra" and not _served(wire, SLICES):
         said = "dra: this cluster serves no ResourceSlices"

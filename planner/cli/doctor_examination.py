@@ -23,7 +23,7 @@ from planner.errors import Fault, GangplanError, InputError
 from planner.pipelines.apply_steps import Reach, Way
 
 if TYPE_CHECKING:
-    from models.apply.live_state import View
+    from models.apply.live_state import ClusterView
     from models.apply.orders import Orders
     from models.policy import KubernetesPolicy
     from planner.cluster.proxy import ProxyWire
@@ -138,7 +138,7 @@ def _namespaces(wish: Wish, needs: Needs, waiting: set[str]) -> tuple[str, ...]:
 
 
 def _guarded(
-    wire: Wire, view: View, needs: Needs, namespaces: tuple[str, ...], account: str | None
+    wire: Wire, view: ClusterView, needs: Needs, namespaces: tuple[str, ...], account: str | None
 ) -> Finding:
     if not namespaces or not view.nodes:
         hint = "name a namespace of a tenant: -n NAME"
@@ -157,10 +157,10 @@ def _is_name(text: str) -> bool:
         return False
 
 
-def _view(wire: Wire, needs: Needs) -> View:
-    from planner.cluster.live_view import look_around
+def _view(wire: Wire, needs: Needs) -> ClusterView:
+    from planner.cluster.live_view import read_cluster
 
-    return look_around(wire, needs.settings)
+    return read_cluster(wire, needs.settings)
 
 
 def _needs(wish: Wish, stdin: IO[bytes] | None) -> Needs:

@@ -101,10 +101,10 @@ def status(
 
 def _read(reach: Reach, lock_namespace: str, settings: KubernetesPolicy) -> Status:
     from models.apply.live_state import forged
-    from models.apply.pod_state import Ways
+    from models.apply.pod_state import PodClassifier
     from planner.cluster.lease import read_lease
-    from planner.cluster.lease_document import fence_of
-    from planner.cluster.live_view import look_around
+    from planner.cluster.lease_document import seal_key_of
+    from planner.cluster.live_view import read_cluster
     from planner.cluster.retry import Patient
     from planner.pipelines.apply_steps import for_looking
     from planner.pipelines.plan_status import gangs_of, pins_of, plans_of
@@ -113,11 +113,11 @@ def _read(reach: Reach, lock_namespace: str, settings: KubernetesPolicy) -> Stat
     with for_looking(reach, lock_namespace) as door:
         wire = Patient(door)
         lease = read_lease(wire, lock_namespace)
-        view = look_around(wire, settings, fence_of(lease.tree))
+        view = read_cluster(wire, settings, seal_key_of(lease.tree))
         context = door.context
-    ways = Ways(settings.scheduling_gate, settings.scheduler_name)
-    gangs = gangs_of(view, ways)
-    pins, alien = pins_of(view, ways), tuple(pod.key for pod in forged(view.pods.values()))
+    classifier = PodClassifier(settings.scheduling_gate, settings.scheduler_name)
+    gangs = gangs_of(view, classifier)
+    pins, alien = pins_of(view, classifier), tuple(pod.key for pod in forged(view.pods.values()))
     return Status(context, view.cluster, lease, plans_of(gangs), gangs, pins, alien)
 
 

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from models.apply.live_state import Fence
+from models.apply.live_state import SealKey
 from models.units import Refused, epoch_seconds, time_text
 from planner.cluster.answers import one_line
 from planner.cluster.transport import Tree
@@ -196,7 +196,7 @@ def held(tree: Tree | None, namespace: str, terms: Terms, renewed: int) -> Tree:
     return found
 
 
-def fence_of(tree: Tree | None) -> Fence | None:
+def seal_key_of(tree: Tree | None) -> SealKey | None:
     """What tells intents of runs from those that somebody else wrote; None where nothing is known.
 
     The Lease's uid is the secret: the server draws it, and only who may read the Lease knows it.
@@ -205,7 +205,7 @@ def fence_of(tree: Tree | None) -> Fence | None:
     uid, made = metadata.get("uid"), _time(metadata.get("creationTimestamp"))
     if not isinstance(uid, str) or not uid or made is None:
         return None
-    return Fence(uid, made)
+    return SealKey(uid, made)
 
 
 def freed(tree: Tree, namespace: str, last_run: Mapping[str, Any] | None, now: int) -> Tree:

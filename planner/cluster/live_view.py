@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from models.apply.intents import GPUS, KEYS, MANAGER, PLAN, SEAL, Intent, read_intent
-from models.apply.live_state import Fence, NodeSeen, PodSeen, View
+from models.apply.live_state import ClusterView, LiveNode, LivePod, SealKey
 from models.apply.orders import Key
 from models.units import Refused, epoch_seconds
 from planner.cluster.pages import GROUPS, RESOURCES, SLICES, any_at, core, listed, named, versions
@@ -31,35 +31,35 @@ from planner.read.kube.pods.pods import read_pods
 from planner.read.kube.records import KubeNode, KubePod, Objects
 
 
-def is_ours(tree: Tree, intent: Intent, fence: Fence | None) -> bool:
-    """Whether a run wrote the intent that this pod carries. ``fence`` None: managedFields decide."""
+def is_ours(tree: Tree, intent: Intent, seal_key: SealKey | None) -> bool:
+    """Whether a run wrote the intent that this pod carries. ``seal_key`` None: managedFields decide."""
     metadata = mapping(tree, "metadata")
     if not written_by_us(metadata, intent):
         return False
-    if fence is None:
+    if seal_key is None:
         return True
     namespace, name, uid = (text(metadata, key) or "" for key in ("namespace", "name", "uid"))
     seal = texts(metadata, "annotations").get(SEAL, "")
-    return fence.holds(namespace, name, uid, intent, seal, _created(metadata))
+    return seal_key.holds(namespace, name, uid, intent, seal, _created(metadata))
 
 
-def believable(tree: Tree, fence: Fence | None) -> Tree:
+def believable(tree: Tree, seal_key: SealKey | None) -> Tree:
     """The pod without marks of ours that no run wrote."""
     metadata = mapping(tree, "metadata")
     labels, notes = mapping(metadata, "labels"), mapping(metadata, "annotations")
     if PLAN not in labels and notes.keys().isdisjoint(KEYS):
         return tree
     intent = read_intent(texts(metadata, "labels"), texts(metadata, "annotations"))
-    if intent is not None and is_ours(tree, intent, fence):
+    if intent is not None and is_ours(tree, intent, seal_key):
         return tree
     kept = {key: value for key, value in notes.items() if key not in KEYS}
     plain = {key: value for key, value in labels.items() if key != PLAN}
     return {**tree, "metadata": {**metadata, "labels": plain, "annotations": kept}}
 
 
-def standing(tree: Tree, fence: Fence | None) -> Tree:
+def standing(tree: Tree, seal_key: SealKey | None) -> Tree:
     """The same for planning, which takes a bound pod's word for its GPUs, as for every back end's."""
-    found = believable(tree, fence)
+    found = believable(tree, seal_key)
     if found is tree or not text(tree, "spec", "nodeName"):
         return found
     gpus = texts(tree, "metadata", "annotations").get(GPUS)
@@ -114,34 +114,36 @@ _MOST_WORDS = 1000
 """Characters kept of what a scheduler says of a pod."""
 
 
-def look_around(wire: Wire, settings: KubernetesPolicy, fence: Fence | None = None) -> View:
+def read_cluster(
+    wire: Wire, settings: KubernetesPolicy, seal_key: SealKey | None = None
+) -> ClusterView:
     """The cluster as it is now."""
-    return Lookout(wire, settings, fence=fence).around()
+    return ClusterReader(wire, settings, seal_key=seal_key).read_view()
 
 
 @dataclass(slots=True)
-class Lookout:
+class ClusterReader:
     """Reads one cluster, again and again; ``view``, ``nodes`` and ``pods`` are of the last reading.
 
     ``nodes``, ``pods``: the trees as the server sent them, by name and by (namespace, name).
-    ``date``: the server's clock in seconds since the epoch, None if it never said. ``fence``: of the
+    ``date``: the server's clock in seconds since the epoch, None if it never said. ``seal_key``: of the
     lock; None: whoever names our field manager is believed.
     """
 
     wire: Wire
     settings: KubernetesPolicy
-    view: View | None = None
+    view: ClusterView | None = None
     nodes: dict[str, Tree] = field(default_factory=dict)
     pods: dict[Key, Tree] = field(default_factory=dict)
     date: float | None = None
-    fence: Fence | None = None
+    seal_key: SealKey | None = None
     _cluster: str | None = None
     _devices: bool | None = None
     _read: tuple[KubeNode, ...] = ()
     _places: Places = field(default_factory=lambda: Places.of(()))
     _others: tuple[Tree, ...] = ()
 
-    def around(self) -> View:
+    def read_view(self) -> ClusterView:
         """Nodes, then pods, then what pods refer to: the groups and the claims some of them name."""
         if self._cluster is None:
             self._cluster = self.identity()
@@ -154,7 +156,7 @@ class Lookout:
         self.nodes = {_name(tree): tree for tree in nodes}
         self.pods = {_key(tree): tree for tree in pods}
         grouped = any(_group(tree) is not None for tree in pods)
-        self.view = View(
+        self.view = ClusterView(
             cluster=self._cluster,
             nodes={node.name: node for node in self._nodes()},
             pods={pod.key: pod for pod in self._pods(found)},
@@ -168,7 +170,7 @@ class Lookout:
         self.date = reply.date or self.date
         return text(reply.body, "metadata", "uid") or ""
 
-    def one(self, tree: Tree) -> PodSeen | None:
+    def one(self, tree: Tree) -> LivePod | None:
         """A pod as an answer of the server shows it; None if that is no pod.
 
         What it asks for never changes while its uid is the same, so it is read once.
@@ -182,9 +184,9 @@ class Lookout:
             return next(iter(self._pods(self._objects((), [tree]))), None)
         return self._again(tree, before)
 
-    def _again(self, tree: Tree, before: PodSeen) -> PodSeen:
+    def _again(self, tree: Tree, before: LivePod) -> LivePod:
         """The pod seen before, with all that can change read anew."""
-        seen = _seen(tree, self.fence)
+        seen = _seen(tree, self.seal_key)
         ours = self.settings.scheduling_gate in seen.gates
         ours = ours or seen.scheduler == self.settings.scheduler_name
         place = None
@@ -206,7 +208,7 @@ class Lookout:
 
     def _objects(self, nodes: Sequence[Tree], pods: Sequence[Tree]) -> Objects:
         gatherer = Gatherer(Remarks())
-        believed = [believable(tree, self.fence) for tree in pods]
+        believed = [believable(tree, self.seal_key) for tree in pods]
         for kind, trees in (("Node", nodes), ("Pod", believed)):
             listing = {"kind": f"{kind}List", "apiVersion": "v1", "items": list(trees)}
             gatherer.add(listing, "the cluster")
@@ -214,14 +216,14 @@ class Lookout:
             gatherer.add(tree, "the cluster")
         return gatherer.objects
 
-    def _nodes(self) -> Iterator[NodeSeen]:
+    def _nodes(self) -> Iterator[LiveNode]:
         hosts: dict[str, int] = {}
         for node in self._read:
             name = node.labels.get(HOSTNAME, "")
             hosts[name] = hosts.get(name, 0) + 1
         for node in self._read:
             host = node.labels.get(HOSTNAME)
-            yield NodeSeen(
+            yield LiveNode(
                 name=node.name,
                 uid=node.object.uid or "",
                 ready=node.ready,
@@ -237,11 +239,11 @@ class Lookout:
                 hostname=host if host and hosts[host] == 1 else None,
             )
 
-    def _pods(self, found: Objects) -> Iterator[PodSeen]:
+    def _pods(self, found: Objects) -> Iterator[LivePod]:
         for pod in read_pods(found, self._read, self.settings, Remarks()):
             # its own tree: what it only says of itself was left out for the reader
             tree = self.pods.get((pod.object.namespace, pod.object.name), pod.object.tree)
-            yield _with_holdings(_seen(tree, self.fence), pod)
+            yield _with_holdings(_seen(tree, self.seal_key), pod)
 
     def _referred(self, pods: Iterable[Tree]) -> Iterator[Tree]:
         """Slices, claims and classes, where there are any; what may not be read is left out."""
@@ -277,7 +279,7 @@ def _group(tree: Tree) -> str | None:
     return text(tree, "spec", "schedulingGroup", "podGroupName")
 
 
-def _with_holdings(seen: PodSeen, pod: KubePod) -> PodSeen:
+def _with_holdings(seen: LivePod, pod: KubePod) -> LivePod:
     return replace(
         seen,
         held_at=None if pod.bound or seen.node is not None else pod.node,
@@ -287,12 +289,12 @@ def _with_holdings(seen: PodSeen, pod: KubePod) -> PodSeen:
     )
 
 
-def _seen(tree: Tree, fence: Fence | None = None) -> PodSeen:
+def _seen(tree: Tree, seal_key: SealKey | None = None) -> LivePod:
     """What a pod alone tells of itself, less what it holds."""
     metadata, spec, status = (mapping(tree, name) for name in ("metadata", "spec", "status"))
     intent = read_intent(texts(metadata, "labels"), texts(metadata, "annotations"))
     namespace, name = _key(tree)
-    return PodSeen(
+    return LivePod(
         namespace=namespace,
         name=name,
         uid=text(metadata, "uid") or "",
@@ -305,7 +307,7 @@ def _seen(tree: Tree, fence: Fence | None = None) -> PodSeen:
         terminating=at(metadata, "deletionTimestamp") is not None,
         finished=text(status, "phase") in ("Succeeded", "Failed"),
         intent=intent,
-        intent_is_ours=intent is not None and is_ours(tree, intent, fence),
+        intent_is_ours=intent is not None and is_ours(tree, intent, seal_key),
         unschedulable=_unschedulable(status),
         group=_group(tree),
         selector=tuple(sorted(texts(spec, "nodeSelector").items())),

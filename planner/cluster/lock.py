@@ -18,10 +18,10 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Protocol
 
-from models.apply.live_state import Fence
+from models.apply.live_state import SealKey
 from planner.cluster import pages as paths
 from planner.cluster.answers import one_line
-from planner.cluster.lease_document import LEASE, Terms, fence_of, freed, held, seen
+from planner.cluster.lease_document import LEASE, Terms, freed, held, seal_key_of, seen
 from planner.cluster.retry import may_change
 from planner.cluster.transport import JSON, LOST, Asked, Reply, Tree, Wire, send_all
 from planner.errors import (
@@ -109,9 +109,9 @@ class Lock:
         return self._terms.id
 
     @property
-    def fence(self) -> Fence | None:
+    def seal_key(self) -> SealKey | None:
         """What tells intents of runs from those that somebody else wrote."""
-        return fence_of(self._tree)
+        return seal_key_of(self._tree)
 
     @property
     def plan(self) -> str | None:

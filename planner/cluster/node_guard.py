@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 
-from models.apply.live_state import NodeSeen, PodSeen, View
+from models.apply.live_state import ClusterView, LiveNode, LivePod
 from models.apply.orders import GangOrder, Orders
 from models.policy import GPU_RESOURCES
 
@@ -18,7 +18,7 @@ _PASSING = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/")
 """Taints that come and go with a node's health keep nobody off a healthy one."""
 
 
-def open_nodes(orders: Orders, view: View) -> list[tuple[str, str]]:
+def open_nodes(orders: Orders, view: ClusterView) -> list[tuple[str, str]]:
     """(node, why) of nodes that this plan binds pods onto and other schedulers may fill; sorted."""
     # A pod that the plan stops was there before: whoever put it there, its room is the plan's to give.
     ours = {pod.uid for gang in orders.gangs for pod in gang.starts}
@@ -28,7 +28,7 @@ def open_nodes(orders: Orders, view: View) -> list[tuple[str, str]]:
     return unguarded(nodes, view.pods.values(), scheduler=orders.scheduler, ours=ours)
 
 
-def unconcerned(orders: Orders, view: View, names: Collection[str]) -> bool:
+def unconcerned(orders: Orders, view: ClusterView, names: Collection[str]) -> bool:
     """Whether some gang of the plan has something to be done and none of its pods bound to those nodes."""
     return any(
         (gang.starts or gang.stops or gang.resizes)
@@ -37,7 +37,7 @@ def unconcerned(orders: Orders, view: View, names: Collection[str]) -> bool:
     )
 
 
-def _bound(gang: GangOrder, orders: Orders, view: View) -> set[str]:
+def _bound(gang: GangOrder, orders: Orders, view: ClusterView) -> set[str]:
     """Nodes that we bind pods of the gang to ourselves."""
     return {
         pod.node
@@ -47,8 +47,8 @@ def _bound(gang: GangOrder, orders: Orders, view: View) -> set[str]:
 
 
 def unguarded(
-    nodes: Iterable[NodeSeen],
-    pods: Iterable[PodSeen],
+    nodes: Iterable[LiveNode],
+    pods: Iterable[LivePod],
     *,
     scheduler: str,
     ours: Collection[str] = (),
@@ -68,7 +68,7 @@ def unguarded(
     return found
 
 
-def _binds(pod: PodSeen | None, scheduler: str, mode: str | None) -> bool:
+def _binds(pod: LivePod | None, scheduler: str, mode: str | None) -> bool:
     """Whether we bind the pod ourselves: its scheduler is ours, seen or, where it is gone, planned."""
     return mode == "binding" if pod is None else pod.scheduler == scheduler
 
@@ -80,10 +80,10 @@ def _guards(key: str, gpu_resources: Collection[str]) -> bool:
 
 
 def _strangers(
-    pods: Iterable[PodSeen], scheduler: str, ours: Collection[str]
-) -> Mapping[str, PodSeen]:
+    pods: Iterable[LivePod], scheduler: str, ours: Collection[str]
+) -> Mapping[str, LivePod]:
     """By node, a live GPU pod that another scheduler put there."""
-    found: dict[str, PodSeen] = {}
+    found: dict[str, LivePod] = {}
     for pod in pods:
         theirs = pod.scheduler != scheduler and pod.uid not in ours and not pod.intent_is_ours
         if pod.gpus and pod.place is not None and not pod.terminating and theirs:

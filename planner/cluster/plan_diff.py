@@ -11,16 +11,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from models.apply.live_state import NodeSeen, PodSeen, View
+from models.apply.live_state import ClusterView, LiveNode, LivePod
 from models.apply.orders import GangOrder, Orders, PodOrder
-from models.apply.pod_state import READY, Ways, intent_for
-from planner.cluster.backends.base import Backend, CannotCarry
+from models.apply.pod_state import READY, PodClassifier, intent_for
+from planner.cluster.backends.base import Backend, CannotEncode
 from planner.cluster.sending import CannotPin, pin
 from planner.cluster.transport import Tree
 from planner.read.kube.lookup import texts
 
 if TYPE_CHECKING:
-    from planner.cluster.live_view import Lookout
+    from planner.cluster.live_view import ClusterReader
 
 Value = str | int | bool | list[str] | dict[str, Any] | None
 """Of a field: as JSON has it, None where there is none."""
@@ -36,9 +36,13 @@ class Difference:
     after: Value
 
 
-def differences(orders: Orders, view: View, lookout: Lookout, backend: Backend) -> list[Difference]:
+def differences(
+    orders: Orders, view: ClusterView, reader: ClusterReader, backend: Backend
+) -> list[Difference]:
     """Every field that applying would change, evictions and sizes included."""
-    comparing = _Comparing(orders, view, lookout, backend, Ways(orders.gate, orders.scheduler))
+    comparing = _Comparing(
+        orders, view, reader, backend, PodClassifier(orders.gate, orders.scheduler)
+    )
     found = [one for gang in orders.gangs for one in comparing.gang(gang)]
     return sorted(found, key=lambda one: (one.object, one.field))
 
@@ -46,10 +50,10 @@ def differences(orders: Orders, view: View, lookout: Lookout, backend: Backend) 
 @dataclass(frozen=True, slots=True)
 class _Comparing:
     orders: Orders
-    view: View
-    lookout: Lookout
+    view: ClusterView
+    reader: ClusterReader
     backend: Backend
-    ways: Ways
+    classifier: PodClassifier
 
     def gang(self, gang: GangOrder) -> Iterator[Difference]:
         for resize in gang.resizes:
@@ -75,26 +79,26 @@ class _Comparing:
         if order.uid and seen.uid != order.uid:
             yield Difference(name, "metadata.uid", seen.uid, order.uid)
             return
-        if self.ways.state(seen, seen.uid, order.node) not in READY:
+        if self.classifier.state(seen, seen.uid, order.node) not in READY:
             if seen.node is None:
                 yield Difference(name, "spec.nodeName", None, order.node)
             return
         yield Difference(name, "spec.nodeName", None, order.node)
         yield from self._intent(gang, order, name)
-        if self.ways.gated(seen):
+        if self.classifier.gated(seen):
             left = [gate for gate in seen.gates if gate != self.orders.gate]
             yield Difference(name, "spec.schedulingGates", list(seen.gates), left)
-            if not self.ways.binds(seen):
+            if not self.classifier.binds(seen):
                 yield from _pin(seen, self.view.nodes.get(order.node), name)
 
     def _intent(self, gang: GangOrder, order: PodOrder, name: str) -> Iterator[Difference]:
         intent = intent_for(order, plan=self.orders.plan, gang=gang.name, size=len(gang.starts))
-        tree: Tree = self.lookout.pods.get(order.key, {})
+        tree: Tree = self.reader.pods.get(order.key, {})
         written = intent.annotations()
         try:
-            node = self.lookout.nodes.get(order.node, {})
+            node = self.reader.nodes.get(order.node, {})
             written |= self.backend.annotations(order, node, tree)
-        except CannotCarry:
+        except CannotEncode:
             pass  # said by the check of the back end, before anything is compared
         for part, new in (("labels", intent.labels()), ("annotations", written)):
             now = texts(tree, "metadata", part)
@@ -103,7 +107,7 @@ class _Comparing:
                     yield Difference(name, f"metadata.{part}.{key}", now.get(key), value)
 
 
-def _pin(seen: PodSeen, node: NodeSeen | None, name: str) -> Iterator[Difference]:
+def _pin(seen: LivePod, node: LiveNode | None, name: str) -> Iterator[Difference]:
     if node is None:
         return
     try:
@@ -118,5 +122,5 @@ def _pin(seen: PodSeen, node: NodeSeen | None, name: str) -> Iterator[Difference
         yield Difference(name, "spec.affinity.nodeAffinity", before, after)
 
 
-def _object(pod: PodSeen) -> str:
+def _object(pod: LivePod) -> str:
     return f"pod/{pod.namespace}/{pod.name}"

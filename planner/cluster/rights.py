@@ -25,7 +25,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from models.apply.orders import Orders
-from models.apply.pod_state import Ways
+from models.apply.pod_state import PodClassifier
 from planner.cluster.answers import one_line
 from planner.cluster.kinds import ALL, NAMESPACES, Kind
 from planner.cluster.pages import grouped
@@ -310,16 +310,18 @@ def groups(wire: Wire) -> frozenset[str] | None:
 
 
 if TYPE_CHECKING:
-    from models.apply.live_state import View
+    from models.apply.live_state import ClusterView
 
 
-def unserved(wire: Wire, view: View, ways: Ways, backend: str) -> tuple[str, ...]:
+def unserved(
+    wire: Wire, view: ClusterView, classifier: PodClassifier, backend: str
+) -> tuple[str, ...]:
     """Those where pods of ours wait and a right to start them is missing; none if it is so of all."""
     waiting = sorted(
         {
             pod.namespace
             for pod in view.pods.values()
-            if not (ways.started(pod) or pod.finished or pod.terminating)
+            if not (classifier.started(pod) or pod.finished or pod.terminating)
         }
     )
     if len(waiting) < 2:
@@ -329,7 +331,7 @@ def unserved(wire: Wire, view: View, ways: Ways, backend: str) -> tuple[str, ...
     return () if found.issuperset(waiting) else tuple(one for one in waiting if one in found)
 
 
-def unyielding(wire: Wire, view: View, backend: str) -> tuple[str, ...]:
+def unyielding(wire: Wire, view: ClusterView, backend: str) -> tuple[str, ...]:
     """Those where pods with GPUs run and a right to evict them is missing."""
     running = sorted(
         {pod.namespace for pod in view.pods.values() if pod.node and pod.gpus and not pod.finished}
@@ -339,7 +341,7 @@ def unyielding(wire: Wire, view: View, backend: str) -> tuple[str, ...]:
     return tuple(one for one in running if one in found)
 
 
-def waiting_in(namespaces: Collection[str], ways: Ways) -> Callable[[Tree], bool]:
+def waiting_in(namespaces: Collection[str], classifier: PodClassifier) -> Callable[[Tree], bool]:
     """Whether a pod waits for us in one of them."""
 
     def waits(tree: Tree) -> bool:
@@ -347,7 +349,7 @@ def waiting_in(namespaces: Collection[str], ways: Ways) -> Callable[[Tree], bool
         if text(tree, "metadata", "namespace") not in namespaces or text(spec, "nodeName"):
             return False
         gates = (gate.get("name") for gate in objects(spec, "schedulingGates"))
-        return ways.gate in gates or text(spec, "schedulerName") == ways.scheduler
+        return classifier.gate in gates or text(spec, "schedulerName") == classifier.scheduler
 
     return waits
 

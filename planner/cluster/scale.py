@@ -15,8 +15,17 @@ import re
 from collections.abc import Callable
 
 from models.apply.intents import MANAGER
-from models.apply.live_state import PodSeen
-from models.apply.requests import Busy, Conflict, Done, Event, Gone, Lost, Refused, Scale
+from models.apply.live_state import LivePod
+from models.apply.requests import (
+    BlockedByBudget,
+    Conflict,
+    Done,
+    Event,
+    Gone,
+    NoAnswer,
+    Rejected,
+    Scale,
+)
 from planner.cluster.answers import one_line
 from planner.cluster.pages import grouped
 from planner.cluster.transport import MERGE, Reply, Tree, Wire
@@ -30,7 +39,7 @@ _TWO_BUDGETS = "more than one PodDisruptionBudget"
 
 
 def event_of(  # noqa: PLR0911  # one return a meaning
-    reply: Reply, pod: Callable[[Tree], PodSeen | None], *, eviction: bool = False
+    reply: Reply, pod: Callable[[Tree], LivePod | None], *, eviction: bool = False
 ) -> Event:
     """The answer to a write. ``pod``: reads the pod that an answer may hold."""
     said = one_line(reply.message)
@@ -44,14 +53,14 @@ def event_of(  # noqa: PLR0911  # one return a meaning
         case 422 if _about_uid(reply.body):
             return Gone(said)
         case 429:
-            return Busy(said) if eviction else Lost(said)
+            return BlockedByBudget(said) if eviction else NoAnswer(said)
         case status if 400 <= status < 500 or (eviction and _TWO_BUDGETS in reply.message):
-            return Refused(said)
+            return Rejected(said)
         case _:
-            return Lost(said)
+            return NoAnswer(said)
 
 
-def _done(body: Tree, pod: Callable[[Tree], PodSeen | None]) -> Done | Lost:
+def _done(body: Tree, pod: Callable[[Tree], LivePod | None]) -> Done | NoAnswer:
     """A pod, a scale, or the Status that bindings and evictions are answered with; nothing else is a yes."""
     match body.get("kind"):
         case "Pod":
@@ -60,15 +69,15 @@ def _done(body: Tree, pod: Callable[[Tree], PodSeen | None]) -> Done | Lost:
             return Done()
         case "Status" if body.get("status") != "Failure":
             return Done()
-    return Lost("the server's answer is neither a Pod nor its success")
+    return NoAnswer("the server's answer is neither a Pod nor its success")
 
 
-def looked(reply: Reply, pod: Callable[[Tree], PodSeen | None]) -> Done | Gone | Lost:
+def looked(reply: Reply, pod: Callable[[Tree], LivePod | None]) -> Done | Gone | NoAnswer:
     """The answer to reading one pod."""
     if reply.ok and (seen := pod(reply.body)) is not None:
         return Done(seen)
     said = one_line(reply.message)
-    return Gone(said) if reply.status == 404 else Lost(said)
+    return Gone(said) if reply.status == 404 else NoAnswer(said)
 
 
 def _about_uid(body: Tree) -> bool:
@@ -96,16 +105,16 @@ def scale(wire: Wire, request: Scale, member: Tree | None, *, dry: bool = False)
     resize, namespace = request.resize, request.member[0]
     path = _owner(wire, member or {}, namespace, resize.role)
     if path is None:
-        return Refused("its controller has no scale field for this role")
+        return Rejected("its controller has no scale field for this role")
     reply = wire.send("GET", path + "/scale")
     if not reply.ok:
         found = event_of(reply, lambda _: None)
-        return Refused(found.message) if isinstance(found, Gone) else found
+        return Rejected(found.message) if isinstance(found, Gone) else found
     now = whole(reply.body, "spec", "replicas") or 0
     if now == resize.after:
         return Done()
     if now != resize.before:
-        return Refused(f"its scale is {now:,}, the plan saw {resize.before:,}")
+        return Rejected(f"its scale is {now:,}, the plan saw {resize.before:,}")
     body: Tree = {
         "metadata": {"resourceVersion": text(reply.body, "metadata", "resourceVersion")},
         "spec": {"replicas": resize.after},

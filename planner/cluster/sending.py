@@ -21,35 +21,35 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from models.apply.intents import KEYS, MANAGER, PLAN, SEAL
-from models.apply.live_state import NodeSeen, PodSeen
+from models.apply.live_state import LiveNode, LivePod
 from models.apply.outcomes import Verdict
 from models.apply.requests import (
-    Allocate,
-    Answers,
-    Around,
+    AllocateDevices,
     Bind,
+    CheckLock,
+    ClusterRead,
     Done,
+    DryRunBind,
     Event,
+    EventGroup,
     Evict,
-    Forget,
-    Held,
-    Hold,
-    Intend,
-    Look,
-    LookAround,
-    Lost,
+    Halt,
+    LockHeld,
+    NoAnswer,
+    ReadCluster,
+    ReadPod,
+    Rejected,
+    RemoveIntent,
     Request,
+    RequestGroup,
     Scale,
-    Several,
-    Stop,
-    TryBind,
     Ungate,
+    WriteIntent,
 )
-from models.apply.requests import Refused as NotDone
 from models.apply.starts import HOSTNAME, REQUIRED, can_match, required_terms, unpinnable
 from planner.cluster.answers import one_line
-from planner.cluster.backends.base import CannotCarry
-from planner.cluster.live_view import Lookout, owned_annotations
+from planner.cluster.backends.base import CannotEncode
+from planner.cluster.live_view import ClusterReader, owned_annotations
 from planner.cluster.pages import core
 from planner.cluster.scale import event_of, looked, scale
 from planner.cluster.transport import JSON, STRATEGIC, Asked, Reply, Tree, Wire, send_all
@@ -61,7 +61,7 @@ class CannotPin(ValueError):  # noqa: N818  # an answer, not a failure of ours
     """The pod's own constraints leave no way to the node."""
 
 
-def pin(pod: PodSeen, node: NodeSeen) -> Tree:
+def pin(pod: LivePod, node: LiveNode) -> Tree:
     """Fields of ``spec`` for a patch: a hostname selector, else required affinity by name.
 
     Empty if the pod is tied to that node alone already.
@@ -99,7 +99,7 @@ def _term(term: Tree, ours: Tree) -> Tree:
 
 
 if TYPE_CHECKING:
-    from models.apply.live_state import Fence, PodSeen, View
+    from models.apply.live_state import ClusterView, LivePod, SealKey
     from models.apply.orders import PodOrder
     from models.policy import KubernetesPolicy
     from planner.cluster.backends.base import Backend
@@ -132,7 +132,7 @@ class HeldLock(Protocol):
         """Why it is ours no more; None while it is."""
 
     @property
-    def fence(self) -> Fence | None:
+    def seal_key(self) -> SealKey | None:
         """What tells intents of runs from those that somebody else wrote."""
 
     def left_s(self) -> float:
@@ -143,7 +143,7 @@ class HeldLock(Protocol):
 
 
 @dataclass(slots=True)
-class Carrier:
+class RequestSender:
     """Answers requests, one at a time. ``lock`` None: nothing is locked (a dry run).
 
     ``stop``: set by a signal. ``dry``: every write asks the server for a dry run.
@@ -158,19 +158,19 @@ class Carrier:
     clock: Callable[[], float]
     sleep: Callable[[float], object]
     dry: bool = False
-    lookout: Lookout = field(init=False)
+    reader: ClusterReader = field(init=False)
     _stopped_at: float | None = None
     _read_at: float | None = None
     _read_s: float = 0.0
 
     def __post_init__(self) -> None:
-        self.lookout = Lookout(self.wire, self.settings)
-        self.lookout.fence = None if self.lock is None else self.lock.fence
+        self.reader = ClusterReader(self.wire, self.settings)
+        self.reader.seal_key = None if self.lock is None else self.lock.seal_key
 
-    def around(self) -> View:
+    def read_view(self) -> ClusterView:
         """Read everything. Raises UnavailableError and NotPermittedError."""
         begun = self.clock()
-        view = self.lookout.around()
+        view = self.reader.read_view()
         self._read_at, self._read_s = begun, self.clock() - begun
         return view
 
@@ -178,43 +178,53 @@ class Carrier:
         """Carry out one request."""
         try:
             match request:
-                case Hold(_, begun):
+                case CheckLock(_, begun):
                     return self._held(begun=begun)
-                case LookAround(after_s):
+                case ReadCluster(after_s):
                     return self._looked_around(after_s)
-                case Look(namespace, name):
+                case ReadPod(namespace, name):
                     reply = self.wire.send("GET", core("pods", namespace=namespace, name=name))
-                    return looked(reply, self.lookout.one)
-                case Several(requests):
+                    return looked(reply, self.reader.one)
+                case RequestGroup(requests):
                     return self._together(requests)
                 case _:
                     return self._wrote(request)
-        except (ValueError, CannotCarry) as error:
+        except (ValueError, CannotEncode) as error:
             # A name that is none, a pod that cannot be pinned: no try would change that.
-            return NotDone(one_line(str(error)))
+            return Rejected(one_line(str(error)))
 
-    def _together(self, requests: Sequence[Intend | TryBind]) -> Answers:
+    def _together(self, requests: Sequence[WriteIntent | DryRunBind]) -> EventGroup:
         """All of them, sent without waiting for the answers between."""
         try:
             asked = [
-                self._intent(one) if isinstance(one, Intend) else self._binding(one.pod, dry=True)
+                self._intent(one)
+                if isinstance(one, WriteIntent)
+                else self._binding(one.pod, dry=True)
                 for one in requests
             ]
-        except (ValueError, CannotCarry):
-            return Answers(tuple(map(self.answer, requests)))  # so that each gets its own answer
-        return Answers(tuple(event_of(one, self._shown) for one in send_all(self.wire, asked)))
+        except (ValueError, CannotEncode):
+            return EventGroup(tuple(map(self.answer, requests)))  # so that each gets its own answer
+        return EventGroup(tuple(event_of(one, self._shown) for one in send_all(self.wire, asked)))
 
     def _wrote(  # noqa: PLR0911  # one return a kind of request
-        self, request: Intend | Forget | Allocate | TryBind | Ungate | Bind | Evict | Scale
+        self,
+        request: WriteIntent
+        | RemoveIntent
+        | AllocateDevices
+        | DryRunBind
+        | Ungate
+        | Bind
+        | Evict
+        | Scale,
     ) -> Event:
         match request:
-            case Intend():
+            case WriteIntent():
                 return self._sent(self._intent(request))
-            case Forget():
+            case RemoveIntent():
                 return self._forgotten(request)
-            case Allocate():
+            case AllocateDevices():
                 return self._allocated(request)
-            case TryBind(pod):
+            case DryRunBind(pod):
                 return self._sent(self._binding(pod, dry=True))
             case Ungate():
                 return self._ungated(request)
@@ -225,24 +235,24 @@ class Carrier:
             case Evict():
                 return self._evicted(request)
             case Scale():
-                member = self.lookout.pods.get(request.member)
+                member = self.reader.pods.get(request.member)
                 return scale(self.wire, request, member, dry=self.dry)
 
-    def _held(self, *, begun: bool = False) -> Held | Stop:
+    def _held(self, *, begun: bool = False) -> LockHeld | Halt:
         """``begun``: a gang is half there, so a signal leaves it GRACE_S to become whole."""
         if self.stop.is_set():
             now = self.clock()
             self._stopped_at = now if self._stopped_at is None else self._stopped_at
             if not begun or now - self._stopped_at >= GRACE_S:
-                return Stop("interrupted")
+                return Halt("interrupted")
         if self.lock is None:
-            return Held(self._due())
+            return LockHeld(self._due())
         self.lock.renew_if_needed()
         if self.lock.lost is not None:
-            return Stop(one_line(f"the lock is lost: {self.lock.lost}"), lock=True)
+            return Halt(one_line(f"the lock is lost: {self.lock.lost}"), lock=True)
         if self.lock.left_s() < LEAST_LEFT_S:
-            return Stop("the lock could not be renewed in time", lock=True)
-        return Held(self._due())
+            return Halt("the lock could not be renewed in time", lock=True)
+        return LockHeld(self._due())
 
     def _due(self) -> bool:
         """Whether the last reading is too old to begin a gang on."""
@@ -253,26 +263,26 @@ class Carrier:
     def _looked_around(self, after_s: float) -> Event:
         left = after_s
         while left > 0:
-            if isinstance(held := self._held(), Stop):
+            if isinstance(held := self._held(), Halt):
                 return held
             self.sleep(min(left, _TICK_S))
             left -= _TICK_S
         try:
-            return Around(self.around())
+            return ClusterRead(self.read_view())
         except GangplanError as error:
-            return Lost(one_line(str(error)))
+            return NoAnswer(one_line(str(error)))
 
-    def _intent(self, request: Intend) -> Asked:
+    def _intent(self, request: WriteIntent) -> Asked:
         order, intent = request.pod, request.intent
-        tree = self.lookout.pods.get(order.key, {})
+        tree = self.reader.pods.get(order.key, {})
         # What an earlier plan left goes; nothing else is named, for there is nothing to take off.
         left = texts(tree, "metadata", "annotations").keys() & set(KEYS)
         written: dict[str, str | None] = dict.fromkeys(sorted(left))
         written |= intent.annotations()
-        fence = self.lookout.fence
-        if fence is not None:
-            written[SEAL] = fence.seal(order.namespace, order.name, order.uid, intent)
-        written |= self.backend.annotations(order, self.lookout.nodes.get(order.node, {}), tree)
+        seal_key = self.reader.seal_key
+        if seal_key is not None:
+            written[SEAL] = seal_key.seal(order.namespace, order.name, order.uid, intent)
+        written |= self.backend.annotations(order, self.reader.nodes.get(order.node, {}), tree)
         metadata: Tree = {
             "uid": order.uid,
             "resourceVersion": request.version,
@@ -281,8 +291,8 @@ class Carrier:
         }
         return self._patch(order.namespace, order.name, {"metadata": metadata})
 
-    def _forgotten(self, request: Forget) -> Event:
-        tree = self.lookout.pods.get(request.key, {})
+    def _forgotten(self, request: RemoveIntent) -> Event:
+        tree = self.reader.pods.get(request.key, {})
         if self.backend.allocates and not self.dry:
             released = self.backend.release(self.wire, tree)
             if not isinstance(released, Done):
@@ -301,7 +311,7 @@ class Carrier:
         metadata: Tree = {"uid": order.uid, "resourceVersion": seen.version}
         spec: Tree = {"schedulingGates": [gone]}
         if request.pin:
-            view = self.lookout.view
+            view = self.reader.view
             node = None if view is None else view.nodes.get(order.node)
             if node is None:
                 raise CannotPin(f"node {order.node} is not there")
@@ -323,13 +333,13 @@ class Carrier:
         return _asked("POST", order.namespace, order.name, body, sub="binding", dry=dry)
 
     def _gated(self, order: PodOrder) -> bool:
-        tree = self.lookout.pods.get(order.key, {})
+        tree = self.reader.pods.get(order.key, {})
         return bool(objects(tree, "spec", "schedulingGates"))
 
-    def _allocated(self, request: Allocate) -> Event:
+    def _allocated(self, request: AllocateDevices) -> Event:
         if self.dry:
             return Done()
-        tree = self.lookout.pods.get(request.pod.key, {})
+        tree = self.reader.pods.get(request.pod.key, {})
         return self.backend.allocate(self.wire, request.pod, request.seen, tree)
 
     def _evicted(self, request: Evict) -> Event:
@@ -352,9 +362,9 @@ class Carrier:
     def _reply(self, asked: Asked) -> Reply:
         return self.wire.send(asked.method, asked.path, asked.body, content_type=asked.content_type)
 
-    def _shown(self, tree: Tree) -> PodSeen | None:
+    def _shown(self, tree: Tree) -> LivePod | None:
         """The pod of an answer; what a dry run answers with is not what is there."""
-        return None if self.dry else self.lookout.one(tree)
+        return None if self.dry else self.reader.one(tree)
 
 
 def _asked(  # as many words as such a request has
@@ -369,13 +379,13 @@ Tell = Callable[[Request, Event], None]
 """Hears of every request once it is answered."""
 
 
-def carried(machine: Machine, carrier: Carrier, tell: Tell) -> Verdict:
+def carried(machine: Machine, sender: RequestSender, tell: Tell) -> Verdict:
     """Carry out everything the machine asks for; its last word."""
     try:
         request = next(machine)
         while True:
-            event = carrier.answer(request)
-            if isinstance(request, Several) and isinstance(event, Answers):
+            event = sender.answer(request)
+            if isinstance(request, RequestGroup) and isinstance(event, EventGroup):
                 for one, answer in zip(request.requests, event.events, strict=True):
                     tell(one, answer)
             else:

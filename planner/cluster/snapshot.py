@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from models.apply.live_state import Fence
+from models.apply.live_state import SealKey
 from planner.cluster.answers import Reason, Refusal
 from planner.cluster.discovery import Discovery, Served, certain
 from planner.cluster.kinds import FILE_NAMES, NAMESPACES, NODES, OTHERS, PODS, Kind, file_name
@@ -37,13 +37,13 @@ _IDENTITY = "/api/v1/namespaces/kube-system"
 class Wish:
     """What to record. ``namespaces``: of namespaced kinds only these; none: all. ``skip``: resources.
 
-    ``fence``: of the lock, where that is known: what else says of pods to be ours is left out.
+    ``seal_key``: of the lock, where that is known: what else says of pods to be ours is left out.
     ``leave``: whether a pod is left out.
     """
 
     namespaces: tuple[str, ...] = ()
     skip: frozenset[str] = frozenset()
-    fence: Fence | None = None
+    seal_key: SealKey | None = None
     leave: Callable[[Tree], bool] = lambda _: False
 
 
@@ -154,7 +154,7 @@ class _Recorder:
         for item in items:
             pod = kind is PODS and isinstance(item, dict)
             if not (pod and self._wish.leave(item)):
-                yield standing(item, self._wish.fence) if pod else item
+                yield standing(item, self._wish.seal_key) if pod else item
 
     def _refused(self, listing: Listing, file: ListFile, *, required: bool) -> None:
         """Note what could not be listed. Raises NotPermittedError for nodes and pods."""

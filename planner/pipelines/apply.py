@@ -30,7 +30,7 @@ from planner.show.apply import counts
 from planner.signals import Interrupted, Stop, stop_on_signal
 
 if TYPE_CHECKING:
-    from models.apply.live_state import Fence, View
+    from models.apply.live_state import ClusterView, SealKey
     from models.apply.outcomes import Verdict
     from planner.cli.console import Console
     from planner.cluster.lock import Lock
@@ -64,8 +64,8 @@ class Hearing:
     The last of what ``agree`` gets is the kubectl context; None: of the pod we run in.
     """
 
-    announce: Callable[[Ready, View], None]
-    agree: Callable[[Ready, View, str | None], bool]
+    announce: Callable[[Ready, ClusterView], None]
+    agree: Callable[[Ready, ClusterView, str | None], bool]
     tell: Tell
 
 
@@ -91,8 +91,8 @@ def apply(
 ) -> Applied:
     """Apply the plan of a file. Raises what the steps of ``apply_steps`` raise, and LockedError."""
     from planner.cluster.lease import read_lease
-    from planner.cluster.lease_document import fence_of
-    from planner.cluster.live_view import Lookout
+    from planner.cluster.lease_document import seal_key_of
+    from planner.cluster.live_view import ClusterReader
     from planner.cluster.proxy import opened
     from planner.cluster.retry import Patient
     from planner.show import plan_file as planfile
@@ -111,17 +111,17 @@ def apply(
     ) as wire:
         patient = Patient(wire)
         with phases.phase("check"):
-            lookout = Lookout(patient, plan.settings)
-            check_cluster(plan, lookout.identity())
-            check_age(plan, wish.max_age_s, wall() if lookout.date is None else lookout.date)
+            reader = ClusterReader(patient, plan.settings)
+            check_cluster(plan, reader.identity())
+            check_age(plan, wish.max_age_s, wall() if reader.date is None else reader.date)
             check_rights(plan, wish.way, patient)
             if not wish.sure or wish.dry:
                 lease = read_lease(patient, wish.way.lock_namespace)
-                lookout.fence = fence_of(lease.tree)
+                reader.seal_key = seal_key_of(lease.tree)
         asked = not (wish.sure or wish.dry)
         if asked:
             with phases.phase("read"):
-                view = lookout.around()
+                view = reader.read_view()
             check_view(plan, wish.way, view)
             hearing.announce(plan, view)
             if not hearing.agree(plan, view, wire.context):
@@ -132,13 +132,13 @@ def apply(
             with phases.phase("lock"):
                 lock = None if wish.dry else carrying.locked(wire)
             with phases.phase("apply"):
-                fence = lookout.fence if lock is None else lock.fence
-                verdict = carrying.carried(wire, lock, fence, seen, hearing.tell)
+                seal_key = reader.seal_key if lock is None else lock.seal_key
+                verdict = carrying.carried(wire, lock, seal_key, seen, hearing.tell)
         code = exit_code(verdict, stop.exit_code)
         return Applied(plan, verdict, code, wire.context, phases.seconds)
 
 
-def _nothing(plan: Ready, view: View) -> None:
+def _nothing(plan: Ready, view: ClusterView) -> None:
     """The user has seen it."""
 
 
@@ -173,17 +173,17 @@ class _Carrying:
         self,
         wire: ProxyWire,
         lock: Lock | None,
-        fence: Fence | None,
-        seen: Callable[[Ready, View], None],
+        seal_key: SealKey | None,
+        seen: Callable[[Ready, ClusterView], None],
         tell: Tell,
     ) -> Verdict:
         """Under the lock; what came of it is left in the lock."""
         from planner.cluster.lock import Guarded
         from planner.cluster.retry import Patient
-        from planner.cluster.sending import Carrier
+        from planner.cluster.sending import RequestSender
 
         event = self.stop.event
-        carrier = Carrier(
+        sender = RequestSender(
             wire=Patient(wire if lock is None else Guarded(wire, lock), sleep=event.wait),
             settings=self.plan.settings,
             backend=self.plan.backend,
@@ -193,10 +193,10 @@ class _Carrying:
             sleep=event.wait,
             dry=self.wish.dry,
         )
-        carrier.lookout.fence = fence
+        sender.reader.seal_key = seal_key
         with self._released(lock) as note:
             verdict = carry(
-                self.plan, self.wish.way, carrier, tell, lambda view: seen(self.plan, view)
+                self.plan, self.wish.way, sender, tell, lambda view: seen(self.plan, view)
             )
             code = exit_code(verdict, self.stop.exit_code)
             status = (

@@ -25,12 +25,12 @@ from planner.pipelines.plan import refusals
 from planner.show.text import lasting
 
 if TYPE_CHECKING:
-    from models.apply.live_state import View
+    from models.apply.live_state import ClusterView
     from models.apply.orders import Orders
-    from models.apply.outcomes import Limits
+    from models.apply.outcomes import ApplyLimits
     from models.policy import KubernetesPolicy
     from planner.cluster.backends.base import Backend
-    from planner.cluster.sending import Carrier, Tell
+    from planner.cluster.sending import RequestSender, Tell
     from planner.cluster.transport import Wire
 
 SKEW_S = 60
@@ -162,7 +162,7 @@ def check_rights(plan: Ready, way: Way, wire: Wire) -> None:
     )
 
 
-def check_view(plan: Ready, way: Way, view: View) -> None:
+def check_view(plan: Ready, way: Way, view: ClusterView) -> None:
     """Whether what the plan relied on still holds. Raises StaleError, or InputError of the back end.
 
     Where the plan is half applied already, it is the machine that leaves out what no longer holds.
@@ -181,7 +181,7 @@ def check_view(plan: Ready, way: Way, view: View) -> None:
         raise InputError(*_faults(complaints, hint))
 
 
-def check_guarded(plan: Ready, view: View, *, one_by_one: bool = False) -> None:
+def check_guarded(plan: Ready, view: ClusterView, *, one_by_one: bool = False) -> None:
     """Whether other schedulers are kept off the nodes that pods are bound to. Raises StaleError.
 
     ``one_by_one``: only if that leaves nothing to do; else the machine leaves such gangs out.
@@ -201,12 +201,12 @@ def check_guarded(plan: Ready, view: View, *, one_by_one: bool = False) -> None:
         raise StaleError(*_faults(said, f"{keep}; or take the risk: --allow-shared-nodes"))
 
 
-def limits(plan: Ready, way: Way, view: View, *, dry: bool = False) -> Limits:
+def limits(plan: Ready, way: Way, view: ClusterView, *, dry: bool = False) -> ApplyLimits:
     """What the machine is held to."""
-    from models.apply.outcomes import Limits
+    from models.apply.outcomes import ApplyLimits
     from planner.cluster.node_guard import open_nodes
 
-    return Limits(
+    return ApplyLimits(
         allow_evictions=way.allow_evictions,
         max_evictions=sys.maxsize if way.max_evictions is None else way.max_evictions,
         evict_partial=way.evict_partial,
@@ -223,9 +223,9 @@ def limits(plan: Ready, way: Way, view: View, *, dry: bool = False) -> Limits:
 def carry(
     plan: Ready,
     way: Way,
-    carrier: Carrier,
+    sender: RequestSender,
     tell: Tell,
-    seen: Callable[[View], None] = lambda _: None,
+    seen: Callable[[ClusterView], None] = lambda _: None,
 ) -> Verdict:
     """Under the lock: read again, check again, apply. ``seen``: hears of the view that was checked.
 
@@ -234,12 +234,12 @@ def carry(
     from models.apply.machine import applying
     from planner.cluster.sending import carried
 
-    view = carrier.around()
+    view = sender.read_view()
     check_cluster(plan, view.cluster)
     check_view(plan, way, view)
     seen(view)
     return carried(
-        applying(plan.orders, view, limits(plan, way, view, dry=carrier.dry)), carrier, tell
+        applying(plan.orders, view, limits(plan, way, view, dry=sender.dry)), sender, tell
     )
 
 

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING
 
 from models.apply.live_state import forged
 from models.apply.orders import Key
-from models.apply.outcomes import Limits
-from models.apply.pod_state import READY, STARTED, PodState, Ways
+from models.apply.outcomes import ApplyLimits
+from models.apply.pod_state import READY, STARTED, PodClassifier, PodState
 from models.apply.recovery import Group, groups, spoiled
-from models.apply.session import Desk
+from models.apply.session import ApplySession
 
 if TYPE_CHECKING:
-    from models.apply.live_state import View
+    from models.apply.live_state import ClusterView
 
 
 class State(StrEnum):
@@ -81,23 +81,23 @@ class PlanStand:
     gangs: tuple[tuple[State, int], ...]
 
 
-def gangs_of(view: View, ways: Ways) -> tuple[GangStand, ...]:
+def gangs_of(view: ClusterView, classifier: PodClassifier) -> tuple[GangStand, ...]:
     """Every gang with intents that our account wrote, by (namespace, name), then plan."""
-    desk = _desk(view, ways)
-    return tuple(_stand(desk, group) for group in groups(desk.view, ways))
+    session = _session(view, classifier)
+    return tuple(_stand(session, group) for group in groups(session.view, classifier))
 
 
-def _desk(view: View, ways: Ways) -> Desk:
-    return Desk(view, Limits(gate=ways.gate, scheduler=ways.scheduler))
+def _session(view: ClusterView, classifier: PodClassifier) -> ApplySession:
+    return ApplySession(view, ApplyLimits(gate=classifier.gate, scheduler=classifier.scheduler))
 
 
-def pins_of(view: View, ways: Ways) -> tuple[Pin, ...]:
+def pins_of(view: ClusterView, classifier: PodClassifier) -> tuple[Pin, ...]:
     """Pods that wait for their scheduler to bind them where they are wanted, by (namespace, name)."""
     found = []
-    for group in groups(view, ways):
+    for group in groups(view, classifier):
         for order in group.among((PodState.ungated,)):
             why = view.pods[order.key].unschedulable or ""
-            found.append(Pin(order.key, group.squad.plan, order.node, why))
+            found.append(Pin(order.key, group.batch.plan, order.node, why))
     return tuple(sorted(found, key=lambda pin: pin.pod))
 
 
@@ -114,7 +114,7 @@ def plans_of(gangs: Iterable[GangStand]) -> tuple[PlanStand, ...]:
     )
 
 
-def unbelieved(view: View) -> str | None:
+def unbelieved(view: ClusterView) -> str | None:
     """A line on pods whose marks no run of ours wrote; None if there are none."""
     found = forged(view.pods.values())
     if not found:
@@ -126,25 +126,25 @@ def unbelieved(view: View) -> str | None:
     return f"{len(found):,} {what} {name}"
 
 
-def to_recover(view: View, ways: Ways) -> tuple[str, ...]:
+def to_recover(view: ClusterView, classifier: PodClassifier) -> tuple[str, ...]:
     """Namespaces of gangs that recovering has to write to, or to tell of, sorted."""
-    desk = _desk(view, ways)
+    session = _session(view, classifier)
     found = {
-        group.squad.gang[0]
-        for group in groups(desk.view, ways)
-        if group.waiting or group.half or group.to_mark or spoiled(desk, group)
+        group.batch.gang[0]
+        for group in groups(session.view, classifier)
+        if group.waiting or group.half or group.to_mark or spoiled(session, group)
     }
     return tuple(sorted(found))
 
 
-def _stand(desk: Desk, group: Group) -> GangStand:
+def _stand(session: ApplySession, group: Group) -> GangStand:
     started = group.among((*STARTED, PodState.astray))
     unbound = group.among((PodState.ungated,))
-    why = spoiled(desk, group)
+    why = spoiled(session, group)
     return GangStand(
-        plan=group.squad.plan,
-        gang=group.squad.gang,
-        size=group.squad.size,
+        plan=group.batch.plan,
+        gang=group.batch.gang,
+        size=group.batch.size,
         seen=len(group.states),
         started=len(started),
         bound=len(started) - len(unbound),
@@ -160,7 +160,7 @@ def _state(group: Group) -> State:
         return State.half
     waiting = len(group.among(READY))
     if waiting:
-        return State.intended if waiting >= group.squad.size else State.begun
+        return State.intended if waiting >= group.batch.size else State.begun
     if not group.live:
         return State.over
     return State.pending if group.among((PodState.ungated,)) else State.whole

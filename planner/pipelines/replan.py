@@ -21,7 +21,7 @@ from planner.pipelines.plan import Phases, Planned, Wish
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from models.apply.live_state import Fence
+    from models.apply.live_state import SealKey
     from planner.cli.console import Console
     from planner.cluster.snapshot import Recorded
     from planner.read.instance_builder import Built
@@ -37,7 +37,7 @@ LEAST_TIME_S = 10
 class Source:
     """The cluster to record. ``skip``: resources that are not read. ``timeout_s``: of a request.
 
-    ``fence``: of the lock that is held. ``leave``: which pods are left out.
+    ``seal_key``: of the lock that is held. ``leave``: which pods are left out.
     """
 
     environ: Mapping[str, str]
@@ -45,7 +45,7 @@ class Source:
     kubeconfig: str | None = None
     timeout_s: float = 60.0
     skip: frozenset[str] = frozenset()
-    fence: Fence | None = None
+    seal_key: SealKey | None = None
     leave: Callable[[dict[str, Any]], bool] = lambda _: False
 
 
@@ -108,7 +108,7 @@ class Planner:
                 timeout_s=source.timeout_s,
             ) as door,
         ):
-            wish = recording.Wish(skip=source.skip, fence=source.fence, leave=source.leave)
+            wish = recording.Wish(skip=source.skip, seal_key=source.seal_key, leave=source.leave)
             recorded = recording.record(door, made, wish, lambda *_: None)
         if recorded.forbidden and not self._told:
             self._warn(f"not permitted, so not planned with: {'; '.join(recorded.forbidden)}")

@@ -97,11 +97,11 @@ class Course:
 
 
 if TYPE_CHECKING:
-    from models.apply.live_state import View
-    from models.apply.outcomes import Limits
+    from models.apply.live_state import ClusterView
+    from models.apply.outcomes import ApplyLimits
     from models.policy import KubernetesPolicy
     from planner.cluster.lock import Lock
-    from planner.cluster.sending import Carrier
+    from planner.cluster.sending import RequestSender
     from planner.cluster.transport import Wire
     from planner.pipelines.apply_steps import Ready
     from planner.pipelines.plan import Planned
@@ -118,9 +118,9 @@ class Rounds:
     def work(self, wire: Wire, settings: KubernetesPolicy) -> None:
         """What is done under the lock."""
         from planner.cluster.backends.table import backend_of
-        from planner.cluster.sending import Carrier
+        from planner.cluster.sending import RequestSender
 
-        carrier = Carrier(
+        sender = RequestSender(
             wire=wire,
             settings=settings,
             backend=backend_of(settings.gpu_backend),
@@ -131,36 +131,36 @@ class Rounds:
         )
         self.course.check_signal()
         with self.course.phase("recover"):
-            recovered = self._recovered(carrier)
+            recovered = self._recovered(sender)
         self._judge()
         if recovered.stop is None:
             self.course.check_signal()
-            self._rounds(carrier)
+            self._rounds(sender)
             self._judge()
 
-    def _recovered(self, carrier: Carrier) -> Verdict:
+    def _recovered(self, sender: RequestSender) -> Verdict:
         """Finish, take back or report what an earlier run left half there."""
         from models.apply.machine import recovering
-        from models.apply.pod_state import Ways
+        from models.apply.pod_state import PodClassifier
         from planner.cluster import rights
         from planner.cluster.sending import carried
         from planner.pipelines.plan_status import to_recover, unbelieved
         from planner.show.apply import ApplyProgress
 
-        way, settings = self.course.wish.way, carrier.settings
-        view = carrier.around()
+        way, settings = self.course.wish.way, sender.settings
+        view = sender.read_view()
         self.course.report.cluster = view.cluster
         self.course.check_signal()
         if (line := unbelieved(view)) is not None:
             self.course.console.warn(line)
             self.course.report.warnings.append(line)
-        ways = Ways(settings.scheduling_gate, settings.scheduler_name)
-        namespaces = to_recover(view, ways)
+        classifier = PodClassifier(settings.scheduling_gate, settings.scheduler_name)
+        namespaces = to_recover(view, classifier)
         if not namespaces:
             return Verdict()
-        bound = {pod.namespace for pod in view.pods.values() if ways.binds(pod)}
+        bound = {pod.namespace for pod in view.pods.values() if classifier.binds(pod)}
         rights.demand(
-            carrier.wire,
+            sender.wire,
             rights.working(
                 namespaces,
                 evictions=way.evict_partial,
@@ -169,50 +169,53 @@ class Rounds:
             ),
         )
         progress = ApplyProgress(self.course.console, self.course.clock)
-        verdict = carried(recovering(view, _limits(settings, way)), carrier, progress.tell)
+        verdict = carried(recovering(view, _limits(settings, way)), sender, progress.tell)
         progress.done()
         self.course.report.recovered = verdict
         tell(self.course.console, None, verdict, self._undo)
         return verdict
 
-    def _rounds(self, carrier: Carrier) -> None:
+    def _rounds(self, sender: RequestSender) -> None:
         """Plan and apply; once more where the cluster moved meanwhile."""
         from planner.pipelines.apply_steps import check_guarded, ready
 
-        planner = self._planner(carrier)
+        planner = self._planner(sender)
         try:
             planned = self._planned(planner, None)
             plan = ready(planned.document)
             try:
-                self._applied(plan, carrier)
+                self._applied(plan, sender)
             except StaleError as error:
-                if carrier.lookout.view is not None and not self.course.wish.way.shared_nodes:
+                if sender.reader.view is not None and not self.course.wish.way.shared_nodes:
                     # Nodes that are open to other schedulers would be so for another plan, too.
-                    check_guarded(plan, carrier.lookout.view, one_by_one=True)
+                    check_guarded(plan, sender.reader.view, one_by_one=True)
                 for fault in error.faults:
                     self.course.console.say(f"{fault.what}; planning once more")
                 self.course.report.replanned = True
-                self._applied(ready(self._planned(planner, planned).document), carrier)
+                self._applied(ready(self._planned(planner, planned).document), sender)
         finally:
             self.course.report.warnings += planner.warnings
             for phase, seconds in planner.seconds.items():
                 self.course.add(phase, seconds)
 
-    def _planner(self, carrier: Carrier) -> Planner:
-        from models.apply.pod_state import Ways
+    def _planner(self, sender: RequestSender) -> Planner:
+        from models.apply.pod_state import PodClassifier
         from planner.cluster import rights as tenants
 
-        wish, settings = self.course.wish, carrier.settings
-        ways, view = Ways(settings.scheduling_gate, settings.scheduler_name), carrier.lookout.view
+        wish, settings = self.course.wish, sender.settings
+        classifier, view = (
+            PodClassifier(settings.scheduling_gate, settings.scheduler_name),
+            sender.reader.view,
+        )
         assert view is not None  # it was recovered from
-        left = tenants.unserved(carrier.wire, view, ways, settings.gpu_backend)
+        left = tenants.unserved(sender.wire, view, classifier, settings.gpu_backend)
         if left:
             self.course.console.warn(tenants.told(left))
             self.course.report.warnings.append(tenants.told(left))
         # Plans that stop or move what runs could not be applied whole.
         planning = replace(wish.planning, keep_running=not wish.way.allow_evictions)
         if wish.way.allow_evictions:
-            kept = tenants.unyielding(carrier.wire, view, settings.gpu_backend)
+            kept = tenants.unyielding(sender.wire, view, settings.gpu_backend)
             planning = replace(planning, keep_in=frozenset(kept))
         source = Source(
             self.course.console.environ,
@@ -220,8 +223,8 @@ class Rounds:
             kubeconfig=wish.kubeconfig,
             timeout_s=wish.timeout_s,
             skip=wish.skip,
-            fence=self.lock.fence,
-            leave=tenants.waiting_in(left, ways),
+            seal_key=self.lock.seal_key,
+            leave=tenants.waiting_in(left, classifier),
         )
         # Ages are counted by the server's clock: that of this host may be anything.
         return Planner(
@@ -251,7 +254,7 @@ class Rounds:
             )
         return planned
 
-    def _applied(self, plan: Ready, carrier: Carrier) -> None:
+    def _applied(self, plan: Ready, sender: RequestSender) -> None:
         """Apply the plan, if it orders anything. Raises StaleError before the first write."""
         from planner.pipelines.apply_steps import carry, check_rights
         from planner.show.apply import ApplyProgress
@@ -263,12 +266,12 @@ class Rounds:
             way = replace(way, max_evictions=max(0, way.max_evictions - report.evicted))
         progress = ApplyProgress(console, self.course.clock)
 
-        def seen(view: View) -> None:
+        def seen(view: ClusterView) -> None:
             progress.pods = announce(console, plan.orders, view, evictions=way.allow_evictions)
 
         with self.course.phase("apply"):
-            check_rights(plan, way, carrier.wire)
-            verdict = carry(plan, way, carrier, progress.tell, seen)
+            check_rights(plan, way, sender.wire)
+            verdict = carry(plan, way, sender, progress.tell, seen)
             progress.done()
         before = report.recovered
         report.applied = verdict
@@ -308,11 +311,11 @@ class Rounds:
             report.status = "applied" if report.writes else "unchanged"
 
 
-def _limits(settings: KubernetesPolicy, way: Way) -> Limits:
+def _limits(settings: KubernetesPolicy, way: Way) -> ApplyLimits:
     """What the machine is held to while it only settles what others left."""
-    from models.apply.outcomes import Limits
+    from models.apply.outcomes import ApplyLimits
 
-    return Limits(
+    return ApplyLimits(
         allow_evictions=way.allow_evictions,
         max_evictions=sys.maxsize if way.max_evictions is None else way.max_evictions,
         evict_partial=way.evict_partial,

@@ -19,11 +19,11 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from models.apply.live_state import PodSeen, View
+from models.apply.live_state import ClusterView, LivePod
 from models.apply.orders import GangOrder, Key, Orders
 from models.apply.outcomes import GangVerdict, Outcome, Verdict
-from models.apply.pod_state import READY, Ways
-from models.apply.requests import Bind, Done, Event, Evict, Hold, LookAround, Request, Ungate
+from models.apply.pod_state import READY, PodClassifier
+from models.apply.requests import Bind, CheckLock, Done, Event, Evict, ReadCluster, Request, Ungate
 from planner.show.table import Cell, Column, Table
 from planner.show.text import compress, number, plural, safe
 
@@ -52,9 +52,9 @@ class ApplyProgress:
         """Take note of one answer, and say how far we are if it is time."""
         done = isinstance(event, Done)
         match request:
-            case Hold(what):
+            case CheckLock(what):
                 self._what = what
-            case LookAround(after_s) if after_s:
+            case ReadCluster(after_s) if after_s:
                 self._what = "waiting"
             case Bind(pod) if done:
                 self._started.add(pod.uid)
@@ -118,19 +118,21 @@ class Prospect:
         return self.action != DONE
 
 
-def prospects(orders: Orders, view: View) -> list[Prospect]:
+def prospects(orders: Orders, view: ClusterView) -> list[Prospect]:
     """One a gang that the plan does anything with, in the plan's order."""
-    ways = Ways(orders.gate, orders.scheduler)
+    classifier = PodClassifier(orders.gate, orders.scheduler)
     leaving: dict[str, set[Key]] = {}
     for gang in orders.gangs:
         for stop in gang.stops:
             seen = view.pods.get(stop.key)
             if seen is not None and seen.uid == stop.uid and not seen.finished:
                 leaving.setdefault(stop.node, set()).add(gang.key)
-    return [_prospect(gang, view, ways, leaving) for gang in orders.gangs]
+    return [_prospect(gang, view, classifier, leaving) for gang in orders.gangs]
 
 
-def _prospect(gang: GangOrder, view: View, ways: Ways, leaving: Mapping[str, set[Key]]) -> Prospect:
+def _prospect(
+    gang: GangOrder, view: ClusterView, classifier: PodClassifier, leaving: Mapping[str, set[Key]]
+) -> Prospect:
     stops = [
         stop
         for stop in gang.stops
@@ -145,7 +147,7 @@ def _prospect(gang: GangOrder, view: View, ways: Ways, leaving: Mapping[str, set
         uid = (
             order.uid if order.uid and order.uid not in going else ("" if pod is None else pod.uid)
         )
-        if pod is None or pod.uid in going or ways.state(pod, uid, order.node) in READY:
+        if pod is None or pod.uid in going or classifier.state(pod, uid, order.node) in READY:
             starts.append(order)
     started = len(gang.starts) - len(starts)
     action = _ACTIONS.get(gang.decision, gang.decision)
@@ -163,15 +165,15 @@ def _prospect(gang: GangOrder, view: View, ways: Ways, leaving: Mapping[str, set
         started=started,
         gpus=sum(order.gpu_count for order in starts),
         nodes=tuple(sorted({order.node for order in starts})),
-        how=_how(pods, view, ways, len(gang.starts)),
+        how=_how(pods, view, classifier, len(gang.starts)),
         after=tuple(sorted(after)),
     )
 
 
-def _how(pods: Iterable[PodSeen], view: View, ways: Ways, size: int) -> str:
+def _how(pods: Iterable[LivePod], view: ClusterView, classifier: PodClassifier, size: int) -> str:
     modes, groups = set(), set()
     for pod in pods:
-        gated, binds = ways.gated(pod), ways.binds(pod)
+        gated, binds = classifier.gated(pod), classifier.binds(pod)
         modes.add("gate, binding" if gated and binds else "binding" if binds else "gate")
         groups.add(None if binds or pod.group is None else (pod.namespace, pod.group))
     whole = len(groups) == 1 and all(

@@ -17,7 +17,7 @@ from planner.show.apply import counts, undoing
 from planner.show.text import percent, plural, safe
 
 if TYPE_CHECKING:
-    from models.apply.live_state import View
+    from models.apply.live_state import ClusterView
     from models.apply.orders import Orders
     from planner.cli.console import Console
 
@@ -185,7 +185,7 @@ class RunReport:
         )
 
 
-def announce(console: Console, orders: Orders, view: View, *, evictions: bool) -> int:
+def announce(console: Console, orders: Orders, view: ClusterView, *, evictions: bool) -> int:
     """What will happen, gang by gang, in the events that ``apply`` has for it; pods to start."""
     from planner.show.apply import prospects
 

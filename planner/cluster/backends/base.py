@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Protocol
 
-from models.apply.live_state import PodSeen, View
+from models.apply.live_state import ClusterView, LivePod
 from models.apply.orders import Orders, PodOrder
 from models.apply.requests import Done, Event
 from models.policy import GPU_RESOURCES, KubernetesPolicy
@@ -24,7 +24,7 @@ _SCHEDULER = "default-scheduler"
 _OURS = KubernetesPolicy().scheduler_name
 
 
-class CannotCarry(Exception):  # noqa: N818  # said of a plan, not of a fault of ours
+class CannotEncode(Exception):  # noqa: N818  # said of a plan, not of a fault of ours
     """The back end cannot tell the node which GPUs the pod was given.
 
     ``why``: a clause about the pod, without a full stop; may hold names of the cluster (untrusted).
@@ -51,7 +51,7 @@ class Backend(Protocol):
     def note(self) -> str:
         """What it enforces and what not, one sentence for people."""
 
-    def check(self, orders: Orders, view: View) -> list[str]:
+    def check(self, orders: Orders, view: ClusterView) -> list[str]:
         """Gangs for which pods would be evicted in vain, as far as plan and view tell; sorted."""
 
     def annotations(self, order: PodOrder, node_tree: Tree, pod_tree: Tree) -> dict[str, str]:
@@ -60,7 +60,7 @@ class Backend(Protocol):
         Raises CannotCarry.
         """
 
-    def allocate(self, wire: Wire, order: PodOrder, seen: PodSeen, pod_tree: Tree) -> Event:
+    def allocate(self, wire: Wire, order: PodOrder, seen: LivePod, pod_tree: Tree) -> Event:
         """Give the pod its devices; after a crash at any step the same call finishes it.
 
         Done; Gone where another pod has the name; Refused where it cannot be carried; Conflict or Lost
@@ -83,7 +83,7 @@ class Plain(ABC):
     def note(self) -> str:
         """What it enforces and what not, one sentence for people."""
 
-    def check(self, orders: Orders, view: View) -> list[str]:
+    def check(self, orders: Orders, view: ClusterView) -> list[str]:
         """Nothing speaks against it."""
         del orders, view
         return []
@@ -93,7 +93,7 @@ class Plain(ABC):
         del order, node_tree, pod_tree
         return {}
 
-    def allocate(self, wire: Wire, order: PodOrder, seen: PodSeen, pod_tree: Tree) -> Event:
+    def allocate(self, wire: Wire, order: PodOrder, seen: LivePod, pod_tree: Tree) -> Event:
         """Nothing to do."""
         del wire, order, seen, pod_tree
         return Done()
@@ -141,7 +141,7 @@ def annotation(tree: Tree, key: str) -> str | None:
 
 
 def hindered(
-    orders: Orders, view: View, words: Callable[[PodOrder, PodSeen], str | None]
+    orders: Orders, view: ClusterView, words: Callable[[PodOrder, LivePod], str | None]
 ) -> list[str]:
     """A sentence for every gang with a pod that cannot be told of its GPUs, where the plan evicts.
 

@@ -6,11 +6,11 @@ an exception. Called through ``backend_of``.
 
 from __future__ import annotations
 
-from models.apply.live_state import PodSeen
+from models.apply.live_state import LivePod
 from models.apply.orders import PodOrder
-from models.apply.requests import Done, Event, Gone, Lost, Refused
+from models.apply.requests import Done, Event, Gone, NoAnswer, Rejected
 from planner.cluster.answers import one_line
-from planner.cluster.backends.base import CannotCarry, Plain, bound_by_us, fills_node
+from planner.cluster.backends.base import CannotEncode, Plain, bound_by_us, fills_node
 from planner.cluster.backends.dra_allocation import Answered, User, allocate, release
 from planner.cluster.backends.dra_devices import VERSION, Devices
 from planner.cluster.pages import NotServedError
@@ -47,12 +47,12 @@ class Dra(Plain):
         """None; a pod without claims can only take whole nodes."""
         claims = objects(pod_tree, "spec", "resourceClaims")
         if order.gpus and not claims and not fills_node(order, node_tree):
-            raise CannotCarry("it asks for its GPUs without a ResourceClaim, so the node chooses")
+            raise CannotEncode("it asks for its GPUs without a ResourceClaim, so the node chooses")
         if order.gpu_count and order.gpus is None and claims and bound_by_us(order, pod_tree):
-            raise CannotCarry("nobody would allocate its claims: the plan leaves the GPUs open")
+            raise CannotEncode("nobody would allocate its claims: the plan leaves the GPUs open")
         return {}
 
-    def allocate(self, wire: Wire, order: PodOrder, seen: PodSeen, pod_tree: Tree) -> Event:
+    def allocate(self, wire: Wire, order: PodOrder, seen: LivePod, pod_tree: Tree) -> Event:
         """Allocate and reserve every claim of the pod that is about GPUs."""
         if not objects(pod_tree, "spec", "resourceClaims"):
             return Done()
@@ -64,7 +64,7 @@ class Dra(Plain):
             if self._devices is None:
                 self._devices = Devices.read(wire)
             return allocate(wire, self._devices, order, user, pod_tree)
-        except (Answered, CannotCarry, ValueError, NotPermittedError, UnavailableError) as error:
+        except (Answered, CannotEncode, ValueError, NotPermittedError, UnavailableError) as error:
             return _event(error)
 
     def release(self, wire: Wire, pod_tree: Tree) -> Event:
@@ -85,8 +85,8 @@ def _event(error: Exception) -> Event:
         case Answered(event=event):
             return event
         case NotServedError():
-            return Refused(f"this cluster does not serve {GROUP}/{VERSION}")
+            return Rejected(f"this cluster does not serve {GROUP}/{VERSION}")
         case UnavailableError():
-            return Lost(one_line(str(error)))
+            return NoAnswer(one_line(str(error)))
         case _:
-            return Refused(one_line(str(error)))
+            return Rejected(one_line(str(error)))

@@ -17,8 +17,8 @@ from datetime import UTC, datetime
 
 from models.apply.intents import MANAGER
 from models.apply.orders import PodOrder
-from models.apply.requests import Conflict, Done, Event, Gone, Lost
-from planner.cluster.backends.base import CannotCarry, bound_by_us
+from models.apply.requests import Conflict, Done, Event, Gone, NoAnswer
+from planner.cluster.backends.base import CannotEncode, bound_by_us
 from planner.cluster.backends.dra_claims import (
     Claim,
     DeviceKey,
@@ -61,16 +61,16 @@ def parts(devices: Devices, order: PodOrder, claims: Sequence[Claim], *, binds: 
     if binds:
         for claim, found in asked:
             if not found and not claim.allocated:
-                raise CannotCarry(f"only a scheduler can allocate claim {claim.name}")
+                raise CannotEncode(f"only a scheduler can allocate claim {claim.name}")
     asked = [(claim, found) for claim, found in asked if found]
     if order.gpus is None:
         return []  # kube-scheduler allocates what the plan leaves open
     total = sum(want.count for _, found in asked for want in found)
     if total != len(order.gpus):
-        raise CannotCarry(f"its claims ask for {total} GPUs, the plan gives {len(order.gpus)}")
+        raise CannotEncode(f"its claims ask for {total} GPUs, the plan gives {len(order.gpus)}")
     drivers = {want.driver for _, found in asked for want in found}
     if len(drivers) > 1:
-        raise CannotCarry("its claims ask for GPUs of several drivers")
+        raise CannotEncode("its claims ask for GPUs of several drivers")
     given = devices.chosen(order.node, order.gpus, next(iter(drivers), None))
     standing = {
         claim.name: held
@@ -118,7 +118,7 @@ class Answered(Exception):  # noqa: N818  # an event on its way up, not a fault
         self.event = event
 
 
-class Taken(Answered):
+class NodeUsage(Answered):
     """A device is another claim's, or the pod's own by now: asking at once again does not change that."""
 
 
@@ -144,7 +144,7 @@ def allocate(wire: Wire, devices: Devices, order: PodOrder, user: User, pod_tree
                 _give(door, devices, user, order.node, part)
         except Answered as answered:
             answer = answered.event
-            if isinstance(answer, Conflict | Lost) and not isinstance(answered, Taken):
+            if isinstance(answer, Conflict | NoAnswer) and not isinstance(answered, NodeUsage):
                 continue  # read again: somebody wrote it meanwhile, or it was done after all
             raise
         return Done()
@@ -154,7 +154,7 @@ def allocate(wire: Wire, devices: Devices, order: PodOrder, user: User, pod_tree
 def _found(door: _Door, order: PodOrder, name: str) -> Claim:
     claim = door.read(order.namespace, name)
     if claim is None:
-        raise CannotCarry(f"claim {name} is not there")
+        raise CannotEncode(f"claim {name} is not there")
     return claim
 
 
@@ -178,7 +178,7 @@ def release(wire: Wire, pod_tree: Tree) -> list[Holder]:
 
 def _freed(door: _Door, namespace: str, name: str, uid: str) -> bool:
     """Free one claim of ours; False if it is none, or others use it."""
-    last = Answered(Lost("the claim was not freed"))
+    last = Answered(NoAnswer("the claim was not freed"))
     for _ in range(TRIES):
         claim = door.read(namespace, name)
         if claim is None or not claim.ours or claim.used_by_others(uid):
@@ -188,7 +188,7 @@ def _freed(door: _Door, namespace: str, name: str, uid: str) -> bool:
                 claim = door.write(namespace, claim, _nothing(claim), _STATUS)
             door.write(namespace, claim, unmarking(claim))
         except Answered as answered:
-            if not isinstance(answered.event, Conflict | Lost):
+            if not isinstance(answered.event, Conflict | NoAnswer):
                 raise
             last = answered
             continue
@@ -243,13 +243,13 @@ def _cleared(door: _Door, devices: Devices, user: User, part: Part) -> Claim:
     """The claim, without devices that an earlier plan of ours gave it. Raises CannotCarry."""
     claim = part.claim
     if claim.going:
-        raise CannotCarry(f"claim {claim.name} is being deleted")
+        raise CannotEncode(f"claim {claim.name} is being deleted")
     if claim.used_by_others(user.uid):
-        raise CannotCarry(f"claim {claim.name} is used by other pods, too")
+        raise CannotEncode(f"claim {claim.name} is used by other pods, too")
     if not claim.allocated or claim.held() == part.keys:
         return claim
     if not claim.ours:
-        raise CannotCarry(f"claim {claim.name} holds other devices already")
+        raise CannotEncode(f"claim {claim.name} holds other devices already")
     if not door.waiting(user.namespace, user.name, user.uid):
         raise Answered(Gone("another pod stands under its name"))
     claim = door.write(user.namespace, claim, _nothing(claim), _STATUS)
@@ -265,7 +265,7 @@ def _check_free(door: _Door, devices: Devices, node: str, part: Part, own: Holde
             continue
         devices.forget_holders()
         words = f"device {device.name} of node {node} is held by claim {'/'.join(rival)}"
-        raise Taken(Conflict(words))
+        raise NodeUsage(Conflict(words))
 
 
 def _forsaken(door: _Door, devices: Devices, rival: Holder) -> bool:
@@ -309,7 +309,7 @@ class _Door:
         if text(reply.body, "metadata", "uid") != uid:
             return {}
         if text(reply.body, "spec", "nodeName") is not None:
-            raise Taken(Conflict("it is bound by now"))
+            raise NodeUsage(Conflict("it is bound by now"))
         return reply.body
 
     def gone(self, namespace: str, user: Tree) -> bool:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from models.apply.intents import PLAN
-from planner.cluster.backends.base import CannotCarry
+from planner.cluster.backends.base import CannotEncode
 from planner.cluster.transport import Tree
 from planner.read.kube.devices.requests import DeviceClasses, Sort, means_part
 from planner.read.kube.lookup import at, flag, items, mapping, objects, text, whole
@@ -127,33 +127,33 @@ def wants(claim: Claim, classes: DeviceClasses) -> list[Want]:
         else:
             found.append(want)
     if found and others:
-        raise CannotCarry(f"claim {claim.name} asks for GPUs and for other devices at once")
+        raise CannotEncode(f"claim {claim.name} asks for GPUs and for other devices at once")
     if found and objects(claim.tree, "spec", "devices", "constraints"):
-        raise CannotCarry(f"claim {claim.name} sets conditions between its devices")
+        raise CannotEncode(f"claim {claim.name} sets conditions between its devices")
     return found
 
 
 def _want(claim: Claim, request: Tree, classes: DeviceClasses) -> Want | None:
     """One request; None if it is not about GPUs."""
     if objects(request, "firstAvailable"):
-        raise CannotCarry(f"claim {claim.name} leaves a choice between devices (firstAvailable)")
+        raise CannotEncode(f"claim {claim.name} leaves a choice between devices (firstAvailable)")
     exactly = mapping(request, "exactly")
     name = text(exactly, "deviceClassName") or ""
     sort = classes.sort(name)
     if sort is Sort.PART:
-        raise CannotCarry(f"claim {claim.name} asks for parts of GPUs")
+        raise CannotEncode(f"claim {claim.name} asks for parts of GPUs")
     if sort is not Sort.WHOLE or flag(exactly, "adminAccess"):
         return None
     expressions = [text(one, "cel", "expression") or "" for one in objects(exactly, "selectors")]
     if "capacity" in exactly or any(map(means_part, expressions)):
-        raise CannotCarry(f"claim {claim.name} asks for parts of GPUs")
+        raise CannotEncode(f"claim {claim.name} asks for parts of GPUs")
     if not all(map(only_type, expressions)):
-        raise CannotCarry(f"claim {claim.name} selects devices by conditions of its own")
+        raise CannotEncode(f"claim {claim.name} selects devices by conditions of its own")
     if text(exactly, "allocationMode") == "All":
-        raise CannotCarry(f"claim {claim.name} asks for all devices of a node")
+        raise CannotEncode(f"claim {claim.name} asks for all devices of a node")
     count = 1 if exactly.get("count") is None else whole(exactly, "count")
     if count is None or count < 1:
-        raise CannotCarry(f"claim {claim.name} asks for a number of devices nobody can read")
+        raise CannotEncode(f"claim {claim.name} asks for a number of devices nobody can read")
     return Want(text(request, "name") or "", count, name, classes.driver(name))
 
 

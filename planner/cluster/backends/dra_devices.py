@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from planner.cluster.backends.base import CannotCarry
+from planner.cluster.backends.base import CannotEncode
 from planner.cluster.backends.dra_claims import Claim, DeviceKey
 from planner.cluster.pages import grouped, listed
 from planner.cluster.transport import Tree, Wire
@@ -97,11 +97,11 @@ class Devices:
         found = [one for one in drivers if driver in (None, one.driver)]
         if len(found) != 1:
             number = "no driver" if not found else "several drivers"
-            raise CannotCarry(f"{number} for its claims published devices of node {node}")
+            raise CannotEncode(f"{number} for its claims published devices of node {node}")
         by_index = {device.index: device for device in found[0].devices}
         missing = [index for index in gpus if index not in by_index]
         if missing:
-            raise CannotCarry(f"no device of node {node} is its GPU {missing[0]}")
+            raise CannotEncode(f"no device of node {node} is its GPU {missing[0]}")
         return [by_index[index] for index in gpus]
 
 

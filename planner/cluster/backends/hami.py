@@ -7,10 +7,10 @@ pod wrote about cards is never overwritten. Called through ``backend_of``.
 from __future__ import annotations
 
 from models.apply.intents import PLAN
-from models.apply.live_state import PodSeen, View
+from models.apply.live_state import ClusterView, LivePod
 from models.apply.orders import Orders, PodOrder
 from planner.cluster.backends.base import (
-    CannotCarry,
+    CannotEncode,
     Plain,
     annotation,
     fills_node,
@@ -40,10 +40,10 @@ class Hami(Plain):
             "pods of other schedulers are not kept off them"
         )
 
-    def check(self, orders: Orders, view: View) -> list[str]:
+    def check(self, orders: Orders, view: ClusterView) -> list[str]:
         """Gangs of other schedulers that take a part of a node."""
 
-        def words(order: PodOrder, seen: PodSeen) -> str | None:
+        def words(order: PodOrder, seen: LivePod) -> str | None:
             return None if _is_hami(seen.scheduler) else f"pod {order.name}: {_of(seen.scheduler)}"
 
         return hindered(orders, view, words)
@@ -56,13 +56,13 @@ class Hami(Plain):
         if not _is_hami(scheduler):
             if fills_node(order, node_tree):
                 return {}
-            raise CannotCarry(_of(scheduler))
+            raise CannotEncode(_of(scheduler))
         if annotation(pod_tree, USE) is not None and annotation(pod_tree, PLAN) is None:
-            raise CannotCarry(f"its own annotation {USE} chooses cards already")
+            raise CannotEncode(f"its own annotation {USE} chooses cards already")
         uuids = _uuids(order, node_tree)
         avoided = {part.strip() for part in (annotation(pod_tree, AVOID) or "").split(",")}
         if avoided.intersection(uuids):
-            raise CannotCarry(f"its annotation {AVOID} forbids a card that the plan gives it")
+            raise CannotEncode(f"its annotation {AVOID} forbids a card that the plan gives it")
         return {USE: ",".join(uuids)}
 
 
@@ -84,6 +84,6 @@ def _uuids(order: PodOrder, node_tree: Tree) -> list[str]:
         named = cards.get(index, [])
         if len(named) != 1:
             number = "no card" if not named else "several cards"
-            raise CannotCarry(f"node {order.node} registered {number} with HAMi as GPU {index}")
+            raise CannotEncode(f"node {order.node} registered {number} with HAMi as GPU {index}")
         found.append(named[0])
     return found

@@ -9,10 +9,10 @@ from __future__ import annotations
 import json
 
 from models.apply.intents import PLAN
-from models.apply.live_state import PodSeen, View
+from models.apply.live_state import ClusterView, LivePod
 from models.apply.orders import Orders, PodOrder
 from planner.cluster.backends.base import (
-    CannotCarry,
+    CannotEncode,
     Plain,
     annotation,
     fills_node,
@@ -41,10 +41,10 @@ class Koordinator(Plain):
             "a node without koordlet does not heed it"
         )
 
-    def check(self, orders: Orders, view: View) -> list[str]:
+    def check(self, orders: Orders, view: ClusterView) -> list[str]:
         """Gangs of Koordinator's scheduler that take a part of a node."""
 
-        def words(order: PodOrder, seen: PodSeen) -> str | None:
+        def words(order: PodOrder, seen: LivePod) -> str | None:
             return f"pod {order.name}: {_chooses(seen.scheduler)}" if _own(seen.scheduler) else None
 
         return hindered(orders, view, words)
@@ -57,9 +57,9 @@ class Koordinator(Plain):
         if _own(scheduler):
             if fills_node(order, node_tree):
                 return {}
-            raise CannotCarry(_chooses(scheduler))
+            raise CannotEncode(_chooses(scheduler))
         if annotation(pod_tree, ALLOCATED) is not None and annotation(pod_tree, PLAN) is None:
-            raise CannotCarry(f"its own annotation {ALLOCATED} chooses devices already")
+            raise CannotEncode(f"its own annotation {ALLOCATED} chooses devices already")
         devices = [{"minor": index, "resources": _WHOLE} for index in order.gpus]
         written = json.dumps({"gpu": devices}, sort_keys=True, separators=(",", ":"))
         return {ALLOCATED: written}

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from planner.cluster.backends.base import Backend, CannotCarry, Plain
+from planner.cluster.backends.base import Backend, Plain
 
 
 class Annotating(Plain):
@@ -36,8 +36,6 @@ class Telling(Plain):
     def note(self) -> str:
         return "the node chooses the GPUs of each pod; only whole nodes are certain"
 
-
-__all__ = ["KEYS", "Backend", "CannotCarry", "backend_of"]
 
 KEYS: dict[str, tuple[str, ...]] = {
     "annotation": (),
