@@ -15,13 +15,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from models.cluster import Cluster, Level, Node, Taint
-from models.documents.base import Complaint, similar, suggestion
+from models.documents.base import Complaint, Path, similar, suggestion
 from models.documents.cluster import ClusterDocument, NodeDocument
 from models.documents.server import nic_complaints, out_of_range
 from models.hardware import ServerModel, slug
 from models.host_ranges import MAX_NAMES, host_count, hosts
 from models.units import offered, shown
-from planner.read.positions import Path
 from planner.read.validation import Entry, original
 
 Find = Callable[[str], ServerModel | None]

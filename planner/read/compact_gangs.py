@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 from models.cluster import Node
-from models.documents.base import Complaint, suggestion
+from models.documents.base import Complaint, Path, suggestion
 from models.documents.cluster import NODE_LEVEL
 from models.documents.gang import GangDocument, PlannedDocument, PodDocument, RoleDocument
 from models.documents.server import out_of_range
@@ -25,7 +25,6 @@ from models.gang import Gang, Hold, NodeExpression, PlannedPod, Role, StandingPo
 from models.hardware import bits
 from models.units import requested, shown
 from planner.read.compact_cluster import Merged
-from planner.read.positions import Path
 from planner.read.validation import Entry
 
 

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from models.documents.base import API_VERSION, suggestion
+from models.documents.base import API_VERSION, Path, suggestion
 from models.documents.cluster import ClusterDocument
 from models.documents.gang import GangDocument
 from models.documents.policy import PolicyDocument
@@ -25,9 +25,8 @@ from models.units import described, shown
 from planner.errors import Fault, InputError
 from planner.read.findings import Finding, Findings, Remarks
 from planner.read.kube.lookup import Tree, items, mapping, text
-from planner.read.positions import Path
+from planner.read.parser import parse
 from planner.read.sources import Source
-from planner.read.text import parse
 from planner.read.validation import Entry, validate
 
 OWN_GROUP = API_VERSION.partition("/")[0]
@@ -167,15 +166,15 @@ class Documents:
         if is_topology(source.name, source.text):
             self._topology(source)
             return
-        composed = parse(source)
-        for fault in composed.faults:
+        parsed = parse(source)
+        for fault in parsed.faults:
             self.findings.malformed(source, fault)
-        if composed.faults:
+        if parsed.faults:
             self.lose_all()
-        if not composed.faults and all(tree is None for tree in composed.documents):
+        if not parsed.faults and all(tree is None for tree in parsed.documents):
             hint = f"write a {KINDS[0]}, {KINDS[1]} or {KINDS[2]} into it, or remove it"
             self.findings.fault(Fault("no document in this file", hint, source.name, 1, 1))
-        for number, tree in enumerate(composed.documents):
+        for number, tree in enumerate(parsed.documents):
             if tree is not None:  # `---` with nothing below it
                 for path, document in self._unwrapped(source, tree, (number,), 0):
                     self._typed(source, path, document)

@@ -15,10 +15,10 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import NoReturn
 
+from models.documents.base import Path
 from planner.errors import Fault, InputError
-from planner.read.positions import Malformed, Path
+from planner.read.parser import Malformed, places
 from planner.read.sources import Source, printable
-from planner.read.text import places
 
 MAX_REMARKS = 100_000
 """Most remarks kept; the rest are counted."""

@@ -16,8 +16,8 @@ from planner.errors import Fault, InputError
 if TYPE_CHECKING:
     from typing import BinaryIO
 
+    from models.documents.base import Path
     from models.hardware import ServerModel
-    from planner.read.positions import Path
     from planner.read.sources import Source
     from planner.read.topo.server_model import Choice, Reading
 
@@ -84,16 +84,16 @@ def _from_output(texts: Sequence[Source], choice: Choice) -> list[Reading]:
 def _from_documents(texts: Sequence[Source], path: str) -> tuple[ServerModel, ...]:
     from models.documents.server import ServerModelDocument
     from planner.read.findings import Findings
-    from planner.read.text import parse
+    from planner.read.parser import parse
     from planner.read.validation import validate
 
     findings = Findings()
     found = []
     for source in texts:
-        composed = parse(source)
-        for malformed in composed.faults:
+        parsed = parse(source)
+        for malformed in parsed.faults:
             findings.malformed(source, malformed)
-        for place, tree in _models(composed.documents):
+        for place, tree in _models(parsed.documents):
             entry = validate(ServerModelDocument, tree, source, place, findings)
             if entry is not None:
                 complaints = list(entry.document.complaints())

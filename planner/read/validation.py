@@ -21,10 +21,9 @@ from typing import Any, Generic, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from models.documents.base import Complaint, suggestion
+from models.documents.base import Complaint, Path, suggestion
 from models.units import Refused, described, shown
 from planner.read.findings import Finding, Findings
-from planner.read.positions import Path
 from planner.read.sources import Source
 
 _EXPECTED = {

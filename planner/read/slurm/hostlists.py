@@ -15,11 +15,11 @@ from dataclasses import dataclass, field
 from pydantic import TypeAdapter, ValidationError
 
 from models.documents.base import Name
+from models.documents.base import Path as FieldPath
 from models.host_ranges import MAX_NAMES, host_count, hosts
 from models.units import Refused, shown
 from planner.errors import Fault
 from planner.read.findings import Finding, Findings
-from planner.read.positions import Path as FieldPath
 from planner.read.sources import Source
 
 

@@ -9,13 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from models.documents.base import suggestion
+from models.documents.base import Path, suggestion
 from models.units import described, shown
 from planner.read.findings import Findings, Remarks
-from planner.read.positions import Path
+from planner.read.parser import parse
 from planner.read.slurm.hostlists import Block, Names, Sizes, Spot, Switch, is_name
 from planner.read.sources import Source
-from planner.read.text import parse
 
 LAYOUTS = ("tree", "block", "flat", "ring", "torus3d")
 READ = ("tree", "block", "flat")
@@ -33,15 +32,15 @@ class Chosen:
 
 def read_documents(source: Source, findings: Findings, remarks: Remarks) -> Chosen | None:
     """The default topology of the file, or the first; None where nothing can be read."""
-    composed = parse(source)
-    for fault in composed.faults:
+    parsed = parse(source)
+    for fault in parsed.faults:
         findings.malformed(source, fault)
-    if composed.faults:
+    if parsed.faults:
         return None
     reader = _Reader(source, findings)
     entries = [
         (entry, (number, i))
-        for number, document in enumerate(composed.documents)
+        for number, document in enumerate(parsed.documents)
         for entry, i in reader.entries(document, (number,))
     ]
     known = [(entry, path) for entry, path in entries if reader.is_topology(entry, path)]
