@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from kube import SNAPSHOTS, pod
 from kube_kinds import SAMPLES
 
-from planner.cluster.kept.pods import CLAIMS
 from planner.cluster.kinds import ALL, PODS, Kind
 from planner.cluster.pruning import GONE, allowed
 from planner.read.kube.dialects.table import KEYS
+from planner.read.kube.pods.constraints import CLAIMS
 
 Tree = dict[str, Any]
 
@@ -107,7 +107,7 @@ def test_every_kind_has_a_specimen() -> None:
 
 def test_nothing_planted_anywhere_reaches_a_file() -> None:
     for kind, item in SPECIMENS:
-        text = json.dumps(kind.keep(poisoned(item)))
+        text = json.dumps(kind.prune(poisoned(item)))
         for name in ("hunter2", "swordfish", "last-applied", "secretName", "managedFields"):
             assert name not in text, (kind.resource, item["metadata"]["name"], name)
 
@@ -116,7 +116,7 @@ def test_what_is_planted_changes_nothing_of_what_is_kept() -> None:
     """Else the rules would depend on what they drop. (Maps of free names keep the names.)"""
     plain = [(kind, item) for kind, item in SPECIMENS if kind.name in {"Pod", "Node", "JobSet"}]
     for kind, item in plain[::4]:
-        assert kind.keep(poisoned(item)) == kind.keep(item), kind.resource
+        assert kind.prune(poisoned(item)) == kind.prune(item), kind.resource
 
 
 _WORDS = st.sampled_from(
@@ -154,14 +154,14 @@ def test_odd_types_anywhere_raise_nothing_and_hide_nothing(data: st.DataObject) 
             break
         place[name] = data.draw(_ODD)
     tree = poisoned(tree)
-    text = json.dumps(kind.keep(tree), default=str)
+    text = json.dumps(kind.prune(tree), default=str)
     for name in ("hunter2", "swordfish", LAST_APPLIED):
         assert name not in text
 
 
 @pytest.mark.parametrize("sample", SAMPLES, ids=lambda s: f"{s['object']['kind']}.{s['group']}")
 def test_what_planning_reads_is_kept(sample: Tree) -> None:
-    kept = kind_of(sample["group"], sample["object"]["kind"]).keep(sample["object"])
+    kept = kind_of(sample["group"], sample["object"]["kind"]).prune(sample["object"])
     for path in sample["read"]:
         assert _at(kept, path) == _at(sample["object"], path), path
 
@@ -173,7 +173,7 @@ def _at(tree: Any, path: str) -> Any:  # noqa: ANN401  # any part of a tree
 
 
 def kept_pod(**spec: object) -> Tree:
-    kept = PODS.keep(pod("p", **spec))
+    kept = PODS.prune(pod("p", **spec))
     assert isinstance(kept, dict)
     return kept
 
@@ -194,7 +194,7 @@ def test_volumes_become_the_names_of_their_claims() -> None:
 
 def test_claims_that_a_tenant_notes_down_are_no_facts() -> None:
     tree = pod("p", annotations={CLAIMS: "made-up", "gangplan.dev/gpus": "0,1"})
-    kept = PODS.keep(tree)
+    kept = PODS.prune(tree)
     assert kept["metadata"]["annotations"] == {"gangplan.dev/gpus": "0,1"}
     assert tree["metadata"]["annotations"][CLAIMS] == "made-up"
 
@@ -271,7 +271,7 @@ def test_what_a_pods_status_tells_is_kept() -> None:
             {**status["containerStatuses"][0], "image": SECRET, "state": {"waiting": {}}}  # type: ignore[dict-item]
         ],
     }
-    assert PODS.keep({**pod("p"), "status": told})["status"] == status
+    assert PODS.prune({**pod("p"), "status": told})["status"] == status
 
 
 def test_of_annotations_only_those_of_the_scheduling_world_are_kept() -> None:
@@ -292,7 +292,7 @@ def test_of_annotations_only_those_of_the_scheduling_world_are_kept() -> None:
         "prometheus.io/scrape": "true",
         "gangplan.dev": "y",
     }
-    found = PODS.keep(pod("p", annotations=kept | dropped))["metadata"]["annotations"]
+    found = PODS.prune(pod("p", annotations=kept | dropped))["metadata"]["annotations"]
     assert found == kept
 
 
@@ -302,17 +302,17 @@ def test_annotations_that_tell_who_holds_which_gpu_are_all_kept() -> None:
 
 def test_a_label_keeps_only_what_the_server_takes_for_one() -> None:
     labels = {"app": "vit", "empty": "", "no": SECRET, "long": "x" * 64, "number": 5}
-    found = PODS.keep(pod("p", labels=labels))["metadata"]["labels"]  # type: ignore[arg-type]
+    found = PODS.prune(pod("p", labels=labels))["metadata"]["labels"]  # type: ignore[arg-type]
     assert found == {"app": "vit", "empty": ""}
 
 
 @pytest.mark.parametrize("value", [None, 5, "pod", [], True])
 def test_what_is_no_object_is_dropped(value: object) -> None:
-    assert {kind.keep(value) is GONE for kind in ALL} == {True}
+    assert {kind.prune(value) is GONE for kind in ALL} == {True}
 
 
 def test_what_is_kept_is_much_less() -> None:
     tree = recorded(SNAPSHOTS / "h100-gke" / "pods.json.gz")
     before = len(json.dumps(tree["items"], separators=(",", ":")))
-    after = len(json.dumps([PODS.keep(item) for item in tree["items"]], separators=(",", ":")))
+    after = len(json.dumps([PODS.prune(item) for item in tree["items"]], separators=(",", ":")))
     assert after < 0.7 * before

@@ -1,225 +1,484 @@
-"""The kinds that planning reads: where the API serves them and what is kept of each.
+"""The kinds that planning reads, a row each: where the API serves them and which fields are kept.
 
-Promises: one entry a kind and group, in the order they are recorded: nodes, pods, then the rest.
-Used by ``planner.cluster.discovery`` and ``planner.cluster.snapshot``.
+A row: resource, kind, versions with known fields (the best first), ``cluster`` if not namespaced,
+``certain`` if every server has it; below it the fields, as ``planner.cluster.pruning`` reads them.
 """
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
 
-from planner.cluster.kept import controllers, groups, kueue, nodes
-from planner.cluster.kept.pods import pod
-from planner.cluster.pruning import Keep
+from planner.cluster.pruning import Prune, compiled, with_volume_claims
+
+_TABLE = """
+# Parts that several kinds share.
+fragment Object
+  apiVersion kind
+  metadata {
+    name namespace uid resourceVersion creationTimestamp deletionTimestamp generation
+    labels[*]=Label annotations=Annotations
+    ownerReferences[] { apiVersion kind name uid controller }
+  }
+fragment Condition
+  type status reason
+fragment Requirement
+  key operator values[]
+fragment Selector
+  matchLabels[*]=Label matchExpressions[]=Requirement
+fragment NodeTerm
+  matchExpressions[]=Requirement matchFields[]=Requirement
+fragment NodeSelector
+  nodeSelectorTerms[]=NodeTerm
+fragment Taint
+  key value effect
+fragment Toleration
+  key operator value effect tolerationSeconds
+fragment Counts
+  active ready succeeded failed suspended
+
+# Pods.
+fragment Resources
+  requests[*]=Quantity limits[*]=Quantity claims[] { name request }
+fragment Container
+  name resources=Resources restartPolicy ports=HostPorts
+fragment ContainerStatus
+  name allocatedResources[*]=Quantity resources=Resources
+fragment PodResourceClaim
+  name resourceClaimName resourceClaimTemplateName podGroupResourceClaim
+fragment PodTerm
+  labelSelector=Selector topologyKey namespaces[] namespaceSelector=Selector
+  matchLabelKeys[] mismatchLabelKeys[]
+fragment PodAffinity
+  requiredDuringSchedulingIgnoredDuringExecution[]=PodTerm
+  preferredDuringSchedulingIgnoredDuringExecution[] { weight podAffinityTerm=PodTerm }
+fragment PodSpec
+  nodeName schedulerName priority priorityClassName preemptionPolicy runtimeClassName
+  restartPolicy hostNetwork activeDeadlineSeconds
+  nodeSelector[*]=Label tolerations[]=Toleration
+  affinity {
+    nodeAffinity {
+      requiredDuringSchedulingIgnoredDuringExecution=NodeSelector
+      preferredDuringSchedulingIgnoredDuringExecution[] { weight preference=NodeTerm }
+    }
+    podAffinity=PodAffinity podAntiAffinity=PodAffinity
+  }
+  topologySpreadConstraints[] {
+    maxSkew minDomains topologyKey whenUnsatisfiable nodeAffinityPolicy nodeTaintsPolicy
+    labelSelector=Selector matchLabelKeys[]
+  }
+  schedulingGates[] { name }
+  schedulingGroup { podGroupName }
+  workloadRef { name podGroup podGroupReplicaKey }
+  overhead[*]=Quantity resources=Resources resourceClaims[]=PodResourceClaim
+  containers[]=Container initContainers[]=Container
+fragment TemplateMetadata
+  name labels[*]=Label annotations=Annotations
+fragment PodTemplate
+  metadata=TemplateMetadata spec=PodSpec
+
+# Devices.
+fragment Capacity
+  value
+fragment Device
+  attributes[*] { string int bool version }
+  capacity[*]=Capacity
+  consumesCounters[] { counterSet counters[*]=Capacity }
+  nodeName allNodes nodeSelector=NodeSelector taints[]=Taint
+fragment DeviceSelector
+  cel { expression }
+fragment DeviceRequest
+  deviceClassName allocationMode count adminAccess
+  selectors[]=DeviceSelector tolerations[]=Toleration capacity { requests[*]=Quantity }
+fragment ClaimSpec
+  devices {
+    requests[] {
+      name ...DeviceRequest exactly=DeviceRequest
+      firstAvailable[] { name ...DeviceRequest }
+    }
+    constraints[] { requests[] matchAttribute distinctAttribute }
+    config[] {
+      requests[] opaque { driver parameters { apiVersion kind domainID allocationMode } }
+    }
+  }
+
+# Groups and queues.
+fragment GroupPolicy
+  basic { } gang { minCount }
+fragment Group
+  schedulingPolicy=GroupPolicy schedulingConstraints { topology[] { key } }
+  disruptionMode priorityClassName priority resourceClaims[]=PodResourceClaim
+  parentCompositePodGroupName
+fragment NetworkTopology
+  mode highestTierAllowed highestTierName
+fragment KaiTopology
+  topology requiredTopologyLevel preferredTopologyLevel
+fragment KaiShare
+  quota overQuotaWeight limit
+fragment GrovePacking
+  packConstraint { required preferred } topologyName
+
+# Controllers.
+fragment JobSpec
+  parallelism completions completionMode suspend managedBy activeDeadlineSeconds
+  template=PodTemplate
+fragment RaySpec
+  suspend enableInTreeAutoscaling
+  headGroupSpec { template=PodTemplate }
+  workerGroupSpecs[] {
+    groupName replicas minReplicas maxReplicas numOfHosts suspend template=PodTemplate
+  }
+fragment KubeflowReplicas
+  replicas restartPolicy template=PodTemplate
+fragment KubeflowSpec
+  runPolicy {
+    suspend managedBy activeDeadlineSeconds
+    schedulingPolicy {
+      minAvailable queue priorityClass scheduleTimeoutSeconds minResources[*]=Quantity
+    }
+  }
+  elasticPolicy { minReplicas maxReplicas }
+  runLauncherAsWorker slotsPerWorker suspend
+fragment KubeflowStatus
+  conditions[]=Condition replicaStatuses[*]=Counts
+
+# Kubernetes itself.
+nodes Node v1 cluster certain
+  spec { unschedulable taints[]=Taint }
+  status { capacity[*]=Quantity allocatable[*]=Quantity conditions[]=Condition }
+pods Pod v1 certain
+  spec=PodSpec
+  status {
+    phase reason nominatedNodeName startTime resize conditions[]=Condition
+    resources=Resources allocatedResources[*]=Quantity
+    containerStatuses[]=ContainerStatus initContainerStatuses[]=ContainerStatus
+    resourceClaimStatuses[] { name resourceClaimName }
+    extendedResourceClaimStatus {
+      resourceClaimName requestMappings[] { containerName resourceName requestName }
+    }
+  }
+namespaces Namespace v1 cluster certain
+priorityclasses.scheduling.k8s.io PriorityClass v1 cluster certain
+  value globalDefault preemptionPolicy
+statefulsets.apps StatefulSet v1 certain
+  spec { replicas } status { replicas readyReplicas desiredNumberScheduled }
+replicasets.apps ReplicaSet v1 certain
+  spec { replicas } status { replicas readyReplicas desiredNumberScheduled }
+daemonsets.apps DaemonSet v1 certain
+  spec { replicas } status { replicas readyReplicas desiredNumberScheduled }
+jobs.batch Job v1 certain
+  spec=JobSpec
+  status {
+    ...Counts completedIndexes failedIndexes startTime completionTime
+    conditions[]=Condition
+  }
+persistentvolumes PersistentVolume v1 cluster certain
+  spec {
+    storageClassName claimRef { namespace name uid }
+    nodeAffinity { required=NodeSelector }
+  }
+  status { phase }
+persistentvolumeclaims PersistentVolumeClaim v1 certain
+  spec { storageClassName volumeName } status { phase }
+storageclasses.storage.k8s.io StorageClass v1 cluster certain
+  volumeBindingMode allowedTopologies[] { matchLabelExpressions[] { key values[] } }
+runtimeclasses.node.k8s.io RuntimeClass v1 cluster certain
+  scheduling { nodeSelector[*]=Label tolerations[]=Toleration }
+  overhead { podFixed[*]=Quantity }
+resourceslices.resource.k8s.io ResourceSlice v1 v1beta2 v1beta1 cluster
+  spec {
+    driver nodeName allNodes perDeviceNodeSelection nodeSelector=NodeSelector
+    pool { name generation resourceSliceCount }
+    sharedCounters[] { name counters[*]=Capacity }
+    devices[] { name basic=Device ...Device }
+  }
+deviceclasses.resource.k8s.io DeviceClass v1 v1beta2 v1beta1 cluster
+  spec { selectors[]=DeviceSelector extendedResourceName }
+resourceclaims.resource.k8s.io ResourceClaim v1 v1beta2 v1beta1
+  spec=ClaimSpec
+  status {
+    allocation {
+      allocationTimestamp nodeSelector=NodeSelector
+      devices {
+        results[] {
+          request driver pool device adminAccess shareID consumedCapacity[*]=Quantity
+        }
+      }
+    }
+    reservedFor[] { apiGroup resource name uid }
+  }
+resourceclaimtemplates.resource.k8s.io ResourceClaimTemplate v1 v1beta2 v1beta1
+  spec { spec=ClaimSpec }
+devicetaintrules.resource.k8s.io DeviceTaintRule v1 v1beta2 v1alpha3 cluster
+  spec {
+    taint=Taint
+    deviceSelector { driver pool device deviceClassName selectors[]=DeviceSelector }
+  }
+podgroups.scheduling.k8s.io PodGroup v1 v1beta1 v1alpha3 v1alpha2 v1alpha1
+  spec {
+    ...Group
+    podGroupTemplateRef {
+      workload { workloadName podGroupTemplateName } workloadName podGroupTemplateName
+    }
+  }
+  status { conditions[]=Condition }
+workloads.scheduling.k8s.io Workload v1 v1beta1 v1alpha3 v1alpha2 v1alpha1
+  spec {
+    controllerRef { apiGroup kind name }
+    podGroupTemplates[] { name ...Group }
+    podGroups[] { name policy=GroupPolicy }
+  }
+compositepodgroups.scheduling.k8s.io CompositePodGroup v1 v1beta1 v1alpha3 v1alpha2 v1alpha1
+  spec=Group
+
+# Schedulers and queues.
+podgroups.scheduling.x-k8s.io PodGroup v1alpha1
+  spec { minMember minResources[*]=Quantity scheduleTimeoutSeconds } status { phase }
+podgroups.scheduling.sigs.k8s.io PodGroup v1alpha1
+  spec { minMember minResources[*]=Quantity scheduleTimeoutSeconds } status { phase }
+queues.scheduling.volcano.sh Queue v1beta1 cluster
+  spec {
+    weight reclaimable parent priority type
+    capability[*]=Quantity deserved[*]=Quantity guarantee { resource[*]=Quantity }
+  }
+  status { state }
+podgroups.scheduling.volcano.sh PodGroup v1beta1
+  spec {
+    minMember queue priorityClassName minTaskMember[*]=Integer minResources[*]=Quantity
+    networkTopology=NetworkTopology
+    subGroupPolicy[] {
+      name networkTopology=NetworkTopology subGroupSize minSubGroups
+      labelSelector=Selector matchLabelKeys[]
+    }
+  }
+  status { phase conditions[]=Condition }
+hypernodes.topology.volcano.sh HyperNode v1alpha1 cluster
+  spec {
+    tier tierName
+    members[] {
+      type
+      selector {
+        exactMatch { name } regexMatch { pattern } labelMatch=Selector
+      }
+    }
+  }
+  status { nodeCount }
+podgroups.scheduling.run.ai PodGroup v2alpha2
+  spec {
+    minMember minSubGroup queue priorityClassName preemptibility preemptionDelay
+    schedulingBackoff stalenessGracePeriod topologyConstraint=KaiTopology
+    subGroups[] { name minMember minSubGroup parent topologyConstraint=KaiTopology }
+  }
+  status { phase conditions[]=Condition }
+queues.scheduling.run.ai Queue v2 cluster
+  spec {
+    parentQueue priority preemptMinRuntime reclaimMinRuntime
+    resources { gpu=KaiShare cpu=KaiShare memory=KaiShare }
+  }
+topologies.kai.scheduler Topology v1alpha1 cluster
+  spec { levels[] { nodeLabel alias } }
+topologies.kueue.x-k8s.io Topology v1beta2 v1beta1 cluster
+  spec { levels[] { nodeLabel alias } }
+resourceflavors.kueue.x-k8s.io ResourceFlavor v1beta2 v1beta1 cluster
+  spec {
+    nodeLabels[*]=Label nodeTaints[]=Taint tolerations[]=Toleration topologyName
+  }
+clusterqueues.kueue.x-k8s.io ClusterQueue v1beta2 v1beta1 cluster
+  spec {
+    cohort cohortName queueingStrategy stopPolicy namespaceSelector=Selector
+    preemption { withinClusterQueue reclaimWithinCohort }
+    resourceGroups[] {
+      coveredResources[]
+      flavors[] {
+        name resources[] { name nominalQuota borrowingLimit lendingLimit }
+      }
+    }
+  }
+localqueues.kueue.x-k8s.io LocalQueue v1beta2 v1beta1
+  spec { clusterQueue stopPolicy }
+workloads.kueue.x-k8s.io Workload v1beta2 v1beta1
+  spec {
+    queueName priority priorityClassName active
+    podSets[] {
+      name count minCount template=PodTemplate
+      topologyRequest {
+        required preferred unconstrained podIndexLabel subGroupIndexLabel subGroupCount
+        podSetGroupName podSetSliceRequiredTopology podSetSliceSize
+        podsetSliceRequiredTopologyConstraints[] { topology size }
+      }
+    }
+  }
+  status {
+    conditions[]=Condition unhealthyNodes[] { name }
+    admission {
+      clusterQueue
+      podSetAssignments[] {
+        name count flavors[*]=DnsName resourceUsage[*]=Quantity
+        topologyAssignment {
+          levels[] domains[] { values[] count }
+          slices[] {
+            domainCount
+            valuesPerLevel[] { universal individual { prefix suffix roots[] } }
+            podCounts { universal individual[] }
+          }
+        }
+      }
+    }
+  }
+devices.scheduling.koordinator.sh Device v1alpha1 cluster
+  spec {
+    devices[] {
+      type id minor moduleID health resources[*]=Quantity labels[*]=Label
+      topology { socketID nodeID pcieID busID }
+    }
+  }
+clusternetworktopologies.scheduling.koordinator.sh ClusterNetworkTopology v1alpha1 cluster
+  spec { networkTopologySpec[] { topologyLayer parentTopologyLayer labelKey[] } }
+podgangs.scheduler.grove.io PodGang v1alpha1
+  spec {
+    priorityClassName topologyConstraint=GrovePacking
+    podgroups[] {
+      name minReplicas podReferences[] { namespace name } topologyConstraint=GrovePacking
+    }
+  }
+computedomains.resource.nvidia.com ComputeDomain v1beta1
+  spec { numNodes channel { allocationMode resourceClaimTemplate { name } } }
+  status { status nodes[] { name cliqueID index status } }
+
+# Controllers of pods.
+jobsets.jobset.x-k8s.io JobSet v1alpha2
+  spec {
+    suspend managedBy startupPolicy { startupPolicyOrder }
+    replicatedJobs[] {
+      name groupName replicas template { metadata=TemplateMetadata spec=JobSpec }
+    }
+  }
+  status {
+    conditions[]=Condition restarts terminalState
+    replicatedJobsStatus[] { name ...Counts }
+  }
+leaderworkersets.leaderworkerset.x-k8s.io LeaderWorkerSet v1
+  spec {
+    replicas startupPolicy
+    leaderWorkerTemplate {
+      size restartPolicy leaderTemplate=PodTemplate workerTemplate=PodTemplate
+      subGroupPolicy { subGroupSize type subGroupPolicyType }
+    }
+  }
+  status { replicas readyReplicas conditions[]=Condition }
+jobs.batch.volcano.sh Job v1alpha1
+  spec {
+    minAvailable minSuccess queue priorityClassName schedulerName
+    networkTopology=NetworkTopology
+    tasks[] {
+      name replicas minAvailable template=PodTemplate
+      partitionPolicy {
+        totalPartitions partitionSize minPartitions networkTopology=NetworkTopology
+      }
+    }
+  }
+  status {
+    state { phase } minAvailable pending running succeeded failed terminating
+  }
+mpijobs.kubeflow.org MPIJob v2beta1 v1
+  spec { mpiReplicaSpecs[*]=KubeflowReplicas ...KubeflowSpec } status=KubeflowStatus
+pytorchjobs.kubeflow.org PyTorchJob v1
+  spec { pytorchReplicaSpecs[*]=KubeflowReplicas ...KubeflowSpec } status=KubeflowStatus
+tfjobs.kubeflow.org TFJob v1
+  spec { tfReplicaSpecs[*]=KubeflowReplicas ...KubeflowSpec } status=KubeflowStatus
+xgboostjobs.kubeflow.org XGBoostJob v1
+  spec { xgbReplicaSpecs[*]=KubeflowReplicas ...KubeflowSpec } status=KubeflowStatus
+paddlejobs.kubeflow.org PaddleJob v1
+  spec { paddleReplicaSpecs[*]=KubeflowReplicas ...KubeflowSpec } status=KubeflowStatus
+jaxjobs.kubeflow.org JAXJob v1
+  spec { jaxReplicaSpecs[*]=KubeflowReplicas ...KubeflowSpec } status=KubeflowStatus
+mxjobs.kubeflow.org MXJob v1
+  spec { mxReplicaSpecs[*]=KubeflowReplicas ...KubeflowSpec } status=KubeflowStatus
+trainjobs.trainer.kubeflow.org TrainJob v1alpha1
+  spec {
+    suspend managedBy labels[*]=Label runtimeRef { apiGroup kind name }
+    trainer {
+      numNodes numProcPerNode
+      resourcesPerNode { requests[*]=Quantity limits[*]=Quantity }
+    }
+  }
+  status { conditions[]=Condition jobsStatus[] { name ...Counts } }
+rayclusters.ray.io RayCluster v1 v1alpha1
+  spec=RaySpec status { state conditions[]=Condition }
+rayjobs.ray.io RayJob v1 v1alpha1
+  spec { suspend rayClusterSpec=RaySpec }
+  status { rayClusterName jobStatus jobDeploymentStatus }
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
     """``plural`` as in URLs; ``versions``: those whose fields are known, the best first.
 
-    ``certain``: every server that serves the group in that version has the kind; no need to ask.
+    ``certain``: every server that serves the group in that version has the kind, so discovery is
+    not asked. ``fields``: what is kept beside the fragment ``Object``.
     """
 
     name: str
     plural: str
     group: str
     versions: tuple[str, ...]
-    keep: Keep = field(repr=False, compare=False)
-    namespaced: bool = True
-    certain: bool = False
+    namespaced: bool
+    certain: bool
+    fields: str
 
     @property
     def resource(self) -> str:
-        """As kubectl and RBAC name it: ``pods``, ``jobsets.jobset.x-k8s.io``."""
+        """The name in kubectl and RBAC: ``pods``, ``jobsets.jobset.x-k8s.io``."""
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
-
-_Row = tuple[str, str, Keep]
-
-
-def _kinds(
-    group: str,
-    versions: tuple[str, ...],
-    *rows: _Row,
-    wide: tuple[_Row, ...] = (),
-    certain: bool = False,
-) -> tuple[Kind, ...]:
-    """Kinds of one group: ``wide`` ones belong to the cluster, ``rows`` to namespaces."""
-    return tuple(
-        Kind(name, plural, group, versions, keep, namespaced, certain)
-        for some, namespaced in ((wide, False), (rows, True))
-        for name, plural, keep in some
-    )
+    @property
+    def prune(self) -> Prune:
+        """Reduces an object of this kind to the fields that are kept."""
+        return _pruner(self)
 
 
-(NODES,) = _kinds("", ("v1",), wide=(("Node", "nodes", nodes.NODE),), certain=True)
-(PODS,) = _kinds("", ("v1",), ("Pod", "pods", pod), certain=True)
-(NAMESPACES,) = _kinds(
-    "", ("v1",), wide=(("Namespace", "namespaces", nodes.NAMESPACE),), certain=True
-)
-"""Only kube-system is asked for: its uid is the cluster's identity."""
+def _rows(table: str) -> Iterator[tuple[list[str], str]]:
+    """The words of each first line, and the lines below it."""
+    text = re.sub(r"(?m)^#.*$", "", table)
+    for row in re.split(r"\n+(?=\S)", text.strip()):
+        head, _, fields = row.partition("\n")
+        yield head.split(), fields
 
-_RESOURCE = ("v1", "v1beta2", "v1beta1")
-_NATIVE = ("v1", "v1beta1", "v1alpha3", "v1alpha2", "v1alpha1")
-_KUEUE = ("v1beta2", "v1beta1")
 
-_BUILT_IN = (
-    *_kinds(
-        "scheduling.k8s.io",
-        ("v1",),
-        wide=(("PriorityClass", "priorityclasses", nodes.PRIORITY_CLASS),),
-        certain=True,
-    ),
-    *_kinds(
-        "apps",
-        ("v1",),
-        ("StatefulSet", "statefulsets", controllers.REPLICATED),
-        ("ReplicaSet", "replicasets", controllers.REPLICATED),
-        ("DaemonSet", "daemonsets", controllers.REPLICATED),
-        certain=True,
-    ),
-    *_kinds("batch", ("v1",), ("Job", "jobs", controllers.JOB), certain=True),
-    *_kinds(
-        "",
-        ("v1",),
-        (
-            "PersistentVolumeClaim",
-            "persistentvolumeclaims",
-            nodes.PERSISTENT_VOLUME_CLAIM,
-        ),
-        wide=(("PersistentVolume", "persistentvolumes", nodes.PERSISTENT_VOLUME),),
-        certain=True,
-    ),
-    *_kinds(
-        "storage.k8s.io",
-        ("v1",),
-        wide=(("StorageClass", "storageclasses", nodes.STORAGE_CLASS),),
-        certain=True,
-    ),
-    *_kinds(
-        "node.k8s.io",
-        ("v1",),
-        wide=(("RuntimeClass", "runtimeclasses", nodes.RUNTIME_CLASS),),
-        certain=True,
-    ),
-    *_kinds(
-        "resource.k8s.io",
-        _RESOURCE,
-        ("ResourceClaim", "resourceclaims", nodes.RESOURCE_CLAIM),
-        ("ResourceClaimTemplate", "resourceclaimtemplates", nodes.RESOURCE_CLAIM_TEMPLATE),
-        wide=(
-            ("ResourceSlice", "resourceslices", nodes.RESOURCE_SLICE),
-            ("DeviceClass", "deviceclasses", nodes.DEVICE_CLASS),
-        ),
-    ),
-    *_kinds(
-        "resource.k8s.io",
-        ("v1", "v1beta2", "v1alpha3"),
-        wide=(("DeviceTaintRule", "devicetaintrules", nodes.DEVICE_TAINT_RULE),),
-    ),
-    *_kinds(
-        "scheduling.k8s.io",
-        _NATIVE,
-        ("PodGroup", "podgroups", groups.POD_GROUP),
-        ("Workload", "workloads", groups.WORKLOAD),
-        ("CompositePodGroup", "compositepodgroups", groups.COMPOSITE_POD_GROUP),
-    ),
-)
+def _kind(words: list[str], fields: str) -> Kind:
+    resource, name, *rest = words
+    plural, _, group = resource.partition(".")
+    flags = {"cluster", "certain"} & set(rest)
+    versions = tuple(word for word in rest if word not in flags)
+    return Kind(name, plural, group, versions, "cluster" not in flags, "certain" in flags, fields)
 
-_SCHEDULERS = (
-    *_kinds(
-        "scheduling.x-k8s.io", ("v1alpha1",), ("PodGroup", "podgroups", groups.PLUGIN_POD_GROUP)
-    ),
-    *_kinds(
-        "scheduling.sigs.k8s.io", ("v1alpha1",), ("PodGroup", "podgroups", groups.PLUGIN_POD_GROUP)
-    ),
-    *_kinds(
-        "scheduling.volcano.sh",
-        ("v1beta1",),
-        ("PodGroup", "podgroups", groups.VOLCANO_POD_GROUP),
-        wide=(("Queue", "queues", groups.VOLCANO_QUEUE),),
-    ),
-    *_kinds(
-        "topology.volcano.sh", ("v1alpha1",), wide=(("HyperNode", "hypernodes", nodes.HYPER_NODE),)
-    ),
-    *_kinds("scheduling.run.ai", ("v2alpha2",), ("PodGroup", "podgroups", groups.KAI_POD_GROUP)),
-    *_kinds("scheduling.run.ai", ("v2",), wide=(("Queue", "queues", groups.KAI_QUEUE),)),
-    *_kinds("kai.scheduler", ("v1alpha1",), wide=(("Topology", "topologies", nodes.TOPOLOGY),)),
-    *_kinds(
-        "kueue.x-k8s.io",
-        _KUEUE,
-        ("LocalQueue", "localqueues", kueue.LOCAL_QUEUE),
-        ("Workload", "workloads", kueue.WORKLOAD),
-        wide=(
-            ("Topology", "topologies", nodes.TOPOLOGY),
-            ("ResourceFlavor", "resourceflavors", kueue.RESOURCE_FLAVOR),
-            ("ClusterQueue", "clusterqueues", kueue.CLUSTER_QUEUE),
-        ),
-    ),
-    *_kinds(
-        "scheduling.koordinator.sh",
-        ("v1alpha1",),
-        wide=(
-            ("Device", "devices", nodes.DEVICE),
-            (
-                "ClusterNetworkTopology",
-                "clusternetworktopologies",
-                nodes.CLUSTER_NETWORK_TOPOLOGY,
-            ),
-        ),
-    ),
-    *_kinds("scheduler.grove.io", ("v1alpha1",), ("PodGang", "podgangs", groups.POD_GANG)),
-    *_kinds(
-        "resource.nvidia.com",
-        ("v1beta1",),
-        ("ComputeDomain", "computedomains", nodes.COMPUTE_DOMAIN),
-    ),
-)
 
-_CONTROLLERS = (
-    *_kinds("jobset.x-k8s.io", ("v1alpha2",), ("JobSet", "jobsets", controllers.JOB_SET)),
-    *_kinds(
-        "leaderworkerset.x-k8s.io",
-        ("v1",),
-        ("LeaderWorkerSet", "leaderworkersets", controllers.LEADER_WORKER_SET),
-    ),
-    *_kinds("batch.volcano.sh", ("v1alpha1",), ("Job", "jobs", controllers.VOLCANO_JOB)),
-    *_kinds(
-        "kubeflow.org",
-        ("v2beta1", "v1"),
-        ("MPIJob", "mpijobs", controllers.kubeflow("mpiReplicaSpecs")),
-    ),
-    *_kinds(
-        "kubeflow.org",
-        ("v1",),
-        ("PyTorchJob", "pytorchjobs", controllers.kubeflow("pytorchReplicaSpecs")),
-        ("TFJob", "tfjobs", controllers.kubeflow("tfReplicaSpecs")),
-        ("XGBoostJob", "xgboostjobs", controllers.kubeflow("xgbReplicaSpecs")),
-        ("PaddleJob", "paddlejobs", controllers.kubeflow("paddleReplicaSpecs")),
-        ("JAXJob", "jaxjobs", controllers.kubeflow("jaxReplicaSpecs")),
-        ("MXJob", "mxjobs", controllers.kubeflow("mxReplicaSpecs")),
-    ),
-    *_kinds(
-        "trainer.kubeflow.org", ("v1alpha1",), ("TrainJob", "trainjobs", controllers.TRAIN_JOB)
-    ),
-    *_kinds(
-        "ray.io",
-        ("v1", "v1alpha1"),
-        ("RayCluster", "rayclusters", controllers.RAY_CLUSTER),
-        ("RayJob", "rayjobs", controllers.RAY_JOB),
-    ),
-)
+_FRAGMENTS = {words[1]: fields for words, fields in _rows(_TABLE) if words[0] == "fragment"}
 
-OTHERS: tuple[Kind, ...] = _BUILT_IN + _SCHEDULERS + _CONTROLLERS
-ALL: tuple[Kind, ...] = (NODES, PODS, NAMESPACES, *OTHERS)
 
-_NAMESAKES = Counter(kind.plural for kind in ALL)
+@cache
+def _pruner(kind: Kind) -> Prune:
+    prune = compiled(f"...Object {kind.fields}", _FRAGMENTS)
+    return with_volume_claims(prune) if kind is PODS else prune
+
+
+ALL = tuple(_kind(words, fields) for words, fields in _rows(_TABLE) if words[0] != "fragment")
+"""In the order they are recorded."""
+
+NODES, PODS, NAMESPACES, *_others = ALL
+OTHERS = tuple(_others)
+"""All but nodes, pods and namespaces. Of namespaces only kube-system is read, for its uid."""
+
+_BY_PLURAL = Counter(kind.plural for kind in ALL)
 
 
 def file_name(kind: Kind) -> str:
-    """``pods.json``; with the group where another kind has the same plural and this one is no core."""
-    alone = _NAMESAKES[kind.plural] == 1 or kind.group in {"", "apps", "batch"}
+    """``pods.json``; with the group where a kind outside the core groups shares its plural."""
+    alone = _BY_PLURAL[kind.plural] == 1 or kind.group in {"", "apps", "batch"}
     return f"{kind.plural if alone else kind.resource}.json"
 
 

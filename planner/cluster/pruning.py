@@ -1,22 +1,17 @@
-"""What is kept of an object, as allow-lists that compose: whatever no rule names is dropped.
+"""Reduces an object of the API to the fields that planning reads: an allow-list, nothing else passes.
 
-Promises: pure; the result shares no mutable part with rules; a value of another type than a rule
-expects is dropped, so that nothing hides in the wrong place. Used by ``planner.cluster.kept``.
-
-Which annotations are kept: those that schedulers, queues and job controllers are told with.
-
-Promises: an allow-list, by key or by the domain before the slash; what users or tools note down for
-themselves, kubectl's last-applied-configuration first of all, is dropped.
+A value whose type differs from the expected one is dropped. Which fields: ``planner.cluster.kinds``.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
-Keep = Callable[[Any], Any]
-"""From a value to what is kept of it, or GONE."""
+Tree = dict[str, Any]
+Prune = Callable[[Any], Any]
+"""From a value to the part of it that is kept, or GONE."""
 
 GONE: Final = object()
 
@@ -26,154 +21,203 @@ _DNS_NAME = re.compile(r"[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?")
 _QUANTITY = re.compile(r"[+-]?[0-9.]{1,40}(?:[eE][+-]?[0-9]{1,3}|[KMGTPEkmun]i?)?")
 
 
-def scalar(value: Any) -> Any:  # noqa: ANN401  # trees of JSON have no narrower type
-    """A text, a number or a truth value."""
+def compiled(fields: str, fragments: Mapping[str, str]) -> Prune:
+    """The pruner of a selection of fields, written like those of GraphQL.
+
+    ``name``: a text, number or boolean. ``name=Type``: another type, or a fragment.
+    ``name { ... }``: an object with these fields. ``...Name``: the fields of a fragment.
+    ``name[]`` is a list and ``name[*]`` a map with any keys, of what follows.
+    """
+    words = iter(_WORD.findall(fields))
+    return _record(_selection(words, fragments))
+
+
+_WORD = re.compile(r"\S+")
+_FIELD = re.compile(r"(?P<name>\w+)(?P<shape>\[\*?\])?(?:=(?P<type>\w+))?")
+
+
+def _selection(words: Iterator[str], fragments: Mapping[str, str]) -> dict[str, Prune]:
+    """The fields up to the closing brace or the end of the text."""
+    found: dict[str, Prune] = {}
+    last: tuple[str, str | None] | None = None
+    for word in words:
+        if word == "}":
+            break
+        if word == "{":
+            assert last is not None
+            found[last[0]] = _shaped(last[1], _record(_selection(words, fragments)))
+        elif word.startswith("..."):
+            found |= _selection(iter(_WORD.findall(fragments[word[3:]])), fragments)
+        else:
+            field = _FIELD.fullmatch(word)
+            assert field is not None, word
+            last = field["name"], field["shape"]
+            of = field["type"] or "Scalar"
+            found[last[0]] = _shaped(last[1], _TYPES.get(of) or compiled(fragments[of], fragments))
+    return found
+
+
+def _shaped(shape: str | None, of: Prune) -> Prune:
+    match shape:
+        case "[]":
+            return _list(of)
+        case "[*]":
+            return _map(of)
+        case _:
+            return of
+
+
+def _scalar(value: Any) -> Any:  # noqa: ANN401  # trees of JSON have no narrower type
     return value if type(value) in _SCALARS else GONE
 
 
-def number(value: Any) -> Any:  # noqa: ANN401
-    """An integer."""
-    return value if type(value) is int else GONE
+def _record(fields: dict[str, Prune]) -> Prune:
+    """An object of these fields; empty if it has none of them: ``basic: {}`` has a meaning."""
 
-
-def record(fields: Mapping[str, Keep]) -> Keep:
-    """An object of these fields; empty if it had none of them, for `basic: {}` says something."""
-    rules = dict(fields)
-
-    def keep(value: Any) -> Any:  # noqa: ANN401
+    def prune(value: Any) -> Any:  # noqa: ANN401
         if type(value) is not dict:
             return GONE
         kept = {}
         for name, inner in value.items():
-            rule = rules.get(name)
+            rule = fields.get(name)
             if rule is None:
                 continue
-            if rule is scalar:  # nine fields of ten: spared a call
+            if rule is _scalar:  # nine fields of ten: saves a call
                 if type(inner) in _SCALARS:
                     kept[name] = inner
             elif (found := rule(inner)) is not GONE:
                 kept[name] = found
         return kept
 
-    return keep
+    return prune
 
 
-def listed(rule: Keep) -> Keep:
-    """A list of such values; those that are not are left out."""
-
-    def keep(value: Any) -> Any:  # noqa: ANN401
+def _list(of: Prune) -> Prune:
+    def prune(value: Any) -> Any:  # noqa: ANN401
         if type(value) is not list:
             return GONE
-        return [found for found in map(rule, value) if found is not GONE]
+        return [found for found in map(of, value) if found is not GONE]
 
-    return keep
+    return prune
 
 
-def each(rule: Keep) -> Keep:
-    """An object of any field names, with such values."""
-
-    def keep(value: Any) -> Any:  # noqa: ANN401
+def _map(of: Prune) -> Prune:
+    def prune(value: Any) -> Any:  # noqa: ANN401
         if type(value) is not dict:
             return GONE
-        pairs = ((name, rule(inner)) for name, inner in value.items())
+        pairs = ((name, of(inner)) for name, inner in value.items())
         return {name: found for name, found in pairs if found is not GONE}
 
-    return keep
+    return prune
 
 
-def label(value: Any) -> Any:  # noqa: ANN401
+def _integer(value: Any) -> Any:  # noqa: ANN401
+    return value if type(value) is int else GONE
+
+
+def _label(value: Any) -> Any:  # noqa: ANN401
     """A text that the API server accepts as the value of a label."""
     return value if type(value) is str and _LABEL.fullmatch(value) else GONE
 
 
-def quantity(value: Any) -> Any:  # noqa: ANN401
-    """An amount as Kubernetes writes it."""
+def _quantity(value: Any) -> Any:  # noqa: ANN401
     if type(value) in {int, float}:
         return value
     return value if type(value) is str and _QUANTITY.fullmatch(value) else GONE
 
 
-def dns_name(value: Any) -> Any:  # noqa: ANN401
-    """The name of an object."""
+def _dns_name(value: Any) -> Any:  # noqa: ANN401
     return value if type(value) is str and _DNS_NAME.fullmatch(value) else GONE
 
 
-names = listed(scalar)
-"""A list of texts or numbers."""
-
-labels = each(label)
-amounts = each(quantity)
-dns_names = each(dns_name)
+_PORT = _record(dict.fromkeys(("hostPort", "hostIP", "protocol"), _scalar))
 
 
-_DOMAINS = frozenset(
-    {
-        "gangplan.dev",
-        # queues, groups and schedulers
-        "kueue.x-k8s.io",
-        "kai.scheduler",
-        "scheduling.k8s.io",
-        "scheduling.x-k8s.io",
-        "scheduling.run.ai",
-        "volcano.sh",
-        "scheduling.volcano.sh",
-        "topology.volcano.sh",
-        "gang.scheduling.koordinator.sh",
-        "scheduling.koordinator.sh",
-        "node.koordinator.sh",
-        "pod-group.scheduling.sigs.k8s.io",
-        "hivedscheduler.microsoft.com",
-        # controllers
-        "batch.kubernetes.io",
-        "jobset.sigs.k8s.io",
-        "alpha.jobset.sigs.k8s.io",
-        "leaderworkerset.sigs.k8s.io",
-        "training.kubeflow.org",
-        "trainer.kubeflow.org",
-        "grove.io",
-        # nodes
-        "topograph.run",
-        "network.topology.nvidia.com",
-    }
-)
-
-_KEYS = frozenset(
-    {
-        "pod-group-name",
-        "pod-group.scheduling.sigs.k8s.io",
-        "gpu-fraction",
-        "gpu-fraction-num-devices",
-        "gpu-memory",
-        "runai-gpu-group",
-        "topology.kubernetes.io/gpu-group",
-        "topology.kubernetes.io/gpu-visible",
-        "resource.kubernetes.io/pod-claim-name",
-        "volume.kubernetes.io/selected-node",
-        "nvidia.com/use-gpuuuid",
-        "nvidia.com/nouse-gpuuuid",
-        "nvidia.com/use-gputype",
-        "hami.io/vgpu-node",
-        "hami.io/vgpu-devices-allocated",
-        "hami.io/vgpu-devices-to-allocate",
-        "hami.io/bind-phase",
-        "hami.io/node-nvidia-register",
-        "run.ai/reserve_for_gpu_index",
-        "scheduler.framework.gpushare.allocation",
-        "ALIYUN_COM_GPU_MEM_IDX",
-        "ray.io/num-hosts",
-    }
-)
+def _host_ports(value: Any) -> Any:  # noqa: ANN401
+    """The ports of a container that take one of the node's; GONE if there is none."""
+    if type(value) is not list:
+        return GONE
+    return [_PORT(one) for one in value if type(one) is dict and one.get("hostPort")] or GONE
 
 
-def allowed(key: str) -> bool:
-    """Whether an annotation of that key is kept."""
-    domain, slash, _ = key.partition("/")
-    return key in _KEYS or (bool(slash) and domain in _DOMAINS)
-
-
-def known_annotations(value: Any) -> Any:  # noqa: ANN401  # trees of JSON have no narrower type
-    """The annotations that are kept; GONE if none is."""
+def _annotations(value: Any) -> Any:  # noqa: ANN401
+    """The annotations on the allow-list; GONE if there is none."""
     if type(value) is not dict:
         return GONE
     found = {key: text for key, text in value.items() if type(text) is str and allowed(key)}
     return found or GONE
+
+
+_TYPES: dict[str, Prune] = {
+    "Scalar": _scalar,
+    "Integer": _integer,
+    "Label": _label,
+    "Quantity": _quantity,
+    "DnsName": _dns_name,
+    "HostPorts": _host_ports,
+    "Annotations": _annotations,
+}
+
+
+_KEPT_ANNOTATIONS = """
+gangplan.dev/
+kueue.x-k8s.io/ kai.scheduler/ scheduling.k8s.io/ scheduling.x-k8s.io/ scheduling.run.ai/
+volcano.sh/ scheduling.volcano.sh/ topology.volcano.sh/ gang.scheduling.koordinator.sh/
+scheduling.koordinator.sh/ node.koordinator.sh/ pod-group.scheduling.sigs.k8s.io/
+hivedscheduler.microsoft.com/
+batch.kubernetes.io/ jobset.sigs.k8s.io/ alpha.jobset.sigs.k8s.io/ leaderworkerset.sigs.k8s.io/
+training.kubeflow.org/ trainer.kubeflow.org/ grove.io/
+topograph.run/ network.topology.nvidia.com/
+pod-group-name pod-group.scheduling.sigs.k8s.io
+gpu-fraction gpu-fraction-num-devices gpu-memory runai-gpu-group
+topology.kubernetes.io/gpu-group topology.kubernetes.io/gpu-visible
+resource.kubernetes.io/pod-claim-name volume.kubernetes.io/selected-node
+nvidia.com/use-gpuuuid nvidia.com/nouse-gpuuuid nvidia.com/use-gputype
+hami.io/vgpu-node hami.io/vgpu-devices-allocated hami.io/vgpu-devices-to-allocate
+hami.io/bind-phase hami.io/node-nvidia-register
+run.ai/reserve_for_gpu_index scheduler.framework.gpushare.allocation ALIYUN_COM_GPU_MEM_IDX
+ray.io/num-hosts
+"""
+"""Keys that are kept; ``domain/``: every key of that domain. Never kubectl's last-applied one."""
+
+_KEPT_KEYS = frozenset(_KEPT_ANNOTATIONS.split())
+
+
+def allowed(key: str) -> bool:
+    """Whether an annotation with that key is kept."""
+    domain, slash, _ = key.partition("/")
+    return key in _KEPT_KEYS or bool(slash and domain + slash in _KEPT_KEYS)
+
+
+def with_volume_claims(prune: Prune) -> Prune:
+    """For pods: keeps the names of the volume claims as the annotation CLAIMS, and no volume."""
+    from planner.read.kube.pods.constraints import CLAIMS
+
+    def pruned(value: Any) -> Any:  # noqa: ANN401
+        kept = prune(value)
+        if kept is GONE or "metadata" not in kept:
+            return GONE
+        metadata = kept["metadata"]
+        annotations = metadata.get("annotations", {})
+        annotations.pop(CLAIMS, None)  # a tenant may have written it
+        if claims := _volume_claims(value, metadata.get("name")):
+            metadata["annotations"] = {**annotations, CLAIMS: ",".join(claims)}
+        return kept
+
+    return pruned
+
+
+def _volume_claims(pod: Tree, name: object) -> list[str]:
+    """The claim of an ephemeral volume is named after the pod and the volume."""
+    spec = pod.get("spec")
+    volumes = spec.get("volumes") if type(spec) is dict else None
+    found: dict[str, None] = {}
+    for volume in volumes if type(volumes) is list else ():
+        if type(volume) is not dict:
+            continue
+        claim = volume.get("persistentVolumeClaim")
+        if type(claim) is dict and type(claim.get("claimName")) is str:
+            found[claim["claimName"]] = None
+        elif "ephemeral" in volume and type(volume.get("name")) is str:
+            found[f"{name}-{volume['name']}"] = None
+    return list(found)

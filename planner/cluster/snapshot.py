@@ -186,7 +186,7 @@ class _Recorder:
 
 def _pruned(kind: Kind, items: Iterable[Any]) -> Iterator[dict[str, Any]]:
     for item in items:
-        kept = kind.keep(item)
+        kept = kind.prune(item)
         if kept is not GONE:
             yield kept
 

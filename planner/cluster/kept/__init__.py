@@ -1,1 +1,0 @@
-"""Allow-lists of the fields that a snapshot keeps."""
