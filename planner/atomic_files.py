@@ -18,7 +18,7 @@ import tempfile
 from pathlib import Path
 
 from planner.errors import CannotWriteError, Fault
-from planner.show.text import safe
+from planner.untrusted_text import safe
 
 
 def sync_folder(folder: Path) -> None:

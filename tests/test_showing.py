@@ -20,9 +20,9 @@ from planner.show.text import (
     percent,
     permille,
     ranges,
-    safe,
     width,
 )
+from planner.untrusted_text import safe
 
 
 def test_consecutive_hosts_fold_into_a_range() -> None:

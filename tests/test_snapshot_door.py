@@ -13,10 +13,11 @@ from api_server import forbidden, serving, status
 from snapshots import environment, small
 
 from planner.cluster import child_process as processes
-from planner.cluster.answers import MAX_MESSAGE, Reason, Refusal, understood
+from planner.cluster.answers import Reason, Refusal, understood
 from planner.cluster.child_process import Children, Cut, Ended
 from planner.cluster.kubectl import Kubectl
 from planner.errors import UnavailableError
+from planner.untrusted_text import MAX_MESSAGE
 
 SAID = {
     'Error from server (NotFound): pods "p" not found': Reason.missing,

@@ -21,7 +21,8 @@ from planner.pipelines.apply_steps import LOCK_NAMESPACE
 from planner.show import apply as prospects
 from planner.show import apply as showing
 from planner.show.apply import ApplyProgress
-from planner.show.text import Format, json_safe, plural, safe
+from planner.show.text import Format, plural
+from planner.untrusted_text import json_safe, safe
 
 
 def next_command(program: str, wish: ApplyWish, verdict: Verdict) -> str:

@@ -15,8 +15,8 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, BinaryIO, TextIO
 
 from planner.errors import CannotWriteError, Fault
-from planner.show.text import safe
 from planner.signals import CTRL_C, Interrupted
+from planner.untrusted_text import safe
 
 if TYPE_CHECKING:
     from planner.show.table import Table

@@ -98,7 +98,7 @@ def diff(
 def _data(console: Console, output: Format, found: list[Difference]) -> None:
     from planner.cli.apply_report import dumped
     from planner.show import diff as showing
-    from planner.show.text import safe
+    from planner.untrusted_text import safe
 
     if output in (Format.json, Format.yaml):
         console.data(dumped(showing.as_data(found), output))
@@ -111,7 +111,7 @@ def _data(console: Console, output: Format, found: list[Difference]) -> None:
 def _warn(console: Console, plan: Ready, view: ClusterView) -> int:
     """Say what the plan relied on and does not hold any more; how many things."""
     from models.apply.staleness import moved
-    from planner.cluster.answers import one_line
+    from planner.untrusted_text import one_line
 
     found = [f"stale: {one}" for one in moved(plan.orders, view)]
     found += plan.backend.check(plan.orders, view)

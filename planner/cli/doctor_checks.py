@@ -35,7 +35,7 @@ from typing import TYPE_CHECKING
 from models.apply.live_state import ClusterView, LiveNode, LivePod
 from planner import __version__
 from planner.cluster import rights
-from planner.cluster.answers import one_line, understood
+from planner.cluster.answers import understood
 from planner.cluster.child_process import Children
 from planner.cluster.lease import read_lock
 from planner.cluster.node_guard import open_nodes, unguarded
@@ -53,6 +53,7 @@ from planner.errors import (
 )
 from planner.read.kube.lookup import text
 from planner.show.text import plural
+from planner.untrusted_text import one_line
 
 _GRAVEST = (
     UnavailableError.exit_code,

@@ -80,7 +80,7 @@ def status(
 
     if output is StatusFormat.json:
         from planner.show import status as statuses
-        from planner.show.text import json_safe
+        from planner.untrusted_text import json_safe
 
         text = json.dumps(statuses.document(found, undo), ensure_ascii=False, indent=2)
         console.data(json_safe(text) + "\n")
@@ -123,7 +123,7 @@ def _read(reach: Reach, lock_namespace: str, settings: KubernetesPolicy) -> Stat
 
 def _tables(console: Console, found: Status, undo: Undo) -> None:
     from planner.show import status as statuses
-    from planner.show.text import safe
+    from planner.untrusted_text import safe
 
     console.table(statuses.facts(found, console.program))
     for table in (statuses.plans(found), statuses.unsettled(found), statuses.pins(found)):

@@ -16,7 +16,8 @@ import typer
 from planner.cli.console import Color, Console, LogFormat
 from planner.cli.options import ColorOption, DebugOption, LogOption, console_of
 from planner.errors import Fault, InputError, MissingPathError, UsageError
-from planner.show.text import Format, json_safe, safe
+from planner.show.text import Format
+from planner.untrusted_text import json_safe, safe
 
 if TYPE_CHECKING:
     from models.hardware import ServerModel

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, NoReturn
 
-from planner.show.text import safe
+from planner.untrusted_text import one_line
 
 MAX_BYTES = 256 * 2**20
 """Largest answer that is read."""
@@ -55,9 +55,6 @@ def _no_number(name: str) -> NoReturn:
 
 
 _DECODE = json.JSONDecoder(parse_float=_finite, parse_constant=_no_number).decode
-
-
-MAX_MESSAGE = 300
 
 
 class Reason(StrEnum):
@@ -138,12 +135,6 @@ def way_on(message: str, context: str | None, by_hand: str) -> str:
             "no current context: look at $KUBECONFIG or ~/.kube/config, or name --kubeconfig FILE"
         )
     return f"try it by hand: {by_hand}"
-
-
-def one_line(text: str) -> str:
-    """Printable, on one line, at most MAX_MESSAGE characters."""
-    shown = safe(" ".join(text.split()))
-    return shown if len(shown) <= MAX_MESSAGE else shown[: MAX_MESSAGE - 3] + "..."
 
 
 def _last(talk: str) -> str:

@@ -26,7 +26,6 @@ from planner.cluster.answers import (
     Refusal,
     Tree,
     json_object,
-    one_line,
     understood,
     way_on,
 )
@@ -38,6 +37,7 @@ from planner.errors import (
     NotPermittedError,
     UnavailableError,
 )
+from planner.untrusted_text import one_line
 
 WAITS_S = (0.5, 1.0, 2.0)
 """Pauses before a transient failure is tried again."""

@@ -17,7 +17,6 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from planner.cluster.answers import one_line
 from planner.cluster.lease_document import (
     DURATION_S,
     LEASE,
@@ -35,6 +34,7 @@ from planner.cluster.lock import MANAGER, Clock, Lock, ServerClock, failure, pat
 from planner.cluster.retry import Patient
 from planner.cluster.transport import LOST, Reply, Tree, Wire
 from planner.errors import Fault, LockedError, UnavailableError
+from planner.untrusted_text import one_line
 
 __all__ = [
     "Holder",

@@ -16,8 +16,8 @@ from typing import Any
 
 from models.apply.live_state import SealKey
 from models.units import Refused, epoch_seconds, time_text
-from planner.cluster.answers import one_line
 from planner.cluster.transport import Tree
+from planner.untrusted_text import one_line
 
 LEASE = "gangplan"
 DURATION_S = 60

@@ -20,7 +20,6 @@ from typing import Any, Protocol
 
 from models.apply.live_state import SealKey
 from planner.cluster import pages as paths
-from planner.cluster.answers import one_line
 from planner.cluster.lease_document import LEASE, Terms, freed, held, seal_key_of, seen
 from planner.cluster.retry import may_change
 from planner.cluster.transport import JSON, LOST, Asked, Reply, Tree, Wire, send_all
@@ -32,6 +31,7 @@ from planner.errors import (
     UnavailableError,
     UsageError,
 )
+from planner.untrusted_text import one_line
 
 MANAGER = "fieldManager=gangplan"
 

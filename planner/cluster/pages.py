@@ -22,12 +22,13 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote
 
-from planner.cluster.answers import Reason, Refusal, Tree, one_line
+from planner.cluster.answers import Reason, Refusal, Tree
 from planner.cluster.discovery import Served
 from planner.cluster.kubectl import Asked, Kubectl
 from planner.cluster.transport import Reply, Wire
 from planner.errors import Fault, NotPermittedError, UnavailableError
 from planner.read.kube.lookup import text, whole
+from planner.untrusted_text import one_line
 
 _NAME = re.compile(r"[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?")
 _GROUP = re.compile(r"[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?")

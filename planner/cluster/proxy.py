@@ -13,12 +13,13 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from email.utils import parsedate_to_datetime
 
-from planner.cluster.answers import MAX_BYTES, MalformedError, json_object, one_line, way_on
+from planner.cluster.answers import MAX_BYTES, MalformedError, json_object, way_on
 from planner.cluster.kubectl import Kubectl
 from planner.cluster.proxy_process import Proxy
 from planner.cluster.transport import JSON, LOST, Asked, Reply, Tree
 from planner.cluster.unix_http import Answer, BrokenError, Channel
 from planner.errors import Fault, NotPermittedError, UnavailableError
+from planner.untrusted_text import one_line
 
 TOO_LONG = "TooLong"
 """Reason of a reply that was longer than is read: asking again does not help."""

@@ -26,12 +26,12 @@ from typing import TYPE_CHECKING
 
 from models.apply.orders import Orders
 from models.apply.pod_state import PodClassifier
-from planner.cluster.answers import one_line
 from planner.cluster.kinds import ALL, NAMESPACES, Kind
 from planner.cluster.pages import grouped
 from planner.cluster.transport import LOST, Tree, Wire
 from planner.errors import Fault, NotPermittedError, UnavailableError
 from planner.read.kube.lookup import mapping, objects, text
+from planner.untrusted_text import one_line
 
 LEASE = "gangplan"
 """Name of the Lease that is the lock."""

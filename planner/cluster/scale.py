@@ -26,10 +26,10 @@ from models.apply.requests import (
     Rejected,
     Scale,
 )
-from planner.cluster.answers import one_line
 from planner.cluster.pages import grouped
 from planner.cluster.transport import MERGE, Reply, Tree, Wire
 from planner.read.kube.lookup import mapping, objects, text, whole
+from planner.untrusted_text import one_line
 
 _OTHER_UID = re.compile(r"UID in (?:the )?precondition")
 """Words of the 409 that a wrong uid gets from bindings and evictions, which a wrong version gets, too."""

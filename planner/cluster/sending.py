@@ -47,7 +47,6 @@ from models.apply.requests import (
     WriteIntent,
 )
 from models.apply.starts import HOSTNAME, REQUIRED, can_match, required_terms, unpinnable
-from planner.cluster.answers import one_line
 from planner.cluster.backends.base import CannotEncode
 from planner.cluster.live_view import ClusterReader, owned_annotations
 from planner.cluster.pages import core
@@ -55,6 +54,7 @@ from planner.cluster.scale import event_of, looked, scale
 from planner.cluster.transport import JSON, STRATEGIC, Asked, Reply, Tree, Wire, send_all
 from planner.errors import GangplanError
 from planner.read.kube.lookup import items, objects, texts
+from planner.untrusted_text import one_line
 
 
 class CannotPin(ValueError):  # noqa: N818  # an answer, not a failure of ours

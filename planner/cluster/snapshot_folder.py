@@ -21,8 +21,8 @@ from typing import Any, BinaryIO, Self
 
 from planner.atomic_files import sync_folder
 from planner.errors import CannotWriteError, Fault
-from planner.show.text import safe
 from planner.signals import CAUGHT
+from planner.untrusted_text import safe
 
 _ENCODE = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
 

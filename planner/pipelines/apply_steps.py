@@ -19,10 +19,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from models.apply.outcomes import Outcome, Verdict
-from planner.cluster.answers import one_line
 from planner.errors import Fault, InputError, RefusedPlanError, StaleError
 from planner.pipelines.plan import refusals
 from planner.show.text import lasting
+from planner.untrusted_text import one_line
 
 if TYPE_CHECKING:
     from models.apply.live_state import ClusterView

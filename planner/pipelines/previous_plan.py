@@ -16,7 +16,8 @@ from models.gang import PlannedPod
 from planner.errors import Fault, InputError
 from planner.show import plan_file as planfile
 from planner.show.plan_view import Count, View
-from planner.show.text import plural, safe
+from planner.show.text import plural
+from planner.untrusted_text import safe
 
 if TYPE_CHECKING:
     from models.gang import Gang

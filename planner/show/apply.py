@@ -25,7 +25,8 @@ from models.apply.outcomes import GangVerdict, Outcome, Verdict
 from models.apply.pod_state import READY, PodClassifier
 from models.apply.requests import Bind, CheckLock, Done, Event, Evict, ReadCluster, Request, Ungate
 from planner.show.table import Cell, Column, Table
-from planner.show.text import compress, number, plural, safe
+from planner.show.text import compress, number, plural
+from planner.untrusted_text import safe
 
 if TYPE_CHECKING:
     from planner.cli.console import Console

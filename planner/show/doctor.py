@@ -11,7 +11,8 @@ from collections.abc import Sequence
 
 from planner.cli.doctor_checks import Finding, Level, exit_code
 from planner.show.table import Cell, Column, Table
-from planner.show.text import json_safe, plural
+from planner.show.text import plural
+from planner.untrusted_text import json_safe
 
 _STYLES = {Level.ok: "good", Level.warn: "warn", Level.fail: "bad"}
 _COLUMNS = (

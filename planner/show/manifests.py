@@ -26,7 +26,8 @@ from planner.cluster.backends.table import backend_of
 from planner.errors import Fault, InputError
 from planner.show.plan_file import yaml_text
 from planner.show.table import wrapped
-from planner.show.text import document_safe, json_safe, plural, safe
+from planner.show.text import plural
+from planner.untrusted_text import document_safe, json_safe, safe
 
 Json = dict[str, Any]
 

@@ -21,7 +21,8 @@ from pydantic import Field, ValidationError
 
 from planner.errors import Fault, InputError, MissingPathError
 from planner.show.plan_view import PlanView, View
-from planner.show.text import Format, document_safe, json_safe, safe
+from planner.show.text import Format
+from planner.untrusted_text import document_safe, json_safe, safe
 
 MAX_PLAN_BYTES = 512 * 1024 * 1024
 """More is no plan of ours (100,000 GPUs make about 30 MB) and would only fill the memory."""

@@ -10,7 +10,8 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from planner.show.text import number, percent, safe
+from planner.show.text import number, percent
+from planner.untrusted_text import safe
 
 if TYPE_CHECKING:
     from planner.cli.console import Console

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 from models.apply.outcomes import GangVerdict, Outcome, Verdict
 from planner.pipelines.metrics import Metrics
 from planner.show.apply import counts, undoing
-from planner.show.text import percent, plural, safe
+from planner.show.text import percent, plural
+from planner.untrusted_text import safe
 
 if TYPE_CHECKING:
     from models.apply.live_state import ClusterView

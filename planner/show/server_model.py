@@ -26,7 +26,8 @@ from planner.show.bandwidth_table import (
     unrated,
 )
 from planner.show.table import Cell, Column, Table
-from planner.show.text import document_safe, number
+from planner.show.text import number
+from planner.untrusted_text import document_safe
 
 _WITHOUT = {"aliases": [], "vendor": "", "sources": [], "confidence": "", "nics": [],
             "nvlinkDomainNodes": 1}  # fmt: skip

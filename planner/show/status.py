@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from models.units import time_text
-from planner.cluster.answers import one_line
 from planner.pipelines.plan_status import GangStand, Pin, PlanStand, State
 from planner.show.table import Cell, Column, Table
 from planner.show.text import lasting, number
+from planner.untrusted_text import one_line
 
 if TYPE_CHECKING:
     from models.apply.orders import Key

@@ -18,8 +18,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from planner.show.text import safe, width
+from planner.show.text import width
 from planner.show.text import width as text_width
+from planner.untrusted_text import safe
 
 
 def wrapped(text: str, columns: int) -> list[str]:

@@ -1,7 +1,4 @@
-"""Text from untrusted names and numbers: made harmless, made readable.
-
-Promises: pure functions; what ``safe`` returns moves no cursor, changes no colour and reorders nothing.
-Used by everything that prints.
+"""Numbers and names as people read them.
 
 Node names and GPU indices, short: ``gpu-[01-16,20]``, ``v100-1:0-3``.
 
@@ -25,45 +22,6 @@ class Format(StrEnum):
     json = "json"
     yaml = "yaml"
     name = "name"
-
-
-_UNSAFE = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
-"""Unicode categories that can drive a terminal (controls, bidi, line separators) or cannot be shown."""
-
-_DRIVING = re.compile(
-    "[\x00-\x09\x0b-\x1f\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]"
-)
-"""Controls and format characters of the basic plane, line feeds apart."""
-
-_SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t", "\x1b": "\\e"}
-
-
-def safe(text: str) -> str:
-    """The text with every control, bidirectional and unassigned character written as an escape."""
-    if text.isascii() and text.isprintable():
-        return text
-    return "".join(
-        _escape(char) if unicodedata.category(char) in _UNSAFE else char for char in text
-    )
-
-
-def document_safe(text: str) -> bool:
-    """Whether a document may go to a terminal as it is: no character in it drives one."""
-    return _DRIVING.search(text) is None
-
-
-def json_safe(text: str) -> str:
-    """JSON text with characters that drive a terminal written as JSON escapes: the same document."""
-    return _DRIVING.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
-
-
-def _escape(char: str) -> str:
-    code = ord(char)
-    if char in _SHORT:
-        return _SHORT[char]
-    if code < 0x100:
-        return f"\\x{code:02x}"
-    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
 
 def width(text: str) -> int:
