@@ -6,21 +6,27 @@ RUNTIME := $(VENV)/.runtime
 DEV := $(VENV)/.dev
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench format clean
+.PHONY: help demo test test-all check bench format clean
 
 help:
-	@echo "make demo    plan the quickstart input and show the plan"
-	@echo "make test    run the tests"
-	@echo "make check   lint and type check"
-	@echo "make bench   print the figures of benchmarks/"
-	@echo "make clean   remove .venv and caches"
+	@echo "make demo      plan the quickstart input and show the plan"
+	@echo "make test      run the tests: a sample of each sweep, about three minutes"
+	@echo "make test-all  run every test and whole sweeps, about ten minutes"
+	@echo "make check     lint and type check"
+	@echo "make bench     print the figures of benchmarks/"
+	@echo "make clean     remove .venv and caches"
 
 demo: $(RUNTIME)
 	@$(BIN)/gangplan plan inputs/quickstart
 
 # Some tests run the real kubectl against a server of ours.
+PYTEST = kubectl=$$(bash .ci/kubectl "$(CURDIR)/$(VENV)/kubectl") && KUBECTL="$$kubectl" $(BIN)/python -m pytest -n 2 --dist worksteal
+
 test: $(DEV)
-	@kubectl=$$(bash .ci/kubectl "$(CURDIR)/$(VENV)/kubectl") && KUBECTL="$$kubectl" $(BIN)/python -m pytest -n 2 --dist loadfile
+	@$(PYTEST)
+
+test-all: $(DEV)
+	@$(PYTEST) --thorough
 
 check: $(DEV)
 	@$(BIN)/ruff check .

@@ -3,28 +3,62 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
 import pytest
+from effort import THOROUGH, examples, set_thorough
 from hypothesis import settings
 
 from planner.cli.app import run
 from planner.cli.console import Console
+from planner.search.budget import Budget
 
 settings.register_profile("repeatable", derandomize=True, deadline=None)
 settings.register_profile("searching", derandomize=False, deadline=None)
 settings.load_profile("repeatable")  # --hypothesis-profile=searching looks for new examples
 
 GOLDEN = Path(__file__).parent / "golden"
+SECONDS_LEFT = Budget.seconds_left
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--refresh-golden", action="store_true", help="Write tests/golden anew; review the diff."
     )
+    parser.addoption(
+        THOROUGH, action="store_true", help="Run slow tests too, and every example of each sweep."
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    thorough = config.getoption(THOROUGH)
+    set_thorough(thorough)
+    if not thorough and not config.option.markexpr:
+        config.option.markexpr = "not slow"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_search_clock() -> Iterator[None]:
+    """Only the deterministic budget ends a search, so that a busy machine changes no plan."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Budget, "seconds_left", lambda _: 1e6)
+        yield
+
+
+@pytest.fixture
+def search_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The search obeys its time limit in this test."""
+    monkeypatch.setattr(Budget, "seconds_left", SECONDS_LEFT)
+
+
+@pytest.fixture
+def brief_improvement(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Large-neighbourhood search gives up after few idle steps."""
+    monkeypatch.setattr("planner.search.large_neighborhood.PATIENCE", examples(300, 25))
+    monkeypatch.setattr("planner.search.large_neighborhood.RESTLESS", examples(60, 10))
 
 
 @dataclass(frozen=True, slots=True)

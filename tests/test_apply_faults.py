@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from apply_runs import OWN, TOLERATE, Bench, Crash, Fault, bench
+from effort import spread
 from fake_cluster import FakeCluster
 
 GANGS = (("wide", 2, 8), ("five", 2, 5), ("small-a", 2, 1), ("small-b", 2, 1), ("half", 2, 4))
@@ -100,7 +101,7 @@ def disturbed(made: Bench, fault: Fault, plan: Path) -> int | None:
 def test_a_write_that_goes_wrong_changes_nothing_in_the_end(
     kind: str | int, undisturbed: Undisturbed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for at in range(KINDS.index(kind), undisturbed.writes, STEP):
+    for at in spread(range(KINDS.index(kind), undisturbed.writes, STEP)):
         with bench(mixed(), tmp_path, monkeypatch) as made:
             code = disturbed(made, Fault(at, kind), undisturbed.plan)
             before = len(made.written())
@@ -116,7 +117,7 @@ def test_any_request_that_goes_wrong_changes_nothing_in_the_end(
     kind: str | int, undisturbed: Undisturbed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Those that read, that ask for rights, and that take or give back the lock among them."""
-    for at in range(KINDS.index(kind), undisturbed.calls, STEP + 2):
+    for at in spread(range(KINDS.index(kind), undisturbed.calls, STEP + 2)):
         with bench(mixed(), tmp_path, monkeypatch) as made:
             code = disturbed(made, Fault(at, kind, every=True), undisturbed.plan)
 

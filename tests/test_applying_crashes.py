@@ -25,6 +25,7 @@ from applying_world import (
     recover,
     shape,
 )
+from effort import examples, spread
 
 from models.apply.orders import Orders
 from models.apply.outcomes import Outcome
@@ -111,7 +112,7 @@ def test_killed_at_any_request_the_same_command_gets_to_the_same_end(
     mode: str, after: bool
 ) -> None:
     start, plan = ten(mode)
-    for number in range(undisturbed(mode)[1]):
+    for number in spread(range(undisturbed(mode)[1])):
         world = start.copy()
         with pytest.raises(Killed):
             apply(world, plan, killed_at(number, after=after))
@@ -121,7 +122,7 @@ def test_killed_at_any_request_the_same_command_gets_to_the_same_end(
 @pytest.mark.parametrize("mode", MODES)
 def test_after_a_kill_recovering_alone_leaves_every_gang_whole_or_untouched(mode: str) -> None:
     start, plan = ten(mode)
-    for number in range(undisturbed(mode)[1]):
+    for number in spread(range(undisturbed(mode)[1])):
         world = start.copy()
         with pytest.raises(Killed):
             apply(world, plan, killed_at(number, after=True))
@@ -141,7 +142,7 @@ def test_after_a_kill_recovering_alone_leaves_every_gang_whole_or_untouched(mode
 @pytest.mark.parametrize("mode", ["gate", "mixed"])
 def test_an_answer_lost_at_any_request_changes_nothing_of_the_end(mode: str, after: bool) -> None:
     start, plan = ten(mode)
-    for number in range(undisturbed(mode)[1]):
+    for number in spread(range(undisturbed(mode)[1])):
         world = start.copy()
         played = apply(world, plan, lost_at(number, after=after))
         assert {one.outcome for one in played.verdict.gangs} == {Outcome.started}
@@ -155,7 +156,7 @@ def test_a_refusal_at_any_request_stops_at_most_one_gang_and_a_rerun_mends_it(
     mode: str, event: Event
 ) -> None:
     start, plan = ten(mode)
-    for number in range(undisturbed(mode)[1]):
+    for number in spread(range(undisturbed(mode)[1])):
         world = start.copy()
         played = apply(world, plan, answered_at(number, event))
         spoilt = [
@@ -170,7 +171,7 @@ def test_a_refusal_at_any_request_stops_at_most_one_gang_and_a_rerun_mends_it(
 @pytest.mark.parametrize("mode", ["gate", "mixed"])
 def test_a_server_that_falls_silent_ends_the_run_and_a_rerun_mends_it(mode: str) -> None:
     start, plan = ten(mode)
-    for number in range(undisturbed(mode)[1]):
+    for number in spread(range(undisturbed(mode)[1])):
         world = start.copy()
 
         def silent(
@@ -194,7 +195,7 @@ def test_a_connection_that_breaks_with_a_whole_gang_on_its_way_costs_only_looks(
     mode: str, carried: bool
 ) -> None:
     start, plan = ten(mode)
-    for number in range(undisturbed(mode)[1]):
+    for number in spread(range(undisturbed(mode)[1])):
         world = start.copy()
 
         def broken(
@@ -232,7 +233,7 @@ def test_whoever_writes_a_status_between_our_requests_costs_only_a_look(mode: st
 
 def test_many_cuts_and_faults_in_a_row_still_get_to_the_same_end() -> None:
     draw = random.Random(5)
-    for _ in range(150):
+    for _ in range(examples(150, 30)):
         mode = draw.choice(MODES)
         start, plan = ten(mode)
         world = start.copy()
@@ -255,7 +256,7 @@ def test_another_plan_finishes_what_the_killed_one_began_before_its_own_gangs(mo
     calm = start.copy()
     apply(calm, first)
     apply(calm, second)
-    for number in range(len(apply(start.copy(), first).requests)):
+    for number in spread(range(len(apply(start.copy(), first).requests))):
         world = start.copy()
         with pytest.raises(Killed):
             apply(world, first, killed_at(number, after=True))

@@ -24,6 +24,7 @@ from applying_world import (
     recover,
     stop_for,
 )
+from effort import examples
 
 from models.apply.orders import Orders, Resize
 from models.apply.outcomes import ApplyLimits, Outcome
@@ -379,7 +380,7 @@ def test_a_dry_run_asks_for_every_write_and_waits_for_nothing() -> None:
 def test_many_cuts_and_faults_around_evictions_still_get_to_the_same_end() -> None:
     draw = random.Random(11)
     start, plan = crowded()
-    for _ in range(150):
+    for _ in range(examples(150, 50)):
         world = start.copy()
         for _ in range(draw.randint(1, 4)):
             with contextlib.suppress(Killed):

@@ -16,6 +16,7 @@ from applying_world import (
     doubled,
     recover,
 )
+from effort import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_applying_rivals import DEEDS, honest, three, undone
@@ -79,7 +80,7 @@ def end(world: World, plan: Orders, run: Callable[..., Any]) -> None:
     assert recover(world).verdict.writes == 0
 
 
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=examples(250, 50), deadline=None)
 @given(st.sampled_from(["gate", "binding", "mixed"]), runs, st.booleans())
 def test_after_any_history_every_gang_is_whole_untouched_or_told(
     mode: str, history: list[tuple[bool, dict[int, Happening]]], by_recovering: bool
@@ -96,7 +97,7 @@ def test_after_any_history_every_gang_is_whole_untouched_or_told(
     end(world, plan, lambda: recover(world) if by_recovering else apply(world, plan))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100, 25), deadline=None)
 @given(st.sampled_from(["gate", "binding", "mixed"]), runs)
 def test_without_others_at_work_any_history_ends_with_every_gang_whole(
     mode: str, history: list[tuple[bool, dict[int, Happening]]]

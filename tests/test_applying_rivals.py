@@ -21,6 +21,7 @@ from applying_world import (
     orders,
     recover,
 )
+from effort import examples, spread
 
 from models.apply.orders import GangOrder, Key, Orders
 from models.apply.outcomes import GangVerdict, Outcome, Verdict
@@ -200,7 +201,7 @@ def test_whatever_is_done_at_any_request_no_gang_is_half_there_untold(
 ) -> None:
     start, plan = three(mode)
     length = len(apply(start.copy(), plan).requests)
-    for number in range(length):
+    for number in spread(range(length), 4):
         for key in [("default", "a-1"), ("default", "c-0")]:
             world = start.copy()
             first = apply(world, plan, at(number, deed, key))
@@ -220,7 +221,7 @@ def test_whatever_is_done_around_a_kill_the_next_run_tells_or_mends_it(mode: str
     draw = random.Random(7)
     start, plan = three(mode)
     length = len(apply(start.copy(), plan).requests)
-    for _ in range(250):
+    for _ in range(examples(250, 50)):
         world = start.copy()
         key = draw.choice(sorted(start.pods))
         number, kill = draw.randrange(length), draw.randrange(length)

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from apply_runs import OWN, TOLERATE, Bench, Crash, Fault, bench
 from backend_world import FINALIZER, claim, devices_of, metadata_of, request, slice_of, status_of
+from effort import spread
 from fake_cluster import FakeCluster
 from fake_setup import GATE, SCHEDULER
 
@@ -131,7 +132,7 @@ def test_a_run_cut_anywhere_is_finished_by_the_next(
         points = sorted({*points[::2], *range(0, len(calls), 7)})
     assert any(calls[at].method == "PATCH" for at in points)
     kept = plan.read_bytes()
-    for at in points:
+    for at in spread(points):
         folder = tmp_path / f"at-{at}"
         folder.mkdir()
         with bench(a_cluster("gate"), folder, monkeypatch) as made:

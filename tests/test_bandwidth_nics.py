@@ -7,6 +7,7 @@ from fractions import Fraction
 from itertools import combinations, permutations
 
 import pytest
+from effort import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -93,7 +94,7 @@ def some_nics(draw: st.DrawFn) -> tuple[int, tuple[Nic, ...]]:
     return gpus, tuple(Nic(f"n{i}", speed, near) for i, (speed, near) in enumerate(drawn))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200, 40), deadline=None)
 @given(some_nics(), st.sampled_from([10000, 20000, 40000]), st.data())
 def test_extremes_and_count_only_agree_with_every_set(
     drawn: tuple[int, tuple[Nic, ...]], pcie_MBps: int, data: st.DataObject

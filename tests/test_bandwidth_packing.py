@@ -8,6 +8,7 @@ from functools import cache
 from itertools import combinations, permutations
 
 import pytest
+from effort import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -79,21 +80,21 @@ def small_links(draw: st.DrawFn, sizes: st.SearchStrategy[int], most: int) -> Li
     return symmetric(size, draw(st.lists(st.integers(0, most), min_size=pairs, max_size=pairs)))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150, 40), deadline=None)
 @given(small_links(st.integers(3, 4), most=3))
 def test_rings_and_chains_of_up_to_four_gpus_equal_brute_force(links: Links) -> None:
     assert shape(links).rings == most_by_force(links, directed=True)
     assert shape(links).chains == most_by_force(links, directed=False)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60, 20), deadline=None)
 @given(small_links(st.just(5), most=1))
 def test_rings_and_chains_of_five_gpus_equal_brute_force(links: Links) -> None:
     assert shape(links).rings == most_by_force(links, directed=True)
     assert shape(links).chains == most_by_force(links, directed=False)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40, 10), deadline=None)
 @given(small_links(st.integers(3, 6), most=4))
 def test_no_packing_exceeds_the_one_in_fractions_nor_falls_far_below(links: Links) -> None:
     rings, _ = fractional(links, closed=True)
@@ -102,7 +103,7 @@ def test_no_packing_exceeds_the_one_in_fractions_nor_falls_far_below(links: Link
     assert chains - 2 < shape(links).chains <= chains
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40, 10), deadline=None)
 @given(small_links(st.just(6), most=2), st.permutations(range(6)))
 def test_renumbering_the_gpus_renumbers_the_table_and_nothing_else(
     links: Links, image: list[int]

@@ -219,7 +219,13 @@ def test_everything_about_what_runs_occurs_in_the_running_case() -> None:
     assert min(counts.values()) >= 5, counts
 
 
-@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize(
+    "shape",
+    [
+        pytest.param(shape, marks=pytest.mark.slow) if shape == "tangled" else shape
+        for shape in SHAPES
+    ],
+)
 def test_the_large_gang_is_proven_to_wait_and_nothing_stops_for_it(shape: str) -> None:
     instance = no_room(shape, 60)
     solution = solve(instance)

@@ -11,6 +11,7 @@ import pytest
 import yaml
 from bundles import read_all
 from drawing_documents import inputs
+from effort import examples
 from hypothesis import HealthCheck, given, settings
 
 from models.canonical import digest, instance_document
@@ -29,7 +30,7 @@ def parts(document: dict[str, Any]) -> list[dict[str, Any]]:
     return [document["cluster"], *document["gangs"], document["policy"]]
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(inputs())
 def test_the_canonical_form_reads_back_as_the_same_instance(
     documents: list[dict[str, Any]],
@@ -47,7 +48,7 @@ def test_the_canonical_form_reads_back_as_the_same_instance(
     assert read(["-"], stdin=io.BytesIO(text.encode())) == instance
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(25), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(inputs())
 def test_order_and_ranges_do_not_change_the_digest(documents: list[dict[str, Any]]) -> None:
     cluster = documents[0]

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from effort import examples
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from plan_busy import busy_plan
@@ -138,7 +139,7 @@ def judged(plan: Doc) -> set[str]:
     return rules
 
 
-@settings(max_examples=400, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(400), deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.data())
 def test_any_value_anywhere_is_judged(data: st.DataObject) -> None:
     make = data.draw(st.sampled_from(PLANS))
@@ -152,7 +153,7 @@ def test_any_value_anywhere_is_judged(data: st.DataObject) -> None:
     judged(plan)
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(150), deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.sampled_from(PATHS), st.sampled_from(PATHS))
 def test_any_part_in_any_other_place_is_judged(source: Place, target: Place) -> None:
     plan, value = target[0](), source[0]()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import pytest
 from comparing import differences
+from effort import examples, first_fast
 from tiny import tiny
 from tiny_busy import busy
 
@@ -44,7 +45,7 @@ BUSY = {
 """What each series of busy clusters has three times as much of."""
 
 
-@pytest.mark.parametrize("first", range(0, SEEDS, CHUNK))
+@pytest.mark.parametrize("first", first_fast(range(0, SEEDS, CHUNK), 3))
 def test_the_search_equals_trying_every_plan(first: int) -> None:
     found = {seed: differences(tiny(seed)) for seed in range(first, first + CHUNK)}
     assert {seed: what for seed, what in found.items() if what} == {}
@@ -52,11 +53,14 @@ def test_the_search_equals_trying_every_plan(first: int) -> None:
 
 @pytest.mark.parametrize("name", MORE)
 def test_the_search_equals_trying_every_plan_with_more_of_a_kind(name: str) -> None:
-    found = {seed: differences(tiny(seed, more=MORE[name])) for seed in range(1000, 1020)}
+    found = {
+        seed: differences(tiny(seed, more=MORE[name]))
+        for seed in range(1000, 1000 + examples(20, 3))
+    }
     assert {seed: what for seed, what in found.items() if what} == {}
 
 
-@pytest.mark.parametrize("first", range(0, BUSY_SEEDS, 25))
+@pytest.mark.parametrize("first", first_fast(range(0, BUSY_SEEDS, 25), 1))
 def test_the_search_equals_trying_every_plan_where_most_things_run(first: int) -> None:
     found = {seed: differences(busy(seed)) for seed in range(first, first + 25)}
     assert {seed: what for seed, what in found.items() if what} == {}
@@ -64,5 +68,8 @@ def test_the_search_equals_trying_every_plan_where_most_things_run(first: int) -
 
 @pytest.mark.parametrize("name", BUSY)
 def test_the_search_equals_trying_every_plan_with_more_of_what_runs(name: str) -> None:
-    found = {seed: differences(busy(seed, more=BUSY[name])) for seed in range(1000, 1030)}
+    found = {
+        seed: differences(busy(seed, more=BUSY[name]))
+        for seed in range(1000, 1000 + examples(30, 4))
+    }
     assert {seed: what for seed, what in found.items() if what} == {}

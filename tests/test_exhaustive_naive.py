@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from itertools import count, islice
 
 import pytest
+from effort import examples, first_fast
 from exhaustive import plan
 from exhaustive_moves import moves_of
 from exhaustive_naive import Naive
@@ -32,7 +33,7 @@ def small(name: str, first: int) -> Iterator[Naive]:
             yield Naive(instance)
 
 
-@pytest.mark.parametrize("name", BUSY)
+@pytest.mark.parametrize("name", first_fast(BUSY, 3))
 def test_no_plan_that_the_checker_lets_pass_is_better_and_one_is_as_good(name: str) -> None:
     naive = next(n for n in small(name, 3000) if FEWEST <= n.size <= MOST)
     assert naive.best() == plan(naive.instance).tiers
@@ -42,9 +43,9 @@ def test_no_plan_that_the_checker_lets_pass_is_better_and_one_is_as_good(name: s
 def test_no_random_plan_that_the_checker_lets_pass_is_better(name: str) -> None:
     feasible = 0
     able = (naive for naive in small(name, 4000) if naive.size > MOST)
-    for seed, naive in enumerate(islice(able, 2)):
+    for seed, naive in enumerate(islice(able, examples(2, 1))):
         best = plan(naive.instance).tiers
-        for tiers in naive.walked(seed, 300):
+        for tiers in naive.walked(seed, examples(300, 60)):
             feasible += 1
             assert not naive.beats(tiers, best)
     assert feasible > 0
@@ -52,7 +53,7 @@ def test_no_random_plan_that_the_checker_lets_pass_is_better(name: str) -> None:
 
 @pytest.mark.parametrize("name", BUSY)
 def test_the_checker_lets_every_best_plan_pass_and_values_it_the_same(name: str) -> None:
-    for seed in range(2000, 2030):
+    for seed in range(2000, 2000 + examples(30, 6)):
         instance = busy(seed, more=BUSY[name])
         best = plan(instance)
         solution = best.solution(moves_of(instance, best))

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from effort import first_fast
 
 from models.gang import Gang
 from models.instance import Instance
@@ -83,7 +84,7 @@ def test_a_shipped_input_reads_without_fault_and_is_as_large_as_described(
     assert sum(not gang.running for gang in instance.gangs) == waiting
 
 
-@pytest.mark.parametrize("name", ["quickstart", "h100", "nvl72"])
+@pytest.mark.parametrize("name", first_fast(["quickstart", "nvl72", "h100"], 2))
 def test_a_shipped_input_is_planned_optimally_and_the_plan_is_accepted(name: str) -> None:
     plan = plan_of(name)
     assert check(plan) == []
@@ -257,6 +258,7 @@ def test_h100_uses_every_rule_of_the_contract() -> None:
     assert policy.min_bandwidth_share > 0
 
 
+@pytest.mark.slow
 def test_h100_has_the_tier_values_worked_out_by_hand() -> None:
     # w of what runs. 100: llama-70b 128, chat-70b 8, embed 4, rerank 4. 50: vit-huge 32, ppo 24,
     # whisper-xl 16 at its smallest. 0: mixtral-sft 64, sd3 16, two times 8 on troubled servers,
@@ -286,6 +288,7 @@ def test_h100_has_the_tier_values_worked_out_by_hand() -> None:
     assert {name: values[name] for name in expected} == expected
 
 
+@pytest.mark.slow
 def test_h100_bandwidth_is_worked_out_by_hand() -> None:
     # Running ones reach their ideal: 128 + 64 + 32 + 24 + 16 + 16 + 8 + 8 + 4 + 4 + 2 GPUs, detr 32.
     # llama-13b weighs 2, late 3; gpt-moe uses the slow rack: 4 NICs of 25,000 MB/s of 370,800.
@@ -299,6 +302,7 @@ def test_h100_bandwidth_is_worked_out_by_hand() -> None:
     assert best - best * 5 // 1000 <= tier["value"] <= best
 
 
+@pytest.mark.slow
 def test_h100_keeps_waiting_what_the_rules_forbid_and_what_has_no_room() -> None:
     waiting = waiting_in(plan_of("h100"))
     assert sorted(waiting) == [
@@ -312,6 +316,7 @@ def test_h100_keeps_waiting_what_the_rules_forbid_and_what_has_no_room() -> None
     assert waiting["sixteen-in-one"] == "RequiredTopology"
 
 
+@pytest.mark.slow
 def test_h100_completes_one_running_gang_and_leaves_the_other_incomplete() -> None:
     plan = plan_of("h100")
     detr, clip = gang_in(plan, "detr"), gang_in(plan, "clip")
@@ -321,6 +326,7 @@ def test_h100_completes_one_running_gang_and_leaves_the_other_incomplete() -> No
     assert (clip["decision"], clip["reason"]["code"]) == ("keep", "Incomplete")
 
 
+@pytest.mark.slow
 def test_h100_puts_every_slice_in_one_rack_and_the_gang_in_one_block() -> None:
     pods = gang_in(plan_of("h100"), "gpt-moe")["pods"]
     racks = [{pod["node"][:5] for pod in pods if pod["index"] // 4 == part} for part in range(3)]
@@ -328,6 +334,7 @@ def test_h100_puts_every_slice_in_one_rack_and_the_gang_in_one_block() -> None:
     assert sorted(rack.pop() for rack in racks[:2]) == ["b2-r4", "b2-r5"]
 
 
+@pytest.mark.slow
 def test_h100_pods_that_exist_keep_their_names_and_uids() -> None:
     pods = gang_in(plan_of("h100"), "gated")["pods"]
     assert [pod["name"] for pod in pods] == [
@@ -364,6 +371,7 @@ def test_lingjun_has_the_ragged_groups_of_the_real_hosts() -> None:
     assert [len(domain.nodes) for domain in cluster.domains[1]] == [362, 179]
 
 
+@pytest.mark.slow
 def test_lingjun_fills_the_cluster_with_the_oldest_that_fit_even_on_a_small_budget() -> None:
     plan = plan_of("lingjun", budget=15)
     assert check(plan) == []
@@ -393,7 +401,7 @@ TRUSTING = str(Path(__file__).parent / "data" / "trusting-policy.yaml")
         ("v100-mpi", 4, 8, 6, 2, 8),
         # sft-code-34b 32, codec-train 16, vlm-serve and segment-medical 12 each, embed-serve 8,
         # quantum-rl 5, spec-decode-draft and diarize-ft 4 each, mech-interp 1
-        ("h100-gke", 96, 42, 44, 9, 94),
+        pytest.param("h100-gke", 96, 42, 44, 9, 94, marks=pytest.mark.slow),
         # llm-pretrain-2t 64, serve-400b-b and reward-rank 8 each, kv-bench 4, ckpt-reshard none
         ("nvl72", 108, 21, 24, 5, 84),
     ],
@@ -436,6 +444,7 @@ def test_v100_mpi_starts_who_came_first_if_the_annotations_are_trusted() -> None
     assert gang_in(trusting, "vit-finetune")["decision"] == "place"
 
 
+@pytest.mark.slow
 def test_h100_gke_keeps_waiting_for_pods_for_nodes_and_for_a_subblock() -> None:
     waiting = waiting_in(snapshot_plan("h100-gke"))
     assert waiting["ocr-multilingual"] == "Incomplete"

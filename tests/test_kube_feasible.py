@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import copy
+import threading
 from dataclasses import replace
 from functools import cache
 from typing import Any
 
 import kube
 import pytest
+from effort import first_fast
 from kube_arithmetic import amount, requests, tolerated
 from kube_feasible import complaints
 
@@ -28,12 +30,17 @@ def recorded(name: str) -> list[Tree]:
 
 
 @cache
-def planned(name: str) -> Tree:
+def planned(name: str, *, searched: bool = False) -> Tree:
+    """The plan that a stopped search starts from, or the one that a small budget finds."""
     instance = load([str(kube.SNAPSHOTS / name)]).instance
     limits = replace(instance.policy.solve, budget=1)
     instance = replace(instance, policy=replace(instance.policy, solve=limits))
+    stop = threading.Event()
+    if not searched:
+        stop.set()
+    solution = solve(instance, stop=stop)
     return compose(
-        instance, solve(instance), name=name, created_at="2026-01-01T00:00:00Z", generator="test"
+        instance, solution, name=name, created_at="2026-01-01T00:00:00Z", generator="test"
     )
 
 
@@ -45,9 +52,12 @@ def moved(plan: Tree, pod: str, node: str, gpus: list[int] | None = None) -> Tre
     return {**plan, "spec": wrong}
 
 
+@pytest.mark.parametrize("searched", first_fast([False, True]))
 @pytest.mark.parametrize("name", NAMES)
-def test_the_scheduler_would_take_every_pod_that_a_recorded_cluster_starts(name: str) -> None:
-    plan = planned(name)
+def test_the_scheduler_would_take_every_pod_that_a_recorded_cluster_starts(
+    name: str, *, searched: bool
+) -> None:
+    plan = planned(name, searched=searched)
     starts = [g for g in plan["spec"]["gangs"] if g["decision"] == "place"]
     assert len(starts) >= 2
     assert complaints(recorded(name), plan) == []
@@ -72,7 +82,7 @@ def test_a_pod_on_a_recorded_node_that_takes_none_is_told(node: str, why: str) -
 
 def test_a_rack_of_nvlink_that_is_left_by_one_pod_is_told() -> None:
     """reward-rank is hard on tier 1; gb200-r04-n13 is in nvl-4, its other pod in another rack."""
-    plan = planned("nvl72")
+    plan = planned("nvl72", searched=True)
     (gang,) = [g for g in plan["spec"]["gangs"] if g["name"] == "reward-rank"]
     assert {pod["node"][:9] for pod in gang["pods"]} != {"gb200-r04"}
     found = complaints(recorded("nvl72"), moved(plan, "reward-rank-master-0", "gb200-r04-n13"))

@@ -8,6 +8,7 @@ from functools import cache
 from typing import Any
 
 import pytest
+from effort import examples
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from kube import load
@@ -54,7 +55,7 @@ NOTES = [
     "gangplan.dev/submitted-at",
 ]
 often = settings(
-    max_examples=60,
+    max_examples=examples(60),
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )

@@ -7,6 +7,7 @@ from functools import cache
 
 import kube
 import yaml
+from effort import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kube_levels import CLIQUE, Tree, found
@@ -60,7 +61,7 @@ def places(tree: object, path: tuple[str | int, ...] = ()) -> list[tuple[str | i
 
 
 @given(st.data())
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 def test_levels_of_mutated_clusters_are_sound(data: st.DataObject) -> None:
     trees = list(recorded(data.draw(st.sampled_from(["nvl72", "h100-gke", "v100-mpi"]))))
     gone = data.draw(st.sampled_from([None, *KINDS[1:]]))

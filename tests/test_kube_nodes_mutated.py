@@ -6,6 +6,7 @@ import copy
 from collections.abc import Callable
 from typing import Any
 
+from effort import examples
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from kube import load
@@ -84,7 +85,7 @@ def told(found: KubeNode) -> tuple[object, ...]:
     )  # fmt: skip
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(300), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.data())
 def test_no_mutation_is_fatal_or_touches_another_node(data: st.DataObject) -> None:
     trees = copy.deepcopy(RECORDED)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
+from effort import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -42,7 +43,7 @@ patterns = st.recursive(
 
 
 @given(patterns, st.lists(st.text("ab-01", max_size=8), max_size=5))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300, 60), deadline=None)
 def test_a_pattern_finds_what_python_finds(pattern: str, texts: list[str]) -> None:
     # Python's $ also matches before a last line break; Go's does not
     known = re.compile(pattern.replace("$", r"\Z"), re.ASCII)
@@ -90,7 +91,7 @@ def test_patterns_that_make_others_explode_take_a_step_a_character(pattern: str)
 
 
 @given(st.text(max_size=40), st.text(max_size=20))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300, 60), deadline=None)
 def test_any_text_is_a_pattern_or_refused(pattern: str, text: str) -> None:
     try:
         own = compiled(pattern)

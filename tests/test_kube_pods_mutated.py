@@ -7,6 +7,7 @@ import random
 from functools import lru_cache
 from typing import Any
 
+from effort import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kube import load, parsed
@@ -96,7 +97,7 @@ def _facts(pod: KubePod) -> tuple[object, ...]:
     return tuple(repr(getattr(pod, name)) for name in names)
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(
     st.sampled_from(["h100-gke", "nvl72", "v100-mpi"]),
     st.integers(0, 10**6),

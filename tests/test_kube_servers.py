@@ -7,6 +7,7 @@ import time
 from typing import Any
 
 import pytest
+from effort import examples
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from kube import expected, load, node
@@ -407,7 +408,9 @@ def test_a_thousand_nodes_get_their_models_in_half_a_second() -> None:
     assert time.perf_counter() - start < 0.5
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(
+    max_examples=examples(300, 60), deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
 @given(st.data())
 def test_no_mutation_of_a_node_is_fatal_to_its_model(data: st.DataObject) -> None:
     trees = copy.deepcopy(RECORDED)

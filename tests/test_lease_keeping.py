@@ -9,6 +9,7 @@ import time
 from typing import Any
 
 import pytest
+from effort import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from lease_server import NAMESPACE, PATH, START, LeaseServer, LeaseWire, micro
@@ -259,7 +260,7 @@ def test_two_faults_at_any_two_requests_change_nothing_either(fault: str) -> Non
 delays = st.floats(0, 20, allow_nan=False)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(
     travel=st.lists(st.tuples(delays, delays), min_size=1, max_size=12),
     steps=st.lists(
@@ -301,7 +302,7 @@ def test_it_is_never_believed_to_be_ours_when_another_could_take_it(
         assert not (left and holder.expired)
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 @given(data=st.data())
 def test_two_never_hold_it_at_once(data: st.DataObject) -> None:
     """Three takers in any order, with pauses and lost answers, each believing only its own lock."""
@@ -337,7 +338,7 @@ trees = st.recursive(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(
     spec=st.dictionaries(
         st.sampled_from(

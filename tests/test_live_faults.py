@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 
 import pytest
+from effort import first_fast
 from live_checks import annotations_of, overfull, partial, placed
 from live_cluster import Live
 from live_objects import ten_gangs
@@ -78,7 +79,7 @@ class Faults:
         return fault(forward)
 
 
-@pytest.mark.parametrize("mode", ["gate", "binding"])
+@pytest.mark.parametrize("mode", first_fast(["gate", "binding"]))
 def test_what_passes_is_tried_again_and_the_gangs_are_whole(live: Live, mode: str) -> None:
     live.create(*ten_gangs(mode))
     plan = planned(live)

@@ -8,6 +8,7 @@ import threading
 import time
 
 import pytest
+from effort import first_fast
 from live_checks import overfull, partial, placed
 from live_cluster import Live
 from live_objects import Wanted, ten_gangs
@@ -58,7 +59,7 @@ def test_a_second_run_changes_nothing(live: Live) -> None:
     assert {n: p["metadata"]["resourceVersion"] for n, p in live.pods().items()} == versions
 
 
-@pytest.mark.parametrize("mode", ["gate", "binding"])
+@pytest.mark.parametrize("mode", first_fast(["binding", "gate"]))
 def test_a_run_finishes_what_an_apply_on_another_host_left_half_started(
     live: Live, mode: str
 ) -> None:

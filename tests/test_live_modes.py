@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from effort import first_fast
 from live_checks import annotations_of, overfull, partial, placed
 from live_cluster import Live
 from live_objects import Wanted, ten_gangs
@@ -29,7 +30,7 @@ def named(call: Call) -> str:
     return call.path.partition("/pods/")[2].partition("/")[0]
 
 
-@pytest.mark.parametrize("mode", ["gate", "binding", "both"])
+@pytest.mark.parametrize("mode", first_fast(["both", "gate", "binding"]))
 def test_ten_gangs_come_to_stand_where_the_plan_says_and_a_second_apply_writes_nothing(
     live: Live, mode: str
 ) -> None:
@@ -46,7 +47,7 @@ def test_ten_gangs_come_to_stand_where_the_plan_says_and_a_second_apply_writes_n
     assert (again.code, [str(c) for c in again.calls if c.writes_pods]) == (0, []), again.err
 
 
-@pytest.mark.parametrize("mode", ["gate", "binding"])
+@pytest.mark.parametrize("mode", first_fast(["gate", "binding"]))
 def test_every_write_names_the_pod_it_means_and_intents_come_first(live: Live, mode: str) -> None:
     live.create(Wanted("one", 2, 8, mode), Wanted("two", 3, 4, mode))
     done = applied(live, planned(live))

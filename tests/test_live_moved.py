@@ -10,6 +10,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
+from effort import first_fast
 from live_checks import overfull, partial, placed
 from live_cluster import Live
 from live_objects import Wanted, ten_gangs
@@ -20,7 +21,7 @@ from snapshots import environment
 pytest_plugins = ("live_fixtures",)
 
 
-@pytest.mark.parametrize("how", ["cordoned", "without"])
+@pytest.mark.parametrize("how", first_fast(["cordoned", "without"]))
 def test_a_node_that_is_cordoned_or_gone_makes_the_plan_stale(live: Live, how: str) -> None:
     live.create(*ten_gangs("gate"))
     plan = planned(live)
@@ -86,7 +87,7 @@ def undone(live: Live, said: str) -> int:
     return len(commands)
 
 
-@pytest.mark.parametrize("mode", ["gate", "binding"])
+@pytest.mark.parametrize("mode", first_fast(["gate", "binding"]))
 def test_a_gang_that_lost_a_pod_half_way_is_told_with_the_commands_that_undo_it(
     live: Live, mode: str
 ) -> None:
@@ -148,7 +149,7 @@ def test_a_rival_in_the_room_of_a_pinned_gang_is_told_and_keeps_it_waiting_no_lo
     assert ran(live, *words).code == 0
 
 
-@pytest.mark.parametrize("how", ["cordoned", "without"])
+@pytest.mark.parametrize("how", first_fast(["cordoned", "without"]))
 def test_pins_on_a_node_that_is_no_longer_fit_for_them_are_undone_by_what_is_told(
     live: Live, how: str
 ) -> None:
@@ -195,7 +196,7 @@ class Breakdown:
         self._live.kubectl("delete", "node", self.node, "--wait=false")
 
 
-@pytest.mark.parametrize("mode", ["gate", "binding"])
+@pytest.mark.parametrize("mode", first_fast(["gate", "binding"]))
 def test_a_node_that_goes_meanwhile_is_found_and_told(live: Live, mode: str) -> None:
     live.create(*ten_gangs(mode))
     plan = planned(live)

@@ -6,6 +6,7 @@ import hashlib
 import json
 from typing import Any
 
+import pytest
 from live_checks import placed
 from live_cluster import Live
 from live_objects import MARK, Wanted, node, pods
@@ -81,6 +82,7 @@ def test_hostile_names_in_the_cluster_reach_no_url_and_no_terminal(live: Live) -
     }
 
 
+@pytest.mark.slow
 def test_gangs_with_hostile_names_are_applied_like_others(live: Live) -> None:
     """Annotations may hold anything: a real API server takes these."""
     live.create(

@@ -8,6 +8,7 @@ from fractions import Fraction
 
 import pytest
 from building import build, gang, mask
+from effort import examples, first_fast
 
 from models.gang import Gang
 from models.instance import Instance
@@ -57,7 +58,7 @@ def planned(instance: Instance, least: str | None) -> Solution:
     return solution
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", first_fast(range(12), 4))
 def test_what_is_stated_of_moves_holds_together(seed: int) -> None:
     instance = drawn(seed)
     free = planned(instance, None)
@@ -78,5 +79,6 @@ def test_what_is_stated_of_moves_holds_together(seed: int) -> None:
 
 
 def test_some_of_these_clusters_move() -> None:
-    moving = sum(bool(planned(drawn(seed), None).moves) for seed in range(12))
-    assert moving >= 6
+    tried = examples(12, 4)
+    moving = sum(bool(planned(drawn(seed), None).moves) for seed in range(tried))
+    assert moving >= tried // 2

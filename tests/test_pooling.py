@@ -6,6 +6,7 @@ import pytest
 from bounding import dishonest, faults, pooled, searched
 from building import build, gang, mask, node, role
 from building_servers import FAST_NICS, links, switched
+from effort import examples, first_fast
 from test_exhaustive_comparison import MORE
 from tiny import tiny
 from tiny_busy import busy
@@ -61,7 +62,7 @@ def pooled_faults(instance: Instance) -> list[str]:
     return faults(instance, searched(instance, split=False), met=met)
 
 
-@pytest.mark.parametrize("first", range(0, 40, 20))
+@pytest.mark.parametrize("first", first_fast(range(0, 40, 20)))
 def test_pooled_nodes_lose_no_plan_and_promise_none_that_is_not_there(first: int) -> None:
     found = {seed: pooled_faults(tiny(seed)) for seed in range(first, first + 20)}
     assert {seed: what for seed, what in found.items() if what} == {}
@@ -70,11 +71,14 @@ def test_pooled_nodes_lose_no_plan_and_promise_none_that_is_not_there(first: int
 @pytest.mark.parametrize("name", MORE)
 def test_pooled_nodes_do_so_with_more_of_a_kind(name: str) -> None:
     # 350 of the networks pools servers that bind no GPU indices and have unequal GPUs sick
-    found = {seed: pooled_faults(tiny(seed, more=MORE[name])) for seed in range(346, 352)}
+    found = {
+        seed: pooled_faults(tiny(seed, more=MORE[name]))
+        for seed in range(352 - examples(6, 3), 352)
+    }
     assert {seed: what for seed, what in found.items() if what} == {}
 
 
-@pytest.mark.parametrize("first", range(0, 60, 20))
+@pytest.mark.parametrize("first", first_fast(range(0, 60, 20)))
 def test_pooled_nodes_promise_nothing_that_is_not_there_where_most_things_run(first: int) -> None:
     found = {seed: pooled(busy(seed)) for seed in range(first, first + 20)}
     assert {seed: what for seed, what in found.items() if what} == {}
@@ -86,7 +90,7 @@ def test_a_mesh_planned_by_count_has_bounds_that_no_plan_beats(
 ) -> None:
     monkeypatch.setattr(regions, "LARGEST_MESH_STATE", most)
     found = {}
-    for seed in range(500, 530):
+    for seed in range(500, 500 + examples(30, 6)):
         instance = tiny(seed, more=MORE["networks"])
         found[seed] = faults(instance, searched(instance, split=False))
     assert {seed: what for seed, what in found.items() if what} == {}
@@ -109,7 +113,8 @@ def test_servers_with_hidden_gpus_are_pooled_by_the_roomiest(size: int | None) -
 
 
 @pytest.mark.parametrize("share", [None, "1/2"])
-@pytest.mark.parametrize("size", [None, 300, 4000, 80000])
+@pytest.mark.parametrize("size", first_fast([None, 300, 4000, 80000], 3))
+@pytest.mark.usefixtures("brief_improvement")
 def test_a_gang_that_stands_on_a_large_mesh_is_completed_there(
     size: int | None, share: str | None
 ) -> None:

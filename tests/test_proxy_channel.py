@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from door_server import Answer, Asked, Server, answer, on_socket
+from effort import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -185,7 +186,7 @@ def test_what_comes_after_an_answer_is_not_taken_for_the_next(stray: bytes, path
 WHOLE = [answer(body=b"well"), *FRAMES.values()]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150, 50), deadline=None)
 @given(data=st.data())
 def test_damaged_answers_are_broken_or_read_and_never_more(data: st.DataObject) -> None:
     """A byte changed, dropped or doubled anywhere: what comes is an Answer or BrokenError, in time."""

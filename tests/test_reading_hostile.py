@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from drawing_documents import inputs
+from effort import examples
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -42,7 +43,7 @@ WORDS = [
 ]  # fmt: skip
 
 slow_ok = settings(
-    max_examples=150,
+    max_examples=examples(150, 30),
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
@@ -117,7 +118,7 @@ def test_documents_with_damaged_values_are_survived(
     survives(json.dumps(bundle).encode())
 
 
-@settings(slow_ok, max_examples=50)
+@settings(slow_ok, max_examples=examples(50))
 @given(inputs(), st.randoms(use_true_random=False))
 def test_damaged_plan_instances_are_survived(
     documents: list[dict[str, Any]], chance: random.Random

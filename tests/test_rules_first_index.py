@@ -131,7 +131,8 @@ def test_slices_that_would_be_torn_wait(
     assert outcome.decision("a") == "wait"
 
 
-@pytest.mark.parametrize("size", [10, 1_000, 100_000])
+@pytest.mark.usefixtures("brief_improvement")
+@pytest.mark.parametrize("size", [10, 1_000, pytest.param(100_000, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("level", ["node", "rack"])
 def test_every_method_of_the_search_cuts_slices_by_index(size: int, level: str) -> None:
     # 30 nodes of 4 GPUs, each its own rack; ten gangs with slices 1-3, 4-7, 8: three nodes each,

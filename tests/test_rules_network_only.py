@@ -142,6 +142,7 @@ def test_servers_outside_any_nvlink_domain_are_the_same_either_way() -> None:
         assert rates(build(nodes_per_rack=2, model=switched(), gangs=[one])) == (50_000, 1000)
 
 
+@pytest.mark.usefixtures("brief_improvement")
 @pytest.mark.parametrize("size", [10, 1_000, 100_000])
 def test_every_method_of_the_search_counts_the_network(size: int) -> None:
     gangs = [gang(f"g{i:02}", 2, 4, joined=bool(i % 2)) for i in range(12)]

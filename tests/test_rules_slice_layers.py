@@ -149,7 +149,8 @@ def test_pods_without_gpus_have_layers_too() -> None:
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("size", [10, 1_000, 100_000])
+@pytest.mark.usefixtures("brief_improvement")
+@pytest.mark.parametrize("size", [10, 1_000, pytest.param(100_000, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(("inner", "outer"), [("node", "rack"), ("rack", "block")])
 @pytest.mark.parametrize("first", [0, 1, 3])
 def test_every_method_of_the_search_knows_layers(

@@ -111,6 +111,7 @@ def test_a_process_told_to_stop_during_its_writes_leaves_no_gang_half_there(
         assert None not in bench.places().values()
 
 
+@pytest.mark.slow
 def test_a_second_signal_ends_it_at_once(tmp_path: Path, cli: RunCli) -> None:
     """The server holds an answer back; two signals and the process is gone, the lock runs out."""
     with run_bench(two_gangs(), tmp_path, cli) as bench:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from api_server import recorded
+from effort import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kube import SNAPSHOTS, pod
@@ -136,7 +137,7 @@ _ODD = st.recursive(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(data=st.data())
 def test_odd_types_anywhere_raise_nothing_and_hide_nothing(data: st.DataObject) -> None:
     kind, item = data.draw(st.sampled_from(SPECIMENS))

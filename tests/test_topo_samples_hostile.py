@@ -6,6 +6,8 @@ import random
 import time
 from pathlib import Path
 
+import pytest
+from effort import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -61,7 +63,7 @@ def check(text: str) -> bool:
 CHANGES = st.tuples(st.integers(0, 6), st.integers(0, 10**6), st.integers(0, 10**6))
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=examples(300))
 @given(st.sampled_from(TEXTS), st.lists(CHANGES, min_size=1, max_size=6))
 def test_mutated_output_is_read_or_refused(text: str, changes: list[tuple[int, int, int]]) -> None:
     for kind, where, what in changes:
@@ -94,7 +96,7 @@ def mutated(text: str, kind: int, where: int, what: int) -> str:
     return "\n".join(lines)
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=examples(200))
 @given(
     st.lists(
         st.one_of(st.sampled_from(WORDS), st.sampled_from(["\n", "GPU1", "GPU2"])), max_size=60
@@ -104,7 +106,7 @@ def test_words_of_a_matrix_in_any_order_are_read_or_refused(words: list[str]) ->
     check(" ".join(words))
 
 
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=examples(100, 30))
 @given(st.text(max_size=300))
 def test_any_text_is_read_or_refused(text: str) -> None:
     check(text)
@@ -115,6 +117,7 @@ def test_samples_are_read_or_refused_as_they_stand() -> None:
     assert sum(check(text) for text in TEXTS) == len(TEXTS) - 2
 
 
+@pytest.mark.slow
 def test_long_and_strange_texts_end_soon() -> None:
     dice = random.Random(1)
     texts = [

@@ -7,6 +7,7 @@ from itertools import permutations
 from math import comb
 
 import pytest
+from effort import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from topo_text import nvidia_text, paths, relabelled
@@ -34,7 +35,7 @@ def named(name: str) -> ServerModel:
     return model
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=examples(150, 30))
 @given(st.data())
 def test_any_numbering_of_a_known_server_is_recognised(data: st.DataObject) -> None:
     model = data.draw(st.sampled_from(NVIDIA))
@@ -60,7 +61,7 @@ def test_any_numbering_of_a_known_server_is_recognised(data: st.DataObject) -> N
         )
 
 
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=examples(100, 20))
 @given(st.data())
 def test_a_part_of_a_known_mesh_is_found_in_it_if_its_gpus_are_linked(data: st.DataObject) -> None:
     model = named("DGX-1 V100")
@@ -91,7 +92,7 @@ def _linked(matrix: tuple[tuple[str, ...], ...]) -> bool:
     return len(set(group)) == 1
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60, 20))
 @given(st.data())
 def test_one_link_more_or_less_is_another_server(data: st.DataObject) -> None:
     model = data.draw(st.sampled_from([m for m in MESHES if m.fabric != "pcie" and m.gpus > 2]))
@@ -121,7 +122,7 @@ def _colours(matrix: object) -> list[list[str]]:
     return [list(row) for row in matrix]
 
 
-@settings(deadline=None, max_examples=80)
+@settings(deadline=None, max_examples=examples(80, 20))
 @given(st.integers(2, 6), st.data())
 def test_an_embedding_is_found_exactly_where_one_exists(size: int, data: st.DataObject) -> None:
     cells = st.sampled_from("012")

@@ -1,0 +1,41 @@
+"""How much a sweep tries: a sample by default, everything with ``--thorough``.
+
+``make test`` takes the samples and leaves out tests marked slow; ``make test-all`` runs everything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TypeVar
+
+import pytest
+
+T = TypeVar("T")
+
+THOROUGH = "--thorough"
+_options = {THOROUGH: False}
+
+
+def set_thorough(thorough: bool) -> None:
+    """Called once, before tests are imported."""
+    _options[THOROUGH] = thorough
+
+
+def examples(every: int, sample: int | None = None) -> int:
+    """How many examples to try. ``sample``: by default a tenth, but at least ten."""
+    if _options[THOROUGH]:
+        return every
+    return min(every, max(10, every // 10)) if sample is None else sample
+
+
+def spread(values: Sequence[T], step: int = 5) -> Sequence[T]:
+    """All values, or every ``step``-th of them as a sample."""
+    return values if _options[THOROUGH] else values[::step]
+
+
+def first_fast(values: Iterable[T], fast: int = 1) -> list[object]:
+    """Parameters of a test: all but the first ``fast`` are marked slow."""
+    return [
+        value if index < fast else pytest.param(value, marks=pytest.mark.slow)
+        for index, value in enumerate(values)
+    ]
