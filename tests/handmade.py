@@ -64,10 +64,14 @@ _PLAN: dict[str, Any] = {
     },
     "instance": {
         "cluster": {
+            "apiVersion": "gangplan.dev/v1alpha1",
+            "kind": "Cluster",
             "metadata": {"name": "two-racks"},
             "spec": {
                 "levels": [{"name": "rack"}],
-                "serverModels": [{"name": "DGX-1 V100", "gpus": 8}],
+                "serverModels": [
+                    {"name": "DGX-1 V100", "gpu": "V100", "gpus": 8, "fabric": "direct"}
+                ],
                 "nodes": [
                     {
                         "name": f"v100-{i}",
@@ -87,7 +91,11 @@ _PLAN: dict[str, Any] = {
             _ask("pair", 10, 2, 2, []),
             _ask("whole", 10, 2, 8, []),
         ],
-        "policy": {"spec": {"solve": {"budget": 60}}},
+        "policy": {
+            "apiVersion": "gangplan.dev/v1alpha1",
+            "kind": "Policy",
+            "spec": {"solve": {"budget": 60}},
+        },
     },
     "spec": {
         "gangs": [

@@ -9,7 +9,9 @@ from typing import Any
 import plan_changes
 import pytest
 
-from models.apply.orders import CannotOrder, GangOrder, Orders, Resize, orders_of, plan_id
+from models.apply import orders as apply_orders
+from models.apply.orders import CannotOrder, GangOrder, Orders, Resize, plan_id
+from models.documents.plan import PlanDocument
 
 Doc = dict[str, Any]
 
@@ -34,6 +36,10 @@ def document() -> Doc:
                 named = {key: pod[key] for key in ("name", "role", "index")}
                 pods.append({**named, "uid": f"uid-{pod['name']}", "mode": "gate"})
     return plan
+
+
+def orders_of(document: Doc) -> Orders:
+    return apply_orders.orders_of(PlanDocument.model_validate(document))
 
 
 def by_name(orders: Orders) -> dict[str, GangOrder]:
@@ -133,11 +139,11 @@ def test_requests_are_exact_and_the_policy_names_gate_scheduler_and_back_end() -
 
 def test_the_id_of_a_plan_is_a_label_value_and_differs_with_either_digest() -> None:
     plan = document()
-    ids = {plan_id(plan)}
+    ids = {plan_id(PlanDocument.model_validate(plan))}
     for part in ("instance", "spec"):
         other = copy.deepcopy(plan)
         other["status"]["digests"][part] = "sha256:other"
-        ids.add(plan_id(other))
+        ids.add(plan_id(PlanDocument.model_validate(other)))
     assert len(ids) == 3
     assert all(re.fullmatch(r"gp-[0-9a-f]{20}", one) for one in ids)
 

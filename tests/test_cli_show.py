@@ -98,27 +98,30 @@ def broken(change: Callable[[dict[str, Any]], object]) -> bytes:
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (broken(lambda p: p.pop("spec")), "spec: field required"),
-        (broken(lambda p: p["spec"].update(gangs={})), "spec.gangs: it should be a list"),
+        (broken(lambda p: p.pop("spec")), "missing field 'spec'"),
+        (
+            broken(lambda p: p["spec"].update(gangs={})),
+            "spec.gangs: expected a list, not an object",
+        ),
         (
             broken(lambda p: p["spec"]["gangs"][1]["pods"][0].update(gpus=["0"])),
-            "spec.gangs[1].pods[0].gpus[0]: it should be a valid integer",
+            "spec.gangs[1].pods[0].gpus[0]: expected a whole number, not the text '0'",
         ),
         (
             broken(lambda p: p["spec"]["gangs"][0].update(decision="maybe")),
-            "spec.gangs[0].decision: it should be",
+            "spec.gangs[0].decision: the text 'maybe' cannot stand here",
         ),
         (
             broken(lambda p: p["status"]["objectives"][0].update(gap=float("nan"))),
-            "status.objectives[0].gap: it should be a finite number",
+            "not a plan: NaN is not a number",
         ),
         (
             broken(lambda p: p["status"]["objectives"][0].update(value=float("nan"))),
-            "status.objectives[0].value: it should be",
+            "not a plan: NaN is not a number",
         ),
         (
             broken(lambda p: p["instance"]["cluster"]["spec"].update(nodes="all")),
-            "instance.cluster.spec.nodes: it should be a list",
+            "instance.cluster.spec.nodes: expected a list, not the text 'all'",
         ),
         (
             broken(lambda p: p["instance"]["policy"]["spec"].update(now="noon")),
@@ -132,7 +135,8 @@ def test_a_plan_of_the_wrong_shape_is_65_and_names_the_field(
     Path(plan_file).write_bytes(content)
     result = cli("show", plan_file)
     assert (result.code, result.out) == (65, "")
-    assert f"error: not a plan: {said}" in result.err
+    assert f"error: {said}" in result.err
+    assert "  --> plan.json" in result.err
 
 
 @pytest.mark.parametrize("end", ['"half a te', "[1, 2", '{"gangs":', ""])
@@ -161,7 +165,7 @@ def test_a_missing_file_is_66_and_a_folder_65(cli: RunCli, tmp_path: Path) -> No
 
 
 def test_an_endless_file_is_not_read_for_ever(cli: RunCli, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("planner.show.plan_file.MAX_PLAN_BYTES", 1 << 20)
+    monkeypatch.setattr("planner.read.plan_files.MAX_PLAN_BYTES", 1 << 20)
     result = cli("show", "/dev/zero")
     assert result.code == 65
     assert "larger than 1 MiB" in result.err
@@ -170,9 +174,9 @@ def test_an_endless_file_is_not_read_for_ever(cli: RunCli, monkeypatch: pytest.M
 def test_hostile_names_drive_no_terminal(cli: RunCli, plan_file: str) -> None:
     plan = handmade.plan()
     evil = "\x1b[31mred\x07\n\r\t\u202egnp.\u2028\x9b31m[bold]x[/bold]"
-    plan["spec"]["gangs"][2]["name"] = evil
     plan["spec"]["gangs"][0]["reason"]["message"] = evil
-    plan["instance"]["cluster"]["metadata"]["name"] = evil
+    plan["status"]["notes"] = [evil]
+    plan["status"]["objectives"][0]["name"] = evil
     Path(plan_file).write_text(json.dumps(plan), encoding="utf-8")
     shown = "\\e[31mred\\x07\\n\\r\\t\\u202egnp.\\u2028\\x9b31m[bold]x[/bold]"
     for output in ("table", "wide", "name", "json", "yaml"):
@@ -182,8 +186,21 @@ def test_hostile_names_drive_no_terminal(cli: RunCli, plan_file: str) -> None:
             assert json.loads(out) == plan
         elif output == "yaml":
             assert yaml.safe_load(out) == plan
-        else:
-            assert f"research/{shown}" in out
+        elif output != "name":
+            assert f"NoRoom: {shown}" in out.replace("\n", "")
+            assert f"note: {shown}" in out
+
+
+@pytest.mark.parametrize("output", ["table", "json"])
+def test_impossible_names_are_refused_and_drive_no_terminal(
+    output: str, cli: RunCli, plan_file: str
+) -> None:
+    content = broken(lambda p: p["spec"]["gangs"][2].update(name="\x1b[31mred\x07\u202e"))
+    Path(plan_file).write_bytes(content)
+    result = cli("show", plan_file, "-o", output)
+    assert (result.code, result.out) == (65, "")
+    assert not {c for c in result.err if not c.isprintable()} - {"\n"}
+    assert "spec.gangs[2].name: '\\x1b[31mred\\x07\\u202e' cannot be a name" in result.err
 
 
 def test_many_priorities_become_one_row_a_family(

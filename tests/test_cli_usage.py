@@ -100,7 +100,7 @@ def test_a_bug_is_one_line_and_a_hint(cli: RunCli, monkeypatch: pytest.MonkeyPat
     def broken(*_: object) -> None:
         raise ZeroDivisionError("on purpose")
 
-    monkeypatch.setattr("planner.show.plan_file.read_bytes", broken)
+    monkeypatch.setattr("planner.read.plan_files.read_bytes", broken)
     result = cli("show", "x")
     assert result.code == 1
     assert result.err.splitlines()[0] == "error: unexpected ZeroDivisionError: on purpose"
@@ -115,7 +115,7 @@ def test_an_interruption_outside_the_search_is_130(
     def interrupted(*_: object) -> None:
         raise command_line.Interrupted(2)
 
-    monkeypatch.setattr("planner.show.plan_file.read_bytes", interrupted)
+    monkeypatch.setattr("planner.read.plan_files.read_bytes", interrupted)
     result = cli("show", "x")
     assert (result.code, result.err) == (130, "error: interrupted; nothing was saved\n")
 

@@ -13,8 +13,9 @@ import pytest
 import yaml
 from conftest import RunCli
 
+from models.apply import orders
 from models.apply.intents import read_intent
-from models.apply.orders import plan_id
+from models.documents.plan import PlanDocument
 
 Doc = dict[str, Any]
 
@@ -36,6 +37,10 @@ def known(plan: Doc) -> Doc:
             if uid := uids.get((pod["role"], pod["index"])):
                 pod["uid"] = uid
     return docs.restated(plan)
+
+
+def plan_id() -> str:
+    return orders.plan_id(PlanDocument.model_validate(plan()))
 
 
 def plan(**rules: Any) -> Doc:  # noqa: ANN401  # fields of the Policy
@@ -105,7 +110,7 @@ def test_a_gated_pod_is_patched_as_apply_would(file: str, cli: RunCli) -> None:
     }
     intent = read_intent(patch["metadata"]["labels"], patch["metadata"]["annotations"])
     assert intent is not None
-    assert (intent.plan, intent.gang, intent.size) == (plan_id(plan()), "gate", 2)
+    assert (intent.plan, intent.gang, intent.size) == (plan_id(), "gate", 2)
     assert (intent.node, intent.gpus) == ("h1", (0, 1, 2, 3))
 
 
@@ -144,7 +149,7 @@ def test_it_begins_with_what_must_not_be_done_with_it(file: str, form: str, cli:
     assert HEADER in text
     if form == "yaml":
         first = text.splitlines()[0]
-        assert first == f"# Plan {plan_id(plan())}: 3 pods to start, 1 pod to evict."
+        assert first == f"# Plan {plan_id()}: 3 pods to start, 1 pod to evict."
         assert text.index(HEADER) < text.index("---")
 
 
@@ -160,7 +165,7 @@ def test_json_holds_the_same_objects_with_their_commands(file: str, cli: RunCli)
     found = json.loads(cli("render", file, "-o", "json").out)
     objects = [one for gang in found["gangs"] for one in gang["objects"]]
     assert [one["manifest"] for one in objects] == stream(cli, file)
-    assert found["metadata"] == {"name": plan_id(plan()), "cluster": "u-cluster"}
+    assert found["metadata"] == {"name": plan_id(), "cluster": "u-cluster"}
     words = shlex.split(objects[0]["command"])
     url = "/api/v1/namespaces/default/pods/bind-worker-0/binding"
     assert words == ["kubectl", "create", "--raw", url, "-f", objects[0]["path"]]
@@ -284,7 +289,7 @@ def test_names_that_could_leave_the_folder_are_refused(file: str, cli: RunCli) -
     ):
         pod["name"] = "../../evil"
     result = cli("render", write(docs.restated(document)), "--to", "out")
-    said = "error: the plan names '../../evil', which is no name"
+    said = "error: instance.gangs[0].status.pods[0].name: '../../evil' cannot be a name"
     assert (result.code, result.err.splitlines()[0]) == (65, said)
     assert not Path("out").exists()
     assert file == "plan.json"

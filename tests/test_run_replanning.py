@@ -8,11 +8,13 @@ import tempfile
 import time
 from pathlib import Path
 
+import handmade
 import pytest
 from api_server import ApiServer, forbidden, serving
 from conftest import RunCli
 from snapshots import environment
 
+from models.documents.plan import PlanDocument
 from models.verify.check import check
 from planner.cli.console import Console
 from planner.errors import CannotWriteError
@@ -117,5 +119,7 @@ def test_without_a_place_to_write_it_says_how_to_name_one(monkeypatch: pytest.Mo
 def test_a_second_plan_gets_what_the_first_left_of_the_time_limit(
     limit: str, spent: float, left: int
 ) -> None:
-    document = {"instance": {"policy": {"spec": {"solve": {"timeLimit": limit}}}}}
-    assert time_left(Planned(document, (), None, {"solve": spent})) == left
+    document = handmade.plan()
+    document["instance"]["policy"]["spec"]["solve"] = {"timeLimit": limit}
+    plan = PlanDocument.model_validate(document)
+    assert time_left(Planned(plan, document, (), None, {"solve": spent})) == left

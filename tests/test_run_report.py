@@ -4,27 +4,27 @@ from __future__ import annotations
 
 import io
 import json
-from typing import Any
+
+import handmade
 
 from models.apply.outcomes import GangVerdict, Outcome, Verdict
+from models.documents.plan import PlanDocument
 from planner.cli.console import Console, LogFormat
 from planner.show.run import RunReport
 
-DOCUMENT: dict[str, Any] = {
-    "spec": {
-        "gangs": [
-            {"decision": "place"},
-            {"decision": "complete"},
-            {"decision": "keep"},
-            {"decision": "wait"},
-            {"decision": "preempt"},
-        ]
-    },
-    "status": {
-        "objectives": [{"gap": 0.0}, {"gap": 0.125}, {"gap": None}],
-        "digests": {"instance": "sha256:1", "spec": "sha256:2"},
-    },
-}
+
+def decided() -> PlanDocument:
+    """A plan of five gangs, two of which start and two wait, with gaps 0 and 12.5 %."""
+    document = handmade.plan()
+    entry = document["spec"]["gangs"][0]
+    decisions = ("place", "complete", "keep", "wait", "preempt")
+    document["spec"]["gangs"] = [{**entry, "decision": decision} for decision in decisions]
+    document["status"]["objectives"] = [
+        handmade.tier("admission/0", "max", 8),
+        handmade.tier("span", "min", 8, 7),  # a gap of 1 / 8
+    ]
+    document["status"]["digests"] = {"instance": "sha256:1", "spec": "sha256:2"}
+    return PlanDocument.model_validate(document)
 
 
 def gang(name: str, outcome: Outcome, plan: str = "gp-2") -> GangVerdict:
@@ -39,7 +39,7 @@ def report() -> RunReport:
         context="prod",
         cluster="uid",
         plan="gp-2",
-        document=DOCUMENT,
+        decided=decided(),
         recovered=Verdict((gang("a", Outcome.started, "gp-1"),), writes=4),
         applied=Verdict(
             (
@@ -63,7 +63,7 @@ def test_the_line_tells_every_gang_once_and_by_what_was_done_with_it() -> None:
 
 
 def test_a_run_that_had_nothing_to_do_says_so() -> None:
-    quiet = RunReport(status="unchanged", exit_code=0, plan="gp-3", document=DOCUMENT)
+    quiet = RunReport(status="unchanged", exit_code=0, plan="gp-3", decided=decided())
     quiet.applied = Verdict((gang("a", Outcome.unchanged),))
     assert quiet.line(2) == (
         "run unchanged (exit 0): plan gp-3; nothing changed; 2 waiting; gap 12.50 %; 2.0 s"

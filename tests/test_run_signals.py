@@ -13,7 +13,7 @@ from fake_cluster import Answer, Call, FakeCluster
 from run_bench import RunBench, events, is_write, memory_bench, nodes, summary, while_solving
 
 from models.verify.check import check
-from planner.show.plan_file import parse
+from planner.read.plan_files import parse
 
 
 def cluster() -> FakeCluster:

@@ -14,8 +14,8 @@ import pytest
 import yaml
 from conftest import RunCli
 
+from models.documents.plan import PlanDocument
 from planner.show import running_changes as changes
-from planner.show.plan_view import PlanView, view_of
 from planner.show.table import Cell, Column, Table, draw
 from planner.show.text import lasting, width
 
@@ -35,6 +35,10 @@ def changed(change: Callable[[dict[str, Any]], object]) -> dict[str, Any]:
     document = copy.deepcopy(PLAN)
     change(document)
     return document
+
+
+def typed(document: dict[str, Any]) -> PlanDocument:
+    return PlanDocument.model_validate(document)
 
 
 def cells(table: Table, column: str) -> list[str]:
@@ -113,9 +117,9 @@ def test_on_a_terminal_every_line_fits_and_no_name_is_broken(columns: int, *, wi
         moved = {"gangs": names, "gpus": 16, "bought": bought(gpus=-4, nodes=2), "gain": 0.75}
         document["status"]["moves"].append(moved)
 
-    view = view_of(changed(lengthen))
-    drawn = draw(changes.changes(view, wide=wide), width=columns, color=False)
-    drawn += draw(changes.moves(view), width=columns, color=False)
+    plan = typed(changed(lengthen))
+    drawn = draw(changes.changes(plan, wide=wide), width=columns, color=False)
+    drawn += draw(changes.moves(plan), width=columns, color=False)
     assert all(width(line) <= columns for line in drawn.splitlines()), drawn
     words = drawn.replace(",", " ").split()
     for name in ("shrink", "a-rather-long-name-of-a-gang-a", "a-rather-long-name-of-a-gang-b"):
@@ -146,7 +150,7 @@ def test_a_folding_column_before_the_last_keeps_its_longest_word() -> None:
 
 
 def test_pods_and_gpus_before_and_after_and_where() -> None:
-    table = changes.changes(view_of(PLAN), wide=True)
+    table = changes.changes(typed(PLAN), wide=True)
     rows = {row[0].text.partition("/")[2]: [cell.text for cell in row[1:]] for row in table.rows}
     assert rows == {
         "half": ["complete", "1 -> 2", "4 -> 8", "-", "-", "-> n05:4-7"],
@@ -175,7 +179,7 @@ def test_of_those_who_come_the_ones_of_higher_priority_are_named_or_else_all() -
         return change
 
     def told(*priorities: int) -> str:
-        table = changes.changes(view_of(changed(come(*priorities))), wide=False)
+        table = changes.changes(typed(changed(come(*priorities))), wide=False)
         (way,) = [way for way in cells(table, "FROM -> TO") if way.startswith("n02 ->")]
         return way
 
@@ -191,7 +195,7 @@ def test_a_gang_that_moves_in_part_loses_the_work_of_all_its_gpus() -> None:
         before.append({**before[0], "index": 1, "gpus": [4]})
         after.append({**after[0], "index": 1, "node": "n01", "gpus": [4]})
 
-    table = changes.changes(view_of(changed(move)), wide=True)
+    table = changes.changes(typed(changed(move)), wide=True)
     (row,) = [row for row in table.rows if row[0].text == "default/tune"]
     # Two pods of 4 GPUs a role's pod, one stays: 8 GPUs x 1.5 h
     assert [cell.text for cell in row[2:]] == [
@@ -212,7 +216,7 @@ def test_a_pod_without_gpus_moves_and_nothing_is_lost() -> None:
         for pods, node in ((before, "n01"), (after, "n02")):
             pods.append({"name": "b", "role": "boss", "index": 0, "node": node, "gpus": []})
 
-    table = changes.changes(view_of(changed(bare)), wide=True)
+    table = changes.changes(typed(changed(bare)), wide=True)
     (row,) = [row for row in table.rows if row[0].text == "default/tune"]
     assert [cell.text for cell in row[2:]] == ["2", "4", "-", "-", f"n01 -> n02{FOR_LLAMA}"]
 
@@ -222,7 +226,7 @@ def test_gpus_that_nobody_knows_are_any() -> None:
         for pods in pods_of(document, "tune"):
             pods[0]["gpus"] = None
 
-    table = changes.changes(view_of(changed(hide)), wide=False)
+    table = changes.changes(typed(changed(hide)), wide=False)
     assert f"n01:any -> n06:any{FOR_LLAMA}" in cells(table, "FROM -> TO")
 
 
@@ -235,9 +239,9 @@ def test_ages_are_counted_to_the_time_of_the_policy_or_the_latest_known() -> Non
         for ask in document["instance"]["gangs"]:
             ask["spec"].pop("submittedAt", None)
 
-    assert "1d" in cells(changes.changes(view_of(changed(later)), wide=False), "LOST")
+    assert "1d" in cells(changes.changes(typed(changed(later)), wide=False), "LOST")
     # tune's checkpoint is the latest time then; batch started 24.5 hours before it.
-    lost = cells(changes.changes(view_of(changed(earlier)), wide=False), "LOST")
+    lost = cells(changes.changes(typed(changed(earlier)), wide=False), "LOST")
     assert lost == ["-", "0s", "-", "unknown", "1d"]
 
 
@@ -246,7 +250,7 @@ def test_the_column_of_what_is_lost_is_left_out_where_nothing_is() -> None:
         gangs = document["spec"]["gangs"]
         document["spec"]["gangs"] = [g for g in gangs if g["name"] in ("serve", "half")]
 
-    table = changes.changes(view_of(changed(only_growth)), wide=True)
+    table = changes.changes(typed(changed(only_growth)), wide=True)
     titles = [column.title for column in table.columns]
     assert titles == ["RUNNING GANG", "DECISION", "PODS", "GPUS", "FROM -> TO"]
 
@@ -257,7 +261,7 @@ def test_times_that_no_gang_tells_of_are_not_called_unknown_row_by_row() -> None
             ask["status"].pop("startedAt", None)
             ask["status"].pop("lastCheckpoint", None)
 
-    table = changes.changes(view_of(changed(forget)), wide=True)
+    table = changes.changes(typed(changed(forget)), wide=True)
     titles = [column.title for column in table.columns]
     assert titles == ["RUNNING GANG", "DECISION", "PODS", "GPUS", "FROM -> TO"]
 
@@ -307,8 +311,8 @@ def bought(
 )
 def test_what_moves_bought_is_said_in_words(what: dict[str, Any], said: str) -> None:
     moved = {"gangs": ["a/x"], "gpus": 2, "bought": what, "gain": -0.5}
-    view = view_of(changed(lambda d: d["status"].update(moves=[moved])))
-    assert [c.text for c in changes.moves(view).rows[0]] == ["a/x", "2", "-0.500", said]
+    plan = typed(changed(lambda d: d["status"].update(moves=[moved])))
+    assert [c.text for c in changes.moves(plan).rows[0]] == ["a/x", "2", "-0.500", said]
 
 
 def test_without_levels_a_domain_is_a_domain() -> None:
@@ -316,7 +320,7 @@ def test_without_levels_a_domain_is_a_domain() -> None:
         document["instance"]["cluster"]["spec"]["levels"] = []
         document["status"]["moves"][0]["bought"] = bought(domains=1)
 
-    assert cells(changes.moves(view_of(changed(flat))), "BOUGHT") == ["1 whole domain"]
+    assert cells(changes.moves(typed(changed(flat))), "BOUGHT") == ["1 whole domain"]
 
 
 def test_a_duration_is_told_in_its_two_largest_units() -> None:
@@ -334,19 +338,19 @@ def test_a_duration_is_told_in_its_two_largest_units() -> None:
         ),
         (
             lambda d: d["instance"]["policy"]["spec"].update(now=5),
-            "instance.policy.spec.now: it should be an RFC 3339 time",
+            "instance.policy.spec.now: expected an RFC 3339 time, not the number 5",
         ),
         (
             lambda d: d["status"]["moves"][0].update(gain="much"),
-            "status.moves[0].gain: it should be a valid number",
+            "status.moves[0].gain: expected a number, not the text 'much'",
         ),
         (
             lambda d: d["status"].update(moves={}),
-            "status.moves: it should be a list",
+            "status.moves: expected a list, not an object",
         ),
         (
             lambda d: d["spec"]["gangs"][0].update(aged="yes"),
-            "spec.gangs[0].aged: it should be a valid boolean",
+            "spec.gangs[0].aged: expected true or false, not the text 'yes'",
         ),
     ],
 )
@@ -356,12 +360,12 @@ def test_a_plan_of_the_wrong_shape_is_65_and_names_the_field(
     Path(plan_file).write_text(json.dumps(changed(change)), encoding="utf-8")
     result = cli("show", plan_file)
     assert (result.code, result.out) == (65, "")
-    assert f"error: not a plan: {said}" in result.err
+    assert f"error: {said}\n  --> plan.json:1:" in result.err
 
 
 def test_gangs_that_the_instance_does_not_have_are_no_crash() -> None:
-    view: PlanView = view_of(changed(lambda d: d["instance"].update(gangs=[])))
-    assert changes.changes(view, wide=True).rows == ()
+    plan = typed(changed(lambda d: d["instance"].update(gangs=[])))
+    assert changes.changes(plan, wide=True).rows == ()
 
 
 def test_hostile_names_of_moved_gangs_drive_no_terminal(plan_file: str, cli: RunCli) -> None:

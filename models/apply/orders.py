@@ -1,23 +1,18 @@
-"""What a plan orders: per gang the pods to start and to stop, and the sizes to change.
+"""What a plan orders: pods to start and to stop, sizes to change, and what it assumes of nodes.
 
-Promises: pure; read from the plan document alone; a plan without the identity of its cluster, or of
-a pod, cannot be ordered. Called by ``planner.cluster`` and the machine in this package.
-
-From the plan document to what it orders: who starts where, who has to go, what nodes must be like.
-
-Promises: pure; reads a plan that was verified; what cannot be applied raises CannotOrder.
-Called by ``planner.pipelines.apply_steps`` and the verbs that look at the live cluster.
+A plan without the identity of its cluster or of a pod cannot be ordered.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
 
-from models.policy import KubernetesPolicy
-from models.units import epoch_seconds, quantity, requested, shown
+from models.documents.cluster import HOSTNAME_LABEL, ClusterSpec
+from models.documents.gang import GangDocument, PodDocument, RoleDocument
+from models.documents.plan import PlanDocument, PlanGang, PlanPod
+from models.units import requested, shown
 
 Key = tuple[str, str]
 """(namespace, name) of a pod or a gang."""
@@ -49,7 +44,7 @@ class PodOrder:
 
 @dataclass(frozen=True, slots=True)
 class PodStop:
-    """A standing pod that has to go: its gang is stopped, shrinks or moves."""
+    """A running pod to evict: its gang is stopped, shrinks or moves."""
 
     namespace: str
     name: str
@@ -79,8 +74,8 @@ class GangOrder:
 
     ``decision``: place, complete, move, resize or preempt (keep and wait order nothing).
     ``starts``: pods to start together, by (role, index); ``stops``: pods to evict before.
-    ``weight``: w(gang) of the contract. ``submitted_at``: seconds since the epoch, None if unknown.
-    ``members``: (role, pod) of one standing pod a role that is resized: its controller has the scale.
+    ``weight``: w(gang) of the contract. ``submitted_at``: seconds since the epoch; None if unknown.
+    ``members``: for every resized role, one running pod, whose controller has the scale.
     """
 
     namespace: str
@@ -101,11 +96,11 @@ class GangOrder:
 
 @dataclass(frozen=True, slots=True)
 class NodeAssumptions:
-    """What the plan took for granted of a node it starts pods on.
+    """What the plan assumes of a node it starts pods on.
 
-    ``domains``: (level label, value) of the topology levels that have a label. ``labels``: the labels
-    that selectors of its pods ask for; ``absent``: those they ask about and it did not have.
-    ``taints``: (key, value, effect) that were there. ``gpus``: healthy.
+    ``gpus``: healthy. ``domains``: (level label, value) of the topology levels that have a label.
+    ``labels``: the node's labels that its pods select on; ``absent``: those it does not have.
+    ``taints``: (key, value, effect).
     """
 
     name: str
@@ -118,14 +113,14 @@ class NodeAssumptions:
 
 @dataclass(frozen=True, slots=True)
 class Orders:
-    """Everything a plan orders. ``cluster``: uid of the namespace kube-system. Sorted by gang key.
+    """Everything a plan orders, by gang key. ``cluster``: uid of the namespace kube-system.
 
-    ``created_at``: RFC 3339 UTC, of the plan. ``gate``, ``scheduler``, ``backend``: of its Policy.
+    ``created_at``: of the plan, seconds since the epoch. ``gate``, ``scheduler``, ``backend``: of its Policy.
     """
 
     plan: str
     cluster: str
-    created_at: str
+    created_at: int
     gate: str
     scheduler: str
     backend: str
@@ -138,15 +133,11 @@ class Orders:
         return tuple(sorted({gang.namespace for gang in self.gangs if gang.starts or gang.stops}))
 
 
-Json = Mapping[str, Any]
 Slot = tuple[str, int]
 """(role, index) of a pod in its gang."""
 
 _OWN_LABELS = "offers.gangplan.dev/"
 """Labels that nodes have in plans alone."""
-
-_BACKEND = "annotation"
-_DEFAULTS = KubernetesPolicy()
 
 
 class CannotOrder(ValueError):  # noqa: N818  # it is raised and read as a verb
@@ -158,95 +149,140 @@ class CannotOrder(ValueError):  # noqa: N818  # it is raised and read as a verb
         self.hint = hint
 
 
-def plan_id(document: Json) -> str:
+def plan_id(plan: PlanDocument) -> str:
     """``gp-`` and 20 hex digits of sha256 over the plan's two digests: a valid label value."""
-    digests = document["status"]["digests"]
-    text = f"{digests['instance']}\n{digests['spec']}"
+    digests = plan.status.digests
+    text = f"{digests.instance}\n{digests.spec}"
     return f"gp-{hashlib.sha256(text.encode()).hexdigest()[:20]}"
 
 
-def orders_of(document: Json) -> Orders:
-    """What the plan orders. Raises CannotOrder without the identity of its cluster or of a pod."""
-    instance = document["instance"]
-    cluster = instance["cluster"]["metadata"].get("uid")
-    if not cluster:
+def orders_of(plan: PlanDocument, *, unknown_uid: str | None = None) -> Orders:
+    """What a verified plan orders.
+
+    ``unknown_uid`` stands for uids the plan does not have: enough to show the orders, not to apply them.
+    Without it, a missing uid of the cluster or of a pod raises CannotOrder.
+    """
+    instance = plan.instance
+    cluster = instance.cluster.metadata.uid or unknown_uid
+    if cluster is None:
         raise CannotOrder(
             "the plan does not say which cluster it is for",
             "plan from a snapshot, or from objects with the namespace kube-system",
         )
-    gangs = {(g["metadata"]["namespace"], g["metadata"]["name"]): g for g in instance["gangs"]}
+    gangs = instance.gangs_by_key()
     ordered = []
-    asked: dict[str, set[str]] = {}
-    for stated in document["spec"]["gangs"]:
-        key = (stated["namespace"], stated["name"])
-        ordered.append(_gang(stated, gangs[key], key))
-        roles = {role["name"]: role for role in gangs[key]["spec"]["roles"]}
+    selected: dict[str, set[str]] = {}
+    for decided in plan.spec.gangs:
+        orders = _GangOrders(decided, gangs[decided.key], unknown_uid)
+        ordered.append(orders.order())
         for pod in ordered[-1].starts:
-            asked.setdefault(pod.node, set()).update(_labels_asked(roles[pod.role]))
-    spec = instance["policy"]["spec"]
-    kubernetes = spec.get("kubernetes") or {}
-    for labels in asked.values():
-        labels.update(spec.get("nodeSelector", {}))
+            labels = selected.setdefault(pod.node, set(instance.policy.spec.node_selector))
+            labels.update(_selected_labels(orders.roles[pod.role]))
+    kubernetes = instance.policy.spec.kubernetes
+    changed = (one for one in ordered if one.starts or one.stops or one.resizes)
     return Orders(
-        plan=plan_id(document),
+        plan=plan_id(plan),
         cluster=cluster,
-        created_at=document["metadata"]["createdAt"],
-        gate=kubernetes.get("schedulingGate", _DEFAULTS.scheduling_gate),
-        scheduler=kubernetes.get("schedulerName", _DEFAULTS.scheduler_name),
-        backend=kubernetes.get("gpuBackend", _BACKEND),
-        gangs=tuple(sorted((g for g in ordered if _does(g)), key=lambda gang: gang.key)),
-        nodes=tuple(_relied(instance["cluster"]["spec"], asked)),
+        created_at=plan.metadata.created_at,
+        gate=kubernetes.scheduling_gate,
+        scheduler=kubernetes.scheduler_name,
+        backend=kubernetes.gpu_backend,
+        gangs=tuple(sorted(changed, key=lambda gang: gang.key)),
+        nodes=tuple(_relied(instance.cluster.spec, selected)),
     )
 
 
-def _does(gang: GangOrder) -> bool:
-    return bool(gang.starts or gang.stops or gang.resizes)
+class _GangOrders:
+    """The decision on one gang, against the pods that exist."""
 
+    def __init__(self, decided: PlanGang, gang: GangDocument, unknown_uid: str | None) -> None:
+        self.decided = decided
+        self.gang = gang
+        self.unknown_uid = unknown_uid
+        self.roles = {role.name: role for role in gang.spec.roles}
 
-def _gang(stated: Json, gang: Json, key: Key) -> GangOrder:
-    decision = stated["decision"]
-    spec = gang["spec"]
-    roles = {role["name"]: role for role in spec["roles"]}
-    here = {(pod["role"], pod["index"]): pod for pod in gang["status"]["pods"]}
-    stands = {slot: pod for slot, pod in here.items() if pod.get("node") is not None}
-    planned: dict[Slot, Json] = {}
-    if decision not in ("keep", "wait"):
-        planned = {(pod["role"], pod["index"]): pod for pod in stated["pods"]}
-    else:
-        stands = {}
-    goes = [slot for slot, pod in stands.items() if not _stays(pod, planned.get(slot), decision)]
-    comes = [slot for slot in planned if slot not in stands or slot in goes]
-    before, after = _counts(stands), _counts(planned)
-    resizes = tuple(
-        Resize(name, before.get(name, 0), after.get(name, 0))
-        for name in roles
-        if decision == "resize" and before.get(name, 0) != after.get(name, 0)
-    )
-    members = {slot[0]: (key[0], stands[slot]["name"]) for slot in sorted(stands, reverse=True)}
-    starts = (
-        _start(planned[slot], here.get(slot), roles[slot[0]], key, decision) for slot in comes
-    )
-    submitted = spec.get("submittedAt")
-    return GangOrder(
-        namespace=key[0],
-        name=key[1],
-        decision=decision,
-        priority=spec.get("priority", 0),
-        weight=sum(_least(role) * role["gpus"] for role in spec["roles"]) or 1,
-        submitted_at=None if submitted is None else epoch_seconds(submitted),
-        starts=tuple(sorted((s for s in starts if s), key=lambda pod: (pod.role, pod.index))),
-        stops=tuple(_stop(stands[slot], roles[slot[0]], key) for slot in sorted(goes)),
-        resizes=resizes,
-        members=tuple((one.role, members[one.role]) for one in resizes if one.role in members),
-    )
+    def order(self) -> GangOrder:
+        decided, gang = self.decided, self.gang
+        existing = {(pod.role, pod.index): pod for pod in gang.status.pods}
+        changes = decided.decision not in ("keep", "wait")
+        running = {slot: pod for slot, pod in existing.items() if changes and pod.node is not None}
+        planned = {(pod.role, pod.index): pod for pod in decided.pods if changes}
+        stopped = [slot for slot, pod in running.items() if not self._stays(pod, planned.get(slot))]
+        started = [slot for slot in planned if slot not in running or slot in stopped]
+        resizes = self._resizes(_counts(running), _counts(planned))
+        members = {slot[0]: self._name(running[slot]) for slot in sorted(running, reverse=True)}
+        weight = sum(role.span[0] * role.gpus for role in gang.spec.roles)
+        return GangOrder(
+            namespace=decided.namespace,
+            name=decided.name,
+            decision=decided.decision,
+            priority=gang.spec.priority,
+            weight=weight or 1,
+            submitted_at=gang.spec.submitted_at,
+            starts=tuple(self._start(planned[s], existing.get(s)) for s in sorted(started)),
+            stops=tuple(self._stop(running[slot]) for slot in sorted(stopped)),
+            resizes=resizes,
+            members=tuple((one.role, members[one.role]) for one in resizes if one.role in members),
+        )
 
+    def _stays(self, pod: PodDocument, planned: PlanPod | None) -> bool:
+        """Whether a running pod keeps its place; a gang that moves restarts only what moves."""
+        if planned is None or planned.node != pod.node:
+            return False
+        known = pod.gpus is not None and planned.gpus is not None
+        return self.decided.decision != "move" or not known or pod.gpus == planned.gpus
 
-def _stays(pod: Json, planned: Json | None, decision: str) -> bool:
-    """Whether a standing pod is left where it is; a gang that moves restarts only what moves."""
-    if planned is None or planned["node"] != pod["node"]:
-        return False
-    held, wanted = pod.get("gpus"), planned["gpus"]
-    return decision != "move" or held is None or wanted is None or list(held) == list(wanted)
+    def _resizes(self, before: Mapping[str, int], after: Mapping[str, int]) -> tuple[Resize, ...]:
+        if self.decided.decision != "resize":
+            return ()
+        sizes = (Resize(role, before.get(role, 0), after.get(role, 0)) for role in self.roles)
+        return tuple(one for one in sizes if one.before != one.after)
+
+    def _name(self, pod: PodDocument) -> Key:
+        return (self.decided.namespace, self.gang.pod_name(pod))
+
+    def _start(self, planned: PlanPod, pod: PodDocument | None) -> PodOrder:
+        uid = planned.uid
+        if uid is None and pod is not None:
+            uid = pod.uid or self.unknown_uid
+        if uid is None and self.decided.decision != "resize":
+            hint = "plan from a snapshot of the cluster, in which all pods exist"
+            uid = self._unknown(f"starts the pod {shown(planned.name)}", hint)
+        role = self.roles[planned.role]
+        requests = role.requests.items()
+        return PodOrder(
+            namespace=self.decided.namespace,
+            name=planned.name,
+            uid=uid or "",  # a resize adds pods that do not exist yet
+            role=planned.role,
+            index=planned.index,
+            node=planned.node,
+            gpus=planned.gpus,
+            gpu_count=role.gpus,
+            requests=tuple(sorted((name, requested(name, amount)) for name, amount in requests)),
+            mode=None if pod is None else pod.mode,
+        )
+
+    def _stop(self, pod: PodDocument) -> PodStop:
+        namespace, name = self._name(pod)
+        assert pod.node is not None  # it runs
+        hint = "plan from a snapshot of the cluster"
+        return PodStop(
+            namespace=namespace,
+            name=name,
+            uid=pod.uid or self._unknown(f"stops the pod {shown(name)}", hint),
+            role=pod.role,
+            index=pod.index,
+            node=pod.node,
+            gpu_count=self.roles[pod.role].gpus,
+        )
+
+    def _unknown(self, what: str, hint: str) -> str:
+        """The uid of a pod whose uid the plan does not have."""
+        if self.unknown_uid is None:
+            gang = shown("/".join(self.decided.key))
+            raise CannotOrder(f"the plan {what} of gang {gang} without knowing its uid", hint)
+        return self.unknown_uid
 
 
 def _counts(slots: Iterable[Slot]) -> dict[str, int]:
@@ -256,84 +292,31 @@ def _counts(slots: Iterable[Slot]) -> dict[str, int]:
     return counts
 
 
-def _least(role: Json) -> int:
-    replicas = role["replicas"]
-    return int(replicas if isinstance(replicas, int) else replicas["min"])
-
-
-def _start(planned: Json, pod: Json | None, role: Json, key: Key, decision: str) -> PodOrder | None:
-    uid = planned.get("uid") or (pod or {}).get("uid")
-    if uid is None and decision != "resize":
-        raise CannotOrder(
-            f"the plan starts the pod {shown(planned['name'])} of gang {shown('/'.join(key))}"
-            " without knowing its uid",
-            "plan from a snapshot of the cluster, in which all pods exist",
-        )
-    requests = role.get("requests", {})
-    return PodOrder(
-        namespace=key[0],
-        name=planned["name"],
-        uid=uid or "",
-        role=planned["role"],
-        index=planned["index"],
-        node=planned["node"],
-        gpus=None if planned["gpus"] is None else tuple(planned["gpus"]),
-        gpu_count=role["gpus"],
-        requests=tuple(sorted((n, requested(n, quantity(text))) for n, text in requests.items())),
-        mode=(pod or {}).get("mode"),
-    )
-
-
-def _stop(pod: Json, role: Json, key: Key) -> PodStop:
-    uid = pod.get("uid")
-    if uid is None:
-        raise CannotOrder(
-            f"the plan stops the pod {shown(pod['name'])} of gang {shown('/'.join(key))}"
-            " without knowing its uid",
-            "plan from a snapshot of the cluster",
-        )
-    return PodStop(
-        namespace=key[0],
-        name=pod["name"],
-        uid=uid,
-        role=pod["role"],
-        index=pod["index"],
-        node=pod["node"],
-        gpu_count=role["gpus"],
-    )
-
-
-def _labels_asked(role: Json) -> set[str]:
+def _selected_labels(role: RoleDocument) -> set[str]:
     """Keys of the labels that a role's selector and affinity look at."""
-    keys = set(role.get("nodeSelector", {}))
-    for term in role.get("nodeAffinity", ()):
-        keys.update(one["key"] for one in term if not one.get("field"))
-    return keys
+    expressions = (one for term in role.node_affinity for one in term)
+    return {*role.node_selector, *(one.key for one in expressions if not one.field)}
 
 
-def _relied(spec: Json, asked: Mapping[str, set[str]]) -> Iterable[NodeAssumptions]:
-    labelled = {level["name"]: level["label"] for level in spec["levels"] if level.get("label")}
-    models = {model["name"]: model["gpus"] for model in spec["serverModels"]}
-    for node in spec["nodes"]:
-        if node["name"] not in asked:
+def _relied(cluster: ClusterSpec, selected: Mapping[str, set[str]]) -> Iterator[NodeAssumptions]:
+    level_labels = {level.name: level.label for level in cluster.levels if level.label is not None}
+    models = {model.name: model.gpus for model in cluster.server_models}
+    for node in cluster.nodes:
+        if node.name not in selected:
             continue
-        labels, domains = node["labels"], node["domains"]
-        wanted = {key for key in asked[node["name"]] if not key.startswith(_OWN_LABELS)}
-        wanted -= {*labelled.values(), "kubernetes.io/hostname"}
-        installed = models[node["model"]] if node.get("model") else 0
+        wanted = {key for key in selected[node.name] if not key.startswith(_OWN_LABELS)}
+        wanted -= {*level_labels.values(), HOSTNAME_LABEL}
+        installed = 0 if node.model is None else models[node.model]
+        taints = (t for t in node.taints if t.effect != "PreferNoSchedule")
         yield NodeAssumptions(
-            name=node["name"],
-            gpus=installed - len(node["unhealthyGpus"]) - node["unknownUnhealthy"],
+            name=node.name,
+            gpus=installed - len(node.unhealthy_gpus) - node.unknown_unhealthy,
             domains=tuple(
-                (label, domains[level]) for level, label in labelled.items() if level in domains
+                (label, node.domains[level])
+                for level, label in level_labels.items()
+                if level in node.domains
             ),
-            labels=tuple(sorted((key, labels[key]) for key in wanted if key in labels)),
-            taints=tuple(
-                sorted(
-                    (t["key"], t["value"], t["effect"])
-                    for t in node["taints"]
-                    if t["effect"] != "PreferNoSchedule"
-                )
-            ),
-            absent=tuple(sorted(key for key in wanted if key not in labels)),
+            labels=tuple(sorted((key, node.labels[key]) for key in wanted if key in node.labels)),
+            taints=tuple(sorted((t.key, t.value, t.effect) for t in taints)),
+            absent=tuple(sorted(wanted - node.labels.keys())),
         )

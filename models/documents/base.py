@@ -73,6 +73,7 @@ class Document(BaseModel):
 
     model_config = ConfigDict(
         strict=True,
+        defer_build=True,
         frozen=True,
         extra="forbid",
         alias_generator=to_camel,

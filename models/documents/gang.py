@@ -304,7 +304,7 @@ class RoleDocument(Document):
         description="Whole GPUs a pod; 0 for a launcher"
     )
     requests: Mapped[LabelKey, Quantity] = Field(default={}, description="Other resources, a pod")
-    topology: RoleTopology = RoleTopology()
+    topology: RoleTopology = RoleTopology.model_construct()
     slice: SliceDocument | None = None
     outer_slices: Many[SliceDocument] = Field(
         default=(), description="Slices around those of `slice`, each wider than the one before"
@@ -379,9 +379,9 @@ class GangSpec(Document):
     )
     preemptible: bool = Field(default=False, description="May be stopped for a higher priority")
     movable: bool = Field(default=False, description="May be restarted elsewhere")
-    topology: GangTopology = GangTopology()
+    topology: GangTopology = GangTopology.model_construct()
     roles: Many[RoleDocument] = Field(json_schema_extra={"minItems": 1})
-    communication: Communication = Communication()
+    communication: Communication = Communication.model_construct()
 
 
 class GangMetadata(Document):
@@ -398,7 +398,22 @@ class GangDocument(Document):
     kind: Literal["Gang"]
     metadata: GangMetadata
     spec: GangSpec
-    status: GangStatus = GangStatus()
+    status: GangStatus = GangStatus.model_construct()
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """(namespace, name)."""
+        return (self.metadata.namespace, self.metadata.name)
+
+    @property
+    def running_pods(self) -> tuple[PodDocument, ...]:
+        return tuple(pod for pod in self.status.pods if pod.node is not None)
+
+    @property
+    def safe_since(self) -> int | None:
+        """When its work was last safe: the last checkpoint or the start; None if unknown."""
+        times = (self.status.started_at, self.status.last_checkpoint)
+        return max((time for time in times if time is not None), default=None)
 
     def pod_name(self, pod: PodDocument) -> str:
         """The name the pod goes by."""

@@ -1,8 +1,7 @@
-"""The Plan document: the instance it was made for, the decisions, and what was proven.
+"""The Plan document: the instance that was planned, the decisions, and what was proven.
 
-Promises: the instance is read as strictly as any input; elsewhere fields this version does not
-know are let through, so that an older program takes a newer plan. It is the plan's JSON schema;
-called by ``planner.read.schemas`` alone, so that reading input need not build it.
+The schema of a plan and its only reader. The instance is read as strictly as any input; elsewhere unknown
+fields are kept, so that an older program reads the plans of a newer one.
 """
 
 from __future__ import annotations
@@ -11,25 +10,37 @@ from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field
 
-from models.documents.base import ApiVersion, Document, Many, Mapped, Name, Prose, Title, whole
+from models.documents.base import ApiVersion, Document, Many, Mapped, Name, Time, whole
 from models.documents.cluster import ClusterDocument
 from models.documents.gang import MAX_PODS, GangDocument
 from models.documents.policy import PolicyDocument
 from models.documents.server import GpuIndices
 
 Natural = Annotated[int, Field(ge=0)]
+Decision = Literal["place", "complete", "keep", "move", "resize", "preempt", "wait"]
+
+ADMITTED: tuple[Decision, ...] = ("place", "complete", "keep", "move", "resize")
+"""Decisions after which a gang has pods."""
+
+STARTS: tuple[Decision, ...] = ("place", "complete")
+"""Decisions that start a gang."""
+
+GangKey = tuple[str, str]
+"""(namespace, name)."""
 
 
 class _Open(Document):
+    """An object that may have fields of a newer minor version."""
+
     model_config = ConfigDict(extra="allow")
 
 
 class PlanMetadata(_Open):
     """Name, time and maker of a plan."""
 
-    name: Title
-    created_at: Prose
-    generator: Prose
+    name: str
+    created_at: Time
+    generator: str
 
 
 class PlanInstance(Document):
@@ -39,6 +50,22 @@ class PlanInstance(Document):
     gangs: Many[GangDocument]
     policy: PolicyDocument
 
+    @property
+    def now(self) -> int:
+        """The time ages are counted to: the policy's ``now``, else the latest time of a gang."""
+        if self.policy.spec.now is not None:
+            return self.policy.spec.now
+        known = (time for gang in self.gangs for time in (gang.spec.submitted_at, gang.safe_since))
+        return max((time for time in known if time is not None), default=0)
+
+    def gangs_by_key(self) -> dict[GangKey, GangDocument]:
+        return {gang.key: gang for gang in self.gangs}
+
+    def installed_gpus(self) -> dict[str, int]:
+        """GPUs of every node by its name, healthy or not."""
+        gpus = {model.name: model.gpus for model in self.cluster.spec.server_models}
+        return {node.name: gpus.get(node.model or "", 0) for node in self.cluster.spec.nodes}
+
 
 class PlanPod(_Open):
     """A pod after the plan."""
@@ -47,7 +74,7 @@ class PlanPod(_Open):
     role: Name
     index: Annotated[int, whole(0, MAX_PODS - 1)]
     node: Name
-    gpus: GpuIndices | None
+    gpus: GpuIndices | None = Field(description="Indices of its GPUs; null: the node decides")
     uid: Name | None = None
 
 
@@ -55,7 +82,7 @@ class PlanReason(_Open):
     """Why a gang waits."""
 
     code: Name
-    message: Prose
+    message: str
 
 
 class PlanGang(_Open):
@@ -63,15 +90,24 @@ class PlanGang(_Open):
 
     namespace: Name
     name: Name
-    decision: Literal["place", "complete", "keep", "move", "resize", "preempt", "wait"]
-    aged: Literal[True] | None = Field(
-        default=None, description="It has waited for longer than the policy's starvation limit"
+    decision: Decision
+    aged: bool = Field(
+        default=False, description="It has waited for longer than the policy's starvation limit"
     )
     pods: Many[PlanPod]
     bandwidth: Natural | None = Field(alias="bandwidthMBps")
     share: Natural | None
     domains: Mapped[str, Natural] | None
     reason: PlanReason | None
+
+    @property
+    def key(self) -> GangKey:
+        return (self.namespace, self.name)
+
+    @property
+    def incomplete(self) -> bool:
+        """Running with pods missing: kept, but not admitted."""
+        return self.decision == "keep" and self.reason is not None
 
 
 class PlanSpec(_Open):
@@ -83,27 +119,37 @@ class PlanSpec(_Open):
 class PlanObjective(_Open):
     """One tier: its value and what was proven of it."""
 
-    name: Prose
+    name: str
     sense: Literal["max", "min"]
     value: int
     best: int
     bound: int
-    gap: float
+    gap: Annotated[float, Field(ge=0)]
     proof: Literal["exact", "numerical"] | None
+
+    @property
+    def family(self) -> str:
+        """The name without the priority: ``admission`` of ``admission/10``."""
+        return self.name.partition("/")[0]
+
+    @property
+    def proven(self) -> bool:
+        return self.gap == 0 and self.proof is not None
 
 
 class PlanSearch(_Open):
     """How the plan was found."""
 
-    solver: Prose
+    solver: str
     seed: int
+    effort: float = 0.0
     stopped_by: Literal["proof", "budget", "time", "signal"]
 
 
 class PlanBought(_Open):
     """What a plan has beyond the best plan found without a set of moves."""
 
-    gangs: Many[Prose] = Field(description="namespace/name of the gangs admitted beyond it")
+    gangs: Many[str] = Field(description="namespace/name of the gangs admitted beyond it")
     gpus: int = Field(description="GPUs of all admitted gangs")
     bandwidth: int = Field(description="GPUs times permille of their best possible bandwidth")
     whole_nodes: int = Field(description="Nodes left wholly free")
@@ -113,10 +159,17 @@ class PlanBought(_Open):
 class PlanMoves(_Open):
     """Gangs that restart elsewhere together, and what that bought."""
 
-    gangs: Many[Prose] = Field(description="namespace/name of the gangs that move")
+    gangs: Many[str] = Field(description="namespace/name of the gangs that move")
     gpus: Natural = Field(description="All GPUs that they hold")
     bought: PlanBought
     gain: float = Field(description="GPUs bought, of all kinds, for each GPU moved")
+
+
+class PlanDigests(_Open):
+    """``sha256:<hex>`` of parts of the plan, as compact JSON with sorted keys."""
+
+    instance: str
+    spec: str
 
 
 class PlanStatus(_Open):
@@ -126,7 +179,9 @@ class PlanStatus(_Open):
     objectives: Many[PlanObjective]
     search: PlanSearch
     moves: Many[PlanMoves] = Field(default=(), description="Only in plans that move gangs")
-    digests: Mapped[str, Prose]
+    notes: Many[str] = Field(default=(), description="What the plan assumes")
+    remarks: Many[str] = Field(default=(), description="What was odd in the input")
+    digests: PlanDigests
 
 
 class PlanDocument(Document):

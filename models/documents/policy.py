@@ -247,8 +247,8 @@ class PolicySpec(Document):
     node_selector: Mapped[LabelKey, LabelValue] = Field(
         default={}, description="Which nodes are ours to use"
     )
-    moves: MovesDocument = MovesDocument()
-    disruption: DisruptionDocument = DisruptionDocument()
+    moves: MovesDocument = MovesDocument.model_construct()
+    disruption: DisruptionDocument = DisruptionDocument.model_construct()
     starvation: StarvationDocument | None = Field(
         default=None, description="Absent: no gang goes before its peers for having waited"
     )
@@ -256,8 +256,8 @@ class PolicySpec(Document):
         default=None,
         description="What ages are counted to; absent: the latest time that the input names",
     )
-    solve: SolveDocument = SolveDocument()
-    kubernetes: KubernetesDocument = KubernetesDocument()
+    solve: SolveDocument = SolveDocument.model_construct()
+    kubernetes: KubernetesDocument = KubernetesDocument.model_construct()
 
 
 class PolicyMetadata(Document):
@@ -271,8 +271,8 @@ class PolicyDocument(Document):
 
     api_version: ApiVersion
     kind: Literal["Policy"]
-    metadata: PolicyMetadata = PolicyMetadata()
-    spec: PolicySpec = PolicySpec()
+    metadata: PolicyMetadata = PolicyMetadata.model_construct()
+    spec: PolicySpec = PolicySpec.model_construct()
 
     def complaints(self) -> Iterator[Complaint]:
         """Contradictions inside the policy; paths start at its top."""

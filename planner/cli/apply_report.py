@@ -228,7 +228,7 @@ def dumped(
 ) -> str:
     """As JSON or YAML, harmless on a terminal."""
     if output is Format.yaml:
-        from planner.show.plan_file import yaml_text
+        from planner.show.plan_output import yaml_text
 
         return yaml_text(document)
     import json

@@ -59,10 +59,9 @@ def diff(
     from planner.cluster.proxy import opened
     from planner.cluster.proxy_paths import look_paths
     from planner.cluster.retry import Patient
-    from planner.pipelines.apply_steps import check_cluster, ready
-    from planner.show import plan_file as planfile
+    from planner.pipelines.apply_steps import check_cluster, read_ready
 
-    plan = ready(planfile.parse(planfile.read_bytes(path, console.stdin), path), path)
+    plan = read_ready(path, console.stdin)
     console.event("verify_done", violations=0)
     with opened(
         console.environ,

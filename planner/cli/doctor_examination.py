@@ -168,10 +168,9 @@ def _needs(wish: Wish, stdin: IO[bytes] | None) -> Needs:
         from planner.read.inputs import read_policy
 
         return Needs(read_policy([], policy=wish.policy).kubernetes)
-    from planner.pipelines.apply_steps import ready
-    from planner.show import plan_file as planfile
+    from planner.pipelines.apply_steps import read_ready
 
-    plan = ready(planfile.parse(planfile.read_bytes(wish.plan, stdin), wish.plan), wish.plan)
+    plan = read_ready(wish.plan, stdin)
     return Needs(plan.settings, plan.orders)
 
 

@@ -26,7 +26,6 @@ from planner.show.text import Format
 if TYPE_CHECKING:
     from planner.cli.console import Console
     from planner.pipelines.plan import Planned, Wish
-    from planner.show.plan_view import PlanView
 
 NOT_ADMITTED = 3
 MOST_BUDGET = 1_000_000
@@ -102,8 +101,7 @@ def plan(
     """Plan which gangs start now, on which nodes and GPUs, with proof."""
     console = console_of(context, color=color, log_format=log_format, debug=debug)
     from planner.pipelines import plan as planning
-    from planner.show.plan_file import show
-    from planner.show.plan_view import view_of
+    from planner.show.plan_output import show
 
     created_at = planning.now(console.environ)
     wish = planning.Wish(
@@ -120,11 +118,10 @@ def plan(
         now=None if now is None else _time(now, created_at),
     )
     planned = planning.plan(wish, console, created_at=created_at, stdin=console.stdin)
-    view = view_of(planned.document)
-    show(console, output, view, lambda: planned.document)
+    show(console, output, planned.plan, lambda: planned.document)
     code = _exit_code(planned)
-    _report(console, wish, planned, view)
-    _summary(console, planned, view, code)
+    _report(console, wish, planned)
+    _summary(console, planned, code)
     if code:
         raise typer.Exit(code)
 
@@ -135,7 +132,7 @@ def _exit_code(planned: Planned) -> int:
     return NOT_ADMITTED if any(gang.proven for gang in planned.unmet) else 0
 
 
-def _report(console: Console, wish: Wish, planned: Planned, view: PlanView) -> None:
+def _report(console: Console, wish: Wish, planned: Planned) -> None:
     """What the plan did not do, where it is, what to do next."""
     for gang in planned.unmet:
         if gang.proven:
@@ -150,8 +147,9 @@ def _report(console: Console, wish: Wish, planned: Planned, view: PlanView) -> N
     keep = "" if saved is None else f" --out {saved}"
     if saved is not None:
         console.say(f"saved {saved}")
-    spent = planned.document["instance"]["policy"]["spec"]["solve"]["budget"]
-    ran_out = view.status.search.stopped_by == "budget" and view.status.outcome != "optimal"
+    plan = planned.plan
+    spent = plan.instance.policy.spec.solve.budget
+    ran_out = plan.status.search.stopped_by == "budget" and plan.status.outcome != "optimal"
     if ran_out and spent < MOST_BUDGET:
         more = _again(console, wish, budget=min(4 * spent, MOST_BUDGET))
         console.next(f"{more}{keep}   (to close the gap)")
@@ -159,7 +157,7 @@ def _report(console: Console, wish: Wish, planned: Planned, view: PlanView) -> N
         again = _again(console, wish, budget=wish.budget)
         console.next(f"{again} --out plan.json   (to keep this plan)")
     else:
-        live = planned.document["instance"]["cluster"]["metadata"].get("uid")
+        live = plan.instance.cluster.metadata.uid
         console.next(f"{console.program} {'diff' if live else 'verify'} {saved}")
 
 
@@ -182,15 +180,15 @@ def _again(console: Console, wish: Wish, *, budget: int | None) -> str:
     return f"{console.program} plan {shlex.join([*wish.paths, *options])}"
 
 
-def _summary(console: Console, planned: Planned, view: PlanView, code: int) -> None:
-    gangs = view.spec.gangs
-    gaps = [tier.gap for tier in view.status.objectives if tier.gap is not None]
+def _summary(console: Console, planned: Planned, code: int) -> None:
+    gangs = planned.plan.spec.gangs
+    status = planned.plan.status
     console.event(
         "summary",
         verb="plan",
-        status=view.status.outcome,
+        status=status.outcome,
         exit_code=code,
-        gap=max(gaps, default=0.0),
+        gap=max((tier.gap for tier in status.objectives), default=0.0),
         placed=sum(gang.decision in ("place", "complete") for gang in gangs),
         kept=sum(gang.decision == "keep" for gang in gangs),
         moved=sum(gang.decision == "move" for gang in gangs),
@@ -198,7 +196,7 @@ def _summary(console: Console, planned: Planned, view: PlanView, code: int) -> N
         preempted=sum(gang.decision == "preempt" for gang in gangs),
         waiting=sum(gang.decision == "wait" for gang in gangs),
         seconds=planned.seconds,
-        digests=view.status.digests,
+        digests=status.digests.model_dump(),
     )
 
 

@@ -50,16 +50,17 @@ def render(
         raise UsageError(Fault("-o and --to exclude each other", "--to writes files, -o to stdout"))
     from models.verify.check import check
     from planner.pipelines.plan import refusals
+    from planner.read import plan_files
     from planner.show import manifests as rendertext
-    from planner.show import plan_file as planfile
     from planner.show.manifests import rendering
 
-    document = planfile.parse(planfile.read_bytes(path, console.stdin), path)
-    violations = check(document)
+    content = plan_files.read_bytes(path, console.stdin)
+    plan = plan_files.read_plan(content, path)
+    violations = check(plan_files.parse(content, path))
     console.event("verify_done", violations=len(violations))
     if violations:
         raise RefusedPlanError(*refusals(violations, path))
-    found = rendering(document)
+    found = rendering(plan)
     if to is None:
         shown = rendertext.json_document if output is Form.json else rendertext.yaml_stream
         console.data(shown(found))

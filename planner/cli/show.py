@@ -1,7 +1,4 @@
-"""``gangplan show PLAN``: a saved plan as tables, names or the document itself.
-
-Promises: reads that one file, loads no solver.
-"""
+"""``gangplan show PLAN``: a saved plan as tables, names or the document itself."""
 
 from __future__ import annotations
 
@@ -32,17 +29,17 @@ def show(
 ) -> None:
     """Show a saved plan."""
     console = console_of(context, color=color, log_format=log_format, debug=debug)
-    from planner.show import plan_file as formats
-    from planner.show import plan_file as planfile
+    from planner.read import plan_files
+    from planner.show import plan_output
     from planner.show.remarks import warn_of
 
-    content = planfile.read_bytes(path, console.stdin)
-    view = planfile.view(content, path)
-    formats.show(console, output, view, lambda: planfile.parse(content, path))
+    content = plan_files.read_bytes(path, console.stdin)
+    plan = plan_files.read_plan(content, path)
+    plan_output.show(console, output, plan, lambda: plan_files.parse(content, path))
     if output in (Format.table, Format.wide):
         more = (
             None if output is Format.wide else f"{console.program} show {shlex.quote(path)} -o wide"
         )
-        warn_of(console, view.status.remarks, all_with=more)
+        warn_of(console, plan.status.remarks, all_with=more)
     if path != "-":
         console.next(f"{console.program} verify {shlex.quote(path)}")

@@ -26,16 +26,17 @@ def verify(
     console = console_of(context, color=color, log_format=log_format, debug=debug)
     from models.verify.check import check
     from planner.pipelines.plan import refusals
-    from planner.show import plan_file as planfile
+    from planner.read import plan_files
     from planner.show.text import plural
 
-    document = planfile.parse(planfile.read_bytes(path, console.stdin), path)
-    violations = check(document)
+    content = plan_files.read_bytes(path, console.stdin)
+    plan = plan_files.read_plan(content, path)
+    violations = check(plan_files.parse(content, path))
     console.event("verify_done", violations=len(violations))
     if violations:
         raise RefusedPlanError(*refusals(violations, path))
-    gangs = plural(len(document["spec"]["gangs"]), "gang")
-    tiers = plural(len(document["status"]["objectives"]), "tier")
+    gangs = plural(len(plan.spec.gangs), "gang")
+    tiers = plural(len(plan.status.objectives), "tier")
     console.data(f"verified: {gangs} and {tiers} hold\n")
     if path != "-":
         console.next(f"{console.program} show {shlex.quote(path)}")

@@ -23,7 +23,7 @@ from planner.pipelines.apply_steps import (
     check_rights,
     check_view,
     exit_code,
-    ready,
+    read_ready,
 )
 from planner.pipelines.plan import Phases
 from planner.show.apply import counts
@@ -95,12 +95,10 @@ def apply(
     from planner.cluster.live_view import ClusterReader
     from planner.cluster.proxy import opened
     from planner.cluster.retry import Patient
-    from planner.show import plan_file as planfile
 
     phases = Phases(clock)
     with phases.phase("verify"):
-        document = planfile.parse(planfile.read_bytes(wish.path, stdin), wish.path)
-        plan = ready(document, wish.path)
+        plan = read_ready(wish.path, stdin)
     console.event("verify_done", violations=0)
     with opened(
         console.environ,

@@ -16,7 +16,7 @@ import sys
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from models.apply.outcomes import Outcome, Verdict
 from planner.errors import Fault, InputError, RefusedPlanError, StaleError
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from models.apply.live_state import ClusterView
     from models.apply.orders import Orders
     from models.apply.outcomes import ApplyLimits
+    from models.documents.plan import PlanDocument
     from models.policy import KubernetesPolicy
     from planner.cluster.backends.base import Backend
     from planner.cluster.sending import RequestSender, Tell
@@ -73,19 +74,25 @@ class Way:
 class Ready:
     """A plan that holds by itself, as orders. ``settings``: how its Policy has Kubernetes read."""
 
-    document: dict[str, Any]
     orders: Orders
     settings: KubernetesPolicy
     backend: Backend
 
 
-def ready(document: dict[str, Any], file: str | None = None) -> Ready:
-    """Verify the document and read its orders. ``file``: where it is from, for messages.
+def read_ready(path: str, stdin: IO[bytes] | None = None) -> Ready:
+    """The plan of a file, verified. Raises MissingPathError, InputError, RefusedPlanError."""
+    from planner.read import plan_files
+
+    content = plan_files.read_bytes(path, stdin)
+    return ready(plan_files.parse(content, path), plan_files.read_plan(content, path), path)
+
+
+def ready(document: dict[str, Any], plan: PlanDocument, file: str | None = None) -> Ready:
+    """Verify a plan, given as JSON and typed, and read its orders. ``file``: for messages.
 
     Raises RefusedPlanError (5) and InputError (65).
     """
     from models.apply.orders import CannotOrder, orders_of
-    from models.documents.policy import PolicyDocument
     from models.verify.check import check
     from planner.cluster.backends.table import backend_of
 
@@ -93,11 +100,11 @@ def ready(document: dict[str, Any], file: str | None = None) -> Ready:
     if violations:
         raise RefusedPlanError(*refusals(violations, file))
     try:
-        orders = orders_of(document)
+        orders = orders_of(plan)
     except CannotOrder as cannot:
         raise InputError(Fault(cannot.what, cannot.hint, file)) from None
-    policy = PolicyDocument.model_validate(document["instance"]["policy"])
-    return Ready(document, orders, policy.spec.kubernetes.to_policy(), backend_of(orders.backend))
+    settings = plan.instance.policy.spec.kubernetes.to_policy()
+    return Ready(orders, settings, backend_of(orders.backend))
 
 
 def accepted(plan: Ready, way: Way) -> tuple[str, ...]:
@@ -133,11 +140,9 @@ def check_cluster(plan: Ready, cluster: str) -> None:
 
 def check_age(plan: Ready, max_age_s: int | None, now: float | None) -> None:
     """``now``: the server's clock in seconds since the epoch. Raises StaleError."""
-    from models.units import epoch_seconds
-
     if max_age_s is None or now is None:
         return
-    age = int(now) - epoch_seconds(plan.orders.created_at)
+    age = int(now) - plan.orders.created_at
     if age < -SKEW_S:
         what = f"the plan was made {lasting(-age)} from now, by the API server's clock"
         raise StaleError(Fault(what, "set the clock of the host that plans"))
@@ -251,7 +256,9 @@ def exit_code(verdict: Verdict, signal_exit: int | None) -> int:
 
 
 def _stale(plan: Ready, found: list[str]) -> list[Fault]:
-    hint = f"plan again: this plan was made at {one_line(plan.orders.created_at)}"
+    from models.units import time_text
+
+    hint = f"plan again: this plan was made at {time_text(plan.orders.created_at)}"
     return _faults([f"stale: {one}" for one in found], hint)
 
 
@@ -264,6 +271,7 @@ def _faults(found: list[str], hint: str) -> list[Fault]:
 
 
 if TYPE_CHECKING:
+    from models.documents.plan import PlanDocument
     from models.policy import KubernetesPolicy
     from planner.cluster.proxy import ProxyWire
 

@@ -82,6 +82,7 @@ def keeping(instance: Instance, namespaces: Collection[str] | None = None) -> In
 
 
 if TYPE_CHECKING:
+    from models.documents.plan import PlanDocument
     from models.instance import Instance
     from models.solution import Solution
     from models.verify.violation import Violation
@@ -123,8 +124,12 @@ Tell = Callable[["Built"], None]
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """A checked plan. ``signal_exit``: 130 or 143 where a signal stopped the search."""
+    """A checked plan, typed and as its JSON document.
 
+    ``signal_exit``: 130 or 143 where a signal stopped the search.
+    """
+
+    plan: PlanDocument
     document: dict[str, Any]
     unmet: tuple[Required, ...]
     signal_exit: int | None
@@ -161,6 +166,7 @@ def plan(
     Raises InputError, MissingPathError, UsageError before the search; NoPlanError, RefusedPlanError,
     CannotWriteError after it.
     """
+    from models.documents.plan import PlanDocument
     from models.plan import compose, dumps
     from models.verify.check import check
 
@@ -204,7 +210,9 @@ def plan(
         if required:
             with phases.phase("require"):
                 left_out = unmet(required, instance, solution, stop.event)
-    return Planned(document, left_out, stop.exit_code, phases.seconds)
+    return Planned(
+        PlanDocument.model_validate(document), document, left_out, stop.exit_code, phases.seconds
+    )
 
 
 _NAME = str.maketrans("", "", "-:")
@@ -263,12 +271,13 @@ def _check_out(out: Path, paths: tuple[str, ...]) -> None:
 
 def _read(wish: Wish, stdin: BinaryIO | None) -> Built:
     """Everything that was named, with what the command line adds to it."""
-    from planner.pipelines.previous_plan import read_earlier, remembering
+    from planner.pipelines.previous_plan import with_previous
+    from planner.read import plan_files
     from planner.read.inputs import load
 
     if wish.previous == "-" and "-" in (*wish.paths, wish.policy):
         raise UsageError(Fault("--previous - and the input both read stdin", "name a file"))
-    earlier = None if wish.previous is None else read_earlier(wish.previous, stdin)
+    previous = None if wish.previous is None else plan_files.load(wish.previous, stdin)
     built = load(wish.paths, policy=wish.policy, now=wish.now, stdin=stdin)
     instance, remarks = _limited(built.instance, wish), built.remarks
     if wish.keep_running:
@@ -277,8 +286,8 @@ def _read(wish: Wish, stdin: BinaryIO | None) -> Built:
         instance = keeping(instance, wish.keep_in)
     if wish.defragment:
         instance = replace(instance, policy=tidying(instance.policy))
-    if earlier is not None:
-        instance, more = remembering(instance, earlier)
+    if previous is not None and wish.previous is not None:
+        instance, more = with_previous(instance, previous, wish.previous)
         instance = replace(instance, policy=sticking(instance.policy))
         remarks = (*more, *remarks)
     return replace(built, instance=instance, remarks=remarks)

@@ -1,153 +1,101 @@
-"""``--previous PLAN``: where an earlier plan wanted the pods of the gangs that are still there.
+"""``--previous PLAN``: where an earlier plan wanted the pods of the gangs that still exist.
 
-Promises: takes nothing else from that plan; gangs, pods and nodes that are gone are no error, a file
-that is no plan or one of another cluster is. Called by ``planner.pipelines.plan``.
+Gangs, pods and nodes that are gone give remarks; a plan of another cluster is an InputError.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
-from typing import IO, TYPE_CHECKING
-
-from pydantic import Field, ValidationError
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from models.gang import PlannedPod
 from planner.errors import Fault, InputError
-from planner.show import plan_file as planfile
-from planner.show.plan_view import Count, View
 from planner.show.text import plural
 from planner.untrusted_text import safe
 
 if TYPE_CHECKING:
+    from models.documents.plan import PlanDocument, PlanGang
     from models.gang import Gang
     from models.instance import Instance
 
 _SHOWN = 3
-"""Names told in a remark; the rest are counted."""
+"""Names in a remark; the rest are counted."""
 
 
-class _Pod(View):
-    role: str
-    index: Count
-    node: str
+def with_previous(
+    instance: Instance, previous: PlanDocument, file: str
+) -> tuple[Instance, tuple[str, ...]]:
+    """The instance with ``planned`` of every gang as the previous plan has it, and remarks.
 
-
-class _Gang(View):
-    namespace: str
-    name: str
-    pods: list[_Pod]
-
-
-class _Spec(View):
-    gangs: list[_Gang]
-
-
-class _Metadata(View):
-    uid: str | None = None
-
-
-class _Cluster(View):
-    metadata: _Metadata
-
-
-class _Instance(View):
-    cluster: _Cluster
-
-
-class EarlierPlan(View):
-    """What is taken from a plan: its cluster's identity and the places of its pods."""
-
-    file: str = Field(exclude=True)
-    instance: _Instance
-    spec: _Spec
-
-
-def read_earlier(path: str, stdin: IO[bytes] | None = None) -> EarlierPlan:
-    """The plan in a file, ``-`` for stdin.
-
-    Raises MissingPathError, and InputError with the first fault of a file that is no plan.
+    Gangs are matched by namespace and name, pods by role and index. Raises InputError where both the
+    plan and the instance name their cluster and these differ.
     """
-    document = planfile.parse(planfile.read_bytes(path, stdin), path)
-    try:
-        return EarlierPlan.model_validate({**document, "file": path})
-    except ValidationError as error:
-        raise InputError(planfile.faults_of(error, path)[0]) from None
+    _check_cluster(instance, previous, file)
+    nodes = {node.name: i for i, node in enumerate(instance.cluster.nodes)}
+    decided: dict[tuple[str, str], PlanGang] = {}
+    for one in previous.spec.gangs:
+        decided.setdefault(one.key, one)
+    gone = _Gone()
+    gangs = tuple(
+        replace(gang, planned=_planned(gang, decided.get(gang.key), nodes, gone))
+        for gang in instance.gangs
+    )
+    remarks = gone.remarks(file)
+    if any(one.pods for one in decided.values()) and not any(gang.planned for gang in gangs):
+        remarks.append(f"{safe(file)} places none of these gangs: no pod has a previous place")
+    return replace(instance, gangs=gangs), tuple(remarks)
 
 
-def remembering(instance: Instance, earlier: EarlierPlan) -> tuple[Instance, tuple[str, ...]]:
-    """The instance with every gang's ``planned`` as that plan has it, and what people should know.
-
-    Gangs are matched by namespace and name, pods by role and index. Raises InputError for a plan of
-    another cluster, where both say which they are of.
-    """
-    _same_cluster(instance, earlier)
-    positions = {node.name: i for i, node in enumerate(instance.cluster.nodes)}
-    before: dict[tuple[str, str], _Gang] = {}
-    for gang in earlier.spec.gangs:
-        before.setdefault((gang.namespace, gang.name), gang)
-    lost = _Lost()
-    gangs = []
-    for now in instance.gangs:
-        then = before.get(now.key)
-        pods = () if then is None else _planned(now, then.pods, positions, lost)
-        gangs.append(replace(now, planned=pods))
-    said = lost.remarks(earlier.file)
-    if any(gang.pods for gang in before.values()) and not any(gang.planned for gang in gangs):
-        said.append(
-            f"{safe(earlier.file)} places none of these gangs: nothing is to stay where it was"
-        )
-    return replace(instance, gangs=tuple(gangs)), tuple(said)
+def _check_cluster(instance: Instance, previous: PlanDocument, file: str) -> None:
+    before, now = previous.instance.cluster.metadata.uid, instance.cluster.uid
+    if before is not None and now is not None and before != now:
+        what = f"a plan of another cluster: its uid is {safe(before)[:60]}, not {now}"
+        raise InputError(Fault(what, "give a plan that was made for this cluster", file))
 
 
-def _same_cluster(instance: Instance, earlier: EarlierPlan) -> None:
-    was, is_ = earlier.instance.cluster.metadata.uid, instance.cluster.uid
-    if was is not None and is_ is not None and was != is_:
-        what = f"a plan of another cluster: its uid is {safe(was)[:60]}, not {is_}"
-        raise InputError(Fault(what, "give a plan that was made for this cluster", earlier.file))
+@dataclass(slots=True)
+class _Gone:
+    """Pods of gangs that still exist, planned for a node or a seat that does not."""
 
-
-class _Lost:
-    """Pods of gangs that are still there, planned where nothing is any more."""
-
-    def __init__(self) -> None:
-        self.nodes: dict[str, int] = {}
-        self.pods: list[str] = []
+    nodes: Counter[str] = field(default_factory=Counter)
+    pods: list[str] = field(default_factory=list)
 
     def remarks(self, file: str) -> list[str]:
-        said = []
+        found = []
         if self.nodes:
-            pods = plural(sum(self.nodes.values()), "pod")
-            said.append(
-                f"{safe(file)} places {pods} on nodes that are not there: {_some(self.nodes)}"
+            pods = plural(self.nodes.total(), "pod")
+            found.append(
+                f"{safe(file)} places {pods} on nodes that do not exist: {_some(self.nodes)}"
             )
         if self.pods:
             pods = plural(len(self.pods), "pod")
-            said.append(
+            found.append(
                 f"{safe(file)} places {pods} that their gangs do not have: {_some(self.pods)}"
             )
-        return said
+        return found
 
 
-def _some(names: Sequence[str] | dict[str, int]) -> str:
+def _some(names: Iterable[str]) -> str:
     distinct = sorted(set(names))
     more = len(distinct) - _SHOWN
-    told = ", ".join(safe(name)[:80] for name in distinct[:_SHOWN])
-    return f"{told} and {more:,} more" if more > 0 else told
+    listed = ", ".join(safe(name)[:80] for name in distinct[:_SHOWN])
+    return f"{listed} and {more:,} more" if more > 0 else listed
 
 
 def _planned(
-    gang: Gang, pods: Sequence[_Pod], positions: dict[str, int], lost: _Lost
+    gang: Gang, decided: PlanGang | None, nodes: Mapping[str, int], gone: _Gone
 ) -> tuple[PlannedPod, ...]:
-    """Places of the pods that the gang may still have, on nodes that are there; of two the first."""
+    """Previous places of the pods that the gang may still have, on nodes that still exist."""
     roles = {role.name: i for i, role in enumerate(gang.roles)}
-    found: dict[tuple[int, int], int] = {}
-    for pod in pods:
-        role, node = roles.get(pod.role), positions.get(pod.node)
+    places: dict[tuple[int, int], int] = {}
+    for pod in () if decided is None else decided.pods:
+        role, node = roles.get(pod.role), nodes.get(pod.node)
         if role is None or pod.index not in gang.roles[role].indices(gang.roles[role].max):
-            lost.pods.append(f"{gang.namespace}/{gang.name} {pod.role} {pod.index}")
+            gone.pods.append(f"{gang.namespace}/{gang.name} {pod.role} {pod.index}")
         elif node is None:
-            lost.nodes[pod.node] = lost.nodes.get(pod.node, 0) + 1
+            gone.nodes[pod.node] += 1
         else:
-            found.setdefault((role, pod.index), node)
-    return tuple(PlannedPod(role, index, node) for (role, index), node in sorted(found.items()))
+            places.setdefault((role, pod.index), node)
+    return tuple(PlannedPod(role, index, node) for (role, index), node in sorted(places.items()))

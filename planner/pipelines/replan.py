@@ -145,9 +145,7 @@ class Planner:
 
 def time_left(before: Planned) -> int:
     """Seconds of the time limit that a plan's search left, at least LEAST_TIME_S but never more."""
-    from models.units import seconds
-
-    limit = seconds(before.document["instance"]["policy"]["spec"]["solve"]["timeLimit"])
+    limit = before.plan.instance.policy.spec.solve.time_limit
     return min(limit, max(LEAST_TIME_S, limit - int(before.seconds.get("solve", 0.0))))
 
 

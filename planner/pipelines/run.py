@@ -101,7 +101,7 @@ def _say(console: Console, wish: RunWish, report: RunReport, error: BaseExceptio
         for fault in error.faults:
             console.error(fault)
         return
-    kept = wish.planning.out if report.document is not None else None
+    kept = wish.planning.out if report.decided is not None else None
     hint = None if kept is None else f"the best plan until then is in {kept}, checked"
     console.error(Fault("interrupted; nothing of the plan was applied", hint))
 

@@ -182,7 +182,7 @@ class Rounds:
         planner = self._planner(sender)
         try:
             planned = self._planned(planner, None)
-            plan = ready(planned.document)
+            plan = ready(planned.document, planned.plan)
             try:
                 self._applied(plan, sender)
             except StaleError as error:
@@ -192,7 +192,8 @@ class Rounds:
                 for fault in error.faults:
                     self.course.console.say(f"{fault.what}; planning once more")
                 self.course.report.replanned = True
-                self._applied(ready(self._planned(planner, planned).document), sender)
+                planned = self._planned(planner, planned)
+                self._applied(ready(planned.document, planned.plan), sender)
         finally:
             self.course.report.warnings += planner.warnings
             for phase, seconds in planner.seconds.items():
@@ -242,8 +243,8 @@ class Rounds:
         except Interrupted as signal:
             self.course.caught(signal.exit_code)
             raise
-        self.course.report.document = planned.document
-        lock.plan = self.course.report.plan = plan_id(planned.document)
+        self.course.report.decided = planned.plan
+        lock.plan = self.course.report.plan = plan_id(planned.plan)
         if planned.signal_exit is not None:
             self.course.caught(planned.signal_exit)
         self.course.check_signal()

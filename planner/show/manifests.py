@@ -1,30 +1,24 @@
-"""A plan as the Kubernetes objects that applying it would send, one for each pod it starts or stops.
+"""A plan as the Kubernetes objects that applying it sends: patches, Bindings and Evictions, for review.
 
-Promises: pure; the same plan gives the same items in the same order; names that could leave a folder or a
-comment are refused. Raises InputError. Called by the verb ``render``.
-
-A rendering as text: a YAML stream, one JSON document, or the files of a folder.
-
-Promises: stable bytes; every form begins with what it may be used for and what not. Called by the verb
-``render``.
+The same plan gives the same text.
 """
 
 from __future__ import annotations
 
 import json
-import re
 import shlex
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from models.apply.intents import Intent
 from models.apply.orders import CannotOrder, GangOrder, Orders, PodOrder, PodStop, orders_of
+from models.documents.cluster import HOSTNAME_LABEL, NodeDocument
+from models.documents.plan import PlanDocument
 from planner.cluster.backends.base import MODE_BINDING
 from planner.cluster.backends.table import backend_of
-from planner.errors import Fault, InputError
-from planner.show.plan_file import yaml_text
+from planner.show.plan_output import yaml_text
 from planner.show.table import wrapped
 from planner.show.text import plural
 from planner.untrusted_text import document_safe, json_safe, safe
@@ -34,14 +28,12 @@ Json = dict[str, Any]
 UNKNOWN = "-"
 """Stands for a uid that the plan does not know."""
 
-HOSTNAME = "kubernetes.io/hostname"
 GUARD = "x-gangplan"
 """A field that no Binding has: ``kubectl apply`` and ``create -f``, which would lose the uid, refuse the
 object for it; ``create --raw``, which keeps the uid, ignores it."""
 
 GUARDED = "for kubectl create --raw alone: apply and create -f lose the uid"
 
-_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,251}[A-Za-z0-9])?")
 _PATCH, _BINDING, _EVICTION = "patch", "binding", "eviction"
 
 
@@ -99,54 +91,22 @@ class Rendering:
         return self.count(_EVICTION)
 
 
-def rendering(document: Mapping[str, Any]) -> Rendering:
+def rendering(plan: PlanDocument) -> Rendering:
     """Everything a verified plan sends, gangs by namespace and name."""
-    known, orders = _orders(document)
-    hosts = _hosts(document["instance"]["cluster"]["spec"]["nodes"])
+    try:
+        known, orders = True, orders_of(plan)
+    except CannotOrder:
+        known, orders = False, orders_of(plan, unknown_uid=UNKNOWN)
+    hosts = _hosts(plan.instance.cluster.spec.nodes)
     gangs = tuple(_gang(gang, orders, hosts, known=known) for gang in orders.gangs)
     cluster = "" if orders.cluster == UNKNOWN else orders.cluster
     note = backend_of(orders.backend).note()
     return Rendering(orders.plan, cluster, known, note, gangs)
 
 
-def _orders(document: Mapping[str, Any]) -> tuple[bool, Orders]:
-    """The orders, and whether every uid in them is known."""
-    try:
-        return True, orders_of(document)
-    except CannotOrder:
-        return False, orders_of(_marked(document))
-
-
-def _marked(document: Mapping[str, Any]) -> Json:
-    """The plan with UNKNOWN for the uids it does not have: enough to show, never to apply."""
-    instance, spec = document["instance"], document["spec"]
-    cluster = instance["cluster"]
-    metadata = {**cluster["metadata"], "uid": cluster["metadata"].get("uid") or UNKNOWN}
-
-    def marked(pods: list[Json]) -> list[Json]:
-        return [{**pod, "uid": pod.get("uid") or UNKNOWN} for pod in pods]
-
-    gangs = [
-        {**gang, "status": {**gang["status"], "pods": marked(gang["status"]["pods"])}}
-        for gang in instance["gangs"]
-    ]
-    planned = [{**gang, "pods": _uids_of(gang, marked)} for gang in spec["gangs"]]
-    return {
-        **document,
-        "instance": {**instance, "cluster": {**cluster, "metadata": metadata}, "gangs": gangs},
-        "spec": {**spec, "gangs": planned},
-    }
-
-
-def _uids_of(gang: Json, marked: Any) -> list[Json]:  # noqa: ANN401  # a function on lists of pods
-    """Pods that a resize adds are not there yet and need no mark."""
-    pods: list[Json] = gang["pods"]
-    return pods if gang["decision"] == "resize" else marked(pods)
-
-
-def _hosts(nodes: list[Json]) -> dict[str, str | None]:
-    """The hostname label of every node that no other node has; None for the others."""
-    names = {node["name"]: node.get("labels", {}).get(HOSTNAME, node["name"]) for node in nodes}
+def _hosts(nodes: Iterable[NodeDocument]) -> dict[str, str | None]:
+    """The hostname label of every node where no other node has it; None for the others."""
+    names = {node.name: node.labels.get(HOSTNAME_LABEL, node.name) for node in nodes}
     counts = Counter(names.values())
     return {name: host if counts[host] == 1 else None for name, host in names.items()}
 
@@ -154,7 +114,6 @@ def _hosts(nodes: list[Json]) -> dict[str, str | None]:
 def _gang(
     gang: GangOrder, orders: Orders, hosts: Mapping[str, str | None], *, known: bool
 ) -> GangItems:
-    _check(gang)
     title = f"{gang.namespace}/{gang.name}"
     going = {stop.uid for stop in gang.stops if stop.uid != UNKNOWN}
     later = [pod for pod in gang.starts if not pod.uid or pod.uid in going]
@@ -173,17 +132,6 @@ def _gang(
 def _place(pod: PodOrder) -> str:
     gpus = "" if not pod.gpus else f", GPUs {','.join(map(str, pod.gpus))}"
     return f"node {pod.node}{gpus}"
-
-
-def _check(gang: GangOrder) -> None:
-    """Names become paths, URLs and comments. Raises InputError."""
-    names = [gang.namespace, gang.name]
-    names += [name for pod in gang.starts for name in (pod.name, pod.node)]
-    names += [stop.name for stop in gang.stops]
-    for name in names:
-        if not _NAME.fullmatch(name):
-            hint = "letters, digits, '-', '_' and '.', with a letter or digit at both ends"
-            raise InputError(Fault(f"the plan names {name!r}, which is no name", hint))
 
 
 def _started(
@@ -228,7 +176,7 @@ def _bound(gang: GangOrder, pod: PodOrder, metadata: Json, path: str) -> Item:
 def _pin(pod: PodOrder, host: str | None) -> Json:
     """A selector by hostname where one node alone has it, else affinity by the node's name."""
     if host is not None:
-        return {"nodeSelector": {HOSTNAME: host}}
+        return {"nodeSelector": {HOSTNAME_LABEL: host}}
     field = {"key": "metadata.name", "operator": "In", "values": [pod.node]}
     terms = {"nodeSelectorTerms": [{"matchFields": [field]}]}
     required = {"requiredDuringSchedulingIgnoredDuringExecution": terms}

@@ -1,32 +1,12 @@
-"""Where pods are, in short: nodes, and the GPUs where they do not take the whole node.
-
-Promises: pure, from views of a plan alone. Used by the tables of a plan.
-
-The table of objective tiers; hundreds of them become one row a family.
-
-Promises: pure, from a PlanView alone; a tier with a gap is always listed by itself.
-Called by ``planner.show.plan_file``.
-
-The tables of a plan: what was read, the gangs, the tiers, how it ended.
-
-Promises: pure, from a PlanView alone; the same plan gives the same tables.
-Called by ``planner.show.plan_file``.
-"""
+"""The tables of a plan: what was read, the gangs, their pods, the tiers, and the outcome."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
-from planner.show.plan_view import (
-    ADMITTED,
-    AskView,
-    GangView,
-    PlanView,
-    PodView,
-    StandingView,
-    TierView,
-)
+from models.documents.gang import GangDocument, PodDocument
+from models.documents.plan import ADMITTED, PlanDocument, PlanGang, PlanObjective, PlanPod
 from planner.show.table import Cell, Column, Table
 from planner.show.text import (
     compress,
@@ -40,14 +20,7 @@ from planner.show.text import (
 )
 
 
-def installed(plan: PlanView) -> dict[str, int]:
-    """GPUs of every node."""
-    spec = plan.instance.cluster.spec
-    gpus = {model.name: model.gpus for model in spec.models}
-    return {node.name: gpus.get(node.model or "", 0) for node in spec.nodes}
-
-
-def places(pods: Iterable[PodView | StandingView], gpus_of: Mapping[str, int]) -> str:
+def places(pods: Iterable[PlanPod | PodDocument], gpus_of: Mapping[str, int]) -> str:
     """``gpu-[01-16]``: whole nodes; ``v100-3:0-3``: these GPUs; ``:any``: the node decides.
 
     ``gpus_of``: GPUs of every node.
@@ -70,20 +43,20 @@ def places(pods: Iterable[PodView | StandingView], gpus_of: Mapping[str, int]) -
     return nodes_and_gpus(used)
 
 
-def standing_gpus(ask: AskView) -> int:
+def running_gpus(ask: GangDocument) -> int:
     """GPUs that the gang's running pods hold."""
     of = {role.name: role.gpus for role in ask.spec.roles}
-    return sum(of.get(pod.role, 0) for pod in ask.standing)
+    return sum(of.get(pod.role, 0) for pod in ask.running_pods)
 
 
 MANY = 6
 """A family with more tiers (one a priority) is told in one row, unless ``wide``."""
 
 
-def tiers(plan: PlanView, *, wide: bool) -> Table:
+def tiers(plan: PlanDocument, *, wide: bool) -> Table:
     """Tiers in order: value, bound, gap, proof; ``best`` where a tolerance gave some of it away."""
     objectives = plan.status.objectives
-    families: dict[str, list[TierView]] = {}
+    families: dict[str, list[PlanObjective]] = {}
     for tier in objectives:
         families.setdefault(tier.family, []).append(tier)
     rows: list[tuple[Cell, ...]] = []
@@ -117,7 +90,7 @@ def tiers(plan: PlanView, *, wide: bool) -> Table:
     return table if differ else table.of_columns([0, 1, 2, 4, 5, 6])
 
 
-def _row(tier: TierView) -> tuple[Cell, ...]:
+def _row(tier: PlanObjective) -> tuple[Cell, ...]:
     return (
         Cell(tier.name),
         Cell(tier.sense, "dim"),
@@ -129,11 +102,11 @@ def _row(tier: TierView) -> tuple[Cell, ...]:
     )
 
 
-def _family_row(family: str, members: list[TierView]) -> tuple[Cell, ...]:
+def _family_row(family: str, members: list[PlanObjective]) -> tuple[Cell, ...]:
     """Values add up over priorities; bounds do not, so only a family proven whole states one."""
     proven = sum(tier.proven for tier in members)
     whole = proven == len(members)
-    worst = max((tier.gap for tier in members if tier.gap is not None), default=None)
+    worst = max((tier.gap for tier in members), default=None)
     proofs = {tier.proof for tier in members}
     proof = "numerical" if "numerical" in proofs else "exact"
     total = sum(tier.value for tier in members)
@@ -173,16 +146,16 @@ _VERB = {
 }
 
 
-def facts(plan: PlanView) -> Table:
+def facts(plan: PlanDocument) -> Table:
     """What was read, a line a subject: cluster, nodes, levels, gangs."""
     cluster = plan.instance.cluster
     nodes = cluster.spec.nodes
-    gpus_of = {model.name: model.gpus for model in cluster.spec.models}
+    gpus_of = {model.name: model.gpus for model in cluster.spec.server_models}
     gpus = sum(gpus_of.get(node.model or "", 0) for node in nodes)
     models = Counter(node.model for node in nodes if node.model is not None)
     made = ", ".join(f"{count} x {name}" for name, count in sorted(models.items()))
     out = [node for node in nodes if node.unschedulable or not node.ready]
-    sick = sum(len(node.unhealthy) + node.unknown_unhealthy for node in nodes)
+    sick = sum(len(node.unhealthy_gpus) + node.unknown_unhealthy for node in nodes)
     guessed = any(node.unknown_unhealthy for node in nodes)  # given in parts, perhaps
     apart = [
         *([f"{plural(len(out), 'node')} cordoned or not ready"] if out else []),
@@ -206,21 +179,21 @@ def facts(plan: PlanView) -> Table:
     )
 
 
-def _gangs_read(gangs: Iterable[AskView]) -> str:
+def _gangs_read(gangs: Iterable[GangDocument]) -> str:
     asked = list(gangs)
-    running = sum(gang.running for gang in asked)
+    running = sum(bool(gang.running_pods) for gang in asked)
     return f"{plural(len(asked), 'gang')}: {running:,} running, {len(asked) - running:,} waiting"
 
 
-def gangs(plan: PlanView, *, wide: bool) -> Table:
+def gangs(plan: PlanDocument, *, wide: bool) -> Table:
     """One row a gang: placed first, then running, then waiting; by priority within each."""
-    asks = {ask.key: ask for ask in plan.instance.gangs}
+    asks = plan.instance.gangs_by_key()
     decided = sorted(plan.spec.gangs, key=lambda gang: rank(gang, asks.get(gang.key)))
     kept = [gang for gang in decided if gang.decision == "keep" and not gang.incomplete]
     hidden = not wide and len(kept) > MANY_KEPT
     folded = {gang.key for gang in kept} if hidden else set()
     shown = [gang for gang in decided if gang.key not in folded]
-    gpus_of = installed(plan)
+    gpus_of = plan.instance.installed_gpus()
     domains_of = {node.name: node.domains for node in plan.instance.cluster.spec.nodes}
     levels = [*(level.name for level in plan.instance.cluster.spec.levels), "node"]
     columns = [
@@ -260,7 +233,7 @@ def gangs(plan: PlanView, *, wide: bool) -> Table:
     return Table(tuple(columns), tuple(rows), tuple(notes)).without_empty_columns()
 
 
-def pods(plan: PlanView) -> Table:
+def pods(plan: PlanDocument) -> Table:
     """One row a pod after the plan, gangs and pods in the plan's order."""
     rows = [
         (
@@ -274,7 +247,7 @@ def pods(plan: PlanView) -> Table:
     return Table((Column("POD"), Column("NODE"), Column("GPUS")), tuple(rows))
 
 
-def ending(plan: PlanView) -> list[str]:
+def ending(plan: PlanDocument) -> list[str]:
     """How it came out, line by line, with what the plan assumes."""
     counts: Counter[str] = Counter(gang.decision for gang in plan.spec.gangs)
     parts = [
@@ -290,7 +263,7 @@ def ending(plan: PlanView) -> list[str]:
     ]
 
 
-def _proven(plan: PlanView) -> str:
+def _proven(plan: PlanDocument) -> str:
     tiers = plan.status.objectives
     if plan.status.outcome == "optimal":
         numerical = sum(tier.proof != "exact" for tier in tiers)
@@ -299,7 +272,7 @@ def _proven(plan: PlanView) -> str:
         )
         return f"optimal: every tier is proven best{word}"
     with_gap = [tier for tier in tiers if tier.gap != 0]
-    worst = max(with_gap, key=lambda tier: tier.gap or 0.0, default=None)
+    worst = max(with_gap, key=lambda tier: tier.gap, default=None)
     if worst is None:
         return "feasible: not proven optimal"
     return (
@@ -321,7 +294,7 @@ def _verb(decision: str, count: int) -> str:
     return singular.get(verb, verb.replace("are ", "is "))
 
 
-def rank(gang: GangView, ask: AskView | None) -> tuple[int, int, str, str]:
+def rank(gang: PlanGang, ask: GangDocument | None) -> tuple[int, int, str, str]:
     """What gangs are listed by: the decision, the priority, the name."""
     priority = ask.spec.priority if ask else 0
     return (_ORDER.index(gang.decision), -priority, gang.namespace, gang.name)
@@ -331,13 +304,13 @@ def _share_style(share: int | None) -> str | None:
     return None if share is None or share == 1000 else "warn"
 
 
-def _gpu_count(gang: GangView, ask: AskView | None) -> int | None:
+def _gpu_count(gang: PlanGang, ask: GangDocument | None) -> int | None:
     """GPUs of the gang after the plan; of one that gets none what it asks for, or has; None if unknown."""
     roles = {role.name: role for role in ask.spec.roles} if ask else {}
     if gang.decision == "preempt":
-        return standing_gpus(ask) if ask else None
+        return running_gpus(ask) if ask else None
     if gang.decision not in ADMITTED:
-        return sum(role.asked for role in roles.values()) if ask else None
+        return sum(role.gpus * role.span[0] for role in roles.values()) if ask else None
     count = 0
     for pod in gang.pods:
         if pod.gpus is None and pod.role not in roles:
@@ -346,11 +319,11 @@ def _gpu_count(gang: GangView, ask: AskView | None) -> int | None:
     return count
 
 
-def _why(gang: GangView) -> str:
+def _why(gang: PlanGang) -> str:
     return f"{gang.reason.code}: {gang.reason.message}" if gang.reason else ""
 
 
-def _where(gang: GangView, domains_of: dict[str, dict[str, str]]) -> str:
+def _where(gang: PlanGang, domains_of: dict[str, dict[str, str]]) -> str:
     """Names of the domains used, by whole path."""
     paths = {"/".join(domains_of.get(pod.node, {}).values()) for pod in gang.pods}
     return compress(path for path in paths if path)

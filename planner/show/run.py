@@ -20,6 +20,7 @@ from planner.untrusted_text import safe
 if TYPE_CHECKING:
     from models.apply.live_state import ClusterView
     from models.apply.orders import Orders
+    from models.documents.plan import PlanDocument
     from planner.cli.console import Console
 
 MOST_NAMES = 64
@@ -52,7 +53,8 @@ class RunReport:
     """Filled in as the run goes. ``status``: one word or two of what it came to.
 
     ``recovered``: of gangs that an earlier run left half there; ``applied``: of this run's plan.
-    ``plan``: its id. ``cluster``: its uid. ``seconds``: of each phase, those done twice added up.
+    ``plan``: its id; ``decided``: the plan itself. ``cluster``: its uid. ``seconds``: of each phase, summed
+    where it runs twice.
     ``warnings``: said already where people read.
     """
 
@@ -62,7 +64,7 @@ class RunReport:
     cluster: str | None = None
     plan: str | None = None
     replanned: bool = False
-    document: dict[str, Any] | None = None
+    decided: PlanDocument | None = None
     recovered: Verdict | None = None
     applied: Verdict | None = None
     seconds: dict[str, float] = field(default_factory=dict)
@@ -102,19 +104,18 @@ class RunReport:
 
     @property
     def waiting(self) -> int | None:
-        return None if self.document is None else self._decided(WAITING)
+        return None if self.decided is None else self._count(WAITING)
 
     @property
     def gap(self) -> float | None:
         """The largest of all tiers; None without a plan."""
-        if self.document is None:
+        if self.decided is None:
             return None
-        tiers = self.document["status"]["objectives"]
-        return max((tier["gap"] for tier in tiers if tier["gap"] is not None), default=0.0)
+        return max((tier.gap for tier in self.decided.status.objectives), default=0.0)
 
-    def _decided(self, decisions: Iterable[str]) -> int:
-        gangs = () if self.document is None else self.document["spec"]["gangs"]
-        return sum(gang["decision"] in decisions for gang in gangs)
+    def _count(self, decisions: Iterable[str]) -> int:
+        gangs = () if self.decided is None else self.decided.spec.gangs
+        return sum(gang.decision in decisions for gang in gangs)
 
     def line(self, seconds: float) -> str:
         """The summary line: what was done with how many gangs, what waits, how long it took."""
@@ -138,7 +139,7 @@ class RunReport:
     def tell(self, console: Console, seconds: float) -> None:
         """The one summary: a line in text, an event in JSON."""
         console.say(self.line(seconds))
-        digests = None if self.document is None else self.document["status"]["digests"]
+        digests = None if self.decided is None else self.decided.status.digests.model_dump()
         console.event(
             "summary",
             verb="run",
@@ -149,7 +150,7 @@ class RunReport:
             plan=self.plan,
             replanned=self.replanned,
             gap=self.gap,
-            placed=None if self.document is None else self._decided(STARTING),
+            placed=None if self.decided is None else self._count(STARTING),
             waiting=self.waiting,
             gangs={outcome.value: float(count) for outcome, count in self.counts.items()},
             writes=self.writes,
@@ -174,7 +175,7 @@ class RunReport:
         }
 
     def metrics(self, finished: float) -> Metrics:
-        known = self.document is not None
+        known = self.decided is not None
         return Metrics(
             exit_code=self.exit_code,
             finished=finished,

@@ -1,15 +1,12 @@
-"""The tables of what happens to running gangs, and of what the moves bought.
-
-Promises: pure, from a PlanView alone; without rows where nothing that runs changes.
-Called by ``planner.show.plan_file``.
-"""
+"""The tables of what happens to running gangs, and of what the moves bought."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from planner.show.plan_tables import STYLE, installed, places, rank
-from planner.show.plan_view import AskView, BoughtView, GangView, PlanView, PodView, StandingView
+from models.documents.gang import GangDocument, PodDocument
+from models.documents.plan import PlanBought, PlanDocument, PlanGang, PlanPod
+from planner.show.plan_tables import STYLE, places, rank
 from planner.show.table import Cell, Column, Table
 from planner.show.text import compress, lasting, number, plural
 
@@ -20,14 +17,14 @@ MOST_NAMED = 3
 """Gangs named of those for whom one gave way."""
 
 
-def changes(plan: PlanView, *, wide: bool) -> Table:
+def changes(plan: PlanDocument, *, wide: bool) -> Table:
     """One row a running gang that does not stay as it is: pods and GPUs before and after, and where.
 
     LOST: what each GPU that stops has done since the last checkpoint or start, left out where no gang that
     stops GPUs tells of either; ``wide`` adds the sum in GPU-hours.
     """
-    asks = {ask.key: ask for ask in plan.instance.gangs}
-    gpus_of, now = installed(plan), plan.instance.now
+    asks = plan.instance.gangs_by_key()
+    gpus_of, now = plan.instance.installed_gpus(), plan.instance.now
     changed = [gang for gang in plan.spec.gangs if gang.decision in CHANGED and gang.key in asks]
     changed.sort(key=lambda gang: rank(gang, asks[gang.key]))
     changing = [_Change(gang, asks[gang.key]) for gang in changed]
@@ -60,12 +57,12 @@ def changes(plan: PlanView, *, wide: bool) -> Table:
 class _Change:
     """One running gang: its pods before and after, those that leave a place and those that come to one."""
 
-    def __init__(self, gang: GangView, ask: AskView) -> None:
+    def __init__(self, gang: PlanGang, ask: GangDocument) -> None:
         self.gang = gang
         self.priority = ask.spec.priority
-        self.since = ask.since
+        self.since = ask.safe_since
         self._gpus = {role.name: role.gpus for role in ask.spec.roles}
-        self.before = ask.standing
+        self.before = ask.running_pods
         self.after = gang.pods
         stood = {(pod.role, pod.index): _place(pod) for pod in self.before}
         stands = {(pod.role, pod.index): _place(pod) for pod in self.after}
@@ -75,11 +72,13 @@ class _Change:
         self.stopped = self.gpus(self.before if moves else self.leaving)
         """GPUs that stop working: all of the gang where a pod with GPUs moves, else of those that leave."""
 
-    def gpus(self, pods: Sequence[PodView | StandingView]) -> int:
+    def gpus(self, pods: Sequence[PlanPod | PodDocument]) -> int:
         return sum(self._gpus.get(pod.role, 0) for pod in pods)
 
 
-def _comers(plan: PlanView, asks: Mapping[tuple[str, str], AskView]) -> dict[str, list[_Change]]:
+def _comers(
+    plan: PlanDocument, asks: Mapping[tuple[str, str], GangDocument]
+) -> dict[str, list[_Change]]:
     """By node, the gangs that put a pod there which does not stand there now; highest priority first."""
     found: dict[str, list[_Change]] = {}
     everyone = [_Change(gang, asks[gang.key]) for gang in plan.spec.gangs if gang.key in asks]
@@ -106,7 +105,7 @@ def _way(row: _Change, gpus_of: Mapping[str, int], comers: Mapping[str, Sequence
     return f"{way} (for {told})" if told else way
 
 
-def _place(pod: PodView | StandingView) -> tuple[str | None, tuple[int, ...] | None]:
+def _place(pod: PlanPod | PodDocument) -> tuple[str | None, tuple[int, ...] | None]:
     return (pod.node, None if pod.gpus is None else tuple(sorted(pod.gpus)))
 
 
@@ -128,7 +127,7 @@ def _gpu_hours(row: _Change, now: int) -> str:
     return f"{tenths / 10:,.1f}"
 
 
-def moves(plan: PlanView) -> Table:
+def moves(plan: PlanDocument) -> Table:
     """One row a set of moves: the gangs moved together, and what that bought."""
     levels = plan.instance.cluster.spec.levels
     domain = levels[-1].name if levels else "domain"
@@ -150,7 +149,7 @@ def moves(plan: PlanView) -> Table:
     return Table(columns, tuple(rows))
 
 
-def _bought(bought: BoughtView, domain: str) -> str:
+def _bought(bought: PlanBought, domain: str) -> str:
     """What there is more of than in the best plan without these moves, and what there is less of."""
     names = f" ({compress(bought.gangs, ', ')})" if bought.gangs else ""
     amounts = (

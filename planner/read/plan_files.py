@@ -1,0 +1,121 @@
+"""Plan files: their bytes, the JSON document, and the typed plan.
+
+A file that is not a plan, or a broken one, is an InputError with the place.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import IO, Any
+
+from pydantic import ValidationError
+
+from models.documents.base import API_VERSION
+from models.documents.plan import PlanDocument
+from planner.errors import Fault, InputError, MissingPathError
+
+MAX_PLAN_BYTES = 512 * 1024 * 1024
+"""A plan of 100,000 GPUs has about 30 MB; a larger file would only fill the memory."""
+
+_HINT = "a plan is what `plan --out FILE` writes"
+
+
+class _NotFiniteError(Exception):
+    """NaN or an infinity, which JSON does not have."""
+
+    @classmethod
+    def refuse(cls, name: str) -> float:
+        raise cls(name)
+
+
+def read_bytes(path: str, stdin: IO[bytes] | None = None) -> bytes:
+    """The bytes of a plan file; ``-`` reads ``stdin``. Holds at most MAX_PLAN_BYTES in memory.
+
+    Raises MissingPathError, and InputError for a folder or a file that is too large.
+    """
+    try:
+        if path == "-":
+            content = b"" if stdin is None else stdin.read(MAX_PLAN_BYTES + 1)
+        else:
+            with Path(path).open("rb") as stream:
+                content = stream.read(MAX_PLAN_BYTES + 1)
+    except IsADirectoryError:
+        raise InputError(Fault("a plan is one JSON file, this is a folder", _HINT, path)) from None
+    except (OSError, ValueError) as error:
+        why = (error.strerror if isinstance(error, OSError) else None) or str(error)
+        raise MissingPathError(Fault(f"cannot read {path}: {why}", "check the path")) from error
+    if len(content) > MAX_PLAN_BYTES:
+        raise InputError(Fault(f"larger than {MAX_PLAN_BYTES >> 20} MiB: not a plan", _HINT, path))
+    return content
+
+
+def load(path: str, stdin: IO[bytes] | None = None) -> PlanDocument:
+    """The plan in a file, ``-`` for ``stdin``. Raises MissingPathError, InputError."""
+    return read_plan(read_bytes(path, stdin), path)
+
+
+def read_plan(content: bytes, path: str) -> PlanDocument:
+    """The plan in ``content``. Raises InputError with the place of at most 20 faults."""
+    try:
+        return PlanDocument.model_validate_json(content)
+    except ValidationError:
+        return _read_slowly(content, path)
+
+
+def _read_slowly(content: bytes, path: str) -> PlanDocument:
+    """The plan, read as input documents are: every fault has a line and a column."""
+    from planner.read.findings import Findings
+    from planner.read.sources import Source
+    from planner.read.validation import validate
+
+    tree = parse(content, path)
+    findings = Findings()
+    source = Source(path, content.decode("utf-8-sig"), "json")
+    entry = validate(PlanDocument, tree, source, (0,), findings)
+    if entry is None or findings:
+        findings.raise_all()
+    return entry.document
+
+
+def parse(content: bytes, path: str) -> dict[str, Any]:
+    """The JSON document of a plan. Only its kind and version are checked.
+
+    Raises InputError with line and column.
+    """
+    try:
+        document = json.loads(content.decode("utf-8-sig"), parse_constant=_NotFiniteError.refuse)
+    except json.JSONDecodeError as error:
+        ends = error.pos >= len(error.doc.rstrip()) or error.msg.startswith("Unterminated")
+        hint = "the file is cut short" if error.doc.strip() and ends else _HINT
+        what = f"not JSON: {error.msg[:1].lower()}{error.msg[1:]}"
+        raise InputError(Fault(what, hint, path, error.lineno, error.colno)) from None
+    except UnicodeDecodeError as error:
+        what = f"not a plan: byte {error.start} is not UTF-8"
+        raise InputError(Fault(what, _HINT, path)) from None
+    except _NotFiniteError as error:
+        raise InputError(Fault(f"not a plan: {error} is not a number", _HINT, path)) from None
+    except RecursionError:
+        raise InputError(Fault("not a plan: nested too deeply", _HINT, path)) from None
+    except ValueError:
+        raise InputError(Fault("not a plan: a number is far too long", _HINT, path)) from None
+    if not isinstance(document, dict):
+        raise InputError(Fault("not a plan: an object is expected", _HINT, path))
+    _check_header(document, path)
+    return document
+
+
+def _check_header(document: dict[str, Any], path: str) -> None:
+    kind, version = document.get("kind"), document.get("apiVersion")
+    if kind != "Plan":
+        said = "it has no kind" if kind is None else f"kind is {_short(kind)}"
+        raise InputError(Fault(f"not a plan: {said}", _HINT, path))
+    if version != API_VERSION:
+        what = f"unknown version of a plan: apiVersion is {_short(version)}"
+        hint = f"this gangplan reads {API_VERSION}; plan again or use the gangplan that wrote it"
+        raise InputError(Fault(what, hint, path))
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
