@@ -205,9 +205,7 @@ def test_a_plan_of_another_cluster_is_refused_where_both_say_which(
         ),
     ],
 )
-def test_a_file_that_is_no_plan_is_refused(
-    content: bytes, what: str, tmp_path: Path
-) -> None:
+def test_a_file_that_is_no_plan_is_refused(content: bytes, what: str, tmp_path: Path) -> None:
     path = tmp_path / "plan.json"
     path.write_bytes(content)
     with pytest.raises(InputError) as caught:
