@@ -18,7 +18,7 @@ from models.program.base_state import base_decisions
 from models.program.formulation import formulate
 from models.solution import Solution, TierResult
 from models.verify.check import check
-from planner.search.budget import Budget, Silent
+from planner.search.budget import Budget, NullProgress
 from planner.search.greedy import greedy
 from planner.search.ledger import Ledger
 from planner.search.reasons import with_reasons
@@ -31,7 +31,7 @@ def searched(instance: Instance, *, split: bool) -> Solution:
     ledger = Ledger(instance, greedy(instance, base_decisions(instance)))
     budget = Budget(instance.policy.solve)
     formulation = formulate(instance, split=split)
-    Search(formulation, ledger, budget, Silent(), len(ledger.tiers)).run()
+    Search(formulation, ledger, budget, NullProgress(), len(ledger.tiers)).run()
     decisions = with_reasons(instance, ledger.incumbent.decisions, budget)
     return Solution(decisions, ledger.results(), budget.stopped_by, "search alone")
 

@@ -7,7 +7,7 @@ from fractions import Fraction
 import pytest
 
 from models.policy import Objective, Policy
-from planner.pipelines.plan import sticking, tidying
+from planner.pipelines.plan import with_defragment, with_stability
 
 
 def policy(listed: str) -> Policy:
@@ -36,21 +36,21 @@ def names(policy: Policy) -> str:
     ],
 )
 def test_defragment_goes_just_before_disruption(before: str, after: str) -> None:
-    assert names(tidying(policy(before))) == after
+    assert names(with_defragment(policy(before))) == after
 
 
 def test_defragment_keeps_the_tolerance_it_was_listed_with() -> None:
     listed = (Objective("disruption"), Objective("defragment", Fraction(1, 10)))
-    assert tidying(Policy(objectives=listed)).objectives == listed[::-1]
+    assert with_defragment(Policy(objectives=listed)).objectives == listed[::-1]
 
 
 def test_the_default_policy_is_tidied_before_anything_is_disrupted() -> None:
-    found = names(tidying(Policy())).split()
+    found = names(with_defragment(Policy())).split()
     assert found[2:4] == ["defragment", "disruption"]
     assert found[:2] + found[3:] == names(Policy()).split()
 
 
 def test_stability_goes_last_and_only_once() -> None:
-    assert names(sticking(policy("admission span"))) == "admission span stability"
-    assert names(sticking(policy("stability span"))) == "stability span"
-    assert names(sticking(tidying(Policy()))).endswith("stranded stability")
+    assert names(with_stability(policy("admission span"))) == "admission span stability"
+    assert names(with_stability(policy("stability span"))) == "stability span"
+    assert names(with_stability(with_defragment(Policy()))).endswith("stranded stability")

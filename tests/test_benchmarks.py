@@ -259,7 +259,7 @@ def test_the_large_gang_says_what_it_lacks_even_with_preemption(
     reason = decided["pretrain"].reason
     assert reason is not None
     assert reason.code == code
-    assert reason.message.startswith(f"even without the {gone} running gangs")
+    assert reason.message.startswith(f"even if the {gone} running gangs")
     assert room in reason.message
 
 

@@ -17,7 +17,7 @@ from models.policy import Moves, Objective
 from models.program.base_state import base_decisions
 from models.solution import GangDecision, MoveSet, Solution, TierResult
 from planner.search import moves as moving
-from planner.search.moves import worthwhile
+from planner.search.moves import keep_worthwhile
 
 
 def with_least(instance: Instance, gain: str) -> Instance:
@@ -78,13 +78,13 @@ def crowded(least: str | None = None) -> tuple[Instance, dict[str, Solution]]:
 
 def test_a_plan_without_moves_is_returned_without_a_search() -> None:
     instance, plans = crowded()
-    assert worthwhile(instance, plans[""], never) == plans[""]
+    assert keep_worthwhile(instance, plans[""], never) == plans[""]
 
 
 def test_each_set_is_told_by_the_plan_in_which_only_the_others_move() -> None:
     instance, plans = crowded()
     runs = Runs(instance, plans)
-    found = worthwhile(instance, plans["a c"], runs)
+    found = keep_worthwhile(instance, plans["a c"], runs)
     assert runs.asked == ["c", "a"]
     assert found.decisions == plans["a c"].decisions
     # a bought big, 8 GPUs at their best, for 1 GPU: 16. c bought new, 1 GPU, for 4: 0.25.
@@ -98,7 +98,7 @@ def test_each_set_is_told_by_the_plan_in_which_only_the_others_move() -> None:
 def test_a_set_below_the_least_gain_is_left_out_and_named() -> None:
     instance, plans = crowded("0.5")
     runs = Runs(instance, plans)
-    found = worthwhile(instance, plans["a c"], runs)
+    found = keep_worthwhile(instance, plans["a c"], runs)
     # Judged: c alone and a alone; then solved again without c: the same plan as a alone; then a judged.
     assert runs.asked == ["c", "a", ""]
     assert found.decisions == plans["a"].decisions
@@ -108,15 +108,15 @@ def test_a_set_below_the_least_gain_is_left_out_and_named() -> None:
     page = (Path(__file__).parent.parent / "docs" / "plan.md").read_text(encoding="utf-8")
     assert f"\nnote: {note}\n" in page
     assert note == (
-        "not moved: default/c (4 GPUs); that would buy +1 GPU admitted (default/new): a gain of 0.250, "
-        "below minGain 0.5; bounds are of the plans without it"
+        "not moved: default/c (4 GPUs); that would gain +1 GPU admitted (default/new): a gain of 0.250, "
+        "below minGain 0.5; bounds apply to plans without this move"
     )
 
 
 @pytest.mark.parametrize(("least", "kept"), [("0.25", 2), ("0.251", 1), ("16", 1), ("16.001", 0)])
 def test_a_set_that_just_reaches_the_least_gain_stays(least: str, kept: int) -> None:
     instance, plans = crowded(least)
-    found = worthwhile(instance, plans["a c"], Runs(instance, plans))
+    found = keep_worthwhile(instance, plans["a c"], Runs(instance, plans))
     assert len(found.moves) == kept
     assert len(found.notes) == 2 - kept
 
@@ -124,7 +124,7 @@ def test_a_set_that_just_reaches_the_least_gain_stays(least: str, kept: int) -> 
 def test_a_least_gain_that_thousandths_cannot_show_is_taken_rounded_down() -> None:
     # A third: c would need 2/3 of a GPU more. 0.25 is told; 0.2504 asks for 0.250 as it is told.
     instance, plans = crowded("0.2504")
-    assert len(worthwhile(instance, plans["a c"], Runs(instance, plans)).moves) == 2
+    assert len(keep_worthwhile(instance, plans["a c"], Runs(instance, plans)).moves) == 2
 
 
 def negative() -> tuple[Instance, Solution, Solution]:
@@ -152,10 +152,10 @@ def test_a_gain_below_zero_is_stated_and_left_out_only_if_a_least_gain_is_asked_
     lost = MoveSet((2,), 1, (0,), -1, -2000, 0, 0, -3000)
     for limits in (None, Moves(max_gangs=2), Moves(min_gain=Fraction(0))):
         limited = replace(instance, policy=replace(instance.policy, moves=limits))
-        found = worthwhile(limited, plan, lambda _: without)
+        found = keep_worthwhile(limited, plan, lambda _: without)
         assert (found.decisions, found.moves) == (plan.decisions, (lost,))
-        assert found.notes == ("default/own moves for the sake of admission/9: 1 with, 0 without",)
-    found = worthwhile(with_least(instance, "0.001"), plan, lambda _: without)
+        assert found.notes == ("default/own moves to improve admission/9: 1 with, 0 without",)
+    found = keep_worthwhile(with_least(instance, "0.001"), plan, lambda _: without)
     assert (found.decisions, found.moves) == (without.decisions, ())
     assert "buy -1 GPU admitted (default/high), -2.000 GPUs' worth of bandwidth" in found.notes[0]
 
@@ -166,23 +166,23 @@ def test_a_set_whose_figures_do_not_tell_what_it_is_for_is_said_to_be_for_that_t
     kept = replace(plan.tiers[0], name="kept/5", value=1, best=1, bound=1)
     with_it = replace(plan, tiers=(kept,))
     without = replace(plan, decisions=base_decisions(instance), tiers=(replace(kept, value=0),))
-    found = worthwhile(instance, with_it, lambda _: without)
-    assert found.notes == ("default/own moves for the sake of kept/5: 1 with, 0 without",)
+    found = keep_worthwhile(instance, with_it, lambda _: without)
+    assert found.notes == ("default/own moves to improve kept/5: 1 with, 0 without",)
     # A tier of which less is better, and gains of 16 and 0.25 (see above).
     instance, plans = crowded()
     less = replace(kept, name="stranded", sense="min")
     made = {k: replace(p, tiers=(replace(less, value=9 - len(k)),)) for k, p in plans.items()}
-    found = worthwhile(instance, made["a c"], Runs(instance, made))
+    found = keep_worthwhile(instance, made["a c"], Runs(instance, made))
     assert [move.gain for move in found.moves] == [16000, 250]
     assert found.notes == tuple(
-        f"default/{one} moves for the sake of stranded: 6 with, 8 without" for one in "ac"
+        f"default/{one} moves to improve stranded: 6 with, 8 without" for one in "ac"
     )
 
 
 def test_figures_against_an_unproven_plan_are_marked_so() -> None:
     instance, plans = crowded()
     loose = solved(instance, plans["c"].decisions, slack=1)
-    found = worthwhile(instance, plans["a c"], Runs(instance, {**plans, "c": loose}))
+    found = keep_worthwhile(instance, plans["a c"], Runs(instance, {**plans, "c": loose}))
     assert [move.gain for move in found.moves] == [16000, 250]
     assert found.notes == (moving.UNPROVEN,)
 
@@ -193,7 +193,7 @@ def test_a_plan_that_is_as_good_without_a_set_takes_its_place() -> None:
     cut = decide(instance, a=[(3, mask(6))], big=[(0, mask(*range(8)))], c=[(3, mask(0, 1, 2, 3))])
     first = solved(instance, cut, slack=5)
     runs = Runs(instance, plans)
-    found = worthwhile(instance, first, runs)
+    found = keep_worthwhile(instance, first, runs)
     # "c" lacks big and is no better; "a" is as good in all tiers and less disruptive; then a is judged.
     assert runs.asked == ["c", "a", ""]
     assert found.decisions == plans["a"].decisions
@@ -217,15 +217,15 @@ def test_bounds_after_the_first_worse_tier_are_those_of_the_smaller_plan_and_sai
     # The plan without a's move is better in a (6 > 5), worse in b (4 > 3), whatever c is.
     first = stated(decide(instance, a=[(3, mask(6))]), (5, 8), (3, 2), (2, 7))
     other = stated(plans[""].decisions, (6, 6), (4, 4), (9, 9))
-    found = worthwhile(instance, first, lambda _: other)
+    found = keep_worthwhile(instance, first, lambda _: other)
     assert found.decisions == other.decisions
     # Plans that are as good in a: the first one's bounds of a and b. As good in b: no bound of the first one.
     assert [(t.value, t.best, t.bound) for t in found.tiers] == [(6, 6, 8), (4, 4, 2), (9, 9, 9)]
     assert found.stopped_by == "time"
-    assert found.notes == ("some bounds are of the plans in which fewer gangs may move",)
+    assert found.notes == ("some bounds apply only to plans in which fewer gangs may move",)
     # Had the first plan been better in a already, it would stay.
     assert (
-        worthwhile(
+        keep_worthwhile(
             instance,
             replace(first, tiers=other.tiers[:0] + first.tiers),
             lambda _: replace(other, tiers=(replace(other.tiers[0], value=4), *other.tiers[1:])),
@@ -243,7 +243,7 @@ def test_a_search_that_was_cut_gives_way_to_a_better_plan_found_before() -> None
     plans = {k: solved(instance, plan.decisions) for k, plan in crowded()[1].items()}
     cut = solved(instance, plans[""].decisions, slack=40)
     runs = Runs(instance, {**plans, "a fox": cut})
-    found = worthwhile(instance, plans["a c"], runs)
+    found = keep_worthwhile(instance, plans["a c"], runs)
     assert runs.asked == ["c", "a", "a fox", ""]
     assert found.decisions == plans["a"].decisions
     assert [move.gain for move in found.moves] == [16000]
@@ -252,7 +252,7 @@ def test_a_search_that_was_cut_gives_way_to_a_better_plan_found_before() -> None
     assert (admission.value, admission.bound) == (27, 19 + 40)
     # In disruption the plan is worse than the cut one: what is proven after that is of its own search.
     assert found.tiers[-1].bound == plans["a"].tiers[-1].bound
-    assert any(note.startswith("some bounds are of the plans") for note in found.notes)
+    assert any(note.startswith("some bounds apply only to plans") for note in found.notes)
 
 
 def test_where_a_tolerance_is_given_no_plan_takes_the_place_of_another() -> None:
@@ -265,7 +265,7 @@ def test_where_a_tolerance_is_given_no_plan_takes_the_place_of_another() -> None
         ),
     )
     first = solved(lax, decide(lax, a=[(3, mask(6))]))
-    found = worthwhile(lax, first, lambda _: solved(lax, decide(lax)))
+    found = keep_worthwhile(lax, first, lambda _: solved(lax, decide(lax)))
     assert found.decisions == first.decisions
     assert [move.gangs for move in found.moves] == [(0,)]
 
@@ -301,15 +301,15 @@ def test_others_may_stand_in_for_what_was_left_out_but_not_for_ever() -> None:
     instance = alike(20, "0.5")
     asked: list[frozenset[int]] = []
     run = eager(instance, asked)
-    found = worthwhile(instance, run(frozenset()), run)
+    found = keep_worthwhile(instance, run(frozenset()), run)
     assert found.moves == ()
     assert all(d.decision != "move" for d in found.decisions)
     # Three rounds with another, then nobody was worth it: none may move.
     assert [note.partition(" (")[0] for note in found.notes] == [
-        f"not moved: default/g{i:02}" for i in range(moving.MOST_ROUNDS + 1)
+        f"not moved: default/g{i:02}" for i in range(moving.MAX_ROUNDS + 1)
     ]
     assert all("buy nothing of that kind: a gain of 0.000" in note for note in found.notes)
-    assert len(asked) <= 2 + (moving.MOST_ROUNDS + 1) * 2
+    assert len(asked) <= 2 + (moving.MAX_ROUNDS + 1) * 2
 
 
 def test_the_same_search_is_asked_for_once() -> None:
@@ -318,7 +318,7 @@ def test_the_same_search_is_asked_for_once() -> None:
     run = eager(instance, asked)
     first = run(frozenset())
     asked.clear()
-    worthwhile(instance, first, run)
+    keep_worthwhile(instance, first, run)
     assert len(asked) == len(set(asked))
 
 
@@ -340,15 +340,15 @@ def test_a_stubborn_search_ends_with_no_moves_and_names_all() -> None:
         plan = solved(instance, decide(instance, **pods))
         return replace(plan, tiers=(TierResult("made", "max", len(pods), 9, 9, "exact"),))
 
-    found = worthwhile(instance, run(frozenset()), run)
+    found = keep_worthwhile(instance, run(frozenset()), run)
     assert found.moves == ()
     assert all(d.decision != "move" for d in found.decisions)
-    tried = [f"default/g{i:02}" for i in range(2, 3 + moving.MOST_ROUNDS)]
+    tried = [f"default/g{i:02}" for i in range(2, 3 + moving.MAX_ROUNDS)]
     said = [note.partition(" (")[0].rpartition(" ")[2] for note in found.notes]
     assert said == [*tried, "default/g01", "default/g00"]
     assert found.notes[-1] == (
-        "not moved, since others in their stead kept buying too little: default/g00 (2 GPUs); that would "
-        "buy +1 GPU admitted (default/new): a gain of 0.500"
+        "not moved, since the gangs that moved instead also gained too little: default/g00 (2 GPUs); "
+        "that would gain +1 GPU admitted (default/new): a gain of 0.500"
     )
 
 
@@ -367,4 +367,4 @@ def test_many_sets_are_judged_as_few() -> None:
 def test_a_search_that_moves_what_must_stay_is_caught() -> None:
     instance, plans = crowded("0.5")
     with pytest.raises(AssertionError, match="must not"):
-        worthwhile(instance, plans["a c"], lambda _: plans["a c"])
+        keep_worthwhile(instance, plans["a c"], lambda _: plans["a c"])

@@ -22,7 +22,7 @@ from models.program.base_state import base_decisions
 from planner.search.budget import Budget
 from planner.search.notes import notes_of
 from planner.search.reasons import with_reasons
-from planner.search.shortage import Ceiling
+from planner.search.shortage import MaximalSpace
 from planner.search.solve import solve
 
 FULL = mask(*range(8))
@@ -55,8 +55,8 @@ def test_a_count_says_no_even_without_those_that_may_give_way() -> None:
     code, text = message(build(gangs=[low, gang("high", 2, 8, priority=9)]), "high")
     assert code == "NoRoom"
     assert text == (
-        "even without the running gang that may stop or move: role worker needs 2 pods of 8 GPUs; the "
-        "nodes it may use have 8 free GPUs, room for 1"
+        "even if the running gang that may stop or move left: role worker needs 2 pods of 8 GPUs; "
+        "the eligible nodes have 8 free GPUs, enough for 1 pod"
     )
 
 
@@ -65,12 +65,12 @@ def test_who_could_be_stopped_for_anybody_is_no_proof_against_anybody() -> None:
     low = gang("low", 1, 8, stands=[(0, 0, 0, FULL)], preemptible=True, priority=5)
     queue = [gang("high", 1, 4, priority=9), gang("peer", 1, 4, priority=5)]
     code, text = message(build(gangs=[low, *queue]), "peer")
-    assert "even without" not in text
+    assert "even if" not in text
     # Without a higher gang in the queue nobody may stop it.
     code, text = message(build(gangs=[low, queue[1]]), "peer")
     assert (code, text) == (
         "NoRoom",
-        "role worker needs 1 pod of 4 GPUs; the nodes it may use have 0 free GPUs, room for 0",
+        "role worker needs 1 pod of 4 GPUs; the eligible nodes have 0 free GPUs, enough for 0 pods",
     )
 
 
@@ -102,8 +102,8 @@ def test_where_counts_allow_it_an_exact_search_says_no() -> None:
     code, text = message(build(nodes=nodes, gangs=[low, waits]), "a")
     assert code == "NoRoom"
     assert text == (
-        "even without the running gang that may stop or move: its pods do not fit together on what is "
-        "free (GPUs, cpu, memory, pods)"
+        "even if the running gang that may stop or move left: its pods do not fit together on the "
+        "free GPUs, cpu, memory and pod slots"
     )
 
 
@@ -116,16 +116,16 @@ def test_what_the_search_proved_is_said_where_no_count_knows() -> None:
     code, text = message(instance, "high")
     assert code == "NoRoom"
     assert text.endswith(
-        "; no choice of the running gang that may move or stop for it was found that makes room"
+        "; no way was found to make room by moving or stopping the running gang that may give way"
     )
     _, text = message(instance, "high", proven=(9,))
     # In place of a peer that waits as well it might start: proven is that not all of them run.
     assert text.endswith(
-        "; proven: no plan that keeps what counts more admits it beside all others of its priority"
+        "; starting it would displace gangs of the same or higher priority (proven)"
     )
     alone = build(nodes=nodes, gangs=[hop, stay, gang("high", 1, 8, priority=10)])
     _, text = message(alone, "high", proven=(10,))
-    assert text.endswith("; proven: no plan that keeps what counts more admits it")
+    assert text.endswith("; no plan that keeps the earlier tiers admits it (proven)")
 
 
 def test_of_several_that_wait_it_is_said_what_is_proven_of_all() -> None:
@@ -133,7 +133,7 @@ def test_of_several_that_wait_it_is_said_what_is_proven_of_all() -> None:
     gangs = [hop, gang("a", 1, 8, priority=9), gang("b", 1, 8, priority=9)]
     _, text = message(build(racks=1, nodes_per_rack=1, gangs=gangs), "b", proven=(9,))
     assert text.endswith(
-        "; proven: no plan that keeps what counts more admits more GPUs of its priority"
+        "; starting it would displace gangs of the same or higher priority (proven)"
     )
 
 
@@ -141,9 +141,9 @@ def test_a_gang_that_fits_and_waits_is_told_what_counts_more() -> None:
     # Two servers of 8, all requests are for 8: one GPU taken leaves seven that no request can use.
     made = build(racks=1, nodes_per_rack=2, gangs=[gang("a", 1, 1)])
     for names, but in (
-        (("stranded", "admission"), "stranded counts more"),
-        (("span", "stranded", "waiting"), "span, stranded count more"),
-        (("stranded",), "no objective asks for it: neither admission nor waiting is listed"),
+        (("stranded", "admission"), "stranded comes first"),
+        (("span", "stranded", "waiting"), "span, stranded come first"),
+        (("stranded",), "no objective rewards it: the policy lists neither admission nor waiting"),
     ):
         objectives = tuple(Objective(name) for name in names)
         policy = replace(made.policy, objectives=objectives, mix=((8, 1000),))
@@ -151,7 +151,9 @@ def test_a_gang_that_fits_and_waits_is_told_what_counts_more() -> None:
         assert decision.reason is not None
         assert decision.reason.code == "Outranked"
         found = decision.reason.message
-        assert found.startswith(f"needs 1 GPU and would fit beside what runs, but {but}"), found
+        assert found.startswith(f"needs 1 GPU and would fit after the running gangs, but {but}"), (
+            found
+        )
 
 
 def test_what_is_proven_of_a_gang_that_fits_is_said() -> None:
@@ -159,8 +161,8 @@ def test_what_is_proven_of_a_gang_that_fits_is_said() -> None:
     policy = replace(made.policy, objectives=(Objective("stranded"), Objective("admission")))
     _, text = message(replace(made, policy=policy), "a", proven=(0,))
     assert text == (
-        "needs 1 GPU and would fit beside what runs, but stranded counts more; proven: no plan that "
-        "keeps what counts more admits it"
+        "needs 1 GPU and would fit after the running gangs, but stranded comes first; no plan that "
+        "keeps the earlier tiers admits it (proven)"
     )
 
 
@@ -169,7 +171,7 @@ def test_a_search_cut_short_is_owned_up_to() -> None:
     code, text = message(build(gangs=[gang("a", 1, 1)]), "a")
     assert code == "Outranked"
     assert text == (
-        "needs 1 GPU and would fit beside what runs, but the search ended before it was placed"
+        "needs 1 GPU and would fit after the running gangs, but the search ended before it was placed"
     )
 
 
@@ -179,13 +181,13 @@ def test_a_peer_that_waited_too_long_is_named_as_what_outranks() -> None:
     new = gang("new", 1, 8, priority=5, submitted=30 * hour)
     instance = build(racks=1, nodes_per_rack=1, gangs=[new, old])
     ageing = replace(instance, policy=replace(instance.policy, starvation_after_s=24 * hour))
-    for given, code, beside in (
-        (ageing, "Outranked", "1 of its own that waited too long"),
-        (instance, "NoRoom", "0 of higher priority"),
+    for given, code, outranking in (
+        (ageing, "Outranked", " (1 of its priority that waited too long)"),
+        (instance, "NoRoom", ""),
     ):
         placed = by_steps(given)
         assert placed.reason("new")[0] == code
-        assert f"beside what starts (1 gang, {beside}): " in placed.reason("new")[1]
+        assert f"after the gang that starts{outranking}: " in placed.reason("new")[1]
 
 
 def test_an_incomplete_gang_is_asked_about_with_its_own_pods_in_place() -> None:
@@ -197,10 +199,10 @@ def test_an_incomplete_gang_is_asked_about_with_its_own_pods_in_place() -> None:
     code, text = message(instance, "broken")
     assert code == "Incomplete"
     assert text == (
-        "1 pod missing, and so it stays: role worker needs 1 pod of 8 GPUs; the nodes it may use have 0 free "
-        "GPUs, room for 0"
+        "1 pod missing: role worker needs 1 pod of 8 GPUs; the eligible nodes have 0 free GPUs, "
+        "enough for 0 pods"
     )
-    ceiling = Ceiling(instance)
+    ceiling = MaximalSpace(instance)
     assert [instance.gangs[i].name for i in ceiling.gone] == ["broken"]
     ceiling.spare(0)
     assert ceiling.gone == ()
@@ -244,7 +246,7 @@ def test_what_is_said_never_to_start_starts_in_no_best_plan() -> None:
         best = plan(instance).solution().decisions
         for gang_, decision, chosen in zip(instance.gangs, reasoned, best, strict=True):
             reason = decision.reason
-            if reason is None or gang_.hold is not None or "beside what" in reason.message:
+            if reason is None or gang_.hold is not None or "after the" in reason.message:
                 continue
             said += 1
             assert chosen.decision in ("wait", "keep", "preempt"), (seed, gang_.name, reason)

@@ -104,7 +104,7 @@ def test_nobody_stops_where_the_winner_would_not_fit_all_the_same() -> None:
     code, message = plan.reason("high")
     assert code == "RequiredTopology"
     assert message == (
-        "even without the 2 running gangs that may stop or move: role worker needs 2 pods of 8 GPUs in one "
+        "even if the 2 running gangs that may stop or move left: role worker needs 2 pods of 8 GPUs in one "
         "rack; the best rack has room for 1"
     )
 

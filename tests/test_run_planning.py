@@ -12,7 +12,7 @@ from models.verify.check import check
 from planner.cli.console import Console
 from planner.errors import InputError, MissingPathError
 from planner.pipelines import plan as planning
-from planner.pipelines.plan import keeping
+from planner.pipelines.plan import freeze_running
 from planner.read.inputs import load, read_policy
 
 INPUTS = Path(__file__).parent.parent / "inputs"
@@ -43,7 +43,7 @@ def test_running_gangs_are_neither_stopped_nor_moved_where_they_are_to_stay() ->
 def test_only_running_gangs_lose_the_right_to_stop_and_move() -> None:
     stands = gang("stands", preemptible=True, movable=True, stands=[(0, 0, 0, 1)])
     waits = gang("waits", preemptible=True, movable=True)
-    kept = {one.name: one for one in keeping(build(gangs=[stands, waits])).gangs}
+    kept = {one.name: one for one in freeze_running(build(gangs=[stands, waits])).gangs}
     assert (kept["stands"].preemptible, kept["stands"].movable) == (False, False)
     assert kept["stands"].pods == stands.pods
     assert kept["waits"] == waits

@@ -18,14 +18,14 @@ from models.documents.plan import PlanDocument
 from models.verify.check import check
 from planner.cli.console import Console
 from planner.errors import CannotWriteError
-from planner.pipelines.plan import Planned, Wish
+from planner.pipelines.plan import Planned, PlanRequest
 from planner.pipelines.replan import Planner, Source, private_folder, time_left
 
 
 def planner(folder: Path, err: io.StringIO, **wished: int) -> Planner:
     environ = environment(folder, SOURCE_DATE_EPOCH="1795000000")
     console = Console(stdout=io.StringIO(), stderr=err, environ=environ)
-    wish = Wish(paths=(), budget=5, workers=1, keep_running=True, **wished)  # type: ignore[arg-type]
+    wish = PlanRequest(paths=(), budget=5, workers=1, keep_running=True, **wished)  # type: ignore[arg-type]
     return Planner(wish, Source(environ), console, clock=time.monotonic)
 
 

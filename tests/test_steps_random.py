@@ -15,7 +15,7 @@ from models.policy import SolveLimits
 from models.program.base_state import base_decisions
 from models.tier_values import Evaluation, tiers_of
 from planner.search.budget import Budget
-from planner.search.free_space import Ground
+from planner.search.free_space import FreeSpace
 from planner.search.greedy import greedy
 from planner.search.growth import grow
 from planner.search.preemption_rule import put_back
@@ -76,7 +76,7 @@ def test_whoever_gives_way_would_not_fit_where_it_stood() -> None:
     for seed in range(SEEDS):
         instance = drawn(seed)
         back = reclaim(instance, greedy(instance, base_decisions(instance)))
-        ground = Ground(instance, back)
+        ground = FreeSpace(instance, back)
         for index, decision in enumerate(back):
             if decision.decision in ("preempt", "move", "resize"):
                 stopped += 1
@@ -96,7 +96,7 @@ def test_undoing_leaves_the_ground_as_it_was() -> None:
     for seed in range(0, SEEDS, 5):
         instance = drawn(seed)
         start = greedy(instance, base_decisions(instance))
-        ground, fresh = Ground(instance, start), Ground(instance, start)
+        ground, fresh = FreeSpace(instance, start), FreeSpace(instance, start)
         r, mark = Random(seed), ground.mark()
         for _ in range(20):
             gang = r.randrange(len(instance.gangs))

@@ -25,7 +25,7 @@ from planner.show.text import Format
 
 if TYPE_CHECKING:
     from planner.cli.console import Console
-    from planner.pipelines.plan import Planned, Wish
+    from planner.pipelines.plan import Planned, PlanRequest
 
 NOT_ADMITTED = 3
 MOST_BUDGET = 1_000_000
@@ -104,7 +104,7 @@ def plan(
     from planner.show.plan_output import show
 
     created_at = planning.now(console.environ)
-    wish = planning.Wish(
+    request = planning.PlanRequest(
         paths=tuple(paths),
         out=out,
         policy=policy,
@@ -117,10 +117,10 @@ def plan(
         defragment=defragment,
         now=None if now is None else _time(now, created_at),
     )
-    planned = planning.plan(wish, console, created_at=created_at, stdin=console.stdin)
+    planned = planning.plan(request, console, created_at=created_at, stdin=console.stdin)
     show(console, output, planned.plan, lambda: planned.document)
     code = _exit_code(planned)
-    _report(console, wish, planned)
+    _report(console, request, planned)
     _summary(console, planned, code)
     if code:
         raise typer.Exit(code)
@@ -132,7 +132,7 @@ def _exit_code(planned: Planned) -> int:
     return NOT_ADMITTED if any(gang.proven for gang in planned.unmet) else 0
 
 
-def _report(console: Console, wish: Wish, planned: Planned) -> None:
+def _report(console: Console, request: PlanRequest, planned: Planned) -> None:
     """What the plan did not do, where it is, what to do next."""
     for gang in planned.unmet:
         if gang.proven:
@@ -143,7 +143,7 @@ def _report(console: Console, wish: Wish, planned: Planned) -> None:
             )
     if planned.signal_exit is not None:
         console.say("interrupted: this is the best plan found until then, checked")
-    saved = None if wish.out is None else shlex.quote(str(wish.out))
+    saved = None if request.out is None else shlex.quote(str(request.out))
     keep = "" if saved is None else f" --out {saved}"
     if saved is not None:
         console.say(f"saved {saved}")
@@ -151,33 +151,33 @@ def _report(console: Console, wish: Wish, planned: Planned) -> None:
     spent = plan.instance.policy.spec.solve.budget
     ran_out = plan.status.search.stopped_by == "budget" and plan.status.outcome != "optimal"
     if ran_out and spent < MOST_BUDGET:
-        more = _again(console, wish, budget=min(4 * spent, MOST_BUDGET))
+        more = _again(console, request, budget=min(4 * spent, MOST_BUDGET))
         console.next(f"{more}{keep}   (to close the gap)")
     elif saved is None:
-        again = _again(console, wish, budget=wish.budget)
+        again = _again(console, request, budget=request.budget)
         console.next(f"{again} --out plan.json   (to keep this plan)")
     else:
         live = plan.instance.cluster.metadata.uid
         console.next(f"{console.program} {'diff' if live else 'verify'} {saved}")
 
 
-def _again(console: Console, wish: Wish, *, budget: int | None) -> str:
+def _again(console: Console, request: PlanRequest, *, budget: int | None) -> str:
     """The same command, with all that decides the plan (`--now clock` as a time); without --out."""
     from models.units import time_text
 
     given = (
-        ("--policy", wish.policy),
-        ("--previous", wish.previous),
-        ("--now", None if wish.now is None else time_text(wish.now)),
-        *(("--require", name) for name in wish.require),
-        ("--time-limit", None if wish.time_limit_s is None else f"{wish.time_limit_s}s"),
-        ("--seed", wish.seed),
-        ("--workers", wish.workers),
+        ("--policy", request.policy),
+        ("--previous", request.previous),
+        ("--now", None if request.now is None else time_text(request.now)),
+        *(("--require", name) for name in request.require),
+        ("--time-limit", None if request.time_limit_s is None else f"{request.time_limit_s}s"),
+        ("--seed", request.seed),
+        ("--workers", request.workers),
         ("--budget", budget),
     )
-    options = ["--defragment"] if wish.defragment else []
+    options = ["--defragment"] if request.defragment else []
     options += [word for name, value in given if value is not None for word in (name, str(value))]
-    return f"{console.program} plan {shlex.join([*wish.paths, *options])}"
+    return f"{console.program} plan {shlex.join([*request.paths, *options])}"
 
 
 def _summary(console: Console, planned: Planned, code: int) -> None:

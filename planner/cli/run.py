@@ -90,7 +90,7 @@ def run(
     if str(out) == "-":
         raise UsageError(Fault("--out takes a file", "the plan does not go to stdout here"))
     wish = RunWish(
-        planning=planning.Wish(
+        planning=planning.PlanRequest(
             paths=_paths(paths or [], policy),
             out=out,
             policy=policy,

@@ -35,7 +35,7 @@ DEFRAGMENT = "defragment"
 STABILITY = "stability"
 
 
-def tidying(policy: Policy) -> Policy:
+def with_defragment(policy: Policy) -> Policy:
     """The policy with ``defragment`` before ``disruption``, so that gangs move for its sake.
 
     Without ``disruption`` it goes behind admission and waiting, without these to the front. Where it
@@ -59,14 +59,14 @@ def _place(names: list[str]) -> int:
     )
 
 
-def sticking(policy: Policy) -> Policy:
+def with_stability(policy: Policy) -> Policy:
     """The policy with ``stability`` last, unless it is listed already."""
     if any(objective.name == STABILITY for objective in policy.objectives):
         return policy
     return replace(policy, objectives=(*policy.objectives, Objective(STABILITY)))
 
 
-def keeping(instance: Instance, namespaces: Collection[str] | None = None) -> Instance:
+def freeze_running(instance: Instance, namespaces: Collection[str] | None = None) -> Instance:
     """The instance whose running gangs may neither be stopped nor moved nor shrunk.
 
     ``namespaces``: only the gangs of these; None: all.
@@ -96,7 +96,7 @@ _TICK_S = 0.1
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class PlanRequest:
     """What ``plan`` was asked for; None keeps what the policy says.
 
     ``previous``: file of an earlier plan. ``now``: seconds since the epoch. ``keep_running``: running
@@ -118,7 +118,7 @@ class Wish:
     keep_in: frozenset[str] = frozenset()
 
 
-Tell = Callable[["Built"], None]
+ReadReporter = Callable[["Built"], None]
 """Told how the input was read, before the search."""
 
 
@@ -153,13 +153,13 @@ class Phases:
 
 
 def plan(
-    wish: Wish,
+    request: PlanRequest,
     console: Console,
     *,
     created_at: str,
     stdin: BinaryIO | None = None,
     clock: Callable[[], float] = time.monotonic,
-    tell: Tell | None = None,
+    progress: ReadReporter | None = None,
 ) -> Planned:
     """A plan, checked and (if asked) saved. ``tell``: in place of what ``plan`` says of its input.
 
@@ -171,16 +171,16 @@ def plan(
     from models.verify.check import check
 
     phases = Phases(clock)
-    if wish.out is not None:
-        _check_out(wish.out, wish.paths)
+    if request.out is not None:
+        _check_out(request.out, request.paths)
     with phases.phase("read"):
-        built = _read(wish, stdin)
+        built = _read(request, stdin)
         instance = built.instance
-    if tell is None:
-        _tell(console, built, wish)
+    if progress is None:
+        _tell(console, built, request)
     else:
-        tell(built)
-    required = _resolve(wish.require, instance)
+        progress(built)
+    required = _resolve(request.require, instance)
     console.event("read", nodes=len(instance.cluster.nodes), gangs=len(instance.gangs))
 
     with stop_on_signal() as stop:
@@ -203,9 +203,9 @@ def plan(
         console.event("verify_done", violations=len(violations))
         if violations:
             raise RefusedPlanError(*refusals(violations))
-        if wish.out is not None:
+        if request.out is not None:
             with phases.phase("save"):
-                save(wish.out, dumps(document))
+                save(request.out, dumps(document))
         left_out: tuple[Required, ...] = ()
         if required:
             with phases.phase("require"):
@@ -218,10 +218,10 @@ def plan(
 _NAME = str.maketrans("", "", "-:")
 
 
-def _tell(console: Console, built: Built, wish: Wish) -> None:
+def _tell(console: Console, built: Built, request: PlanRequest) -> None:
     from planner.show import remarks
 
-    reading = [*wish.paths, *(("--policy", wish.policy) if wish.policy else ())]
+    reading = [*request.paths, *(("--policy", request.policy) if request.policy else ())]
     remarks.tell(console, built, all_with=f"{console.program} validate {shlex.join(reading)}")
 
 
@@ -269,39 +269,39 @@ def _check_out(out: Path, paths: tuple[str, ...]) -> None:
     check_target(out)
 
 
-def _read(wish: Wish, stdin: BinaryIO | None) -> Built:
+def _read(request: PlanRequest, stdin: BinaryIO | None) -> Built:
     """Everything that was named, with what the command line adds to it."""
     from planner.pipelines.previous_plan import with_previous
     from planner.read import plan_files
     from planner.read.inputs import load
 
-    if wish.previous == "-" and "-" in (*wish.paths, wish.policy):
+    if request.previous == "-" and "-" in (*request.paths, request.policy):
         raise UsageError(Fault("--previous - and the input both read stdin", "name a file"))
-    previous = None if wish.previous is None else plan_files.load(wish.previous, stdin)
-    built = load(wish.paths, policy=wish.policy, now=wish.now, stdin=stdin)
-    instance, remarks = _limited(built.instance, wish), built.remarks
-    if wish.keep_running:
-        instance = keeping(instance)
-    elif wish.keep_in:
-        instance = keeping(instance, wish.keep_in)
-    if wish.defragment:
-        instance = replace(instance, policy=tidying(instance.policy))
-    if previous is not None and wish.previous is not None:
-        instance, more = with_previous(instance, previous, wish.previous)
-        instance = replace(instance, policy=sticking(instance.policy))
+    previous = None if request.previous is None else plan_files.load(request.previous, stdin)
+    built = load(request.paths, policy=request.policy, now=request.now, stdin=stdin)
+    instance, remarks = _limited(built.instance, request), built.remarks
+    if request.keep_running:
+        instance = freeze_running(instance)
+    elif request.keep_in:
+        instance = freeze_running(instance, request.keep_in)
+    if request.defragment:
+        instance = replace(instance, policy=with_defragment(instance.policy))
+    if previous is not None and request.previous is not None:
+        instance, more = with_previous(instance, previous, request.previous)
+        instance = replace(instance, policy=with_stability(instance.policy))
         remarks = (*more, *remarks)
     return replace(built, instance=instance, remarks=remarks)
 
 
-def _limited(instance: Instance, wish: Wish) -> Instance:
+def _limited(instance: Instance, request: PlanRequest) -> Instance:
     """The instance with the limits of the command line in its policy, so that the plan states them."""
     given = {
         name: value
         for name, value in (
-            ("budget", wish.budget),
-            ("time_limit_s", wish.time_limit_s),
-            ("seed", wish.seed),
-            ("workers", wish.workers),
+            ("budget", request.budget),
+            ("time_limit_s", request.time_limit_s),
+            ("seed", request.seed),
+            ("workers", request.workers),
         )
         if value is not None
     }

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from planner.errors import CannotWriteError, Fault
 from planner.pipelines import plan as planning
-from planner.pipelines.plan import Phases, Planned, Wish
+from planner.pipelines.plan import Phases, Planned, PlanRequest
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -57,7 +57,7 @@ class Planner:
 
     def __init__(
         self,
-        wish: Wish,
+        wish: PlanRequest,
         source: Source,
         console: Console,
         *,
@@ -89,7 +89,7 @@ class Planner:
                 self._record(folder / "cluster")
             wish = replace(wish, paths=(str(folder / "cluster"), *wish.paths))
             planned = planning.plan(
-                wish, self._console, created_at=created_at, clock=self._clock, tell=self._tell
+                wish, self._console, created_at=created_at, clock=self._clock, progress=self._tell
             )
         self._add(planned.seconds)
         return planned

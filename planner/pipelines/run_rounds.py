@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 from models.apply.outcomes import GangVerdict, Outcome, Verdict
 from planner.errors import Fault, LockedError, StaleError
 from planner.pipelines.apply_steps import TICK_S, Reach, Way
-from planner.pipelines.plan import Phases, Wish
+from planner.pipelines.plan import Phases, PlanRequest
 from planner.pipelines.replan import Planner, Source
 from planner.show.run import announce, tell
 from planner.signals import Interrupted, Stop, interruptible
@@ -39,7 +39,7 @@ class RunWish:
     ``timeout_s``: of one request. ``skip``: resources that are not recorded. ``metrics``: file to write.
     """
 
-    planning: Wish
+    planning: PlanRequest
     way: Way = field(default_factory=Way)
     context: str | None = None
     kubeconfig: str | None = None

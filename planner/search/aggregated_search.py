@@ -1,9 +1,4 @@
-"""Which gangs start, decided on the admission program, at sizes where the full formulation is too much.
-
-Promises: the admission and waiting tiers are closed with their bounds; the plan handed on has the best
-admissions found and otherwise stays as close to the greedy plan as the admission program allows.
-Called by ``solve``.
-"""
+"""Search on the aggregated model, for instances too large for the full formulation."""
 
 from __future__ import annotations
 
@@ -11,10 +6,10 @@ from models.program.aggregated.model import AdmissionProgram
 from models.program.linear_program import UNBOUNDED
 from planner.search.budget import Budget, Progress
 from planner.search.engines.common import Goal
-from planner.search.engines.portfolio import glance
+from planner.search.engines.portfolio import solve_briefly
 from planner.search.fused_objectives import FUSED
 from planner.search.ledger import Ledger
-from planner.search.tier_search import Search
+from planner.search.tier_search import TierSearch
 
 
 def admit(
@@ -26,9 +21,9 @@ def admit(
     *,
     near: bool,
 ) -> None:
-    """Close the first ``last`` tiers of the ledger. ``near``: and stay close to the plan it had."""
+    """Solve and close the first ``last`` tiers. ``near``: then stay as similar as possible to the incumbent."""
     liked = ledger.incumbent.decisions
-    Search(program, ledger, budget, progress, last).run()
+    TierSearch(program, ledger, budget, progress, last).run()
     if budget.exhausted() or not near:
         return
     keep = []
@@ -37,21 +32,23 @@ def admit(
         if expression.terms:
             keep.append((expression, ledger.incumbent.values[position], UNBOUNDED))
     goal = Goal(program.likeness(liked), maximize=True, keep=tuple(keep))
-    answer = glance(program.program, goal, budget)
+    answer = solve_briefly(program.program, goal, budget)
     if answer.values:
         ledger.offer(program.decode(answer.values))
 
 
 PLACING_SHARE = 0.2
-"""Part of the time left that one tier of placement may take on the pooled program."""
+"""Share of the remaining time that one placement tier may take on the aggregated model."""
 
 BRANCHED = (*FUSED, "disruption", "defragment", "preference", "bandwidth", "growth")
-"""Tiers whose best plans the pooled program finds; of the others it knows too little."""
+"""Tiers for which the aggregated model is branched on; for the others only its LP bound is used."""
 
 
 def place(program: AdmissionProgram, ledger: Ledger, budget: Budget, progress: Progress) -> None:
-    """Search the tiers of placement with pooled pods, and note their bounds; they stay open."""
+    """Search the placement tiers with pooled pods and record their bounds. The tiers stay open."""
     first = ledger.closed
     last = len(ledger.tiers)
-    Search(program, ledger, budget, progress, last, share=PLACING_SHARE, branched=BRANCHED).run()
+    TierSearch(
+        program, ledger, budget, progress, last, share=PLACING_SHARE, branched=BRANCHED
+    ).run()
     ledger.reopen(first)

@@ -1,13 +1,6 @@
-"""What a search tells while it runs.
+"""The search budget: deterministic effort, the clock and the stop signal; and the progress protocol.
 
-Promises: one small protocol, so that the search never knows a terminal; calls are cheap and rare.
-Implemented by ``planner.cli.console``; called by ``planner.search``.
-
-How much effort is left: deterministic effort, the clock, and the wish to stop.
-
-Promises: everything ends; what cut a search short is remembered as the plan's stoppedBy: a signal
-before the clock before the effort.
-One per run; handed to every engine call.
+A plan's ``stoppedBy`` names the limit that cut the search short: a signal before the clock before the effort.
 """
 
 from __future__ import annotations
@@ -22,27 +15,27 @@ from models.solution import StoppedBy
 
 
 class Progress(Protocol):
-    """Receives improvements. ``value`` and ``bound`` None: none yet."""
+    """Receives improvements of a tier. ``value`` and ``bound`` are None until known. Calls are cheap and rare."""
 
     def update(self, tier: str, value: int | None, bound: int | None) -> None: ...
 
 
-class Silent:
-    """Tells nobody."""
+class NullProgress:
+    """Discards progress."""
 
     def update(self, tier: str, value: int | None, bound: int | None) -> None:
         del tier, value, bound
 
 
-SMALLEST = 1e-3
-"""Effort below which no engine is started."""
+MIN_EFFORT = 1e-3
+"""No engine is started with less effort than this."""
 
 
 @dataclass
 class Budget:
     """``effort``: deterministic units used so far. ``stop``: set by a signal handler.
 
-    ``clocked``: an engine was cut off by the clock, so that the same input may give another plan.
+    ``clocked``: the clock ended an engine call, so the same input may give another plan.
     """
 
     limits: SolveLimits
@@ -58,8 +51,8 @@ class Budget:
     def seconds_left(self) -> float:
         return max(0.0, self.limits.time_limit_s - (time.monotonic() - self.started))
 
-    def hold_back(self, part: float) -> None:
-        """Leave that part of what is left, effort and time, to a later search."""
+    def reserve(self, part: float) -> None:
+        """Reserve this part of the remaining effort and time for a later search."""
         spent = self.limits.time_limit_s - self.seconds_left()
         self.limits = replace(
             self.limits,
@@ -71,18 +64,18 @@ class Budget:
         self.effort += effort
 
     def exhausted(self) -> bool:
-        """Whether nothing more may be started; notes why."""
+        """Whether the budget is used up; records which limit ended it."""
         if self.stop.is_set():
             self.stopped_by = "signal"
         elif self.seconds_left() <= 0:
             self.stopped_by = "time"
-        elif self.effort_left() <= SMALLEST:
+        elif self.effort_left() <= MIN_EFFORT:
             self.stopped_by = "time" if self.clocked else "budget"
         else:
             return False
         return True
 
-    def cut(self) -> None:
-        """An engine ended without a proof: note which limit it was."""
+    def record_limit(self) -> None:
+        """Record which limit ended an engine call without a proof."""
         if not self.exhausted():
             self.stopped_by = "time" if self.clocked else "budget"

@@ -1,8 +1,7 @@
-"""What every gang holds while a plan is built, and what that leaves on every node.
+"""The free space on every node while a plan is built.
 
-Promises: gangs can be put down, taken out and put back as they were, and every change can be undone;
-the room of a node is that of contract 2.1, 2.2, 2.6 and 2.9, counted anew from the pods on it; no solver.
-Called by the greedy start, reclaiming, growing and the reasons.
+The pods of a gang can be set and every change undone. The free space of a node follows rules 2.1, 2.2, 2.6 and
+2.9 of the contract and is recounted from the pods on it.
 """
 
 from __future__ import annotations
@@ -24,12 +23,12 @@ Key = tuple[int, int, int]
 
 
 @dataclass(slots=True)
-class Plot:
-    """One node. ``tenants``: (pod, whether it stands so now) by gang, role and index.
+class NodeSpace:
+    """One node. ``tenants``: (pod, whether it already stands so) by gang, role and index.
 
-    ``stays``, ``known``: masks of GPUs held by pods that stay, by any pod. ``unknown``: GPUs held or
-    sick and nobody knows which. ``raw``: healthy GPUs in no pod, negative where pods that stay hold
-    more; ``free``: how many may be given. ``left``: of limiting resources. ``blind``: no indices here.
+    ``stays``, ``known``: masks of GPUs held by pods that stay, and by any pod. ``unknown``: GPUs held or sick
+    without a known index. ``raw``: healthy GPUs in no pod, negative if pods that stay hold more. ``free``: GPUs that
+    may be given. ``left``: free amount of each limiting resource. ``blind``: no GPU indices are given here.
     """
 
     tenants: dict[Key, tuple[PodPlacement, bool]] = field(default_factory=dict)
@@ -43,28 +42,28 @@ class Plot:
     blind: bool = False
 
 
-class Ground:
-    """The plan so far. ``pods[g]``: what gang g holds; change it through ``set`` alone."""
+class FreeSpace:
+    """The plan so far. ``pods[g]``: pods of gang g, changed only through ``set``. ``original[g]``: where they stand now."""
 
     def __init__(self, instance: Instance, decisions: Sequence[GangDecision]) -> None:
         self.instance = instance
         self.pods: list[Pods] = [decision.pods for decision in decisions]
-        self.stood: tuple[Pods, ...] = tuple(
+        self.original: tuple[Pods, ...] = tuple(
             placed(instance, index, gang.standing) for index, gang in enumerate(instance.gangs)
         )
-        self._places = [{(p.role, p.index): p for p in pods} for pods in self.stood]
+        self._places = [{(p.role, p.index): p for p in pods} for pods in self.original]
         self._usable = [instance.schedulable(node) for node in instance.cluster.nodes]
         self._packings: dict[tuple[object, ...], Packing] = {}
         self._journal: list[tuple[int, Pods]] = []
-        self.plots = [Plot() for _ in instance.cluster.nodes]
+        self.by_node = [NodeSpace() for _ in instance.cluster.nodes]
         for gang, pods in enumerate(self.pods):
             for pod in pods:
                 self._add(gang, pod)
-        for n in range(len(self.plots)):
+        for n in range(len(self.by_node)):
             self._count(n)
 
     def set(self, gang: int, pods: Iterable[PodPlacement]) -> None:
-        """The gang holds these pods from here on, whatever it held before."""
+        """Replace the pods of a gang."""
         old, new = self.pods[gang], tuple(sorted(pods, key=lambda p: (p.role, p.index)))
         if old == new:
             return
@@ -72,104 +71,106 @@ class Ground:
         self._replace(gang, old, new)
 
     def mark(self) -> int:
-        """Where ``undo`` may come back to."""
+        """A mark for ``undo``."""
         return len(self._journal)
 
     def undo(self, mark: int) -> None:
-        """Everything that was set since the mark is as it was."""
+        """Undo every change since the mark."""
         while len(self._journal) > mark:
             gang, old = self._journal.pop()
             self._replace(gang, self.pods[gang], old)
 
     def since(self, mark: int) -> dict[int, Pods]:
-        """What the gangs that were set since the mark hold now, by gang."""
+        """Pods of the gangs that were set since the mark, by gang."""
         return {gang: self.pods[gang] for gang in sorted({g for g, _ in self._journal[mark:]})}
 
     def known(self) -> list[int]:
-        """Mask of the GPUs known to be held, a node."""
-        return [plot.known for plot in self.plots]
+        """Mask of the GPUs known to be held, per node."""
+        return [node_space.known for node_space in self.by_node]
 
     def fits(
         self, n: int, gpus: int, requests: tuple[tuple[str, int], ...], used: dict[str, int]
     ) -> bool:
-        """Whether one more pod fits where so many GPUs and resources are spoken for already."""
-        plot = self.plots[n]
-        if gpus > plot.free:
+        """Whether one more pod fits on a node where ``gpus`` and ``used`` are already taken."""
+        node_space = self.by_node[n]
+        if gpus > node_space.free:
             return False
         for resource, amount in ((PODS, 1), *requests):
             need = used.get(resource, 0) + amount
-            if amount and resource in plot.left and need > plot.left[resource]:
+            if amount and resource in node_space.left and need > node_space.left[resource]:
                 return False
         return True
 
     def packing(self, n: int) -> Packing:
-        """How the GPUs of a node may be cut; not for blind ones."""
-        node, plot = self.instance.cluster.nodes[n], self.plots[n]
+        """How the GPUs of a node can be divided. Not for blind nodes."""
+        node, node_space = self.instance.cluster.nodes[n], self.by_node[n]
         key = (node.model, node.effective_nics)
         if key not in self._packings:
             room = Room(node.healthy, 0, node.gpus, (), blind=False)
             self._packings[key] = packing_of(node, [room])
-        assert not plot.blind
+        assert not node_space.blind
         return self._packings[key]
 
     def pick(self, n: int, gpus: int) -> list[int] | None:
-        """Indices of so many free GPUs, on a mesh the fastest set; None where the node decides."""
-        plot = self.plots[n]
-        if plot.blind:
+        """Indices of free GPUs, the fastest set on a mesh; None if the node decides."""
+        node_space = self.by_node[n]
+        if node_space.blind:
             return None
         packing = self.packing(n)
-        options = packing.carve(packing.state(plot.mask, plot.free), gpus)
+        options = packing.carve(packing.state(node_space.mask, node_space.free), gpus)
         if isinstance(packing, CountPacking):
-            chosen = packing.choose(plot.mask, options[0])
+            chosen = packing.choose(node_space.mask, options[0])
         else:
             best = max(options, key=lambda arc: (arc.kind.inside or 0, arc.kind.network or 0))
-            chosen = packing.choose(plot.mask, best)
+            chosen = packing.choose(node_space.mask, best)
         assert chosen is not None
         return list(bits(chosen))
 
-    def lawful(self, n: int) -> bool:
-        """Whether what the plan gives on the node holds beside what stays; what stays alone always does."""
-        plot, node = self.plots[n], self.instance.cluster.nodes[n]
-        given = [(key, pod) for key, (pod, stays) in plot.tenants.items() if not stays]
+    def is_valid(self, n: int) -> bool:
+        """Whether the pods that the plan adds fit next to the pods that stay. Staying pods alone are always valid."""
+        node_space, node = self.by_node[n], self.instance.cluster.nodes[n]
+        given = [(key, pod) for key, (pod, stays) in node_space.tenants.items() if not stays]
         if not given:
             return True
-        seen = plot.stays
+        seen = node_space.stays
         for _, pod in given:
             if (pod.gpus or 0) & (seen | ~node.healthy):
                 return False
             seen |= pod.gpus or 0
         roles = [self.instance.gangs[key[0]].roles[key[1]] for key, _ in given]
-        if plot.raw < 0 and any(role.gpus for role in roles):
+        if node_space.raw < 0 and any(role.gpus for role in roles):
             return False
         asked = {name for role in roles for name, amount in role.requests if amount} | {PODS}
-        return all(plot.left.get(resource, 0) >= 0 for resource in sorted(asked))
+        return all(node_space.left.get(resource, 0) >= 0 for resource in sorted(asked))
 
-    def misnamed(self, n: int) -> tuple[int, ...]:
-        """Gangs with pods placed there that name GPUs nobody can know, or lack names they should have."""
-        plot = self.plots[n]
+    def stale_indices(self, n: int) -> tuple[int, ...]:
+        """Gangs whose placed pods name GPUs on a blind node, or lack indices on another."""
+        node_space = self.by_node[n]
         found = set()
-        for (gang, role, _), (pod, stays) in plot.tenants.items():
+        for (gang, role, _), (pod, stays) in node_space.tenants.items():
             if stays or not self.instance.gangs[gang].roles[role].gpus:
                 continue
-            if (pod.gpus is None) != plot.blind and not (plot.blind and not plot.unknown):
+            if (pod.gpus is None) != node_space.blind and not (
+                node_space.blind and not node_space.unknown
+            ):
                 found.add(gang)
         return tuple(sorted(found))
 
-    def arrives(self, gang: int, pod: PodPlacement) -> bool:
-        """Whether a pod of the plan does not stand on its node now."""
+    def is_new_on(self, gang: int, pod: PodPlacement) -> bool:
+        """Whether the pod is on another node now, or does not exist yet."""
         before = self._places[gang].get((pod.role, pod.index))
         return before is None or before.node != pod.node
 
     def moved(self) -> dict[int, int]:
-        """GPUs that stand of every gang of which a pod moves."""
+        """GPUs held now by each gang of which a pod moves."""
         return {
             gang: sum(self.instance.gangs[gang].roles[p.role].gpus for p in stand)
-            for gang, stand in enumerate(self.stood)
+            for gang, stand in enumerate(self.original)
             if stand and self.pods[gang] != stand and self.decision(gang).decision == "move"
         }
 
     def decision(self, gang: int) -> GangDecision:
-        """What the plan decides of the gang; no reason yet but for one that stays as it is."""
+        """The decision for the gang, without a reason."""
         return outcome(self.instance, gang, self.pods[gang])
 
     def _replace(self, gang: int, old: Pods, new: Pods) -> None:
@@ -177,7 +178,7 @@ class Ground:
         touched = set()
         for pod in old:
             if pod not in kept:
-                del self.plots[pod.node].tenants[gang, pod.role, pod.index]
+                del self.by_node[pod.node].tenants[gang, pod.role, pod.index]
                 touched.add(pod.node)
         for pod in new:
             if pod not in kept:
@@ -189,14 +190,14 @@ class Ground:
 
     def _add(self, gang: int, pod: PodPlacement) -> None:
         stays = self._places[gang].get((pod.role, pod.index)) == pod
-        self.plots[pod.node].tenants[gang, pod.role, pod.index] = (pod, stays)
+        self.by_node[pod.node].tenants[gang, pod.role, pod.index] = (pod, stays)
 
     def _count(self, n: int) -> None:
-        node, plot = self.instance.cluster.nodes[n], self.plots[n]
+        node, node_space = self.instance.cluster.nodes[n], self.by_node[n]
         stays = known = given = 0
         unknown = node.unknown_unhealthy
         left = dict(node.allocatable)
-        for (gang, number, _), (pod, standing) in plot.tenants.items():
+        for (gang, number, _), (pod, standing) in node_space.tenants.items():
             role = self.instance.gangs[gang].roles[number]
             if pod.gpus is None:
                 unknown += role.gpus if standing else 0
@@ -207,9 +208,16 @@ class Ground:
             for resource, amount in ((PODS, 1), *role.requests):
                 if resource in left:
                     left[resource] -= amount
-        plot.stays, plot.known, plot.unknown, plot.left = stays, known, unknown, left
-        plot.mask = node.healthy & ~known
-        plot.raw = plot.mask.bit_count() - unknown - given
-        plot.free = max(0, plot.raw) if self._usable[n] else 0
+        node_space.stays, node_space.known, node_space.unknown, node_space.left = (
+            stays,
+            known,
+            unknown,
+            left,
+        )
+        node_space.mask = node.healthy & ~known
+        node_space.raw = node_space.mask.bit_count() - unknown - given
+        node_space.free = max(0, node_space.raw) if self._usable[n] else 0
         unswitched = node.model is not None and not node.model.switched
-        plot.blind = unknown > 0 or (self.instance.policy.gpu_binding == "none" and unswitched)
+        node_space.blind = unknown > 0 or (
+            self.instance.policy.gpu_binding == "none" and unswitched
+        )

@@ -1,8 +1,8 @@
 """Consecutive tiers fused into one objective, where that is exact.
 
 With integer tiers v1, v2, ... of ranges r1, r2, ..., maximising v1 x (r2+1)(r3+1)... + v2 x (r3+1)... + ...
-orders plans exactly as comparing the tiers one after another. Admission and waiting of many
-priorities are fused so, as long as the product stays small enough for the solver's arithmetic.
+orders plans as comparing the tiers one after another does. Admission and waiting of many priorities are
+fused in this way while the product stays small enough for the solver's arithmetic.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from models.tier_values import Tier
 
 FUSED = ("kept", "aged", "aged-waiting", "admission", "waiting")
 LARGEST_PRODUCT = 1 << 22
-"""Largest value of a fused objective: floating-point engines tell its units apart with ease."""
+"""Largest value of a fused objective: floating-point engines still separate its units."""
 
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """One tier of a chunk: expression = low + unit x scaled, scaled in 0..span, times weight.
+    """One tier of a fused objective: expression = low + unit x scaled, scaled in 0..span, times weight.
 
-    Weight 0: the tier before it decides this one too (one gang's admission and its waiting).
+    Weight 0: the tier before it decides this one too (admission and waiting of a single gang).
     """
 
     position: int
@@ -35,17 +35,17 @@ class Member:
 
 
 @dataclass(frozen=True, slots=True)
-class Chunk:
-    """Tiers solved at once. ``objective`` is always maximised for several tiers."""
+class FusedObjective:
+    """Tiers solved together. The objective of several tiers is always maximised."""
 
     members: tuple[Member, ...]
     objective: Linear
     maximize: bool
 
     def bounds(self, total: int, values: Sequence[int]) -> list[int]:
-        """Bound of each member given one of the objective and the members' values in a plan.
+        """Bound of each member from a bound of the objective and the members' values in a plan.
 
-        The bound of a later member holds for plans that keep the earlier ones at those values.
+        The bound of a later member holds for plans that keep the earlier members at those values.
         """
         if len(self.members) == 1:
             return [total]
@@ -75,14 +75,14 @@ class Chunk:
         return (value - member.low) // member.unit
 
 
-def next_chunk(
+def next_objective(
     program: Program,
     tiers: Sequence[Tier],
     expressions: Sequence[Linear],
     first: int,
     tops: Sequence[int],
-) -> Chunk:
-    """The chunk that starts at tier ``first``. ``tops``: the best value each tier can have at all."""
+) -> FusedObjective:
+    """The fused objective that starts at tier ``first``. ``tops``: the best possible value of each tier."""
     if tiers[first].family not in FUSED or tiers[first].tolerance:
         return _single(tiers[first], first, expressions[first])
     chosen: list[tuple[int, int, int, int, bool]] = []
@@ -106,9 +106,9 @@ def next_chunk(
     return _fuse(expressions, chosen)
 
 
-def _single(tier: Tier, position: int, expression: Linear) -> Chunk:
+def _single(tier: Tier, position: int, expression: Linear) -> FusedObjective:
     member = Member(position, expression, 0, 1, 0, 1)
-    return Chunk((member,), expression, tier.sense == "max")
+    return FusedObjective((member,), expression, tier.sense == "max")
 
 
 def _decided(before: Linear, after: Linear) -> bool:
@@ -120,7 +120,7 @@ def _decided(before: Linear, after: Linear) -> bool:
 
 def _fuse(
     expressions: Sequence[Linear], chosen: Sequence[tuple[int, int, int, int, bool]]
-) -> Chunk:
+) -> FusedObjective:
     weights: list[int] = []
     product = 1
     for _, _, _, span, decided in reversed(chosen):
@@ -134,4 +134,4 @@ def _fuse(
             objective.add(variable, coefficient // unit * weight)
         objective.constant += (expression.constant - low) // unit * weight
         members.append(Member(position, expression, low, unit, span, weight))
-    return Chunk(tuple(members), objective, maximize=True)
+    return FusedObjective(tuple(members), objective, maximize=True)

@@ -1,8 +1,6 @@
-"""A greedy start: gangs one at a time, by priority, each into the tightest domain that holds it.
+"""A greedy start: one gang at a time, by priority, each into the tightest domain that holds it.
 
-Promises: every plan it returns obeys the contract's section 2; about a second at any size; no solver.
-It is a start and a test of "would it fit alone", not a proof that something does not fit.
-Called by ``solve``, ``reclaiming``, ``growing`` and ``reasons``.
+Every plan it returns obeys section 2 of the contract. That a gang is not placed proves nothing.
 """
 
 from __future__ import annotations
@@ -13,48 +11,48 @@ from models.instance import Instance
 from models.program.demands import Demand
 from models.solution import GangDecision, PodPlacement
 from models.tier_values import gang_value
-from planner.search.free_space import Ground
-from planner.search.trial import Counts, Trial, wanted
+from planner.search.free_space import FreeSpace
+from planner.search.trial import Counts, Trial, demand_for
 
-MOST_SIZES = 8
-"""Sizes of a role tried above its smallest."""
+MAX_SIZES = 8
+"""Sizes of a role that are tried above its smallest."""
 
 
 def greedy(instance: Instance, base: Sequence[GangDecision]) -> tuple[GangDecision, ...]:
-    """A plan: every gang placed or completed that still fits when its turn comes, elastic ones at ``min``."""
-    ground = Ground(instance, base)
+    """Place or complete every gang that still fits when its turn comes, elastic gangs at ``min``."""
+    space = FreeSpace(instance, base)
     decisions = list(base)
-    for demand in queue(ground):
-        if admit(ground, demand):
-            decisions[demand.gang] = ground.decision(demand.gang)
+    for demand in queue(space):
+        if admit(space, demand):
+            decisions[demand.gang] = space.decision(demand.gang)
     return tuple(decisions)
 
 
-Turn = tuple[int, bool, bool, int, int, int, int]
+QueueKey = tuple[int, bool, bool, int, int, int, int]
 
 
-def queue(ground: Ground) -> list[Demand]:
-    """What waits or lacks pods and could ever be placed, in the order of turns."""
+def queue(space: FreeSpace) -> list[Demand]:
+    """Demands of the gangs that wait or lack pods, in the order in which they are tried."""
     found = []
-    for index, gang in enumerate(ground.instance.gangs):
-        if gang.hold is not None or ground.pods[index] != ground.stood[index]:
+    for index, gang in enumerate(space.instance.gangs):
+        if gang.hold is not None or space.pods[index] != space.original[index]:
             continue
         if gang.running and not gang.missing():
             continue
-        demand = lacking(ground, index)
+        demand = missing_demand(space, index)
         if demand.possible:
             found.append(demand)
-    return sorted(found, key=lambda demand: turn(ground.instance, demand))
+    return sorted(found, key=lambda demand: queue_key(space.instance, demand))
 
 
-def lacking(ground: Ground, gang: int) -> Demand:
-    """The pods that admit the gang at its smallest size, beside those it has."""
-    counts = ground.instance.gangs[gang].target_counts()
-    return wanted(ground.instance, gang, counts, ground.pods[gang])
+def missing_demand(space: FreeSpace, gang: int) -> Demand:
+    """The missing pods of a gang at its smallest size."""
+    counts = space.instance.gangs[gang].target_counts()
+    return demand_for(space.instance, gang, counts, space.pods[gang])
 
 
-def turn(instance: Instance, demand: Demand) -> Turn:
-    """Highest first; then those that wait too long, and those of which one pod stops all the others."""
+def queue_key(instance: Instance, demand: Demand) -> QueueKey:
+    """Sort key: priority, starvation, running gangs first, then the largest pods and gangs, then age."""
     gang = instance.gangs[demand.gang]
     largest = max((role.gpus for role in demand.roles), default=0)
     return (
@@ -68,65 +66,67 @@ def turn(instance: Instance, demand: Demand) -> Turn:
     )
 
 
-def admit(ground: Ground, demand: Demand) -> bool:
-    """Put the gang down on what is free, at its smallest size, or at one that is fast enough."""
-    gang, held = demand.gang, ground.pods[demand.gang]
-    pods = place(ground, demand)
-    if pods is None and ground.instance.min_share(ground.instance.gangs[gang]):
-        larger = (wanted(ground.instance, gang, counts, held) for counts in _larger(ground, gang))
-        found = (place(ground, more) for more in larger if more.possible)
+def admit(space: FreeSpace, demand: Demand) -> bool:
+    """Place the gang in the free space at its smallest size, or at a larger one that meets minBandwidthShare."""
+    gang, held = demand.gang, space.pods[demand.gang]
+    pods = place(space, demand)
+    if pods is None and space.instance.min_share(space.instance.gangs[gang]):
+        larger = (demand_for(space.instance, gang, counts, held) for counts in _larger(space, gang))
+        found = (place(space, more) for more in larger if more.possible)
         pods = next((pods for pods in found if pods is not None), None)
     if pods is None:
         return False
-    ground.set(gang, (*held, *pods))
+    space.set(gang, (*held, *pods))
     return True
 
 
-def _larger(ground: Ground, index: int) -> Iterator[Counts]:
-    """Sizes above the smallest, of one role at a time: a share of an ideal may need a whole server."""
-    gang = ground.instance.gangs[index]
+def _larger(space: FreeSpace, index: int) -> Iterator[Counts]:
+    """Larger sizes, one role at a time: a bandwidth share may need a whole server."""
+    gang = space.instance.gangs[index]
     least = gang.target_counts()
-    if ground.instance.size_held(gang):
+    if space.instance.size_held(gang):
         return
     for number, role in enumerate(gang.roles):
         larger = [count for count in role.allowed_counts() if count > least[number]]
-        for count in larger[:MOST_SIZES]:
+        for count in larger[:MAX_SIZES]:
             yield (*least[:number], count, *least[number + 1 :])
 
 
-def place(ground: Ground, demand: Demand, *, bound: bool = True) -> tuple[PodPlacement, ...] | None:
-    """Pods for one gang on what is free, None if none is found. ``bound``: to minBandwidthShare."""
-    if not countable(ground, demand):
+def place(
+    space: FreeSpace, demand: Demand, *, bound: bool = True
+) -> tuple[PodPlacement, ...] | None:
+    """Pods for one gang in the free space; None if none are found. ``bound``: enforce minBandwidthShare."""
+    if not gpus_suffice(space, demand):
         return None
-    for scope in scopes(ground, demand):
-        for model in models_of(ground, demand, scope):
-            trial = Trial(ground, demand)
+    for scope in scopes(space, demand):
+        for model in gpu_models(space, demand, scope):
+            trial = Trial(space, demand)
             if trial.run(scope, model):
                 pods = trial.pods()
-                if not bound or fast_enough(ground, demand.gang, pods):
+                if not bound or meets_min_share(space, demand.gang, pods):
                     return pods
     return None
 
 
-def models_of(ground: Ground, demand: Demand, scope: frozenset[int]) -> list[str | None]:
+def gpu_models(space: FreeSpace, demand: Demand, scope: frozenset[int]) -> list[str | None]:
     """GPU models to try one at a time; None lets roles mix them."""
-    gang = ground.instance.gangs[demand.gang]
-    nodes = ground.instance.cluster.nodes
+    gang = space.instance.gangs[demand.gang]
+    nodes = space.instance.cluster.nodes
     found = sorted({m.gpu for n in scope if (m := nodes[n].model) is not None})
     mixing = all(gang.roles[role.role].mix_models for role in demand.gpu_roles)
     return [None] if mixing or len(found) < 2 else [*found]
 
 
-def scopes(ground: Ground, demand: Demand) -> Iterator[frozenset[int]]:
-    """Node sets to try: narrow domains first, the tightest that may hold the gang, then everything."""
-    cluster, gang = ground.instance.cluster, ground.instance.gangs[demand.gang]
+def scopes(space: FreeSpace, demand: Demand) -> Iterator[frozenset[int]]:
+    """Node sets to try: narrow domains first, the tightest that may hold the gang, then all nodes."""
+    cluster, gang = space.instance.cluster, space.instance.gangs[demand.gang]
     allowed = frozenset().union(*(role.nodes for role in demand.roles))
     widest = 0 if gang.required is None else gang.required
     gpus = demand.gpus
     if demand.standing_nodes:
-        yield from _around(ground, demand.standing_nodes, allowed, widest)
+        yield from _around(space, demand.standing_nodes, allowed, widest)
         return
-    free = {n: ground.plots[n].free for n in allowed}
+    free = {n: space.by_node[n].free for n in allowed}
     for level in range(cluster.node_level, widest - 1, -1):
         of = cluster.domain_of[level]
         room: dict[int, int] = {}
@@ -141,10 +141,10 @@ def scopes(ground: Ground, demand: Demand) -> Iterator[frozenset[int]]:
 
 
 def _around(
-    ground: Ground, nodes: tuple[int, ...], allowed: frozenset[int], widest: int
+    space: FreeSpace, nodes: tuple[int, ...], allowed: frozenset[int], widest: int
 ) -> Iterator[frozenset[int]]:
-    """Nodes of the domains in which others of the gang are, narrow ones first, then everything."""
-    cluster, before = ground.instance.cluster, frozenset[int]()
+    """Nodes of the domains in which pods of the gang stand, narrow ones first, then all nodes."""
+    cluster, before = space.instance.cluster, frozenset[int]()
     for level in range(cluster.node_level, widest - 1, -1):
         of = cluster.domain_of[level]
         near = {of[n] for n in nodes}
@@ -156,22 +156,22 @@ def _around(
         yield allowed
 
 
-def countable(ground: Ground, demand: Demand) -> bool:
-    """Whether the free GPUs would do for every role, all other rules aside."""
-    plots = ground.plots
+def gpus_suffice(space: FreeSpace, demand: Demand) -> bool:
+    """Whether the free GPUs suffice for every role, ignoring all other rules."""
+    by_node = space.by_node
     return all(
-        sum(plots[n].free // role.gpus for n in role.nodes) >= role.count
+        sum(by_node[n].free // role.gpus for n in role.nodes) >= role.count
         for role in demand.gpu_roles
     )
 
 
-def fast_enough(ground: Ground, gang: int, pods: tuple[PodPlacement, ...]) -> bool:
-    """Whether the gang with these pods beside those it has reaches minBandwidthShare."""
-    instance = ground.instance
+def meets_min_share(space: FreeSpace, gang: int, pods: tuple[PodPlacement, ...]) -> bool:
+    """Whether the gang reaches minBandwidthShare with these pods added."""
+    instance = space.instance
     spec = instance.gangs[gang]
     if not instance.min_share(spec):
         return True
-    known = ground.known()
+    known = space.known()
     for pod in pods:
         known[pod.node] |= pod.gpus or 0
-    return gang_value(instance, spec, (*ground.pods[gang], *pods), known).meets_min_share
+    return gang_value(instance, spec, (*space.pods[gang], *pods), known).meets_min_share

@@ -1,8 +1,4 @@
-"""Elastic gangs grow into idle room, the highest priority first, where that costs nothing that counts more.
-
-Promises: the plan it returns obeys the contract's section 2; no tier listed before ``growth`` gets worse;
-nothing that stands or was placed changes. Called by ``solve`` after the greedy start and ``reclaiming``.
-"""
+"""Grow elastic gangs into idle space, highest priority first, without loss in an earlier tier."""
 
 from __future__ import annotations
 
@@ -12,43 +8,43 @@ from models.gang import Gang
 from models.instance import Instance
 from models.solution import GangDecision
 from models.tier_values import Evaluation, gang_value, tiers_of
-from planner.search.free_space import Ground, Pods
+from planner.search.free_space import FreeSpace, Pods
 from planner.search.greedy import place
-from planner.search.trial import Counts, counts_of, wanted
+from planner.search.trial import Counts, counts_of, demand_for
 
 ATTEMPTS = 12
 """Sizes tried for one role of one gang."""
 
-UNTOUCHED = ("kept", "aged", "aged-waiting", "admission", "waiting", "disruption")
-"""Tiers that growing cannot change."""
+UNAFFECTED = ("kept", "aged", "aged-waiting", "admission", "waiting", "disruption")
+"""Tiers that growth cannot change."""
 
-OWN = ("preference", "bandwidth", "span")
-"""Tiers that are sums over gangs: of a gang that grows only its own part changes."""
+PER_GANG = ("preference", "bandwidth", "span")
+"""Tiers that are sums over gangs: growth changes only the gang's own part."""
 
 
 def grow(instance: Instance, decisions: Sequence[GangDecision]) -> tuple[GangDecision, ...]:
-    """The plan with more pods of elastic gangs that run or start."""
+    """The plan with more pods for elastic gangs that run or start."""
     listed = [objective.name for objective in instance.policy.objectives]
     if "growth" not in listed or not any(gang.elastic for gang in instance.gangs):
         return tuple(decisions)
-    grower = _Grower(Ground(instance, decisions), tuple(listed[: listed.index("growth")]))
+    grower = _Grower(FreeSpace(instance, decisions), tuple(listed[: listed.index("growth")]))
     order = sorted(range(len(instance.gangs)), key=lambda i: (-instance.gangs[i].priority, i))
     grown = {index for index in order if grower.may(index, decisions[index]) and grower.grow(index)}
     return tuple(
-        grower.ground.decision(index) if index in grown else decision
+        grower.space.decision(index) if index in grown else decision
         for index, decision in enumerate(decisions)
     )
 
 
 class _Grower:
-    """``before``: names of the objectives that count more than growth."""
+    """``before``: names of the objectives that come before growth."""
 
-    def __init__(self, ground: Ground, before: tuple[str, ...]) -> None:
-        self.ground = ground
-        self._instance = ground.instance
-        self._own = tuple(name for name in before if name in OWN)
-        others = {name for name in before if name not in (*UNTOUCHED, *OWN)}
-        self._whole = tuple(t for t in tiers_of(ground.instance) if t.family in others)
+    def __init__(self, space: FreeSpace, before: tuple[str, ...]) -> None:
+        self.space = space
+        self._instance = space.instance
+        self._own = tuple(name for name in before if name in PER_GANG)
+        others = {name for name in before if name not in (*UNAFFECTED, *PER_GANG)}
+        self._whole = tuple(t for t in tiers_of(space.instance) if t.family in others)
 
     def may(self, index: int, decision: GangDecision) -> bool:
         """Whether the gang is elastic, admitted by this plan, and free to change its size."""
@@ -56,7 +52,7 @@ class _Grower:
         if not gang.elastic or not decision.pods or gang.hold is not None:
             return False
         has = {(pod.role, pod.index) for pod in decision.pods}
-        if any((pod.role, pod.index) not in has for pod in self.ground.stood[index]):
+        if any((pod.role, pod.index) not in has for pod in self.space.original[index]):
             return False  # it gives way: what it dropped would come back as a move
         return not self._instance.size_held(gang) and (
             decision.decision != "keep" or index not in self._instance.incomplete
@@ -67,40 +63,40 @@ class _Grower:
         grown = False
         for number, role in enumerate(self._instance.gangs[index].roles):
             if role.elastic:
-                grown |= any(self._reach(index, counts) for counts in self._sizes(index, number))
+                grown |= any(self._grow_to(index, counts) for counts in self._sizes(index, number))
         return grown
 
     def _sizes(self, index: int, number: int) -> Iterator[Counts]:
         """Larger counts of one role that may find room, largest first."""
         gang = self._instance.gangs[index]
-        now = counts_of(gang, self.ground.pods[index])
+        now = counts_of(gang, self.space.pods[index])
         role = gang.roles[number]
-        plots = self.ground.plots
+        by_node = self.space.by_node
         room = role.max - now[number]
         if role.gpus:
             nodes = self._instance.eligible_nodes(role)
-            room = min(room, sum(plots[n].free // role.gpus for n in nodes))
+            room = min(room, sum(by_node[n].free // role.gpus for n in nodes))
         larger = [c for c in role.allowed_counts() if now[number] < c <= now[number] + room]
-        home = {pod.node for pod in self.ground.pods[index]}
-        near = now[number] + sum(plots[n].free // role.gpus for n in home) if role.gpus else 0
+        home = {pod.node for pod in self.space.pods[index]}
+        near = now[number] + sum(by_node[n].free // role.gpus for n in home) if role.gpus else 0
         tried = [*larger[::-1][: ATTEMPTS // 2], *[c for c in larger if c <= near][::-1], *larger]
         for count in sorted(dict.fromkeys(tried[:ATTEMPTS]), reverse=True):
             yield (*now[:number], count, *now[number + 1 :])
 
-    def _reach(self, index: int, counts: Counts) -> bool:
+    def _grow_to(self, index: int, counts: Counts) -> bool:
         """Grow to these counts if nothing that counts more gets worse."""
-        ground, held = self.ground, self.ground.pods[index]
-        demand = wanted(self._instance, index, counts, held)
-        bound = ground.decision(index).decision in ("place", "move", "complete")
-        pods = place(ground, demand, bound=bound) if demand.possible else None
+        space, held = self.space, self.space.pods[index]
+        demand = demand_for(self._instance, index, counts, held)
+        bound = space.decision(index).decision in ("place", "move", "complete")
+        pods = place(space, demand, bound=bound) if demand.possible else None
         if pods is None:
             return False
-        before, mark = self._worth(index, held), ground.mark()
-        ground.set(index, (*held, *pods))
-        after = self._worth(index, ground.pods[index])
+        before, mark = self._worth(index, held), space.mark()
+        space.set(index, (*held, *pods))
+        after = self._worth(index, space.pods[index])
         if all(new >= old for new, old in zip(after, before, strict=True)):
             return True
-        ground.undo(mark)
+        space.undo(mark)
         return False
 
     def _worth(self, index: int, pods: Pods) -> tuple[int, ...]:
@@ -108,7 +104,7 @@ class _Grower:
         instance, gang = self._instance, self._instance.gangs[index]
         found = []
         if self._own:
-            value = gang_value(instance, gang, pods, self.ground.known())
+            value = gang_value(instance, gang, pods, self.space.known())
             share = 0 if gang.pattern == "none" else gang.weight * (value.share or 0)
             spread = tuple(-used for used in value.domains)
             parts = {
@@ -118,7 +114,7 @@ class _Grower:
             }
             found += [part for name in self._own for part in parts[name]]
         if self._whole:
-            decisions = [self.ground.decision(i) for i in range(len(instance.gangs))]
+            decisions = [self.space.decision(i) for i in range(len(instance.gangs))]
             evaluation = Evaluation(instance, decisions)
             for tier in self._whole:
                 found.append(evaluation.tier(tier) * (1 if tier.sense == "max" else -1))

@@ -1,8 +1,7 @@
-"""Large-neighbourhood search: free a few gangs, keep the rest, solve what is free.
+"""Large-neighbourhood search: free a few gangs, keep the rest fixed, solve what is free.
 
-Promises: admissions stay as they are; every step is a small instance of the same formulation, so every
-plan obeys every rule; the same seed and budget take the same steps. Called by ``solve`` where the whole
-is too large to solve at once.
+Admissions do not change. Every step solves a small instance of the same formulation. The same seed and budget
+take the same steps.
 """
 
 from __future__ import annotations
@@ -16,34 +15,35 @@ from models.program.formulation import formulate
 from models.program.linear_program import Linear
 from models.solution import GangDecision
 from models.tier_values import Evaluation
-from planner.search.budget import Budget, Progress, Silent
+from planner.search.budget import Budget, NullProgress, Progress
 from planner.search.ledger import Ledger
-from planner.search.tier_search import Search
+from planner.search.tier_search import TierSearch
 
 SHARE_OF_BUDGET = 0.5
-"""Part of the effort that is left (and of the time) which improvement may use."""
+"""Share of the remaining effort and time for this search."""
 
 PATIENCE = 300
-"""Steps without any improvement after which it ends."""
+"""Steps without improvement after which the search ends."""
 
 SIZES = ((2, 6), (2, 6), (3, 8), (4, 11), (5, 14))
 """(innermost domains opened, gangs freed) of a step, drawn at random: small steps are about five
-times cheaper (512 nodes, 30 s: 396 against 83), large ones find what small ones cannot."""
+times cheaper (512 nodes, 30 s: 396 against 83), large ones find what small ones cannot.
+"""
 
 LARGE_SIZES = ((4, 11), (5, 14), (7, 20))
-"""Sizes drawn from once ``RESTLESS`` steps in a row found nothing."""
+"""Sizes drawn after ``STAGNATION`` steps in a row without improvement."""
 
-RESTLESS = 60
+STAGNATION = 60
 """Steps in a row without improvement after which only large neighbourhoods are tried."""
 
 MESH_SIZE = (2, 3)
-"""The same where GPU sets matter: a mesh server has up to 255 of them."""
+"""Size of a step on mesh servers, which have up to 255 GPU sets each."""
 
 MESH_NODES = 4
-"""Mesh servers opened in one step beside those the freed gangs use."""
+"""Mesh servers opened in one step in addition to those of the freed gangs."""
 
 PAIR_EFFORT = 0.0016
-"""Effort noted for every (gang freed, innermost domain opened) of a step."""
+"""Effort recorded for every (gang freed, innermost domain opened) of a step."""
 
 
 def improve(
@@ -53,7 +53,7 @@ def improve(
     part: float = SHARE_OF_BUDGET,
     still: frozenset[int] = frozenset(),
 ) -> None:
-    """Better the incumbent's open tiers until that part of the budget or the patience is used up.
+    """Improve the open tiers of the incumbent within this share of the budget.
 
     ``still``: gangs that must not move.
     """
@@ -66,10 +66,10 @@ def improve(
     while idle < PATIENCE and budget.effort < effort and not budget.exhausted():
         if budget.seconds_left() < seconds:
             budget.clocked = True
-            budget.cut()
+            budget.record_limit()
             break
         freed, nodes = _neighbourhood(
-            ledger, base, rng, step, SIZES if idle < RESTLESS else LARGE_SIZES
+            ledger, base, rng, step, SIZES if idle < STAGNATION else LARGE_SIZES
         )
         step += 1
         if not freed:
@@ -83,7 +83,7 @@ def improve(
 
 
 def _tell(ledger: Ledger, progress: Progress) -> None:
-    """The tiers that are not constant, as they stand."""
+    """Report the first open tier that can change."""
     for position in range(ledger.closed, len(ledger.tiers)):
         if ledger.tiers[position].family != "disruption":
             progress.update(ledger.tiers[position].name, ledger.incumbent.values[position], None)
@@ -98,7 +98,7 @@ def _try(
     nodes: frozenset[int],
     still: frozenset[int],
 ) -> tuple[GangDecision, ...]:
-    """The best placement found of the freed gangs with everything else fixed, as a whole plan."""
+    """The best placement found for the freed gangs with everything else fixed, as a whole plan."""
     decisions = ledger.incumbent.decisions
     without = tuple(base[i] if i in freed else d for i, d in enumerate(decisions))
     meshed = any(_meshed(ledger.instance, n) for n in nodes)
@@ -114,7 +114,7 @@ def _try(
     for admits in part.variables.admits:
         part.program.equal(Linear().add_all(admits), 1)
     trial = ledger.trial()
-    Search(part, trial, budget, Silent(), len(ledger.tiers), glancing=True).run()
+    TierSearch(part, trial, budget, NullProgress(), len(ledger.tiers), brief=True).run()
     return trial.incumbent.decisions
 
 
@@ -125,7 +125,7 @@ def _neighbourhood(
     step: int,
     sizes: tuple[tuple[int, int], ...],
 ) -> tuple[frozenset[int], frozenset[int]]:
-    """(gangs to free, nodes they may use): a gang that loses something, its domains and a few more."""
+    """Gangs to free and the nodes they may use: a gang that loses something, its domains and a few more."""
     instance, decisions = ledger.instance, ledger.incumbent.decisions
     placed = [
         i
@@ -136,12 +136,14 @@ def _neighbourhood(
         return frozenset(), frozenset()
     level = max(0, instance.cluster.node_level - 1)
     of = instance.cluster.domain_of[level]
-    first = _loser(ledger, placed, rng, step)
+    first = _pick_gang(ledger, placed, rng, step)
     domains, gangs = rng.choice(sizes)
     if any(_meshed(instance, p.node) for p in decisions[first].pods):
         domains, gangs = MESH_SIZE
     opened = set(sorted({of[p.node] for p in decisions[first].pods})[:domains])
-    opened |= set(_company(instance, of[decisions[first].pods[0].node], level, rng, domains - 1))
+    opened |= set(
+        _extra_domains(instance, of[decisions[first].pods[0].node], level, rng, domains - 1)
+    )
     freed = [first]
     others = [
         i for i in placed if i != first and any(of[p.node] in opened for p in decisions[i].pods)
@@ -160,22 +162,22 @@ def _meshed(instance: Instance, n: int) -> bool:
     return model is not None and not model.switched
 
 
-def _company(
+def _extra_domains(
     instance: Instance, domain: int, level: int, rng: random.Random, most: int
 ) -> Iterator[int]:
-    """More domains to open: half the time of the same parent, half the time from anywhere."""
+    """Further domains to open: half of the time siblings, half of the time any."""
     cluster = instance.cluster
     everywhere = range(len(cluster.domains[level]))
     near = list(everywhere)
-    if level > 0 and rng.random() < 0.5:  # a coin
+    if level > 0 and rng.random() < 0.5:  # siblings or any
         parent = cluster.domains[level][domain].path[:level]
         near = [d for d in everywhere if cluster.domains[level][d].path[:level] == parent]
     for _ in range(rng.randint(1, most)):
         yield rng.choice(near)
 
 
-def _loser(ledger: Ledger, placed: list[int], rng: random.Random, step: int) -> int:
-    """A placed gang, likelier the more it loses in one tier; the tiers take turns."""
+def _pick_gang(ledger: Ledger, placed: list[int], rng: random.Random, step: int) -> int:
+    """A placed gang, drawn with a probability proportional to its loss in one tier. The tiers take turns."""
     evaluation = ledger.evaluate(ledger.incumbent.decisions)
     losses = [_loss(ledger.instance, evaluation, i, step % 4) for i in placed]
     if not any(losses):
@@ -192,6 +194,6 @@ def _loss(instance: Instance, evaluation: Evaluation, index: int, turn: int) -> 
         return gang.weight_gpus if unmet else 0
     if turn == 1:
         return 0 if value.share is None else gang.weight_gpus * (1000 - value.share)
-    if turn == 2:  # the third turn
+    if turn == 2:  # span
         return gang.weight_gpus * sum(used - 1 for used in value.domains[:-1])
     return 1

@@ -1,7 +1,7 @@
-"""The state of a search: the incumbent plan and, tier by tier, what is proven of it.
+"""The incumbent plan and, tier by tier, what is proven about it.
 
-Promises: the incumbent is always a plan that was valued by ``models.tier_values``; a bound only ever
-tightens; what later tiers must keep is derived here once. Shared by every stage of ``solve``.
+Every plan is valued by ``models.tier_values``. Bounds only tighten. What later tiers must keep is
+derived here.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from models.instance import Instance
 from models.program.base_state import base_decisions
 from models.solution import GangDecision, Proof, TierResult
 from models.tier_values import Evaluation, ValueCache, tiers_of
-from planner.search.preemption_rule import mended, unlawful
+from planner.search.preemption_rule import restore_unjustified, unjustified_victims
 
 
 @dataclass
 class Incumbent:
-    """The best plan so far, its tier values, and the variables' values where a solver found it."""
+    """The best plan so far, its tier values, and the values of the variables if a solver found it."""
 
     decisions: tuple[GangDecision, ...]
     values: tuple[int, ...]
@@ -27,10 +27,10 @@ class Incumbent:
 
 
 class Ledger:
-    """``closed``: how many tiers, from the first, are solved; later ones must keep them.
+    """``closed``: number of tiers, from the first, that are solved and must be kept by later ones.
 
-    ``best``: the value of each when it was closed. ``tops``: bounds for every plan. ``given``: what a
-    tier's bound asks of the earlier ones. ``cache``: values of gangs, shared between plans.
+    ``best``: value of each tier when it was closed. ``tops``: bounds for every plan. ``given``: the values of earlier
+    tiers under which a tier's bound holds. ``cache``: values of gangs, shared between plans.
     """
 
     def __init__(self, instance: Instance, start: Sequence[GangDecision]) -> None:
@@ -46,11 +46,11 @@ class Ledger:
         self.best: dict[int, int] = {}
 
     def _valid(self, decisions: tuple[GangDecision, ...]) -> tuple[GangDecision, ...] | None:
-        """The plan without what a relaxed program may have let in; None if that leaves no valid plan.
+        """The plan without what a relaxed program may have admitted wrongly; None if no valid plan remains.
 
-        Gangs below minBandwidthShare wait; gangs stopped for nobody run on.
+        Gangs below minBandwidthShare wait; gangs stopped without need keep running.
         """
-        decisions = mended(self.instance, decisions)
+        decisions = restore_unjustified(self.instance, decisions)
         values = self.evaluate(decisions).values
         slow = {
             index
@@ -64,14 +64,14 @@ class Ledger:
                 return None
             base = base_decisions(self.instance)
             decisions = tuple(base[i] if i in slow else d for i, d in enumerate(decisions))
-        return None if unlawful(self.instance, decisions) else decisions
+        return None if unjustified_victims(self.instance, decisions) else decisions
 
     def evaluate(self, decisions: Sequence[GangDecision]) -> Evaluation:
-        """All values of a plan, gangs that stand as before taken from the cache."""
+        """All values of a plan; values of unchanged gangs come from the cache."""
         return Evaluation(self.instance, decisions, self.cache)
 
     def trial(self) -> Ledger:
-        """A ledger of its own that starts where this one is, its open tiers without bounds."""
+        """A copy that starts from this state, its open tiers without bounds."""
         twin = copy.copy(self)
         twin.incumbent = Incumbent(self.incumbent.decisions, self.incumbent.values)
         twin.bounds = [
@@ -84,7 +84,7 @@ class Ledger:
         return twin
 
     def offer(self, decisions: Sequence[GangDecision], assignment: tuple[int, ...] = ()) -> bool:
-        """Adopt a plan that keeps the closed tiers and is better in the others; whether it was."""
+        """Adopt a plan that keeps the closed tiers and is better in the open ones; returns whether it is."""
         valid = self._valid(tuple(decisions))
         if valid is None:
             return False
@@ -108,10 +108,11 @@ class Ledger:
         )
 
     def bound(self, position: int, bound: int, *, exact: bool, always: bool = False) -> None:
-        """Note a bound of one tier; kept only if it is tighter than what is known.
+        """Record a bound of one tier if it is tighter than the known one.
 
-        A bound that the incumbent already beats is an engine's mistake and proves nothing. It holds for
-        plans that keep the earlier tiers as this one does now, or (``always``) for every plan.
+        A bound that the incumbent already beats is an engine's error and is ignored. The bound
+        holds for plans that keep the earlier tiers as the incumbent does now, or, with ``always``,
+        for every plan.
         """
         known = self.bounds[position]
         sign = 1 if self.tiers[position].sense == "max" else -1
@@ -131,9 +132,10 @@ class Ledger:
         return top
 
     def drop_stale(self) -> int | None:
-        """Forget bounds for plans better in an earlier tier than this one is; the first such tier.
+        """Drop bounds that assumed less of an earlier tier than now; returns the first such tier.
 
-        A better plan may be worse in a tier between, where a bound noted before asks for more.
+        A plan that is better in an earlier tier may be worse in a later one, where the recorded
+        bound asks for more.
         """
         first = None
         for position, given in enumerate(self.given):
@@ -145,51 +147,48 @@ class Ledger:
         return first
 
     def _keeps(self, position: int, least: int) -> bool:
-        """Whether what later tiers must keep of this one is at least so good."""
+        """Whether later tiers must keep at least this value of a tier."""
         sign = 1 if self.tiers[position].sense == "max" else -1
         return sign * self.required(position) >= sign * least
 
     def proven(self, position: int) -> bool:
-        """Whether the incumbent's value meets the tier's bound."""
+        """Whether the incumbent's value equals the tier's bound."""
         return self.bounds[position] == self.incumbent.values[position]
 
     def close(self) -> None:
-        """The next tier is done: from here on it is kept, less its tolerance."""
+        """Close the next tier: from now on it is kept, less its tolerance."""
         self.best[self.closed] = self.incumbent.values[self.closed]
         self.closed += 1
 
     def reopen(self, first: int) -> None:
-        """Open the tiers from ``first`` on again, to better the plan.
-
-        Their bounds stay until ``drop_stale``.
-        """
+        """Reopen the tiers from ``first`` to improve the plan. Their bounds stay until ``drop_stale``."""
         self.closed = min(self.closed, first)
 
     def gap(self) -> int | None:
         """The first tier whose bound the incumbent does not meet; None if all are proven."""
         for position in range(len(self.tiers)):
-            if self.bounds[position] != self._stated(position):
+            if self.bounds[position] != self._reported(position):
                 return position
         return None
 
     def required(self, position: int) -> int:
-        """What later tiers must keep: ceil(v - t|v|), or floor(v + t|v|) where less is better."""
-        tier, best = self.tiers[position], self._stated(position)
+        """What later tiers must keep: ceil(v - t|v|), or floor(v + t|v|) for a tier that is minimised."""
+        tier, best = self.tiers[position], self._reported(position)
         slack = tier.tolerance * abs(best)
         if tier.sense == "max":
             return -int((slack - best) // 1)
         return int((best + slack) // 1)
 
-    def _stated(self, position: int) -> int:
-        """``best``: the value when the tier was closed; without tolerance that of the plan itself."""
+    def _reported(self, position: int) -> int:
+        """With a tolerance the value when the tier was closed, otherwise the incumbent's value."""
         value = self.incumbent.values[position]
         return self.best.get(position, value) if self.tiers[position].tolerance else value
 
     def results(self) -> tuple[TierResult, ...]:
-        """What the plan states of every tier."""
+        """The results that the plan states, one per tier."""
         found = []
         for position, tier in enumerate(self.tiers):
-            best, bound = self._stated(position), self.bounds[position]
+            best, bound = self._reported(position), self.bounds[position]
             value = self.incumbent.values[position]
             proof: Proof = "exact" if self.exact[position] else "numerical"
             sign = 1 if tier.sense == "max" else -1

@@ -1,8 +1,4 @@
-"""What a plan assumes, in sentences a user can act on.
-
-Promises: says what was not known and how it was counted, and where gangs share a NIC that each is
-priced to have for itself. Called by ``solve``; printed by ``planner.show``.
-"""
+"""What a plan assumes, as notes for the reader of the plan."""
 
 from __future__ import annotations
 
@@ -12,30 +8,30 @@ from models.gang import Gang
 from models.instance import Instance
 from models.policy import LOST_RUNTIME
 from models.solution import GangDecision
-from planner.search.shortage import counted
+from planner.search.shortage import plural
 
 
 def notes_of(
     instance: Instance, decisions: Sequence[GangDecision], *, exact: bool
 ) -> tuple[str, ...]:
-    """Notes in a fixed order; empty where nothing needs saying."""
+    """The notes, in a fixed order."""
     notes = [*_unknown_runtime(instance, decisions), *_ageless(instance)]
     shared = _shared_nics(instance, decisions)
     if shared:
         notes.append(
-            f"on {counted(shared, 'node')} several gangs that span nodes share NICs; each is priced as "
-            "if it had them to itself"
+            f"on {plural(shared, 'node')} several gangs share NICs; shared NICs are not modelled, so "
+            "bandwidth may be overstated"
         )
     if not exact:
         notes.append(
             "some servers (no switch and more than 9 free GPUs, or NVLink domains of unlike servers) are "
-            "planned by count: their GPU sets are good, not proven best"
+            "planned by GPU count: their GPU sets are good, not proven optimal"
         )
     return tuple(notes)
 
 
 def _unknown_runtime(instance: Instance, decisions: Sequence[GangDecision]) -> list[str]:
-    """Gangs disturbed whose lost runtime nobody can tell."""
+    """Disturbed gangs whose lost runtime is unknown."""
     disruption = instance.policy.disruption
     if disruption.weight != LOST_RUNTIME:
         return []
@@ -50,35 +46,35 @@ def _unknown_runtime(instance: Instance, decisions: Sequence[GangDecision]) -> l
     if not unknown:
         return []
     note = (
-        f"{counted(unknown, 'gang')} stopped, moved or shrunk without a known start or checkpoint: each "
-        f"GPU counts as {disruption.cap_s} s of lost runtime, the most there is"
+        f"{plural(unknown, 'gang')} stopped, moved or shrunk without a known start or checkpoint: each "
+        f"GPU counts as {disruption.cap_s} s of lost runtime, the maximum"
     )
     return [note]
 
 
 def _shrinks(gang: Gang, decision: GangDecision) -> bool:
-    """Whether it runs on with some of its pods gone; one that only grows loses nothing."""
+    """Whether the gang keeps running with fewer pods."""
     there = {(pod.role, pod.index) for pod in decision.pods}
     gone = any((pod.role, pod.index) not in there for pod in gang.standing)
     return decision.decision == "resize" and gone
 
 
 def _ageless(instance: Instance) -> list[str]:
-    """Gangs that can never be too old."""
+    """Waiting gangs without a submission time, which cannot age."""
     if instance.policy.starvation_after_s is None:
         return []
     ageless = sum(1 for g in instance.gangs if not g.running and g.submitted_at is None)
     if not ageless:
         return []
     note = (
-        f"{counted(ageless, 'waiting gang')} without submittedAt: nobody knows how long they wait, so they "
+        f"{plural(ageless, 'waiting gang')} without submittedAt: their waiting time is unknown, so they "
         "do not age"
     )
     return [note]
 
 
 def _shared_nics(instance: Instance, decisions: Sequence[GangDecision]) -> int:
-    """Nodes that carry GPUs of two or more gangs that each span several nodes."""
+    """Number of nodes with GPUs of two or more gangs that span several nodes."""
     spanning: dict[int, int] = {}
     for gang, decision in zip(instance.gangs, decisions, strict=True):
         nodes = {pod.node for pod in decision.pods if gang.roles[pod.role].gpus}

@@ -1,13 +1,9 @@
-"""Who gives room to whom: the one rule that a search over parts of a plan may break unseen.
+"""The preemption rule (2.7) on whole plans, and the repair of plans that break it.
 
-Promises: exact (contract 2.7: a gang is stopped, or shrunk without being movable, only if a higher one
-puts a pod that does not stand there now on a node it gives room on). Called by ``ledger``.
-
-Putting back what was taken for nothing, and names of GPUs that follow who stays.
-
-Promises: a gang is put back only as it was, and only where the plan then obeys contract 2.1, 2.2, 2.9
-and 2.10 on its nodes; ``unjustified`` names every gang that gives way with no higher one coming (2.7).
-Called by ``reclaiming``.
+A gang is stopped, or shrunk without being movable, only if a gang of higher priority puts a new pod
+on a node that it gives up. A search over parts of a plan can break this rule unnoticed. A victim is
+restored only as it was and only where the plan then obeys rules 2.1, 2.2, 2.9 and 2.10 on its
+nodes.
 """
 
 from __future__ import annotations
@@ -20,13 +16,13 @@ from models.occupancy import rooms
 from models.program.base_state import base_decision
 from models.solution import GangDecision
 from models.tier_values import gang_value
-from planner.search.free_space import Ground, Pods
+from planner.search.free_space import FreeSpace, Pods
 from planner.search.greedy import place
-from planner.search.trial import counts_of, wanted
+from planner.search.trial import counts_of, demand_for
 
 
-def unlawful(instance: Instance, decisions: Sequence[GangDecision]) -> list[int]:
-    """Gangs that give room on nodes to which no higher one comes, ascending."""
+def unjustified_victims(instance: Instance, decisions: Sequence[GangDecision]) -> list[int]:
+    """Gangs that give up space on nodes to which no gang of higher priority comes, ascending."""
     given = {
         index: nodes
         for index, decision in enumerate(decisions)
@@ -46,7 +42,7 @@ def unlawful(instance: Instance, decisions: Sequence[GangDecision]) -> list[int]
 
 
 def _given(instance: Instance, index: int, decision: GangDecision) -> set[int]:
-    """Nodes on which a gang gives room that it need not give."""
+    """Nodes on which a gang gives up space under rule 2.7."""
     gang = instance.gangs[index]
     if not gang.running or (decision.pods and gang.movable):
         return set()
@@ -56,20 +52,22 @@ def _given(instance: Instance, index: int, decision: GangDecision) -> set[int]:
 
 
 def _arrivals(instance: Instance, decisions: Sequence[GangDecision]) -> dict[int, int]:
-    """The highest priority that comes to each node."""
+    """The highest priority of the new pods on each node."""
     highest: dict[int, int] = {}
     for gang, decision in zip(instance.gangs, decisions, strict=True):
-        stood = {(pod.role, pod.index): pod.node for pod in gang.standing}
+        original = {(pod.role, pod.index): pod.node for pod in gang.standing}
         for pod in decision.pods:
-            if stood.get((pod.role, pod.index)) != pod.node:
+            if original.get((pod.role, pod.index)) != pod.node:
                 highest[pod.node] = max(highest.get(pod.node, gang.priority), gang.priority)
     return highest
 
 
-def mended(instance: Instance, decisions: Sequence[GangDecision]) -> tuple[GangDecision, ...]:
-    """The plan with gangs that give room to nobody put back as they were, where there still is room."""
+def restore_unjustified(
+    instance: Instance, decisions: Sequence[GangDecision]
+) -> tuple[GangDecision, ...]:
+    """The plan with needless victims restored where there is still space."""
     found = list(decisions)
-    for index in unlawful(instance, decisions):
+    for index in unjustified_victims(instance, decisions):
         back = base_decision(instance, index)
         trial = [*found[:index], back, *found[index + 1 :]]
         if _fits(instance, found, trial, index):
@@ -83,7 +81,7 @@ def _fits(
     after: Sequence[GangDecision],
     index: int,
 ) -> bool:
-    """Whether the gang's pods fit where they stood beside what the plan puts there now."""
+    """Whether the gang's pods fit where they were, next to the pods the plan puts there."""
     gang = instance.gangs[index]
     here = {pod.node for pod in gang.standing if pod.node is not None}
     now, then = rooms(instance, before), rooms(instance, after)
@@ -111,114 +109,114 @@ def _fits(
     )
 
 
-def put_back(ground: Ground, gang: int, pods: Pods) -> bool:
-    """Give the gang these pods again if they still fit; whether they did."""
-    mark = ground.mark()
-    nodes = {pod.node for pod in (*ground.pods[gang], *pods)}
-    ground.set(gang, pods)
-    if settle(ground, nodes):
+def put_back(space: FreeSpace, gang: int, pods: Pods) -> bool:
+    """Give the gang these pods again if they still fit; returns whether they do."""
+    mark = space.mark()
+    nodes = {pod.node for pod in (*space.pods[gang], *pods)}
+    space.set(gang, pods)
+    if refresh_indices(space, nodes):
         return True
-    ground.undo(mark)
+    space.undo(mark)
     return False
 
 
-def relieve(ground: Ground) -> None:
-    """Give back what gangs that stop, shrink or move gave, where those who took it fit elsewhere as well."""
+def restore_needless(space: FreeSpace) -> None:
+    """Restore victims whose space is not needed, or whose guests also fit elsewhere."""
     victims = [
         gang
-        for gang, stood in enumerate(ground.stood)
-        if stood and ground.decision(gang).decision in ("preempt", "resize", "move")
+        for gang, original in enumerate(space.original)
+        if original and space.decision(gang).decision in ("preempt", "resize", "move")
     ]
-    for gang in sorted(victims, key=lambda g: (-len(ground.stood[g]), g)):
-        mark = ground.mark()
-        if not (put_back(ground, gang, ground.stood[gang]) or _swapped(ground, gang)):
-            ground.undo(mark)
+    for gang in sorted(victims, key=lambda g: (-len(space.original[g]), g)):
+        mark = space.mark()
+        if not (put_back(space, gang, space.original[gang]) or _swapped(space, gang)):
+            space.undo(mark)
 
 
-def _swapped(ground: Ground, gang: int) -> bool:
-    """Put a gang back as it was and everybody placed on its nodes elsewhere; whether that worked."""
-    nodes = {pod.node for pod in ground.stood[gang]}
+def _swapped(space: FreeSpace, gang: int) -> bool:
+    """Restore a gang and place its guests elsewhere; returns whether that works."""
+    nodes = {pod.node for pod in space.original[gang]}
     guests = {
-        guest: ground.pods[guest]
+        guest: space.pods[guest]
         for n in sorted(nodes)
-        for (guest, _, _), (_, stays) in ground.plots[n].tenants.items()
+        for (guest, _, _), (_, stays) in space.by_node[n].tenants.items()
         if not stays and guest != gang
     }
-    if any(ground.stood[guest] for guest in guests):
-        return False  # it is here because it gave way itself, or is half new
+    if any(space.original[guest] for guest in guests):
+        return False  # a guest that was moved itself, or is half new
     for guest in guests:
-        ground.set(guest, ())
-    if not put_back(ground, gang, ground.stood[gang]):
+        space.set(guest, ())
+    if not put_back(space, gang, space.original[gang]):
         return False
     order = sorted(guests, key=lambda g: (-len(guests[g]), g))
-    if not all(restart(ground, guest, guests[guest]) for guest in order):
+    if not all(place_again(space, guest, guests[guest]) for guest in order):
         return False
-    gave = (g for g, pods in enumerate(ground.pods) if pods != ground.stood[g])
-    return not unjustified(ground, gave)
+    gave = (g for g, pods in enumerate(space.pods) if pods != space.original[g])
+    return not unjustified(space, gave)
 
 
-def restart(ground: Ground, gang: int, before: Pods) -> bool:
-    """Another place for the pods a gang gave away, so that it has as many as before."""
-    counts = counts_of(ground.instance.gangs[gang], before)
-    found = place(ground, wanted(ground.instance, gang, counts, ground.pods[gang]))
+def place_again(space: FreeSpace, gang: int, before: Pods) -> bool:
+    """Place the pods that a gang gave up on other nodes; returns whether that works."""
+    counts = counts_of(space.instance.gangs[gang], before)
+    found = place(space, demand_for(space.instance, gang, counts, space.pods[gang]))
     if found is None:
         return False
-    ground.set(gang, (*ground.pods[gang], *found))
-    return settle(ground, {pod.node for pod in (*found, *before)})
+    space.set(gang, (*space.pods[gang], *found))
+    return refresh_indices(space, {pod.node for pod in (*found, *before)})
 
 
-def settle(ground: Ground, nodes: Iterable[int]) -> bool:
-    """Name GPUs anew where a change of who stays asks for it; False if a node does not hold then."""
+def refresh_indices(space: FreeSpace, nodes: Iterable[int]) -> bool:
+    """Give pods new GPU indices where needed; False if a node is invalid then."""
     for n in sorted(set(nodes)):
-        for gang in ground.misnamed(n):
-            if not _rename(ground, gang, n):
+        for gang in space.stale_indices(n):
+            if not _rename(space, gang, n):
                 return False
-        if ground.misnamed(n) or not ground.lawful(n):
+        if space.stale_indices(n) or not space.is_valid(n):
             return False
     return True
 
 
-def _rename(ground: Ground, gang: int, n: int) -> bool:
-    """The gang's pods placed on the node get GPUs as the node now has it."""
-    spec = ground.instance.gangs[gang]
-    here = {key for key, (_, stays) in ground.plots[n].tenants.items() if not stays}
-    pods = ground.pods[gang]
+def _rename(space: FreeSpace, gang: int, n: int) -> bool:
+    """New GPU indices for the gang's placed pods on a node."""
+    spec = space.instance.gangs[gang]
+    here = {key for key, (_, stays) in space.by_node[n].tenants.items() if not stays}
+    pods = space.pods[gang]
     mine = [p for p in pods if (gang, p.role, p.index) in here and spec.roles[p.role].gpus]
     rest = [p for p in pods if p not in mine]
-    ground.set(gang, rest)
+    space.set(gang, rest)
     gpus = sum(spec.roles[p.role].gpus for p in mine)
-    if gpus > ground.plots[n].free:
+    if gpus > space.by_node[n].free:
         return False
-    pool = ground.pick(n, gpus)
+    pool = space.pick(n, gpus)
     named = []
     for pod in mine:
         count = spec.roles[pod.role].gpus
         mask = None if pool is None else sum(1 << i for i in pool[:count])
         pool = None if pool is None else pool[count:]
         named.append(replace(pod, gpus=mask))
-    ground.set(gang, (*rest, *named))
-    if not ground.instance.min_share(spec):
+    space.set(gang, (*rest, *named))
+    if not space.instance.min_share(spec):
         return True
-    return gang_value(ground.instance, spec, ground.pods[gang], ground.known()).meets_min_share
+    return gang_value(space.instance, spec, space.pods[gang], space.known()).meets_min_share
 
 
-def unjustified(ground: Ground, gangs: Iterable[int]) -> tuple[int, ...]:
-    """Those of the gangs that stop, or shrink and are not movable, while no higher one comes for it."""
+def unjustified(space: FreeSpace, gangs: Iterable[int]) -> tuple[int, ...]:
+    """The gangs that stop, or shrink without being movable, although no higher gang needs it."""
     found = []
     for index in gangs:
-        left = {(p.role, p.index) for p in ground.pods[index]}
-        gone = {p.node for p in ground.stood[index] if (p.role, p.index) not in left}
-        if not gone or (left and ground.instance.gangs[index].movable):
+        left = {(p.role, p.index) for p in space.pods[index]}
+        gone = {p.node for p in space.original[index] if (p.role, p.index) not in left}
+        if not gone or (left and space.instance.gangs[index].movable):
             continue
-        if not any(_comes(ground, index, n) for n in sorted(gone)):
+        if not any(_comes(space, index, n) for n in sorted(gone)):
             found.append(index)
     return tuple(found)
 
 
-def _comes(ground: Ground, gang: int, n: int) -> bool:
-    """Whether a gang above this one puts a pod on the node that does not stand there now."""
-    gangs = ground.instance.gangs
+def _comes(space: FreeSpace, gang: int, n: int) -> bool:
+    """Whether a gang of higher priority puts a new pod on the node."""
+    gangs = space.instance.gangs
     return any(
-        gangs[other].priority > gangs[gang].priority and ground.arrives(other, pod)
-        for (other, _, _), (pod, _) in ground.plots[n].tenants.items()
+        gangs[other].priority > gangs[gang].priority and space.is_new_on(other, pod)
+        for (other, _, _), (pod, _) in space.by_node[n].tenants.items()
     )

@@ -1,7 +1,7 @@
 """Why a gang waits, stays incomplete or is stopped: a code and one sentence with numbers.
 
-Promises: that a gang cannot start at all is said only where a count, or an exact search with everything
-gone that may give way for it, proves it; names in messages are the input's. Called by ``solve`` at the end.
+A reason says that a gang can never start only if a count proves it, or an exact search in which
+every gang that may give way is removed.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from models.tier_values import admitted
 from planner.search.budget import Budget
 from planner.search.engines.common import Goal, Status
 from planner.search.engines.cpsat import solve_exactly
-from planner.search.free_space import Ground
-from planner.search.greedy import lacking, place
-from planner.search.shortage import Ceiling, counted, shortage, unselected
-from planner.search.trial import wanted
+from planner.search.free_space import FreeSpace
+from planner.search.greedy import missing_demand, place
+from planner.search.shortage import MaximalSpace, plural, shortage, unselected
+from planner.search.trial import demand_for
 
 ALONE_EFFORT = 1.0
-"""Effort spent on proving that a kind of gang cannot start even alone."""
+"""Effort for the proof that a kind of gang cannot start even alone."""
 
 ALONE_PROOFS = 20
-"""Kinds of gang for which that proof is tried; the others get what the counts say."""
+"""Kinds of gang for which that proof is tried."""
 
 NAMED = 3
-"""Gangs named in a reason at most."""
+"""Most gangs named in one reason."""
 
 
 def with_reasons(
@@ -42,10 +42,10 @@ def with_reasons(
     proven: Collection[int] = (),
     still: Collection[int] = (),
 ) -> tuple[GangDecision, ...]:
-    """The same decisions, each gang that waits, is stopped or lacks pods with its reason.
+    """The decisions, with a reason for each gang that waits, is stopped or lacks pods.
 
-    ``proven``: priorities of which no plan that keeps the tiers before admits more, of the plans in
-    which the gangs ``still`` do not move.
+    ``proven``: priorities for which no plan that keeps the earlier tiers admits more. ``still``:
+    gangs that must not move in those plans.
     """
     finder = _Finder(instance, decisions, budget, proven, still)
     result = list(decisions)
@@ -57,7 +57,7 @@ def with_reasons(
 
 
 class _Finder:
-    """``_known``: why a kind of gang can never start, None where it may."""
+    """``_known``: why a kind of gang can never start, None if it may."""
 
     def __init__(
         self,
@@ -72,13 +72,13 @@ class _Finder:
         self._budget = budget
         self._proven = frozenset(proven)
         self._still = sorted(still)
-        self._ceiling = Ceiling(instance)
-        self._after = Ground(instance, decisions)
+        self._maximal = MaximalSpace(instance)
+        self._after = FreeSpace(instance, decisions)
         self._known: dict[object, Reason | None] = {}
         self._proofs = 0
 
     def of(self, index: int) -> Reason | None:
-        """The reason of one gang, None if it needs none."""
+        """The reason for one gang, None if it needs none."""
         gang, decision = self._instance.gangs[index], self._decisions[index].decision
         if decision == "preempt":
             return Reason("Preempted", self._stopped(index))
@@ -90,33 +90,32 @@ class _Finder:
         why = self._why(index)
         if not incomplete:
             return why
-        missing = f"{counted(len(gang.missing()), 'pod')} missing, and so it stays"
-        return Reason("Incomplete", f"{missing}: {why.message}")
+        return Reason("Incomplete", f"{plural(len(gang.missing()), 'pod')} missing: {why.message}")
 
     def _stopped(self, index: int) -> str:
-        """Who comes to the nodes it leaves."""
-        gangs, ground = self._instance.gangs, self._after
+        """The gangs that take the nodes it leaves."""
+        gangs, space = self._instance.gangs, self._after
         comers = {
             other
-            for pod in ground.stood[index]
-            for (other, _, _), (placed, _) in ground.plots[pod.node].tenants.items()
-            if gangs[other].priority > gangs[index].priority and ground.arrives(other, placed)
+            for pod in space.original[index]
+            for (other, _, _), (placed, _) in space.by_node[pod.node].tenants.items()
+            if gangs[other].priority > gangs[index].priority and space.is_new_on(other, placed)
         }
         ordered = sorted(comers, key=lambda other: (-gangs[other].priority, other))
         names = [
             f"{gangs[o].namespace}/{gangs[o].name} (priority {gangs[o].priority})" for o in ordered
         ]
-        more = f" and {counted(len(names) - NAMED, 'more gang')}" if len(names) > NAMED else ""
+        more = f" and {plural(len(names) - NAMED, 'more gang')}" if len(names) > NAMED else ""
         return f"stopped to make room for {', '.join(names[:NAMED])}{more}"
 
     def _why(self, index: int) -> Reason:
-        """The first reason that holds."""
-        self._ceiling.spare(index)
-        demand = lacking(self._ceiling.ground, index)
+        """The first reason that applies."""
+        self._maximal.exempt(index)
+        demand = missing_demand(self._maximal.space, index)
         if not demand.possible:
             return Reason(
                 "RequiredTopology",
-                "its standing pods already break a rule of its topology or GPU model",
+                "its running pods already violate its required topology or GPU model",
             )
         kind = identity(self._instance, demand)
         if kind not in self._known:
@@ -124,22 +123,22 @@ class _Finder:
         return self._known[kind] or self._beside(demand)
 
     def _never(self, demand: Demand) -> Reason | None:
-        """Why it cannot start whatever others do; None if it may, or nobody knows."""
+        """Why it can never start; None if it may or if that is unknown."""
         none = unselected(self._instance, demand)
         if none is not None:
             return none
-        ground = self._ceiling.ground
-        short = shortage(ground, demand)
+        space = self._maximal.space
+        short = shortage(space, demand)
         if short is not None:
             return Reason(short.code, self._even() + short.message)
-        if place(ground, demand) is not None or self._budget.stop.is_set():
+        if place(space, demand) is not None or self._budget.stop.is_set():
             return None
         self._proofs += 1
         return None if self._proofs > ALONE_PROOFS else self._proof(demand)
 
     def _proof(self, demand: Demand) -> Reason | None:
-        """Exact: the instance with this gang alone to place, then without minBandwidthShare."""
-        instance = self._ceiling.alone()
+        """An exact proof: place this gang alone, then without minBandwidthShare."""
+        instance = self._maximal.alone()
         gang = instance.gangs[demand.gang]
         share = instance.min_share(gang)
         if not self._impossible(demand, instance):
@@ -147,11 +146,11 @@ class _Finder:
         if share and not self._impossible(demand, _unbound(instance, demand.gang)):
             return Reason(
                 "Bandwidth",
-                f"{self._even()}no placement on what is free reaches its minBandwidthShare of "
+                f"{self._even()}no placement on the free GPUs reaches its minBandwidthShare of "
                 f"{float(share):g}",
             )
         level = gang.required
-        alone = self._even() if self._ceiling.gone else "even alone "
+        alone = self._even() if self._maximal.gone else "even alone "
         if level is not None or any(r.required is not None or r.slice_size for r in gang.roles):
             name = "" if level is None else f" in one {instance.cluster.level_name(level)}"
             return Reason(
@@ -161,11 +160,11 @@ class _Finder:
             )
         return Reason(
             "NoRoom",
-            f"{alone}its pods do not fit together on what is free (GPUs, cpu, memory, pods)",
+            f"{alone}its pods do not fit together on the free GPUs, cpu, memory and pod slots",
         )
 
     def _impossible(self, demand: Demand, instance: Instance) -> bool:
-        """Whether CP-SAT refutes that the gang is admitted when it alone is placed."""
+        """Whether CP-SAT proves that the gang cannot be admitted alone."""
         alone = formulate(instance, only=frozenset({demand.gang}))
         admits = Linear().add_all(g.admit for g in alone.variables.gangs)
         admits.add_all(a for group in alone.variables.groups for a in group.admits)
@@ -175,8 +174,8 @@ class _Finder:
         return alone.complete and answer.status is Status.INFEASIBLE
 
     def _beside(self, demand: Demand) -> Reason:
-        """It may fit if others did not: say what is left beside those that start and stay."""
-        instance, ground = self._instance, self._after
+        """The gang could fit without the others: what remains after those that start and stay."""
+        instance, space = self._instance, self._after
         gang = instance.gangs[demand.gang]
         starts = [
             other
@@ -187,45 +186,52 @@ class _Finder:
         aged = 0
         if not instance.aged(gang):
             aged = sum(1 for o in starts if o.priority == gang.priority and instance.aged(o))
-        beside = "beside what runs"
+        after_others = "after the running gangs"
         if starts:
-            bands = [f"{higher} of higher priority"] if higher or not aged else []
-            bands += [f"{aged} of its own that waited too long"] if aged else []
-            beside = f"beside what starts ({', '.join((counted(len(starts), 'gang'), *bands))})"
-        after = wanted(instance, demand.gang, gang.target_counts(), ground.pods[demand.gang])
-        short = shortage(ground, after)
+            bands = [f"{higher} of higher priority"] if higher else []
+            bands += [f"{aged} of its priority that waited too long"] if aged else []
+            starting = (
+                "the gang that starts"
+                if len(starts) == 1
+                else f"the {len(starts)} gangs that start"
+            )
+            after_others = f"after {starting}"
+            if bands:
+                after_others += f" ({', '.join(bands)})"
+        after = demand_for(instance, demand.gang, gang.target_counts(), space.pods[demand.gang])
+        short = shortage(space, after)
         if short is not None:
-            text = f"{beside}: {short.message}"
-        elif place(ground, after) is not None:
-            return Reason("Outranked", self._fits(demand, beside))
+            text = f"{after_others}: {short.message}"
+        elif place(space, after) is not None:
+            return Reason("Outranked", self._fits(demand, after_others))
         else:
             allowed = frozenset().union(*(role.nodes for role in demand.roles))
-            free = sum(ground.plots[n].free for n in allowed)
+            free = sum(space.by_node[n].free for n in allowed)
             text = (
-                f"needs {counted(demand.gpus, 'GPU')}; {beside} {free} are left on the nodes it may "
-                "use, and no placement was found on them"
+                f"needs {plural(demand.gpus, 'GPU')}; {after_others} {plural(free, 'GPU')} are free on the "
+                "eligible nodes, and no placement was found on them"
             )
         text += self._more(demand.gang)
         return Reason(
             "Outranked" if higher or aged else "NoRoom" if short is None else short.code, text
         )
 
-    def _fits(self, demand: Demand, beside: str) -> str:
-        """It has room and waits all the same: for what is listed before those tiers that ask for gangs."""
+    def _fits(self, demand: Demand, after_others: str) -> str:
+        """The gang would fit but waits, because earlier tiers or the end of the search decide so."""
         listed = [objective.name for objective in self._instance.policy.objectives]
         asking = [listed.index(name) for name in ("admission", "waiting") if name in listed]
-        text = f"needs {counted(demand.gpus, 'GPU')} and would fit {beside}, but "
+        text = f"needs {plural(demand.gpus, 'GPU')} and would fit {after_others}, but "
         if not asking:
-            return f"{text}no objective asks for it: neither admission nor waiting is listed"
+            return f"{text}no objective rewards it: the policy lists neither admission nor waiting"
         more = listed[: min(asking)]
         if not more:
             return f"{text}the search ended before it was placed"
-        text += f"{', '.join(more)} {'counts' if len(more) == 1 else 'count'} more"
+        text += f"{', '.join(more)} {'comes' if len(more) == 1 else 'come'} first"
         proven = self._instance.gangs[demand.gang].priority in self._proven
         return text + (self._more(demand.gang) if proven else "")
 
     def _more(self, index: int) -> str:
-        """That nobody's giving way helps, as far as that is known."""
+        """What is known about making room for the gang by moving or stopping others."""
         gang, givers = self._instance.gangs[index], self._givers(index)
         peers = [
             admitted(self._instance, other, decision)
@@ -233,45 +239,46 @@ class _Finder:
             if self._instance.gangs[other].priority == gang.priority and other != index
         ]
         if gang.priority in self._proven:
-            # in the place of a peer it might well start: proven is what all of them get together
-            what = "more GPUs of its priority"
-            if all(peers):
-                what = "it beside all others of its priority" if peers else "it"
-            return f"; proven{self._unmoved()}: no plan that keeps what counts more admits {what}"
+            if not peers:
+                return f"; no plan that keeps the earlier tiers admits it (proven{self._unmoved()})"
+            return (
+                "; starting it would displace gangs of the same or higher priority "
+                f"(proven{self._unmoved()})"
+            )
         if not givers:
             return ""
         return (
-            f"; no choice of {_running(givers)} that may move or stop for it was found "
-            "that makes room"
+            f"; no way was found to make room by moving or stopping {_running(givers)} "
+            "that may give way"
         )
 
     def _unmoved(self) -> str:
-        """Of which plans the proof is, where some gangs were held where they are."""
+        """The restriction of a proof to plans in which some gangs do not move."""
         if not self._still:
             return ""
         names = ", ".join("/".join(self._instance.gangs[i].key) for i in self._still[:NAMED])
         more = len(self._still) - NAMED
-        others = f" and {counted(more, 'other gang')}" if more > 0 else ""
-        return f" where {names}{others} may not move"
+        others = f" and {plural(more, 'other gang')}" if more > 0 else ""
+        return f" while {names}{others} may not move"
 
     def _givers(self, winner: int) -> int:
-        """Running gangs that stay as they are and might give way for it."""
+        """Number of running gangs that keep their place and could give way."""
         gangs, priority = self._instance.gangs, self._instance.gangs[winner].priority
         return sum(
             1
-            for index in self._ceiling.gone
+            for index in self._maximal.gone
             if index != winner
             and self._decisions[index].decision in ("keep", "resize")
             and (gangs[index].movable or gangs[index].priority < priority)
         )
 
     def _even(self) -> str:
-        gone = len(self._ceiling.gone)
-        return f"even without {_running(gone)} that may stop or move: " if gone else ""
+        gone = len(self._maximal.gone)
+        return f"even if {_running(gone)} that may stop or move left: " if gone else ""
 
 
 def _unbound(instance: Instance, index: int) -> Instance:
-    """The instance with the gang free of minBandwidthShare."""
+    """The instance with the gang's minBandwidthShare removed."""
     gang = replace(instance.gangs[index], min_bandwidth_share=Fraction(0))
     return replace(instance, gangs=(*instance.gangs[:index], gang, *instance.gangs[index + 1 :]))
 

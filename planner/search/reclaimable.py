@@ -1,8 +1,7 @@
-"""What running and placed gangs may give up for a gang of some priority, and what each costs.
+"""What running and placed gangs may give up for a gang of some priority, and what it costs.
 
-Promises: only what contract 2.7 allows (stop and shrink for a strictly higher priority, move what is
-movable, never what a hold or ``resizeAfter`` forbids); costs compare as the tiers do: GPUs kept and
-weight admitted, priority by priority from the highest, then disruption. Called by ``opening``.
+Rule 2.7: stop and shrink for a strictly higher priority, move what is movable, nothing that a hold or
+``resizeAfter`` forbids. Costs compare as the tiers do.
 """
 
 from __future__ import annotations
@@ -13,19 +12,19 @@ from dataclasses import dataclass, field
 from models.gang import Gang
 from models.instance import Instance
 from models.occupancy import PODS
-from planner.search.free_space import Ground, Pods
+from planner.search.free_space import FreeSpace, Pods
 from planner.search.trial import Counts, counts_of
 
 DIGIT = 64
 """Bits of one tier in a cost: more than any sum of GPUs x seconds needs."""
 
-MOST_SHRINKS = 16
-"""Sizes below its own that a role is offered to shrink to, the next ones first."""
+MAX_SHRINKS = 16
+"""Smaller sizes that are offered for a role, the nearest first."""
 
 
 @dataclass(slots=True)
 class Freed:
-    """What a concession frees on one node: GPUs, and every resource."""
+    """GPUs and resources that a concession frees on one node."""
 
     gpus: int = 0
     resources: dict[str, int] = field(default_factory=dict)
@@ -33,22 +32,22 @@ class Freed:
 
 @dataclass(frozen=True, slots=True)
 class Concession:
-    """One thing a gang may do for another. ``left``: the pods it keeps, where they are.
+    """One way in which a gang can give up space. ``left``: the pods it keeps in place.
 
-    ``freed``: by node. ``again``: the other pods must find another place. ``moving``: the GPUs of a
-    running gang that would thereby move, else None.
+    ``freed``: by node. ``must_restart``: its other pods need another place. ``moving``: GPUs of a
+    running gang that moves, else None.
     """
 
     gang: int
     left: Pods
     cost: int
     freed: dict[int, Freed]
-    again: bool = False
+    must_restart: bool = False
     moving: int | None = None
 
 
 class Prices:
-    """Costs as one integer: a digit a tier, highest priority first, then harm, then pods disturbed."""
+    """Costs as one integer, a digit per tier: priorities from the highest, then disruption."""
 
     def __init__(self, instance: Instance) -> None:
         ordered = sorted({gang.priority for gang in instance.gangs})
@@ -56,32 +55,33 @@ class Prices:
         self._rank = {priority: rank for rank, priority in enumerate(ordered)}
 
     def of(self, gang: Gang, *, kept: int, admitted: int, disturbed: int, pods: int) -> int:
-        """GPUs no longer kept, weight no longer admitted, GPUs disturbed, pods disturbed."""
+        """The cost of GPUs no longer kept, weight no longer admitted, GPUs and pods disturbed."""
         rank = self._rank[gang.priority]
         harm = disturbed * self._instance.harm(gang) if disturbed else 0
         lost = (kept << DIGIT * (2 * rank + 3)) + (admitted << DIGIT * (2 * rank + 2))
         return lost + (harm << DIGIT) + pods
 
 
-class Yields:
-    """``options[v]``: what gang v may give, cheapest first. ``at[n]``: who has any on node n.
+class Reclaimable:
+    """``options[v]``: what gang v may give up, cheapest first. ``at[n]``: gangs with an option on node n.
 
-    ``most[n]``: GPUs of node n that could be given at all; ``firm[n]``: by gangs that need no other place.
+    ``most[n]``: reclaimable GPUs of node n; ``reclaimable_without_moves[n]``: those of gangs that
+    need no other place.
     """
 
-    def __init__(self, ground: Ground, prices: Prices, priority: int, aged: bool) -> None:  # noqa: FBT001  # a band
+    def __init__(self, space: FreeSpace, prices: Prices, priority: int, aged: bool) -> None:  # noqa: FBT001  # a band
         self.options: dict[int, tuple[Concession, ...]] = {}
-        self.at: list[dict[int, None]] = [{} for _ in ground.plots]
-        self.most = [0] * len(ground.plots)
-        self.firm = [0] * len(ground.plots)
-        self._ground = ground
+        self.at: list[dict[int, None]] = [{} for _ in space.by_node]
+        self.most = [0] * len(space.by_node)
+        self.reclaimable_without_moves = [0] * len(space.by_node)
+        self._space = space
         self._priority = priority
         self._aged = aged
         self._prices = prices
-        self.refresh(range(len(ground.pods)))
+        self.refresh(range(len(space.pods)))
 
     def refresh(self, gangs: Iterable[int]) -> None:
-        """Look again at gangs whose pods have changed."""
+        """Update the options of gangs whose pods have changed."""
         for gang in gangs:
             self._tell(gang, -1)
             self.options.pop(gang, None)
@@ -91,38 +91,40 @@ class Yields:
                 self._tell(gang, 1)
 
     def _tell(self, gang: int, sign: int) -> None:
-        """Count what the gang may give on every node, or no longer."""
+        """Add or remove the GPUs a gang may give up on every node."""
         most: dict[int, int] = {}
-        firm: dict[int, int] = {}
+        reclaimable_without_moves: dict[int, int] = {}
         for concession in self.options.get(gang, ()):
             for n, freed in concession.freed.items():
                 most[n] = max(most.get(n, 0), freed.gpus)
-                if not concession.again:
-                    firm[n] = max(firm.get(n, 0), freed.gpus)
+                if not concession.must_restart:
+                    reclaimable_without_moves[n] = max(
+                        reclaimable_without_moves.get(n, 0), freed.gpus
+                    )
         for n, gpus in most.items():
             self.most[n] += sign * gpus
-            self.firm[n] += sign * firm.get(n, 0)
+            self.reclaimable_without_moves[n] += sign * reclaimable_without_moves.get(n, 0)
             if sign > 0:
                 self.at[n][gang] = None
             else:
                 self.at[n].pop(gang, None)
 
     def _concessions(self, index: int) -> Iterator[Concession]:
-        ground, instance = self._ground, self._ground.instance
-        gang, pods, stood = instance.gangs[index], ground.pods[index], ground.stood[index]
+        space, instance = self._space, self._space.instance
+        gang, pods, original = instance.gangs[index], space.pods[index], space.original[index]
         if not pods:
             return
         lower = gang.priority < self._priority
         whole = index not in instance.incomplete
-        if not stood or (not whole and pods != stood):
-            yield self._given(index, stood, kept=False, admitted=0, again=True)
+        if not original or (not whole and pods != original):
+            yield self._given(index, original, kept=False, admitted=0, must_restart=True)
             if lower or (
                 gang.priority == self._priority and self._aged and not instance.aged(gang)
             ):
-                yield self._given(index, stood, kept=False, admitted=gang.weight_gpus)
+                yield self._given(index, original, kept=False, admitted=gang.weight_gpus)
             return
-        if any(pod not in stood for pod in pods):
-            return  # moved or grown by now: it has given, or taken, already
+        if any(pod not in original for pod in pods):
+            return  # it has already moved, grown or given up pods
         if lower and gang.preemptible:
             yield self._given(index, (), kept=True, admitted=gang.weight_gpus if whole else 0)
         if not whole:
@@ -130,14 +132,14 @@ class Yields:
         if lower and (gang.preemptible or gang.movable) and not instance.size_held(gang):
             for left in shrinks(gang, pods):
                 yield self._given(index, left, kept=True, admitted=0)
-        if gang.movable and gang.hold is None and pods == stood:
-            yield self._given(index, (), kept=False, admitted=0, again=True)
+        if gang.movable and gang.hold is None and pods == original:
+            yield self._given(index, (), kept=False, admitted=0, must_restart=True)
 
     def _given(
-        self, index: int, left: Pods, *, kept: bool, admitted: int, again: bool = False
+        self, index: int, left: Pods, *, kept: bool, admitted: int, must_restart: bool = False
     ) -> Concession:
-        gang, stood = self._ground.instance.gangs[index], self._ground.stood[index]
-        gone = [pod for pod in self._ground.pods[index] if pod not in left]
+        gang, original = self._space.instance.gangs[index], self._space.original[index]
+        gone = [pod for pod in self._space.pods[index] if pod not in left]
         freed: dict[int, Freed] = {}
         gpus = 0
         for pod in gone:
@@ -146,7 +148,7 @@ class Yields:
             room.gpus += role.gpus
             for resource, amount in ((PODS, 1), *role.requests):
                 room.resources[resource] = room.resources.get(resource, 0) + amount
-        stands = bool(stood) and left != stood
+        stands = bool(original) and left != original
         cost = self._prices.of(
             gang,
             kept=gpus if kept else 0,
@@ -154,17 +156,19 @@ class Yields:
             disturbed=gpus if stands else 0,
             pods=len(gone),
         )
-        return Concession(index, left, cost, freed, again, gpus if again and stands else None)
+        return Concession(
+            index, left, cost, freed, must_restart, gpus if must_restart and stands else None
+        )
 
 
 def shrinks(gang: Gang, pods: Pods) -> Iterator[Pods]:
-    """What is left of a whole gang's pods at smaller allowed sizes: one role at a time, then all of them."""
+    """The pods that remain at smaller allowed sizes: one role at a time, then all roles."""
     now = counts_of(gang, pods)
     least = tuple(role.min if role.elastic else n for role, n in zip(gang.roles, now, strict=True))
     offered: dict[Counts, None] = {}
     for number, role in enumerate(gang.roles):
         smaller = [count for count in role.allowed_counts() if count < now[number]]
-        for count in smaller[::-1][:MOST_SHRINKS]:
+        for count in smaller[::-1][:MAX_SHRINKS]:
             offered[(*now[:number], count, *now[number + 1 :])] = None
     if least != now:
         offered[least] = None

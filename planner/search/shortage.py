@@ -1,15 +1,6 @@
-"""Numbers in sentences. Called by ``reasons`` and ``notes``.
+"""Counts that prove that a gang does not fit, each ignoring all rules but one.
 
-The most room a gang could ever find: everything gone that any plan may stop or move, nothing new placed.
-
-Promises: no plan of contract section 2 leaves a gang more room than this, so what does not fit here fits
-nowhere. A gang is stopped for any strictly higher one that comes, and what it leaves beside that one
-may go to a third: so who could be stopped for anybody is gone for everybody. Called by ``reasons``.
-
-Counts that already say no: what a gang asks for against what a ground has left for it.
-
-Promises: whatever it returns is true of every placement on that ground, as each count leaves out all rules
-but one; None means only that no count says no. Called by ``reasons``.
+A result holds for every placement on the given free space; None proves nothing.
 """
 
 from __future__ import annotations
@@ -24,23 +15,28 @@ from models.occupancy import PODS
 from models.program.base_state import base_decisions
 from models.program.demands import Demand, RoleDemand
 from models.solution import Reason
-from planner.search.free_space import Ground
+from planner.search.free_space import FreeSpace
 
 
-def counted(count: int, noun: str) -> str:
-    """``1 pod``, ``2 pods``."""
+def plural(count: int, noun: str) -> str:
+    """A count with its noun: ``1 pod``, ``2 pods``."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 ASIDE = Hold("Unsupported", "set aside")
 
 
-class Ceiling:
-    """``ground``: what is left. ``gone``: running gangs that are set aside."""
+class MaximalSpace:
+    """The most space a gang could ever find: every gang that any plan may stop or move is removed.
+
+    A gang that may be stopped for some higher gang is removed for all, since what that gang leaves
+    over may go to a third. So a gang that does not fit here fits in no plan. ``removed``: the
+    running gangs that are removed.
+    """
 
     def __init__(self, instance: Instance) -> None:
         self.instance = instance
-        self.ground = Ground(instance, base_decisions(instance))
+        self.space = FreeSpace(instance, base_decisions(instance))
         highest = max((g.priority for g in instance.gangs if _may_come(g)), default=None)
         self._all = tuple(
             index
@@ -53,16 +49,16 @@ class Ceiling:
         )
         self.gone = self._all
         for index in self.gone:
-            self.ground.set(index, ())
+            self.space.set(index, ())
 
-    def spare(self, gang: int) -> None:
-        """The gang asked about keeps its own pods, and only it."""
+    def exempt(self, gang: int) -> None:
+        """Let this gang, and only this one, keep its pods."""
         for index in self._all:
-            self.ground.set(index, self.ground.stood[index] if index == gang else ())
+            self.space.set(index, self.space.original[index] if index == gang else ())
         self.gone = tuple(index for index in self._all if index != gang)
 
     def alone(self) -> Instance:
-        """The instance without the pods of those set aside; indices stay as they are."""
+        """The instance without the pods of the removed gangs, indices unchanged."""
         gone = set(self.gone)
         gangs = tuple(
             replace(gang, pods=(), hold=ASIDE) if index in gone else gang
@@ -72,7 +68,7 @@ class Ceiling:
 
 
 def _may_come(gang: Gang) -> bool:
-    """Whether some plan puts a pod of the gang where it does not stand now."""
+    """Whether some plan puts a new pod of the gang on a node."""
     if not gang.running:
         return gang.hold is None
     return gang.movable or gang.elastic or bool(gang.missing())
@@ -84,17 +80,17 @@ LONGEST_WISH = 300
 """Most characters of a node affinity in a reason."""
 
 
-def shortage(ground: Ground, demand: Demand) -> Reason | None:
-    """The first count that says no: GPUs, one model, resources, one domain, slices, the whole gang."""
+def shortage(space: FreeSpace, demand: Demand) -> Reason | None:
+    """The first shortage: GPUs, one model, resources, one domain, slices, the whole gang."""
     for role in demand.roles:
-        short = _role(ground, demand, role)
+        short = _role(space, demand, role)
         if short is not None:
             return short
-    return _together(ground, demand)
+    return _together(space, demand)
 
 
 def unselected(instance: Instance, demand: Demand) -> Reason | None:
-    """A role that no node may take."""
+    """The role that no node accepts."""
     for role in demand.roles:
         if not role.nodes:
             return Reason("Selector", _selector(instance, demand, role))
@@ -110,26 +106,26 @@ def _selector(instance: Instance, demand: Demand, role: RoleDemand) -> str:
     wants += [f"model {spec.model}"] if spec.model else []
     wanted = f" with {', '.join(wants)}" if wants else ""
     return (
-        f"no node{wanted} takes pods of role {spec.name}: of {len(nodes)} nodes {off} are "
-        f"cordoned, not ready or not ours, the others do not match or have taints it does not tolerate"
+        f"no node{wanted} accepts pods of role {spec.name}: {off} of {len(nodes)} nodes are cordoned, "
+        "not ready or excluded by the policy; the others do not match or have untolerated taints"
     )
 
 
-def _role(ground: Ground, demand: Demand, role: RoleDemand) -> Reason | None:
-    spec = ground.instance.gangs[demand.gang].roles[role.role]
-    plots = ground.plots
-    by_gpus = {n: plots[n].free // role.gpus if role.gpus else role.count for n in role.nodes}
+def _role(space: FreeSpace, demand: Demand, role: RoleDemand) -> Reason | None:
+    spec = space.instance.gangs[demand.gang].roles[role.role]
+    by_node = space.by_node
+    by_gpus = {n: by_node[n].free // role.gpus if role.gpus else role.count for n in role.nodes}
     fits = sum(by_gpus.values())
-    asked = f"{counted(role.count, 'pod')} of {counted(role.gpus, 'GPU')}"
+    asked = f"{plural(role.count, 'pod')} of {plural(role.gpus, 'GPU')}"
     if fits < role.count:
-        free = sum(plots[n].free for n in role.nodes)
+        free = sum(by_node[n].free for n in role.nodes)
         return Reason(
             "NoRoom",
-            f"role {spec.name} needs {asked}; the "
-            f"nodes it may use have {counted(free, 'free GPU')}, room for {fits}",
+            f"role {spec.name} needs {asked}; the eligible nodes have {plural(free, 'free GPU')}, "
+            f"enough for {plural(fits, 'pod')}",
         )
     if role.gpus and not spec.mix_models:
-        nodes = ground.instance.cluster.nodes
+        nodes = space.instance.cluster.nodes
         room = _by((m.gpu, by_gpus[n]) for n in by_gpus if (m := nodes[n].model) is not None)
         best = max(room, key=lambda gpu: (room[gpu], gpu), default=None)
         if best is not None and room[best] < role.count:
@@ -142,17 +138,17 @@ def _role(ground: Ground, demand: Demand, role: RoleDemand) -> Reason | None:
         if not amount:
             continue
         able = sum(
-            min(by_gpus[n], max(0, plots[n].left.get(resource, amount * role.count)) // amount)
+            min(by_gpus[n], max(0, by_node[n].left.get(resource, amount * role.count)) // amount)
             for n in role.nodes
         )
         if able < role.count:
             return Reason(
                 "Resources",
-                f"role {spec.name} needs {counted(role.count, 'pod')}; what is left of {resource} on the "
-                f"nodes it may use is enough for {able}",
+                f"not enough free {resource} on the eligible nodes: role {spec.name} needs "
+                f"{plural(role.count, 'pod')}, there is enough for {able}",
             )
-    return _one_domain(ground.instance, demand, role, by_gpus) or _slices(
-        ground.instance, demand, role, by_gpus
+    return _one_domain(space.instance, demand, role, by_gpus) or _slices(
+        space.instance, demand, role, by_gpus
     )
 
 
@@ -171,7 +167,7 @@ def _one_domain(
     name = instance.cluster.level_name(max(levels))
     return Reason(
         "RequiredTopology",
-        f"role {spec.name} needs {counted(role.count, 'pod')} of {counted(role.gpus, 'GPU')} in one "
+        f"role {spec.name} needs {plural(role.count, 'pod')} of {plural(role.gpus, 'GPU')} in one "
         f"{name}; the best {name} has room for {best}",
     )
 
@@ -179,7 +175,7 @@ def _one_domain(
 def _slices(
     instance: Instance, demand: Demand, role: RoleDemand, by_gpus: dict[int, int]
 ) -> Reason | None:
-    """Whole slices against the slices each domain has room for."""
+    """Slices needed against the slices for which the domains have space."""
     spec = instance.gangs[demand.gang].roles[role.role]
     if demand.standing_nodes:
         return None
@@ -191,26 +187,26 @@ def _slices(
         if able < needed:
             return Reason(
                 "RequiredTopology",
-                f"role {spec.name} needs {counted(needed, 'slice')} of {counted(size, 'pod')} of "
-                f"{counted(role.gpus, 'GPU')}, each in one {name}; there is room for {able}",
+                f"role {spec.name} needs {plural(needed, 'slice')} of {plural(size, 'pod')} of "
+                f"{plural(role.gpus, 'GPU')}, each in one {name}; there is room for {able}",
             )
     return None
 
 
-def _together(ground: Ground, demand: Demand) -> Reason | None:
-    """All roles of a gang that must stay in one domain."""
-    instance = ground.instance
+def _together(space: FreeSpace, demand: Demand) -> Reason | None:
+    """All roles of a gang with a required level."""
+    instance = space.instance
     level = instance.gangs[demand.gang].required
     if level is None or demand.standing_nodes or not demand.gpu_roles:
         return None
     of, name = instance.cluster.domain_of[level], instance.cluster.level_name(level)
     nodes = frozenset().union(*(role.nodes for role in demand.gpu_roles))
-    best = max(_by((of[n], ground.plots[n].free) for n in nodes).values())
+    best = max(_by((of[n], space.by_node[n].free) for n in nodes).values())
     if best >= demand.gpus:
         return None
     return Reason(
         "RequiredTopology",
-        f"needs {counted(demand.gpus, 'GPU')} in one {name}; the best {name} has {best} free",
+        f"needs {plural(demand.gpus, 'GPU')} in one {name}; the best {name} has {best} free",
     )
 
 

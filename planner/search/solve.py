@@ -1,7 +1,6 @@
-"""The search's front door: an Instance in, a Solution out, always within its budget.
+"""``solve``: an Instance in, a Solution out, within the budget.
 
-Promises: a valid plan whatever happens after the start; ``stop`` ends it early with the best one.
-Called by ``planner.pipelines.plan``, tests and benchmarks.
+After the start there is always a valid plan; ``stop`` ends the search early with the best one.
 """
 
 from __future__ import annotations
@@ -18,30 +17,30 @@ from models.program.packing import by_count
 from models.solution import GangDecision, Solution
 from models.tier_values import Tier
 from planner.search.aggregated_search import admit, place
-from planner.search.budget import Budget, Progress, Silent
+from planner.search.budget import Budget, NullProgress, Progress
 from planner.search.fused_objectives import FUSED
 from planner.search.greedy import greedy
 from planner.search.growth import grow
 from planner.search.large_neighborhood import SHARE_OF_BUDGET, improve
 from planner.search.ledger import Ledger
-from planner.search.moves import worthwhile
+from planner.search.moves import keep_worthwhile
 from planner.search.notes import notes_of
 from planner.search.reasons import with_reasons
 from planner.search.reclaim import reclaim
-from planner.search.tier_search import Problem, Search
+from planner.search.tier_search import Problem, TierSearch
 
-POOLED = 300
-"""From so many (gang, region) pairs on, admission is decided on the admission program."""
+AGGREGATED_FROM = 300
+"""With at least this many (gang, region) pairs, admission is solved on the aggregated model."""
 
-IMPROVED = 4000
-"""From so many pairs on the rest is improved by neighbourhoods and bounded by the LP."""
+NEIGHBORHOODS_FROM = 4000
+"""With at least this many pairs, placement is improved by neighbourhoods and bounded by the LP."""
 
-BOUNDED = 80_000
-"""From so many pairs on the full program is never built: bounds come from the admission program."""
+BOUNDS_ONLY_FROM = 80_000
+"""With at least this many pairs, the full program is never built: bounds come from the aggregated model."""
 
 
-FOR_MOVES = 0.4
-"""Part of the budget left, once it is known that gangs move, for the plans in which they do not."""
+MOVES_RESERVE = 0.4
+"""Share of the remaining budget reserved for the plans without moves, once gangs move."""
 
 
 def solve(
@@ -53,71 +52,73 @@ def solve(
 ) -> Solution:
     """The best plan found within the policy's budget, with a bound for every tier.
 
-    ``size`` stands in for the number of (gang, region) pairs that chooses the method (tests only).
+    ``size`` replaces the number of (gang, region) pairs that selects the method (tests only).
     """
     limits = instance.policy.solve
     whole = Budget(limits, stop or threading.Event())
-    tell = progress or Silent()
-    first = _planned(instance, Budget(limits, whole.stop), tell, size, frozenset(), first=True)
+    progress = progress or NullProgress()
+    first = _search(instance, Budget(limits, whole.stop), progress, size, frozenset(), first=True)
     whole.spend(first.effort)
 
-    def again(still: frozenset[int]) -> Solution:
+    def must_restart(still: frozenset[int]) -> Solution:
         left = replace(
             limits,
             budget=max(1, int(whole.effort_left() / 2)),
             time_limit_s=max(1, int(whole.seconds_left() / 2)),
         )
-        found = _planned(instance, Budget(left, whole.stop), Silent(), size, still)
+        found = _search(instance, Budget(left, whole.stop), NullProgress(), size, still)
         whole.spend(found.effort)
         return found
 
-    return worthwhile(instance, first, again)
+    return keep_worthwhile(instance, first, must_restart)
 
 
-def _planned(
+def _search(
     instance: Instance,
     budget: Budget,
-    tell: Progress,
+    progress: Progress,
     size: int | None,
     still: frozenset[int],
     *,
     first: bool = False,
 ) -> Solution:
-    """One search. ``still``: gangs that must not move.
-
-    ``first``: others follow if gangs move in it, to find what the moves buy.
-    """
+    """One search. ``still``: gangs that must not move. ``first``: if gangs move, further searches follow."""
     ledger = Ledger(instance, _start(instance, still))
     size = pairs(instance) if size is None else size
-    pooled = AdmissionProgram(instance, still) if size >= POOLED else None
+    pooled = AdmissionProgram(instance, still) if size >= AGGREGATED_FROM else None
     if pooled is not None:
-        near = size < IMPROVED
-        admit(pooled, ledger, budget, tell, admission_tiers(ledger.tiers), near=near)
-    told = size >= BOUNDED or counted(instance)
+        near = size < NEIGHBORHOODS_FROM
+        admit(pooled, ledger, budget, progress, admission_tiers(ledger.tiers), near=near)
+    told = size >= BOUNDS_ONLY_FROM or plural(instance)
     problem: Problem | None = None
-    if size >= IMPROVED:
+    if size >= NEIGHBORHOODS_FROM:
         problem = AdmissionProgram(instance, still, shaped=True)
-        place(problem, ledger, budget, tell)
+        place(problem, ledger, budget, progress)
     if first and any(decision.decision == "move" for decision in ledger.incumbent.decisions):
-        budget.hold_back(FOR_MOVES)
+        budget.reserve(MOVES_RESERVE)
     exact = True
-    if size >= IMPROVED:
-        improve(ledger, budget, tell, part=1.0 if told else SHARE_OF_BUDGET, still=still)
+    if size >= NEIGHBORHOODS_FROM:
+        improve(ledger, budget, progress, part=1.0 if told else SHARE_OF_BUDGET, still=still)
     if problem is not None and told:
         _close(ledger, budget)
     else:
         ledger.drop_stale()
         problem = formulation = formulate(instance, still=still)
         exact = formulation.exact
-        Search(
-            formulation, ledger, budget, tell, len(ledger.tiers), relaxing=size >= IMPROVED
+        TierSearch(
+            formulation,
+            ledger,
+            budget,
+            progress,
+            len(ledger.tiers),
+            lp_only=size >= NEIGHBORHOODS_FROM,
         ).run()
-    if pooled is not None and size < IMPROVED:
-        _second_look(ledger, budget, tell, still)
+    if pooled is not None and size < NEIGHBORHOODS_FROM:
+        _second_look(ledger, budget, progress, still)
     stale = ledger.drop_stale()
     if stale is not None:
         ledger.reopen(stale)
-        Search(problem, ledger, budget, tell, len(ledger.tiers), relaxing=True).run()
+        TierSearch(problem, ledger, budget, progress, len(ledger.tiers), lp_only=True).run()
     decisions = with_reasons(instance, ledger.incumbent.decisions, budget, proven(ledger), still)
     return Solution(
         decisions,
@@ -130,7 +131,7 @@ def _planned(
 
 
 def proven(ledger: Ledger) -> tuple[int, ...]:
-    """Priorities of which no plan that keeps the tiers before admits more."""
+    """Priorities for which no plan that keeps the earlier tiers admits more."""
     return tuple(
         tier.priority
         for position, tier in enumerate(ledger.tiers)
@@ -138,8 +139,8 @@ def proven(ledger: Ledger) -> tuple[int, ...]:
     )
 
 
-def counted(instance: Instance) -> bool:
-    """Whether pooled pods tell all there is to know: only the number of GPUs on a server counts."""
+def plural(instance: Instance) -> bool:
+    """Whether the aggregated model is exact: only the number of GPUs on a server matters."""
     return all(
         node.model is None
         or (by_count(node.model, node.effective_nics) and node.model.nvlink_domain_nodes <= 1)
@@ -148,15 +149,15 @@ def counted(instance: Instance) -> bool:
 
 
 def _close(ledger: Ledger, budget: Budget) -> None:
-    """Leave every tier with the bound it has."""
+    """Close every tier with the bound it has."""
     if ledger.gap() is not None:
-        budget.cut()
+        budget.record_limit()
     while ledger.closed < len(ledger.tiers):
         ledger.close()
 
 
 def _start(instance: Instance, still: frozenset[int]) -> tuple[GangDecision, ...]:
-    """A valid plan to begin with: one gang at a time, room taken back, elastic gangs grown."""
+    """The first incumbent: greedy placement, reclaimed room, grown elastic gangs."""
     held = replace(
         instance,
         gangs=tuple(
@@ -169,7 +170,7 @@ def _start(instance: Instance, still: frozenset[int]) -> tuple[GangDecision, ...
 
 
 def _second_look(ledger: Ledger, budget: Budget, progress: Progress, still: frozenset[int]) -> None:
-    """Where the search left gaps, spend what is left of the budget on neighbourhoods."""
+    """Use the rest of the budget to improve an unproven plan by neighbourhoods."""
     first = ledger.gap()
     if first is None or budget.exhausted() or any(tier.tolerance for tier in ledger.tiers):
         return
@@ -180,7 +181,7 @@ def _second_look(ledger: Ledger, budget: Budget, progress: Progress, still: froz
 
 
 def admission_tiers(tiers: tuple[Tier, ...]) -> int:
-    """How many tiers, from the first, only ask which gangs start."""
+    """Number of tiers, from the first, that only decide which gangs start."""
     count = 0
     while count < len(tiers) and tiers[count].family in FUSED:
         count += 1

@@ -1,7 +1,7 @@
-"""Tier by tier: the search over one program, exact as far as the budget goes.
+"""The search over one program, tier by tier, exact as far as the budget goes.
 
-Promises: every tier it passes is closed with a bound that holds for all plans keeping the earlier ones.
-Works on the full formulation and on the admission program alike. Called by ``solve``.
+Every tier is closed with a bound that holds for all plans that keep the earlier tiers. It works on
+the full formulation and on the aggregated model.
 """
 
 from __future__ import annotations
@@ -14,25 +14,25 @@ from models.solution import GangDecision
 from models.tier_values import Tier
 from planner.search.budget import Budget, Progress
 from planner.search.engines.common import Answer, Goal, Status
-from planner.search.engines.portfolio import CLOCK_SHARE, attack, beyond, glance
+from planner.search.engines.portfolio import CLOCK_SHARE, require_better, solve_briefly, solve_goal
 from planner.search.engines.relaxation import relax
-from planner.search.fused_objectives import FUSED, Chunk, next_chunk
+from planner.search.fused_objectives import FUSED, FusedObjective, next_objective
 from planner.search.ledger import Ledger
 
 ADMISSION_SHARE = 0.35
-"""Part of the time and effort left that one goal about admission may take."""
+"""Share of the remaining time and effort that one admission goal may take."""
 
-STOPPING = ("disruption",)
-"""Tiers in which a poor plan stops or moves gangs for nothing: they get as much."""
+DISRUPTIVE = ("disruption",)
+"""Tiers in which a poor plan stops or moves gangs needlessly: they get the same share."""
 
-LEADING = (*STOPPING, "preference")
-"""Tiers on which those of placement hang in turn: where pods are pooled they get as much too."""
+LEADING = (*DISRUPTIVE, "preference")
+"""Tiers on which the placement tiers depend: with pooled pods they get the same share."""
 
 
 class Problem(Protocol):
-    """A program whose assignments stand for plans: for every plan where it is ``complete``.
+    """A program whose assignments are plans. ``complete``: every plan is one of its assignments.
 
-    ``settles``: for every plan as far as it goes who runs.
+    ``settles``: every plan is one as far as the running gangs go.
     """
 
     program: Program
@@ -44,13 +44,13 @@ class Problem(Protocol):
     def decode(self, values: Sequence[int]) -> tuple[GangDecision, ...]: ...
 
 
-class Search:
-    """Searches the tiers of a ledger from its first open one to ``last`` (exclusive).
+class TierSearch:
+    """Search the tiers of a ledger from the first open one to ``last`` (exclusive).
 
-    ``glancing``: with little effort a tier, as the steps of an improvement search want it.
-    ``relaxing``: bounds from the LP relaxation only, for a program too large to search.
-    ``share``: part of the time left that HiGHS gets for a tier, and no other engine after it;
-    ``branched``: families of tiers it gets at all, the others only have their LP solved.
+    ``brief``: with little effort per tier, for the steps of a neighbourhood search. ``lp_only``:
+    bounds from the LP relaxation only. ``share``: share of the remaining time that HiGHS gets for a
+    tier, with no engine after it. ``branched``: the families for which HiGHS branches; for the
+    others only the LP is solved.
     """
 
     def __init__(
@@ -61,8 +61,8 @@ class Search:
         progress: Progress,
         last: int,
         *,
-        glancing: bool = False,
-        relaxing: bool = False,
+        brief: bool = False,
+        lp_only: bool = False,
         share: float | None = None,
         branched: tuple[str, ...] | None = None,
     ) -> None:
@@ -71,8 +71,8 @@ class Search:
         self._budget = budget
         self._progress = progress
         self._last = last
-        self._glancing = glancing
-        self._relaxing = relaxing
+        self._brief = brief
+        self._lp_only = lp_only
         self._given = share
         self._branched = branched
         tiers = ledger.tiers[:last]
@@ -88,7 +88,7 @@ class Search:
             if ledger.proven(ledger.closed):
                 self._close()
                 continue
-            chunk = next_chunk(
+            fused = next_objective(
                 self._problem.program,
                 ledger.tiers[: self._last],
                 self._expressions,
@@ -96,12 +96,12 @@ class Search:
                 self._tops,
             )
             if not self._budget.exhausted():
-                self._solve(chunk)
-            for _ in chunk.members:
+                self._solve(fused)
+            for _ in fused.members:
                 self._close()
 
     def _top(self, position: int) -> int:
-        """The best value the variables' bounds allow."""
+        """The best value that the bounds of the variables allow."""
         program, expression = self._problem.program, self._expressions[position]
         if self._ledger.tiers[position].sense == "max":
             return program.bound_above(expression)
@@ -125,47 +125,49 @@ class Search:
                 rows.append((expression, -UNBOUNDED, least))
         return tuple(rows)
 
-    def _solve(self, chunk: Chunk) -> None:
+    def _solve(self, fused: FusedObjective) -> None:
         ledger = self._ledger
-        goal = Goal(chunk.objective, chunk.maximize, self._keep(ledger.closed))
-        name = ledger.tiers[chunk.members[0].position].name
+        goal = Goal(fused.objective, fused.maximize, self._keep(ledger.closed))
+        name = ledger.tiers[fused.members[0].position].name
 
         def improved(value: int, bound: int) -> None:
-            if len(chunk.members) == 1:
-                sign, shift = (-1 if chunk.maximize else 1), chunk.objective.constant
-                top = self._tops[chunk.members[0].position]
+            if len(fused.members) == 1:
+                sign, shift = (-1 if fused.maximize else 1), fused.objective.constant
+                top = self._tops[fused.members[0].position]
                 best = sign * max(sign * (sign * bound + shift), sign * top)
                 self._progress.update(name, sign * value + shift, best)
 
-        if self._glancing:
-            self._glance(chunk, goal)
+        if self._brief:
+            self._solve_briefly(fused, goal)
             return
-        first = ledger.tiers[chunk.members[0].position].family
-        if self._relaxing or (self._branched is not None and first not in self._branched):
+        first = ledger.tiers[fused.members[0].position].family
+        if self._lp_only or (self._branched is not None and first not in self._branched):
             self._relax(ledger.closed)
             return
-        answer = attack(
+        answer = solve_goal(
             self._problem.program,
             goal,
             self._budget,
-            self._effort(chunk),
-            incumbent=chunk.value([ledger.incumbent.values[m.position] for m in chunk.members]),
-            share=self._share(chunk),
+            self._effort(fused),
+            incumbent=fused.value([ledger.incumbent.values[m.position] for m in fused.members]),
+            share=self._share(fused),
             second=self._given is None,
             hint=self._hint(),
             improved=improved,
         )
-        self._take(chunk, answer)
+        self._take(fused, answer)
         if answer.status not in (Status.OPTIMAL, Status.INFEASIBLE):
-            self._budget.cut()
+            self._budget.record_limit()
 
-    def _glance(self, chunk: Chunk, goal: Goal) -> None:
-        """Ask for something better than the incumbent only: mostly the LP says no at once."""
-        value = chunk.value([self._ledger.incumbent.values[m.position] for m in chunk.members])
-        self._take(chunk, glance(self._problem.program, beyond(goal, value), self._budget))
+    def _solve_briefly(self, fused: FusedObjective, goal: Goal) -> None:
+        """Ask only for something better than the incumbent: usually the LP refutes it at once."""
+        value = fused.value([self._ledger.incumbent.values[m.position] for m in fused.members])
+        self._take(
+            fused, solve_briefly(self._problem.program, require_better(goal, value), self._budget)
+        )
 
     def _relax(self, position: int) -> None:
-        """The LP's bound for one tier, the earlier ones kept as they are."""
+        """The LP bound of one tier, with the earlier tiers kept."""
         goal = Goal(
             self._expressions[position],
             self._ledger.tiers[position].sense == "max",
@@ -177,47 +179,47 @@ class Search:
         if self._holds(position):
             self._ledger.bound(position, found.bound, exact=True)
         if not self._ledger.proven(position):
-            self._budget.cut()
+            self._budget.record_limit()
 
     def _holds(self, position: int) -> bool:
-        """Whether the program's bounds of a tier hold for all plans; if not, the tier stays open."""
+        """Whether the program's bounds of a tier hold for all plans; if not, the tier stays unproven."""
         if self._problem.complete:
             return True
         families = {tier.family for tier in self._ledger.tiers[: position + 1]}
-        if self._problem.settles and families <= {*FUSED, *STOPPING}:
+        if self._problem.settles and families <= {*FUSED, *DISRUPTIVE}:
             return True
-        self._budget.cut()
+        self._budget.record_limit()
         return False
 
-    def _take(self, chunk: Chunk, answer: Answer) -> None:
+    def _take(self, fused: FusedObjective, answer: Answer) -> None:
         if answer.values:
             self._ledger.offer(self._problem.decode(answer.values), answer.values)
-        self._bound(chunk, answer)
+        self._bound(fused, answer)
 
     def _hint(self) -> tuple[int, ...]:
         assignment = self._ledger.incumbent.assignment
         return assignment if len(assignment) == len(self._problem.program.lower) else ()
 
-    def _share(self, chunk: Chunk) -> float:
-        """Which gangs start matters most, and everything after it hangs on it."""
-        first = self._ledger.tiers[chunk.members[0].position]
+    def _share(self, fused: FusedObjective) -> float:
+        """The share of the remaining time: more for the tiers on which all others depend."""
+        first = self._ledger.tiers[fused.members[0].position]
         if self._given is not None and first.family not in LEADING:
             return self._given
-        leads = self._given is not None or first.family in (*FUSED, *STOPPING)
+        leads = self._given is not None or first.family in (*FUSED, *DISRUPTIVE)
         return ADMISSION_SHARE if leads else CLOCK_SHARE
 
-    def _effort(self, chunk: Chunk) -> float:
-        """The most a goal may spend: half of what is left, all of it for the last."""
+    def _effort(self, fused: FusedObjective) -> float:
+        """The most effort for a goal: half of the remaining effort, all of it for the last."""
         left = self._budget.effort_left()
-        last = chunk.members[-1].position == len(self._ledger.tiers) - 1
+        last = fused.members[-1].position == len(self._ledger.tiers) - 1
         return left if last else left / 2
 
-    def _bound(self, chunk: Chunk, answer: Answer) -> None:
-        if not self._holds(chunk.members[0].position):
+    def _bound(self, fused: FusedObjective, answer: Answer) -> None:
+        if not self._holds(fused.members[0].position):
             return
-        values = [self._ledger.incumbent.values[m.position] for m in chunk.members]
-        # infeasible: rows that ask for better than the incumbent leave nothing
+        values = [self._ledger.incumbent.values[m.position] for m in fused.members]
+        # INFEASIBLE: nothing is better than the incumbent
         nothing = answer.status is Status.INFEASIBLE
-        bounds = values if nothing else chunk.bounds(answer.bound, values)
-        for member, bound in zip(chunk.members, bounds, strict=True):
+        bounds = values if nothing else fused.bounds(answer.bound, values)
+        for member, bound in zip(fused.members, bounds, strict=True):
             self._ledger.bound(member.position, bound, exact=answer.exact)

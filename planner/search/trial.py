@@ -1,13 +1,7 @@
-"""What one gang asks for at given pod counts beside pods it already has: the one place that makes a Demand.
+"""One attempt to place the missing pods of one gang within a set of nodes.
 
-Promises: nodes narrowed to the domains and GPU models of the pods it has (contract 2.6), slices tied to
-theirs. Called by the greedy start, reclaiming, growing and the reasons.
-
-One attempt to put the pods of one gang down within a set of nodes, and the GPUs it gets there.
-
-Promises: pods it chose fit beside everything on the ground, and beside each other, under the topology
-rules of gang, role and slices; a failed trial leaves no trace on the ground. Called by ``greedy`` and,
-with room that others would have to give, by ``opening``.
+Chosen pods fit next to everything in the free space and next to each other, under the topology
+rules of gang, role and slices. A failed trial leaves the free space unchanged.
 """
 
 from __future__ import annotations
@@ -19,16 +13,16 @@ from models.instance import Instance
 from models.occupancy import PODS
 from models.program.demands import Demand, Groups, RoleDemand, groups_of
 from models.solution import PodPlacement
-from planner.search.free_space import Ground
+from planner.search.free_space import FreeSpace
 
 Counts = tuple[int, ...]
-"""Pods a role."""
+"""Number of pods of each role."""
 
 
-def wanted(
+def demand_for(
     instance: Instance, index: int, counts: Sequence[int], beside: Sequence[PodPlacement] = ()
 ) -> Demand:
-    """The pods of gang ``index`` that ``beside`` lacks of these counts. ``possible`` as in Demand."""
+    """The demand for the pods of gang ``index`` that ``existing`` lacks for these counts."""
     gang = instance.gangs[index]
     have = {(pod.role, pod.index) for pod in beside}
     nodes = {pod.node for pod in beside}
@@ -36,8 +30,8 @@ def wanted(
     roles = []
     for number, count in enumerate(counts):
         role = gang.roles[number]
-        lacking = tuple(i for i in role.indices(count) if (number, i) not in have)
-        if not lacking:
+        missing_demand = tuple(i for i in role.indices(count) if (number, i) not in have)
+        if not missing_demand:
             continue
         own = {pod.node for pod in beside if pod.role == number}
         allowed = instance.eligible_nodes(role)
@@ -46,10 +40,12 @@ def wanted(
             possible &= fine
         allowed, fine = _same_model(instance, role, own, allowed)
         possible &= fine
-        layers = _layers(instance, role, [p for p in beside if p.role == number], lacking)
+        layers = _layers(instance, role, [p for p in beside if p.role == number], missing_demand)
         possible &= layers is not None
         roles.append(
-            RoleDemand(number, lacking, role.gpus, role.requests, allowed, layers=layers or ())
+            RoleDemand(
+                number, missing_demand, role.gpus, role.requests, allowed, layers=layers or ()
+            )
         )
     return Demand(index, tuple(roles), possible, standing_nodes=tuple(sorted(nodes)))
 
@@ -84,9 +80,9 @@ def _same_model(
 
 
 def _layers(
-    instance: Instance, role: Role, beside: Sequence[PodPlacement], lacking: tuple[int, ...]
+    instance: Instance, role: Role, beside: Sequence[PodPlacement], missing_demand: tuple[int, ...]
 ) -> tuple[Groups, ...] | None:
-    """Slices of the lacking pods and the domain each is tied to; None where one is torn already."""
+    """Slices of the missing pods with the domain each is tied to; None if a slice is already split."""
     if not beside:
         return ()
     layers = []
@@ -96,7 +92,7 @@ def _layers(
         for pod in beside:
             used.setdefault(pod.index // size, set()).add(of[pod.node])
         groups: list[tuple[tuple[int, ...], int | None]] = []
-        for members in groups_of(lacking, size):
+        for members in groups_of(missing_demand, size):
             domains = used.get(members[0] // size, set())
             if len(domains) > 1:
                 return None
@@ -109,20 +105,20 @@ Options = Sequence[list[int]]
 
 
 class Trial:
-    """``chosen``: (role, index, node) of the pods put down so far."""
+    """``chosen``: (role, index, node) of the pods placed so far."""
 
-    def __init__(self, ground: Ground, demand: Demand) -> None:
-        self.ground = ground
+    def __init__(self, space: FreeSpace, demand: Demand) -> None:
+        self.space = space
         self.demand = demand
         self.gpus: dict[int, int] = {}
         self.used: dict[int, dict[str, int]] = {}
         self.chosen: list[tuple[RoleDemand, int, int]] = []
-        gang = ground.instance.gangs[demand.gang]
+        gang = space.instance.gangs[demand.gang]
         self._roles = gang.roles
-        self._planned = {pod.node for pod in gang.planned}
+        self._search = {pod.node for pod in gang.planned}
 
     def run(self, scope: frozenset[int], model: str | None) -> bool:
-        """Place every role; False leaves the trial useless."""
+        """Place every role; after False the trial must not be used."""
         for role in sorted(self.demand.roles, key=lambda r: (-r.gpus, r.role)):
             nodes = [n for n in sorted(scope & role.nodes) if self._of_model(n, role, model)]
             if not self._role(role, nodes):
@@ -131,7 +127,7 @@ class Trial:
 
     def pods(self) -> tuple[PodPlacement, ...]:
         """The chosen pods with GPU indices."""
-        pools = {n: self.ground.pick(n, gpus) for n, gpus in sorted(self.gpus.items()) if gpus}
+        pools = {n: self.space.pick(n, gpus) for n, gpus in sorted(self.gpus.items()) if gpus}
         placed = []
         for role, index, n in sorted(self.chosen, key=lambda c: (c[0].role, c[1])):
             mask: int | None = 0
@@ -142,15 +138,15 @@ class Trial:
         return tuple(placed)
 
     def free(self, n: int) -> int:
-        """GPUs of the node that a trial may use, those it uses included."""
-        return self.ground.plots[n].free
+        """GPUs of the node that the trial may use, including those it already uses."""
+        return self.space.by_node[n].free
 
     def fits(self, n: int, role: RoleDemand, gpus: int, used: dict[str, int]) -> bool:
-        """Whether one more pod fits beside what this trial has put on the node."""
-        return self.ground.fits(n, gpus + role.gpus, role.requests, used)
+        """Whether one more pod fits next to what this trial has placed on the node."""
+        return self.space.fits(n, gpus + role.gpus, role.requests, used)
 
     def first(self, options: Options, attempt: Callable[[list[int]], bool]) -> bool:
-        """Put pods down in one of these node lists: here in the first that takes them."""
+        """Place pods on one of these node lists: here the first that takes them."""
         for option in options:
             mark = self.mark()
             if attempt(option):
@@ -159,12 +155,12 @@ class Trial:
         return False
 
     def open(self, role: RoleDemand, count: int, nodes: list[int]) -> bool:
-        """A chance to make room for so many pods before they are put down; False: there will be none."""
+        """Make room for a number of pods before they are placed; False if that is impossible."""
         del self, role, count, nodes
         return True
 
     def opened(self, n: int) -> bool:
-        """Whether others would have to give room on the node."""
+        """Whether other gangs would have to give up space on the node."""
         del n
         return False
 
@@ -182,7 +178,7 @@ class Trial:
         del self.chosen[mark:]
 
     def capacity(self, n: int, role: RoleDemand, most: int) -> int:
-        """Pods of the role, at most so many, that fit on the node."""
+        """Number of pods of the role, at most ``most``, that fit on the node."""
         gpus = self.gpus.get(n, 0)
         if role.gpus:
             most = min(most, (self.free(n) - gpus) // role.gpus)
@@ -198,7 +194,7 @@ class Trial:
         return count
 
     def _of_model(self, n: int, role: RoleDemand, model: str | None) -> bool:
-        spec = self.ground.instance.cluster.nodes[n].model
+        spec = self.space.instance.cluster.nodes[n].model
         if not role.gpus:
             return True
         return spec is not None and (model is None or spec.gpu == model)
@@ -210,21 +206,21 @@ class Trial:
         return self.first(options, lambda o: self._layered(role, layers, list(role.indices), o))
 
     def _by_domain(self, level: int, nodes: list[int]) -> list[list[int]]:
-        """The nodes by domain; those the gang already uses first, then the tightest."""
-        of = self.ground.instance.cluster.domain_of[level]
+        """The nodes by domain: domains the gang already uses first, then the tightest."""
+        of = self.space.instance.cluster.domain_of[level]
         domains: dict[int, list[int]] = {}
         for n in nodes:
             domains.setdefault(of[n], []).append(n)
         mine = {of[n] for _, _, n in self.chosen}
-        room = {d: sum(self.ground.plots[n].free for n in domains[d]) for d in domains}
+        room = {d: sum(self.space.by_node[n].free for n in domains[d]) for d in domains}
         return [domains[d] for d in sorted(domains, key=lambda d: (d not in mine, room[d], d))]
 
     def _layered(self, role: RoleDemand, layers: int, indices: list[int], nodes: list[int]) -> bool:
-        """These pods, slice by slice of the outermost of so many layers; inside each the next one."""
+        """Place these pods slice by slice of the outermost of ``layers`` layers, recursively."""
         if not layers:
             return self._fill(role, indices, nodes)
         size, level = self._roles[role.role].slice_layers[layers - 1]
-        of = self.ground.instance.cluster.domain_of[level]
+        of = self.space.instance.cluster.domain_of[level]
         fixed = dict(role.layers[layers - 1]) if role.layers else {}
         for members in groups_of(indices, size):
             own = fixed.get(tuple(members))
@@ -241,7 +237,7 @@ class Trial:
         return lambda option: self._layered(role, layers, members, option)
 
     def _fill(self, role: RoleDemand, indices: list[int], nodes: list[int]) -> bool:
-        """Few nodes: those the gang uses, then the one that takes most of the rest, tightest first."""
+        """Use few nodes: those of the gang first, then those that take most, tightest first."""
         if not self.open(role, len(indices), nodes):
             return False
         rest, home = list(indices), self.demand.standing_nodes
@@ -249,7 +245,7 @@ class Trial:
         near = {n: (n not in self.used, n not in home, self.opened(n)) for n in nodes}
         order = sorted(
             (n for n in nodes if capacity[n]),
-            key=lambda n: (near[n], -capacity[n], self.free(n), n not in self._planned, n),
+            key=lambda n: (near[n], -capacity[n], self.free(n), n not in self._search, n),
         )
         while rest and order:
             best = order[0]
@@ -265,8 +261,8 @@ class Trial:
     def _tightest(
         self, near: Mapping[int, tuple[bool, ...]]
     ) -> Callable[[int], tuple[object, ...]]:
-        """By room left; of equals where an earlier plan wanted the gang."""
-        return lambda n: (near[n], self.free(n), n not in self._planned, n)
+        """Sort key: free GPUs, then nodes of an earlier plan."""
+        return lambda n: (near[n], self.free(n), n not in self._search, n)
 
     def _put(self, role: RoleDemand, index: int, n: int) -> None:
         self.chosen.append((role, index, n))
@@ -276,12 +272,12 @@ class Trial:
             used[resource] = used.get(resource, 0) + amount
 
     def _whole(self, n: int, role: RoleDemand) -> int | None:
-        node, plot = self.ground.instance.cluster.nodes[n], self.ground.plots[n]
-        return plot.mask if not plot.unknown and role.gpus == node.gpus else None
+        node, node_space = self.space.instance.cluster.nodes[n], self.space.by_node[n]
+        return node_space.mask if not node_space.unknown and role.gpus == node.gpus else None
 
 
 def _taken(pool: list[int], count: int) -> int:
-    """Mask of the first GPUs of the pool, which loses them."""
+    """Take the first GPUs from the pool; returns their mask."""
     mask = sum(1 << i for i in pool[:count])
     del pool[:count]
     return mask

@@ -1,8 +1,8 @@
-"""Which gangs should give way so that one gang fits within a scope: chosen together with its places.
+"""Choose victims for one gang within a scope, together with the places of its pods.
 
-Promises: a trial that may also count on room others would give; of every choice of a domain (role,
-slice) it takes the one that costs least, and room is opened where a pod gained costs least. Nothing is
-taken from the ground. What it finds is a proposal, put to the test by ``reclaiming``.
+A trial that also counts on space that others could give up. Of several domains (role, slice) it
+takes the cheapest, and it frees space where the cost per pod is lowest. The result is a proposal
+that ``reclaim`` tests.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ from dataclasses import dataclass
 
 from models.occupancy import PODS
 from models.program.demands import Demand, RoleDemand
-from planner.search.free_space import Ground
-from planner.search.reclaimable import Concession, Freed, Yields
+from planner.search.free_space import FreeSpace
+from planner.search.reclaimable import Concession, Freed, Reclaimable
 from planner.search.trial import Options, Trial
 
 
 @dataclass(frozen=True, slots=True)
-class Allowance:
-    """How much may still move, None for no limit; ``barred``: gangs that found no other place.
+class MoveAllowance:
+    """How much may still move, None for no limit. ``barred``: gangs that found no other place.
 
-    ``none``: nobody may be put elsewhere at all.
+    ``none``: no gang may be moved.
     """
 
     gangs: int | None
@@ -30,7 +30,7 @@ class Allowance:
     none: bool = False
 
     def permits(self, gang: int, moving: Sequence[int]) -> bool:
-        """Whether the gang may go elsewhere. ``moving``: GPUs of each running gang that would move."""
+        """Whether the gang may move. ``moving``: GPUs of each running gang that would move."""
         if self.none or gang in self.barred:
             return False
         if self.gangs is not None and len(moving) > self.gangs:
@@ -41,34 +41,34 @@ class Allowance:
 NOTHING = Freed()
 
 
-class Opening(Trial):
-    """``given``: what each gang gives so far. ``cost``: of all of it; at ``limit`` a trial ends."""
+class VictimSearch(Trial):
+    """``given``: the concession of each gang so far. ``cost``: their sum; the trial ends at ``limit``."""
 
     def __init__(
         self,
-        ground: Ground,
+        space: FreeSpace,
         demand: Demand,
-        yields: Yields,
-        allowance: Allowance,
+        reclaimable: Reclaimable,
+        allowance: MoveAllowance,
         limit: int | None = None,
     ) -> None:
-        super().__init__(ground, demand)
+        super().__init__(space, demand)
         self.given: dict[int, Concession] = {}
         self.cost = 0
         self.limit = limit
-        self._yields = yields
+        self._reclaimable = reclaimable
         self._allowance = allowance
         self._gpus: dict[int, int] = {}
         self._resources: dict[int, dict[str, int]] = {}
         self._journal: list[tuple[int, Concession | None]] = []
 
     def free(self, n: int) -> int:
-        return max(0, self.ground.plots[n].raw + self._gpus.get(n, 0))
+        return max(0, self.space.by_node[n].raw + self._gpus.get(n, 0))
 
     def fits(self, n: int, role: RoleDemand, gpus: int, used: dict[str, int]) -> bool:
         if gpus + role.gpus > self.free(n):
             return False
-        left, extra = self.ground.plots[n].left, self._resources.get(n, {})
+        left, extra = self.space.by_node[n].left, self._resources.get(n, {})
         for resource, amount in ((PODS, 1), *role.requests):
             need = used.get(resource, 0) + amount
             if amount and resource in left and need > left[resource] + extra.get(resource, 0):
@@ -89,7 +89,7 @@ class Opening(Trial):
             self._swap(gang, before)
 
     def first(self, options: Options, attempt: Callable[[list[int]], bool]) -> bool:
-        """Put pods down in the node list that costs least, the first of equals."""
+        """Place pods on the cheapest node list, the first of equals."""
         before, limit = self.cost, self.limit
         best: list[int] | None = None
         for option in options:
@@ -105,7 +105,7 @@ class Opening(Trial):
         return best is not None and attempt(best)
 
     def open(self, role: RoleDemand, count: int, nodes: list[int]) -> bool:
-        """Let gangs give way, the cheapest room first, until so many pods fit on these nodes."""
+        """Let gangs give up space, cheapest first, until ``count`` pods fit on these nodes."""
         room = {n: self.capacity(n, role, count) for n in nodes}
         total = sum(room.values())
         if total >= count:
@@ -123,21 +123,25 @@ class Opening(Trial):
         return self.limit is None or self.cost < self.limit
 
     def _most(self, n: int, role: RoleDemand, count: int) -> int:
-        """Pods for which the GPUs of the node would do if everybody gave all."""
+        """Number of pods for which the GPUs of the node suffice if every gang gives all it can."""
         if not role.gpus:
             return count
-        most = self._yields.firm if self._allowance.none else self._yields.most
-        room = self.ground.plots[n].raw + most[n] - self.gpus.get(n, 0)
+        most = (
+            self._reclaimable.reclaimable_without_moves
+            if self._allowance.none
+            else self._reclaimable.most
+        )
+        room = self.space.by_node[n].raw + most[n] - self.gpus.get(n, 0)
         return min(count, max(0, room // role.gpus))
 
     def _best(
-        self, role: RoleDemand, room: dict[int, int], count: int, lacking: int
+        self, role: RoleDemand, room: dict[int, int], count: int, missing_demand: int
     ) -> tuple[Concession, ...] | None:
-        """Of the ways to make room for one more pod on a node the one with the least cost a pod gained."""
+        """The concessions that free space for one more pod on a node at the lowest cost per pod."""
         best: tuple[int, int, tuple[Concession, ...]] | None = None
         seen: set[tuple[int, ...]] = set()
         for n, now in room.items():
-            if now >= count or not self._yields.at[n] or self._most(n, role, count) <= now:
+            if now >= count or not self._reclaimable.at[n] or self._most(n, role, count) <= now:
                 continue
             bundle = self._bundle(n, role, now + 1)
             if bundle is None:
@@ -151,19 +155,19 @@ class Opening(Trial):
             cost = self.cost - before
             gained = sum(self.capacity(m, role, count) - room[m] for m in _touched(bundle, room))
             self.undo(mark)
-            gained = min(gained, lacking)
+            gained = min(gained, missing_demand)
             if gained > 0 and (best is None or cost * best[1] < best[0] * gained):
                 best = (cost, gained, bundle)
         return None if best is None else best[2]
 
     def _bundle(self, n: int, role: RoleDemand, pods: int) -> tuple[Concession, ...] | None:
-        """Concessions that make room for so many pods of the role on the node, each of them needed."""
+        """Concessions, each of them needed, that make room for ``pods`` pods of the role on the node."""
         chosen: dict[int, Concession] = {}
         while short := self._short(n, role, pods, chosen):
             options = [
                 (self._step(concession, chosen), -use, concession.gang, concession)
-                for gang in self._yields.at[n]
-                for concession in self._yields.options[gang]
+                for gang in self._reclaimable.at[n]
+                for concession in self._reclaimable.options[gang]
                 if (use := self._use(n, concession, chosen, short)) > 0
                 and self._may(concession, chosen)
             ]
@@ -184,14 +188,14 @@ class Opening(Trial):
     def _short(
         self, n: int, role: RoleDemand, pods: int, chosen: dict[int, Concession]
     ) -> tuple[str, int] | None:
-        """What lacks first for so many pods: ("", GPUs) or (resource, amount); None where all fits."""
+        """The first shortage for ``pods`` pods: ("", GPUs) or (resource, amount); None if all fit."""
         more = [(c.freed.get(n, NOTHING), self._now(g, n)) for g, c in chosen.items()]
-        gpus = self.ground.plots[n].raw + self._gpus.get(n, 0)
+        gpus = self.space.by_node[n].raw + self._gpus.get(n, 0)
         gpus += sum(new.gpus - old.gpus for new, old in more)
-        lacking = self.gpus.get(n, 0) + role.gpus * pods - gpus
-        if role.gpus and lacking > 0:
-            return ("", lacking)
-        left, extra = self.ground.plots[n].left, self._resources.get(n, {})
+        missing_demand = self.gpus.get(n, 0) + role.gpus * pods - gpus
+        if role.gpus and missing_demand > 0:
+            return ("", missing_demand)
+        left, extra = self.space.by_node[n].left, self._resources.get(n, {})
         used = self.used.get(n, {})
         for resource, amount in ((PODS, 1), *role.requests):
             if not amount or resource not in left:
@@ -200,30 +204,30 @@ class Opening(Trial):
             room += sum(
                 new.resources.get(resource, 0) - old.resources.get(resource, 0) for new, old in more
             )
-            lacking = used.get(resource, 0) + amount * pods - room
-            if lacking > 0:
-                return (resource, lacking)
+            missing_demand = used.get(resource, 0) + amount * pods - room
+            if missing_demand > 0:
+                return (resource, missing_demand)
         return None
 
     def _use(
         self, n: int, concession: Concession, chosen: dict[int, Concession], short: tuple[str, int]
     ) -> int:
-        """How much of what lacks a concession gives beyond what its gang gives by now."""
-        resource, lacking = short
+        """How much of the shortage a concession covers beyond what its gang gives already."""
+        resource, missing_demand = short
         before = chosen.get(concession.gang)
         old = self._now(concession.gang, n) if before is None else before.freed.get(n, NOTHING)
         new = concession.freed.get(n, NOTHING)
         if not resource:
-            return min(lacking, new.gpus - old.gpus)
-        return min(lacking, new.resources.get(resource, 0) - old.resources.get(resource, 0))
+            return min(missing_demand, new.gpus - old.gpus)
+        return min(missing_demand, new.resources.get(resource, 0) - old.resources.get(resource, 0))
 
     def _step(self, concession: Concession, chosen: dict[int, Concession]) -> int:
-        """What it costs beyond what the gang gives by now."""
+        """The cost beyond what the gang gives already."""
         before = chosen.get(concession.gang) or self.given.get(concession.gang)
         return concession.cost - (0 if before is None else before.cost)
 
     def _may(self, concession: Concession, chosen: dict[int, Concession]) -> bool:
-        if not concession.again:
+        if not concession.must_restart:
             return True
         all_given = {**self.given, **chosen, concession.gang: concession}
         moving = [given.moving for given in all_given.values() if given.moving is not None]
@@ -239,7 +243,7 @@ class Opening(Trial):
             self._swap(concession.gang, concession)
 
     def _swap(self, gang: int, new: Concession | None) -> None:
-        """The gang gives this instead of what it gave."""
+        """Replace the concession of a gang."""
         old = self.given.pop(gang, None)
         for concession, sign in ((old, -1), (new, 1)):
             if concession is None:

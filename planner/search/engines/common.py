@@ -1,7 +1,4 @@
-"""What every engine takes and gives: a goal over a Program in, an answer out.
-
-Promises: no solver types; bounds are integers, rounded to the safe side by the engine that states them.
-"""
+"""The interface of all engines: a goal over a program in, an answer out. Bounds are integers."""
 
 from __future__ import annotations
 
@@ -19,7 +16,7 @@ from models.program.linear_program import Linear
 from planner.search.budget import Budget
 
 GRACE_S = 5.0
-"""Seconds an engine that was told to stop may take before it is left behind."""
+"""Seconds an engine may take to stop before its thread is abandoned."""
 
 T = TypeVar("T")
 
@@ -33,9 +30,9 @@ class Status(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """``values``: one integer a variable, empty without a solution. ``bound``: of the objective.
+    """``values``: one integer per variable, empty without a solution. ``bound``: of the objective.
 
-    ``exact``: the status and bound rest on integer arithmetic, not on a floating-point engine's word.
+    ``exact``: status and bound rest on integer arithmetic.
     """
 
     status: Status
@@ -46,7 +43,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """What to optimise, and what earlier tiers require: (expression, at least, at most)."""
+    """The objective, and the rows that earlier tiers require: (expression, at least, at most)."""
 
     objective: Linear
     maximize: bool
@@ -56,10 +53,10 @@ class Goal:
 def run_interruptible(
     budget: Budget, call: Callable[[], T], on_stop: Callable[[], None] | None = None
 ) -> T | None:
-    """Run a native call in a thread of its own, so that signals are heard meanwhile.
+    """Run a native call in its own thread, so that Python handles signals meanwhile.
 
-    Told to stop, ``on_stop`` asks the engine to end; without it, or past the grace, the call is left
-    behind and None comes back.
+    On a stop request ``on_stop`` asks the engine to end. Without it, or after the grace period, the call is
+    abandoned and the result is None.
     """
     results: list[T] = []
     failures: list[BaseException] = []
@@ -85,8 +82,8 @@ def run_interruptible(
     return results[0] if results else None
 
 
-class _Hush:
-    """File descriptor 1 points nowhere while any native call is under way."""
+class _StdoutSilencer:
+    """Redirects file descriptor 1 to /dev/null while any native call runs."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -111,14 +108,14 @@ class _Hush:
                 os.close(self._kept)
 
 
-_HUSH = _Hush()
+_SILENCER = _StdoutSilencer()
 
 
 @contextlib.contextmanager
 def quiet_stdout() -> Iterator[None]:
-    """Native engines print stray lines on file descriptor 1, where only a user's data belongs."""
-    _HUSH.enter()
+    """Keep output of native engines off stdout, which carries only the user's data."""
+    _SILENCER.enter()
     try:
         yield
     finally:
-        _HUSH.leave()
+        _SILENCER.leave()

@@ -1,7 +1,6 @@
-"""CP-SAT: exact integer arithmetic; its bounds are proofs.
+"""CP-SAT: exact integer arithmetic, so its bounds are proofs.
 
-Promises: ortools is imported when first used; every call has a deterministic and a clock limit; same
-program, seed and effort, same answer. Called by ``portfolio`` and ``reasons``.
+Every call has a deterministic limit and a clock limit. The same program, seed and effort give the same answer.
 """
 
 from __future__ import annotations
@@ -18,10 +17,10 @@ if TYPE_CHECKING:
 
 
 CLOCK_PER_EFFORT = 10.0
-"""Seconds a unit of effort may take before the clock ends a call: a guard, about a second is usual."""
+"""Seconds per unit of effort after which the clock ends a call. About one second is usual."""
 
 NEARLY = 0.99
-"""Part of its effort a call has used when the effort, not the clock, ended it."""
+"""A call that used less of its effort than this was ended by the clock."""
 
 
 def solve_exactly(
@@ -34,16 +33,16 @@ def solve_exactly(
     known_bound: int | None = None,
     improved: Callable[[int, int], None] | None = None,
 ) -> Answer:
-    """Solve with CP-SAT for at most ``effort`` units. ``known_bound``: a valid bound, given as a cap."""
+    """Solve with at most ``effort`` units. ``known_bound``: a valid bound of the objective, added as a row."""
     from ortools.sat.python import cp_model
 
     model = cp_model.CpModel()
-    # CP-SAT 9.15 may abort the process where several workers take turns and a hint is given.
+    # CP-SAT 9.15 may abort the process when several workers interleave and a hint is given.
     _export(model.proto, program, goal, hint if budget.limits.workers == 1 else (), known_bound)
     solver = cp_model.CpSolver()
     limits = budget.limits
     solver.parameters.num_workers = limits.workers
-    # CP-SAT would take Ctrl-C for itself and leave the default handler behind.
+    # CP-SAT would handle SIGINT itself and restore the default handler afterwards.
     solver.parameters.catch_sigint_signal = False
     solver.parameters.interleave_search = limits.workers > 1
     solver.parameters.random_seed = limits.seed % (1 << 31)
@@ -101,7 +100,7 @@ def _run(
     budget: Budget,
     improved: Callable[[int, int], None] | None,
 ) -> Any:
-    """Run the solver in a thread of its own; None if it had to be left behind."""
+    """Run the solver in its own thread; None if it had to be abandoned."""
     from ortools.sat.python import cp_model
 
     class Watch(cp_model.CpSolverSolutionCallback):
@@ -125,7 +124,7 @@ def _answer(
         raise AssertionError(message)
     response = solver.response_proto
     if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
-        # without a solution the response's bound may be the field's default, which proves nothing
+        # Without a solution the bound in the response may be the field's default, which proves nothing.
         return Answer(Status.UNKNOWN, (), limit(goal.objective), exact=True)
     values = tuple(response.solution)
     if status == cp_model.OPTIMAL:

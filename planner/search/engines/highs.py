@@ -1,8 +1,7 @@
-"""HiGHS behind ``ortools.math_opt``: branch and bound over an LP; its bounds are numerical.
+"""HiGHS behind ``ortools.math_opt``: branch and bound over an LP. Its bounds are numerical.
 
-Promises: limited by nodes (repeatable) and by the clock (a guard); solutions are rounded and checked
-against every row in integers before they leave. Measured: 10 to 100 times faster than CP-SAT on the
-region programs from 64 nodes up (benchmarks/README.md). Called by ``portfolio``.
+Calls are limited by nodes (repeatable) and by the clock (a guard). Solutions are rounded and checked against
+every row in integers. 10 to 100 times faster than CP-SAT on programs of 64 nodes or more (benchmarks/README.md).
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from planner.search.budget import Budget
 from planner.search.engines.common import Answer, Goal, Status, run_interruptible
 
 BOUND_SLACK = 1e-9
-"""Relative slack taken off a floating-point bound before it is rounded to the safe side."""
+"""Relative slack added to a floating-point bound before it is rounded to the safe side."""
 
 
 def solve_by_branching(
@@ -29,7 +28,7 @@ def solve_by_branching(
     seconds: float,
     hint: Sequence[int] = (),
 ) -> Answer:
-    """Solve with HiGHS within so many nodes and seconds."""
+    """Solve within a number of branch-and-bound nodes and seconds."""
     from ortools.math_opt.python import mathopt
 
     model = mathopt.Model.from_model_proto(model_proto(program, goal, integer=True))
@@ -59,7 +58,7 @@ def solve_by_branching(
 
 
 def _effort(program: Program, result: Any) -> float:
-    """Deterministic effort: nodes times the size of the program, in units of about a second."""
+    """Deterministic effort: nodes times program size, in units of about one second."""
     size = sum(len(row.variables) for row in program.rows) + len(program.lower)
     return float((max(1, result.solve_stats.node_count) + 10) * size / 5e6)
 
@@ -80,12 +79,12 @@ def _answer(mathopt: Any, program: Program, goal: Goal, model: Any, result: Any)
         return Answer(Status.UNKNOWN, (), bound, exact=False)
     value = goal.objective.value(values)
     if reason == mathopt.TerminationReason.OPTIMAL:
-        bound = value  # its word, within its own tolerances: the proof is numerical
+        bound = value  # proven within solver tolerance only
     return Answer(Status.OPTIMAL if value == bound else Status.FEASIBLE, values, bound, exact=False)
 
 
 def safe_bound(bound: float, limit: int, *, maximize: bool) -> int:
-    """A floating-point bound rounded to an integer that it surely implies."""
+    """An integer bound that a floating-point bound implies within the slack."""
     if not math.isfinite(bound):
         return limit
     slack = BOUND_SLACK * abs(bound) + 1e-6
@@ -109,7 +108,7 @@ def _feasible(program: Program, goal: Goal, values: Sequence[int]) -> bool:
 
 
 def rows_of(program: Program, goal: Goal) -> list[Row]:
-    """The program's rows and those the goal keeps, constants moved to the bounds."""
+    """The rows of the program and of the goal, with constants moved to the bounds."""
     rows = list(program.rows)
     for expression, low, high in goal.keep:
         terms = [(v, c) for v, c in expression.terms.items() if c]
@@ -125,7 +124,7 @@ def rows_of(program: Program, goal: Goal) -> list[Row]:
 
 
 def model_proto(program: Program, goal: Goal, *, integer: bool) -> Any:
-    """MathOpt's model of a program and goal; ``integer`` False: its LP relaxation."""
+    """The MathOpt model of a program and goal. ``integer`` False gives the LP relaxation."""
     from ortools.math_opt import model_pb2
 
     proto = model_pb2.ModelProto()

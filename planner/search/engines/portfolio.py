@@ -1,8 +1,7 @@
-"""Which engine takes which program, and how its word becomes a proof.
+"""Which engine solves which program, and when a numerical answer becomes exact.
 
-Small programs go to CP-SAT, whose proofs are exact. Larger ones go to HiGHS; its optimum is confirmed
-by the LP bound in integers, or by CP-SAT refuting anything better, as far as a little effort goes;
-otherwise the proof stays numerical. Measured in benchmarks/README.md. Called by ``search``.
+Small programs go to CP-SAT, whose proofs are exact. Larger ones go to HiGHS. Its optimum becomes exact when the
+integer LP bound confirms it or when CP-SAT refutes anything better within a small effort. Otherwise it is numerical.
 """
 
 from __future__ import annotations
@@ -18,27 +17,27 @@ from planner.search.engines.highs import solve_by_branching
 from planner.search.engines.relaxation import relax
 
 SMALL = 400
-"""Programs of at most so many variables go to CP-SAT first."""
+"""Programs with at most this many variables go to CP-SAT first."""
 
 QUICK_EFFORT = 1.0
-"""Effort CP-SAT gets first on a small program."""
+"""Effort of the first CP-SAT call on a small program."""
 
 CONFIRM_EFFORT = 0.3
-"""Effort CP-SAT gets to refute anything better than a numerical optimum."""
+"""Effort for CP-SAT to refute anything better than a numerical optimum."""
 
-GLANCE_NODES = 40
-"""Nodes of a glance; ``GLANCE_S`` is a guard that a quiet machine never meets."""
+BRIEF_NODES = 40
+"""Branch-and-bound nodes of one HiGHS call."""
 
-GLANCE_S = 20.0
+BRIEF_S = 20.0
 
 CLOCK_SHARE = 0.15
-"""Part of the time (and of the effort) left that each engine may spend on one goal, unless told."""
+"""Default share of the remaining time and effort that each engine may spend on one goal."""
 
 NODES = 20000
 """Branch-and-bound nodes HiGHS gets for one goal."""
 
 
-def attack(
+def solve_goal(
     program: Program,
     goal: Goal,
     budget: Budget,
@@ -50,10 +49,9 @@ def attack(
     improved: Callable[[int, int], None] | None = None,
     second: bool = True,
 ) -> Answer:
-    """Something better than ``incumbent``, the objective's value so far, or the word that there is none.
+    """A solution better than ``incumbent``, the current objective value, or the proof that none exists.
 
-    Status INFEASIBLE says that nothing better exists. ``second``: whether CP-SAT tries where HiGHS ended
-    without a proof.
+    Status INFEASIBLE means that nothing better exists. ``second``: whether CP-SAT runs when HiGHS ends without a proof.
     """
     if len(program.lower) <= SMALL:
         quick = min(effort, QUICK_EFFORT)
@@ -64,7 +62,7 @@ def attack(
     sign = 1 if goal.maximize else -1
     if sign * relaxed.bound <= sign * incumbent:
         return Answer(Status.INFEASIBLE, (), incumbent, exact=True)
-    better = beyond(goal, incumbent)
+    better = require_better(goal, incumbent)
     answer = solve_by_branching(
         program, better, budget, nodes=NODES, seconds=budget.seconds_left() * share, hint=hint
     )
@@ -84,39 +82,39 @@ def attack(
     return _better(goal, answer, exact)
 
 
-def beyond(goal: Goal, value: int) -> Goal:
-    """The goal with a row that asks for better than ``value``."""
+def require_better(goal: Goal, value: int) -> Goal:
+    """The goal with a row that requires a value better than ``value``."""
     limits = (value + 1, UNBOUNDED) if goal.maximize else (-UNBOUNDED, value - 1)
     return replace(goal, keep=(*goal.keep, (goal.objective, *limits)))
 
 
-def glance(program: Program, goal: Goal, budget: Budget) -> Answer:
-    """A short look with HiGHS alone: for the many small programs of an improvement search."""
-    return solve_by_branching(program, goal, budget, nodes=GLANCE_NODES, seconds=GLANCE_S)
+def solve_briefly(program: Program, goal: Goal, budget: Budget) -> Answer:
+    """A brief HiGHS call, for the many small programs of the neighbourhood search."""
+    return solve_by_branching(program, goal, budget, nodes=BRIEF_NODES, seconds=BRIEF_S)
 
 
 def confirm(
     program: Program, goal: Goal, budget: Budget, answer: Answer, relaxed: int, incumbent: int
 ) -> Answer:
-    """Turn a numerical optimum, or a numerical "nothing better", into an exact one where that is cheap."""
+    """Make a numerical answer exact where that is cheap."""
     best = answer.bound if answer.values else incumbent
     if answer.values and relaxed == best:
         return replace(answer, exact=True)
     effort = min(CONFIRM_EFFORT, budget.effort_left())
     if effort <= 0 or budget.exhausted():
         return answer
-    better = replace(beyond(goal, best), objective=Linear())
+    better = replace(require_better(goal, best), objective=Linear())
     refuted = solve_exactly(program, better, budget, effort)
     if refuted.status is Status.INFEASIBLE:
         return replace(answer, exact=True)
     if refuted.values:
-        # the floating-point engine was wrong: what CP-SAT found is better, and its bound is void
+        # HiGHS was wrong: CP-SAT found something better, so the numerical bound is void.
         return Answer(Status.FEASIBLE, refuted.values, relaxed, exact=True)
     return answer
 
 
 def _better(goal: Goal, first: Answer, second: Answer) -> Answer:
-    """The better solution with the tighter bound; exact if the bound's owner is."""
+    """The better solution with the tighter bound; exact if the tighter bound is exact."""
     sign = 1 if goal.maximize else -1
     owner = first if sign * first.bound < sign * second.bound else second
     candidates = [answer for answer in (first, second) if answer.values]

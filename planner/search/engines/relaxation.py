@@ -1,9 +1,8 @@
-"""The LP relaxation: a bound that holds for every plan, made exact from rounded duals.
+"""The LP relaxation: a bound for every plan, made exact from rounded duals.
 
 For any multipliers y of the rows lo <= Ax <= hi, every feasible x of a maximisation has
 c x <= sum over rows of (y > 0 ? y hi : y lo) + sum over j of max over x_j of (c - yA)_j x_j.
-GLOP's duals are rounded to rationals and that sum is taken in integers: a proof, whatever the LP's
-tolerances. Called by ``portfolio`` and ``search``.
+The duals of GLOP are rounded to rationals and the sum is computed in integers, so solver tolerances do not matter.
 """
 
 from __future__ import annotations
@@ -22,14 +21,14 @@ SCALE = 1 << 24
 
 @dataclass(frozen=True, slots=True)
 class Relaxed:
-    """``bound``: exact. ``values``: the LP's solution, one float a variable, empty if there is none."""
+    """``bound``: exact. ``values``: the LP solution, one float per variable, empty without one."""
 
     bound: int
     values: tuple[float, ...] = ()
 
 
 def relax(program: Program, goal: Goal, budget: Budget, *, seconds: float) -> Relaxed:
-    """Solve the LP relaxation with GLOP and state the bound its duals prove."""
+    """Solve the LP relaxation with GLOP and derive the bound that its duals prove."""
     from ortools.math_opt.python import mathopt
 
     model = mathopt.Model.from_model_proto(model_proto(program, goal, integer=False))
@@ -56,7 +55,7 @@ def relax(program: Program, goal: Goal, budget: Budget, *, seconds: float) -> Re
 
 
 def proven_bound(program: Program, goal: Goal, rows: list[Row], multipliers: list[float]) -> int:
-    """The bound that these multipliers, rounded, prove; integer arithmetic throughout."""
+    """The bound that the rounded multipliers prove, in integer arithmetic."""
     sign = 1 if goal.maximize else -1
     reduced = [0] * len(program.lower)
     for variable, coefficient in goal.objective.terms.items():
