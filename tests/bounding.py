@@ -23,7 +23,7 @@ from planner.search.greedy import greedy
 from planner.search.ledger import Ledger
 from planner.search.reasons import with_reasons
 from planner.search.solve import solve
-from planner.search.tier_search import Search
+from planner.search.tier_search import TierSearch
 
 
 def searched(instance: Instance, *, split: bool) -> Solution:
@@ -31,7 +31,7 @@ def searched(instance: Instance, *, split: bool) -> Solution:
     ledger = Ledger(instance, greedy(instance, base_decisions(instance)))
     budget = Budget(instance.policy.solve)
     formulation = formulate(instance, split=split)
-    Search(formulation, ledger, budget, NullProgress(), len(ledger.tiers)).run()
+    TierSearch(formulation, ledger, budget, NullProgress(), len(ledger.tiers)).run()
     decisions = with_reasons(instance, ledger.incumbent.decisions, budget)
     return Solution(decisions, ledger.results(), budget.stopped_by, "search alone")
 

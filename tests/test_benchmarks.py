@@ -248,7 +248,7 @@ def test_the_large_gang_is_proven_to_wait_and_nothing_stops_for_it(shape: str) -
         ("blocked", 54, "RequiredTopology", "the best rack has room for 9"),
         ("nvlink", 60, "RequiredTopology", "the best rack has room for 18"),
         # half of 60 servers of 8, and no five of one server
-        ("pieces", 60, "NoRoom", "240 free GPUs, room for 0"),
+        ("pieces", 60, "NoRoom", "240 free GPUs, enough for 0 pods"),
     ],
 )
 def test_the_large_gang_says_what_it_lacks_even_with_preemption(

@@ -157,7 +157,7 @@ def test_a_gain_below_zero_is_stated_and_left_out_only_if_a_least_gain_is_asked_
         assert found.notes == ("default/own moves to improve admission/9: 1 with, 0 without",)
     found = keep_worthwhile(with_least(instance, "0.001"), plan, lambda _: without)
     assert (found.decisions, found.moves) == (without.decisions, ())
-    assert "buy -1 GPU admitted (default/high), -2.000 GPUs' worth of bandwidth" in found.notes[0]
+    assert "gain -1 GPU admitted (default/high), -2.000 GPUs' worth of bandwidth" in found.notes[0]
 
 
 def test_a_set_whose_figures_do_not_tell_what_it_is_for_is_said_to_be_for_that_tier() -> None:
@@ -308,7 +308,7 @@ def test_others_may_stand_in_for_what_was_left_out_but_not_for_ever() -> None:
     assert [note.partition(" (")[0] for note in found.notes] == [
         f"not moved: default/g{i:02}" for i in range(moving.MAX_ROUNDS + 1)
     ]
-    assert all("buy nothing of that kind: a gain of 0.000" in note for note in found.notes)
+    assert all("gain nothing of that kind: a gain of 0.000" in note for note in found.notes)
     assert len(asked) <= 2 + (moving.MAX_ROUNDS + 1) * 2
 
 

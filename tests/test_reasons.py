@@ -202,10 +202,10 @@ def test_an_incomplete_gang_is_asked_about_with_its_own_pods_in_place() -> None:
         "1 pod missing: role worker needs 1 pod of 8 GPUs; the eligible nodes have 0 free GPUs, "
         "enough for 0 pods"
     )
-    ceiling = MaximalSpace(instance)
-    assert [instance.gangs[i].name for i in ceiling.gone] == ["broken"]
-    ceiling.spare(0)
-    assert ceiling.gone == ()
+    maximal = MaximalSpace(instance)
+    assert [instance.gangs[i].name for i in maximal.removed] == ["broken"]
+    maximal.exempt(0)
+    assert maximal.removed == ()
 
 
 def test_a_held_gang_gives_its_hold_as_the_reason() -> None:
@@ -229,10 +229,10 @@ def test_notes_name_what_nobody_knows() -> None:
     runtime, age = notes_of(instance, made.decisions, exact=True)
     assert runtime == (
         "1 gang stopped, moved or shrunk without a known start or checkpoint: each GPU counts as 7200 s of "
-        "lost runtime, the most there is"
+        "lost runtime, the maximum"
     )
     assert age == (
-        "1 waiting gang without submittedAt: nobody knows how long they wait, so they do not age"
+        "1 waiting gang without submittedAt: their waiting time is unknown, so they do not age"
     )
     assert notes_of(instance, base_decisions(instance), exact=True)[1:] == ()
 

@@ -156,7 +156,7 @@ def test_a_gang_that_only_a_move_would_admit_that_buys_too_little_is_not_called_
         found = unmet((resolve("big", instance),), instance, solution, threading.Event())
         assert [one.proven for one in found] == ([] if proven is None else [proven])
         for one in found:
-            assert "; proven where default/own may not move: no plan that keeps" in one.why
+            assert "(proven while default/own may not move)" in one.why
     # Where no move would help, the limit changes nothing: a gang of two whole servers never fits.
     instance = replace(
         build(racks=1, nodes_per_rack=2, gangs=[*held, gang("big", 2, 8)]), policy=policy

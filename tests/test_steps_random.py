@@ -76,11 +76,11 @@ def test_whoever_gives_way_would_not_fit_where_it_stood() -> None:
     for seed in range(SEEDS):
         instance = drawn(seed)
         back = reclaim(instance, greedy(instance, base_decisions(instance)))
-        ground = FreeSpace(instance, back)
+        space = FreeSpace(instance, back)
         for index, decision in enumerate(back):
             if decision.decision in ("preempt", "move", "resize"):
                 stopped += 1
-                assert not put_back(ground, index, ground.stood[index]), (seed, index)
+                assert not put_back(space, index, space.original[index]), (seed, index)
     assert stopped > SEEDS // 20
 
 
@@ -96,15 +96,15 @@ def test_undoing_leaves_the_ground_as_it_was() -> None:
     for seed in range(0, SEEDS, 5):
         instance = drawn(seed)
         start = greedy(instance, base_decisions(instance))
-        ground, fresh = FreeSpace(instance, start), FreeSpace(instance, start)
-        r, mark = Random(seed), ground.mark()
+        space, fresh = FreeSpace(instance, start), FreeSpace(instance, start)
+        r, mark = Random(seed), space.mark()
         for _ in range(20):
             gang = r.randrange(len(instance.gangs))
-            held = ground.pods[gang]
-            ground.set(gang, r.choice(((), ground.stood[gang], start[gang].pods, held[:1])))
-        ground.undo(mark)
-        assert ground.pods == fresh.pods
-        for mine, theirs in zip(ground.plots, fresh.plots, strict=True):
+            held = space.pods[gang]
+            space.set(gang, r.choice(((), space.original[gang], start[gang].pods, held[:1])))
+        space.undo(mark)
+        assert space.pods == fresh.pods
+        for mine, theirs in zip(space.by_node, fresh.by_node, strict=True):
             assert sorted(mine.tenants.items()) == sorted(theirs.tenants.items())
             assert (mine.raw, mine.mask, mine.left, mine.blind, mine.unknown) == (
                 theirs.raw, theirs.mask, theirs.left, theirs.blind, theirs.unknown

@@ -21,7 +21,10 @@ def admit(
     *,
     near: bool,
 ) -> None:
-    """Solve and close the first ``last`` tiers. ``near``: then stay as similar as possible to the incumbent."""
+    """Solve and close the first ``last`` tiers.
+
+    ``near``: then stay as similar as possible to the incumbent.
+    """
     liked = ledger.incumbent.decisions
     TierSearch(program, ledger, budget, progress, last).run()
     if budget.exhausted() or not near:

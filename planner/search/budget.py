@@ -1,6 +1,7 @@
 """The search budget: deterministic effort, the clock and the stop signal; and the progress protocol.
 
-A plan's ``stoppedBy`` names the limit that cut the search short: a signal before the clock before the effort.
+A plan's ``stoppedBy`` names the limit that cut the search short: a signal before the clock before
+the effort.
 """
 
 from __future__ import annotations
@@ -15,7 +16,10 @@ from models.solution import StoppedBy
 
 
 class Progress(Protocol):
-    """Receives improvements of a tier. ``value`` and ``bound`` are None until known. Calls are cheap and rare."""
+    """Receives improvements of a tier.
+
+    ``value`` and ``bound`` are None until known. Calls are cheap and rare.
+    """
 
     def update(self, tier: str, value: int | None, bound: int | None) -> None: ...
 

@@ -1,7 +1,7 @@
 """The free space on every node while a plan is built.
 
-The pods of a gang can be set and every change undone. The free space of a node follows rules 2.1, 2.2, 2.6 and
-2.9 of the contract and is recounted from the pods on it.
+The pods of a gang can be set and every change undone. The free space of a node follows rules 2.1,
+2.2, 2.6 and 2.9 of the contract and is recounted from the pods on it.
 """
 
 from __future__ import annotations
@@ -26,9 +26,10 @@ Key = tuple[int, int, int]
 class NodeSpace:
     """One node. ``tenants``: (pod, whether it already stands so) by gang, role and index.
 
-    ``stays``, ``known``: masks of GPUs held by pods that stay, and by any pod. ``unknown``: GPUs held or sick
-    without a known index. ``raw``: healthy GPUs in no pod, negative if pods that stay hold more. ``free``: GPUs that
-    may be given. ``left``: free amount of each limiting resource. ``blind``: no GPU indices are given here.
+    ``stays``, ``known``: masks of GPUs held by pods that stay, and by any pod. ``unknown``: GPUs
+    held or sick without a known index. ``raw``: healthy GPUs in no pod, negative if pods that stay
+    hold more. ``free``: GPUs that may be given. ``left``: free amount of each limiting resource.
+    ``blind``: no GPU indices are given here.
     """
 
     tenants: dict[Key, tuple[PodPlacement, bool]] = field(default_factory=dict)
@@ -43,7 +44,11 @@ class NodeSpace:
 
 
 class FreeSpace:
-    """The plan so far. ``pods[g]``: pods of gang g, changed only through ``set``. ``original[g]``: where they stand now."""
+    """The plan so far.
+
+    ``pods[g]``: pods of gang g, changed only through ``set``. ``original[g]``: where they stand
+    now.
+    """
 
     def __init__(self, instance: Instance, decisions: Sequence[GangDecision]) -> None:
         self.instance = instance
@@ -127,7 +132,10 @@ class FreeSpace:
         return list(bits(chosen))
 
     def is_valid(self, n: int) -> bool:
-        """Whether the pods that the plan adds fit next to the pods that stay. Staying pods alone are always valid."""
+        """Whether the pods that the plan adds fit next to the pods that stay.
+
+        Staying pods alone are always valid.
+        """
         node_space, node = self.by_node[n], self.instance.cluster.nodes[n]
         given = [(key, pod) for key, (pod, stays) in node_space.tenants.items() if not stays]
         if not given:

@@ -1,8 +1,9 @@
 """Consecutive tiers fused into one objective, where that is exact.
 
-With integer tiers v1, v2, ... of ranges r1, r2, ..., maximising v1 x (r2+1)(r3+1)... + v2 x (r3+1)... + ...
-orders plans as comparing the tiers one after another does. Admission and waiting of many priorities are
-fused in this way while the product stays small enough for the solver's arithmetic.
+With integer tiers v1, v2, ... of ranges r1, r2, ..., maximising v1 x (r2+1)(r3+1)... + v2 x
+(r3+1)... + ... orders plans as comparing the tiers one after another does. Admission and waiting of
+many priorities are fused in this way while the product stays small enough for the solver's
+arithmetic.
 """
 
 from __future__ import annotations

@@ -67,7 +67,7 @@ def queue_key(instance: Instance, demand: Demand) -> QueueKey:
 
 
 def admit(space: FreeSpace, demand: Demand) -> bool:
-    """Place the gang in the free space at its smallest size, or at a larger one that meets minBandwidthShare."""
+    """Place the gang in the free space, at its smallest size that meets minBandwidthShare."""
     gang, held = demand.gang, space.pods[demand.gang]
     pods = place(space, demand)
     if pods is None and space.instance.min_share(space.instance.gangs[gang]):

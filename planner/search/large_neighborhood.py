@@ -1,7 +1,7 @@
 """Large-neighbourhood search: free a few gangs, keep the rest fixed, solve what is free.
 
-Admissions do not change. Every step solves a small instance of the same formulation. The same seed and budget
-take the same steps.
+Admissions do not change. Every step solves a small instance of the same formulation. The same seed
+and budget take the same steps.
 """
 
 from __future__ import annotations

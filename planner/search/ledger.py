@@ -29,8 +29,9 @@ class Incumbent:
 class Ledger:
     """``closed``: number of tiers, from the first, that are solved and must be kept by later ones.
 
-    ``best``: value of each tier when it was closed. ``tops``: bounds for every plan. ``given``: the values of earlier
-    tiers under which a tier's bound holds. ``cache``: values of gangs, shared between plans.
+    ``best``: value of each tier when it was closed. ``tops``: bounds for every plan. ``given``: the
+    values of earlier tiers under which a tier's bound holds. ``cache``: values of gangs, shared
+    between plans.
     """
 
     def __init__(self, instance: Instance, start: Sequence[GangDecision]) -> None:

@@ -204,8 +204,8 @@ def _left_out(instance: Instance, move: MoveSet) -> str:
 def _unsettled(instance: Instance, move: MoveSet) -> str:
     return (
         "not moved, since the gangs that moved instead also gained too little: "
-        f"{_named(instance, move.gangs)} ({plural(move.moved_gpus, 'GPU')}); that would gain {_would_buy(instance, move)}: a gain of "
-        f"{move.gain / 1000:.3f}"
+        f"{_named(instance, move.gangs)} ({plural(move.moved_gpus, 'GPU')}); that would gain "
+        f"{_would_buy(instance, move)}: a gain of {move.gain / 1000:.3f}"
     )
 
 

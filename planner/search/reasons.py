@@ -150,7 +150,7 @@ class _Finder:
                 f"{float(share):g}",
             )
         level = gang.required
-        alone = self._even() if self._maximal.gone else "even alone "
+        alone = self._even() if self._maximal.removed else "even alone "
         if level is not None or any(r.required is not None or r.slice_size for r in gang.roles):
             name = "" if level is None else f" in one {instance.cluster.level_name(level)}"
             return Reason(
@@ -266,14 +266,14 @@ class _Finder:
         gangs, priority = self._instance.gangs, self._instance.gangs[winner].priority
         return sum(
             1
-            for index in self._maximal.gone
+            for index in self._maximal.removed
             if index != winner
             and self._decisions[index].decision in ("keep", "resize")
             and (gangs[index].movable or gangs[index].priority < priority)
         )
 
     def _even(self) -> str:
-        gone = len(self._maximal.gone)
+        gone = len(self._maximal.removed)
         return f"even if {_running(gone)} that may stop or move left: " if gone else ""
 
 

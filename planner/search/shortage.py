@@ -47,19 +47,19 @@ class MaximalSpace:
                 or (gang.movable and index not in instance.incomplete)
             )
         )
-        self.gone = self._all
-        for index in self.gone:
+        self.removed = self._all
+        for index in self.removed:
             self.space.set(index, ())
 
     def exempt(self, gang: int) -> None:
         """Let this gang, and only this one, keep its pods."""
         for index in self._all:
             self.space.set(index, self.space.original[index] if index == gang else ())
-        self.gone = tuple(index for index in self._all if index != gang)
+        self.removed = tuple(index for index in self._all if index != gang)
 
     def alone(self) -> Instance:
         """The instance without the pods of the removed gangs, indices unchanged."""
-        gone = set(self.gone)
+        gone = set(self.removed)
         gangs = tuple(
             replace(gang, pods=(), hold=ASIDE) if index in gone else gang
             for index, gang in enumerate(self.instance.gangs)

@@ -55,8 +55,8 @@ def run_interruptible(
 ) -> T | None:
     """Run a native call in its own thread, so that Python handles signals meanwhile.
 
-    On a stop request ``on_stop`` asks the engine to end. Without it, or after the grace period, the call is
-    abandoned and the result is None.
+    On a stop request ``on_stop`` asks the engine to end. Without it, or after the grace period, the
+    call is abandoned and the result is None.
     """
     results: list[T] = []
     failures: list[BaseException] = []

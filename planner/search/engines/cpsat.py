@@ -1,6 +1,7 @@
 """CP-SAT: exact integer arithmetic, so its bounds are proofs.
 
-Every call has a deterministic limit and a clock limit. The same program, seed and effort give the same answer.
+Every call has a deterministic limit and a clock limit. The same program, seed and effort give the
+same answer.
 """
 
 from __future__ import annotations
@@ -33,7 +34,10 @@ def solve_exactly(
     known_bound: int | None = None,
     improved: Callable[[int, int], None] | None = None,
 ) -> Answer:
-    """Solve with at most ``effort`` units. ``known_bound``: a valid bound of the objective, added as a row."""
+    """Solve with at most ``effort`` units.
+
+    ``known_bound``: a valid bound of the objective, added as a row.
+    """
     from ortools.sat.python import cp_model
 
     model = cp_model.CpModel()

@@ -1,7 +1,8 @@
 """HiGHS behind ``ortools.math_opt``: branch and bound over an LP. Its bounds are numerical.
 
-Calls are limited by nodes (repeatable) and by the clock (a guard). Solutions are rounded and checked against
-every row in integers. 10 to 100 times faster than CP-SAT on programs of 64 nodes or more (benchmarks/README.md).
+Calls are limited by nodes (repeatable) and by the clock (a guard). Solutions are rounded and
+checked against every row in integers. 10 to 100 times faster than CP-SAT on programs of 64 nodes or
+more (benchmarks/README.md).
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Which engine solves which program, and when a numerical answer becomes exact.
 
-Small programs go to CP-SAT, whose proofs are exact. Larger ones go to HiGHS. Its optimum becomes exact when the
-integer LP bound confirms it or when CP-SAT refutes anything better within a small effort. Otherwise it is numerical.
+Small programs go to CP-SAT, whose proofs are exact. Larger ones go to HiGHS. Its optimum becomes
+exact when the integer LP bound confirms it or when CP-SAT refutes anything better within a small
+effort. Otherwise it is numerical.
 """
 
 from __future__ import annotations
@@ -51,7 +52,8 @@ def solve_goal(
 ) -> Answer:
     """A solution better than ``incumbent``, the current objective value, or the proof that none exists.
 
-    Status INFEASIBLE means that nothing better exists. ``second``: whether CP-SAT runs when HiGHS ends without a proof.
+    Status INFEASIBLE means that nothing better exists. ``second``: whether CP-SAT runs when HiGHS
+    ends without a proof.
     """
     if len(program.lower) <= SMALL:
         quick = min(effort, QUICK_EFFORT)

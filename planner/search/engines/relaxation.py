@@ -2,7 +2,7 @@
 
 For any multipliers y of the rows lo <= Ax <= hi, every feasible x of a maximisation has
 c x <= sum over rows of (y > 0 ? y hi : y lo) + sum over j of max over x_j of (c - yA)_j x_j.
-The duals of GLOP are rounded to rationals and the sum is computed in integers, so solver tolerances do not matter.
+GLOP's duals are rounded and the sum is computed in integers, so solver tolerances do not matter.
 """
 
 from __future__ import annotations
