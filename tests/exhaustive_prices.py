@@ -14,7 +14,8 @@ from itertools import combinations
 from models.cluster import Cluster
 from models.hardware import Nic, ServerModel
 from models.instance import Instance
-from models.rates.server_bandwidth import inside_MBps, nics_MBps
+from models.rates.nic_bandwidth import nics_MBps
+from models.rates.server_bandwidth import inside_MBps
 
 Hold = tuple[int, int]
 """GPUs of one gang on one node: (mask of those known, number of those nobody named)."""

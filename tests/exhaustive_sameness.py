@@ -15,7 +15,8 @@ from exhaustive_spreads import Room
 from exhaustive_values import standing, usable
 
 from models.hardware import Nic, ServerModel
-from models.rates.server_bandwidth import inside_MBps, nics_MBps
+from models.rates.nic_bandwidth import nics_MBps
+from models.rates.server_bandwidth import inside_MBps
 from models.rates.set_classes import automorphisms
 
 State = tuple[Room, ...]

@@ -11,13 +11,12 @@ import pytest
 
 from models.hardware import ServerModel
 from models.rates.catalogue import find
-from models.rates.gpu_sets import UnknownRate, mask_of, members
+from models.rates.gang_bandwidth import ideal_MBps
+from models.rates.gpu_sets import UnknownRate, mask_of
 from models.rates.server_bandwidth import (
     best_inside_MBps,
-    ideal_MBps,
     inside_MBps,
     table,
-    worst_inside_MBps,
 )
 
 # (GPUs, inside MB/s, rings, chains, sets, one of them) of the DGX-1 V100, as published: inside is
@@ -187,22 +186,14 @@ def test_an_unknown_matrix_is_said_where_it_matters() -> None:
         inside_MBps(model("Azure NDv2 (Standard_ND40rs_v2)"), 0b11)
 
 
-def test_the_worst_and_best_sets_of_the_dgx1_are_those_of_its_table() -> None:
+def test_the_best_sets_of_the_dgx1_are_those_of_its_table() -> None:
     v100 = model("DGX-1 V100")
     for count in range(2, 9):
         inside = [row[1] for row in DGX1_V100_ROWS if row[0] == count]
-        assert worst_inside_MBps(v100, 0xFF, count) == min(inside)
         assert best_inside_MBps(v100, count) == max(inside)
 
 
-def test_the_worst_set_is_sought_among_the_candidates_alone() -> None:
-    v100 = model("DGX-1 V100")
-    assert worst_inside_MBps(v100, mask_of((0, 1, 2, 3)), 2) == 20000
-    assert worst_inside_MBps(v100, mask_of((0, 3)), 2) == 40000
-    assert worst_inside_MBps(v100, mask_of((0, 5)), 1) is None
-
-
-def test_extremes_of_a_large_mesh_agree_with_pricing_every_set() -> None:
+def test_the_best_set_of_a_large_mesh_agrees_with_pricing_every_set() -> None:
     # Two DGX-1 boards without NVLink between them, and one pair of links that joins them.
     board = model("DGX-1 V100").matrix or ()
     cells = [
@@ -216,19 +207,17 @@ def test_extremes_of_a_large_mesh_agree_with_pricing_every_set() -> None:
         inside_MBps(sixteen, mask_of(gpus)) or Fraction(0) for gpus in combinations(range(16), 3)
     ]
     assert best_inside_MBps(sixteen, 3) == max(values)
-    assert worst_inside_MBps(sixteen, 0xFFFF, 3) == min(values)
     # One chain runs over the joint, and no ring: 0.92 x 20,000 x 2 x 15/16.
     assert best_inside_MBps(sixteen, 16) == 18400 * Fraction(30, 16) * 2
 
 
 def test_the_ideal_is_the_best_set_then_the_nvlink_domain_then_the_network() -> None:
     v100, gb200, h100 = model("DGX-1 V100"), model("GB200 NVL72"), model("DGX H100")
-    assert ideal_MBps(v100, 1) is None
-    assert ideal_MBps(v100, 4) == 82800
-    assert ideal_MBps(v100, 9) == 50000  # 4 x 100 Gb/s, less than 120,000
-    assert ideal_MBps(h100, 9) == 370800  # NICs 400,000
-    assert ideal_MBps(gb200, 5) == ideal_MBps(gb200, 72) == 18 * 40100
-    assert ideal_MBps(gb200, 73) == 200000  # 4 x 400 Gb/s out of a tray
+    assert ideal_MBps((v100,), 4) == 82800
+    assert ideal_MBps((v100,), 9) == 50000  # 4 x 100 Gb/s, less than 120,000
+    assert ideal_MBps((h100,), 9) == 370800  # NICs 400,000
+    assert ideal_MBps((gb200,), 5) == ideal_MBps((gb200,), 72) == 18 * 40100
+    assert ideal_MBps((gb200,), 73) == 200000  # 4 x 400 Gb/s out of a tray
 
 
 def test_models_with_equal_hardware_share_what_is_computed_but_not_their_name() -> None:
@@ -237,8 +226,3 @@ def test_models_with_equal_hardware_share_what_is_computed_but_not_their_name() 
     for server in (bridged, twin):
         with pytest.raises(UnknownRate, match=server.name):
             inside_MBps(server, 0b11)
-
-
-def test_masks_and_indices_are_two_views_of_a_set() -> None:
-    assert members(0b1011) == (0, 1, 3)
-    assert mask_of((3, 0, 1)) == 0b1011

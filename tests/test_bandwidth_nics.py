@@ -11,10 +11,11 @@ from effort import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from models.hardware import Nic, ServerModel
+from models.hardware import Nic, ServerModel, bits
 from models.rates.catalogue import find, server_models
-from models.rates.gpu_sets import UnknownRate, mask_of, members
-from models.rates.server_bandwidth import extreme_nics_MBps, inside_MBps, nics_MBps, worst_nics_MBps
+from models.rates.gpu_sets import UnknownRate, mask_of
+from models.rates.nic_bandwidth import extreme_nics_MBps, nics_MBps
+from models.rates.server_bandwidth import inside_MBps
 from models.rates.set_classes import automorphisms, count_only
 
 
@@ -74,8 +75,8 @@ def test_an_unknown_speed_is_said_where_it_matters_and_only_there() -> None:
     with pytest.raises(UnknownRate, match="mystery"):
         nics_MBps(server(), nics, 0b100)  # far from both: it may be the fastest
     with pytest.raises(UnknownRate, match="mystery"):
-        worst_nics_MBps(server(), nics, 0b11, 1)
-    assert worst_nics_MBps(server(), nics, 0b01, 1) == 12500
+        extreme_nics_MBps(server(), nics, 0b11, 1)
+    assert extreme_nics_MBps(server(), nics, 0b01, 1) == (12500, 12500)
 
 
 def test_a_list_of_nics_that_changes_is_not_remembered() -> None:
@@ -103,9 +104,7 @@ def test_extremes_and_count_only_agree_with_every_set(
     made = server(gpus, pcie_MBps)
     candidates = data.draw(st.integers(1, (1 << gpus) - 1))
     for count in range(1, candidates.bit_count() + 1):
-        values = [
-            nics_MBps(made, nics, mask_of(s)) for s in combinations(members(candidates), count)
-        ]
+        values = [nics_MBps(made, nics, mask_of(s)) for s in combinations(bits(candidates), count)]
         assert extreme_nics_MBps(made, nics, candidates, count) == (min(values), max(values))
     alike = all(
         len({nics_MBps(made, nics, mask_of(s)) for s in combinations(range(gpus), count)}) == 1
@@ -170,7 +169,7 @@ def test_automorphisms_are_a_group_that_changes_no_bandwidth() -> None:
         for one in sample:
             assert tuple(one[g] for g in sample[-1]) in group
             for mask in (made.all_gpus & some for some in (0b1, 0b11, 0b101, 0b1101, -1)):
-                image = mask_of(one[g] for g in members(mask))
+                image = mask_of(one[g] for g in bits(mask))
                 assert inside_MBps(made, image) == inside_MBps(made, mask)
                 assert nics_MBps(made, nics, image) == nics_MBps(made, nics, mask)
 

@@ -86,7 +86,7 @@ JUDGED = (
     "models.program",
     "models.tier_values",
     "models.occupancy",
-    "models.rates.gang_bandwidth",
+    "models.rates",
     "models.plan",
     "planner",
 )
@@ -97,7 +97,7 @@ def test_the_judge_knows_nothing_of_what_it_judges() -> None:
     assert guilty == set()
 
 
-def test_the_judge_shares_hardware_and_its_bandwidth_and_nothing_else() -> None:
+def test_the_judge_shares_hardware_and_nothing_else() -> None:
     used = {
         name
         for path in SOURCES
@@ -105,7 +105,7 @@ def test_the_judge_shares_hardware_and_its_bandwidth_and_nothing_else() -> None:
         for name in imports(path)
         if below(name, "models", "planner")
     }
-    allowed = ("models.verify", "models.hardware", "models.rates")
+    allowed = ("models.verify", "models.hardware")
     assert {name for name in used if not below(name, *allowed)} == set()
 
 

@@ -1,1 +1,1 @@
-"""Server models and the bandwidth that sets of their GPUs reach."""
+"""Server models, and the bandwidth of sets of their GPUs."""

@@ -1,8 +1,4 @@
-"""B, ideal and share of one gang's placement, exactly (contract, section 3).
-
-Promises: rationals inside, floored once; no solver; sets of one server come from ``models.rates``.
-Called by evaluating (every plan), the greedy start and the formulation's thresholds.
-"""
+"""Bandwidth B, ideal and share of one gang's placement, as exact rationals."""
 
 from __future__ import annotations
 
@@ -13,15 +9,16 @@ from itertools import combinations
 
 from models.cluster import Cluster, Node
 from models.hardware import ServerModel, bits
-from models.rates.server_bandwidth import best_inside_MBps, inside_MBps, nics_MBps
+from models.rates.nic_bandwidth import nics_MBps
+from models.rates.server_bandwidth import best_inside_MBps, inside_MBps, switched_MBps
 
 FULL_SHARE = 1000
-"""share() is permille of the ideal."""
+"""Shares are in permille of the ideal."""
 
 
 @dataclass(frozen=True, slots=True)
 class ServerSet:
-    """A gang's GPUs on one node: ``known`` mask, ``blind`` more of unknown index out of ``candidates``."""
+    """A gang's GPUs on one node: mask ``known``, and ``blind`` more of unknown index from ``candidates``."""
 
     known: int
     blind: int = 0
@@ -33,10 +30,10 @@ class ServerSet:
 
 
 def server_set(node: Node, known: int, blind: int, held: int) -> ServerSet:
-    """A gang's GPUs on a node. ``held``: mask of the GPUs known to be any pod's, the gang's included.
+    """A gang's GPUs on a node. ``held``: mask of all GPUs known to be in a pod, the gang's included.
 
-    The blind ones are healthy and nobody's. Pods that stay may hold more than that: then sick ones,
-    then any; and no more than the node has.
+    GPUs of unknown index are healthy and free. Where existing pods hold more than that, unhealthy
+    GPUs count too, then any GPU of the node.
     """
     installed = node.model.all_gpus if node.model else 0
     blind = min(blind, node.gpus - known.bit_count())
@@ -47,7 +44,7 @@ def server_set(node: Node, known: int, blind: int, held: int) -> ServerSet:
 
 
 def worst_masks(chosen: ServerSet) -> tuple[int, ...]:
-    """Every set the GPUs may turn out to be: one mask unless some indices are unknown."""
+    """Every possible set of GPUs: one mask unless some indices are unknown."""
     if not chosen.blind:
         return (chosen.known,)
     rest = bits(chosen.candidates & ~chosen.known)
@@ -57,7 +54,7 @@ def worst_masks(chosen: ServerSet) -> tuple[int, ...]:
 
 
 def set_inside_MBps(node: Node, chosen: ServerSet) -> Fraction | None:
-    """inside(S) of the worst set it may be; None = unlimited (one GPU)."""
+    """inside(S) of the worst possible set; None = unlimited (one GPU)."""
     assert node.model is not None
     if chosen.count < 2:
         return None
@@ -68,14 +65,14 @@ def set_inside_MBps(node: Node, chosen: ServerSet) -> Fraction | None:
 
 
 def set_nics_MBps(node: Node, chosen: ServerSet) -> Fraction:
-    """N(S) of the worst set it may be."""
+    """N(S) of the worst possible set."""
     assert node.model is not None
     nics = node.effective_nics
     return min(nics_MBps(node.model, nics, mask) for mask in worst_masks(chosen))
 
 
 def group_of(cluster: Cluster, node: int) -> tuple[int, int]:
-    """What counts as one server: the node, or its NVLink domain at the widest nvlink level."""
+    """(level, domain) that counts as one server: the node, or its domain at the widest nvlink level."""
     model = cluster.nodes[node].model
     if model is not None and model.nvlink_domain_nodes > 1:
         for level, spec in enumerate(cluster.levels):
@@ -94,19 +91,12 @@ def oversubscription(cluster: Cluster, nodes: tuple[int, ...]) -> Fraction:
     return max(crossed, default=Fraction(1))
 
 
-def fabric_MBps(model: ServerModel) -> Fraction:
-    """linksPerGpu x linkMBps: what a switched fabric, or an NVLink domain, gives any set."""
-    assert model.links_per_gpu is not None
-    assert model.link_MBps is not None
-    return Fraction(model.links_per_gpu * model.link_MBps)
-
-
 def gang_MBps(
     cluster: Cluster, sets: Mapping[int, ServerSet], *, joined: bool = True
 ) -> Fraction | None:
     """B before rounding; None with fewer than two GPUs. ``sets``: node index -> its GPUs there.
 
-    ``joined`` False: every server by itself, whatever NVLink domain it is in.
+    ``joined`` False: NVLink between servers is not used.
     """
     sets = {node: chosen for node, chosen in sets.items() if chosen.count}
     if sum(chosen.count for chosen in sets.values()) < 2:
@@ -128,17 +118,17 @@ def gang_MBps(
 def _group_inside(
     cluster: Cluster, members: list[int], sets: Mapping[int, ServerSet]
 ) -> Fraction | None:
-    """inside of one server or of one NVLink domain taken as one server."""
+    """inside of one server, or of one NVLink domain."""
     if len(members) == 1:
         return set_inside_MBps(cluster.nodes[members[0]], sets[members[0]])
     models = [cluster.nodes[n].model for n in members]
-    return min(fabric_MBps(model) for model in models if model is not None)
+    return min(switched_MBps(model) for model in models if model is not None)
 
 
 def ideal_MBps(models: tuple[ServerModel, ...], gpus: int, *, joined: bool = True) -> Fraction:
-    """ideal for ``gpus`` GPUs: the smallest over the models of the servers chosen, as made.
+    """ideal of ``gpus`` GPUs: the smallest over the models of the servers, health and own NICs aside.
 
-    ``joined`` False: no NVLink between servers.
+    ``joined`` False: NVLink between servers is not used.
     """
     return min(_model_ideal(model, gpus, joined=joined) for model in models)
 
@@ -147,7 +137,7 @@ def _model_ideal(model: ServerModel, gpus: int, *, joined: bool) -> Fraction:
     if gpus <= model.gpus:
         return Fraction(best_inside_MBps(model, gpus) or 0)
     if joined and gpus <= model.gpus * model.nvlink_domain_nodes:
-        return fabric_MBps(model)
+        return switched_MBps(model)
     network = nics_MBps(model, model.nics, model.all_gpus)
     inside = inside_MBps(model, model.all_gpus)
     return network if inside is None else min(inside, network)

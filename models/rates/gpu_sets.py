@@ -1,30 +1,16 @@
-"""Sets of GPUs as bit masks, and what can go wrong when one is priced.
-
-Promises: bit i is GPU i; tuples of indices ascend.
-Called by the other rooms of ``models.rates`` and, through it, by planning and checking.
-
-Permutations of GPUs that leave a matrix as it is, and matrices that are equal up to one.
-
-Promises: exact and deterministic; matrices are square, of integers.
-Called by ``packing`` (to solve each shape once) and ``alike`` (automorphisms).
-"""
+"""Sets of GPUs as bit masks, and the symmetries of matrices over GPUs."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
 
-class UnknownRate(ValueError):  # noqa: N818 - it names what is wrong, as StopIteration does
+class UnknownRate(ValueError):  # noqa: N818 - a finding about the input, not a failure
     """A link rate, link matrix or NIC speed that is needed is not known."""
 
 
-def members(mask: int) -> tuple[int, ...]:
-    """Indices of the GPUs in a mask, ascending."""
-    return tuple(g for g in range(mask.bit_length()) if mask >> g & 1)
-
-
 def mask_of(gpus: Iterable[int]) -> int:
-    """Bit mask of GPU indices."""
+    """Bit mask of GPU indices; bit i is GPU i."""
     mask = 0
     for gpu in gpus:
         mask |= 1 << gpu
@@ -32,21 +18,21 @@ def mask_of(gpus: Iterable[int]) -> int:
 
 
 def check_choice(candidates: int, count: int) -> None:
-    """Raise ValueError if ``count`` GPUs cannot be chosen within the mask ``candidates``."""
+    """Raise ValueError if ``count`` GPUs cannot be chosen from the mask ``candidates``."""
     if not 1 <= count <= candidates.bit_count():
         raise ValueError(f"cannot choose {count} of {candidates.bit_count()} GPUs")
 
 
 Matrix = Sequence[Sequence[int]]
 Signature = tuple[int, tuple[tuple[int, int], ...]]
-"""Colour of a vertex and, sorted, cell and colour of all others."""
+"""Colour of a vertex and, sorted, the cell and colour of every other vertex."""
 
 
 def signatures(matrix: Matrix, start: Sequence[int] | None = None) -> list[Signature]:
-    """What tells vertices apart, refined until nothing new does; equal where no count differs.
+    """Colour refinement: vertices with different signatures cannot be exchanged.
 
-    ``start``: vertices of different numbers are never taken for each other. Matrices that are
-    equal up to a permutation get the same signatures in another order.
+    ``start``: initial colours. Matrices that are equal up to a permutation have the same signatures
+    in another order.
     """
     size = len(matrix)
     colours = list(start) if start is not None else [0] * size
@@ -68,7 +54,7 @@ def mappings(
 ) -> Iterator[tuple[int, ...]]:
     """Every p with source[a][b] == target[p[a]][p[b]] for a != b, in lexicographic order.
 
-    ``own`` and ``others`` are the signatures of the two; a vertex goes to one of the same.
+    ``own`` and ``others``: signatures of the two; vertices map to vertices with the same signature.
     """
     size = len(source)
     candidates = [[x for x in range(size) if others[x] == signature] for signature in own]

@@ -1,8 +1,4 @@
-"""Which sets of GPUs are interchangeable: counts alone, or permutations of the indices.
-
-Promises: what is said to be alike has the same bandwidth inside and out; exact, deterministic.
-Called through ``models.rates`` by the formulation, to shrink it.
-"""
+"""Which sets of GPUs have the same bandwidth, inside and out: by count, or up to a permutation."""
 
 from __future__ import annotations
 
@@ -13,7 +9,8 @@ from itertools import combinations, islice
 
 from models.hardware import Nic, ServerModel
 from models.rates.gpu_sets import mappings, signatures
-from models.rates.server_bandwidth import extreme_nics_MBps, link_count, pair_MBps
+from models.rates.nic_bandwidth import extreme_nics_MBps
+from models.rates.server_bandwidth import link_count, pair_MBps
 
 MOST_AUTOMORPHISMS = 1152
 """Largest group listed whole: two sockets of four like GPUs have (4!)^2 x 2 = 1,152."""
@@ -36,9 +33,9 @@ def _inside_by_count(model: ServerModel) -> bool:
 
 
 def _path(model: ServerModel, a: int, b: int) -> tuple[int, Fraction]:
-    """What decides bandwidth over a pair: its links, or without one the rate of its path."""
+    """The links between two GPUs and, where there are none, the rate of their path."""
     if model.matrix is None:
-        return (0, Fraction(0))  # Nothing known tells the GPUs apart; pricing two of them raises.
+        return (0, Fraction(0))  # pricing two of the GPUs raises UnknownRate
     links = link_count(model.matrix[a][b])
     return (links, Fraction(0)) if links else (0, pair_MBps(model, a, b))
 
@@ -52,7 +49,7 @@ def _nics_by_count(model: ServerModel, nics: tuple[Nic, ...]) -> bool:
 
 
 def automorphisms(model: ServerModel, nics: Sequence[Nic]) -> tuple[tuple[int, ...], ...]:
-    """Permutations p of GPU indices (GPU g goes to p[g]) that change no bandwidth, inside or out.
+    """Permutations p of GPU indices (GPU g becomes p[g]) that change no bandwidth, inside or out.
 
     A group, in lexicographic order, the identity first. Of a group larger than
     ``MOST_AUTOMORPHISMS`` the permutations that leave the first few GPUs in place.
@@ -68,7 +65,7 @@ def _automorphisms(model: ServerModel, nics: tuple[Nic, ...]) -> tuple[tuple[int
     matrix = [[number[cell] for cell in row] for row in cells]
     reached = sorted(_moved(nic, gpus) for nic in nics)
     for fixed in gpus:
-        # A GPU that is held in place has a colour of its own; the others have that of their NICs.
+        # A fixed GPU has a colour of its own; the others have that of their NICs.
         start = [g if g < fixed else model.gpus + matrix[g][g] for g in gpus]
         own = signatures(matrix, start)
         tried = list(islice(mappings(matrix, matrix, own, own), MOST_AUTOMORPHISMS + 1))
@@ -81,7 +78,7 @@ _Cell = tuple[int, Fraction, tuple[tuple[int, int], ...]]
 
 
 def _cell(model: ServerModel, nics: tuple[Nic, ...], a: int, b: int) -> _Cell:
-    """Path between two GPUs (none where a switch makes it irrelevant) and the NICs near both."""
+    """Path between two GPUs (none behind a switch) and the NICs near both."""
     near = [(nic.gpus, nic.megabits or -1) for nic in nics if nic.gpus]
     shared = tuple(sorted((len(gpus), speed) for gpus, speed in near if a in gpus and b in gpus))
     links, rate = (0, Fraction(0)) if model.switched or a == b else _path(model, a, b)

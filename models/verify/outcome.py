@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from models.verify.adaptor import Case
-from models.verify.bandwidth import Pricing, Speed
+from models.verify.bandwidth import GangSpeeds, Speed
 from models.verify.changes import Arrivals, Change, Usage, arrivals_of, usage_of
 from models.verify.facts import Ages, Facts
 
@@ -108,8 +108,8 @@ class Outlook:
 
     @cached_property
     def speeds(self) -> tuple[Speed, ...]:
-        pricing = Pricing(self.facts, self.usage)
-        return tuple(pricing.speed(change) for change in self.changes)
+        speeds = GangSpeeds(self.facts, self.usage)
+        return tuple(speeds.speed(change) for change in self.changes)
 
     @cached_property
     def domains(self) -> tuple[tuple[int, ...], ...]:
@@ -124,6 +124,18 @@ class Outlook:
     def figures(self) -> tuple[Figures, ...]:
         names = [self.facts.level_name(level) for level in range(self.facts.node_level + 1)]
         return tuple(
-            Figures(speed.MBps, speed.share, dict(zip(names, used, strict=True)) if used else None)
-            for speed, used in zip(self.speeds, self.domains, strict=True)
+            Figures(
+                _settled(speed.MBps, stated.bandwidth),
+                _settled(speed.share, stated.share),
+                dict(zip(names, used, strict=True)) if used else None,
+            )
+            for speed, used, stated in zip(self.speeds, self.domains, self.case.gangs, strict=True)
         )
+
+
+def _settled(possible: tuple[int, int] | None, stated: int | None) -> int | None:
+    """The one possible value; of several the stated one, or the one nearest to it."""
+    if possible is None:
+        return None
+    low, high = possible
+    return min(max(low if stated is None else stated, low), high)

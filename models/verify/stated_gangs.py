@@ -141,5 +141,6 @@ def _min_share(change: Change, speed: Speed) -> Iterator[Violation]:
         yield Violation(
             "min-share",
             change.label,
-            f"reaches {speed.share} permille of its ideal bandwidth, at least {float(least):g} is asked for",
+            f"reaches {speed.share[1] if speed.share else 0} permille of its ideal bandwidth, "
+            f"at least {float(least):g} is required",
         )

@@ -67,12 +67,12 @@ class _Possible:
         self.out = sum(change.gang.w for change in outlook.changes if not change.admitted)
         self.bandwidth = 0
         self.all_bandwidth = 0
-        for change, speed in zip(outlook.changes, outlook.speeds, strict=True):
+        for change, figures in zip(outlook.changes, outlook.figures, strict=True):
             if change.gang.pattern == "none":
                 continue
             self.all_bandwidth += 1000 * change.gang.w
-            if change.admitted and speed.share is not None:
-                self.bandwidth += change.gang.w * speed.share
+            if change.admitted and figures.share is not None:
+                self.bandwidth += change.gang.w * figures.share
         self.wholeness = outlook.wholeness
 
 

@@ -236,10 +236,10 @@ class _Values:
 
     def bandwidth(self) -> int:
         total = 0
-        for change, speed in zip(self.outlook.changes, self.outlook.speeds, strict=True):
+        for change, figures in zip(self.outlook.changes, self.outlook.figures, strict=True):
             gang = change.gang
-            if change.admitted and gang.pattern != "none" and speed.share is not None:
-                total += gang.weight * gang.w * speed.share
+            if change.admitted and gang.pattern != "none" and figures.share is not None:
+                total += gang.weight * gang.w * figures.share
         return total
 
     def growth(self, priority: int) -> int:

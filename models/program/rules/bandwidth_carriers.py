@@ -19,7 +19,8 @@ from models.program.packing import network_MBps
 from models.program.regions import Pools
 from models.program.server_cases import Case, standing_in
 from models.program.variables import GangVariables
-from models.rates.gang_bandwidth import ServerSet, fabric_MBps, ideal_MBps, set_inside_MBps
+from models.rates.gang_bandwidth import ServerSet, ideal_MBps, set_inside_MBps
+from models.rates.server_bandwidth import switched_MBps
 
 CaseVariables = Mapping[int, Sequence[tuple[Case, int]]]
 """By node: every case it may be in, and the boolean that says so."""
@@ -160,7 +161,7 @@ def _carrier(
         network or Fraction(0),
         ideal if floor is None else min(ideal, floor),
         group,
-        fabric_MBps(model) if group is not None else None,
+        switched_MBps(model) if group is not None else None,
         whole,
         model.switched,
     )

@@ -1,8 +1,4 @@
-"""The shipped server models: one YAML file each, found by name or alias.
-
-Promises: reads its own package data and nothing else; a file is parsed when it is asked for, once.
-Called by the readers (nodes name their model) and by ``topo``.
-"""
+"""The shipped server models, one YAML file each; a file is parsed once, when it is first needed."""
 
 from __future__ import annotations
 
@@ -47,8 +43,8 @@ def _load(stem: str) -> ServerModel:
     document = ServerModelDocument.model_validate(yaml.load(text, _Loader))
     if document.matrix is not None or document.fabric == "nvswitch":
         return document.to_server_model()
-    # A mesh whose matrix nobody has published is listed, but whoever uses it must bring the matrix:
-    # a node of such a model is refused, and bandwidth raises UnknownRate.
+    # The matrix of this mesh is not published: a node of the model is refused unless the input
+    # has the matrix, and bandwidth raises UnknownRate.
     as_switched = document.model_copy(update={"fabric": "nvswitch"})
     return replace(as_switched.to_server_model(), fabric=document.fabric)
 
