@@ -21,7 +21,7 @@ MOST_LISTED = 8
 MOST_WORK = 50_000
 """Most rings or chains that one search compares with the links left, counted each time."""
 
-MOST_SEARCHED = 300
+MOST_SEARCHED = 100
 """Of more sets than this only the most telling ones are searched."""
 
 CHAIN = Fraction(92, 100)
@@ -78,8 +78,10 @@ def worst_inside(model: ServerModel, known: int, candidates: int, unknown: int) 
     count = known.bit_count() + unknown
     if count < 2:
         return None
-    if model.switched or not unknown:
-        return inside(model, known or (1 << count) - 1)
+    if model.switched:
+        return exactly(fabric_rate(model))
+    if not unknown:
+        return inside(model, known)
     return _worst(model, known, candidates & ~known, unknown)
 
 
@@ -174,17 +176,19 @@ def _mesh_rate(model: ServerModel, mask: int) -> Range:
 
 
 def _bounded_rate(model: ServerModel, mask: int) -> Range:
-    """As ``_mesh_rate``, from counting links alone."""
+    """As ``_mesh_rate``, from the links at each GPU alone."""
     links = _links(model, mask)
-    one = _chain_links(len(links))
-    most = max(Fraction(_ring_bound(links)), _chain_bound(links) * one)
+    degrees = [sum(row) for row in links] if _connected(links) else [0]
+    chains = min(sum(degrees) // 2 // (len(links) - 1), *degrees)
+    most = max(Fraction(min(degrees)), chains * _chain_links(len(links)))
     return _rate(model, mask, (Fraction(0), most))
 
 
 def _rate(model: ServerModel, mask: int, reach: tuple[Fraction, Fraction]) -> Range:
     """MB/s of so many links' worth of rings or chains; without any, of the slowest pair."""
     low, high = reach
-    slowest: Fraction = min(_pair(model, a, b) for a, b in combinations(bits(mask), 2))
+    paths = {_path(model, a, b) for a, b in combinations(bits(mask), 2)}
+    slowest = min(_path_rate(model, path) for path in paths)
     if not high:
         return exactly(slowest)
     one_link = Fraction(_link_rate(model))
@@ -193,9 +197,7 @@ def _rate(model: ServerModel, mask: int, reach: tuple[Fraction, Fraction]) -> Ra
     return Range(min(slowest, one_link), max(slowest, high * one_link))
 
 
-def _pair(model: ServerModel, a: int, b: int) -> Fraction:
-    """p(a, b)."""
-    path = _path(model, a, b)
+def _path_rate(model: ServerModel, path: str) -> Fraction:
     if count := _count(path):
         return Fraction(count * _link_rate(model))
     if path == "SYS":
@@ -275,15 +277,9 @@ def _chain_bound(links: Links) -> int:
 
 
 def _smallest_cut(links: Links) -> int:
-    """Fewest links out of a part of the GPUs; 0 where some have no link to the others."""
+    """Fewest links out of a part of the GPUs; of many GPUs, only parts of one are counted."""
     size = len(links)
-    seen, ahead = {0}, [0]
-    while ahead:
-        for other, count in enumerate(links[ahead.pop()]):
-            if count and other not in seen:
-                seen.add(other)
-                ahead.append(other)
-    if len(seen) < size:
+    if not _connected(links):
         return 0
     if size > MOST_LISTED:
         return min(map(sum, links))
@@ -291,6 +287,16 @@ def _smallest_cut(links: Links) -> int:
         sum(links[a][b] for a in range(size) for b in range(size) if part >> a & 1 > part >> b & 1)
         for part in range(1, (1 << size) - 1, 2)
     )
+
+
+def _connected(links: Links) -> bool:
+    seen, ahead = {0}, [0]
+    while ahead:
+        for other, count in enumerate(links[ahead.pop()]):
+            if count and other not in seen:
+                seen.add(other)
+                ahead.append(other)
+    return len(seen) == len(links)
 
 
 def _rings(links: Links) -> list[Tour]:
