@@ -5,6 +5,7 @@ from __future__ import annotations
 from fractions import Fraction
 
 import pytest
+from effort import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -88,14 +89,14 @@ def test_the_best_sets_of_a_catalogue_server_are_the_planners(server: ServerMode
         assert gpu_rates.best_inside(server, count) == exactly(wanted or Fraction(0))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60, 20), deadline=None)
 @given(meshes(most_gpus=6, most_links=2))
 def test_small_meshes_have_one_rate_and_the_planners(server: ServerModel) -> None:
     wanted = inside_MBps(server, server.all_gpus)
     assert gpu_rates.inside(server, server.all_gpus) == exactly(wanted or Fraction(0))
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(15, 5), deadline=None)
 @given(meshes(most_gpus=9, most_links=3))
 def test_the_range_of_any_mesh_holds_the_planners_rate(server: ServerModel) -> None:
     wanted = inside_MBps(server, server.all_gpus)
@@ -121,7 +122,7 @@ def test_the_worst_and_best_of_many_sets_are_bounded_without_listing_them() -> N
     assert gpu_rates.worst_inside(cube, 0, cube.all_gpus, 8) == exactly(Fraction(10000))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100, 30), deadline=None)
 @given(st.data())
 def test_network_rates_are_the_planners_and_the_worst_is_the_least_of_all_sets(
     data: st.DataObject,
