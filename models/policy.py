@@ -10,17 +10,9 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from models.cluster import Level
+from models.tiers import objective_names
 
-DEFAULT_OBJECTIVES = (
-    "admission",
-    "waiting",
-    "disruption",
-    "preference",
-    "bandwidth",
-    "growth",
-    "span",
-    "stranded",
-)
+DEFAULT_OBJECTIVES = objective_names(default_only=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,3 +122,7 @@ class Policy:
     disruption: Disruption = Disruption()
     starvation_after_s: int | None = None
     now: int | None = None
+
+    def lists(self, objective: str) -> bool:
+        """Whether the objective is one of those asked for."""
+        return any(listed.name == objective for listed in self.objectives)

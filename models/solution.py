@@ -9,8 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from models.tiers import Sense
+
 Decision = Literal["place", "complete", "keep", "move", "resize", "preempt", "wait"]
-Sense = Literal["max", "min"]
 Proof = Literal["exact", "numerical"]
 StoppedBy = Literal["proof", "budget", "time", "signal"]
 

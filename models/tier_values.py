@@ -1,25 +1,15 @@
-"""What is left free and what the next requests could do with it: the tiers stranded and defragment.
+"""The value of every tier for a given plan, as exact integers, without a solver.
 
-Promises: exact integers; one place for placeable(s), the domains large requests are counted in, and
-for what is wholly free. Called by ``evaluating`` and by the formulation's tiers.
-
-What a plan does to what runs or was planned: the tiers kept, disruption and stability.
-
-Promises: exact integers over standing pods, pods after the plan and earlier plans; no bandwidth, no solver.
-Called by ``evaluating``.
-
-Values of a plan: bandwidth, share and domains a gang, and every tier of the contract's section 4.
-
-Promises: exact integers, no solver; what it returns is what the plan states and the verifier re-derives.
-Called by composing, by the search (to score any plan) and by tests.
+The search scores with these functions and the plan states their results. The judge has its own.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
 
 from models.cluster import Cluster
 from models.gang import Gang
@@ -27,7 +17,8 @@ from models.instance import Instance
 from models.occupancy import free_after
 from models.rates.gang_bandwidth import ServerSet, gang_MBps, ideal_MBps, server_set, share_permille
 from models.rates.gpu_sets import UnknownRate
-from models.solution import GangDecision, PodPlacement, Sense
+from models.solution import GangDecision, PodPlacement
+from models.tiers import Condition, Tier, stated_tiers
 
 
 def stranded(instance: Instance, free: Sequence[int]) -> int:
@@ -149,23 +140,6 @@ def stability(instance: Instance, decisions: Sequence[GangDecision]) -> int:
 
 ADMITTED = ("place", "complete", "keep", "move", "resize")
 
-MAXIMISED = ("preference", "bandwidth", "defragment")
-"""Single tiers of which more is better; of the others less is."""
-
-
-@dataclass(frozen=True, slots=True)
-class Tier:
-    """One objective: family (``admission``), priority where it has one, sense, tolerance."""
-
-    family: str
-    priority: int | None
-    sense: Sense
-    tolerance: Fraction
-
-    @property
-    def name(self) -> str:
-        return self.family if self.priority is None else f"{self.family}/{self.priority}"
-
 
 @dataclass(frozen=True, slots=True)
 class GangValue:
@@ -177,43 +151,22 @@ class GangValue:
     domains: tuple[int, ...]
 
 
+CONDITIONS: dict[Condition, Callable[[Instance, Gang], bool]] = {
+    "may_lose_gpus": lambda _instance, gang: _may_lose_gpus(gang),
+    "aged": lambda instance, gang: instance.aged(gang),
+    "elastic": lambda _instance, gang: gang.elastic,
+}
+"""Whether a gang meets the condition of a tier."""
+
+
 def tiers_of(instance: Instance) -> tuple[Tier, ...]:
     """The tiers a plan of this instance states, in order (contract, sections 4 and 7)."""
-    listed = {objective.name: objective.tolerance for objective in instance.policy.objectives}
-    tiers: list[Tier] = []
-    for objective in instance.policy.objectives:
-        name, tolerance = objective.name, objective.tolerance
-        if name == "admission":
-            tiers += _admission_tiers(instance, tolerance, listed.get("waiting"))
-        elif name == "waiting":
-            if "admission" not in listed:
-                present = sorted({gang.priority for gang in instance.gangs}, reverse=True)
-                tiers += [Tier("waiting", priority, "max", tolerance) for priority in present]
-        elif name == "growth":
-            elastic = sorted({g.priority for g in instance.gangs if g.elastic}, reverse=True)
-            tiers += [Tier("growth", priority, "max", tolerance) for priority in elastic]
-        else:
-            sense: Sense = "max" if name in MAXIMISED else "min"
-            tiers.append(Tier(name, None, sense, tolerance))
-    return tuple(tiers)
-
-
-def _admission_tiers(
-    instance: Instance, tolerance: Fraction, waits: Fraction | None
-) -> Iterator[Tier]:
-    """Priorities highest first; of each kept, gangs that waited too long, admission.
-
-    ``waits``: tolerance of waiting, None where that is not listed.
-    """
-    losing = {gang.priority for gang in instance.gangs if _may_lose_gpus(gang)}
-    ageing = {gang.priority for gang in instance.gangs if instance.aged(gang)}
-    for priority in sorted({gang.priority for gang in instance.gangs}, reverse=True):
-        families = ["kept"] if priority in losing else []
-        families += ["aged", "aged-waiting"] if priority in ageing else []
-        for family in (*families, "admission", "waiting"):
-            given = waits if family in ("aged-waiting", "waiting") else tolerance
-            if given is not None:
-                yield Tier(family, priority, "max", given)
+    met: dict[int, set[str]] = {}
+    for gang in instance.gangs:
+        own = met.setdefault(gang.priority, set())
+        own.update(name for name, meets in CONDITIONS.items() if meets(instance, gang))
+    listed = ((objective.name, objective.tolerance) for objective in instance.policy.objectives)
+    return tuple(stated_tiers(listed, met))
 
 
 def _may_lose_gpus(gang: Gang) -> bool:
@@ -311,7 +264,7 @@ class Evaluation:
         self._known: list[int] | None = None
         self._cache: ValueCache = {} if cache is None else cache
         self.values = tuple(self._value(index) for index in range(len(instance.gangs)))
-        self._whole = tuple(
+        self.admitted = tuple(
             (gang, decision, value)
             for index, (gang, decision, value) in enumerate(
                 zip(instance.gangs, decisions, self.values, strict=True)
@@ -319,7 +272,7 @@ class Evaluation:
             if value is not None and admitted(instance, index, decision)
         )
         self._by_priority: dict[int, list[Gang]] = {}
-        for gang, _, _ in self._whole:
+        for gang, _, _ in self.admitted:
             self._by_priority.setdefault(gang.priority, []).append(gang)
 
     def _value(self, index: int) -> GangValue | None:
@@ -337,94 +290,120 @@ class Evaluation:
 
     def tier(self, tier: Tier) -> int:
         """Value of one tier."""
-        if tier.priority is not None:
-            return int(getattr(self, f"_{tier.family.replace('-', '_')}")(tier.priority))
-        return int(getattr(self, f"_{tier.family}")())
+        worth = PLACEMENT_VALUES.get(tier.family)
+        if worth is None:
+            return VALUES[tier.family](self, tier)
+        return sum(
+            worth(self.instance, gang, decision.pods, value)
+            for gang, decision, value in self.admitted
+        )
 
     def vector(self) -> tuple[int, ...]:
         """Values of all tiers, in order."""
         return tuple(self.tier(tier) for tier in tiers_of(self.instance))
 
-    def _kept(self, priority: int) -> int:
-        return kept(self.instance, self.decisions, priority)
+    def admitted_gangs(self, tier: Tier) -> Sequence[Gang]:
+        """Gangs of the tier's priority that run whole after the plan."""
+        return self._by_priority.get(tier.priority or 0, ())
 
-    def _aged(self, priority: int) -> int:
-        return sum(g.weight_gpus for g in self._whole_of(priority) if self.instance.aged(g))
-
-    def _aged_waiting(self, priority: int) -> int:
-        return sum(
-            g.weight_gpus * self.instance.age(g)
-            for g in self._whole_of(priority)
-            if self.instance.aged(g)
-        )
-
-    def _admission(self, priority: int) -> int:
-        return sum(g.weight_gpus for g in self._whole_of(priority))
-
-    def _waiting(self, priority: int) -> int:
-        return sum(
-            g.weight_gpus * self.instance.age(g) for g in self._whole_of(priority) if not g.running
-        )
-
-    def _whole_of(self, priority: int) -> Sequence[Gang]:
-        """Admitted gangs of one priority."""
-        return self._by_priority.get(priority, ())
-
-    def _disruption(self) -> int:
-        return disruption(self.instance, self.decisions)
-
-    def _preference(self) -> int:
-        total = 0
-        for gang, decision, value in self._whole:
-            if gang.preferred is not None and value.domains[gang.preferred] == 1:
-                total += gang.weight_gpus
-            for number, role in enumerate(gang.roles):
-                if role.preferred is None:
-                    continue
-                of = self.instance.cluster.domain_of[role.preferred]
-                if len({of[pod.node] for pod in decision.pods if pod.role == number}) == 1:
-                    total += role.min * role.gpus or 1
-        return total
-
-    def _bandwidth(self) -> int:
-        return sum(
-            gang.weight * gang.weight_gpus * (value.share or 0)
-            for gang, _, value in self._whole
-            if value.share is not None and gang.pattern != "none"
-        )
-
-    def _growth(self, priority: int) -> int:
-        total = 0
-        for gang, decision, _ in self._whole:
-            if gang.priority == priority and gang.elastic:
-                gpus = sum(gang.roles[pod.role].gpus for pod in decision.pods)
-                total += gpus - sum(role.min * role.gpus for role in gang.roles)
-        return total
-
-    def _span(self) -> int:
-        node_level = self.instance.cluster.node_level
-        return sum(
-            gang.weight_gpus * (used - 1) * 4 ** (node_level - level)
-            for gang, _, value in self._whole
-            for level, used in enumerate(value.domains)
-        )
-
-    def _stranded(self) -> int:
-        return stranded(self.instance, self._free())
-
-    def _defragment(self) -> int:
-        whole = whole_nodes(self.instance, self._free())
-        domains = whole_domains(self.instance, whole)
-        return sum(whole.values()) + sum(whole[n] for nodes in domains for n in nodes)
-
-    def _stability(self) -> int:
-        return stability(self.instance, self.decisions)
-
-    def _free(self) -> list[int]:
-        """Free GPUs a node after the plan."""
+    @cached_property
+    def free(self) -> list[int]:
+        """Free GPUs of every node after the plan."""
         pods = [
             (gang.roles[pod.role].gpus, pod)
             for gang, decision in zip(self.instance.gangs, self.decisions, strict=True)
             for pod in decision.pods
         ]
         return free_after(self.instance, pods)
+
+
+def preference(
+    instance: Instance, gang: Gang, pods: Sequence[PodPlacement], value: GangValue
+) -> int:
+    """GPUs of the gang, and of its roles, that are within one domain of their preferred level."""
+    worth = 0
+    if gang.preferred is not None and value.domains[gang.preferred] == 1:
+        worth += gang.weight_gpus
+    for number, role in enumerate(gang.roles):
+        if role.preferred is not None:
+            of = instance.cluster.domain_of[role.preferred]
+            if len({of[pod.node] for pod in pods if pod.role == number}) == 1:
+                worth += role.min * role.gpus or 1
+    return worth
+
+
+def bandwidth(
+    instance: Instance, gang: Gang, pods: Sequence[PodPlacement], value: GangValue
+) -> int:
+    """Permille-GPU: the share of the ideal bandwidth times the gang's GPUs and weight."""
+    del instance, pods
+    counts = value.share is not None and gang.pattern != "none"
+    return gang.weight * gang.weight_gpus * (value.share or 0) if counts else 0
+
+
+def span(instance: Instance, gang: Gang, pods: Sequence[PodPlacement], value: GangValue) -> int:
+    """Domains used beyond the first, a wider level four times as much as the next narrower one."""
+    del pods
+    return sum(
+        gang.weight_gpus * (used - 1) * 4 ** (instance.cluster.node_level - level)
+        for level, used in enumerate(value.domains)
+    )
+
+
+PlacementValue = Callable[[Instance, Gang, Sequence[PodPlacement], GangValue], int]
+
+PLACEMENT_VALUES: dict[str, PlacementValue] = {
+    "preference": preference,
+    "bandwidth": bandwidth,
+    "span": span,
+}
+"""Tiers that are a sum over admitted gangs of what one gang's placement is worth."""
+
+
+def _aged(plan: Evaluation, tier: Tier) -> int:
+    return sum(g.weight_gpus for g in plan.admitted_gangs(tier) if plan.instance.aged(g))
+
+
+def _aged_waiting(plan: Evaluation, tier: Tier) -> int:
+    instance = plan.instance
+    aged = (g for g in plan.admitted_gangs(tier) if instance.aged(g))
+    return sum(g.weight_gpus * instance.age(g) for g in aged)
+
+
+def _admission(plan: Evaluation, tier: Tier) -> int:
+    return sum(g.weight_gpus for g in plan.admitted_gangs(tier))
+
+
+def _waiting(plan: Evaluation, tier: Tier) -> int:
+    started = (g for g in plan.admitted_gangs(tier) if not g.running)
+    return sum(g.weight_gpus * plan.instance.age(g) for g in started)
+
+
+def _growth(plan: Evaluation, tier: Tier) -> int:
+    total = 0
+    for gang, decision, _ in plan.admitted:
+        if gang.priority == tier.priority and gang.elastic:
+            gpus = sum(gang.roles[pod.role].gpus for pod in decision.pods)
+            total += gpus - sum(role.min * role.gpus for role in gang.roles)
+    return total
+
+
+def _defragment(plan: Evaluation) -> int:
+    whole = whole_nodes(plan.instance, plan.free)
+    domains = whole_domains(plan.instance, whole)
+    return sum(whole.values()) + sum(whole[n] for nodes in domains for n in nodes)
+
+
+VALUES: dict[str, Callable[[Evaluation, Tier], int]] = {
+    "kept": lambda plan, tier: kept(plan.instance, plan.decisions, tier.priority or 0),
+    "aged": _aged,
+    "aged-waiting": _aged_waiting,
+    "admission": _admission,
+    "waiting": _waiting,
+    "disruption": lambda plan, _tier: disruption(plan.instance, plan.decisions),
+    "growth": _growth,
+    "stranded": lambda plan, _tier: stranded(plan.instance, plan.free),
+    "defragment": lambda plan, _tier: _defragment(plan),
+    "stability": lambda plan, _tier: stability(plan.instance, plan.decisions),
+}
+"""The value of every other tier, by its name in ``models.tiers``."""

@@ -210,7 +210,8 @@ def test_bounds_after_the_first_worse_tier_are_those_of_the_smaller_plan_and_sai
     instance, plans = crowded()
 
     def stated(decisions: Sequence[GangDecision], *tiers: tuple[int, int]) -> Solution:
-        made = zip("abc", ("max", "min", "max"), tiers, strict=True)
+        names = ("preference", "span", "growth/0")
+        made = zip(names, ("max", "min", "max"), tiers, strict=True)
         results = tuple(TierResult(n, s, v, v, b, "exact") for n, s, (v, b) in made)  # type: ignore[arg-type]
         return Solution(tuple(decisions), results, "time", "made up")
 
@@ -291,7 +292,7 @@ def eager(instance: Instance, asked: list[frozenset[int]]) -> Callable[[frozense
         free = [i for i, one in enumerate(instance.gangs) if one.movable and i not in still]
         pods = {instance.gangs[i].name: [(last, mask(0, 1))] for i in free[:1]}
         plan = solved(instance, decide(instance, **pods))
-        return replace(plan, tiers=(TierResult("made", "max", len(pods), 1, 1, "exact"),))
+        return replace(plan, tiers=(TierResult("preference", "max", len(pods), 1, 1, "exact"),))
 
     return run
 
@@ -338,7 +339,7 @@ def test_a_stubborn_search_ends_with_no_moves_and_names_all() -> None:
         pods |= {"new": [(0, mask(0))]} if "g00" in free else {}
         pods |= {"old": [(1, mask(0))]} if "g01" in free or not others else {}
         plan = solved(instance, decide(instance, **pods))
-        return replace(plan, tiers=(TierResult("made", "max", len(pods), 9, 9, "exact"),))
+        return replace(plan, tiers=(TierResult("preference", "max", len(pods), 9, 9, "exact"),))
 
     found = keep_worthwhile(instance, run(frozenset()), run)
     assert found.moves == ()

@@ -17,6 +17,7 @@ from plan_documents import Doc, decided, entry, restated, wanted
 from models.canonical import instance_document
 from models.instance import Instance
 from models.plan import compose
+from models.program.formulation import formulate
 from models.verify.check import check
 from planner.errors import InputError
 from planner.read.inputs import instance_from_document, read
@@ -45,6 +46,28 @@ def test_nothing_is_placed_on_an_overfull_node(case: str, server: str) -> None:
     assert outcome.decisions() == {"a": "place", "b": "wait", "r0": "keep", "r1": "keep"}
     assert set(outcome.nodes("a")) == {"n2"}
     assert outcome.value("admission/0") == 24
+
+
+def crowd(pods: int, **given: bool) -> Instance:
+    """Preemptible pods of two unknown GPUs each on a server of 16, a gang of higher priority waits."""
+    runs = [gang(f"r{i:02}", 1, 2, stands=[(0, 0, 0, None)], preemptible=True) for i in range(pods)]
+    nodes = [node("n1", switched(16), **given)]
+    return build(nodes=nodes, gangs=[*runs, gang("w", 1, 8, priority=5)])
+
+
+@pytest.mark.parametrize("given", [{}, {"unschedulable": True}])
+def test_pods_of_unknown_gpus_add_a_fixed_number_of_variables_each(given: dict[str, bool]) -> None:
+    sizes = [len(formulate(crowd(pods, **given)).program.lower) for pods in (12, 16, 20, 40)]
+    assert sizes[1] - sizes[0] == sizes[2] - sizes[1] == 4
+    assert sizes[3] - sizes[2] == 20
+
+
+@pytest.mark.parametrize(("pods", "stops"), [(8, 4), (9, 5), (11, 7)])
+def test_as_many_pods_stop_on_an_overfull_node_as_have_to(pods: int, stops: int) -> None:
+    # 16 GPUs, of which 8 must be free, and pods hold two each; those that stay keep the others unknown.
+    outcome = planned(crowd(pods), small=False)
+    assert outcome.decision("w") == "place"
+    assert list(outcome.decisions().values()).count("preempt") == stops
 
 
 def test_gpus_of_a_node_without_any_have_no_bandwidth() -> None:

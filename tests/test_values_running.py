@@ -15,7 +15,8 @@ from models.gang import Gang, PlannedPod
 from models.instance import Instance
 from models.policy import Disruption, Objective, Policy
 from models.solution import GangDecision
-from models.tier_values import Evaluation, Tier, tiers_of
+from models.tier_values import Evaluation, tiers_of
+from models.tiers import Tier
 
 ALL8 = mask(*range(8))
 

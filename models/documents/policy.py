@@ -35,7 +35,8 @@ from models.documents.base import (
 )
 from models.documents.cluster import MAX_LEVELS, StatedLevel, level_complaints
 from models.documents.gang import Share
-from models.policy import DAY_S, DEFAULT_OBJECTIVES, UNMODELLED, Disruption, KubernetesPolicy, Moves
+from models.policy import DAY_S, UNMODELLED, Disruption, KubernetesPolicy, Moves
+from models.tiers import objective_names
 from models.units import Refused, shown
 
 MAX_GAIN = 1_000_000
@@ -89,9 +90,6 @@ class StarvationDocument(Document):
     after: Duration = Field(description="One that waited longer goes before its priority peers")
 
 
-OBJECTIVES = (*DEFAULT_OBJECTIVES, "defragment", "stability")
-"""Every objective; the last two only where they are asked for."""
-
 MAX_TOLERANCE = 1000
 MAX_MIX_GPUS = 1_000_000_000
 MAX_GPU_RESOURCES = 64
@@ -117,7 +115,7 @@ GpuCount = Annotated[
 class ObjectiveDocument(Document):
     """One tier; later tiers may give away `tolerance` of it."""
 
-    name: str = Field(json_schema_extra={"enum": list(OBJECTIVES)})
+    name: str = Field(json_schema_extra={"enum": list(objective_names())})
     tolerance: Tolerance = Fraction(0)
 
 
@@ -279,8 +277,8 @@ class PolicyDocument(Document):
         seen: set[str] = set()
         for i, objective in enumerate(self.spec.objectives or ()):
             path = ("spec", "objectives", i, "name")
-            if objective.name not in OBJECTIVES:
-                hint = suggestion(objective.name, OBJECTIVES, "objectives")
+            if objective.name not in objective_names():
+                hint = suggestion(objective.name, objective_names(), "objectives")
                 yield Complaint(path, f"unknown objective {shown(objective.name)}", hint)
             elif objective.name in seen:
                 yield Complaint(

@@ -18,7 +18,8 @@ from dataclasses import dataclass, replace
 from models.gang import StandingPod
 from models.instance import Instance
 from models.occupancy import Room, rooms
-from models.program.demands import Demand, identity
+from models.program.demand_builder import identity
+from models.program.demands import Demand
 from models.program.options import Choice, Effect, Option, choices_of, standing_gpus
 from models.program.regions import Pools
 from models.program.server_cases import Contents, Left, contents_of, left_by, told_apart

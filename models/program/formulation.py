@@ -7,7 +7,7 @@ Promises: the program's optimum, tier by tier, is the best plan (exact) or no wo
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from models.instance import Instance
 from models.occupancy import Room
@@ -16,16 +16,13 @@ from models.program.decoder import decode
 from models.program.demands import Demand
 from models.program.linear_program import Linear, Program
 from models.program.regions import Pools, local, pools_of
-from models.program.rules import admission, bandwidth, resources, running, slices
-from models.program.rules import admission as models
-from models.program.rules import bandwidth as local_share
-from models.program.rules import gpus as packing
 from models.program.rules.bandwidth import standing_claims
-from models.program.rules.topology import Topology
-from models.program.tiers import Tiers
+from models.program.rules.rows import Model, add_rows
+from models.program.tiers import TierExpressions
 from models.program.variables import Variables, create
 from models.solution import GangDecision
-from models.tier_values import Evaluation, Tier, ValueCache
+from models.tier_values import Evaluation, ValueCache
+from models.tiers import Tier
 
 SPLIT_NODES = 16
 """Up to so many nodes every node is a region of its own: exact on any hardware, and still small."""
@@ -45,14 +42,17 @@ class Formulation:
     rooms: tuple[Room, ...]
     pools: Pools
     variables: Variables
-    tiers: Tiers
+    tiers: TierExpressions
     base: tuple[GangDecision, ...]
     exact: bool
     complete: bool
     settles: bool
+    _expressions: dict[Tier, Linear] = field(default_factory=dict)
 
     def expression(self, tier: Tier) -> Linear:
-        return self.tiers.expression(tier)
+        if tier not in self._expressions:
+            self._expressions[tier] = self.tiers.expression(tier)
+        return self._expressions[tier]
 
     def decode(self, values: Sequence[int]) -> tuple[GangDecision, ...]:
         """The plan an assignment stands for; waiting gangs carry no reason yet."""
@@ -81,36 +81,21 @@ def formulate(
     pools = _pools(instance, ground, split=split)
     program = Program()
     variables = create(instance, program, asks, room, pools)
-    packing.add(program, variables, pools)
-    resources.add(program, variables, pools, room)
-    admission.add(program, instance, variables)
-    running.add(program, instance, asks, variables, pools, moved=ground.moved)
-    cases = {
-        region.nodes[0]: flow.cases
-        for region, flow in zip(pools.regions, variables.flows, strict=True)
-        if flow.cases
-    }
-    topologies, claims = [], []
-    for gang in variables.gangs:
-        topology = Topology(program, instance, pools, room, gang)
-        topologies.append(topology)
-        slices.add(program, instance, pools, gang, topology)
-        models.add_of_models(program, pools, gang)
-        claims.append(bandwidth.Claims(program, instance, pools, gang, topology, cases))
-    local_share.add(program, instance, pools, variables)
-    doubted = standing_claims(program, instance, pools, room, variables.stays, cases)
-    tiers = Tiers(
+    model = Model(program, instance, asks, room, pools, variables, moved=ground.moved)
+    add_rows(model)
+    case_claims = standing_claims(program, instance, pools, room, variables.stays, model.cases)
+    tiers = TierExpressions(
         program,
         instance,
         variables,
         pools,
         room,
-        topologies,
-        claims,
-        doubted,
+        model.topologies,
+        model.claims,
+        case_claims,
         Evaluation(instance, ground.base, cache),
     )
-    exact = pools.exact and all(claim.exact for claim in (*claims, *doubted.values()))
+    exact = pools.exact and all(claim.exact for claim in (*model.claims, *case_claims.values()))
     complete = all(choice.complete for choice in asks.choices)
     settles = all(choice.settles for choice in asks.choices)
     return Formulation(

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import product
 
 from models.hardware import bits
 from models.occupancy import Room
@@ -22,9 +21,6 @@ from models.program.packing import Arc, MaskPacking, SetType, subsets
 from models.program.pieces import arcs_of
 from models.program.regions import Region
 from models.program.server_cases import Case, CasePacking, Left
-
-MOST_COMBINATIONS = 64
-"""What several choices leave on one overfull server is told apart up to so many combinations."""
 
 Admits = Sequence[Sequence[int]]
 """The variable of every option of every choice."""
@@ -67,15 +63,11 @@ def beginning(
         return RegionFlow(_one_choice(region, rooms, admits))
     starts: dict[int, Linear] = {}
     if len(content) > 1:
-        n = region.nodes[0]
-        held = held_of(region, rooms[n].mask, admits)
-        most: dict[int, int] = {}
-        for number, options in content.items():
-            most[number] = max(left_gpus(left, rooms[n].mask) for left in options)
-        if sum(most.values()) > rooms[n].free_gpus:
-            return RegionFlow(_combined(program, region, rooms[n], admits))
-        starts[state_beside(region, rooms[n], Left())] = Linear(constant=1)
-        return RegionFlow(starts, held=held)
+        room = rooms[region.nodes[0]]
+        if _most_left(region, room.mask) > room.free_gpus:
+            return RegionFlow(_starts_by_total(program, region, room, admits))
+        starts[state_beside(region, room, Left())] = Linear(constant=1)
+        return RegionFlow(starts, held=held_of(region, room.mask, admits))
     for n in region.nodes:
         state = state_beside(region, rooms[n], Left())
         starts.setdefault(state, Linear()).constant += 1
@@ -119,29 +111,38 @@ def _one_choice(region: Region, rooms: Sequence[Room], admits: Admits) -> dict[i
     return dict(sorted(starts.items()))
 
 
-def _combined(program: Program, region: Region, room: Room, admits: Admits) -> dict[int, Linear]:
-    """Start states by what is left together, where what stands there is more than the server has."""
-    kinds: list[dict[Left, Linear]] = []
+def _most_left(region: Region, mask: int) -> int:
+    """The most GPUs that the choices may leave on the server."""
+    contents = region.content.values()
+    return sum(max(left_gpus(left, mask) for left in options) for options in contents)
+
+
+def _starts_by_total(
+    program: Program, region: Region, room: Room, admits: Admits
+) -> dict[int, Linear]:
+    """Start states of a server on which more may be left than it has, where only numbers matter.
+
+    One boolean z for each number of GPUs held, the last for a full server:
+    sum of z == 1, sum of t x z[t] + excess == GPUs held. The readers let no two pods hold one GPU.
+    """
+    room_for = max(0, room.mask.bit_count() - room.unknown) if room.free_gpus else 0
+    if not room_for:
+        return {region.packing.state(room.mask, 0): Linear(constant=1)}
+    held = Linear()
     for number, options in region.content.items():
-        own: dict[Left, Linear] = {Left(): Linear(constant=1)}
-        for position, left in enumerate(options):
-            plain = Left(left.known, left.blind)
-            own.setdefault(plain, Linear()).add(admits[number][position])
-            own[Left()].add(admits[number][position], -1)
-        kinds.append(own)
+        for admit, left in zip(admits[number], options, strict=True):
+            held.add(admit, left_gpus(left, room.mask))
+    totals = [program.boolean() for _ in range(room_for + 1)]
+    program.equal(Linear().add_all(totals), 1)
+    excess = program.integer(0, max(0, _most_left(region, room.mask) - room_for))
+    program.at_most(Linear().add(excess).add(totals[-1], -program.upper[excess]))
+    held.add(excess, -1)
     starts: dict[int, Linear] = {}
-    rows = [{left: Linear() for left in own} for own in kinds]
-    for together in product(*kinds):
-        chosen = program.boolean()
-        known = blind = 0
-        for left, row in zip(together, rows, strict=True):
-            known, blind = known | left.known, blind + left.blind
-            row[left].add(chosen)
-        state = state_beside(region, room, Left(known, blind))
+    for total, chosen in enumerate(totals):
+        held.add(chosen, -total)
+        state = region.packing.state(room.mask, room_for - total)
         starts.setdefault(state, Linear()).add(chosen)
-    for own, row in zip(kinds, rows, strict=True):
-        for left, expression in row.items():
-            program.equal(expression.add_linear(own[left], -1))
+    program.equal(held)
     return dict(sorted(starts.items()))
 
 

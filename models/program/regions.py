@@ -20,6 +20,7 @@ from models.instance import Instance
 from models.occupancy import PODS, Room
 from models.program.demands import Demand
 from models.program.packing import LARGEST_MESH_STATE, CountPacking, MaskPacking, Packing, by_count
+from models.program.rules.declarations import node_key, own_variables
 from models.program.server_cases import CasePacking, Contents, Left, cases_of, told_apart
 from models.rates.gang_bandwidth import ServerSet
 
@@ -202,6 +203,7 @@ def pools_of(
         key = (
             tuple(content.items()),
             _hardware_key(instance, rooms, n),
+            node_key(instance, n),
             signatures[n],
             _innermost(instance, n) if by_level else None,
             n if alone else None,
@@ -247,7 +249,7 @@ def _levels_matter(instance: Instance, demands: Sequence[Demand], riding: Sequen
     """Whether any demand may use several nodes, or requests of the mix count whole nodes by domain."""
     if any(not local(instance, d, rides=r) for d, r in zip(demands, riding, strict=True)):
         return True
-    if any(objective.name == "defragment" for objective in instance.policy.objectives):
+    if instance.policy.lists("defragment"):
         return True
     largest = min((n.gpus for n in instance.cluster.nodes if n.gpus), default=0)
     return any(size > largest for size, _ in instance.policy.mix)
@@ -256,7 +258,7 @@ def _levels_matter(instance: Instance, demands: Sequence[Demand], riding: Sequen
 def local(instance: Instance, demand: Demand, *, rides: bool) -> bool:
     """Whether the whole gang is one piece on one node: by its own rule, or one GPU pod with riders."""
     gang = instance.gangs[demand.gang]
-    if not demand.sole or gang.running or not demand.gpu_roles:
+    if not demand.sole or gang.running or not demand.gpu_roles or own_variables(instance, gang):
         return False
     if gang.required == instance.cluster.node_level:
         return True

@@ -1,28 +1,12 @@
-"""What the tiers get of a running gang that stays where it is, in all or in part.
+"""Every tier as a linear expression over the variables of the full formulation.
 
-Promises: the plan's own figures for those pods, as integers. Called by ``tiers``.
-
-Tiers of what is left free: stranded GPUs, and whole nodes and domains, as linear expressions.
-
-Promises: exact on every region whose packing is; domains that may be left whole get a variable each.
-Called by ``tiers``.
-
-How many GPUs of a gang may be on the nodes an earlier plan had for them (tier ``stability``).
-
-For a role of GPU pods and a region: matched <= pods placed there, matched <= pods planned there before.
-Where slices are told apart, for each of them: matched there <= its pods planned there x d[slice, domain].
-Exact where a region is one node and slices, if any, are told apart; otherwise no plan does better.
-Called by ``tiers``.
-
-The tiers of the contract's section 4 as linear expressions over the formulation's variables.
-
-Promises: for every feasible assignment the expression is no better than the decoded plan's value, and
-equal at an optimum; contributions of gangs that nothing is decided about are constants.
+For a feasible assignment an expression is no better than the value of the decoded plan, and equal to it at
+an optimum. Gangs that are not decided about contribute the constant of the base plan.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -42,57 +26,92 @@ from models.program.variables import Apart, GangVariables, GroupVariables, StayV
 from models.rates.gang_bandwidth import ideal_MBps, share_permille
 from models.rates.gpu_sets import UnknownRate
 from models.tier_values import (
+    PLACEMENT_VALUES,
     Evaluation,
-    Tier,
+    GangValue,
     gang_value,
     gpu_models,
     known_masks,
     request_domains,
 )
+from models.tiers import Tier
+
+OptionValue = Callable[[Instance, Demand, Effect], int]
 
 
-@dataclass(frozen=True, slots=True)
-class Standing:
-    """``preference``, ``bandwidth``, ``span``: what the gang adds to these tiers."""
-
-    preference: int
-    bandwidth: int
-    span: int
+def _weight(instance: Instance, demand: Demand, effect: Effect) -> int:
+    return instance.gangs[demand.gang].weight_gpus if effect.admitted else 0
 
 
-class Stander:
-    """Values of gangs as they stand; ``known``: GPUs held now, a node."""
+def _waited(instance: Instance, demand: Demand, effect: Effect) -> int:
+    gang = instance.gangs[demand.gang]
+    return 0 if gang.running else _weight(instance, demand, effect) * instance.age(gang)
+
+
+def _if_aged(worth: OptionValue) -> OptionValue:
+    return lambda instance, demand, effect: (
+        worth(instance, demand, effect) if instance.aged(instance.gangs[demand.gang]) else 0
+    )
+
+
+def _disruption(instance: Instance, demand: Demand, effect: Effect) -> int:
+    # the base plan counts the gang as stopped: an option gives back what is not lost
+    gang = instance.gangs[demand.gang]
+    spared = effect.lost - standing_gpus(instance, demand.gang)
+    return instance.harm(gang) * spared if gang.running else 0
+
+
+def _growth(instance: Instance, demand: Demand, effect: Effect) -> int:
+    gang = instance.gangs[demand.gang]
+    if not gang.elastic or not effect.admitted:
+        return 0
+    counts = zip(gang.roles, demand.counts, strict=True)
+    return sum((count - role.min) * role.gpus for role, count in counts)
+
+
+OPTION_VALUES: dict[str, OptionValue] = {
+    "kept": lambda _instance, _demand, effect: effect.kept,
+    "aged": _if_aged(_weight),
+    "aged-waiting": _if_aged(_waited),
+    "admission": _weight,
+    "waiting": _waited,
+    "disruption": _disruption,
+    "growth": _growth,
+}
+"""Tiers that depend on the chosen options alone: what an option adds, in both models alike."""
+
+
+def option_sum(
+    instance: Instance, tier: Tier, options: Iterable[tuple[Demand, Effect, int]]
+) -> Linear:
+    """What the chosen options add to a tier. ``options``: (demand, effect, admit variable)."""
+    worth, total = OPTION_VALUES[tier.family], Linear()
+    for demand, effect, admit in options:
+        if tier.priority in (None, instance.gangs[demand.gang].priority):
+            total.add(admit, worth(instance, demand, effect))
+    return total
+
+
+class StandingValues:
+    """What gangs add to the placement tiers with the pods they have now."""
 
     def __init__(self, instance: Instance) -> None:
         self._instance = instance
         self._known = known_masks(instance, base_decisions(instance))
+        self._values: dict[tuple[int, tuple[StandingPod, ...]], GangValue] = {}
 
-    def value(self, index: int, stays: Sequence[StandingPod]) -> Standing:
-        """What these pods of the gang are worth by themselves."""
+    def value(self, family: str, index: int, stays: Sequence[StandingPod]) -> int:
+        """What these pods of the gang add to one tier."""
         instance, gang = self._instance, self._instance.gangs[index]
-        pods = placed(instance, index, stays)
-        value = gang_value(instance, gang, pods, self._known)
-        weight, node_level = gang.weight_gpus, instance.cluster.node_level
-        preference = 0
-        if gang.preferred is not None and value.domains[gang.preferred] == 1:
-            preference += weight
-        for number, role in enumerate(gang.roles):
-            if role.preferred is not None:
-                of = instance.cluster.domain_of[role.preferred]
-                if len({of[pod.node] for pod in pods if pod.role == number}) == 1:
-                    preference += role.min * role.gpus or 1
-        counted = gang.pattern != "none"
-        span = sum(
-            weight * (used - 1) * 4 ** (node_level - level)
-            for level, used in enumerate(value.domains)
-        )
-        share = value.share if counted and value.share is not None else 0
-        return Standing(preference, gang.weight * weight * share, span)
+        pods, key = placed(instance, index, stays), (index, tuple(stays))
+        if key not in self._values:
+            self._values[key] = gang_value(instance, gang, pods, self._known)
+        return PLACEMENT_VALUES[family](instance, gang, pods, self._values[key])
 
 
 @dataclass(frozen=True)
-class Rests:
-    """What the flows leave on the servers of every region; the other nodes are left as they are."""
+class FreeServers:
+    """What the flows leave free on the servers of every region; all other nodes stay as they are."""
 
     pools: Pools
     rooms: Sequence[Room]
@@ -103,7 +122,7 @@ class Rests:
         return {n: region for region in self.pools.regions for n in region.nodes}
 
     def whole(self, members: Sequence[int], largest: int) -> Linear:
-        """How many of these nodes are left with so many free GPUs, in full regions."""
+        """How many of these nodes, which fill whole regions, are left with so many free GPUs."""
         total = Linear()
         seen: set[int] = set()
         for n in members:
@@ -118,8 +137,8 @@ class Rests:
         return total
 
 
-def unusable(program: Program, instance: Instance, left: Rests) -> Linear:
-    """sum over nodes of what no size of the mix can use, less what whole nodes give larger sizes."""
+def stranded(program: Program, instance: Instance, free: FreeServers) -> Linear:
+    """Sum over nodes of what no request of the mix can use, less what whole nodes give larger requests."""
     mix = instance.policy.mix
     total = Linear()
     for nodes in gpu_models(instance).values():
@@ -127,52 +146,52 @@ def unusable(program: Program, instance: Instance, left: Rests) -> Linear:
         largest = max(instance.cluster.nodes[n].gpus for n in nodes)
         small = [(size, permille) for size, permille in mix if size <= largest]
         unused = [
-            sum(permille for _, permille in mix) * free
-            - sum(permille * size * (free // size) for size, permille in small)
-            for free in range(largest + 1)
+            sum(permille for _, permille in mix) * gpus
+            - sum(permille * size * (gpus // size) for size, permille in small)
+            for gpus in range(largest + 1)
         ]
         total.constant += sum(
-            unused[left.rooms[n].free_gpus] for n in nodes if n not in left.region_of
+            unused[free.rooms[n].free_gpus] for n in nodes if n not in free.region_of
         )
-        for region in left.pools.regions:
+        for region in free.pools.regions:
             if region.nodes[0] in own:
-                for state, rest in left.flows[region.number].rests.items():
+                for state, rest in free.flows[region.number].rests.items():
                     total.add(rest, unused[region.packing.size(state)])
         for size, permille in mix:
             if size > largest:
-                _larger(program, instance, left, total, nodes, largest, size, permille)
+                placeable = _whole_node_requests(program, instance, free, nodes, largest, size)
+                total.add_linear(placeable, -permille * size)
     return total
 
 
-def _larger(
+def _whole_node_requests(
     program: Program,
     instance: Instance,
-    left: Rests,
-    total: Linear,
+    free: FreeServers,
     nodes: Sequence[int],
     largest: int,
     size: int,
-    permille: int,
-) -> None:
-    """Requests of several whole nodes: per domain, servers x placeable <= nodes left whole."""
-    servers = -(-size // largest)
+) -> Linear:
+    """Requests of several whole nodes that fit: per domain, servers x requests <= nodes left whole."""
+    servers, total = -(-size // largest), Linear()
     for members in request_domains(instance, nodes, size):
-        whole = left.whole(members, largest)
+        whole = free.whole(members, largest)
         most = program.bound_above(whole) // servers
         if most > 0:
             count = program.integer(0, most)
             program.at_least(whole.add(count, -servers))
-            total.add(count, -permille * size)
+            total.add(count)
+    return total
 
 
-def defragmented(program: Program, instance: Instance, left: Rests) -> Linear:
+def defragment(program: Program, instance: Instance, free: FreeServers) -> Linear:
     """GPUs of nodes left whole, and again of innermost domains of which every GPU node is left whole."""
     total = Linear()
     largest: dict[int, int] = {}
     for nodes in gpu_models(instance).values():
         most = max(instance.cluster.nodes[n].gpus for n in nodes)
         largest.update(dict.fromkeys(nodes, most))
-        total.add_linear(left.whole(nodes, most), most)
+        total.add_linear(free.whole(nodes, most), most)
     cluster = instance.cluster
     members: dict[int, list[int]] = {}
     if cluster.levels:
@@ -181,51 +200,63 @@ def defragmented(program: Program, instance: Instance, left: Rests) -> Linear:
             members.setdefault(of[n], []).append(n)
     for domain in sorted(members):
         own = members[domain]
-        if len(own) < 2:  # a node by itself was counted
+        if len(own) < 2:  # a single node is already counted
             continue
         whole = program.boolean()
         for most in sorted({largest[n] for n in own}):
             same = [n for n in own if largest[n] == most]
-            program.at_least(left.whole(same, most).add(whole, -len(same)))
+            program.at_least(free.whole(same, most).add(whole, -len(same)))
         total.add(whole, sum(largest[n] for n in own))
     return total
 
 
-def matched(program: Program, pools: Pools, gang: GangVariables) -> Linear:
-    """GPUs of pods to place that may go where they were planned."""
+FREE_SPACE: dict[str, Callable[[Program, Instance, FreeServers], Linear]] = {
+    "stranded": stranded,
+    "defragment": defragment,
+}
+"""Tiers that depend on the free GPUs of every node alone: exact in both models."""
+
+
+def gpus_as_planned(program: Program, pools: Pools, gang: GangVariables) -> Linear:
+    """GPUs of pods to place that may be on the nodes an earlier plan had for them.
+
+    For a role and a region: matched <= pods placed there, matched <= pods planned there; with a variable a
+    slice, for each slice matched <= its pods planned there x d[slice, domain]. Exact where a region is one
+    node and slices, if any, have variables of their own; an upper bound elsewhere.
+    """
     total = Linear()
     if not gang.gang.planned:
         return total
     region_of = {n: region.number for region in pools.regions for n in region.nodes}
     for position, role in enumerate(gang.demand.gpu_roles):
         if role.role in gang.exchange:
-            wanted = {
+            planned = {
                 p.index: region_of.get(p.node) for p in gang.gang.planned if p.role == role.role
             }
             for indices, places in gang.exchange[role.role]:
                 total.add_all(
-                    (v for r, v in places.items() if r == wanted.get(indices[0])), role.gpus
+                    (v for r, v in places.items() if r == planned.get(indices[0])), role.gpus
                 )
             continue
-        for number, rows in sorted(_wanted(gang, role, region_of).items()):
-            placed = gang.gpu_pods(position, [number])
-            if placed.terms:
+        for number, rows in sorted(_planned_in(gang, role, region_of).items()):
+            placed_there = gang.gpu_pods(position, [number])
+            if placed_there.terms:
                 for count, chosen in rows:
                     here = program.integer(0, count)
-                    placed.add(here, -1)
+                    placed_there.add(here, -1)
                     total.add(here, role.gpus)
                     if chosen is not None:
                         program.at_most(Linear().add(here).add(chosen, -count))
-                program.at_least(placed)
+                program.at_least(placed_there)
     return total
 
 
-def _wanted(
+def _planned_in(
     gang: GangVariables, role: RoleDemand, region_of: Mapping[int, int]
 ) -> dict[int, list[tuple[int, int | None]]]:
     """By region, for each slice: pods planned there, and the boolean that allows it.
 
-    None instead of the boolean where slices are not told apart.
+    None instead of the boolean where slices have no variables of their own.
     """
     slices: Apart = gang.apart.get(role.role, [[(role.indices, [])]])[0]
     found: dict[int, list[tuple[int, int | None]]] = {}
@@ -242,8 +273,8 @@ def _wanted(
     return found
 
 
-def matched_alone(pools: Pools, group: GroupVariables) -> Linear:
-    """The same for a gang on one node: a gang that was planned before is a group by itself."""
+def group_gpus_as_planned(pools: Pools, group: GroupVariables) -> Linear:
+    """The same for a gang on one node: a gang that was planned before is a group of one."""
     total = Linear()
     if not group.gangs[0].planned:
         return total
@@ -262,172 +293,108 @@ def matched_alone(pools: Pools, group: GroupVariables) -> Linear:
     return total
 
 
-class Tiers:
-    """Builds and remembers the expression of every tier.
+def gang_preference(gang: GangVariables, topology: Topology) -> Linear:
+    """What the gang adds to ``preference``."""
+    total, spec = Linear(), gang.gang
+    if spec.preferred is not None:
+        total.add_linear(topology.whole(spec.preferred), spec.weight_gpus)
+    for number, role in enumerate(spec.roles):
+        if role.preferred is not None:
+            total.add_linear(topology.whole(role.preferred, number), role.min * role.gpus or 1)
+    return total
 
-    ``doubted``: by admit variable, claims of gangs that stay, where what they are worth hangs on others.
+
+def gang_span(instance: Instance, gang: GangVariables, topology: Topology) -> Linear:
+    """What the gang adds to ``span``."""
+    total = Linear()
+    weight, node_level = gang.gang.weight_gpus, instance.cluster.node_level
+    for level in range(node_level):
+        factor = weight * 4 ** (node_level - level)
+        total.add_linear(topology.count(level), factor).add(gang.admit, -factor)
+    return total.add_linear(topology.nodes(), weight).add(gang.admit, -weight)
+
+
+def most_preference(gang: Gang) -> int:
+    """What a gang adds to ``preference`` when every preference holds."""
+    worth = gang.weight_gpus if gang.preferred is not None else 0
+    return worth + sum(r.min * r.gpus or 1 for r in gang.roles if r.preferred is not None)
+
+
+@dataclass(frozen=True)
+class TierExpressions:
+    """Builds the expression of every tier.
+
+    ``case_claims``: by admit variable, claims of gangs that stay whose bandwidth depends on other gangs.
+    ``base``: the plan without the gangs that are decided about.
     """
 
-    def __init__(
-        self,
-        program: Program,
-        instance: Instance,
-        variables: Variables,
-        pools: Pools,
-        rooms: Sequence[Room],
-        topologies: Sequence[Topology],
-        claims: Sequence[Claims],
-        doubted: Mapping[int, Claims],
-        base: Evaluation,
-    ) -> None:
-        self._program = program
-        self._instance = instance
-        self._variables = variables
-        self._pools = pools
-        self._topologies = topologies
-        self._claims = claims
-        self._doubted = doubted
-        self._base = base
-        self._ground = Rests(pools, rooms, variables.flows)
-        self._stranded: Linear | None = None
-        self._stood: list[tuple[StayVariables, Standing]] | None = None
+    program: Program
+    instance: Instance
+    variables: Variables
+    pools: Pools
+    rooms: Sequence[Room]
+    topologies: Sequence[Topology]
+    claims: Sequence[Claims]
+    case_claims: Mapping[int, Claims]
+    base: Evaluation
 
     def expression(self, tier: Tier) -> Linear:
-        """The tier's value as an expression; constant for what this planner leaves as it is."""
-        if tier.family == "stranded":
-            return self._stranded_tier()
-        if tier.family == "defragment":
-            return defragmented(self._program, self._instance, self._ground)
-        builder = {
-            "kept": self._kept,
-            "aged": self._aged,
-            "aged-waiting": self._aged_waiting,
-            "admission": self._admission,
-            "waiting": self._waiting,
-            "disruption": self._disruption,
-            "preference": self._preference,
-            "bandwidth": self._bandwidth,
-            "growth": self._growth,
-            "span": self._span,
-            "stability": self._stability,
-        }[tier.family]
-        return Linear(constant=self._base.tier(tier)).add_linear(builder(tier))
+        """The tier's value."""
+        if tier.family in FREE_SPACE:
+            free = FreeServers(self.pools, self.rooms, self.variables.flows)
+            return FREE_SPACE[tier.family](self.program, self.instance, free)
+        total = Linear(constant=self.base.tier(tier))
+        if tier.family in OPTION_VALUES:
+            return total.add_linear(option_sum(self.instance, tier, self._options()))
+        return total.add_linear(EXPRESSIONS[tier.family](self))
 
-    def _members(self) -> list[tuple[Gang, Demand, int, Effect]]:
-        """(gang, demand, its admit variable, effect) of every option."""
-        found = [(g.gang, g.demand, g.admit, g.effect) for g in self._variables.gangs]
-        found += [(s.gang, s.demand, s.admit, s.effect) for s in self._variables.stays]
-        for group in self._variables.groups:
-            found += [
-                (gang, demand, admit, PLACED)
-                for gang, demand, admit in zip(
-                    group.gangs, group.demands, group.admits, strict=True
-                )
-            ]
+    def _options(self) -> list[tuple[Demand, Effect, int]]:
+        """(demand, effect, admit variable) of every option."""
+        found = [(g.demand, g.effect, g.admit) for g in self.variables.gangs]
+        found += [(s.demand, s.effect, s.admit) for s in self.variables.stays]
+        for group in self.variables.groups:
+            members = zip(group.demands, group.admits, strict=True)
+            found += [(demand, PLACED, admit) for demand, admit in members]
         return found
 
-    def _weighted(self, tier: Tier, worth: Callable[[Gang], int], *, aged: bool = False) -> Linear:
-        """Sum of worth over admitted gangs of the tier's priority."""
+    def stability(self) -> Linear:
+        """GPUs of planned pods that are elsewhere: all that there are, less those on the planned node."""
         total = Linear()
-        for gang, _, admit, effect in self._members():
-            counts = effect.admitted and (not aged or self._instance.aged(gang))
-            if gang.priority == tier.priority and counts:
-                total.add(admit, worth(gang))
+        for demand, _, admit in self._options():
+            gang = self.instance.gangs[demand.gang]
+            stays = {(p.role, p.index): p.node for p in demand.stays}
+            comes = {(role.role, index) for role in demand.roles for index in role.indices}
+            for pod in gang.planned:
+                key = (pod.role, pod.index)
+                if (key in stays or key in comes) and stays.get(key) != pod.node:
+                    total.add(admit, gang.roles[pod.role].gpus)
+        for owner in self.variables.gangs:
+            total.add_linear(gpus_as_planned(self.program, self.pools, owner), -1)
+        for group in self.variables.groups:
+            total.add_linear(group_gpus_as_planned(self.pools, group), -1)
         return total
 
-    def _waited(self, gang: Gang) -> int:
-        return 0 if gang.running else gang.weight_gpus * self._instance.age(gang)
-
-    def _aged(self, tier: Tier) -> Linear:
-        return self._weighted(tier, lambda gang: gang.weight_gpus, aged=True)
-
-    def _aged_waiting(self, tier: Tier) -> Linear:
-        return self._weighted(tier, self._waited, aged=True)
-
-    def _admission(self, tier: Tier) -> Linear:
-        return self._weighted(tier, lambda gang: gang.weight_gpus)
-
-    def _waiting(self, tier: Tier) -> Linear:
-        return self._weighted(tier, self._waited)
-
-    def _kept(self, tier: Tier) -> Linear:
+    def preference(self) -> Linear:
         total = Linear()
-        for gang, _, admit, effect in self._members():
-            if gang.priority == tier.priority:
-                total.add(admit, effect.kept)
+        for gang, topology in zip(self.variables.gangs, self.topologies, strict=True):
+            total.add_linear(gang_preference(gang, topology))
+        for stay in self._admitted_stays:
+            total.add(stay.admit, self._standing_value("preference", stay))
+        for group in self.variables.groups:
+            total.add_all(group.admits, most_preference(group.gangs[0]))
         return total
 
-    def _disruption(self, tier: Tier) -> Linear:
-        """Without any option a gang is stopped, and all of it is lost: the base says so."""
-        del tier
+    def bandwidth(self) -> Linear:
         total = Linear()
-        for gang, demand, admit, effect in self._members():
-            if gang.running:
-                gone = effect.lost - standing_gpus(self._instance, demand.gang)
-                total.add(admit, self._instance.harm(gang) * gone)
-        return total
-
-    def _growth(self, tier: Tier) -> Linear:
-        total = Linear()
-        for gang, demand, admit, effect in self._members():
-            if gang.priority == tier.priority and gang.elastic and effect.admitted:
-                above = sum(
-                    (count - role.min) * role.gpus
-                    for role, count in zip(gang.roles, demand.counts, strict=True)
-                )
-                total.add(admit, above)
-        return total
-
-    def _stability(self, tier: Tier) -> Linear:
-        """Pods planned before that are elsewhere: all that are there, less those on the planned node."""
-        del tier
-        total = Linear()
-        for gang, demand, admit, _ in self._members():
-            if gang.planned:
-                stays = {(p.role, p.index): p.node for p in demand.stays}
-                comes = {(role.role, index) for role in demand.roles for index in role.indices}
-                for pod in gang.planned:
-                    key = (pod.role, pod.index)
-                    if (key in stays or key in comes) and stays.get(key) != pod.node:
-                        total.add(admit, gang.roles[pod.role].gpus)
-        for owner in self._variables.gangs:
-            total.add_linear(matched(self._program, self._pools, owner), -1)
-        for group in self._variables.groups:
-            total.add_linear(matched_alone(self._pools, group), -1)
-        return total
-
-    def _preference(self, tier: Tier) -> Linear:
-        del tier
-        total = Linear()
-        for gang, topology in zip(self._variables.gangs, self._topologies, strict=True):
-            spec = gang.gang
-            if spec.preferred is not None:
-                total.add_linear(topology.whole(spec.preferred), spec.weight_gpus)
-            for number, role in enumerate(spec.roles):
-                if role.preferred is not None:
-                    worth = role.min * role.gpus or 1
-                    total.add_linear(topology.whole(role.preferred, number), worth)
-        for stay, value in self._standing():
-            total.add(stay.admit, value.preference)
-        for group in self._variables.groups:
-            spec = group.gangs[0]
-            worth = spec.weight_gpus if spec.preferred is not None else 0
-            worth += sum(r.min * r.gpus or 1 for r in spec.roles if r.preferred is not None)
-            total.add_all(group.admits, worth)
-        return total
-
-    def _bandwidth(self, tier: Tier) -> Linear:
-        del tier
-        total = Linear()
-        for gang, claims in zip(self._variables.gangs, self._claims, strict=True):
+        for gang, claims in zip(self.variables.gangs, self.claims, strict=True):
             total.add_linear(claims.value, gang.gang.weight * gang.gang.weight_gpus)
-        for stay, value in self._standing():
-            if stay.admit in self._doubted:
-                own = self._doubted[stay.admit].value
+        for stay in self._admitted_stays:
+            if stay.admit in self.case_claims:
+                own = self.case_claims[stay.admit].value
                 total.add_linear(own, stay.gang.weight * stay.gang.weight_gpus)
             else:
-                total.add(stay.admit, value.bandwidth)
-        for group in self._variables.groups:
+                total.add(stay.admit, self._standing_value("bandwidth", stay))
+        for group in self.variables.groups:
             spec = group.gangs[0]
             if spec.pattern == "none" or group.demands[0].total_gpus < 2:
                 continue
@@ -437,7 +404,7 @@ class Tiers:
         return total
 
     def _piece_share(self, group: GroupVariables, region: int, kind: SetType) -> int:
-        model = self._pools.regions[region].model.model
+        model = self.pools.regions[region].model.model
         assert model is not None
         if kind.inside is None:
             return 0
@@ -446,32 +413,31 @@ class Tiers:
         except UnknownRate:
             return 0
 
-    def _span(self, tier: Tier) -> Linear:
-        del tier
+    def span(self) -> Linear:
         total = Linear()
-        node_level = self._instance.cluster.node_level
-        for gang, topology in zip(self._variables.gangs, self._topologies, strict=True):
-            weight = gang.gang.weight_gpus
-            for level in range(node_level):
-                factor = weight * 4 ** (node_level - level)
-                total.add_linear(topology.count(level), factor).add(gang.admit, -factor)
-            total.add_linear(topology.nodes(), weight).add(gang.admit, -weight)
-        for stay, value in self._standing():
-            total.add(stay.admit, value.span)
+        for gang, topology in zip(self.variables.gangs, self.topologies, strict=True):
+            total.add_linear(gang_span(self.instance, gang, topology))
+        for stay in self._admitted_stays:
+            total.add(stay.admit, self._standing_value("span", stay))
         return total
 
-    def _standing(self) -> list[tuple[StayVariables, Standing]]:
-        """What the tiers get of gangs that place nothing."""
-        if self._stood is None:
-            stander = Stander(self._instance)
-            self._stood = [
-                (stay, stander.value(stay.demand.gang, stay.demand.stays))
-                for stay in self._variables.stays
-                if stay.effect.admitted
-            ]
-        return self._stood
+    @property
+    def _admitted_stays(self) -> list[StayVariables]:
+        """Options that place nothing and leave the gang running."""
+        return [stay for stay in self.variables.stays if stay.effect.admitted]
 
-    def _stranded_tier(self) -> Linear:
-        if self._stranded is None:
-            self._stranded = unusable(self._program, self._instance, self._ground)
-        return self._stranded
+    @cached_property
+    def _standing(self) -> StandingValues:
+        return StandingValues(self.instance)
+
+    def _standing_value(self, family: str, stay: StayVariables) -> int:
+        return self._standing.value(family, stay.demand.gang, stay.demand.stays)
+
+
+EXPRESSIONS: dict[str, Callable[[TierExpressions], Linear]] = {
+    "preference": TierExpressions.preference,
+    "bandwidth": TierExpressions.bandwidth,
+    "span": TierExpressions.span,
+    "stability": TierExpressions.stability,
+}
+"""Tiers that depend on placements: what the gangs that are decided about add."""

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from models.policy import Objective, Policy
+from models.tiers import family
 from planner import __version__
 from planner.atomic_files import check_target, save
 from planner.errors import Fault, RefusedPlanError, UsageError
@@ -54,9 +55,7 @@ def with_defragment(policy: Policy) -> Policy:
 def _place(names: list[str]) -> int:
     if "disruption" in names:
         return names.index("disruption")
-    return max(
-        (i + 1 for i, name in enumerate(names) if name in ("admission", "waiting")), default=0
-    )
+    return max((i + 1 for i, name in enumerate(names) if family(name).fused), default=0)
 
 
 def with_stability(policy: Policy) -> Policy:

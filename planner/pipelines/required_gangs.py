@@ -15,15 +15,13 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from models.policy import Objective
+from models.tiers import MAIN, family
 from planner.errors import Fault, UsageError
 
 if TYPE_CHECKING:
     from models.gang import Gang
     from models.instance import Instance
     from models.solution import GangDecision, Solution, TierResult
-
-_TIERS = ("kept", "aged", "aged-waiting", "admission", "waiting")
-"""Families of the tiers of a priority; of objectives those that give them."""
 
 _BELOW_ALL = -(10**18)
 _ADMITTED = ("place", "complete", "keep", "move", "resize")
@@ -116,9 +114,9 @@ def _tiers_proven(priority: int, solution: Solution) -> bool:
 
 
 def _priority(tier: TierResult) -> int:
-    """Priority of a tier of _TIERS; below every priority for other tiers."""
-    family, _, priority = tier.name.partition("/")
-    return int(priority) if family in _TIERS and priority else _BELOW_ALL
+    """Priority of a tier about admission; below every priority for other tiers."""
+    priority = tier.name.partition("/")[2]
+    return int(priority) if priority and family(tier.name).fused else _BELOW_ALL
 
 
 def _no_room_alone(index: int, instance: Instance, stop: threading.Event) -> bool:
@@ -171,10 +169,10 @@ def _admit(instance: Instance, stop: threading.Event) -> Solution:
     from planner.search.solve import solve
 
     moves = instance.policy.moves
-    objectives = tuple(o for o in instance.policy.objectives if o.name in _TIERS)
+    objectives = tuple(o for o in instance.policy.objectives if family(o.name).fused)
     policy = replace(
         instance.policy,
-        objectives=objectives or (Objective("admission"),),
+        objectives=objectives or (Objective(MAIN),),
         moves=None if moves is None else replace(moves, min_gain=Fraction(0)),
     )
     return solve(replace(instance, policy=policy), stop=stop)

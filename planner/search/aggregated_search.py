@@ -7,7 +7,6 @@ from models.program.linear_program import UNBOUNDED
 from planner.search.budget import Budget, Progress
 from planner.search.engines.common import Goal
 from planner.search.engines.portfolio import solve_briefly
-from planner.search.fused_objectives import FUSED
 from planner.search.ledger import Ledger
 from planner.search.tier_search import TierSearch
 
@@ -43,15 +42,10 @@ def admit(
 PLACING_SHARE = 0.2
 """Share of the remaining time that one placement tier may take on the aggregated model."""
 
-BRANCHED = (*FUSED, "disruption", "defragment", "preference", "bandwidth", "growth")
-"""Tiers for which the aggregated model is branched on; for the others only its LP bound is used."""
-
 
 def place(program: AdmissionProgram, ledger: Ledger, budget: Budget, progress: Progress) -> None:
     """Search the placement tiers with pooled pods and record their bounds. The tiers stay open."""
     first = ledger.closed
     last = len(ledger.tiers)
-    TierSearch(
-        program, ledger, budget, progress, last, share=PLACING_SHARE, branched=BRANCHED
-    ).run()
+    TierSearch(program, ledger, budget, progress, last, share=PLACING_SHARE).run()
     ledger.reopen(first)

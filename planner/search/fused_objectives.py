@@ -13,9 +13,8 @@ from dataclasses import dataclass
 from math import gcd
 
 from models.program.linear_program import Linear, Program
-from models.tier_values import Tier
+from models.tiers import Tier
 
-FUSED = ("kept", "aged", "aged-waiting", "admission", "waiting")
 LARGEST_PRODUCT = 1 << 22
 """Largest value of a fused objective: floating-point engines still separate its units."""
 
@@ -84,12 +83,12 @@ def next_objective(
     tops: Sequence[int],
 ) -> FusedObjective:
     """The fused objective that starts at tier ``first``. ``tops``: the best possible value of each tier."""
-    if tiers[first].family not in FUSED or tiers[first].tolerance:
+    if not tiers[first].row.fused or tiers[first].tolerance:
         return _single(tiers[first], first, expressions[first])
     chosen: list[tuple[int, int, int, int, bool]] = []
     product = 1
     for position in range(first, len(tiers)):
-        if tiers[position].family not in FUSED or tiers[position].tolerance:
+        if not tiers[position].row.fused or tiers[position].tolerance:
             break
         expression = expressions[position]
         low = program.bound_below(expression)

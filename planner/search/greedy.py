@@ -8,11 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from models.instance import Instance
+from models.program.demand_builder import demand_beside
 from models.program.demands import Demand
+from models.program.rules.declarations import allows, node_sets
 from models.solution import GangDecision, PodPlacement
 from models.tier_values import gang_value
 from planner.search.free_space import FreeSpace
-from planner.search.trial import Counts, Trial, demand_for
+from planner.search.trial import Counts, Trial
 
 MAX_SIZES = 8
 """Sizes of a role that are tried above its smallest."""
@@ -48,7 +50,7 @@ def queue(space: FreeSpace) -> list[Demand]:
 def missing_demand(space: FreeSpace, gang: int) -> Demand:
     """The missing pods of a gang at its smallest size."""
     counts = space.instance.gangs[gang].target_counts()
-    return demand_for(space.instance, gang, counts, space.pods[gang])
+    return demand_beside(space.instance, gang, counts, space.pods[gang])
 
 
 def queue_key(instance: Instance, demand: Demand) -> QueueKey:
@@ -71,7 +73,9 @@ def admit(space: FreeSpace, demand: Demand) -> bool:
     gang, held = demand.gang, space.pods[demand.gang]
     pods = place(space, demand)
     if pods is None and space.instance.min_share(space.instance.gangs[gang]):
-        larger = (demand_for(space.instance, gang, counts, held) for counts in _larger(space, gang))
+        larger = (
+            demand_beside(space.instance, gang, counts, held) for counts in _larger(space, gang)
+        )
         found = (place(space, more) for more in larger if more.possible)
         pods = next((pods for pods in found if pods is not None), None)
     if pods is None:
@@ -98,13 +102,16 @@ def place(
     """Pods for one gang in the free space; None if none are found. ``bound``: enforce minBandwidthShare."""
     if not gpus_suffice(space, demand):
         return None
+    gang = space.instance.gangs[demand.gang]
     for scope in scopes(space, demand):
-        for model in gpu_models(space, demand, scope):
-            trial = Trial(space, demand)
-            if trial.run(scope, model):
-                pods = trial.pods()
-                if not bound or meets_min_share(space, demand.gang, pods):
-                    return pods
+        for nodes in node_sets(space.instance, gang, scope):
+            for model in gpu_models(space, demand, nodes):
+                trial = Trial(space, demand)
+                if trial.run(nodes, model):
+                    pods = trial.pods()
+                    fast = not bound or meets_min_share(space, demand.gang, pods)
+                    if fast and allows(space.instance, gang, pods):
+                        return pods
     return None
 
 

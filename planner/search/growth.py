@@ -6,17 +6,20 @@ from collections.abc import Iterator, Sequence
 
 from models.gang import Gang
 from models.instance import Instance
+from models.program.demand_builder import demand_beside
+from models.program.rules.declarations import eligible_nodes
 from models.solution import GangDecision
 from models.tier_values import Evaluation, gang_value, tiers_of
+from models.tiers import family
 from planner.search.free_space import FreeSpace, Pods
 from planner.search.greedy import place
-from planner.search.trial import Counts, counts_of, demand_for
+from planner.search.trial import Counts, counts_of
 
 ATTEMPTS = 12
 """Sizes tried for one role of one gang."""
 
-UNAFFECTED = ("kept", "aged", "aged-waiting", "admission", "waiting", "disruption")
-"""Tiers that growth cannot change."""
+UNAFFECTED = ("admission", "disruption")
+"""Subjects of tiers that growth cannot change."""
 
 PER_GANG = ("preference", "bandwidth", "span")
 """Tiers that are sums over gangs: growth changes only the gang's own part."""
@@ -43,7 +46,7 @@ class _Grower:
         self.space = space
         self._instance = space.instance
         self._own = tuple(name for name in before if name in PER_GANG)
-        others = {name for name in before if name not in (*UNAFFECTED, *PER_GANG)}
+        others = {n for n in before if n not in PER_GANG and family(n).subject not in UNAFFECTED}
         self._whole = tuple(t for t in tiers_of(space.instance) if t.family in others)
 
     def may(self, index: int, decision: GangDecision) -> bool:
@@ -74,7 +77,7 @@ class _Grower:
         by_node = self.space.by_node
         room = role.max - now[number]
         if role.gpus:
-            nodes = self._instance.eligible_nodes(role)
+            nodes = eligible_nodes(self._instance, gang, role)
             room = min(room, sum(by_node[n].free // role.gpus for n in nodes))
         larger = [c for c in role.allowed_counts() if now[number] < c <= now[number] + room]
         home = {pod.node for pod in self.space.pods[index]}
@@ -86,7 +89,7 @@ class _Grower:
     def _grow_to(self, index: int, counts: Counts) -> bool:
         """Grow to these counts if nothing that counts more gets worse."""
         space, held = self.space, self.space.pods[index]
-        demand = demand_for(self._instance, index, counts, held)
+        demand = demand_beside(self._instance, index, counts, held)
         bound = space.decision(index).decision in ("place", "move", "complete")
         pods = place(space, demand, bound=bound) if demand.possible else None
         if pods is None:

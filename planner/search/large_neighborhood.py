@@ -85,7 +85,7 @@ def improve(
 def _tell(ledger: Ledger, progress: Progress) -> None:
     """Report the first open tier that can change."""
     for position in range(ledger.closed, len(ledger.tiers)):
-        if ledger.tiers[position].family != "disruption":
+        if ledger.tiers[position].row.subject != "disruption":
             progress.update(ledger.tiers[position].name, ledger.incumbent.values[position], None)
             return
 

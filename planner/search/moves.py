@@ -13,6 +13,7 @@ from fractions import Fraction
 from models.instance import Instance
 from models.relocation import Worth, bought, move_sets, worth
 from models.solution import MoveSet, Solution, TierResult
+from models.tiers import family
 from planner.search.shortage import plural
 
 Run = Callable[[frozenset[int]], Solution]
@@ -26,9 +27,6 @@ MAX_ROUNDS = 3
 
 MAX_NAMED = 5
 """Gangs named in one note."""
-
-GAIN_FAMILIES = ("aged", "aged-waiting", "admission", "waiting", "defragment", "bandwidth")
-"""Tier families whose gain is visible in the figures of a set of moves."""
 
 UNPROVEN = (
     "moves are measured against the best plan found without them, which is not proven optimal"
@@ -97,7 +95,7 @@ def _tier_note(
     for mine, theirs in zip(plan.tiers, without.tiers, strict=True):
         sign = 1 if mine.sense == "max" else -1
         if sign * mine.value > sign * theirs.value:
-            if move.gain > 0 and mine.name.partition("/")[0] in GAIN_FAMILIES:
+            if move.gain > 0 and family(mine.name).pays_for_moves:
                 return ()
             names = _named(instance, move.gangs)
             verb = "moves" if len(move.gangs) == 1 else "move"

@@ -12,18 +12,19 @@ from fractions import Fraction
 
 from models.instance import Instance
 from models.policy import SolveLimits
-from models.program.demands import Demand, identity
+from models.program.demand_builder import demand_beside, identity
+from models.program.demands import Demand
 from models.program.formulation import formulate
 from models.program.linear_program import Linear
 from models.solution import GangDecision, Reason
 from models.tier_values import admitted
+from models.tiers import family
 from planner.search.budget import Budget
 from planner.search.engines.common import Goal, Status
 from planner.search.engines.cpsat import solve_exactly
 from planner.search.free_space import FreeSpace
 from planner.search.greedy import missing_demand, place
 from planner.search.shortage import MaximalSpace, plural, shortage, unselected
-from planner.search.trial import demand_for
 
 ALONE_EFFORT = 1.0
 """Effort for the proof that a kind of gang cannot start even alone."""
@@ -198,7 +199,7 @@ class _Finder:
             after_others = f"after {starting}"
             if bands:
                 after_others += f" ({', '.join(bands)})"
-        after = demand_for(instance, demand.gang, gang.target_counts(), space.pods[demand.gang])
+        after = demand_beside(instance, demand.gang, gang.target_counts(), space.pods[demand.gang])
         short = shortage(space, after)
         if short is not None:
             text = f"{after_others}: {short.message}"
@@ -219,7 +220,7 @@ class _Finder:
     def _fits(self, demand: Demand, after_others: str) -> str:
         """The gang would fit but waits, because earlier tiers or the end of the search decide so."""
         listed = [objective.name for objective in self._instance.policy.objectives]
-        asking = [listed.index(name) for name in ("admission", "waiting") if name in listed]
+        asking = [n for n, name in enumerate(listed) if family(name).fused]
         text = f"needs {plural(demand.gpus, 'GPU')} and would fit {after_others}, but "
         if not asking:
             return f"{text}no objective rewards it: the policy lists neither admission nor waiting"

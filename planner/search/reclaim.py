@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from models.instance import Instance
-from models.program.demands import Demand, identity
+from models.program.demand_builder import identity
+from models.program.demands import Demand
 from models.solution import GangDecision
 from models.tier_values import Evaluation, tiers_of
 from planner.search.free_space import FreeSpace, Pods

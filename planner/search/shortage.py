@@ -14,6 +14,7 @@ from models.instance import Instance
 from models.occupancy import PODS
 from models.program.base_state import base_decisions
 from models.program.demands import Demand, RoleDemand
+from models.program.rules.declarations import declared_shortage
 from models.solution import Reason
 from planner.search.free_space import FreeSpace
 
@@ -81,12 +82,13 @@ LONGEST_WISH = 300
 
 
 def shortage(space: FreeSpace, demand: Demand) -> Reason | None:
-    """The first shortage: GPUs, one model, resources, one domain, slices, the whole gang."""
+    """The first shortage: of a role, of the whole gang, or one that a rule declares."""
     for role in demand.roles:
         short = _role(space, demand, role)
         if short is not None:
             return short
-    return _together(space, demand)
+    free = [node.free for node in space.by_node]
+    return _together(space, demand) or declared_shortage(space.instance, demand, free)
 
 
 def unselected(instance: Instance, demand: Demand) -> Reason | None:

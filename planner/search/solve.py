@@ -15,10 +15,9 @@ from models.program.base_state import base_decisions
 from models.program.formulation import formulate, pairs
 from models.program.packing import by_count
 from models.solution import GangDecision, Solution
-from models.tier_values import Tier
+from models.tiers import Tier
 from planner.search.aggregated_search import admit, place
 from planner.search.budget import Budget, NullProgress, Progress
-from planner.search.fused_objectives import FUSED
 from planner.search.greedy import greedy
 from planner.search.growth import grow
 from planner.search.large_neighborhood import SHARE_OF_BUDGET, improve
@@ -183,6 +182,6 @@ def _second_look(ledger: Ledger, budget: Budget, progress: Progress, still: froz
 def admission_tiers(tiers: tuple[Tier, ...]) -> int:
     """Number of tiers, from the first, that only decide which gangs start."""
     count = 0
-    while count < len(tiers) and tiers[count].family in FUSED:
+    while count < len(tiers) and tiers[count].row.fused:
         count += 1
     return count

@@ -11,22 +11,19 @@ from typing import Protocol
 
 from models.program.linear_program import UNBOUNDED, Linear, Program
 from models.solution import GangDecision
-from models.tier_values import Tier
+from models.tiers import Tier
 from planner.search.budget import Budget, Progress
 from planner.search.engines.common import Answer, Goal, Status
 from planner.search.engines.portfolio import CLOCK_SHARE, require_better, solve_briefly, solve_goal
 from planner.search.engines.relaxation import relax
-from planner.search.fused_objectives import FUSED, FusedObjective, next_objective
+from planner.search.fused_objectives import FusedObjective, next_objective
 from planner.search.ledger import Ledger
 
 ADMISSION_SHARE = 0.35
 """Share of the remaining time and effort that one admission goal may take."""
 
-DISRUPTIVE = ("disruption",)
-"""Tiers in which a poor plan stops or moves gangs needlessly: they get the same share."""
-
-LEADING = (*DISRUPTIVE, "preference")
-"""Tiers on which the placement tiers depend: with pooled pods they get the same share."""
+WHO_RUNS = {"admission", "disruption"}
+"""Subjects of tiers that get that share: a poor plan starts too little, or stops gangs needlessly."""
 
 
 class Problem(Protocol):
@@ -49,8 +46,8 @@ class TierSearch:
 
     ``brief``: with little effort per tier, for the steps of a neighbourhood search. ``lp_only``:
     bounds from the LP relaxation only. ``share``: share of the remaining time that HiGHS gets for a
-    tier, with no engine after it. ``branched``: the families for which HiGHS branches; for the
-    others only the LP is solved.
+    tier, with no engine after it; for tiers on which the aggregated model does not branch only the LP
+    is solved.
     """
 
     def __init__(
@@ -64,7 +61,6 @@ class TierSearch:
         brief: bool = False,
         lp_only: bool = False,
         share: float | None = None,
-        branched: tuple[str, ...] | None = None,
     ) -> None:
         self._problem = problem
         self._ledger = ledger
@@ -74,7 +70,6 @@ class TierSearch:
         self._brief = brief
         self._lp_only = lp_only
         self._given = share
-        self._branched = branched
         tiers = ledger.tiers[:last]
         self._expressions = [problem.expression(tier) for tier in tiers]
         self._tops = [self._top(position) for position in range(last)]
@@ -140,8 +135,8 @@ class TierSearch:
         if self._brief:
             self._solve_briefly(fused, goal)
             return
-        first = ledger.tiers[fused.members[0].position].family
-        if self._lp_only or (self._branched is not None and first not in self._branched):
+        first = ledger.tiers[fused.members[0].position].row
+        if self._lp_only or (self._given is not None and not first.branched):
             self._relax(ledger.closed)
             return
         answer = solve_goal(
@@ -185,8 +180,8 @@ class TierSearch:
         """Whether the program's bounds of a tier hold for all plans; if not, the tier stays unproven."""
         if self._problem.complete:
             return True
-        families = {tier.family for tier in self._ledger.tiers[: position + 1]}
-        if self._problem.settles and families <= {*FUSED, *DISRUPTIVE}:
+        subjects = {tier.row.subject for tier in self._ledger.tiers[: position + 1]}
+        if self._problem.settles and subjects <= WHO_RUNS:
             return True
         self._budget.record_limit()
         return False
@@ -202,10 +197,10 @@ class TierSearch:
 
     def _share(self, fused: FusedObjective) -> float:
         """The share of the remaining time: more for the tiers on which all others depend."""
-        first = self._ledger.tiers[fused.members[0].position]
-        if self._given is not None and first.family not in LEADING:
+        first = self._ledger.tiers[fused.members[0].position].row
+        if self._given is not None and not first.leads:
             return self._given
-        leads = self._given is not None or first.family in (*FUSED, *DISRUPTIVE)
+        leads = self._given is not None or first.subject in WHO_RUNS
         return ADMISSION_SHARE if leads else CLOCK_SHARE
 
     def _effort(self, fused: FusedObjective) -> float:

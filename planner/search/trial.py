@@ -8,46 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from models.gang import Gang, Role
-from models.instance import Instance
+from models.gang import Gang
 from models.occupancy import PODS
-from models.program.demands import Demand, Groups, RoleDemand, groups_of
+from models.program.demands import Demand, RoleDemand, groups_of
 from models.solution import PodPlacement
 from planner.search.free_space import FreeSpace
 
 Counts = tuple[int, ...]
 """Number of pods of each role."""
-
-
-def demand_for(
-    instance: Instance, index: int, counts: Sequence[int], beside: Sequence[PodPlacement] = ()
-) -> Demand:
-    """The demand for the pods of gang ``index`` that ``existing`` lacks for these counts."""
-    gang = instance.gangs[index]
-    have = {(pod.role, pod.index) for pod in beside}
-    nodes = {pod.node for pod in beside}
-    possible = True
-    roles = []
-    for number, count in enumerate(counts):
-        role = gang.roles[number]
-        missing_demand = tuple(i for i in role.indices(count) if (number, i) not in have)
-        if not missing_demand:
-            continue
-        own = {pod.node for pod in beside if pod.role == number}
-        allowed = instance.eligible_nodes(role)
-        for level, stand in ((gang.required, nodes), (role.required, own)):
-            allowed, fine = _same_domain(instance, level, stand, allowed)
-            possible &= fine
-        allowed, fine = _same_model(instance, role, own, allowed)
-        possible &= fine
-        layers = _layers(instance, role, [p for p in beside if p.role == number], missing_demand)
-        possible &= layers is not None
-        roles.append(
-            RoleDemand(
-                number, missing_demand, role.gpus, role.requests, allowed, layers=layers or ()
-            )
-        )
-    return Demand(index, tuple(roles), possible, standing_nodes=tuple(sorted(nodes)))
 
 
 def counts_of(gang: Gang, pods: Iterable[PodPlacement]) -> Counts:
@@ -56,49 +24,6 @@ def counts_of(gang: Gang, pods: Iterable[PodPlacement]) -> Counts:
     for pod in pods:
         found[pod.role] += 1
     return tuple(found)
-
-
-def _same_domain(
-    instance: Instance, level: int | None, stand: set[int], allowed: frozenset[int]
-) -> tuple[frozenset[int], bool]:
-    if level is None or not stand:
-        return allowed, True
-    of = instance.cluster.domain_of[level]
-    used = {of[n] for n in stand}
-    return frozenset(n for n in allowed if of[n] in used), len(used) == 1
-
-
-def _same_model(
-    instance: Instance, role: Role, own: set[int], allowed: frozenset[int]
-) -> tuple[frozenset[int], bool]:
-    nodes = instance.cluster.nodes
-    used = {m.gpu for n in own if (m := nodes[n].model) is not None}
-    if not role.gpus or role.mix_models or not used:
-        return allowed, True
-    fine = frozenset(n for n in allowed if (m := nodes[n].model) is not None and m.gpu in used)
-    return fine, len(used) == 1
-
-
-def _layers(
-    instance: Instance, role: Role, beside: Sequence[PodPlacement], missing_demand: tuple[int, ...]
-) -> tuple[Groups, ...] | None:
-    """Slices of the missing pods with the domain each is tied to; None if a slice is already split."""
-    if not beside:
-        return ()
-    layers = []
-    for size, level in role.slice_layers:
-        of = instance.cluster.domain_of[level]
-        used: dict[int, set[int]] = {}
-        for pod in beside:
-            used.setdefault(pod.index // size, set()).add(of[pod.node])
-        groups: list[tuple[tuple[int, ...], int | None]] = []
-        for members in groups_of(missing_demand, size):
-            domains = used.get(members[0] // size, set())
-            if len(domains) > 1:
-                return None
-            groups.append((tuple(members), next(iter(domains), None)))
-        layers.append(tuple(groups))
-    return tuple(layers)
 
 
 Options = Sequence[list[int]]

@@ -1,27 +1,11 @@
-"""The tier ``stability`` where pods are pooled: how many GPUs may be where an earlier plan had them.
+"""Every tier over pooled pods: exact for who runs, what it costs and what it leaves, a bound for the rest.
 
-For a gang, the pool of a role and a region: m <= pods planned there, m <= pods planned there x gangs not
-whole elsewhere; over all gangs of a pool sum of m <= pieces of the pool in the region. A gang that is one
-piece on one node: sum over regions of z <= 1 if it is, z counting the GPUs planned on the best node of it.
-Promises: no plan has more GPUs where they were planned than this says. Called by ``pooled``.
-
-The most an option may add to a tier, whatever the placement: bounds where pods are pooled.
-
-Promises: exact for the tiers of who runs and what it costs; of the others no plan is better.
-Called by ``pooled``.
-
-What a gang with rows of its own adds to the tiers of placement, told by which domains it is whole in.
-
-Promises: preference exactly; no plan has more bandwidth or less span. Called by ``pooled``.
-
-The tiers where pods are pooled: exactly who runs and what that costs, and bounds on the rest.
-
-Promises: for every plan its assignment's value is no worse than the plan's. Called by ``pooled``.
+For every plan the value of its assignment is no worse than the plan's.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -32,13 +16,25 @@ from models.program.aggregated.pools import PooledClass, Shaper
 from models.program.base_state import Asked
 from models.program.demands import Demand, RoleDemand
 from models.program.linear_program import Linear, Program
-from models.program.options import Option, standing_gpus
+from models.program.options import Effect
 from models.program.regions import Pools
 from models.program.rules.topology import Topology
-from models.program.tiers import Rests, Stander, defragmented, matched, matched_alone, unusable
+from models.program.tiers import (
+    FREE_SPACE,
+    OPTION_VALUES,
+    FreeServers,
+    StandingValues,
+    gang_preference,
+    gang_span,
+    gpus_as_planned,
+    group_gpus_as_planned,
+    most_preference,
+    option_sum,
+)
 from models.program.variables import GangVariables, PodPool, Variables
 from models.rates.gang_bandwidth import FULL_SHARE
-from models.tier_values import Evaluation, Tier
+from models.tier_values import Evaluation
+from models.tiers import Tier
 
 
 def elsewhere(gang: Gang, demand: Demand) -> int:
@@ -52,8 +48,14 @@ def elsewhere(gang: Gang, demand: Demand) -> int:
     )
 
 
-class Returning:
-    """Collects what gangs get back; ``total``: GPUs where they were planned."""
+class PlannedGpus:
+    """Upper bound on the pooled GPUs that are where an earlier plan had them; ``total``: their sum.
+
+    For a gang, the pool of a role and a region: m <= pods planned there, m <= pods planned there x gangs
+    that may use the region; over all gangs of a pool sum of m <= pieces of the pool in the region. A gang
+    that is one piece on one node: sum over regions of z <= 1 if it is, z counting the GPUs planned on the
+    best node of the region.
+    """
 
     def __init__(self, program: Program, pools: Pools, node_level: int) -> None:
         self.total = Linear()
@@ -64,7 +66,7 @@ class Returning:
         self._taken: dict[tuple[int, int], tuple[PodPool, Linear]] = {}
 
     def add(self, own: PooledClass, gang: Gang) -> None:
-        """A gang by itself: of a class of several it is not told which is where."""
+        """A gang that is a class of its own."""
         (demand,) = own.demands
         for role, pool in zip(demand.gpu_roles, own.pools, strict=bool(own.pools)):
             wanted: dict[int, int] = {}
@@ -74,17 +76,17 @@ class Returning:
                     wanted[region] = wanted.get(region, 0) + 1
             for region, pods in sorted(wanted.items()):
                 here = self._program.integer(0, pods)
-                barred = self._barred(own, region)
+                excluded = self._excluded(own, region)
                 row = Linear().add(here).add_all(own.admits, -pods)
-                self._program.at_most(row.add_linear(barred, pods))
+                self._program.at_most(row.add_linear(excluded, pods))
                 self._take(pool, region, here)
                 self.total.add(here, role.gpus)
         if own.alone is not None:
             self._alone(own, own.alone, gang, demand)
 
-    def _barred(self, own: PooledClass, region: int) -> Linear:
+    def _excluded(self, own: PooledClass, region: int) -> Linear:
         """1 if the gang is whole in a domain that the region is not in, or one piece on one node."""
-        barred = Linear()
+        excluded = Linear()
         for shape, places in own.shapes:
             for domain, variable in places.items():
                 inside = (
@@ -93,8 +95,8 @@ class Returning:
                     or self._pools.regions[region].domains[shape.level] == domain
                 )
                 if shape.level == self._node_level or not inside:
-                    barred.add(variable)
-        return barred
+                    excluded.add(variable)
+        return excluded
 
     def _alone(self, own: PooledClass, pool: PodPool, gang: Gang, demand: Demand) -> None:
         gpus: dict[int, int] = {}
@@ -134,96 +136,35 @@ def _nodes(gang: Gang, roles: Sequence[RoleDemand]) -> list[int]:
     return [pod.node for pod in gang.planned if (pod.role, pod.index) in wanted]
 
 
-PAIR = 2
+LEAST_GANG = 2
 """Fewest GPUs that have a bandwidth between them."""
 
 
-class Optimism:
-    """What each option is worth at best (for a tier to be minimised: at least)."""
-
-    def __init__(self, instance: Instance) -> None:
-        self._instance = instance
-        self._stander = Stander(instance)
-        self._largest = max((node.gpus for node in instance.cluster.nodes), default=0) or 1
-
-    def of(self, index: int, option: Option, tier: Tier) -> int:
-        """What the gang of that index adds when this option comes true."""
-        instance, gang = self._instance, self._instance.gangs[index]
-        demand, effect = option.demand, option.effect
-        if tier.family == "kept":
-            return effect.kept
-        if tier.family == "disruption":
-            # without any option the gang is stopped and all of it is lost
-            gone = effect.lost - standing_gpus(instance, index)
-            return instance.harm(gang) * gone if gang.running else 0
-        if not effect.admitted or (tier.family.startswith("aged") and not instance.aged(gang)):
-            return 0
-        match tier.family:
-            case "admission" | "aged":
-                worth = gang.weight_gpus
-            case "waiting" | "aged-waiting":
-                worth = 0 if gang.running else gang.weight_gpus * instance.age(gang)
-            case "growth":
-                worth = sum(
-                    (count - role.min) * role.gpus
-                    for role, count in zip(gang.roles, demand.counts, strict=True)
-                )
-                worth = worth if gang.elastic else 0
-            case "preference" | "bandwidth" | "span":
-                worth = self._placement(index, option, tier.family)
-            case _:
-                worth = 0
-        return worth
-
-    def _placement(self, index: int, option: Option, family: str) -> int:
-        gang, demand = self._instance.gangs[index], option.demand
-        if not demand.roles:
-            standing = self._stander.value(index, demand.stays)
-            return int(getattr(standing, family))
-        gpus = sum(r.gpus * n for r, n in zip(gang.roles, demand.counts, strict=True))
-        if family == "preference":
-            worth = gang.weight_gpus if gang.preferred is not None else 0
-            return worth + sum(r.min * r.gpus or 1 for r in gang.roles if r.preferred is not None)
-        if family == "bandwidth":
-            counted = gang.pattern != "none" and gpus >= PAIR
-            return gang.weight * gang.weight_gpus * FULL_SHARE if counted else 0
-        return gang.weight_gpus * max(0, -(-gpus // self._largest) - 1)
+def _most_bandwidth(bounds: TierBounds, gang: Gang, gpus: int) -> int:
+    del bounds
+    counted = gang.pattern != "none" and gpus >= LEAST_GANG
+    return gang.weight * gang.weight_gpus * FULL_SHARE if counted else 0
 
 
-def wholeness(
-    instance: Instance, shaper: Shaper, gang: GangVariables, topology: Topology, family: str
-) -> Linear:
-    """The gang's part of ``preference``, ``bandwidth`` or ``span``."""
-    if family == "preference":
-        return _preference(gang, topology)
-    if family == "bandwidth":
-        return _bandwidth(instance, shaper, gang, topology)
-    total = Linear()
-    weight, node_level = gang.gang.weight_gpus, instance.cluster.node_level
-    for level in range(node_level):
-        factor = weight * 4 ** (node_level - level)
-        total.add_linear(topology.count(level), factor).add(gang.admit, -factor)
-    return total.add_linear(topology.nodes(), weight).add(gang.admit, -weight)
+def _least_span(bounds: TierBounds, gang: Gang, gpus: int) -> int:
+    return gang.weight_gpus * max(0, -(-gpus // bounds.largest_node) - 1)
 
 
-def _preference(gang: GangVariables, topology: Topology) -> Linear:
-    total, spec = Linear(), gang.gang
-    if spec.preferred is not None:
-        total.add_linear(topology.whole(spec.preferred), spec.weight_gpus)
-    for number, role in enumerate(spec.roles):
-        if role.preferred is not None:
-            total.add_linear(topology.whole(role.preferred, number), role.min * role.gpus or 1)
-    return total
+PLACEMENT_BOUNDS: dict[str, Callable[[TierBounds, Gang, int], int]] = {
+    "preference": lambda _bounds, gang, _gpus: most_preference(gang),
+    "bandwidth": _most_bandwidth,
+    "span": _least_span,
+}
+"""The most (for a tier to be minimised: the least) that a gang of so many GPUs adds, wherever it is."""
 
 
-def _bandwidth(
-    instance: Instance, shaper: Shaper, gang: GangVariables, topology: Topology
-) -> Linear:
-    """The most at the widest shape, and what each narrower one adds where it is whole there."""
+def _shape_bandwidth(bounds: TierBounds, gang: GangVariables, topology: Topology) -> Linear:
+    """The most at the widest shape, and what each narrower one adds if the gang is whole there."""
+    shaper = bounds.shaper
     widest = -1 if gang.gang.required is None else gang.gang.required
     worth = shaper.bandwidth(gang.demand, widest)
     total = gang.admitted(worth)
-    for level in range(widest + 1, instance.cluster.node_level + 1):
+    for level in range(widest + 1, bounds.instance.cluster.node_level + 1):
         narrower = shaper.bandwidth(gang.demand, level)
         if narrower > worth:
             total.add_linear(topology.whole(level, gpus_only=True), narrower - worth)
@@ -231,19 +172,21 @@ def _bandwidth(
     return total
 
 
+GANG_BOUNDS: dict[str, Callable[[TierBounds, GangVariables, Topology], Linear]] = {
+    "preference": lambda _bounds, gang, topology: gang_preference(gang, topology),
+    "bandwidth": _shape_bandwidth,
+    "span": lambda bounds, gang, topology: gang_span(bounds.instance, gang, topology),
+}
+"""The same for a gang with variables of its own, from the domains in which it is whole."""
+
+
 @dataclass(frozen=True)
-class Wholes:
-    """What tells how narrow a domain gangs are whole in: shapes, and the rows of gangs by themselves."""
+class TierBounds:
+    """Builds the expression of every tier of the aggregated model.
 
-    shaper: Shaper
-    topologies: Sequence[Topology]
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """``base``: the plan without the gangs decided about. ``wholes``: None where placement is not told.
-
-    ``stable``: whether gangs that an earlier plan placed are told apart.
+    ``base``: the plan without the gangs that are decided about. ``topologies``: of the gangs with variables
+    of their own. ``shaped``: whether the model has variables for how narrow a domain each gang is whole in.
+    ``stable``: whether gangs that an earlier plan placed are classes of their own.
     """
 
     program: Program
@@ -254,53 +197,48 @@ class Estimate:
     rooms: Sequence[Room]
     pooled: Sequence[PooledClass]
     base: Evaluation
-    wholes: Wholes | None
+    shaper: Shaper
+    topologies: Sequence[Topology]
+    shaped: bool
     stable: bool
 
     def expression(self, tier: Tier) -> Linear:
-        """Tiers of who runs, what it costs and leaves exactly; the others as no plan can be better than."""
-        if tier.family in ("defragment", "stranded"):
-            left = Rests(self.pools, self.rooms, self.variables.flows)
-            build = defragmented if tier.family == "defragment" else unusable
-            return build(self.program, self.instance, left)
-        if tier.family == "stability":
-            return self._stability(tier)
-        apart: dict[int, Linear] = {}
-        if tier.family in ("preference", "bandwidth", "span") and self.wholes is not None:
-            apart = self._placement(self.wholes, tier.family)
+        """The tier's value, or a bound that no plan with these variables beats."""
+        if tier.family in FREE_SPACE:
+            free = FreeServers(self.pools, self.rooms, self.variables.flows)
+            return FREE_SPACE[tier.family](self.program, self.instance, free)
         total = Linear(constant=self.base.tier(tier))
+        if tier.family in OPTION_VALUES:
+            return total.add_linear(option_sum(self.instance, tier, self._options()))
+        if tier.family in PLACEMENT_BOUNDS:
+            return total.add_linear(self._placement(tier.family))
+        return total.add_linear(BOUNDS[tier.family](self))
+
+    def _options(self) -> Iterator[tuple[Demand, Effect, int]]:
+        """(demand, effect, admit variable) of every option."""
         for choice, admits in zip(self.asks.choices, self.variables.admits, strict=True):
-            gang = self.instance.gangs[choice.gang]
-            if tier.priority in (None, gang.priority):
-                for option, admit in zip(choice.options, admits, strict=True):
-                    if admit not in apart:
-                        total.add(admit, self._optimism.of(choice.gang, option, tier))
-        for own in {id(found): found for found in apart.values()}.values():
+            for option, admit in zip(choice.options, admits, strict=True):
+                yield option.demand, option.effect, admit
+
+    def _placement(self, family: str) -> Linear:
+        shaped = self._shaped(family) if self.shaped else {}
+        total = Linear()
+        for demand, effect, admit in self._options():
+            if admit not in shaped and effect.admitted:
+                total.add(admit, self._option_bound(family, demand))
+        for own in {id(found): found for found in shaped.values()}.values():
             total.add_linear(own)
         return total
 
-    def _stability(self, tier: Tier) -> Linear:
-        """GPUs planned before that are elsewhere; all may be back where it is not told what is where."""
-        total = Linear(constant=self.base.tier(tier))
-        back = Returning(self.program, self.pools, self.instance.cluster.node_level)
-        if not self.stable:
-            return total
-        for choice, admits in zip(self.asks.choices, self.variables.admits, strict=True):
-            gang = self.instance.gangs[choice.gang]
-            for option, admit in zip(choice.options, admits, strict=True):
-                total.add(admit, elsewhere(gang, option.demand))
-        for own in self.pooled:
-            gang = self.instance.gangs[own.demands[0].gang]
-            if gang.planned:
-                back.add(own, gang)
-        for one in self.variables.gangs:
-            total.add_linear(matched(self.program, self.pools, one), -1)
-        for group in self.variables.groups:
-            total.add_linear(matched_alone(self.pools, group), -1)
-        return total.add_linear(back.close(), -1)
+    def _option_bound(self, family: str, demand: Demand) -> int:
+        gang = self.instance.gangs[demand.gang]
+        if not demand.roles:
+            return self._standing.value(family, demand.gang, demand.stays)
+        gpus = sum(r.gpus * n for r, n in zip(gang.roles, demand.counts, strict=True))
+        return PLACEMENT_BOUNDS[family](self, gang, gpus)
 
-    def _placement(self, wholes: Wholes, family: str) -> dict[int, Linear]:
-        """What options whose shape is told apart add to a tier, under their admit variables."""
+    def _shaped(self, family: str) -> dict[int, Linear]:
+        """By admit variable, what options whose shape is a variable add; one expression a class."""
         found: dict[int, Linear] = {}
         for own in self.pooled:
             if not own.demands[0].stays:
@@ -308,10 +246,37 @@ class Estimate:
                 for shape, places in own.shapes:
                     worth.add_all(places.values(), int(getattr(shape, family)))
                 found.update(dict.fromkeys(own.admits, worth))
-        for gang, topology in zip(self.variables.gangs, wholes.topologies, strict=True):
-            found[gang.admit] = wholeness(self.instance, wholes.shaper, gang, topology, family)
+        for gang, topology in zip(self.variables.gangs, self.topologies, strict=True):
+            found[gang.admit] = GANG_BOUNDS[family](self, gang, topology)
         return found
 
+    def stability(self) -> Linear:
+        """GPUs of planned pods that are elsewhere; none where gangs are not classes of their own."""
+        total = Linear()
+        if not self.stable:
+            return total
+        back = PlannedGpus(self.program, self.pools, self.instance.cluster.node_level)
+        for demand, _, admit in self._options():
+            total.add(admit, elsewhere(self.instance.gangs[demand.gang], demand))
+        for own in self.pooled:
+            gang = self.instance.gangs[own.demands[0].gang]
+            if gang.planned:
+                back.add(own, gang)
+        for one in self.variables.gangs:
+            total.add_linear(gpus_as_planned(self.program, self.pools, one), -1)
+        for group in self.variables.groups:
+            total.add_linear(group_gpus_as_planned(self.pools, group), -1)
+        return total.add_linear(back.close(), -1)
+
     @cached_property
-    def _optimism(self) -> Optimism:
-        return Optimism(self.instance)
+    def largest_node(self) -> int:
+        """GPUs of the largest node."""
+        return max((node.gpus for node in self.instance.cluster.nodes), default=0) or 1
+
+    @cached_property
+    def _standing(self) -> StandingValues:
+        return StandingValues(self.instance)
+
+
+BOUNDS: dict[str, Callable[[TierBounds], Linear]] = {"stability": TierBounds.stability}
+"""Bounds of the other tiers."""

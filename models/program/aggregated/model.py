@@ -16,7 +16,7 @@ from dataclasses import replace
 from models.instance import Instance
 from models.occupancy import PODS
 from models.program.aggregated import pools as supply
-from models.program.aggregated.bounds import Estimate, Wholes
+from models.program.aggregated.bounds import TierBounds
 from models.program.aggregated.decoder import Dealer, likeness
 from models.program.aggregated.pools import Admissions, PooledClass, Shape, Shaper
 from models.program.base_state import classes, ground_of
@@ -25,10 +25,8 @@ from models.program.formulation import slices_by_node
 from models.program.linear_program import Linear, Program
 from models.program.packing import SizePacking
 from models.program.regions import Pools, local, pools_of
-from models.program.rules import admission, bandwidth, resources, running, slices
-from models.program.rules import admission as models
-from models.program.rules import bandwidth as local_share
-from models.program.rules import gpus as packing
+from models.program.rules.declarations import own_variables, poolable
+from models.program.rules.rows import Model, add_rows
 from models.program.rules.topology import Topology
 from models.program.variables import (
     GangVariables,
@@ -40,7 +38,8 @@ from models.program.variables import (
     staying,
 )
 from models.solution import GangDecision
-from models.tier_values import Evaluation, Tier
+from models.tier_values import Evaluation
+from models.tiers import Tier
 
 PoolKey = tuple[int, frozenset[int], tuple[tuple[str, int], ...]]
 
@@ -68,8 +67,7 @@ class AdmissionProgram:
     ) -> None:
         self.instance = instance
         self._shaped = shaped
-        listed = {objective.name for objective in instance.policy.objectives}
-        self._stable = shaped and "stability" in listed
+        self._stable = shaped and instance.policy.lists("stability")
         self.program = Program()
         ground = ground_of(instance, still=still)
         self._ground = ground
@@ -89,7 +87,7 @@ class AdmissionProgram:
         self._shaper = Shaper(instance, self._rooms)
         self._pods: dict[PoolKey, PodPool] = {}
         self._create()
-        self._estimate = Estimate(
+        self._bounds = TierBounds(
             self.program,
             instance,
             asks,
@@ -98,7 +96,9 @@ class AdmissionProgram:
             self._rooms,
             self._pooled,
             Evaluation(instance, ground.base),
-            wholes=Wholes(self._shaper, self._topologies) if shaped else None,
+            self._shaper,
+            self._topologies,
+            shaped=shaped,
             stable=self._stable,
         )
         self._record = Admissions(
@@ -166,20 +166,11 @@ class AdmissionProgram:
     def _poolable(self, demand: Demand, *, rides: bool) -> bool:
         """Whether nothing but room and one required domain ties the pods to place together."""
         gang = self.instance.gangs[demand.gang]
-        if not rides or not demand.gpu_roles or self.instance.min_share(gang):
+        if not rides or not demand.gpu_roles or own_variables(self.instance, gang):
             return False
         if not demand.stays and gang.required == self.instance.cluster.node_level:
             return False  # it is one piece
-        return all(self._loose(demand, role) for role in demand.gpu_roles)
-
-    def _loose(self, demand: Demand, role: RoleDemand) -> bool:
-        spec = self.instance.gangs[demand.gang].roles[role.role]
-        if spec.required is not None or spec.slice_size is not None:
-            return False
-        if spec.mix_models or role.count == 1:
-            return True
-        nodes = self.instance.cluster.nodes
-        return len({m.gpu for n in role.nodes if (m := nodes[n].model) is not None}) <= 1
+        return all(poolable(self.instance, gang, role) for role in demand.gpu_roles)
 
     def _pool(
         self, wishes: Wishes, demands: list[Demand], *, alone: bool = False
@@ -249,31 +240,26 @@ class AdmissionProgram:
         return {domain: self.program.integer(0, most) for domain in domains}
 
     def _rules(self, variables: Variables, ordered: list[list[tuple[Demand, int]]]) -> None:
-        program, instance = self.program, self.instance
-        packing.add(program, variables, self._pools, [pool.pieces for pool in self._pods.values()])
-        resources.add(program, variables, self._pools, self._rooms, list(self._pods.values()))
-        admission.add(program, instance, variables)
-        pods = [(pool.priority, pool.pieces) for pool in self._pods.values()]
-        running.add(program, instance, self._asks, variables, self._pools, pooled=pods)
-        for members in ordered:
-            gangs = [(instance.gangs[d.gang], admit) for d, admit in members]
-            admission.in_order(program, instance, gangs)
-        for gang in self._gangs:
-            topology = Topology(
-                program, instance, self._pools, self._rooms, gang, lean=not self._shaped
-            )
-            self._topologies.append(topology)
-            slices.add(program, instance, self._pools, gang, topology)
-            models.add_of_models(program, self._pools, gang)
-            if instance.min_share(gang.gang):
-                bandwidth.Claims(program, instance, self._pools, gang, topology)
-        local_share.add(program, instance, self._pools, variables)
+        model = Model(
+            self.program,
+            self.instance,
+            self._asks,
+            self._rooms,
+            self._pools,
+            variables,
+            aggregated=True,
+            domains=self._shaped,
+            pod_pools=list(self._pods.values()),
+            ordered=[[(self.instance.gangs[d.gang], a) for d, a in own] for own in ordered],
+        )
+        add_rows(model)
+        self._topologies = model.topologies
         for pool in self._pods.values():
-            supply.add(program, instance, self._pools, pool, self._pooled)
+            supply.add(self.program, self.instance, self._pools, pool, self._pooled)
 
     def expression(self, tier: Tier) -> Linear:
         """The tier as no plan can be better than."""
-        return self._estimate.expression(tier)
+        return self._bounds.expression(tier)
 
     def likeness(self, liked: Sequence[GangDecision]) -> Linear:
         """How much of a liked plan's places the assignment keeps; adds rows of its own."""

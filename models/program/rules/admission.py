@@ -56,7 +56,7 @@ def _priorities_exchange(instance: Instance) -> bool:
     return listed.get("admission") == 0 and listed.get("waiting", 0) == 0
 
 
-def add_of_models(program: Program, pools: Pools, gang: GangVariables) -> None:
+def one_model(program: Program, pools: Pools, gang: GangVariables) -> None:
     by_model: dict[str, set[int]] = {}
     for number in gang.gpu_regions:
         name = pools.regions[number].gpu_name

@@ -280,7 +280,10 @@ class Claims:
             self._program.at_most(row)
 
 
-def add(program: Program, instance: Instance, pools: Pools, variables: Variables) -> None:
+def forbid_slow_pieces(
+    program: Program, instance: Instance, pools: Pools, variables: Variables
+) -> None:
+    """minBandwidthShare of gangs that take one piece on one node (contract 2.10)."""
     for group in variables.groups:
         least = instance.min_share(group.gangs[0])
         gpus = group.demands[0].total_gpus

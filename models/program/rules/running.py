@@ -107,7 +107,7 @@ def _exchanges(
 
 def tell_apart(program: Program, instance: Instance, gang: GangVariables) -> None:
     """Fills ``gang.exchange`` where the tier of stickiness is asked for."""
-    if not gang.effect.moved or not any(o.name == "stability" for o in instance.policy.objectives):
+    if not gang.effect.moved or not instance.policy.lists("stability"):
         return
     for position, role in enumerate(gang.demand.gpu_roles):
         planned = {p.index: p.node for p in gang.gang.planned if p.role == role.role}

@@ -1,0 +1,140 @@
+"""What the rules declare to the parts that share nodes, pool pods, place greedily or explain a wait.
+
+A rule that restricts single pods to nodes needs no more than ``eligible``. A rule with rows of its own also
+says which nodes and gangs it distinguishes, so that regions, gang classes and pods stay interchangeable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import dataclass
+
+from models.gang import Gang, Role
+from models.instance import Instance
+from models.program.demands import Demand, RoleDemand
+from models.solution import PodPlacement, Reason
+
+
+@dataclass(frozen=True, slots=True)
+class Declaration:
+    """What one rule declares; a hook that is absent declares nothing.
+
+    ``eligible``: nodes that pods of a role may be placed on, room aside.
+    ``node_key``: nodes with different keys are never in one region.
+    ``gang_key``: waiting gangs with different keys are not identical.
+    ``poolable``: whether pods of the role may be counted together with those of other gangs.
+    ``own_variables``: whether the rule has rows for the gang, which is then neither pooled nor grouped.
+    ``node_sets``: the gang must be within one of these sets; the greedy start tries them in turn.
+    ``allows``: whether the gang may have these pods; the greedy start drops a placement otherwise.
+    ``shortage``: why the gang cannot be placed on so many free GPUs a node, None if it may.
+    """
+
+    rule: str
+    eligible: Callable[[Instance, Gang, Role], frozenset[int]] | None = None
+    node_key: Callable[[Instance, int], Hashable] | None = None
+    gang_key: Callable[[Instance, Gang], Hashable] | None = None
+    poolable: Callable[[Instance, Gang, RoleDemand], bool] | None = None
+    own_variables: Callable[[Instance, Gang], bool] | None = None
+    node_sets: Callable[[Instance, Gang], Sequence[frozenset[int]] | None] | None = None
+    allows: Callable[[Instance, Gang, Sequence[PodPlacement]], bool] | None = None
+    shortage: Callable[[Instance, Demand, Sequence[int]], Reason | None] | None = None
+
+
+def _domains_key(_instance: Instance, gang: Gang) -> Hashable:
+    roles = tuple((role.required, role.preferred) for role in gang.roles)
+    return gang.required, gang.preferred, roles
+
+
+def _slices_key(_instance: Instance, gang: Gang) -> Hashable:
+    return tuple(
+        (
+            role.slice_layers,
+            role.first_index % max((size for size, _ in role.slice_layers), default=1),
+        )
+        for role in gang.roles
+    )
+
+
+def _one_model(instance: Instance, gang: Gang, role: RoleDemand) -> bool:
+    if gang.roles[role.role].mix_models or role.count == 1:
+        return True
+    nodes = instance.cluster.nodes
+    return len({m.gpu for n in role.nodes if (m := nodes[n].model) is not None}) <= 1
+
+
+DECLARED: tuple[Declaration, ...] = (
+    Declaration("nodes", eligible=lambda instance, _gang, role: instance.eligible_nodes(role)),
+    Declaration(
+        "topology",
+        gang_key=_domains_key,
+        poolable=lambda _instance, gang, role: gang.roles[role.role].required is None,
+    ),
+    Declaration(
+        "slices",
+        gang_key=_slices_key,
+        poolable=lambda _instance, gang, role: gang.roles[role.role].slice_size is None,
+    ),
+    Declaration(
+        "models",
+        gang_key=lambda _instance, gang: tuple(role.mix_models for role in gang.roles),
+        poolable=_one_model,
+    ),
+    Declaration(
+        "bandwidth",
+        gang_key=lambda instance, gang: (
+            instance.min_share(gang),
+            gang.pattern == "none",
+            gang.weight,
+            gang.nvlink_across_nodes,
+        ),
+        poolable=lambda instance, gang, _role: not instance.min_share(gang),
+    ),
+)
+"""One declaration a rule; rules that concern every gang alike (GPUs, resources) declare nothing."""
+
+
+def eligible_nodes(instance: Instance, gang: Gang, role: Role) -> frozenset[int]:
+    """Nodes that every rule lets pods of the role use, room aside."""
+    found = [d.eligible(instance, gang, role) for d in DECLARED if d.eligible is not None]
+    return frozenset.intersection(*found)
+
+
+def node_key(instance: Instance, node: int) -> tuple[Hashable, ...]:
+    """What the rules distinguish of a node."""
+    return tuple(d.node_key(instance, node) for d in DECLARED if d.node_key is not None)
+
+
+def gang_key(instance: Instance, gang: Gang) -> tuple[Hashable, ...]:
+    """What the rules distinguish of a waiting gang."""
+    return tuple(d.gang_key(instance, gang) for d in DECLARED if d.gang_key is not None)
+
+
+def poolable(instance: Instance, gang: Gang, role: RoleDemand) -> bool:
+    """Whether pods of the role may be counted together with those of other gangs."""
+    return all(d.poolable(instance, gang, role) for d in DECLARED if d.poolable is not None)
+
+
+def own_variables(instance: Instance, gang: Gang) -> bool:
+    """Whether some rule has rows for the gang, however few pods it has."""
+    return any(d.own_variables(instance, gang) for d in DECLARED if d.own_variables is not None)
+
+
+def node_sets(instance: Instance, gang: Gang, within: frozenset[int]) -> Iterator[frozenset[int]]:
+    """The parts of a node set in which the whole gang may be."""
+    found = [within]
+    for declared in DECLARED:
+        sets = declared.node_sets(instance, gang) if declared.node_sets is not None else None
+        if sets is not None:
+            found = [part & nodes for part in found for nodes in sets if part & nodes]
+    yield from found
+
+
+def allows(instance: Instance, gang: Gang, pods: Sequence[PodPlacement]) -> bool:
+    """Whether every rule lets the gang have these pods."""
+    return all(d.allows(instance, gang, pods) for d in DECLARED if d.allows is not None)
+
+
+def declared_shortage(instance: Instance, demand: Demand, free: Sequence[int]) -> Reason | None:
+    """The first rule's reason why the gang cannot be placed. ``free``: GPUs a node."""
+    found = (d.shortage(instance, demand, free) for d in DECLARED if d.shortage is not None)
+    return next((reason for reason in found if reason is not None), None)

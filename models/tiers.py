@@ -1,0 +1,161 @@
+"""The objective tiers, one row each: the only list of tier names in the project.
+
+A tier's value is in ``models.tier_values``, its expression in ``models.program.tiers``, its bound over pooled
+pods in ``models.program.aggregated.bounds``; the judge computes its own value in ``models.verify``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Literal
+
+Sense = Literal["max", "min"]
+
+Subject = Literal["admission", "disruption", "placement", "growth", "cluster"]
+"""What a tier judges: which gangs run, what that costs running gangs, where gangs are (a sum over
+gangs), how large they are, or the cluster as a whole."""
+
+Condition = Literal["may_lose_gpus", "aged", "elastic"]
+"""A tier with a condition is stated for a priority only if one of its gangs meets it."""
+
+
+@dataclass(frozen=True, slots=True)
+class TierFamily:
+    """One row of the table.
+
+    ``objective``: the policy objective that lists the tier and gives its tolerance.
+    ``per_priority``: stated once for each priority, else once for the plan.
+    ``default``: part of a policy that lists no objectives.
+    ``branched``: the aggregated model is precise enough that branching on the tier finds good plans.
+    ``leads``: other placement tiers depend on it, so that the aggregated search grants it more time.
+    ``pays_for_moves``: an improvement shows in the figures that are weighed against ``minGain``.
+    """
+
+    name: str
+    sense: Sense
+    objective: str
+    subject: Subject
+    per_priority: bool = False
+    condition: Condition | None = None
+    default: bool = True
+    branched: bool = False
+    leads: bool = False
+    pays_for_moves: bool = False
+
+    @property
+    def fused(self) -> bool:
+        """Whether consecutive tiers of this kind are solved as one objective, priority by priority."""
+        return self.subject == "admission"
+
+
+def _admission(name: str, objective: str, condition: Condition | None = None) -> TierFamily:
+    """A tier about which gangs run."""
+    return TierFamily(
+        name,
+        "max",
+        objective,
+        "admission",
+        per_priority=True,
+        condition=condition,
+        branched=True,
+        pays_for_moves=name != "kept",
+    )
+
+
+TIERS: tuple[TierFamily, ...] = (
+    _admission("kept", "admission", "may_lose_gpus"),
+    _admission("aged", "admission", "aged"),
+    _admission("aged-waiting", "waiting", "aged"),
+    _admission("admission", "admission"),
+    _admission("waiting", "waiting"),
+    TierFamily("disruption", "min", "disruption", "disruption", branched=True, leads=True),
+    TierFamily("preference", "max", "preference", "placement", branched=True, leads=True),
+    TierFamily("bandwidth", "max", "bandwidth", "placement", branched=True, pays_for_moves=True),
+    TierFamily(
+        "growth", "max", "growth", "growth", per_priority=True, condition="elastic", branched=True
+    ),
+    TierFamily("span", "min", "span", "placement"),
+    TierFamily("stranded", "min", "stranded", "cluster"),
+    TierFamily(
+        "defragment",
+        "max",
+        "defragment",
+        "cluster",
+        default=False,
+        branched=True,
+        pays_for_moves=True,
+    ),
+    TierFamily("stability", "min", "stability", "cluster", default=False),
+)
+"""In the order in which the tiers of one priority, and the default objectives, are solved."""
+
+MAIN = "admission"
+"""The objective whose place in the policy decides where all tiers about admission go."""
+
+
+def family(name: str) -> TierFamily:
+    """The row of a tier, from its name or from ``name/priority``."""
+    bare = name.partition("/")[0]
+    return next(row for row in TIERS if row.name == bare)
+
+
+def objective_names(*, default_only: bool = False) -> tuple[str, ...]:
+    """Names a policy may list, the default objectives first and in their order."""
+    listed = (row for row in TIERS if row.name == row.objective)
+    ordered = sorted(listed, key=lambda row: not row.default)
+    return tuple(row.name for row in ordered if row.default or not default_only)
+
+
+def admission_objectives() -> tuple[str, ...]:
+    """Objectives about which gangs run."""
+    return tuple(row.name for row in TIERS if row.fused and row.name == row.objective)
+
+
+@dataclass(frozen=True, slots=True)
+class Tier:
+    """One objective: its family, priority where it has one, sense, tolerance."""
+
+    family: str
+    priority: int | None
+    sense: Sense
+    tolerance: Fraction
+
+    @property
+    def name(self) -> str:
+        return self.family if self.priority is None else f"{self.family}/{self.priority}"
+
+    @property
+    def row(self) -> TierFamily:
+        return family(self.family)
+
+
+def stated_tiers(
+    objectives: Iterable[tuple[str, Fraction]], met: Mapping[int, Collection[str]]
+) -> Iterator[Tier]:
+    """The tiers that a plan states, in order.
+
+    ``objectives``: (name, tolerance) as the policy lists them. ``met``: for every priority in the input,
+    the conditions that its gangs meet.
+    """
+    tolerances = dict(objectives)
+    priorities = sorted(met, reverse=True)
+
+    def of(rows: Iterable[TierFamily], priority: int) -> Iterator[Tier]:
+        for row in rows:
+            if row.condition is None or row.condition in met[priority]:
+                yield Tier(row.name, priority, row.sense, tolerances[row.objective])
+
+    for name, tolerance in tolerances.items():
+        row = family(name)
+        if not row.per_priority:
+            yield Tier(name, None, row.sense, tolerance)
+            continue
+        rows = [row]
+        if row.fused and MAIN in tolerances:
+            if name != MAIN:
+                continue
+            rows = [r for r in TIERS if r.fused and r.objective in tolerances]
+        for priority in priorities:
+            yield from of(rows, priority)
