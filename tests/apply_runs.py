@@ -19,9 +19,9 @@ from fake_cluster import LOST, Answer, Call, FakeCluster, Hook
 from fake_wire import FakeWire
 
 from planner.cli.app import run
-from planner.cli.console import Console
 from planner.cluster.retry import Patient
 from planner.cluster.transport import Wire
+from planner.show.console import Console
 
 Tree = dict[str, Any]
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, fields, replace
 
 from models.apply.intents import Intent
 from models.apply.live_state import ClusterView, LiveNode, LivePod
-from models.apply.machine import applying, recovering
+from models.apply.machine import apply_plan, recover_gangs
 from models.apply.orders import GangOrder, Key, NodeAssumptions, Orders, PodOrder, PodStop
 from models.apply.outcomes import ApplyLimits, Verdict
 from models.apply.requests import (
@@ -354,11 +354,11 @@ def play(
 def apply(
     world: World, plan: Orders, fault: Fault | None = None, limits: ApplyLimits = LIMITS
 ) -> Played:
-    return play(applying(plan, world.view(), limits), world, fault)
+    return play(apply_plan(plan, world.view(), limits), world, fault)
 
 
 def recover(world: World, fault: Fault | None = None, limits: ApplyLimits = LIMITS) -> Played:
-    return play(recovering(world.view(), limits), world, fault)
+    return play(recover_gangs(world.view(), limits), world, fault)
 
 
 ANSWERS = [Conflict("409"), Gone("404"), Rejected("422"), BlockedByBudget("429"), Halt("a signal")]

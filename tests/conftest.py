@@ -13,8 +13,8 @@ from effort import THOROUGH, examples, set_thorough
 from hypothesis import settings
 
 from planner.cli.app import run
-from planner.cli.console import Console
 from planner.search.budget import Budget
+from planner.show.console import Console
 
 settings.register_profile("repeatable", derandomize=True, deadline=None)
 settings.register_profile("searching", derandomize=False, deadline=None)

@@ -28,7 +28,7 @@ from live_objects import LEASES, listed
 from snapshots import environment
 
 from planner.cli.app import run
-from planner.cli.console import Console
+from planner.show.console import Console
 
 Tree = dict[str, Any]
 

@@ -23,7 +23,7 @@ from live_relay import Answer, Call, Forward, Meddler, honest
 from snapshots import environment
 
 from planner.cli.app import run
-from planner.cli.console import Console
+from planner.show.console import Console
 
 Tree = dict[str, Any]
 

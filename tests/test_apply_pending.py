@@ -64,7 +64,7 @@ def test_a_rival_in_the_planned_room_is_told_with_what_undoes_the_gang(gated: Be
     found = {gang["name"]: gang for gang in said.data()["gangs"]}
     assert (said.code, found["a"]["outcome"], found["b"]["outcome"]) == (7, "partial", "started")
     assert len(found["a"]["undo"]) == 2
-    assert f"node {where[came[0]]} has 0 of the 8 GPUs free" in found["a"]["why"]
+    assert f"node {where[came[0]]} has 0 free GPUs, the plan needs 8" in found["a"]["why"]
 
     undone = gated.apply(plan, "--evict-partial", "-o", "json")
     assert (undone.code, undone.data()["evicted"]) == (0, 2)
@@ -72,7 +72,7 @@ def test_a_rival_in_the_planned_room_is_told_with_what_undoes_the_gang(gated: Be
 
 
 def test_only_pods_with_an_intent_of_ours_are_ever_evicted(gated: Bench) -> None:
-    """Somebody rewrites what we wrote on a-0: from then on it is not ours to evict."""
+    """Somebody rewrites what we wrote on a-0: from then on it does not carry an intent of this plan."""
     plan = gated.plan()
     cluster = gated.cluster
     where = placed(plan)
@@ -113,7 +113,7 @@ def test_a_node_that_lost_the_label_of_a_pin_is_told_with_what_undoes_the_gang(
     said = gated.apply(plan)
 
     assert said.code == 7, said.err
-    assert f"has not the label kubernetes.io/hostname={where[came[0]]}" in said.out
+    assert f"lacks the label kubernetes.io/hostname={where[came[0]]}" in said.out
     assert said.err.count("delete --raw") == 2, (
         "the one that is bound, and the one that never will be"
     )

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from models.apply.intents import Intent
-from models.apply.live_state import SealKey
+from models.apply.intents import Intent, SealKey
 from models.apply.orders import PodOrder, PodStop
 from models.apply.requests import (
     Bind,
@@ -431,7 +430,7 @@ def test_a_reading_is_due_again_after_two_seconds_or_ten_times_what_it_takes(
         clock.now = begun + fresh_for - 0.01
         assert made.answer(CheckLock("gang a")) == LockHeld()
         clock.now = begun + fresh_for
-        assert made.answer(CheckLock("gang a")) == LockHeld(due=True)
+        assert made.answer(CheckLock("gang a")) == LockHeld(reread=True)
         made.answer(ReadCluster())
 
 

@@ -9,7 +9,7 @@ import pytest
 from applying_world import World, gang, order_for, orders
 from test_apply_sending import INTENT, ORDER, POD, Script, sender, told
 
-from models.apply.machine import applying
+from models.apply.machine import apply_plan
 from models.apply.outcomes import ApplyLimits, Outcome
 from models.apply.requests import (
     CheckLock,
@@ -94,7 +94,7 @@ def run(world: World, size: int) -> tuple[list[Request], Outcome]:
     starts = [
         order_for(world.pod(f"big-{n}", mode="binding"), f"n{n // 8}", [n % 8]) for n in range(size)
     ]
-    machine = applying(orders(world, gang("big", starts)), world.view(), ApplyLimits())
+    machine = apply_plan(orders(world, gang("big", starts)), world.view(), ApplyLimits())
     asked: list[Request] = []
     event: Event
     try:

@@ -38,7 +38,7 @@ from models.apply.requests import (
     Request,
     Scale,
 )
-from models.apply.staleness import moved
+from models.apply.staleness import changes
 
 EVERYBODY = [("v", 0), ("v", 1), ("m", 0), ("m", 1)]
 
@@ -86,7 +86,7 @@ def outcomes(world: World, plan: Orders, **more: object) -> dict[str, Outcome]:
 
 def test_victims_go_first_and_their_room_is_seen_free_before_a_winner_starts() -> None:
     world, plan = crowded()
-    assert moved(plan, world.view()) == []
+    assert changes(plan, world.view()) == []
     played = apply(world, plan)
     assert bound(world) == END
     assert doubled(world) == []
@@ -124,7 +124,7 @@ def test_a_victim_that_went_by_itself_needs_no_leave() -> None:
     world, plan = crowded()
     for i in range(2):
         world.change(("default", f"v-{i}"), finished=True)
-    assert moved(plan, world.view()) == []
+    assert changes(plan, world.view()) == []
     found = outcomes(world, plan, allow_evictions=False)
     assert (found["w"], found["v"]) == (Outcome.started, Outcome.stopped)
 
@@ -246,7 +246,7 @@ def test_killed_at_any_request_of_evictions_and_moves_the_end_is_the_same(after:
         with pytest.raises(Killed):
             apply(world, plan, killed)
         if not any(pod.intent for pod in world.pods.values()):
-            assert moved(plan, world.view()) == []
+            assert changes(plan, world.view()) == []
         apply(world, plan)
         assert bound(world) == END
         assert doubled(world) == []

@@ -26,9 +26,10 @@ from applying_world import (
 )
 
 from models.apply.intents import KEYS, Intent, read_intent
+from models.apply.live_state import PodClassifier, PodState
 from models.apply.orders import Orders
 from models.apply.outcomes import GangVerdict, Outcome
-from models.apply.pod_state import GangState, PodClassifier, PodState, gang_state
+from models.apply.recovery import evict_partial
 from models.apply.requests import (
     AllocateDevices,
     Bind,
@@ -42,9 +43,9 @@ from models.apply.requests import (
     Ungate,
     WriteIntent,
 )
-from models.apply.session import HOLD_EVERY, ApplySession
+from models.apply.session import LOCK_CHECK_EVERY, ApplySession
 from models.apply.starts import REQUIRED
-from models.apply.undo import commands, undo_partial
+from planner.show.apply import undo_commands
 
 
 def gang_of(count: int, mode: str = "gate", gpus: int = 4) -> tuple[World, Orders]:
@@ -140,7 +141,7 @@ def test_the_lock_is_looked_at_before_each_gang_and_every_few_writes() -> None:
     since, begun = 0, []
     for request in apply(world, plan).requests:
         since = 0 if isinstance(request, CheckLock) else since + isinstance(request, WRITES)
-        assert since <= HOLD_EVERY
+        assert since <= LOCK_CHECK_EVERY
         if isinstance(request, CheckLock):
             begun.append(request.begun)
     # 40 intents: a look at the start and after 16 and 32; 40 starts, looked at after 8 and 24;
@@ -210,7 +211,7 @@ def test_a_gang_that_lost_pods_after_it_was_whole_is_nobodys_worry() -> None:
     world.delete(("default", "a-0"))
     assert recover(world).verdict.gangs == ()
     again = one(apply(world, plan).verdict)
-    assert (again.outcome, again.why) == (Outcome.unchanged, "1 of its pods have gone since")
+    assert (again.outcome, again.why) == (Outcome.unchanged, "1 of its pods are gone since")
 
 
 def test_a_gang_of_which_a_started_pod_finished_before_the_last_started_is_still_finished() -> None:
@@ -313,7 +314,7 @@ def removed(world: World) -> None:
 @pytest.mark.parametrize(
     ("deed", "why"),
     [
-        (filled, "node n1 has 0 of the 8 GPUs free that the plan gives there"),
+        (filled, "node n1 has 0 free GPUs, the plan needs 8"),
         (cordoned, "node n1 is cordoned"),
         (broken, "node n1 is not Ready"),
         (tainted, "node n1 is tainted down:NoSchedule"),
@@ -380,7 +381,7 @@ def test_room_that_a_leaving_pod_holds_is_only_waited_for() -> None:
 @pytest.mark.parametrize(
     ("more", "why"),
     [
-        ({"selector": (("kubernetes.io/hostname", "n9"),)}, "its node selector asks for"),
+        ({"selector": (("kubernetes.io/hostname", "n9"),)}, "its node selector requires"),
         (
             {"node_affinity": json.dumps({REQUIRED: {"nodeSelectorTerms": [{}]}})},
             "its required node affinity matches no node",
@@ -487,16 +488,6 @@ def test_what_we_would_not_write_is_no_intent(key: str, value: str) -> None:
     assert read_intent(intent.labels(), written) is None
 
 
-def test_states_of_a_gang_count_who_was_started() -> None:
-    some = [PodState.bound, PodState.ended, PodState.ungated]
-    assert gang_state(some, 3) is GangState.whole
-    assert gang_state(some, 4) is GangState.partial
-    assert gang_state([PodState.astray, PodState.intended], 2) is GangState.partial
-    assert (
-        gang_state([PodState.intended, PodState.waiting, PodState.gone], 3) is GangState.untouched
-    )
-
-
 def test_states_of_a_pod_follow_it_from_gate_to_end() -> None:
     classifier = PodClassifier("gangplan.dev/placement", "gangplan")
     world = World()
@@ -515,9 +506,9 @@ def test_states_of_a_pod_follow_it_from_gate_to_end() -> None:
     assert state(gates=(), finished=True) is PodState.gone
     assert state(gates=(), scheduler="gangplan") is PodState.waiting
     assert state(gates=(), node="n0") is PodState.bound
-    assert state(gates=(), node="n1") is PodState.astray
-    assert state(gates=(), node="n0", finished=True) is PodState.ended
-    assert state(gates=(), node="n0", terminating=True) is PodState.leaving
+    assert state(gates=(), node="n1") is PodState.misplaced
+    assert state(gates=(), node="n0", finished=True) is PodState.finished
+    assert state(gates=(), node="n0", terminating=True) is PodState.terminating
 
 
 @pytest.mark.parametrize("shell", ["sh", "bash"])
@@ -525,8 +516,7 @@ def test_commands_delete_each_started_pod_by_its_uid_and_quote_every_name(
     tmp_path: Path, shell: str
 ) -> None:
     undo = (("ns", "a-0", "u-0"), ("n s", "$(touch x)", "u'1\\n"), ("ns", "..", "u-2"))
-    verdict = GangVerdict(("ns", "a"), Outcome.partial, PLAN, undo=undo)
-    first, second = commands(verdict, "my ctx", "/k c")  # no line for a step in a path
+    first, second = undo_commands(undo, "my ctx", "/k c")  # no line for a step in a path
     kubectl = "kubectl --kubeconfig '/k c' --context 'my ctx'"
     options = '{"apiVersion":"v1","kind":"DeleteOptions","preconditions":{"uid":"u-0"}}'
     assert first == (
@@ -598,7 +588,7 @@ def test_a_pod_whose_owner_took_our_intent_off_meanwhile_is_not_started() -> Non
         return None
 
     found = one(apply(world, plan, strip).verdict)
-    assert (found.outcome, found.why) == (Outcome.partial, "pod a-3 has lost its intent")
+    assert (found.outcome, found.why) == (Outcome.partial, "pod a-3 lost its intent")
     assert sorted(bound(world)) == ["a-0", "a-1", "a-2"]
     assert [name for _, name, _ in found.undo] == ["a-0", "a-1", "a-2"]
 
@@ -613,7 +603,7 @@ def test_gpus_that_a_rival_was_given_while_we_bound_are_found_by_the_last_look()
 
     found = one(apply(world, plan, rival).verdict)
     assert (found.outcome, found.why) == (
-        Outcome.partial, "node n1 has been given to others, too",
+        Outcome.partial, "node n1 is overcommitted: other pods use the same GPUs",
     )  # fmt: skip
     assert len(found.undo) == 4
 
@@ -625,5 +615,5 @@ def test_a_pod_that_changed_hands_after_it_was_told_is_not_evicted() -> None:
     uids = tuple((pod.namespace, pod.name, pod.uid) for pod in world.pods.values())
     session = ApplySession(world.view(), replace(LIMITS, evict_partial=True))
     session.record(GangVerdict(("default", "a"), Outcome.partial, PLAN, undo=uids))
-    assert list(undo_partial(session)) == []
-    assert "not ours to evict" in session.verdicts[PLAN, ("default", "a")].why
+    assert list(evict_partial(session)) == []
+    assert "does not carry an intent of this plan" in session.verdicts[PLAN, ("default", "a")].why

@@ -285,7 +285,7 @@ def test_a_rival_that_comes_before_a_gang_is_begun_keeps_it_from_being_begun() -
     played = apply(world, plan, comes("a-0", "n4", due=True))
     last = played.verdict.gangs[-1]
     assert (last.outcome, last.why) == (
-        Outcome.skipped, "node n4 has 0 of the 4 GPUs free that the plan gives there",
+        Outcome.skipped, "node n4 has 0 free GPUs, the plan needs 4",
     )  # fmt: skip
     assert doubled(world) == []
     assert not any(pod.intent for key, pod in world.pods.items() if key[1].startswith("c"))
@@ -298,7 +298,7 @@ def test_gangs_that_are_whole_are_marked_as_soon_as_everything_is_read_again() -
     def killed(count: int, request: Request, world: World) -> Event | None:
         if world.pods["default", "b-0"].node is not None:
             raise Killed
-        return LockHeld(due=True) if isinstance(request, CheckLock) else None
+        return LockHeld(reread=True) if isinstance(request, CheckLock) else None
 
     with pytest.raises(Killed):
         apply(world, plan, killed)
@@ -321,7 +321,7 @@ def test_a_gang_that_lost_its_marks_and_may_be_at_work_is_told_and_never_evicted
     for limits in (LIMITS, replace(LIMITS, evict_partial=True)):
         (found,) = recover(world, limits=limits).verdict.gangs
         assert (found.outcome, found.unsure, len(found.undo)) == (Outcome.partial, True, 4)
-        assert found.why.startswith(f"plan {plan.plan} started it, and 4 of its 7 pods are there")
+        assert found.why.startswith(f"plan {plan.plan} started it, 4 of its 7 pods are left")
     assert len(world.pods) == 4
     assert not any(isinstance(request, Evict) for request in world.log)
 

@@ -8,7 +8,7 @@ from applying_world import World, order_for
 from hypothesis import given
 from hypothesis import strategies as st
 
-from models.apply.live_state import PodIndex, lacks, overfull, pods_at, taken
+from models.apply.live_state import PodIndex, overcommitted, pods_on, shortages, usage
 
 steps = st.lists(
     st.tuples(
@@ -40,10 +40,10 @@ def test_a_roster_knows_at_any_time_who_takes_room_where(
         plain.pods[key] = kept.pods[key] = new
     assert kept.pods == plain.pods
     for nodes in ({"n0"}, {"n1"}, {"n0", "n1"}):
-        by_name = [sorted(p.name for p in pods_at(view, nodes)) for view in (plain, kept)]
+        by_name = [sorted(p.name for p in pods_on(view, nodes)) for view in (plain, kept)]
         assert by_name[0] == by_name[1]
-        assert taken(plain, nodes) == taken(kept, nodes)
-        assert overfull(plain, nodes) == overfull(kept, nodes)
+        assert usage(plain, nodes) == usage(kept, nodes)
+        assert overcommitted(plain, nodes) == overcommitted(kept, nodes)
 
 
 def test_pods_that_start_together_are_weighed_together() -> None:
@@ -51,11 +51,11 @@ def test_pods_that_start_together_are_weighed_together() -> None:
     world.node("n0", allocatable=(("cpu", 3000),))
     pods = [world.pod(f"a-{i}", 4, requests=(("cpu", 1500),)) for i in range(3)]
     orders = [order_for(pod, "n0") for pod in pods]
-    assert lacks(world.view(), orders[:2]) == []
+    assert shortages(world.view(), orders[:2]) == []
     # Three of 4 GPUs on 8, three of 1,500 millicores on 3,000.
-    assert lacks(world.view(), orders) == [
-        ("n0", "has 8 of the 12 GPUs free that the plan gives there"),
-        ("n0", "has too little cpu free: 1,500 short"),
+    assert shortages(world.view(), orders) == [
+        ("n0", "has 8 free GPUs, the plan needs 12"),
+        ("n0", "lacks free cpu: 1,500 short"),
     ]
 
 
@@ -63,7 +63,7 @@ def test_a_resource_that_a_node_does_not_state_does_not_limit() -> None:
     world = World()
     world.node("n0")
     pod = world.pod("a-0", 0, requests=(("example.com/thing", 5),))
-    assert lacks(world.view(), [order_for(pod, "n0")]) == []
+    assert shortages(world.view(), [order_for(pod, "n0")]) == []
 
 
 def test_overfull_is_a_node_with_more_than_it_has_or_one_gpu_twice() -> None:
@@ -74,8 +74,8 @@ def test_overfull_is_a_node_with_more_than_it_has_or_one_gpu_twice() -> None:
     pinned = world.pod("a-1", 1, mode="none")
     world.pins[pinned.uid] = "n0"
     # Whoever is only pinned there waits for room.
-    assert overfull(world.view(), ["n0", "n1"]) == []
+    assert overcommitted(world.view(), ["n0", "n1"]) == []
     world.pod("a-2", 1, mode="none", node="n0")
     world.pod("b-0", 1, mode="none", node="n1", indices=(3,))
     world.pod("b-1", 1, mode="none", node="n1", indices=(3,))
-    assert overfull(world.view(), ["n0", "n1"]) == ["n0", "n1"]
+    assert overcommitted(world.view(), ["n0", "n1"]) == ["n0", "n1"]

@@ -9,7 +9,7 @@ from applying_world import GATE, OTHER_PLAN, PLAN, World, apply, gang, order_for
 
 from models.apply.intents import Intent
 from models.apply.orders import NodeAssumptions, Orders
-from models.apply.staleness import begun, moved
+from models.apply.staleness import changes, has_started
 
 A = ("default", "a-0")
 
@@ -29,7 +29,7 @@ def one() -> tuple[World, Orders]:
 
 
 def told(world: World, plan: Orders) -> list[str]:
-    return [str(line) for line in moved(plan, world.view())]
+    return [str(line) for line in changes(plan, world.view())]
 
 
 def node(world: World, **more: object) -> None:
@@ -43,16 +43,16 @@ def test_an_unchanged_cluster_is_not_stale() -> None:
 @pytest.mark.parametrize(
     ("change", "what"),
     [
-        ({"uid": "other"}, "is another pod now"),
+        ({"uid": "other"}, "was replaced by another pod"),
         ({"terminating": True}, "is being deleted"),
         ({"finished": True}, "has finished"),
         ({"node": "n1"}, "is bound to node n1"),
         ({"node": "n0"}, "is bound to node n0"),
-        ({"gates": ()}, "has lost its gate"),
-        ({"gpus": 8}, "asks for 8 GPUs, not 4"),
+        ({"gates": ()}, "lost its gate"),
+        ({"gpus": 8}, "requests 8 GPUs, not 4"),
         (
             {"intent": Intent(OTHER_PLAN, "a", 1, "n1", None), "intent_is_ours": True},
-            f"is wanted by plan {OTHER_PLAN}",
+            f"carries the intent of plan {OTHER_PLAN}",
         ),
     ],
     ids=lambda value: None if isinstance(value, dict) else value,
@@ -77,15 +77,15 @@ def test_a_pod_that_is_gone_is_told() -> None:
         ({"taints": (("k", "v", "NoSchedule"),)}, "is tainted k=v:NoSchedule"),
         (
             {"labels": (("pool", "x"), ("rack", "r2"))},
-            "had the label rack=r1, which is r2 now",
+            "has the label rack=r2, not r1",
         ),
-        ({"labels": (("rack", "r1"),)}, "had the label pool=x, which is gone"),
+        ({"labels": (("rack", "r1"),)}, "lost the label pool=x"),
         (
             {"labels": (("pool", "x"), ("rack", "r1"), ("spot", ""))},
-            "has got the label spot=",
+            "has the new label spot=",
         ),
         ({"gpus": 7}, "offers 7 GPUs, not 8"),
-        ({"allocatable": (("cpu", 999),)}, "has too little cpu free: 1 short"),
+        ({"allocatable": (("cpu", 999),)}, "lacks free cpu: 1 short"),
         ({"allocatable": (("pods", 0),)}, "has no room for 1 more pods"),
     ],
     ids=lambda value: None if isinstance(value, dict) else value,
@@ -129,7 +129,7 @@ def test_room_is_enough_to_the_last_gpu_and_missing_one_beyond() -> None:
     world.pod("r-0", 4, mode="none", node="n0")
     assert told(world, plan) == []
     world.pod("r-1", 1, mode="none", node="n0")
-    assert told(world, plan) == ["node n0 has 3 of the 4 GPUs free that the plan gives there"]
+    assert told(world, plan) == ["node n0 has 3 free GPUs, the plan needs 4"]
 
 
 def test_a_gpu_that_another_pod_holds_is_missing_though_the_number_would_do() -> None:
@@ -137,7 +137,7 @@ def test_a_gpu_that_another_pod_holds_is_missing_though_the_number_would_do() ->
     world.pod("r-0", 2, mode="none", node="n0", indices=(4, 5))
     assert told(world, plan) == []
     world.pod("r-1", 1, mode="none", node="n0", indices=(3,))
-    assert told(world, plan) == ["node n0 has GPU 3 held by pod default/r-1"]
+    assert told(world, plan) == ["node n0 has GPU 3 in use by pod default/r-1"]
 
 
 def test_pinned_and_leaving_pods_take_room_and_finished_ones_do_not() -> None:
@@ -176,14 +176,14 @@ def test_two_gangs_that_fit_alone_but_not_together_are_told() -> None:
     plan = orders(world, gang("a", [order_for(a, "n0")]), gang("b", [order_for(b, "n0")]))
     assert told(world, plan) == []
     world.pod("r-0", 4, mode="none", node="n0")
-    assert told(world, plan) == ["node n0 has 4 of the 8 GPUs free that the plan gives there"]
+    assert told(world, plan) == ["node n0 has 4 free GPUs, the plan needs 8"]
 
 
 def test_what_this_plan_did_already_is_progress() -> None:
     world, plan = one()
-    assert not begun(plan, world.view())
+    assert not has_started(plan, world.view())
     apply(world, plan)
-    assert begun(plan, world.view())
+    assert has_started(plan, world.view())
     assert told(world, plan) == []
     world.change(A, finished=True)
     assert told(world, plan) == []
@@ -192,9 +192,9 @@ def test_what_this_plan_did_already_is_progress() -> None:
 def test_the_words_of_a_stranger_are_not_progress() -> None:
     world, plan = one()
     world.change(A, intent=Intent(PLAN, "a", 1, "n0", (0, 1, 2, 3)), intent_is_ours=False)
-    assert not begun(plan, world.view())
+    assert not has_started(plan, world.view())
     world.change(A, gates=())
-    assert told(world, plan) == ["pod default/a-0 has lost its gate"]
+    assert told(world, plan) == ["pod default/a-0 lost its gate"]
 
 
 def test_a_pod_that_waits_for_no_gate_but_for_us_has_not_lost_one() -> None:

@@ -124,7 +124,7 @@ def test_help_loads_little_more_than_typer() -> None:
     """What keeps the start under 0.3 s, counted: seconds would tell of the machine (33 when written)."""
     listing = (
         "import sys, typer; alone = len(sys.modules);"
-        "from planner.cli.app import run; from planner.cli.console import Console;"
+        "from planner.cli.app import run; from planner.show.console import Console;"
         "run(['--help'], Console()); print(len(sys.modules) - alone)"
     )
     done = subprocess.run(
@@ -136,7 +136,7 @@ def test_help_loads_little_more_than_typer() -> None:
 @pytest.mark.parametrize("arguments", [["--help"], ["show", "--help"], ["--version"]])
 def test_start_loads_no_solver_and_no_schema(arguments: list[str]) -> None:
     listing = (
-        "import sys; from planner.cli.app import run; from planner.cli.console import Console;"
+        "import sys; from planner.cli.app import run; from planner.show.console import Console;"
         f"run({arguments!r}, Console());"
         "print([m for m in ('ortools', 'numpy', 'pandas', 'rich', 'yaml') if m in sys.modules])"
     )

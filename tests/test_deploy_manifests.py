@@ -14,7 +14,7 @@ from deploying import DEPLOY, Tree, built
 
 from planner import errors
 from planner.cli.app import run
-from planner.cli.console import Console
+from planner.show.console import Console
 
 ROOT = DEPLOY.parent
 

@@ -17,7 +17,7 @@ from models.apply import intents
 from models.apply.outcomes import Outcome
 from models.documents.policy import PolicyDocument
 from planner import errors
-from planner.pipelines import metrics
+from planner.show import metrics
 
 APPLY = ROOT / "docs" / "apply.md"
 CRON = ROOT / "docs" / "cron.md"

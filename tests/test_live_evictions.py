@@ -51,7 +51,7 @@ def test_victims_go_first_and_only_when_that_is_allowed(live: Live) -> None:
 
 @pytest.mark.parametrize("at", first_fast([4, 6]))
 def test_a_run_that_dies_between_evictions_is_finished_by_the_next(live: Live, at: int) -> None:
-    """What is left of the victim is never told as half there: the marked ones of its pods go last."""
+    """What is left of the victim is never reported as partial: the marked ones of its pods go last."""
     live.create(LOW)
     assert ran(live, *apply_words(live, planned(live))).code == 0
     live.create(HIGH)

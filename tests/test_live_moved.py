@@ -141,7 +141,7 @@ def test_a_rival_in_the_room_of_a_pinned_gang_is_told_and_keeps_it_waiting_no_lo
     done = ran(live, *words, meddler=Meanwhile("", 1, robbery))
     assert done.code == 7, done.err  # its pins cannot hold, as long as the rival is there
     assert re.search(rf"/{robbery.gang} +partial +2 ", done.out), done.out
-    assert f"/{robbery.gang} is partial; this undoes it:" in done.err
+    assert f"/{robbery.gang} is partial; these commands undo it:" in done.err
     live.wait_until(lambda: len(placed(live.pods())) >= 18 + 1, "the other nine gangs")
     assert overfull(live.pods()) == []
     live.delete_pods("rival-0")

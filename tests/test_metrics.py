@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from planner.errors import CannotWriteError
-from planner.pipelines.metrics import Metrics, text, write
+from planner.show.metrics import Metrics, text, write
 
 WHOLE = Metrics(
     exit_code=0,

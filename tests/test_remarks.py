@@ -7,8 +7,8 @@ import json
 
 import pytest
 
-from planner.cli.console import Color, Console, LogFormat
 from planner.read.findings import Remarks
+from planner.show.console import Color, Console, LogFormat
 
 
 def lines(*remarks: tuple[str, str, str | None]) -> list[str]:

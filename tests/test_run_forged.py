@@ -61,7 +61,7 @@ def test_a_forged_intent_jumps_no_queue_and_holds_no_room(served: RunBench) -> N
     said = served.run()
     assert said.code == 0, said.err
     assert served.places() == {"high-0": "n0", "low-0": None}
-    assert "default/low-0 carries marks of gangplan that no run wrote" in said.err
+    assert "default/low-0 carries gangplan annotations that no run wrote" in said.err
     assert "default/low-0" in served.verb("status").out
 
 
@@ -87,7 +87,7 @@ def test_a_gang_that_only_says_to_be_half_there_fails_no_run(quick: RunBench) ->
     said = quick.run("--evict-partial")
     assert said.code == 0, said.err
     assert quick.places() == {"lost": "n1", "runs": "n0"}
-    assert "2 pods carry marks of gangplan that no run wrote" in said.err
+    assert "2 pods carry gangplan annotations that no run wrote" in said.err
 
 
 def test_forged_marks_are_taken_off_when_the_pod_is_started(served: RunBench) -> None:

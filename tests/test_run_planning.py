@@ -9,11 +9,11 @@ import pytest
 from building import build, gang
 
 from models.verify.check import check
-from planner.cli.console import Console
 from planner.errors import InputError, MissingPathError
 from planner.pipelines import plan as planning
 from planner.pipelines.plan import freeze_running
 from planner.read.inputs import load, read_policy
+from planner.show.console import Console
 
 INPUTS = Path(__file__).parent.parent / "inputs"
 

@@ -16,10 +16,10 @@ from snapshots import environment
 
 from models.documents.plan import PlanDocument
 from models.verify.check import check
-from planner.cli.console import Console
 from planner.errors import CannotWriteError
 from planner.pipelines.plan import Planned, PlanRequest
 from planner.pipelines.replan import Planner, Source, private_folder, time_left
+from planner.show.console import Console
 
 
 def planner(folder: Path, err: io.StringIO, **wished: int) -> Planner:

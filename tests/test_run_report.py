@@ -9,7 +9,7 @@ import handmade
 
 from models.apply.outcomes import GangVerdict, Outcome, Verdict
 from models.documents.plan import PlanDocument
-from planner.cli.console import Console, LogFormat
+from planner.show.console import Console, LogFormat
 from planner.show.run import RunReport
 
 

@@ -207,7 +207,7 @@ def test_a_gang_that_can_no_longer_be_whole_is_reported_by_every_run(bench: RunB
     assert waiting == []  # the other gangs are started all the same
     assert "1 partial" in summary(result)
     assert (
-        result.err.count("is partial; this undoes it:") == 1
+        result.err.count("is partial; these commands undo it:") == 1
     )  # though recovering and applying see it
 
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from models.host_ranges import hosts
-from planner.cli.console import Console
+from planner.show.console import Console
 from planner.show.progress import SearchProgress
 from planner.show.table import Cell, Column, Table, draw, wrapped
 from planner.show.text import (

@@ -7,16 +7,15 @@ from dataclasses import replace
 import pytest
 
 from models.apply.intents import Intent
-from models.apply.live_state import ClusterView, LiveNode, LivePod
-from models.apply.pod_state import PodClassifier
-from planner.pipelines.plan_status import (
-    GangStand,
-    PlanStand,
-    State,
-    gangs_of,
-    pins_of,
-    plans_of,
-    to_recover,
+from models.apply.live_state import ClusterView, LiveNode, LivePod, PodClassifier
+from planner.cluster.plan_status import (
+    GangPhase,
+    GangStatus,
+    PlanStatus,
+    gang_statuses,
+    namespaces_to_recover,
+    pending_pods,
+    plan_statuses,
 )
 
 GATE, SCHEDULER = "gangplan.dev/placement", "gangplan"
@@ -51,44 +50,47 @@ def view(*pods: LivePod, without: str = "") -> ClusterView:
     return ClusterView("cluster", nodes, {one.key: one for one in pods})
 
 
-def only(*pods: LivePod) -> GangStand:
-    (stand,) = gangs_of(view(*pods), WAYS)
+def only(*pods: LivePod) -> GangStatus:
+    (stand,) = gang_statuses(view(*pods), WAYS)
     return stand
 
 
 @pytest.mark.parametrize(
     ("pods", "state"),
     [
-        ((pod(0),), State.begun),
-        ((pod(0), pod(1)), State.intended),
-        ((ungated(pod(0)), pod(1)), State.half),
-        ((bound(pod(0)), pod(1)), State.half),
-        ((bound(pod(0)),), State.half),
-        ((bound(pod(0)), ungated(pod(1))), State.pending),
-        ((bound(pod(0)), bound(pod(1))), State.whole),
-        ((bound(pod(0)), replace(bound(pod(1)), finished=True)), State.whole),
+        ((pod(0),), GangPhase.begun),
+        ((pod(0), pod(1)), GangPhase.intended),
+        ((ungated(pod(0)), pod(1)), GangPhase.partial),
+        ((bound(pod(0)), pod(1)), GangPhase.partial),
+        ((bound(pod(0)),), GangPhase.partial),
+        ((bound(pod(0)), ungated(pod(1))), GangPhase.pending),
+        ((bound(pod(0)), bound(pod(1))), GangPhase.whole),
+        ((bound(pod(0)), replace(bound(pod(1)), finished=True)), GangPhase.whole),
     ],
 )
-def test_a_gang_is_as_far_as_its_pods_are(pods: tuple[LivePod, ...], state: State) -> None:
+def test_a_gang_is_as_far_as_its_pods_are(pods: tuple[LivePod, ...], state: GangPhase) -> None:
     assert only(*pods).state is state
 
 
 def test_a_pod_of_our_scheduler_is_started_only_once_it_is_bound() -> None:
     ours = [replace(pod(i), gates=(), scheduler=SCHEDULER) for i in (0, 1)]
-    assert only(*ours).state is State.intended
-    assert only(bound(ours[0]), ours[1]).state is State.half
-    assert only(bound(ours[0]), bound(ours[1])).state is State.whole
+    assert only(*ours).state is GangPhase.intended
+    assert only(bound(ours[0]), ours[1]).state is GangPhase.partial
+    assert only(bound(ours[0]), bound(ours[1])).state is GangPhase.whole
     both = replace(ours[0], gates=(GATE,))
-    assert only(both, ours[1]).state is State.intended
+    assert only(both, ours[1]).state is GangPhase.intended
 
 
 def test_a_gang_that_a_later_plan_completed_is_whole() -> None:
     """Plan one started three; one of them was lost and plan two placed it anew: size 1."""
     first = [bound(pod(i, size=3)) for i in (0, 1)]
     second = bound(pod(2, plan=TWO, size=1))
-    stands = gangs_of(view(*first, second), WAYS)
-    assert [(one.plan, one.state) for one in stands] == [(ONE, State.whole), (TWO, State.whole)]
-    assert [one.state for one in gangs_of(view(*first), WAYS)] == [State.half]
+    stands = gang_statuses(view(*first, second), WAYS)
+    assert [(one.plan, one.state) for one in stands] == [
+        (ONE, GangPhase.whole),
+        (TWO, GangPhase.whole),
+    ]
+    assert [one.state for one in gang_statuses(view(*first), WAYS)] == [GangPhase.partial]
 
 
 def test_a_gang_that_was_whole_once_and_lost_a_pod_is_not_half_there() -> None:
@@ -96,8 +98,8 @@ def test_a_gang_that_was_whole_once_and_lost_a_pod_is_not_half_there() -> None:
     first, second = (bound(pod(i, size=3)) for i in (0, 1))
     assert first.intent is not None
     marked = replace(first, intent=replace(first.intent, whole=True))
-    assert only(first, second).state is State.half
-    assert only(marked, second).state is State.whole
+    assert only(first, second).state is GangPhase.partial
+    assert only(marked, second).state is GangPhase.whole
 
 
 def marked_whole(one: LivePod) -> LivePod:
@@ -107,19 +109,19 @@ def marked_whole(one: LivePod) -> LivePod:
 
 def test_a_gang_whose_pins_cannot_hold_is_stuck_and_is_undone_as_a_whole() -> None:
     stands = [bound(pod(0)), ungated(pod(1))]
-    (stand,) = gangs_of(view(*stands, without="n1"), WAYS)
-    assert (stand.state, stand.why, stand.unsure) == (State.stuck, "node n1 is gone", False)
+    (stand,) = gang_statuses(view(*stands, without="n1"), WAYS)
+    assert (stand.state, stand.why, stand.unsure) == (GangPhase.stuck, "node n1 is gone", False)
     assert stand.left == (("team", "g-0", "uid-g-0"), ("team", "g-1", "uid-g-1"))
     whole = [marked_whole(bound(pod(i))) for i in (0, 1)]
-    (stand,) = gangs_of(view(*whole, without="n1"), WAYS)
-    assert stand.state is State.whole  # what befalls it later is its own affair
+    (stand,) = gang_statuses(view(*whole, without="n1"), WAYS)
+    assert stand.state is GangPhase.whole  # what befalls it later is its own affair
 
 
 def test_a_gang_that_lost_as_many_pods_as_are_marked_may_have_been_whole() -> None:
     """Three of a gang are marked: with three gone and no mark left, nobody can tell any more."""
     for size, unsure in ((2, False), (3, False), (4, True), (9, True)):
         stand = only(*(bound(pod(i, size=size)) for i in range(1)))
-        assert (stand.state, stand.unsure) == (State.half, unsure), size
+        assert (stand.state, stand.unsure) == (GangPhase.partial, unsure), size
     assert not only(bound(pod(0, size=9)), ungated(pod(1, size=9))).unsure
     assert not only(bound(pod(0, size=9)), pod(1, size=9)).unsure
 
@@ -128,13 +130,15 @@ def test_only_pods_of_gangs_that_recovering_may_write_to_are_worth_a_question() 
     first, second = bound(pod(0)), bound(pod(1))
     assert first.intent is not None
     marked = [marked_whole(first), marked_whole(second)]
-    assert to_recover(view(first, second), WAYS) == ("team",)  # to be marked
-    assert to_recover(view(marked[0], second), WAYS) == ("team",)  # the other, too
-    assert to_recover(view(*marked), WAYS) == ()
-    assert to_recover(view(first, ungated(pod(1))), WAYS) == ()  # pending
-    assert to_recover(view(first, ungated(pod(1)), without="n1"), WAYS) == ("team",)  # to be told
-    assert to_recover(view(pod(0)), WAYS) == ("team",)
-    assert to_recover(view(replace(pod(0), intent_is_ours=False)), WAYS) == ()
+    assert namespaces_to_recover(view(first, second), WAYS) == ("team",)  # to be marked
+    assert namespaces_to_recover(view(marked[0], second), WAYS) == ("team",)  # the other, too
+    assert namespaces_to_recover(view(*marked), WAYS) == ()
+    assert namespaces_to_recover(view(first, ungated(pod(1))), WAYS) == ()  # pending
+    assert namespaces_to_recover(view(first, ungated(pod(1)), without="n1"), WAYS) == (
+        "team",
+    )  # to be told
+    assert namespaces_to_recover(view(pod(0)), WAYS) == ("team",)
+    assert namespaces_to_recover(view(replace(pod(0), intent_is_ours=False)), WAYS) == ()
 
 
 def test_only_started_pods_that_still_run_are_named_for_undoing() -> None:
@@ -148,19 +152,19 @@ def test_only_started_pods_that_still_run_are_named_for_undoing() -> None:
 
 def test_a_gang_whose_pods_have_all_ended_is_over() -> None:
     ended = [replace(bound(pod(i)), finished=True) for i in (0, 1)]
-    assert only(*ended).state is State.over
+    assert only(*ended).state is GangPhase.over
 
 
 def test_an_intent_that_somebody_else_wrote_is_no_plan_of_ours() -> None:
-    assert gangs_of(view(replace(pod(0), intent_is_ours=False)), WAYS) == ()
+    assert gang_statuses(view(replace(pod(0), intent_is_ours=False)), WAYS) == ()
     forged = replace(bound(pod(1)), intent_is_ours=False)
-    assert only(bound(pod(0)), forged).state is State.half
+    assert only(bound(pod(0)), forged).state is GangPhase.partial
 
 
 def test_pins_are_pods_that_wait_for_their_scheduler() -> None:
     waits = replace(ungated(pod(0)), unschedulable="0/2 nodes are available")
     dying = replace(ungated(pod(1, gang="h")), terminating=True)
-    found = pins_of(view(waits, pod(1), dying), WAYS)
+    found = pending_pods(view(waits, pod(1), dying), WAYS)
     assert [(pin.pod, pin.node, pin.why) for pin in found] == [
         (("team", "g-0"), "n0", "0/2 nodes are available")
     ]
@@ -168,8 +172,8 @@ def test_pins_are_pods_that_wait_for_their_scheduler() -> None:
 
 def test_plans_count_their_gangs_by_how_far_they_are() -> None:
     pods = [bound(pod(0)), bound(pod(1)), pod(0, gang="h"), pod(0, gang="k", plan=TWO, size=1)]
-    stands = gangs_of(view(*pods), WAYS)
-    assert plans_of(stands) == (
-        PlanStand(ONE, 3, ((State.begun, 1), (State.whole, 1))),
-        PlanStand(TWO, 1, ((State.intended, 1),)),
+    stands = gang_statuses(view(*pods), WAYS)
+    assert plan_statuses(stands) == (
+        PlanStatus(ONE, 3, ((GangPhase.begun, 1), (GangPhase.whole, 1))),
+        PlanStatus(TWO, 1, ((GangPhase.intended, 1),)),
     )

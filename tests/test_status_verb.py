@@ -1,4 +1,4 @@
-"""``gangplan status``: the lock, the last run, plans on pods, gangs half there, pins that wait."""
+"""``gangplan status``: the lock, the last run, plans on pods, incomplete gangs, pins that wait."""
 
 from __future__ import annotations
 
@@ -117,11 +117,11 @@ def test_a_gang_that_is_half_there_is_shown_with_the_commands_that_undo_it(
     name = half_there(bench)
     found = document(bench)
     (gang,) = found["gangs"]
-    assert (gang["namespace"], gang["name"], gang["state"]) == ("default", name, "half there")
+    assert (gang["namespace"], gang["name"], gang["state"]) == ("default", name, "partial")
     assert (gang["size"], gang["started"], gang["bound"]) == (2, 1, 1)
     assert len(gang["undo"]) == 1
     out = bench.verb("status").out
-    assert f"default/{name}  half there   1 of 2" in out
+    assert f"default/{name}  partial   1 of 2" in out
     assert gang["undo"][0] in out
     assert bench.run().code == 0
     assert document(bench)["gangs"] == []
@@ -173,7 +173,7 @@ def test_pins_that_the_scheduler_has_not_bound_are_shown_with_its_reason(
     found = document(bench)
     for gang in found["gangs"]:
         assert (gang["state"], gang["started"], len(gang["undo"])) == ("stuck", 2, 2)
-        assert "has 0 of the 8 GPUs free" in gang["why"]
+        assert "has 0 free GPUs, the plan needs 8" in gang["why"]
         assert set(gang["undo"]) <= set(bench.verb("status").out.splitlines())
     assert len(found["gangs"]) == 3
     assert {pin["name"] for pin in found["pending"]} == set(bench.places()) - {

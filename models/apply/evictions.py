@@ -1,7 +1,7 @@
-"""Making room: who has to go for a gang, evicting them within the limits, and waiting for the room.
+"""Making room for a gang: choose the victims, evict or resize them within the limits, wait for the room.
 
-Promises: nothing is evicted that is not allowed, not needed, or for a gang that could not start even
-so; budgets are asked again, never forced. Called by ``machine``.
+Evicts only what is allowed and needed, and nothing for a gang that could not start afterwards.
+PodDisruptionBudgets are asked again, never overridden.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Collection, Generator, Iterable
 from dataclasses import dataclass, field, replace
 
-from models.apply.live_state import LivePod, lacks, pods_at
-from models.apply.orders import GangOrder, Key, Orders, PodOrder, PodStop
+from models.apply.live_state import LivePod, pods_on, shortages
+from models.apply.orders import GangOrder, Key, Orders, PodStop, Resize
 from models.apply.outcomes import GangVerdict, Outcome
 from models.apply.requests import (
     BlockedByBudget,
@@ -21,211 +21,193 @@ from models.apply.requests import (
     Rejected,
     Request,
     Scale,
+    message_of,
 )
-from models.apply.session import TRIES, ApplySession, Failure
+from models.apply.session import TRIES, ApplySession, Failure, label
 
 Steps = Generator[Request, Event, Failure | None]
 
 
 @dataclass(slots=True)
 class Removals:
-    """What goes, or has to: ``gone``: uids whose pods are gone or going; ``scaled``: gangs resized.
+    """``resized``: gangs whose scale was set. ``owners``: evicted pod to the uid of its controller."""
 
-    ``owners``: (namespace, name) of a pod that was stopped to the uid of its controller.
-    """
-
-    gone: set[str] = field(default_factory=set)
-    scaled: set[Key] = field(default_factory=set)
+    resized: set[Key] = field(default_factory=set)
     owners: dict[Key, str | None] = field(default_factory=dict)
 
 
-def here(session: ApplySession, stop: PodStop) -> LivePod | None:
-    """The pod to stop, while it is there and takes room."""
-    seen = session.view.pods.get(stop.key)
-    return seen if seen is not None and seen.uid == stop.uid and not seen.finished else None
-
-
 def remaining(session: ApplySession, gang: GangOrder) -> list[PodStop]:
-    """Pods of the gang that have to go and are there."""
-    return [stop for stop in gang.stops if here(session, stop) is not None]
+    """Pods that the plan stops of the gang and that still occupy room."""
+    return [stop for stop in gang.stops if _existing(session, stop) is not None]
+
+
+def _existing(session: ApplySession, stop: PodStop) -> LivePod | None:
+    pod = session.view.pods.get(stop.key)
+    return pod if pod is not None and pod.uid == stop.uid and not pod.finished else None
 
 
 def to_evict(session: ApplySession, gangs: Iterable[GangOrder]) -> list[PodStop]:
-    """Pods of the gangs that nobody has told to go yet; of each those that tell it was whole last.
+    """Pods of the gangs that are not terminating yet; of each gang those marked as whole last.
 
-    Cut off in between, what is left of a gang is known for what it was.
+    If a run stops in between, the marks on the remaining pods still show that the gang was whole.
     """
     found = []
     for gang in gangs:
-        left = []
-        for stop in gang.stops:
-            seen = here(session, stop)
-            if seen is not None and not seen.terminating:
-                left.append(stop)
+        left = [
+            stop
+            for stop in gang.stops
+            if (pod := _existing(session, stop)) is not None and not pod.terminating
+        ]
         found += sorted(left, key=lambda stop: _marked(session, stop))
     return found
 
 
 def _marked(session: ApplySession, stop: PodStop) -> bool:
-    seen = session.view.pods[stop.key]
-    return seen.intent is not None and seen.intent_is_ours and seen.intent.whole
+    pod = session.view.pods[stop.key]
+    return pod.intent is not None and pod.intent_is_ours and pod.intent.whole
 
 
 def victims(session: ApplySession, orders: Orders, gang: GangOrder) -> list[GangOrder]:
-    """Gangs that stop so that this one can start, itself included where it moves; by key.
+    """Gangs that have to stop before this one can start, itself included if it moves; by key.
 
-    Who moves needs its own new place, too: that is followed to the end.
+    A victim that moves needs room in its new place, so its own victims are included.
     """
-    stopping = {stop.uid: one for one in orders.gangs for stop in one.stops}
+    stopped_by = {stop.uid: one for one in orders.gangs for stop in one.stops}
     found: dict[Key, GangOrder] = {}
-    ahead = [gang]
     if gang.stops:
         found[gang.key] = gang
-    while ahead:
-        one = ahead.pop()
-        short = {name for name, _ in lacks(session.view, one.starts, without=_own(one))}
-        for pod in pods_at(session.view, sorted(short)):
-            victim = stopping.get(pod.uid)
-            if victim is None or victim.key in found:
-                continue
-            found[victim.key] = victim
-            ahead.append(victim)
+    queue = [gang]
+    while queue:
+        one = queue.pop()
+        short = {name for name, _ in shortages(session.view, one.starts, without=_stopped(one))}
+        for pod in pods_on(session.view, sorted(short)):
+            victim = stopped_by.get(pod.uid)
+            if victim is not None and victim.key not in found:
+                found[victim.key] = victim
+                queue.append(victim)
     return [found[key] for key in sorted(found)]
 
 
-def _own(gang: GangOrder) -> set[str]:
+def _stopped(gang: GangOrder) -> set[str]:
     return {stop.uid for stop in gang.stops}
 
 
-def make_room(
-    session: ApplySession, orders: Orders, gang: GangOrder, leaving: Removals
-) -> Generator[Request, Event, Failure | None]:
-    """Stop whoever has to go for the gang, and wait until they are gone. Raises Halted."""
-    leave = victims(session, orders, gang)
-    limits = session.limits
-    forbidden = _forbidden(session, to_evict(session, leave))
-    if forbidden is not None:
-        return forbidden
-    ahead = _hopeless(session, leave, gang)
-    if ahead is not None:
-        return Failure(ahead)
-    for one in leave:
+def make_room(session: ApplySession, orders: Orders, gang: GangOrder, removals: Removals) -> Steps:
+    """Stop the victims of the gang and wait until they are gone. Raises Halted."""
+    leaving = victims(session, orders, gang)
+    failure = _forbidden(session, to_evict(session, leaving)) or _hopeless(session, leaving, gang)
+    if failure is not None:
+        return failure
+    for one in leaving:
         if one.decision == "resize":
-            failed = yield from resize(session, one, leaving)
-            if failed is not None:
-                advice = GangVerdict(one.key, Outcome.advised, orders.plan, failed.why)
+            failure = yield from resize(session, one, removals)
+            if failure is not None:
+                advice = GangVerdict(one.key, Outcome.advised, orders.plan, failure.why)
                 session.record(replace(advice, resizes=one.resizes))
-                return Failure(f"gang {one.namespace}/{one.name} keeps its room: {failed.why}")
-    failed = yield from _evicted(
-        session, [one for one in leave if one.decision != "resize"], leaving
-    )
-    if failed is not None or limits.dry:
-        return failed
-    return (yield from _freed(session, leave, gang))
+                return Failure(f"{label(one.key)} cannot be resized: {failure.why}")
+    evicted = [one for one in leaving if one.decision != "resize"]
+    failure = yield from _evict_gangs(session, evicted, removals)
+    if failure is not None or session.limits.dry:
+        return failure
+    return (yield from _wait_for_room(session, leaving, gang))
 
 
 def _forbidden(session: ApplySession, pods: Collection[PodStop]) -> Failure | None:
     limits = session.limits
     if pods and not limits.allow_evictions:
-        return Failure(f"it needs {len(pods)} pods stopped: --allow-evictions")
-    if session.evicted + len(pods) > limits.max_evictions and pods:
-        rest = max(0, limits.max_evictions - session.evicted)
-        return Failure(
-            f"it needs {len(pods)} pods stopped, and {rest} more may be: --max-evictions"
-        )
+        return Failure(f"needs {len(pods)} evictions: --allow-evictions")
+    if pods and session.evicted + len(pods) > limits.max_evictions:
+        left = max(0, limits.max_evictions - session.evicted)
+        return Failure(f"needs {len(pods)} evictions, {left} left: --max-evictions")
     return None
 
 
-def stop_rest(session: ApplySession, gang: GangOrder, leaving: Removals) -> Steps:
-    """Evict what is left of a gang that was stopped in part for another, which has its room by now."""
+def stop_rest(session: ApplySession, gang: GangOrder, removals: Removals) -> Steps:
+    """Evict the rest of a gang that was stopped in part and whose room another gang has taken."""
     forbidden = _forbidden(session, to_evict(session, [gang]))
     if forbidden is not None:
         return forbidden
-    yield from session.hold(f"gang {gang.namespace}/{gang.name}")
-    return (yield from _evicted(session, [gang], leaving))
+    yield from session.check_lock(label(gang.key))
+    return (yield from _evict_gangs(session, [gang], removals))
 
 
-def _hopeless(session: ApplySession, leave: Iterable[GangOrder], gang: GangOrder) -> str | None:
-    """What would be in the way even when all have gone: then nobody is stopped."""
-    gangs = {one.key: one for one in (*leave, gang)}
+def _hopeless(
+    session: ApplySession, leaving: Iterable[GangOrder], gang: GangOrder
+) -> Failure | None:
+    """What would still be missing after all evictions: then nothing is evicted."""
+    gangs = {one.key: one for one in (*leaving, gang)}
     going = {stop.uid for one in gangs.values() for stop in one.stops}
     for one in gangs.values():
-        for name, what in lacks(session.view, one.starts, without=going):
-            return f"node {name} {what}, whoever is stopped"
+        for name, what in shortages(session.view, one.starts, without=going):
+            return Failure(f"node {name} {what}, even after all evictions")
     return None
 
 
-def _evicted(session: ApplySession, gangs: list[GangOrder], leaving: Removals) -> Steps:
-    """Evict all their pods, asking again for those that a budget keeps."""
+def _evict_gangs(session: ApplySession, gangs: list[GangOrder], removals: Removals) -> Steps:
+    """Evict all their pods; those that a budget blocks are asked for again."""
+    blocked = None
     for after_s in (None, *session.limits.waits()):
         if after_s is not None:
             yield from session.read_cluster(after_s)
-        busy = None
+        blocked = None
         for gang in gangs:
-            failed = yield from _evicted_once(session, gang, leaving)
-            if failed is not None and not failed.transient:
-                return failed
-            busy = busy or failed
-        if busy is None or session.limits.dry:
+            failure = yield from _evict_gang(session, gang, removals)
+            if failure is not None and not failure.transient:
+                return failure
+            blocked = blocked or failure
+        if blocked is None or session.limits.dry:
             return None
-    return busy
+    return blocked
 
 
-def _evicted_once(session: ApplySession, gang: GangOrder, leaving: Removals) -> Steps:
-    """Ask for every pod of the gang; for the marked ones only once no other is kept by a budget."""
-    busy: Failure | None = None
+def _evict_gang(session: ApplySession, gang: GangOrder, removals: Removals) -> Steps:
+    """Evict every pod of the gang once; the marked ones only if no other is blocked."""
+    blocked: Failure | None = None
     for stop in to_evict(session, [gang]):
-        if busy is not None and _marked(session, stop):
+        if blocked is not None and _marked(session, stop):
             break
-        leaving.owners[stop.key] = session.view.pods[stop.key].owner
-        yield from session.pace(f"pod {stop.namespace}/{stop.name}", begun=False)
-        failed = yield from evict(session, stop)
-        if failed is not None and not failed.transient:
-            return failed
-        busy = busy or failed
-    return busy
+        removals.owners[stop.key] = session.view.pods[stop.key].owner
+        yield from session.check_lock_sometimes(f"pod {stop.namespace}/{stop.name}", begun=False)
+        failure = yield from evict(session, stop)
+        if failure is not None and not failure.transient:
+            return failure
+        blocked = blocked or failure
+    return blocked
 
 
 def evict(session: ApplySession, stop: PodStop) -> Steps:
-    """Evict one pod; None if it goes or is gone, a passing failure if a budget keeps it for now."""
-    who = f"pod {stop.namespace}/{stop.name}"
-    order = _order(stop)
+    """Evict one pod; None if it goes or is gone, a transient failure if a budget blocks it."""
+    what = f"pod {stop.namespace}/{stop.name} cannot be evicted"
     last = ""
     for _ in range(TRIES):
-        event = yield from session.ask(Evict(stop))
+        event = yield from session.send(Evict(stop))
         match event:
             case Done():
                 session.evicted += 1
-                yield from _told_to_go(session, order)
+                if session.limits.dry:
+                    session.view.pods.pop(stop.key, None)  # as if gone, to try the remaining steps
+                else:
+                    yield from session.read_pod(stop)
                 return None
             case BlockedByBudget(message):
-                return Failure(f"{who} stays: {message}", transient=True)
+                return Failure(f"{what}: {message}", transient=True)
             case Rejected(message):
-                return Failure(f"{who} stays: {message}")
-            case _:
-                last = str(getattr(event, "message", ""))
-        seen = yield from session.look(order)
-        if seen is None or seen.terminating or seen.finished:
-            # Lost on the way back: it may well have been our doing.
-            session.evicted += not isinstance(event, Gone)
+                return Failure(f"{what}: {message}")
+        last = message_of(event)
+        pod = yield from session.read_pod(stop)
+        if pod is None or pod.terminating or pod.finished:
+            session.evicted += not isinstance(event, Gone)  # probably by the unanswered request
             return None
-    return Failure(f"{who} stays: {last}", transient=True)
+    return Failure(f"{what}: {last}", transient=True)
 
 
-def _told_to_go(session: ApplySession, order: PodOrder) -> Generator[Request, Event, None]:
-    if session.limits.dry:
-        session.view.pods.pop(order.key, None)  # as if it were gone, so that the rest can be tried
-    else:
-        yield from session.look(order)
-
-
-def _freed(session: ApplySession, leave: list[GangOrder], gang: GangOrder) -> Steps:
-    """Wait until none of them is there and the gang has its room."""
+def _wait_for_room(session: ApplySession, leaving: list[GangOrder], gang: GangOrder) -> Steps:
+    """Wait until the stopped pods are gone and the gang has its room."""
     for after_s in (None, *session.limits.waits()):
         if after_s is not None:
             yield from session.read_cluster(after_s)
-        left = [stop for one in leave for stop in remaining(session, one)]
-        short = lacks(session.view, gang.starts, without=_own(gang))
+        left = [stop for one in leaving for stop in remaining(session, one)]
+        short = shortages(session.view, gang.starts, without=_stopped(gang))
         if not left and not short:
             return None
     if left:
@@ -233,49 +215,34 @@ def _freed(session: ApplySession, leave: list[GangOrder], gang: GangOrder) -> St
     return Failure(f"node {short[0][0]} {short[0][1]}", transient=True)
 
 
-def resize(session: ApplySession, gang: GangOrder, leaving: Removals) -> Steps:
-    """Set the scale of every role that changes; Failed, not passing, where it has none."""
-    if gang.key in leaving.scaled:
+def resize(session: ApplySession, gang: GangOrder, removals: Removals) -> Steps:
+    """Set the scale of every role that changes. A permanent Failure if a role has no scale field."""
+    if gang.key in removals.resized:
         return None
     for one in gang.resizes:
-        member = _member(session, gang, one.role)
-        if member is None:
-            return Failure(f"no pod of role {one.role} is there")
-        last: Failure | None = None
-        for _ in range(TRIES):
-            event = yield from session.ask(Scale(gang.key, one, member))
-            match event:
-                case Done():
-                    last = None
-                    break
-                case Rejected(message) | Gone(message):
-                    return Failure(message)
-                case _:
-                    last = Failure(str(getattr(event, "message", "")), transient=True)
-        if last is not None:
-            return last
-    leaving.scaled.add(gang.key)
+        failure = yield from _scale(session, gang, one)
+        if failure is not None:
+            return failure
+    removals.resized.add(gang.key)
     session.evicted += len(to_evict(session, [gang]))
     for stop in gang.stops if session.limits.dry else ():
         session.view.pods.pop(stop.key, None)
     return None
 
 
-def _member(session: ApplySession, gang: GangOrder, role: str) -> Key | None:
-    """A pod of the role that is there: what it is owned by has the scale."""
-    known = dict(gang.members).get(role)
-    keys = [known, *(stop.key for stop in gang.stops if stop.role == role)]
-    return next((key for key in keys if key is not None and key in session.view.pods), None)
-
-
-def _order(stop: PodStop) -> PodOrder:
-    return PodOrder(
-        namespace=stop.namespace,
-        name=stop.name,
-        uid=stop.uid,
-        role=stop.role,
-        index=stop.index,
-        node=stop.node,
-        gpus=None,
-        gpu_count=stop.gpu_count,
-    )
+def _scale(session: ApplySession, gang: GangOrder, change: Resize) -> Steps:
+    known = dict(gang.members).get(change.role)
+    keys = [known, *(stop.key for stop in gang.stops if stop.role == change.role)]
+    member = next((key for key in keys if key is not None and key in session.view.pods), None)
+    if member is None:
+        return Failure(f"no pod of role {change.role} exists")
+    last = ""
+    for _ in range(TRIES):
+        event = yield from session.send(Scale(gang.key, change, member))
+        match event:
+            case Done():
+                return None
+            case Rejected(message) | Gone(message):
+                return Failure(message)
+        last = message_of(event)
+    return Failure(last, transient=True)

@@ -1,34 +1,37 @@
-"""The intent: what a plan means to do with a pod, written on the pod before its gang starts.
+"""The intent: labels and annotations on a pod that say what a plan is about to do with it.
 
-Promises: one way to write it as labels and annotations and one way to read it back; whatever is not
-exactly what we write is no intent. Called by ``models.apply`` and ``planner.cluster``.
+One way to write it and one way to read it; anything that deviates from the format is no intent. A seal
+distinguishes intents that a run wrote from those that anyone with write access to the pod could add.
 """
 
 from __future__ import annotations
 
+import hashlib
+import hmac
+import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 PLAN = "gangplan.dev/plan"
-"""Id of the plan: a label, so that ``kubectl get pods -l`` finds them, and an annotation."""
+"""Plan id. A label, so that ``kubectl get pods -l`` finds the pods, and an annotation."""
 
 NODE = "gangplan.dev/node"
 GPUS = "gangplan.dev/gpus"
 GANG = "gangplan.dev/gang"
 SIZE = "gangplan.dev/gang-size"
-"""How many pods of the gang the plan starts together: each of them carries an intent."""
+"""Number of pods of the gang that start together; each of them carries an intent."""
 
 WHOLE = "gangplan.dev/whole"
-"""Written on a few pods once all pods of the gang were started: a gang that loses pods later was whole."""
+"""Set on a few pods once every pod of the gang has started, so that later losses do not look partial."""
 
 SEAL = "gangplan.dev/seal"
-"""Proof that a run wrote the intent on this very pod: see ``seal_key``."""
+"""Proof that a run wrote the intent on this pod; see ``SealKey``."""
 
 KEYS = (PLAN, NODE, GPUS, GANG, SIZE, WHOLE, SEAL)
 
 MANAGER = "gangplan"
-"""Field manager of every write of ours: ``metadata.managedFields`` tells by it who wrote an intent."""
+"""Field manager of all our writes; ``metadata.managedFields`` shows it as the author of an intent."""
 
 _PLAN_ID = re.compile(r"gp-[0-9a-f]{20}")
 _NAME = re.compile(r"[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?")
@@ -40,8 +43,7 @@ MAX_SIZE = 1_000_000
 class Intent:
     """``gang``: name within the pod's namespace. ``size``: pods that start together.
 
-    ``gpus``: indices, ascending; None where the node decides. ``node``: name of a Node.
-    ``whole``: all pods of the gang were once started.
+    ``gpus``: ascending indices; None if the node chooses. ``whole``: every pod of the gang has started.
     """
 
     plan: str
@@ -52,7 +54,6 @@ class Intent:
     whole: bool = False
 
     def annotations(self) -> dict[str, str]:
-        """What is written on the pod, beside the label ``PLAN``."""
         written = {PLAN: self.plan, GANG: self.gang, SIZE: str(self.size), NODE: self.node}
         if self.gpus:
             written[GPUS] = ",".join(map(str, self.gpus))
@@ -63,12 +64,16 @@ class Intent:
     def labels(self) -> dict[str, str]:
         return {PLAN: self.plan}
 
+    def matches(self, other: Intent | None) -> bool:
+        """Whether both are equal, apart from ``whole``."""
+        return other is not None and replace(self, whole=False) == replace(other, whole=False)
+
 
 def read_intent(labels: Mapping[str, str], annotations: Mapping[str, str]) -> Intent | None:
-    """The intent a pod carries; None if it carries none, or not one that we would write."""
+    """The intent of a pod; None without one or if it is not in the exact form that we write."""
     plan, gang, size, node = (annotations.get(key, "") for key in (PLAN, GANG, SIZE, NODE))
     gpus = annotations.get(GPUS)
-    whole = (
+    valid = (
         labels.get(PLAN) == plan
         and _PLAN_ID.fullmatch(plan)
         and 0 < len(gang) <= 253
@@ -78,7 +83,40 @@ def read_intent(labels: Mapping[str, str], annotations: Mapping[str, str]) -> In
         and (gpus is None or _GPUS.fullmatch(gpus))
         and annotations.get(WHOLE, "true") == "true"
     )
-    if not whole:
+    if not valid:
         return None
     indices = None if gpus is None else tuple(int(part) for part in gpus.split(","))
     return Intent(plan, gang, int(size), node, indices, WHOLE in annotations)
+
+
+@dataclass(frozen=True, slots=True)
+class SealKey:
+    """``key``: secret shared by the runs on this cluster. ``since``: its creation, seconds since the epoch.
+
+    Intents on pods older than the key are accepted without a seal: runs with an earlier key may have
+    written them, and nobody can change a pod's creation timestamp.
+    """
+
+    key: str = field(repr=False)
+    since: int
+
+    def seal(self, namespace: str, name: str, uid: str, intent: Intent) -> str:
+        """The seal of an intent on exactly this pod."""
+        sealed = [namespace, name, uid, sorted(intent.annotations().items())]
+        text = json.dumps(sealed, separators=(",", ":"))
+        return hmac.new(self.key.encode(), text.encode(), hashlib.sha256).hexdigest()[:32]
+
+    def holds(
+        self,
+        namespace: str,
+        name: str,
+        uid: str,
+        intent: Intent,
+        seal: str,
+        created: int | None,
+    ) -> bool:
+        """Whether a run wrote this intent on this pod. ``created``: of the pod, None if unknown."""
+        if created is not None and created <= self.since:
+            return True
+        own = self.seal(namespace, name, uid, intent)
+        return hmac.compare_digest(own.encode(), seal.encode("utf-8", "replace"))

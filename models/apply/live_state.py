@@ -1,32 +1,15 @@
-"""What was seen of the live cluster: nodes and pods, reduced to what applying depends on.
+"""The live cluster as the apply machine sees it: nodes, pods, pod states and free room on nodes.
 
-Promises: frozen facts without judgement; amounts are integers as in an Instance. Built by
-``planner.cluster.live_view``; judged by the rest of this package.
-
-The fence: which intents on pods were written by runs, and not by whoever may write to a pod.
-
-Promises: pure. A seal holds for one pod, by uid, and one intent; nobody makes one without the key, which
-only those know who may read the lock. Called by ``planner.cluster``.
-
-Pods by key, and by the node whose room they take: kept together while pods change.
-
-Promises: a dict in every way; ``at`` costs what stands there, not what the cluster holds.
-Called by ``room`` and the desk.
-
-Whether pods find room on nodes as they are now: GPUs, their indices, other resources, pod slots.
-
-Promises: exact; whoever is bound, pinned or intended somewhere takes room there, Terminating or not;
-a pod never stands in its own way. Called by staleness and the machine in this package.
+Amounts are integers as in an Instance. A pod that is bound, pinned or intended to a node occupies room
+there, also while it terminates.
 """
 
 from __future__ import annotations
 
-import hashlib
-import hmac
-import json
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
 
 from models.apply.intents import Intent
 from models.apply.orders import Key, PodOrder
@@ -36,14 +19,13 @@ from models.apply.orders import Key, PodOrder
 class LivePod:
     """One live pod.
 
-    ``version``: metadata.resourceVersion. ``node``: spec.nodeName, where it is bound; None if it is not.
-    ``held_at``: where it has room although it is not bound: pinned, nominated, or by our intent.
-    ``gates``: scheduling gates in order. ``intent``: what our label and annotations say.
-    ``intent_is_ours``: managedFields say that our field manager wrote them.
-    ``unschedulable``: message of PodScheduled=False with reason Unschedulable. ``group``: name of its
-    native PodGroup. ``requests``: without GPUs. ``indices``: GPUs it holds, None where nobody knows.
-    ``selector``, ``affinity``: spec.nodeSelector and spec.affinity.nodeAffinity as they are (JSON).
-    ``owner``: uid of its controller. ``tolerations``: (key, operator, value, effect); None: not read.
+    ``version``: metadata.resourceVersion. ``node``: spec.nodeName. ``held_at``: the node whose room an
+    unbound pod occupies: pinned, nominated, or by our intent. ``intent_is_ours``: managedFields and seal
+    confirm that a run wrote the intent. ``unschedulable``: message of PodScheduled=False with reason
+    Unschedulable. ``group``: name of its native PodGroup. ``requests``: without GPUs. ``indices``: GPUs
+    it holds, None if unknown. ``selector``, ``node_affinity``: spec.nodeSelector and
+    spec.affinity.nodeAffinity (JSON). ``owner``: uid of its controller. ``tolerations``: (key, operator,
+    value, effect), None if not read.
     """
 
     namespace: str
@@ -74,7 +56,7 @@ class LivePod:
 
     @property
     def place(self) -> str | None:
-        """The node whose room it takes; None if it takes none. Terminating pods still do."""
+        """The node whose room it occupies."""
         return None if self.finished else self.node or self.held_at
 
 
@@ -82,8 +64,8 @@ class LivePod:
 class LiveNode:
     """One live node. ``allocatable``: without GPUs; ``gpus``: allocatable whole GPUs.
 
-    ``taints``: (key, value, effect) of effects NoSchedule and NoExecute. ``hostname``: its label
-    kubernetes.io/hostname where no other node has the same; None otherwise.
+    ``taints``: (key, value, effect) of effects NoSchedule and NoExecute. ``hostname``: label
+    kubernetes.io/hostname if no other node has the same value.
     """
 
     name: str
@@ -99,49 +81,20 @@ class LiveNode:
 
 @dataclass(frozen=True, slots=True)
 class ClusterView:
-    """The cluster at one reading. ``groups``: native PodGroups, (namespace, name) to gang minCount."""
+    """One reading of the cluster. ``groups``: native PodGroups, (namespace, name) to gang minCount."""
 
     cluster: str
     nodes: dict[str, LiveNode]
     pods: dict[Key, LivePod]
     groups: dict[Key, int] = field(default_factory=dict)
 
-
-@dataclass(frozen=True, slots=True)
-class SealKey:
-    """``key``: secret of this cluster's runs. ``since``: when it was made, seconds since the epoch.
-
-    Pods that are older than the key may carry intents of runs that knew another one: those are
-    believed without a seal. A pod's age is the server's word, and nobody can change it.
-    """
-
-    key: str = field(repr=False)
-    since: int
-
-    def seal(self, namespace: str, name: str, uid: str, intent: Intent) -> str:
-        """What is written beside the intent on that very pod."""
-        said = [namespace, name, uid, sorted(intent.annotations().items())]
-        text = json.dumps(said, separators=(",", ":"))
-        return hmac.new(self.key.encode(), text.encode(), hashlib.sha256).hexdigest()[:32]
-
-    def holds(
-        self,
-        namespace: str,
-        name: str,
-        uid: str,
-        intent: Intent,
-        seal: str,
-        created: int | None,
-    ) -> bool:
-        """Whether a run wrote this intent on this pod. ``created``: None if nobody knows."""
-        if created is not None and created <= self.since:
-            return True
-        own = self.seal(namespace, name, uid, intent)
-        return hmac.compare_digest(own.encode(), seal.encode("utf-8", "replace"))
+    def indexed(self) -> ClusterView:
+        """A copy with its own PodIndex."""
+        return replace(self, pods=PodIndex(self.pods))
 
 
 def forged(pods: Iterable[LivePod]) -> list[LivePod]:
-    """Pods whose intent no run of ours has written: it counts for nothing. By (namespace, name)."""
+    """Pods with an intent that no run of ours wrote, by (namespace, name)."""
     return sorted(
         (pod for pod in pods if pod.intent is not None and not pod.intent_is_ours),
         key=lambda pod: pod.key,
@@ -149,7 +102,7 @@ def forged(pods: Iterable[LivePod]) -> list[LivePod]:
 
 
 class PodIndex(dict[Key, LivePod]):
-    """Pods by (namespace, name). Changed by assignment and by ``pop`` alone."""
+    """Pods by (namespace, name), indexed by node. Change it by assignment and ``pop`` only."""
 
     def __init__(self, pods: Mapping[Key, LivePod]) -> None:
         super().__init__(pods)
@@ -166,8 +119,7 @@ class PodIndex(dict[Key, LivePod]):
         self._drop(key)
         return super().pop(key, default)
 
-    def at(self, node: str) -> Iterable[LivePod]:
-        """Pods that take room on the node."""
+    def on_node(self, node: str) -> Iterable[LivePod]:
         return self._places.get(node, {}).values()
 
     def _add(self, key: Key, pod: LivePod) -> None:
@@ -180,20 +132,87 @@ class PodIndex(dict[Key, LivePod]):
             self._places[old.place].pop(key, None)
 
 
-def pods_at(view: ClusterView, nodes: Iterable[str]) -> Iterable[LivePod]:
-    """Pods that take room on any of the nodes."""
+def pods_on(view: ClusterView, nodes: Iterable[str]) -> Iterable[LivePod]:
+    """Pods that occupy room on any of the nodes."""
     if isinstance(view.pods, PodIndex):
-        return [pod for node in nodes for pod in view.pods.at(node)]
+        return [pod for node in nodes for pod in view.pods.on_node(node)]
     wanted = frozenset(nodes)
     return [pod for pod in view.pods.values() if pod.place in wanted]
 
 
-_SLOTS = "pods"
+class PodState(StrEnum):
+    """State of a pod relative to the node that its plan chose."""
+
+    waiting = "waiting"
+    """Not started, without intent."""
+    intended = "intended"
+    """Not started, with intent."""
+    ungated = "ungated"
+    """Started; the scheduler has not bound it yet."""
+    bound = "bound"
+    """Started, on the planned node."""
+    misplaced = "misplaced"
+    """Bound to another node."""
+    finished = "finished"
+    """It was bound and has finished."""
+    terminating = "terminating"
+    """It was started and is being deleted."""
+    gone = "gone"
+    """Deleted, replaced by another pod, or dead before it started."""
+
+
+STARTED = (PodState.ungated, PodState.bound, PodState.finished)
+RUNNING = (PodState.ungated, PodState.bound)
+READY = (PodState.waiting, PodState.intended)
+
+
+@dataclass(frozen=True, slots=True)
+class PodClassifier:
+    """Derives pod states from our scheduling gate and the name of our scheduler.
+
+    A pod of our scheduler is started once it is bound, any other pod once our gate is removed.
+    """
+
+    gate: str
+    scheduler: str
+
+    def gated(self, pod: LivePod) -> bool:
+        return self.gate in pod.gates
+
+    def binds(self, pod: LivePod) -> bool:
+        """Whether gangplan is the scheduler that binds it."""
+        return pod.scheduler == self.scheduler
+
+    def started(self, pod: LivePod) -> bool:
+        return pod.node is not None or not (self.gated(pod) or self.binds(pod))
+
+    def other_gates(self, pod: LivePod) -> tuple[str, ...]:
+        """Gates of other controllers, which hold the pod back."""
+        return tuple(gate for gate in pod.gates if gate != self.gate)
+
+    def state(self, pod: LivePod | None, uid: str, node: str) -> PodState:  # noqa: PLR0911
+        """State of the pod with this uid on its way to the node."""
+        if pod is None or pod.uid != uid:
+            return PodState.gone
+        if not self.started(pod):
+            if pod.terminating or pod.finished:
+                return PodState.gone
+            return PodState.waiting if pod.intent is None else PodState.intended
+        if pod.node is not None and pod.node != node:
+            return PodState.misplaced
+        if pod.finished:
+            return PodState.finished if pod.node is not None else PodState.gone
+        if pod.terminating:
+            return PodState.terminating
+        return PodState.ungated if pod.node is None else PodState.bound
+
+
+_POD_SLOTS = "pods"
 
 
 @dataclass(slots=True)
 class NodeUsage:
-    """What is taken on one node. ``indices``: GPU to the pod that holds it, where that is known."""
+    """Occupied room of one node. ``indices``: GPU index to the pod that holds it, where known."""
 
     gpus: int = 0
     pods: int = 0
@@ -209,85 +228,87 @@ class NodeUsage:
             self.indices[index] = f"{pod.namespace}/{pod.name}"
 
 
-def taken(
+def usage(
     view: ClusterView, nodes: Collection[str], *, without: Collection[str] = ()
 ) -> dict[str, NodeUsage]:
-    """What is taken on each of the nodes; ``without``: uids of pods not to count."""
+    """Usage of each of the nodes. ``without``: uids of pods that do not count."""
     found = {name: NodeUsage() for name in nodes}
-    for pod in pods_at(view, found):
+    for pod in pods_on(view, found):
         if pod.uid not in without:
             found[pod.place or ""].add(pod)
     return found
 
 
-def lacks(
+def shortages(
     view: ClusterView, orders: Iterable[PodOrder], *, without: Collection[str] = ()
 ) -> list[tuple[str, str]]:
-    """(node, what it lacks) for pods that are to start together, sorted; empty if there is room.
+    """(node, shortage) if pods start together, sorted; empty if all fit.
 
-    A pod asks for what it is seen to ask for, or for what the plan says where it is not there.
-    ``without``: uids of pods whose room counts as free.
+    A live pod requests what its spec says, a missing pod what the plan says. ``without``: uids of pods
+    whose room counts as free.
     """
-    coming: dict[str, list[PodOrder]] = defaultdict(list)
+    starting: dict[str, list[PodOrder]] = defaultdict(list)
     for order in orders:
-        coming[order.node].append(order)
-    own = {order.uid for group in coming.values() for order in group if order.uid}
-    used = taken(view, coming, without={*without, *own})
+        starting[order.node].append(order)
+    own = {order.uid for pods in starting.values() for order in pods if order.uid}
+    used = usage(view, starting, without={*without, *own})
     found = []
-    for name in sorted(coming):
+    for name in sorted(starting):
         node = view.nodes.get(name)
         if node is None:
-            found.append((name, "is not there"))
-            continue
-        found.extend((name, what) for what in _lack(view, node, coming[name], used[name]))
+            found.append((name, "does not exist"))
+        else:
+            found.extend(
+                (name, what) for what in _shortages(view, node, starting[name], used[name])
+            )
     return found
 
 
-def _lack(
+def _shortages(
     view: ClusterView, node: LiveNode, orders: list[PodOrder], used: NodeUsage
 ) -> Iterable[str]:
-    gpus, amounts = _asked(view, orders)
+    gpus, amounts = _requested(view, orders)
     if used.gpus + gpus > node.gpus and gpus:
         free = max(0, node.gpus - used.gpus)
-        yield f"has {free} of the {gpus} GPUs free that the plan gives there"
+        yield f"has {free} free GPUs, the plan needs {gpus}"
     else:
         for order in orders:
             for index in order.gpus or ():
                 if index in used.indices:
-                    yield f"has GPU {index} held by pod {used.indices[index]}"
+                    yield f"has GPU {index} in use by pod {used.indices[index]}"
     offered = dict(node.allocatable)
     for name in sorted(amounts):
-        if name in offered and amounts[name] and name != _SLOTS:
+        if name in offered and amounts[name] and name != _POD_SLOTS:
             short = used.amounts.get(name, 0) + amounts[name] - offered[name]
             if short > 0:
-                yield f"has too little {name} free: {short:,} short"
-    if _SLOTS in offered and used.pods + len(orders) > offered[_SLOTS]:
+                yield f"lacks free {name}: {short:,} short"
+    if _POD_SLOTS in offered and used.pods + len(orders) > offered[_POD_SLOTS]:
         yield f"has no room for {len(orders)} more pods"
 
 
-def _asked(view: ClusterView, orders: list[PodOrder]) -> tuple[int, dict[str, int]]:
-    """GPUs and other amounts that the pods ask for together."""
+def _requested(view: ClusterView, orders: list[PodOrder]) -> tuple[int, dict[str, int]]:
+    """GPUs and other amounts that the pods request together."""
     gpus, amounts = 0, dict[str, int]()
     for order in orders:
-        seen = view.pods.get(order.key)
-        here = seen if seen is not None and seen.uid == order.uid else None
-        gpus += order.gpu_count if here is None else here.gpus
-        for name, amount in order.requests if here is None else here.requests:
+        pod = view.pods.get(order.key)
+        same = pod if pod is not None and pod.uid == order.uid else None
+        gpus += order.gpu_count if same is None else same.gpus
+        for name, amount in order.requests if same is None else same.requests:
             amounts[name] = amounts.get(name, 0) + amount
     return gpus, amounts
 
 
-def overfull(view: ClusterView, nodes: Collection[str]) -> list[str]:
-    """Those of the nodes whose bound pods hold more GPUs than it has, or one GPU twice, sorted."""
+def overcommitted(view: ClusterView, nodes: Collection[str]) -> list[str]:
+    """Nodes whose bound pods hold more GPUs than exist, or one GPU index twice, sorted."""
     found = set()
     count = dict.fromkeys(nodes, 0)
     held: dict[tuple[str, int], str] = {}
-    for pod in pods_at(view, count):
+    for pod in pods_on(view, count):
         name = pod.node
         if name is None or name not in view.nodes:
-            continue  # it is only on its way there
+            continue  # not bound yet
         count[name] += pod.gpus
-        twice = (held.setdefault((name, index), pod.uid) != pod.uid for index in pod.indices or ())
-        if any(list(twice)) or count[name] > view.nodes[name].gpus:
+        twice = [held.setdefault((name, index), pod.uid) != pod.uid for index in pod.indices or ()]
+        if any(twice) or count[name] > view.nodes[name].gpus:
             found.add(name)
     return sorted(found)

@@ -1,305 +1,316 @@
-"""The last look: whether what was started is there, bound, and alone on its GPUs; then the marks.
+"""The apply state machine, which decides the order of requests: yields requests, receives events.
 
-Promises: waits only for schedulers, and only so often; a gang that a rival broke is told with its pods.
-Called by ``machine``.
-
-The apply state machine: requests out, events in, a verdict at the end.
-
-Promises: no I/O and no clock; gangs half-there are settled first; one gang's conflict stops no other;
-wherever it is cut off, running it again gets to the same end. Called by ``planner.cluster.sending``.
+No I/O and no clock. Gangs that an earlier run left incomplete come first; a conflict stops only the gang it
+concerns; wherever a run is cut off, the next one reaches the same end.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Generator
+from collections.abc import Collection, Generator, Iterable
+from dataclasses import dataclass, field
 
 from models.apply.evictions import Removals, make_room, remaining, resize, stop_rest, victims
-from models.apply.gang_state import judged, told
-from models.apply.live_state import ClusterView, lacks, overfull
-from models.apply.orders import GangOrder, Key, Orders, PodOrder
+from models.apply.gang_state import judge, started_verdict
+from models.apply.live_state import READY, STARTED, ClusterView, PodState, overcommitted, shortages
+from models.apply.orders import GangOrder, Key, Orders
 from models.apply.outcomes import ApplyLimits, GangVerdict, Outcome, Verdict
-from models.apply.pod_state import READY, STARTED, PodState
-from models.apply.recovery import mark, recover
+from models.apply.recovery import evict_partial, mark_whole, recover
 from models.apply.requests import Event, Halt, Request
-from models.apply.session import ApplySession, Failure, Halted, PodBatch
-from models.apply.staleness import gang_moved, stopping
-from models.apply.starts import by_rank, restart, restarted, start, withdraw
-from models.apply.undo import undo_partial
-
-
-def finish(session: ApplySession) -> Generator[Request, Event, None]:
-    """Read again until all that was started is bound, or the rounds are over; judge; mark as whole."""
-    if session.limits.dry or not session.batches:
-        return
-    yield from session.read_cluster()
-    for after_s in session.limits.waits():
-        if not any(
-            session.state(order) is PodState.ungated
-            for batch in session.batches
-            for order in batch.pods
-        ):
-            break
-        yield from session.read_cluster(after_s)
-    yield from settled(session)
-
-
-def settled(session: ApplySession) -> Generator[Request, Event, None]:
-    """Judge what was started in this run by what was just read, and mark what is whole."""
-    full = overfull(session.view, {order.node for batch in session.batches for order in batch.pods})
-    for batch in session.batches:
-        verdict = session.record(judged(session, batch, full))
-        if verdict.outcome is Outcome.started:
-            yield from mark(session, batch)
-
+from models.apply.session import ApplySession, Failure, Halted, PodBatch, label
+from models.apply.staleness import gang_changes, stopped_uids
+from models.apply.starts import is_restarted, start, start_recreated, withdraw
 
 Steps = Generator[Request, Event, None]
 Machine = Generator[Request, Event, Verdict]
 
 
-def recovering(view: ClusterView, limits: ApplyLimits) -> Machine:
-    """Finish, take back or report what any plan left half-way, and nothing else."""
+def recover_gangs(view: ClusterView, limits: ApplyLimits) -> Machine:
+    """Complete, withdraw or report gangs that any plan left incomplete, and nothing else."""
     session = ApplySession(view, limits)
-    return (yield from _to_the_end(session, _recovered(session)))
+    return (yield from _to_verdict(session, _recover(session)))
 
 
-def applying(orders: Orders, view: ClusterView, limits: ApplyLimits) -> Machine:
-    """Carry out a plan, after settling what other runs left half-way."""
+def apply_plan(orders: Orders, view: ClusterView, limits: ApplyLimits) -> Machine:
+    """Apply a plan, after recovering incomplete gangs."""
     session = ApplySession(view, limits)
-    return (yield from _to_the_end(session, _applied(session, orders), orders))
+    steps = _PlanRun(session, orders).steps()
+    return (yield from _to_verdict(session, steps, orders))
 
 
-def _to_the_end(session: ApplySession, steps: Steps, orders: Orders | None = None) -> Machine:
-    stop: Halt | None = None
+def _to_verdict(session: ApplySession, steps: Steps, orders: Orders | None = None) -> Machine:
+    halt: Halt | None = None
     try:
         yield from steps
     except Halted as halted:
-        stop = halted.stop
-    for gang in orders.gangs if orders is not None and stop is not None else ():
-        assert orders is not None
-        if (orders.plan, gang.key) not in session.verdicts:
-            session.record(GangVerdict(gang.key, Outcome.halted, orders.plan, "it was not begun"))
+        halt = halted.halt
+        if orders is not None:
+            for gang in orders.gangs:
+                if (orders.plan, gang.key) not in session.verdicts:
+                    why = "not started"
+                    session.record(GangVerdict(gang.key, Outcome.halted, orders.plan, why))
     return Verdict(
         gangs=tuple(sorted(session.verdicts.values(), key=lambda one: (one.gang, one.plan))),
-        stop=None if stop is None else stop.why,
-        lock_lost=stop is not None and stop.lock,
+        stop=None if halt is None else halt.why,
+        lock_lost=halt is not None and halt.lock,
         writes=session.writes,
         evicted=session.evicted,
-        notes=tuple(session.notes),
     )
 
 
-def _recovered(session: ApplySession) -> Steps:
+def _recover(session: ApplySession) -> Steps:
     yield from recover(session)
-    yield from undo_partial(session)
-    yield from finish(session)
+    yield from evict_partial(session)
+    yield from _finish(session)
 
 
-def _applied(session: ApplySession, orders: Orders) -> Steps:
-    fresh = [gang for gang in orders.gangs if gang.starts and gang.decision != "move"]
-    moving = [gang for gang in orders.gangs if gang.decision == "move"]
-    ordered = frozenset(gang.key for gang in fresh)
-    ending = frozenset(gang.key for gang in orders.gangs if gang.stops)
-    yield from recover(session, own=orders.plan, ordered=ordered, ending=ending)
-    _begin_anew(session, orders)
-    yield from undo_partial(session, but=ordered)
-    later = []
-    for gang in by_rank(fresh):
-        if _needs_scale(gang) or _needs_room(session, orders, gang):
-            later.append(gang)
-        else:
-            yield from _begin(session, orders, gang)
-    leaving = Removals()
-    spared: dict[Key, str] = {}
-    for gang in by_rank([*later, *moving]):
-        yield from _with_room(session, orders, gang, leaving, spared)
-    for gang in by_rank([*moving, *filter(_needs_scale, later)]):
-        if (orders.plan, gang.key) not in session.verdicts:
-            yield from restart(session, orders, gang, leaving)
-    yield from _rest_stopped(session, orders, leaving, spared)
-    if _completed(session, orders, ordered):
-        yield from recover(session, own=orders.plan, ordered=ordered, ending=ending)
-    yield from undo_partial(session)
-    yield from finish(session)
-    for gang in orders.gangs:
-        if (orders.plan, gang.key) not in session.verdicts:
-            _left(session, orders, gang, spared)
+def _finish(session: ApplySession) -> Steps:
+    """Wait until all started pods are bound or the time is over; then judge and mark the gangs."""
+    if session.limits.dry or not session.started:
+        return
+    yield from session.read_cluster()
+    for after_s in session.limits.waits():
+        if not any(
+            session.state(order) is PodState.ungated
+            for batch in session.started
+            for order in batch.pods
+        ):
+            break
+        yield from session.read_cluster(after_s)
+    yield from _judge_started(session)
 
 
-def _completed(session: ApplySession, orders: Orders, ordered: Collection[Key]) -> bool:
-    """Forget that gangs were partial for want of pods that this plan has started; whether any was."""
-    found = [
-        key
-        for key, verdict in session.verdicts.items()
-        if key[0] != orders.plan and key[1] in ordered and verdict.outcome is Outcome.partial
-    ]
-    for key in found:
-        del session.verdicts[key]
-    return bool(found)
+def _judge_started(session: ApplySession) -> Steps:
+    """Judge the gangs started in this run by the last reading, and mark those that are whole."""
+    nodes = {order.node for batch in session.started for order in batch.pods}
+    full = overcommitted(session.view, nodes)
+    for batch in session.started:
+        verdict = session.record(judge(session, batch, full))
+        if verdict.outcome is Outcome.started:
+            yield from mark_whole(session, batch)
 
 
-def _rest_stopped(
-    session: ApplySession, orders: Orders, leaving: Removals, spared: dict[Key, str]
-) -> Steps:
-    """Stop what is left of gangs that a run was cut off from stopping."""
-    for gang in orders.gangs:
-        if gang.key not in spared and _in_part(session, orders, gang):
-            failed = yield from stop_rest(session, gang, leaving)
-            if failed is not None:
-                spared[gang.key] = failed.why
-
-
-def _in_part(session: ApplySession, orders: Orders, gang: GangOrder) -> bool:
-    """Whether a gang was stopped in part, before a run was cut off, and its room went to another."""
-    if gang.decision != "preempt" or session.limits.dry:
-        return False
-    left = {stop.uid for stop in remaining(session, gang)}
-    freed = {stop.node for stop in gang.stops if stop.uid not in left}
-    started = (Outcome.started, Outcome.pending, Outcome.unchanged)
-    return bool(left) and any(
-        (verdict := session.verdicts.get((orders.plan, other.key))) is not None
-        and verdict.outcome in started
-        and any(order.node in freed for order in other.starts)
-        for other in orders.gangs
+def by_rank(gangs: Iterable[GangOrder]) -> list[GangOrder]:
+    """Higher priority first, then the longest waiting, then by name."""
+    return sorted(
+        gangs,
+        key=lambda gang: (
+            -gang.priority,
+            gang.submitted_at is None,
+            gang.submitted_at or 0,
+            gang.key,
+        ),
     )
 
 
-def _begin_anew(session: ApplySession, orders: Orders) -> None:
-    """Forget verdicts on gangs of this plan whose intents were taken back: they get another try."""
-    for key, verdict in list(session.verdicts.items()):
-        if key[0] == orders.plan and verdict.outcome is Outcome.skipped:
-            del session.verdicts[key]
+@dataclass(frozen=True, slots=True)
+class _PlanRun:
+    """One plan under way. ``kept``: gangs that are not evicted after all, and why."""
 
+    session: ApplySession
+    orders: Orders
+    removals: Removals = field(default_factory=Removals)
+    kept: dict[Key, str] = field(default_factory=dict)
 
-def _needs_scale(gang: GangOrder) -> bool:
-    return any(not order.uid for order in gang.starts)
+    def steps(self) -> Steps:
+        """Recover, start what fits, then what needs evictions, then what controllers recreate."""
+        session, orders = self.session, self.orders
+        fresh = [gang for gang in orders.gangs if gang.starts and gang.decision != "move"]
+        moving = [gang for gang in orders.gangs if gang.decision == "move"]
+        ordered = frozenset(gang.key for gang in fresh)
+        ending = frozenset(gang.key for gang in orders.gangs if gang.stops)
+        yield from recover(session, own=orders.plan, ordered=ordered, ending=ending)
+        self._forget_skipped()
+        yield from evict_partial(session, but=ordered)
+        later = []
+        for gang in by_rank(fresh):
+            if _is_resized(gang) or self._needs_evictions(gang):
+                later.append(gang)
+            else:
+                yield from self._start(gang)
+        for gang in by_rank([*later, *moving]):
+            yield from self._make_room_and_start(gang)
+        for gang in by_rank([*moving, *filter(_is_resized, later)]):
+            if not self._has_verdict(gang):
+                yield from start_recreated(session, orders, gang, self.removals)
+        yield from self._stop_rest()
+        if self._forget_completed(ordered):
+            yield from recover(session, own=orders.plan, ordered=ordered, ending=ending)
+        yield from evict_partial(session)
+        yield from _finish(session)
+        for gang in orders.gangs:
+            if not self._has_verdict(gang):
+                self._record_stopped(gang)
 
+    def _stop_rest(self) -> Steps:
+        for gang in self.orders.gangs:
+            if gang.key not in self.kept and self._is_partly_stopped(gang):
+                failure = yield from stop_rest(self.session, gang, self.removals)
+                if failure is not None:
+                    self.kept[gang.key] = failure.why
 
-def _needs_room(session: ApplySession, orders: Orders, gang: GangOrder) -> bool:
-    """Whether it has no room now, and would have some once others have stopped."""
-    starts = _unstarted(session, gang)
-    freed = stopping(orders)
-    return bool(lacks(session.view, starts)) and not lacks(session.view, starts, without=freed)
+    def _has_verdict(self, gang: GangOrder) -> bool:
+        return (self.orders.plan, gang.key) in self.session.verdicts
 
+    def _forget_skipped(self) -> None:
+        """Drop verdicts on gangs of this plan whose intents were withdrawn: they are tried again."""
+        verdicts = self.session.verdicts
+        for key, verdict in list(verdicts.items()):
+            if key[0] == self.orders.plan and verdict.outcome is Outcome.skipped:
+                del verdicts[key]
 
-def _unstarted(session: ApplySession, gang: GangOrder) -> list[PodOrder]:
-    return [order for order in gang.starts if session.state(order) in READY]
+    def _forget_completed(self, ordered: Collection[Key]) -> bool:
+        """Drop "partial" verdicts of other plans on gangs whose missing pods this plan has started."""
+        verdicts = self.session.verdicts
+        found = [
+            key
+            for key, verdict in verdicts.items()
+            if key[0] != self.orders.plan
+            and key[1] in ordered
+            and verdict.outcome is Outcome.partial
+        ]
+        for key in found:
+            del verdicts[key]
+        return bool(found)
 
+    def _needs_evictions(self, gang: GangOrder) -> bool:
+        """Whether it does not fit now, but will once other gangs have stopped."""
+        view = self.session.view
+        waiting = [order for order in gang.starts if self.session.state(order) in READY]
+        freed = stopped_uids(self.orders)
+        return bool(shortages(view, waiting)) and not shortages(view, waiting, without=freed)
 
-def _begin(session: ApplySession, orders: Orders, gang: GangOrder) -> Steps:
-    """Start one gang of the plan, unless it is started, or something it relied on moved."""
-    if (orders.plan, gang.key) in session.verdicts:
-        return
-    batch = PodBatch(gang.key, orders.plan, len(gang.starts), gang.starts)
-    states = [session.state(order) for order in gang.starts]
-    if any(state in STARTED for state in states) and _ours(session, batch):
-        gone = sum(state not in STARTED for state in states)
-        # What befalls a gang after it was whole is its own affair, and a later plan's.
-        was_whole = any(
-            (pod := session.pod(o)) and pod.intent and pod.intent.whole for o in batch.pods
-        )
-        verdict = told(session, batch) if gone or was_whole else judged(session, batch)
-        if verdict.outcome is Outcome.started:
-            why = f"{gone} of its pods have gone since" if gone else ""
-            verdict = GangVerdict(gang.key, Outcome.unchanged, orders.plan, why, verdict.pods)
-        session.record(verdict)
-        return
-    yield from session.hold(batch.called)
-    yield from _refreshed(session)
-    moved = _moved(session, orders, gang)
-    if moved:
-        yield from withdraw(session, batch, "; ".join(moved[:3]))
-        return
-    yield from start(session, batch)
+    def _start(self, gang: GangOrder) -> Steps:
+        """Start one gang, unless it is started or a fact it relies on changed."""
+        session = self.session
+        if self._has_verdict(gang):
+            return
+        batch = PodBatch.of(self.orders.plan, gang)
+        states = [session.state(order) for order in gang.starts]
+        if any(state in STARTED for state in states) and self._started_here(batch):
+            session.record(self._unchanged(batch, sum(one not in STARTED for one in states)))
+            return
+        yield from session.check_lock(batch.label)
+        yield from self._refresh()
+        changed = self._changes(gang)
+        if changed:
+            yield from withdraw(session, batch, "; ".join(changed[:3]))
+        else:
+            yield from start(session, batch)
 
+    def _unchanged(self, batch: PodBatch, gone: int) -> GangVerdict:
+        """Verdict on a gang that this plan started earlier. ``gone``: pods it has lost since."""
+        session = self.session
+        pods = [session.pod(order) for order in batch.pods]
+        # What happens to a gang after it was whole is up to its controller and later plans.
+        was_whole = any(pod and pod.intent and pod.intent.whole for pod in pods)
+        verdict = (started_verdict if gone or was_whole else judge)(session, batch)
+        if verdict.outcome is not Outcome.started:
+            return verdict
+        why = f"{gone} of its pods are gone since" if gone else ""
+        return GangVerdict(batch.gang, Outcome.unchanged, batch.plan, why, verdict.pods)
 
-def _moved(
-    session: ApplySession, orders: Orders, gang: GangOrder, *, without: Collection[str] = ()
-) -> list[str]:
-    """What the gang relied on and is no longer so, nodes kept from other schedulers among it."""
-    found = [str(one) for one in gang_moved(orders, gang, session.view, without=without)]
-    pods = [(order.node, session.view.pods.get(order.key)) for order in gang.starts]
-    bound = {node for node, pod in pods if pod is not None and session.classifier.binds(pod)}
-    return found + [
-        f"node {node} is open: {why}" for node, why in session.limits.open_nodes if node in bound
-    ]
+    def _started_here(self, batch: PodBatch) -> bool:
+        """Whether every started pod of the batch was started by this plan."""
+        for order in batch.pods:
+            pod = self.session.pod(order)
+            if pod is None or self.session.state(order) not in STARTED:
+                continue
+            if pod.intent is None or not pod.intent_is_ours or pod.intent.plan != batch.plan:
+                return False
+        return True
 
+    def _refresh(self) -> Steps:
+        """Read again if it is time, and mark whole gangs, lest a later run takes them for partial."""
+        if (yield from self.session.refresh()) and not self.session.limits.dry:
+            yield from _judge_started(self.session)
 
-def _refreshed(session: ApplySession) -> Steps:
-    """Read again where it is time; what is whole by then is marked, lest a later run take it for half."""
-    if (yield from session.refresh()) and not session.limits.dry:
-        yield from settled(session)
+    def _changes(self, gang: GangOrder, *, without: Collection[str] = ()) -> list[str]:
+        """Facts of the plan that no longer hold, and nodes that are open to other schedulers."""
+        session = self.session
+        found = [str(one) for one in gang_changes(self.orders, gang, session.view, without=without)]
+        pods = [(order.node, session.view.pods.get(order.key)) for order in gang.starts]
+        bound = {node for node, pod in pods if pod is not None and session.classifier.binds(pod)}
+        return found + [
+            f"node {node} is open: {why}"
+            for node, why in session.limits.open_nodes
+            if node in bound
+        ]
 
+    def _make_room_and_start(self, gang: GangOrder) -> Steps:
+        """Make room for a gang, then start it; the pods of a gang that moves or grows come later."""
+        session, orders = self.session, self.orders
+        if self._has_verdict(gang):
+            return
+        if is_restarted(session, orders, gang):
+            pods = len(gang.starts)
+            session.record(GangVerdict(gang.key, Outcome.unchanged, orders.plan, pods=pods))
+            return
+        yield from session.check_lock(label(gang.key))
+        yield from self._refresh()
+        changed = self._changes(gang, without=stopped_uids(orders))
+        leaving = victims(session, orders, gang)
+        failure: Failure | None
+        if changed:
+            failure, outcome = Failure("; ".join(changed[:3])), Outcome.skipped
+        else:
+            failure, outcome = yield from self._make_room(gang)
+        if failure is not None:
+            for victim in leaving:
+                self.kept[victim.key] = failure.why
+            verdict = yield from withdraw(session, PodBatch.of(orders.plan, gang), failure.why)
+            if verdict.outcome is Outcome.skipped:
+                resizes = gang.resizes if outcome is Outcome.advised else ()
+                session.record(
+                    GangVerdict(gang.key, outcome, orders.plan, failure.why, resizes=resizes)
+                )
+        elif gang.decision != "move" and not _is_resized(gang):
+            yield from self._start(gang)
 
-def _ours(session: ApplySession, batch: PodBatch) -> bool:
-    """Whether every started pod of the squad was started by this plan."""
-    for order in batch.pods:
-        seen = session.pod(order)
-        if seen is None or session.state(order) not in STARTED:
-            continue
-        if seen.intent is None or not seen.intent_is_ours or seen.intent.plan != batch.plan:
+    def _make_room(
+        self, gang: GangOrder
+    ) -> Generator[Request, Event, tuple[Failure | None, Outcome]]:
+        """Evict, then grow if the gang grows; the outcome of the gang if that fails."""
+        failure = yield from make_room(self.session, self.orders, gang, self.removals)
+        if failure is not None or not _is_resized(gang):
+            return failure, Outcome.withheld
+        if not self.session.limits.allow_evictions:
+            return Failure("resizing needs --allow-evictions"), Outcome.advised
+        return (yield from resize(self.session, gang, self.removals)), Outcome.advised
+
+    def _is_partly_stopped(self, gang: GangOrder) -> bool:
+        """Whether a cut-off run stopped a part of the gang, and another gang has that room now."""
+        if gang.decision != "preempt" or self.session.limits.dry:
             return False
-    return True
+        left = {stop.uid for stop in remaining(self.session, gang)}
+        freed = {stop.node for stop in gang.stops if stop.uid not in left}
+        started = (Outcome.started, Outcome.pending, Outcome.unchanged)
+        return bool(left) and any(
+            (verdict := self.session.verdicts.get((self.orders.plan, other.key))) is not None
+            and verdict.outcome in started
+            and any(order.node in freed for order in other.starts)
+            for other in self.orders.gangs
+        )
+
+    def _record_stopped(self, gang: GangOrder) -> None:
+        """The verdict on a gang that only stops or shrinks."""
+        left = remaining(self.session, gang)
+        going = [stop for stop in left if self.session.view.pods[stop.key].terminating]
+        why, outcome = "", Outcome.stopped
+        if left and len(going) == len(left):
+            why = f"{len(going)} of its pods are being deleted"
+        elif left and gang.key in self.kept:
+            why, outcome = self.kept[gang.key], Outcome.withheld
+            if len(left) < len(gang.stops) or going:
+                outcome = Outcome.halted
+        elif left:
+            why, outcome = "no gang needs its room any more", Outcome.unchanged
+        pods = len(left) - len(going)
+        resizes = gang.resizes if outcome is not Outcome.stopped else ()
+        self.session.record(
+            GangVerdict(gang.key, outcome, self.orders.plan, why, pods, resizes=resizes)
+        )
 
 
-def _with_room(
-    session: ApplySession,
-    orders: Orders,
-    gang: GangOrder,
-    leaving: Removals,
-    spared: dict[Key, str],
-) -> Steps:
-    """Make room for a gang, then start it; one that moves or grows is only made ready for that."""
-    if (orders.plan, gang.key) in session.verdicts:
-        return
-    if restarted(session, orders, gang):
-        session.record(GangVerdict(gang.key, Outcome.unchanged, orders.plan, pods=len(gang.starts)))
-        return
-    yield from session.hold(f"gang {gang.namespace}/{gang.name}")
-    yield from _refreshed(session)
-    moved = _moved(session, orders, gang, without=stopping(orders))
-    leave = victims(session, orders, gang)
-    if moved:
-        failed: Failure | None = Failure("; ".join(moved[:3]))
-        outcome = Outcome.skipped
-    else:
-        failed = yield from make_room(session, orders, gang, leaving)
-        outcome = Outcome.withheld
-        if failed is None and _needs_scale(gang):
-            failed = yield from _grown(session, gang, leaving)
-            outcome = Outcome.advised
-    if failed is not None:
-        for one in leave:
-            spared[one.key] = failed.why
-        batch = PodBatch(gang.key, orders.plan, len(gang.starts), gang.starts)
-        verdict = yield from withdraw(session, batch, failed.why)
-        if verdict.outcome is Outcome.skipped:
-            resizes = gang.resizes if outcome is Outcome.advised else ()
-            session.record(GangVerdict(gang.key, outcome, orders.plan, failed.why, resizes=resizes))
-    elif gang.decision != "move" and not _needs_scale(gang):
-        yield from _begin(session, orders, gang)
-
-
-def _grown(
-    session: ApplySession, gang: GangOrder, leaving: Removals
-) -> Generator[Request, Event, Failure | None]:
-    if not session.limits.allow_evictions:
-        return Failure("its controller's scale is only changed with --allow-evictions")
-    return (yield from resize(session, gang, leaving))
-
-
-def _left(session: ApplySession, orders: Orders, gang: GangOrder, spared: dict[Key, str]) -> None:
-    """The verdict on a gang that only stops or shrinks."""
-    left = remaining(session, gang)
-    going = [stop for stop in left if session.view.pods[stop.key].terminating]
-    why, outcome = "", Outcome.stopped
-    if left and len(going) == len(left):
-        why = f"{len(going)} of its pods are being deleted"
-    elif left and gang.key in spared:
-        why, outcome = spared[gang.key], Outcome.withheld
-        if len(left) < len(gang.stops) or going:
-            outcome = Outcome.halted
-    elif left:
-        why, outcome = "nobody needs its room any more", Outcome.unchanged
-    pods = len(left) - len(going)
-    resizes = gang.resizes if outcome is not Outcome.stopped else ()
-    session.record(GangVerdict(gang.key, outcome, orders.plan, why, pods, resizes=resizes))
+def _is_resized(gang: GangOrder) -> bool:
+    """Whether its controller has yet to create pods."""
+    return any(not order.uid for order in gang.starts)

@@ -20,10 +20,10 @@ Key = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class PodOrder:
-    """A pod to start on ``node``. ``gpus``: indices, ascending; None where the node decides.
+    """A pod to start on ``node``. ``gpus``: ascending indices; None if the node chooses.
 
-    ``gpu_count``: whole GPUs it asks for. ``requests``: other resources (cpu in millicores, others in
-    whole units), sorted. ``mode``: how it can be started, as the plan's input says: gate or binding.
+    ``gpu_count``: whole GPUs it requests. ``requests``: other resources (cpu in millicores, others in
+    whole units), sorted. ``mode``: gate or binding, as in the plan's input.
     """
 
     namespace: str
@@ -61,7 +61,7 @@ class PodStop:
 
 @dataclass(frozen=True, slots=True)
 class Resize:
-    """A role whose number of pods the plan changes, from ``before`` to ``after``."""
+    """A role whose number of pods the plan changes."""
 
     role: str
     before: int

@@ -1,17 +1,9 @@
-"""How far one run may go: evictions, waits, and how pods of ours are told.
-
-Promises: plain data. Made by ``planner.pipelines.apply_steps``; read by the machine in this package.
-
-What became of each gang, and of the whole: the machine's last word.
-
-Promises: plain data, ready to be shown; a gang that is partial names its pods, so that commands that
-undo it can be written. Made by the machine in this package.
-"""
+"""Limits of one apply run, and its results: an outcome per gang and the verdict of the run."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 
 from models.apply.orders import Key, Resize
@@ -19,18 +11,17 @@ from models.policy import KubernetesPolicy
 
 _DEFAULTS = KubernetesPolicy()
 
-_LONGEST = 5
-"""Ticks between two looks at most."""
+_LONGEST_WAIT = 5
+"""Most ticks between two readings."""
 
 
 @dataclass(frozen=True, slots=True)
 class ApplyLimits:
-    """``max_evictions``: pods evicted in this run at most. ``evict_partial``: undo what is partial.
+    """``max_evictions``: pods that this run may evict. ``evict_partial``: evict partial gangs.
 
-    ``wait_rounds``: so many times ``tick_s`` seconds are waited at most while pods go, come or are being
-    bound. ``gate``, ``scheduler``, ``backend``: of the Policy. ``dry``: nothing is really written,
-    so nothing is waited for. ``open_nodes``: (node, why) that no further gang is bound to, for other
-    schedulers may fill them.
+    ``wait_rounds``: ticks of ``tick_s`` seconds to wait at most for pods to go, appear or be bound.
+    ``gate``, ``scheduler``, ``backend``: of the Policy. ``dry``: nothing is written, so nothing is waited
+    for. ``open_nodes``: (node, reason) of nodes that other schedulers may fill: no pod is bound to them.
     """
 
     allow_evictions: bool = False
@@ -45,50 +36,47 @@ class ApplyLimits:
     open_nodes: tuple[tuple[str, str], ...] = ()
 
     def waits(self) -> Iterator[float]:
-        """Seconds before each next look while something is waited for: short at first, then longer.
-
-        Reading a large cluster takes seconds itself. Together they are ``wait_rounds * tick_s``.
-        """
+        """Seconds before each further reading, growing; ``wait_rounds * tick_s`` in total."""
         left, last, step = self.wait_rounds, 0, 1
         while left > 0:
-            taken = min(step, left, _LONGEST)
+            taken = min(step, left, _LONGEST_WAIT)
             yield taken * self.tick_s
             left -= taken
             last, step = step, last + step
 
 
 class Outcome(StrEnum):
-    """Of one gang."""
+    """Result for one gang."""
 
     started = "started"
     """Every pod is bound."""
     pending = "pending"
     """Every pod is started; the scheduler has not bound all of them yet."""
     unchanged = "unchanged"
-    """It was whole already: nothing was written."""
+    """It was whole before: nothing was written."""
     skipped = "skipped"
-    """Nothing of it was started, and no intent is left: a conflict, or something it relied on moved."""
+    """Nothing of it is started and no intent is left: a conflict, or a fact the plan relied on changed."""
     partial = "partial"
-    """Some of its pods are started and others cannot be: it needs a human, or --evict-partial."""
+    """Some pods are started and the others cannot be: needs an operator or --evict-partial."""
     halted = "halted"
-    """We had to stop while it was under way: the same command resumes it."""
+    """The run stopped in the middle of it: the same command resumes it."""
     stopped = "stopped"
-    """All its pods that had to go are gone: preempted, shrunk or about to restart elsewhere."""
+    """The pods that had to go are gone: preempted, shrunk or about to restart elsewhere."""
     withheld = "withheld"
-    """It needs evictions that are not allowed, or one that a budget forbids."""
+    """It needs evictions that are not allowed or that a budget forbids."""
     undone = "undone"
     """It was partial, and its started pods were evicted."""
     advised = "advised"
-    """Its controller has no scale field that we may set: what to do is said, nothing was written."""
+    """Its controller has no scale field that we may set: an operator has to resize it."""
 
 
 @dataclass(frozen=True, slots=True)
 class GangVerdict:
-    """``why``: one sentence, empty where the outcome says all. ``pods``: started now.
+    """``why``: one sentence, empty if the outcome says everything. ``pods``: started now.
 
-    ``undo``: (namespace, name, uid) of its started pods, where it is partial. ``atomic``: a native
-    PodGroup starts it all or none. ``plan``: id of the plan whose intents these are. ``unsure``: it may
-    have been whole and be at work, so that it is a human's to judge whether it is undone.
+    ``undo``: (namespace, name, uid) of the started pods of a partial gang. ``atomic``: a native PodGroup
+    starts all of its pods or none. ``plan``: id of the plan of its intents. ``unsure``: it may have been
+    whole and be at work, so only an operator may undo it.
     """
 
     gang: Key
@@ -104,9 +92,9 @@ class GangVerdict:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The whole. ``stop``: why it ended early, None if it did not; ``lock_lost``: that was it.
+    """Result of a run. ``stop``: why it ended early; ``lock_lost``: because the lock was lost.
 
-    ``writes``: requests that changed something, for the summary.
+    ``writes``: requests that changed something or may have.
     """
 
     gangs: tuple[GangVerdict, ...] = ()
@@ -114,10 +102,9 @@ class Verdict:
     lock_lost: bool = False
     writes: int = 0
     evicted: int = 0
-    notes: tuple[str, ...] = field(default=())
 
     @property
     def whole(self) -> bool:
-        """Whether nothing is left to do and nothing needs a human."""
+        """Whether nothing is left to do for another run or an operator."""
         done = (Outcome.started, Outcome.unchanged, Outcome.stopped, Outcome.undone)
         return self.stop is None and all(gang.outcome in done for gang in self.gangs)

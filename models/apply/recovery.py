@@ -1,7 +1,7 @@
-"""Finding gangs that a run left half-way, from the intents on their pods alone, and finishing them.
+"""Gangs that an earlier run left incomplete, found from the intents on their pods alone.
 
-Promises: only intents that our account wrote count; what cannot be finished is taken back where nothing
-was started, else told as partial, and evicted only where that is allowed. Called by ``machine``.
+They are completed, withdrawn if nothing started, or reported as partial, and with ``evict_partial`` evicted.
+Only intents that a run of ours wrote count.
 """
 
 from __future__ import annotations
@@ -10,80 +10,87 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Generator, Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from models.apply.gang_state import obstacle, stuck, undo_of, wasted
+from models.apply.evictions import Steps, evict
+from models.apply.gang_state import incomplete_verdict, obstacle, pod_ids, stuck_reason
 from models.apply.intents import Intent
-from models.apply.live_state import ClusterView, LivePod
-from models.apply.orders import Key, PodOrder
-from models.apply.outcomes import GangVerdict
-from models.apply.pod_state import LIVE, READY, STARTED, PodClassifier, PodState
+from models.apply.live_state import (
+    READY,
+    RUNNING,
+    STARTED,
+    ClusterView,
+    LivePod,
+    PodClassifier,
+    PodState,
+)
+from models.apply.orders import Key, PodOrder, PodStop
+from models.apply.outcomes import GangVerdict, Outcome
 from models.apply.requests import Done, Event, Rejected, Request, WriteIntent
-from models.apply.session import ApplySession, Failure, PodBatch
+from models.apply.session import ApplySession, Failure, PodBatch, label
 from models.apply.starts import start, withdraw
 
 MARKS = 3
-"""So many pods of a gang are marked whole, on as many nodes: pods are lost one by one, or with a node."""
+"""Pods of a gang that are marked as whole, on different nodes: pods are lost singly or with a node."""
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
-    """What one plan wanted of one gang, as its pods tell. ``elsewhere``: pods other plans started.
+class IntentGroup:
+    """Pods of one gang with intents of one plan. ``marked``: pods marked as whole.
 
-    ``marks``: pods that say that it was whole.
+    ``replaced``: pods that later plans started in place of lost ones.
     """
 
     batch: PodBatch
     states: tuple[tuple[PodOrder, PodState], ...]
-    marks: frozenset[Key]
-    elsewhere: int
+    marked: frozenset[Key]
+    replaced: int = 0
 
-    @property
-    def marked(self) -> bool:
-        return bool(self.marks)
-
-    def among(self, states: Collection[PodState]) -> tuple[PodOrder, ...]:
+    def in_state(self, states: Collection[PodState]) -> tuple[PodOrder, ...]:
         return tuple(order for order, state in self.states if state in states)
 
     @property
     def waiting(self) -> tuple[PodOrder, ...]:
-        return self.among(READY)
+        return self.in_state(READY)
 
     @property
-    def live(self) -> tuple[PodOrder, ...]:
-        return self.among((*LIVE, PodState.astray))
+    def running(self) -> tuple[PodOrder, ...]:
+        return self.in_state((*RUNNING, PodState.misplaced))
 
     @property
     def missing(self) -> int:
-        """Pods that can no longer be started or have never run to an end."""
-        counted = len(self.among((*LIVE, *READY, PodState.ended, PodState.astray)))
-        return max(0, self.batch.size - counted - self.elsewhere)
+        """Pods that cannot be started any more and have not finished."""
+        present = self.in_state((*STARTED, *READY, PodState.misplaced))
+        return max(0, self.batch.size - len(present) - self.replaced)
 
     @property
-    def half(self) -> bool:
-        """Whether some pods are started and run while others were not, and the gang never was whole."""
+    def partial(self) -> bool:
+        """Whether some pods run, others are not started, and the gang never was whole."""
         if self.marked and not self.waiting:
             return False
-        return bool(self.live) and bool(self.waiting or self.missing)
+        return bool(self.running) and bool(self.waiting or self.missing)
 
     @property
     def unsure(self) -> bool:
-        """Whether it is half there, or was whole and has lost the very pods that were marked."""
-        doubtful = self.half and not self.among((*READY, PodState.ungated, PodState.astray))
-        return doubtful and self.missing >= min(MARKS, self.batch.size)
+        """Whether it is partial, or was whole and lost exactly the marked pods."""
+        if not self.partial or self.in_state((*READY, PodState.ungated, PodState.misplaced)):
+            return False
+        return self.missing >= min(MARKS, self.batch.size)
 
     @property
     def to_mark(self) -> tuple[PodOrder, ...]:
-        """Pods to be marked, so that enough are: of a gang that is whole, or is known to have been."""
-        if self.batch.size < 2 or self.half or not self.live or self.among((PodState.ungated,)):
+        """Pods of a gang that is or was whole to mark, so that MARKS pods are marked."""
+        if self.batch.size < 2 or self.partial or not self.running:
+            return ()
+        if self.in_state((PodState.ungated,)):
             return ()
         if not self.marked and len(self.states) < self.batch.size:
             return ()
-        running = _spread(self.among((PodState.bound, PodState.ended)))
-        enough = sorted(running, key=lambda order: order.key not in self.marks)[:MARKS]
-        return tuple(order for order in enough if order.key not in self.marks)
+        bound = _spread(self.in_state((PodState.bound, PodState.finished)))
+        marked_first = sorted(bound, key=lambda order: order.key not in self.marked)
+        return tuple(order for order in marked_first[:MARKS] if order.key not in self.marked)
 
 
-def order_of(pod: LivePod, intent: Intent) -> PodOrder:
-    """The order a pod's intent speaks of."""
+def _order_of(pod: LivePod, intent: Intent) -> PodOrder:
+    """The order that an intent stands for."""
     return PodOrder(
         namespace=pod.namespace,
         name=pod.name,
@@ -97,36 +104,34 @@ def order_of(pod: LivePod, intent: Intent) -> PodOrder:
     )
 
 
-def groups(view: ClusterView, classifier: PodClassifier) -> Iterator[Group]:
-    """Every gang that a plan of ours touched, by gang, then plan."""
-    members: dict[tuple[Key, str], list[tuple[LivePod, Intent]]] = {}
+def intent_groups(view: ClusterView, classifier: PodClassifier) -> Iterator[IntentGroup]:
+    """Every gang with intents of ours, by gang, then plan."""
+    members: dict[tuple[Key, str], list[tuple[PodOrder, LivePod, Intent]]] = defaultdict(list)
     for key in sorted(view.pods):
         pod = view.pods[key]
         if pod.intent is not None and pod.intent_is_ours:
-            of = ((pod.namespace, pod.intent.gang), pod.intent.plan)
-            members.setdefault(of, []).append((pod, pod.intent))
-    found: list[Group] = []
-    alike: dict[Key, list[Group]] = defaultdict(list)
+            gang = (pod.namespace, pod.intent.gang)
+            members[gang, pod.intent.plan].append((_order_of(pod, pod.intent), pod, pod.intent))
+    by_gang: dict[Key, list[IntentGroup]] = defaultdict(list)
     for (gang, plan), pods in sorted(members.items()):
         states = tuple(
-            (order_of(pod, intent), classifier.state(pod, pod.uid, intent.node))
-            for pod, intent in pods
+            (order, classifier.state(pod, pod.uid, order.node)) for order, pod, _ in pods
         )
-        size = max(intent.size for _, intent in pods)
-        batch = PodBatch(gang, plan, size, tuple(order for order, _ in states))
-        marks = frozenset(pod.key for pod, intent in pods if intent.whole)
-        found.append(Group(batch, states, marks, 0))
-        alike[gang].append(found[-1])
-    for group in found:
-        yield replace(group, elsewhere=_replaced(group, alike[group.batch.gang]))
+        size = max(intent.size for _, _, intent in pods)
+        batch = PodBatch(gang, plan, size, tuple(order for order, _, _ in pods))
+        marked = frozenset(pod.key for _, pod, intent in pods if intent.whole)
+        by_gang[gang].append(IntentGroup(batch, states, marked))
+    for groups in by_gang.values():
+        for group in groups:
+            yield replace(group, replaced=_replaced(group, groups))
 
 
-def _replaced(group: Group, same: Iterable[Group]) -> int:
-    """Pods that later plans started in the place of lost ones: never more at once than are missing."""
+def _replaced(group: IntentGroup, groups: Iterable[IntentGroup]) -> int:
+    """Pods that other plans run in place of lost ones: never more at once than are missing."""
     return sum(
-        len(one.among(LIVE))
-        for one in same
-        if one.batch.plan != group.batch.plan and one.batch.size <= group.missing
+        len(other.in_state(RUNNING))
+        for other in groups
+        if other.batch.plan != group.batch.plan and other.batch.size <= group.missing
     )
 
 
@@ -137,122 +142,105 @@ def recover(
     ordered: Collection[Key] = (),
     ending: Collection[Key] = (),
 ) -> Generator[Request, Event, None]:
-    """Finish, take back or report every gang that is neither untouched nor whole.
+    """Complete, withdraw or report every gang that is neither untouched nor whole.
 
-    ``own``, ``ordered``: a plan and gangs of it that the caller starts itself, if nothing of them is
-    started yet. ``ending``: gangs that it stops: pods that are missing there are its own doing.
+    ``own``, ``ordered``: a plan and those of its gangs that the caller starts, if they have not begun.
+    ``ending``: gangs that it stops, whose missing pods are intended.
     """
-    for group in list(groups(session.view, session.classifier)):
+    for group in list(intent_groups(session.view, session.classifier)):
         batch = group.batch
-        if not group.waiting:
-            if not group.half:
-                yield from _watched(session, group)
-            elif batch.plan == own or batch.gang not in ending:
-                session.record(_partial(session, group, _why_missing(group)))
-            continue
-        if not group.live and batch.plan == own and batch.gang in ordered:
-            continue
-        yield from session.hold(batch.called, begun=bool(group.live))
-        yield from _recover(session, group)
+        if group.waiting:
+            if group.running or batch.plan != own or batch.gang not in ordered:
+                yield from session.check_lock(batch.label, begun=bool(group.running))
+                yield from _complete(session, group)
+        elif not group.partial:
+            why = stuck_group_reason(session, group)
+            if why:
+                session.record(_partial_verdict(session, group, why))
+            else:
+                yield from mark_whole(session, batch, group.to_mark)
+        elif batch.plan == own or batch.gang not in ending:
+            session.record(_partial_verdict(session, group, _incomplete_reason(group)))
 
 
-def _watched(session: ApplySession, group: Group) -> Generator[Request, Event, None]:
-    """A gang that is all started: its marks may be missing, and its pins may have come to nothing."""
-    wrong = spoiled(session, group)
-    if wrong:
-        session.record(_partial(session, group, wrong))
-    else:
-        yield from mark(session, group.batch, group.to_mark)
+def stuck_group_reason(session: ApplySession, group: IntentGroup) -> str:
+    """Why a gang whose pods are all started will not run; empty if nothing indicates that.
 
-
-def spoiled(session: ApplySession, group: Group) -> str:
-    """Why a gang that is all started will not run as it is; empty if nothing says so.
-
-    What befalls nodes and rooms after it was whole and bound is its own affair, and a later plan's.
+    Once it was whole and bound, later changes of its nodes are not the plan's concern.
     """
-    if group.waiting or not group.live:
+    if group.waiting or not group.running:
         return ""
-    if group.marked and not group.among((PodState.ungated,)):
+    if group.marked and not group.in_state((PodState.ungated,)):
         return ""
-    return wasted(session, group.batch)
+    return stuck_reason(session, group.batch)
 
 
-def _recover(session: ApplySession, group: Group) -> Generator[Request, Event, None]:
-    # Pods of other plans may have taken the place of those that are gone.
-    batch = replace(group.batch, pods=group.among((*READY, *STARTED)))
-    why = (
-        _why_missing(group)
-        if group.missing or not _sound(group)
-        else obstacle(session, list(group.waiting))
-    )
+def _complete(session: ApplySession, group: IntentGroup) -> Generator[Request, Event, None]:
+    if group.missing or group.in_state((PodState.misplaced,)):
+        why = _incomplete_reason(group)
+    else:
+        why = obstacle(session, list(group.waiting))
+    # Pods of other plans may have replaced those that are gone.
+    batch = replace(group.batch, pods=group.in_state((*READY, *STARTED)))
     if not why:
         yield from start(session, batch)
-    elif group.live:
-        session.record(_partial(session, group, why))
+    elif group.running:
+        session.record(_partial_verdict(session, group, why))
     else:
         yield from withdraw(session, batch, why)
 
 
-def _sound(group: Group) -> bool:
-    return not group.among((PodState.astray,))
-
-
-def _why_missing(group: Group) -> str:
-    astray = group.among((PodState.astray,))
-    if astray:
-        return f"pod {astray[0].name} is bound to another node than planned"
-    started, size = len(group.live), group.batch.size
+def _incomplete_reason(group: IntentGroup) -> str:
+    misplaced = group.in_state((PodState.misplaced,))
+    if misplaced:
+        return f"pod {misplaced[0].name} is bound to another node than planned"
+    started, size = len(group.running), group.batch.size
     if group.unsure:
         return (
-            f"plan {group.batch.plan} started it, and {started} of its {size} pods are there; "
-            "whether all of them ever were cannot be told"
+            f"plan {group.batch.plan} started it, {started} of its {size} pods are left, "
+            "and it is unknown whether it was ever whole"
         )
     return f"started {started} of its {size} pods; gone: {group.missing}"
 
 
-def _partial(session: ApplySession, group: Group, why: str) -> GangVerdict:
-    verdict = stuck(session, group.batch, Failure(why))
-    return replace(verdict, undo=undo_of(group.live), unsure=group.unsure)
+def _partial_verdict(session: ApplySession, group: IntentGroup, why: str) -> GangVerdict:
+    verdict = incomplete_verdict(session, group.batch, Failure(why))
+    return replace(verdict, undo=pod_ids(group.running), unsure=group.unsure)
 
 
-def mark(
+def mark_whole(
     session: ApplySession, batch: PodBatch, pods: Iterable[PodOrder] | None = None
 ) -> Generator[Request, Event, None]:
-    """Write on a few pods that the gang was whole; where that fails, a later run does it.
+    """Mark a few pods of a gang as whole; where that fails, a later run does it.
 
-    ``pods``: which; None where all of the squad were just seen started.
+    ``pods``: which; None right after all of the batch were seen started.
     """
     if batch.size < 2 or session.limits.dry:
         return
-    marked = _spread(batch.pods)[:MARKS] if pods is None else list(pods)
-    bare = [
-        (o, pod) for o in marked if (pod := session.pod(o)) is not None and not _told(session, pod)
-    ]
+    chosen = _spread(batch.pods)[:MARKS] if pods is None else list(pods)
     requests = [
-        WriteIntent(o, replace(batch.intent(o), whole=True), pod.version) for o, pod in bare
+        WriteIntent(order, batch.intent(order, whole=True), pod.version)
+        for order in chosen
+        if (pod := session.pod(order)) is not None
+        and session.classifier.started(pod)
+        and not (pod.intent is not None and pod.intent.whole)
     ]
-    came = yield from session.together(batch.called, requests, begun=False)
-    for order in marked:
-        if isinstance(came.get(order.key), Done | Rejected):
-            continue
-        yield from session.pace(batch.called, begun=False)
-        yield from _mark(session, order, replace(batch.intent(order), whole=True))
-
-
-def _told(session: ApplySession, pod: LivePod) -> bool:
-    """Whether it is marked already, or cannot be."""
-    return (pod.intent is not None and pod.intent.whole) or not session.classifier.started(pod)
+    events = yield from session.send_groups(batch.label, requests, begun=False)
+    for order in chosen:
+        if not isinstance(events.get(order.key), Done | Rejected):
+            yield from session.check_lock_sometimes(batch.label, begun=False)
+            yield from _mark(session, order, batch.intent(order, whole=True))
 
 
 def _mark(
     session: ApplySession, order: PodOrder, intent: Intent
 ) -> Generator[Request, Event, None]:
-    yield from session.settle(
+    yield from session.reconcile(
         order,
-        lambda seen: WriteIntent(order, intent, seen.version),
-        done=lambda seen: seen.intent is not None and seen.intent.whole,
-        hindrance=lambda seen: None if session.classifier.started(seen) else "is not started",
-        then=lambda seen: replace(seen, intent=intent),
+        lambda pod: WriteIntent(order, intent, pod.version),
+        done=lambda pod: pod.intent is not None and pod.intent.whole,
+        obstacle=lambda pod: None if session.classifier.started(pod) else "is not started",
+        assumed=lambda pod: replace(pod, intent=intent),
     )
 
 
@@ -264,3 +252,72 @@ def _spread(pods: Iterable[PodOrder]) -> list[PodOrder]:
         ranked.append((before[order.node], order))
         before[order.node] += 1
     return [order for _, order in sorted(ranked, key=lambda one: one[0])]
+
+
+# ---- evicting partial gangs
+
+
+def evict_partial(
+    session: ApplySession, *, but: Collection[Key] = ()
+) -> Generator[Request, Event, None]:
+    """Evict the started pods of partial gangs, if allowed, and remove the other intents."""
+    if not session.limits.evict_partial:
+        return
+    for verdict in sorted(session.verdicts.values(), key=lambda one: (one.gang, one.plan)):
+        if verdict.outcome is Outcome.partial and verdict.gang not in but:
+            failure = yield from _undo(session, verdict)
+            if failure is not None:
+                session.record(replace(verdict, why=f"{verdict.why}{failure.why}"))
+
+
+def _undo(session: ApplySession, verdict: GangVerdict) -> Steps:
+    """Evict one gang; the Failure continues the reason of the verdict."""
+    if verdict.unsure:
+        return Failure(", so it is not evicted")  # it may be at work
+    stops = []
+    for namespace, name, uid in verdict.undo:
+        pod = session.view.pods.get((namespace, name))
+        if pod is None or pod.uid != uid:
+            continue
+        if not _wrote(pod, verdict.plan):
+            return Failure(f"; pod {name} does not carry an intent of this plan")
+        stops.append(PodStop(namespace, name, uid, "", 0, pod.node or "", pod.gpus))
+    if session.evicted + len(stops) > session.limits.max_evictions:
+        return Failure(f"; undoing it takes {len(stops)} evictions: --max-evictions")
+    yield from session.check_lock(label(verdict.gang))
+    for stop in stops:
+        failure = yield from _evict_patiently(session, stop)
+        if failure is not None:
+            return Failure(f"; {failure.why}")
+    withdrawn = yield from withdraw(session, _not_started(session, verdict), verdict.why)
+    if withdrawn.outcome is Outcome.skipped:
+        session.record(replace(verdict, outcome=Outcome.undone, undo=(), pods=0))
+    return None
+
+
+def _evict_patiently(session: ApplySession, stop: PodStop) -> Steps:
+    """Evict one pod; retry while a budget blocks it and there is time."""
+    failure = yield from evict(session, stop)
+    for after_s in session.limits.waits():
+        if failure is None or not failure.transient:
+            break
+        yield from session.read_cluster(after_s)
+        failure = yield from evict(session, stop)
+    return failure
+
+
+def _wrote(pod: LivePod, plan: str) -> bool:
+    return pod.intent is not None and pod.intent_is_ours and pod.intent.plan == plan
+
+
+def _not_started(session: ApplySession, verdict: GangVerdict) -> PodBatch:
+    """Pods of the gang with an intent of that plan that have not started."""
+    orders = [
+        _order_of(pod, pod.intent)
+        for _, pod in sorted(session.view.pods.items())
+        if pod.intent is not None
+        and _wrote(pod, verdict.plan)
+        and (pod.namespace, pod.intent.gang) == verdict.gang
+    ]
+    ready = tuple(order for order in orders if session.state(order) in READY)
+    return PodBatch(verdict.gang, verdict.plan, max(1, len(ready)), ready)

@@ -1,7 +1,6 @@
-"""Requests the machine makes, one at a time, and the events that answer them.
+"""The requests of the apply state machine, and the events that answer them.
 
-Promises: plain data; what HTTP they become is the carrier's business (``planner.cluster.sending``).
-Made by the machine in this package; tests answer them from memory.
+Plain data without I/O: ``planner.cluster.sending`` turns requests into HTTP, tests answer from memory.
 """
 
 from __future__ import annotations
@@ -17,19 +16,19 @@ from models.apply.orders import Key, PodOrder, PodStop, Resize
 
 @dataclass(frozen=True, slots=True)
 class CheckLock:
-    """Before each gang, and while waiting: whether the lock is ours for long enough, and we may go on.
+    """Before each gang and while waiting: may the run go on? Answered with LockHeld or Halt.
 
-    ``what``: the gang next, for messages. ``begun``: its pods are being started, so that a signal lets
-    it go on for a few seconds more. Answered with Held or Stop.
+    ``label``: the next gang, for messages. ``begun``: its pods are being started, so that after a
+    signal it gets a few more seconds.
     """
 
-    what: str
+    label: str
     begun: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class WriteIntent:
-    """Write the intent on a pod, with uid and ``version`` as preconditions."""
+    """Write the intent on a pod. Preconditions: uid and ``version``."""
 
     pod: PodOrder
     intent: Intent
@@ -38,7 +37,7 @@ class WriteIntent:
 
 @dataclass(frozen=True, slots=True)
 class RemoveIntent:
-    """Take an intent of ours off a pod that was never started, with uid and ``version``."""
+    """Remove our intent from a pod that never started. Preconditions: uid and ``version``."""
 
     namespace: str
     name: str
@@ -52,7 +51,7 @@ class RemoveIntent:
 
 @dataclass(frozen=True, slots=True)
 class AllocateDevices:
-    """Give the pod its devices where the back end has an object for that (DRA); idempotent."""
+    """Allocate the pod's devices if the GPU back end has objects for that (DRA); idempotent."""
 
     pod: PodOrder
     seen: LivePod
@@ -60,16 +59,16 @@ class AllocateDevices:
 
 @dataclass(frozen=True, slots=True)
 class DryRunBind:
-    """A server-side dry run of the binding, with the uid; the event Done says it would do."""
+    """Server-side dry run of the binding. Precondition: uid."""
 
     pod: PodOrder
 
 
 @dataclass(frozen=True, slots=True)
 class Ungate:
-    """Take our gate off, pin the pod to its node, in one patch with uid and ``version``.
+    """Remove our gate and pin the pod to its node in one patch. Preconditions: uid and ``version``.
 
-    ``pin``: False for a pod that is bound by us afterwards; a pin could not be undone.
+    ``pin``: False for a pod that gangplan binds afterwards; a pin could not be removed again.
     """
 
     pod: PodOrder
@@ -79,7 +78,7 @@ class Ungate:
 
 @dataclass(frozen=True, slots=True)
 class Bind:
-    """Bind the pod to its node, with uid and ``version``."""
+    """Bind the pod to its node. Preconditions: uid and ``version``."""
 
     pod: PodOrder
     version: str
@@ -87,7 +86,7 @@ class Bind:
 
 @dataclass(frozen=True, slots=True)
 class ReadPod:
-    """Read one pod again. Answered with Done, Gone or Lost."""
+    """Read one pod. Answered with Done, Gone or NoAnswer."""
 
     namespace: str
     name: str
@@ -95,24 +94,21 @@ class ReadPod:
 
 @dataclass(frozen=True, slots=True)
 class ReadCluster:
-    """Read nodes and pods again, after ``after_s`` seconds. Answered with Around, Stop or Lost."""
+    """Read nodes and pods, after ``after_s`` seconds. Answered with ClusterRead, Halt or NoAnswer."""
 
     after_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Evict:
-    """Evict a pod through the Eviction API, with its uid as precondition."""
+    """Evict a pod through the Eviction API. Precondition: uid."""
 
     pod: PodStop
 
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """Set the number of pods of a role through its controller's scale field.
-
-    ``member``: a pod of the role, whose controller it is. Refused where it has no such field.
-    """
+    """Set the replicas of a role through the scale subresource of the controller of ``member``."""
 
     gang: Key
     resize: Resize
@@ -121,9 +117,9 @@ class Scale:
 
 @dataclass(frozen=True, slots=True)
 class RequestGroup:
-    """Requests none of which starts anything or depends on another, on their way together, in order.
+    """Independent requests that start nothing, sent without waiting for the answers in between.
 
-    Answered with Answers, an event each: whichever of them fails, the others are carried out.
+    Answered with EventGroup: one event per request, in order; a failure does not stop the others.
     """
 
     requests: tuple[WriteIntent | DryRunBind, ...]
@@ -149,17 +145,14 @@ Request = (
 
 @dataclass(frozen=True, slots=True)
 class LockHeld:
-    """The lock is ours for long enough. ``due``: it is time to read everything again."""
+    """The run may go on. ``reread``: the last reading of the cluster is too old to start a gang."""
 
-    due: bool = False
+    reread: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Halt:
-    """Stop here, between two writes.
-
-    ``lock``: the lock is no longer ours; else a signal, or the end of the time allowed.
-    """
+    """End the run here, between two writes. ``lock``: the lock is lost; otherwise a signal."""
 
     why: str
     lock: bool = False
@@ -167,7 +160,7 @@ class Halt:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """It was done. ``pod``: as it is now, where the answer says so; None if it does not."""
+    """Success. ``pod``: its new state, if the answer contains it."""
 
     pod: LivePod | None = None
 
@@ -181,42 +174,42 @@ class ClusterRead:
 
 @dataclass(frozen=True, slots=True)
 class Conflict:
-    """409: something changed since it was read. Look again, compare, then try again or give up."""
+    """409: the object changed since it was read. Read, compare, then retry or give up."""
 
     message: str
 
 
 @dataclass(frozen=True, slots=True)
 class Gone:
-    """404, or another pod stands under that name (its uid differs)."""
+    """404, or another pod has the name (its uid differs)."""
 
     message: str
 
 
 @dataclass(frozen=True, slots=True)
 class Rejected:
-    """The server will not do it, however often it is asked: 400, 403, 422, or no such field."""
+    """The server refuses permanently: 400, 403, 422, or there is no such field."""
 
     message: str
 
 
 @dataclass(frozen=True, slots=True)
 class BlockedByBudget:
-    """Not now: a PodDisruptionBudget forbids the eviction (429). Nothing happened."""
+    """429: a PodDisruptionBudget forbids the eviction for now. Nothing happened."""
 
     message: str
 
 
 @dataclass(frozen=True, slots=True)
 class NoAnswer:
-    """Nobody knows whether it was done: the answer did not arrive, or said 5xx, as often as was tried."""
+    """Unknown whether it was done: no answer or 5xx, after all retries of the transport."""
 
     message: str
 
 
 @dataclass(frozen=True, slots=True)
 class EventGroup:
-    """One event for each of several requests, in their order."""
+    """One event per request of a RequestGroup, in order."""
 
     events: tuple[Event, ...]
 
@@ -233,3 +226,8 @@ Event = (
     | NoAnswer
     | EventGroup
 )
+
+
+def message_of(event: Event) -> str:
+    """The server's message; empty if the event has none."""
+    return str(getattr(event, "message", ""))

@@ -1,19 +1,18 @@
-"""The machine's desk: what it knows of the cluster now, and asking until something is settled.
+"""The state of one apply run: the last known cluster, verdicts so far, and requests with retries.
 
-Promises: no answer is taken for granted: after a conflict or a lost answer the pod is read again and
-compared before another try; tries are bounded. Called by the other modules of this package.
+No answer is taken for granted: after a conflict or a lost answer the pod is read and compared before the
+next of a bounded number of tries.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from models.apply.intents import Intent
-from models.apply.live_state import ClusterView, LivePod, PodIndex
-from models.apply.orders import Key, PodOrder
+from models.apply.live_state import ClusterView, LivePod, PodClassifier, PodState
+from models.apply.orders import GangOrder, Key, PodOrder, PodStop
 from models.apply.outcomes import ApplyLimits, GangVerdict
-from models.apply.pod_state import PodClassifier, PodState, intent_for
 from models.apply.requests import (
     CheckLock,
     ClusterRead,
@@ -31,32 +30,33 @@ from models.apply.requests import (
     Request,
     RequestGroup,
     WriteIntent,
+    message_of,
 )
 
 TRIES = 5
-"""So often a write is tried when something changes under it, or its answer is lost."""
+"""Tries of a write that meets conflicts or gets no answer."""
 
-LOOKS = 3
-"""So often a reading is tried before the server counts as gone."""
+READ_TRIES = 3
+"""Tries of a reading before the server counts as unavailable."""
 
-HOLD_EVERY = 16
-"""Writes between two looks at the lock and at signals."""
+LOCK_CHECK_EVERY = 16
+"""Writes between two checks of the lock and of signals."""
 
-STALE_AFTER = 1000
-"""Writes after which the whole cluster is read again before another gang is begun."""
+REREAD_AFTER = 1000
+"""Writes after which the cluster is read again before the next gang starts."""
 
 
-class Halted(Exception):  # noqa: N818  # it unwinds the machine; it is no failure
-    """The lock, a signal or a server that is silent ends the run here."""
+class Halted(Exception):  # noqa: N818  # it ends the machine; it is no failure
+    """The run ends here: the lock, a signal, or a server that does not answer."""
 
-    def __init__(self, stop: Halt) -> None:
-        super().__init__(stop.why)
-        self.stop = stop
+    def __init__(self, halt: Halt) -> None:
+        super().__init__(halt.why)
+        self.halt = halt
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """What was asked did not come about. ``transient``: a later try may well succeed."""
+    """A step failed. ``transient``: a later try may succeed."""
 
     why: str
     transient: bool = False
@@ -64,9 +64,9 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class PodBatch:
-    """Pods of one gang that start together. ``gang``: (namespace, name). ``plan``: whose intents.
+    """Pods of one gang that start together. ``plan``: id of the plan of their intents.
 
-    ``size``: how many were to start together, if fewer are left in ``pods``.
+    ``size``: pods that start together, of which some may be missing in ``pods``.
     """
 
     gang: Key
@@ -74,44 +74,53 @@ class PodBatch:
     size: int
     pods: tuple[PodOrder, ...]
 
-    def intent(self, order: PodOrder) -> Intent:
-        return intent_for(order, plan=self.plan, gang=self.gang[1], size=self.size)
+    @classmethod
+    def of(cls, plan: str, gang: GangOrder) -> PodBatch:
+        """All pods that the plan starts of a gang."""
+        return cls(gang.key, plan, len(gang.starts), gang.starts)
+
+    def intent(self, order: PodOrder, *, whole: bool = False) -> Intent:
+        gpus = order.gpus or None
+        return Intent(self.plan, self.gang[1], self.size, order.node, gpus, whole)
 
     @property
-    def called(self) -> str:
-        return f"gang {self.gang[0]}/{self.gang[1]}"
+    def label(self) -> str:
+        return label(self.gang)
+
+
+def label(gang: Key) -> str:
+    """How messages name a gang."""
+    return f"gang {gang[0]}/{gang[1]}"
 
 
 @dataclass(slots=True)
 class ApplySession:
-    """``view``: what is known now; its pods are kept up to date with every answer.
+    """``view``: last known state; every answer updates its pods. ``verdicts``: by (plan, gang).
 
-    ``verdicts``: by (plan, gang). ``batches``: started in this run.
-    ``writes``: requests that changed something, or may have.
+    ``started``: batches started in this run. ``writes``: requests that changed something or may have.
     """
 
     view: ClusterView
     limits: ApplyLimits
     verdicts: dict[tuple[str, Key], GangVerdict] = field(default_factory=dict)
-    batches: list[PodBatch] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
+    started: list[PodBatch] = field(default_factory=list)
     writes: int = 0
     evicted: int = 0
-    _due: bool = False
-    _fresh_at: int = 0
-    _held_at: int = 0
+    _reread: bool = False
+    _writes_at_reading: int = 0
+    _writes_at_check: int = 0
 
     def __post_init__(self) -> None:
-        self.view = replace(self.view, pods=PodIndex(self.view.pods))
+        self.view = self.view.indexed()
 
     @property
     def classifier(self) -> PodClassifier:
         return PodClassifier(self.limits.gate, self.limits.scheduler)
 
     def pod(self, order: PodOrder) -> LivePod | None:
-        """The pod of an order as last seen; None if it is not there, or another stands there."""
-        seen = self.view.pods.get(order.key)
-        return seen if seen is not None and seen.uid == order.uid else None
+        """The pod of an order; None if it is missing or another pod has its name."""
+        pod = self.view.pods.get(order.key)
+        return pod if pod is not None and pod.uid == order.uid else None
 
     def state(self, order: PodOrder) -> PodState:
         return self.classifier.state(self.pod(order), order.uid, order.node)
@@ -120,8 +129,8 @@ class ApplySession:
         self.verdicts[verdict.plan, verdict.gang] = verdict
         return verdict
 
-    def ask(self, request: Request) -> Generator[Request, Event, Event]:
-        """One request, one answer. Raises Halted where the answer is to stop."""
+    def send(self, request: Request) -> Generator[Request, Event, Event]:
+        """Send one request. Raises Halted if the answer is Halt."""
         if not isinstance(request, CheckLock | ReadPod | ReadCluster | DryRunBind):
             self.writes += 1
         event = yield request
@@ -129,56 +138,58 @@ class ApplySession:
             raise Halted(event)
         return event
 
-    def hold(self, what: str, *, begun: bool = False) -> Generator[Request, Event, None]:
-        """Whether we may go on. Raises Halted if not."""
-        self._held_at = self.writes
-        event = yield from self.ask(CheckLock(what, begun))
-        self._due = isinstance(event, LockHeld) and event.due
+    def check_lock(self, what: str, *, begun: bool = False) -> Generator[Request, Event, None]:
+        """Raises Halted if the run may not go on. ``begun``: see CheckLock."""
+        self._writes_at_check = self.writes
+        event = yield from self.send(CheckLock(what, begun))
+        self._reread = isinstance(event, LockHeld) and event.reread
 
-    def pace(self, what: str, *, begun: bool, ahead: int = 1) -> Generator[Request, Event, None]:
-        """The same every few writes only. ``ahead``: writes until it is asked again."""
-        if self.writes - self._held_at + ahead > HOLD_EVERY:
-            yield from self.hold(what, begun=begun)
+    def check_lock_sometimes(
+        self, what: str, *, begun: bool, ahead: int = 1
+    ) -> Generator[Request, Event, None]:
+        """Check the lock every LOCK_CHECK_EVERY writes. ``ahead``: writes until the next call."""
+        if self.writes - self._writes_at_check + ahead > LOCK_CHECK_EVERY:
+            yield from self.check_lock(what, begun=begun)
 
-    def together(
+    def send_groups(
         self, what: str, requests: Sequence[WriteIntent | DryRunBind], *, begun: bool
     ) -> Generator[Request, Event, dict[Key, Event]]:
-        """Requests that start nothing, on their way together; what came of each, by pod.
+        """Send requests in groups; the event of each, by pod.
 
-        What was neither done nor refused is asked for again, one by one, by whoever settles it; a pod
-        of which nobody knows is read again here. One request alone is left to that, too.
+        The caller sends those again one by one that are neither Done nor Rejected; a single request is
+        left to the caller, too. Pods in doubt are read again.
         """
-        came: dict[Key, Event] = {}
-        for first in range(0, len(requests), HOLD_EVERY):
-            some = requests[first : first + HOLD_EVERY]
-            if len(some) > 1:
-                yield from self.pace(what, begun=begun, ahead=len(some))
-                came |= yield from self._together(some)
-        return came
+        events: dict[Key, Event] = {}
+        for first in range(0, len(requests), LOCK_CHECK_EVERY):
+            group = requests[first : first + LOCK_CHECK_EVERY]
+            if len(group) > 1:
+                yield from self.check_lock_sometimes(what, begun=begun, ahead=len(group))
+                events |= yield from self._send_group(group)
+        return events
 
-    def _together(
+    def _send_group(
         self, requests: Sequence[WriteIntent | DryRunBind]
     ) -> Generator[Request, Event, dict[Key, Event]]:
-        self.writes += sum(isinstance(one, WriteIntent) for one in requests)
+        self.writes += sum(isinstance(request, WriteIntent) for request in requests)
         answer = yield RequestGroup(tuple(requests))
-        events = answer.events if isinstance(answer, EventGroup) else (answer,) * len(requests)
-        came = {one.pod.key: event for one, event in zip(requests, events, strict=True)}
-        for key, event in came.items():
+        answers = answer.events if isinstance(answer, EventGroup) else (answer,) * len(requests)
+        events = {one.pod.key: event for one, event in zip(requests, answers, strict=True)}
+        for key, event in events.items():
             if isinstance(event, Done) and event.pod is not None:
                 self.view.pods[key] = event.pod
-        for one in requests:
-            event = came[one.pod.key]
+        for request in requests:
+            event = events[request.pod.key]
             if isinstance(event, Halt):
                 raise Halted(event)
-            if isinstance(event, NoAnswer | Rejected) and isinstance(one, WriteIntent):
-                yield from self.look(one.pod)
-        return came
+            if isinstance(event, NoAnswer | Rejected) and isinstance(request, WriteIntent):
+                yield from self.read_pod(request.pod)
+        return events
 
-    def look(self, order: PodOrder) -> Generator[Request, Event, LivePod | None]:
-        """Read the pod of an order again; None if it is gone. Raises Halted if nobody answers."""
+    def read_pod(self, order: PodOrder | PodStop) -> Generator[Request, Event, LivePod | None]:
+        """Read the pod of an order; None if it is gone. Raises Halted without an answer."""
         event: Event = NoAnswer("")
-        for _ in range(LOOKS):
-            event = yield from self.ask(ReadPod(order.namespace, order.name))
+        for _ in range(READ_TRIES):
+            event = yield from self.send(ReadPod(order.namespace, order.name))
             match event:
                 case Done(pod) if pod is not None:
                     self.view.pods[pod.key] = pod
@@ -186,79 +197,69 @@ class ApplySession:
                 case Gone():
                     self.view.pods.pop(order.key, None)
                     return None
-                case _:
-                    continue
-        raise Halted(Halt(f"the API server does not answer: {_said(event)}"))
+        raise _unavailable(event)
 
     def read_cluster(self, after_s: float = 0.0) -> Generator[Request, Event, None]:
-        """Read everything again. Raises Halted if nobody answers."""
+        """Read everything again. Raises Halted without an answer."""
         event: Event = NoAnswer("")
-        for _ in range(LOOKS):
-            event = yield from self.ask(ReadCluster(after_s))
+        for _ in range(READ_TRIES):
+            event = yield from self.send(ReadCluster(after_s))
             if isinstance(event, ClusterRead):
-                self.view = replace(event.view, pods=PodIndex(event.view.pods))
-                self._fresh_at, self._due = self.writes, False
+                self.view = event.view.indexed()
+                self._writes_at_reading, self._reread = self.writes, False
                 return
-        raise Halted(Halt(f"the API server does not answer: {_said(event)}"))
+        raise _unavailable(event)
 
     def refresh(self) -> Generator[Request, Event, bool]:
-        """Read everything again if that was long ago, or much was written since; whether it was read.
-
-        Between it and the start of a gang others may come to its nodes.
-        """
-        if not self._due and self.writes - self._fresh_at < STALE_AFTER:
+        """Read everything again if the last reading is old or many writes ago; whether it did."""
+        if not self._reread and self.writes - self._writes_at_reading < REREAD_AFTER:
             return False
         yield from self.read_cluster()
         return True
 
-    def settle(  # noqa: PLR0911  # one return a way to end
+    def reconcile(  # noqa: PLR0911  # one return a way to end
         self,
         order: PodOrder,
         request: Callable[[LivePod], Request],
         *,
         done: Callable[[LivePod], bool],
-        hindrance: Callable[[LivePod], str | None],
-        then: Callable[[LivePod], LivePod],
+        obstacle: Callable[[LivePod], str | None],
+        assumed: Callable[[LivePod], LivePod],
     ) -> Generator[Request, Event, LivePod | Failure]:
-        """Ask until it is ``done``, comparing after every doubt; the pod as it is then.
+        """Send a write until the pod is ``done``, comparing after every doubt; the resulting pod.
 
-        ``hindrance``: why it must not be tried (again). ``then``: the pod after a Done that shows none.
+        ``obstacle``: why it must not be tried (again). ``assumed``: the pod after a Done without a pod.
         """
-        seen = self.pod(order)
+        pod = self.pod(order)
         last = ""
         for _ in range(TRIES):
-            if seen is None:
+            if pod is None:
                 return Failure("is gone")
-            if done(seen):
-                return seen
-            why = hindrance(seen)
+            if done(pod):
+                return pod
+            why = obstacle(pod)
             if why is not None:
                 return Failure(why)
-            event = yield from self.ask(request(seen))
+            event = yield from self.send(request(pod))
             if isinstance(event, Done):
                 if event.pod is None:
-                    seen = then(seen)
-                    self.view.pods[seen.key] = seen
-                    return seen
-                seen = event.pod
-                self.view.pods[seen.key] = seen
-                last = "something else changes it at once"
+                    pod = assumed(pod)
+                    self.view.pods[pod.key] = pod
+                    return pod
+                pod = event.pod
+                self.view.pods[pod.key] = pod
+                last = "another client reverts it"
                 continue
-            last = _said(event)
-            seen = yield from self.look(order)
-            if not _again(event):
-                return seen if seen is not None and done(seen) else Failure(last)
-        if seen is None:
+            last = message_of(event) or "no answer"
+            pod = yield from self.read_pod(order)
+            if isinstance(event, Rejected):
+                return pod if pod is not None and done(pod) else Failure(last)
+        if pod is None:
             return Failure("is gone")
-        if done(seen):
-            return seen
-        return Failure(f"was not done in {TRIES} tries: {last}", transient=True)
+        if done(pod):
+            return pod
+        return Failure(f"was not updated in {TRIES} tries: {last}", transient=True)
 
 
-def _again(event: Event) -> bool:
-    """Whether another try may end otherwise. A 404 for a pod that is still there may, too."""
-    return not isinstance(event, Rejected)
-
-
-def _said(event: Event) -> str:
-    return str(getattr(event, "message", "")) or "no answer"
+def _unavailable(event: Event) -> Halted:
+    return Halted(Halt(f"the API server does not answer: {message_of(event) or 'no answer'}"))

@@ -1,25 +1,28 @@
-"""Whether what the plan relied on still holds: its pods, its nodes, the room on them.
+"""Whether the facts a plan relied on still hold: its pods, its nodes and the room on them.
 
-Promises: pure, complete and in order; what a plan of ours has done already is progress, and harmless
-change is not reported. Called by ``pipelines.apply_steps`` before the first write, and by the machine.
+Complete and in order. Progress of the same plan, and changes that cannot matter, are not reported.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from models.apply.live_state import ClusterView, LiveNode, LivePod, PodIndex, lacks
+from models.apply.live_state import (
+    READY,
+    ClusterView,
+    LiveNode,
+    LivePod,
+    PodClassifier,
+    PodState,
+    shortages,
+)
 from models.apply.orders import GangOrder, Key, NodeAssumptions, Orders, PodOrder
-from models.apply.pod_state import READY, PodClassifier, PodState
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """``subject``: what it is about, such as ``pod ns/name``. ``what``: what became of it.
-
-    ``gang``: whose order it touches.
-    """
+    """``subject``: such as ``pod ns/name``. ``what``: how it differs. ``gang``: whose order it affects."""
 
     subject: str
     what: str
@@ -29,68 +32,67 @@ class Change:
         return f"{self.subject} {self.what}"
 
 
-def moved(orders: Orders, view: ClusterView) -> list[Change]:
-    """Everything that no longer holds, by gang, then pod, then node; empty if the plan still fits."""
-    freed = stopping(orders)
-    view = replace(view, pods=PodIndex(view.pods))
-    found = [one for gang in orders.gangs for one in gang_moved(orders, gang, view, without=freed)]
-    found.extend(_crowded(orders, view, freed, {one.subject for one in found}))
+def changes(orders: Orders, view: ClusterView) -> list[Change]:
+    """Every fact that no longer holds, by gang, then pod, then node; empty if the plan still fits."""
+    freed = stopped_uids(orders)
+    view = view.indexed()
+    found = [
+        one for gang in orders.gangs for one in gang_changes(orders, gang, view, without=freed)
+    ]
+    found.extend(_crowded_nodes(orders, view, freed, {one.subject for one in found}))
     return found
 
 
-def begun(orders: Orders, view: ClusterView) -> bool:
-    """Whether a pod carries this plan: then it is resumed, and only gangs concerned are left out."""
-    return any(
-        pod.intent is not None and pod.intent.plan == orders.plan and pod.intent_is_ours
-        for pod in view.pods.values()
-    )
+def has_started(orders: Orders, view: ClusterView) -> bool:
+    """Whether a pod carries an intent of this plan, so that applying it resumes."""
+    return any(_ours(orders, pod) for pod in view.pods.values())
 
 
-def stopping(orders: Orders) -> frozenset[str]:
-    """Uids of the pods the plan stops: the room they hold is not missing."""
+def stopped_uids(orders: Orders) -> frozenset[str]:
+    """Uids of the pods that the plan stops: their room counts as free."""
     return frozenset(stop.uid for gang in orders.gangs for stop in gang.stops)
 
 
-def gang_moved(
+def gang_changes(
     orders: Orders, gang: GangOrder, view: ClusterView, *, without: Collection[str] = ()
 ) -> list[Change]:
-    """What of a gang's pods and nodes moved. ``without``: uids of pods whose room counts as free."""
+    """Changes of a gang's pods and nodes. ``without``: uids of pods whose room counts as free."""
     classifier = PodClassifier(orders.gate, orders.scheduler)
     found: list[Change] = []
     to_start = []
     leaving = {stop.key for stop in gang.stops}
     for order in gang.starts:
-        seen = view.pods.get(order.key)
+        pod = view.pods.get(order.key)
         if not order.uid or order.key in leaving:
-            # A pod yet to be made by its controller: only its node can be judged.
-            if not _wanted(orders, seen):
+            # Its controller has yet to create the pod: only the node can be checked.
+            if not _ours(orders, pod):
                 to_start.append(order)
             continue
-        what = pod_moved(orders, order, seen, classifier)
+        what = _pod_change(orders, order, pod, classifier)
         if what is not None:
             found.append(Change(f"pod {order.namespace}/{order.name}", what, gang.key))
-        elif classifier.state(seen, order.uid, order.node) in READY:
+        elif classifier.state(pod, order.uid, order.node) in READY:
             to_start.append(order)
-    relied = {node.name: node for node in orders.nodes}
+    assumed = {node.name: node for node in orders.nodes}
     sound = []
     for name in sorted({order.node for order in to_start}):
         pods = [view.pods.get(order.key) for order in to_start if order.node == name]
-        whats = list(node_moved(relied.get(name), view.nodes.get(name), pods))
+        whats = list(node_changes(assumed.get(name), view.nodes.get(name), pods))
         found.extend(Change(f"node {name}", what, gang.key) for what in whats)
         if not whats:
             sound.append(name)
     starting = [order for order in to_start if order.node in sound]
     found.extend(
         Change(f"node {name}", what, gang.key)
-        for name, what in lacks(view, starting, without=without)
+        for name, what in shortages(view, starting, without=without)
     )
     return found
 
 
-def _crowded(
-    orders: Orders, view: ClusterView, freed: Collection[str], told: Collection[str]
+def _crowded_nodes(
+    orders: Orders, view: ClusterView, freed: Collection[str], reported: Collection[str]
 ) -> Iterator[Change]:
-    """Nodes with room for each gang of the plan alone, but not for all of them."""
+    """Nodes with room for each gang of the plan alone, but not for all of them together."""
     classifier = PodClassifier(orders.gate, orders.scheduler)
     owners: dict[str, Key] = {}
     starting = []
@@ -99,50 +101,50 @@ def _crowded(
             if classifier.state(view.pods.get(order.key), order.uid, order.node) in READY:
                 starting.append(order)
                 owners.setdefault(order.node, gang.key)
-    for name, what in lacks(view, starting, without=freed):
-        if f"node {name}" not in told:
+    for name, what in shortages(view, starting, without=freed):
+        if f"node {name}" not in reported:
             yield Change(f"node {name}", what, owners[name])
 
 
-def pod_moved(  # noqa: PLR0911  # one return a reason
-    orders: Orders, order: PodOrder, seen: LivePod | None, classifier: PodClassifier
+def _pod_change(  # noqa: PLR0911  # one return a reason
+    orders: Orders, order: PodOrder, pod: LivePod | None, classifier: PodClassifier
 ) -> str | None:
-    """Why the pod cannot be started as planned; None if it can, or was by this plan."""
-    if seen is None:
+    """Why the pod cannot start as planned; None if it can, or if this plan has started it."""
+    if pod is None:
         return "is gone"
-    if seen.uid != order.uid:
-        return "is another pod now"
-    ours = _wanted(orders, seen)
-    state = classifier.state(seen, order.uid, order.node)
-    if ours and state in (PodState.ungated, PodState.bound, PodState.ended):
+    if pod.uid != order.uid:
+        return "was replaced by another pod"
+    ours = _ours(orders, pod)
+    state = classifier.state(pod, order.uid, order.node)
+    if ours and state in (PodState.ungated, PodState.bound, PodState.finished):
         return None
-    if seen.terminating:
+    if pod.terminating:
         return "is being deleted"
-    if seen.finished:
+    if pod.finished:
         return "has finished"
-    if seen.node is not None:
-        return f"is bound to node {seen.node}"
+    if pod.node is not None:
+        return f"is bound to node {pod.node}"
     if state is PodState.ungated:
-        return "has lost its gate"
-    if seen.intent is not None and seen.intent_is_ours and not ours:
-        return f"is wanted by plan {seen.intent.plan}"
-    if seen.gpus != order.gpu_count:
-        return f"asks for {seen.gpus} GPUs, not {order.gpu_count}"
+        return "lost its gate"
+    if pod.intent is not None and pod.intent_is_ours and not ours:
+        return f"carries the intent of plan {pod.intent.plan}"
+    if pod.gpus != order.gpu_count:
+        return f"requests {pod.gpus} GPUs, not {order.gpu_count}"
     return None
 
 
-def _wanted(orders: Orders, seen: LivePod | None) -> bool:
-    """Whether the pod carries the intent of this very plan."""
-    intent = None if seen is None or not seen.intent_is_ours else seen.intent
+def _ours(orders: Orders, pod: LivePod | None) -> bool:
+    """Whether the pod carries an intent of this plan."""
+    intent = None if pod is None or not pod.intent_is_ours else pod.intent
     return intent is not None and intent.plan == orders.plan
 
 
-def node_moved(
-    relied: NodeAssumptions | None, node: LiveNode | None, pods: Iterable[LivePod | None]
+def node_changes(
+    assumed: NodeAssumptions | None, node: LiveNode | None, pods: Iterable[LivePod | None]
 ) -> Iterator[str]:
-    """What of a node does not hold any more for the pods that are to start there.
+    """Facts about a node that changed and matter to the pods that start there.
 
-    ``relied`` None: nobody knows what it was like; then only what is plainly in the way counts.
+    ``assumed`` None: the earlier state is unknown; only plain obstacles count.
     """
     if node is None:
         yield "is gone"
@@ -152,60 +154,50 @@ def node_moved(
     if node.unschedulable:
         yield "is cordoned"
     known = list(pods)
-    yield from _tainted(relied, node, known)
-    if relied is None:
+    yield from _new_taints(assumed, node, known)
+    if assumed is None:
         return
-    yield from _relabelled(relied, node)
-    if node.gpus < relied.gpus and any(pod is None or pod.gpus for pod in known):
-        yield f"offers {node.gpus} GPUs, not {relied.gpus}"
+    yield from _label_changes(assumed, node)
+    if node.gpus < assumed.gpus and any(pod is None or pod.gpus for pod in known):
+        yield f"offers {node.gpus} GPUs, not {assumed.gpus}"
 
 
-def _tainted(
-    relied: NodeAssumptions | None, node: LiveNode, pods: Iterable[LivePod | None]
+_NODE_STATE_TAINTS = (
+    "node.kubernetes.io/unschedulable",
+    "node.kubernetes.io/not-ready",
+    "node.kubernetes.io/unreachable",
+)
+"""Taints that repeat what the node's conditions say."""
+
+
+def _new_taints(
+    assumed: NodeAssumptions | None, node: LiveNode, pods: Iterable[LivePod | None]
 ) -> Iterator[str]:
-    """Taints that were not there, and that some of the pods do not tolerate."""
-    known = () if relied is None else relied.taints
-    lists = [None if pod is None else pod.tolerations for pod in pods]
+    """New taints that some of the pods do not tolerate."""
+    known = () if assumed is None else assumed.taints
+    tolerations = [None if pod is None else pod.tolerations for pod in pods]
     for taint in node.taints:
-        if taint in known or _own(taint):
+        key, value, effect = taint
+        if taint in known or key in _NODE_STATE_TAINTS:
             continue
-        if _repels(taint, lists, known=relied is not None):
-            key, value, effect = taint
+        # For a pod whose tolerations are unknown, a taint matters only if it is known to be new.
+        if any(
+            assumed is not None if some is None else not any(_tolerates(one, taint) for one in some)
+            for some in tolerations
+        ):
             yield f"is tainted {key}{'=' if value else ''}{value}:{effect}"
 
 
-def _relabelled(relied: NodeAssumptions, node: LiveNode) -> Iterator[str]:
-    """Labels that are not what they were."""
+def _label_changes(assumed: NodeAssumptions, node: LiveNode) -> Iterator[str]:
     labels = dict(node.labels)
-    for label, value in (*relied.domains, *relied.labels):
-        if labels.get(label) != value:
-            now = f"is {labels[label]} now" if label in labels else "is gone"
-            yield f"had the label {label}={value}, which {now}"
-    for label in relied.absent:
+    for label, value in (*assumed.domains, *assumed.labels):
+        if label not in labels:
+            yield f"lost the label {label}={value}"
+        elif labels[label] != value:
+            yield f"has the label {label}={labels[label]}, not {value}"
+    for label in assumed.absent:
         if label in labels:
-            yield f"has got the label {label}={labels[label]}"
-
-
-def _own(taint: tuple[str, str, str]) -> bool:
-    """The taints Kubernetes sets for what is told in words of its own already."""
-    return taint[0] in (
-        "node.kubernetes.io/unschedulable",
-        "node.kubernetes.io/not-ready",
-        "node.kubernetes.io/unreachable",
-    )
-
-
-def _repels(
-    taint: tuple[str, str, str],
-    tolerations: Iterable[tuple[tuple[str, str, str, str], ...] | None],
-    *,
-    known: bool,
-) -> bool:
-    """Whether some pod does not tolerate it; of a pod whose tolerations were not read, ``known``."""
-    return any(
-        known if those is None else not any(_tolerates(one, taint) for one in those)
-        for those in tolerations
-    )
+            yield f"has the new label {label}={labels[label]}"
 
 
 def _tolerates(toleration: tuple[str, str, str, str], taint: tuple[str, str, str]) -> bool:

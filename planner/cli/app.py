@@ -21,7 +21,6 @@ import typer
 
 from planner import __version__
 from planner.cli.apply import apply
-from planner.cli.console import Console, LogFormat
 from planner.cli.diff import diff
 from planner.cli.doctor import doctor
 from planner.cli.plan import plan
@@ -35,6 +34,7 @@ from planner.cli.unlock import unlock
 from planner.cli.validate import validate
 from planner.cli.verify import verify
 from planner.errors import Fault, GangplanError, UsageError
+from planner.show.console import Console, LogFormat
 from planner.signals import Interrupted, interruptible
 
 BUG = 1

@@ -12,7 +12,6 @@ from typing import Annotated
 
 import typer
 
-from planner.cli.console import Color, LogFormat
 from planner.cli.options import (
     AllowEvictionsOption,
     ColorOption,
@@ -31,6 +30,7 @@ from planner.cli.options import (
     console_of,
 )
 from planner.errors import Fault, UsageError
+from planner.show.console import Color, LogFormat
 from planner.show.text import Format
 
 

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 from models.apply.outcomes import GangVerdict, Outcome, Verdict
 from planner.pipelines.apply import Applied, ApplyWish, Hearing
 from planner.pipelines.apply_steps import LOCK_NAMESPACE
-from planner.show import apply as prospects
 from planner.show import apply as showing
 from planner.show.apply import ApplyProgress
 from planner.show.text import Format, plural
@@ -80,8 +79,8 @@ def _where(wish: ApplyWish) -> list[str]:
 
 if TYPE_CHECKING:
     from models.apply.live_state import ClusterView
-    from planner.cli.console import Console
     from planner.pipelines.apply_steps import Ready
+    from planner.show.console import Console
 
 MOST_NODES = 64
 """Names of nodes in one JSON log line."""
@@ -107,11 +106,11 @@ class Ear:
         self._progress = ApplyProgress(console, clock)
 
     def hearing(self) -> Hearing:
-        return Hearing(self._announce, self._agree, self._progress.tell)
+        return Hearing(self._announce, self._agree, self._progress.on_event)
 
     def _announce(self, plan: Ready, view: ClusterView) -> None:
         """What will happen, gang by gang."""
-        found = prospects.prospects(plan.orders, view)
+        found = showing.gang_changes(plan.orders, view)
         self._progress.pods = sum(one.starts for one in found)
         console = self._console
         evictions = self._wish.way.allow_evictions
@@ -131,7 +130,7 @@ class Ear:
         if any(one.starts for one in changing) and _shares(plan, view):
             console.say(f"note: {plan.backend.note()}")
         if changing and not (console.json_log or self._wish.sure or self._wish.dry):
-            table = prospects.prospect_table(changing, evictions=evictions)
+            table = showing.change_table(changing, evictions=evictions)
             if self._output in (Format.table, Format.wide):
                 console.table(table)
                 console.data("\n")
@@ -140,10 +139,10 @@ class Ear:
 
     def _agree(self, plan: Ready, view: ClusterView, context: str | None) -> bool:
         """Ask. Where there is nothing to do there is nothing to ask."""
-        found = prospects.prospects(plan.orders, view)
+        found = showing.gang_changes(plan.orders, view)
         if not any(one.changes for one in found):
             return True
-        line = prospects.prospect_line(found, evictions=self._wish.way.allow_evictions)
+        line = showing.change_line(found, evictions=self._wish.way.allow_evictions)
         where = "this pod's cluster" if context is None else f"context {context}"
         return self._console.ask(f"apply plan {plan.orders.plan} to {where} ({line})?")
 
@@ -158,7 +157,7 @@ def _shares(plan: Ready, view: ClusterView) -> bool:
     )
 
 
-def _change(console: Console, one: prospects.Prospect) -> None:
+def _change(console: Console, one: showing.GangChange) -> None:
     nodes = [safe(name) for name in one.nodes[:MOST_NODES]]
     console.event(
         "change",
@@ -238,12 +237,10 @@ def dumped(
 
 def _talk(console: Console, wish: ApplyWish, applied: Applied, verdict: Verdict) -> None:
     """Notes, commands that undo, the last lines."""
-    for note in verdict.notes:
-        console.say(f"note: {note}")
     for one in _partial(verdict):
         commands = _undo(one, applied.context, wish.kubeconfig)
         if commands:
-            console.warn(showing.undoing(one))
+            console.warn(showing.undo_heading(one))
             for command in commands:
                 console.say(f"  {command}")
     done = showing.counted(verdict, dry=wish.dry)
@@ -258,9 +255,9 @@ def _partial(verdict: Verdict) -> list[GangVerdict]:
 
 
 def _undo(one: GangVerdict, context: str | None, kubeconfig: str | None) -> list[str]:
-    from models.apply.undo import commands
+    from planner.show.apply import undo_commands
 
-    return commands(one, context, kubeconfig) if one.undo else []
+    return undo_commands(one.undo, context, kubeconfig)
 
 
 def _status(wish: ApplyWish, applied: Applied, verdict: Verdict) -> str:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from planner.cli.console import Color, LogFormat
 from planner.cli.options import (
     ColorOption,
     DebugOption,
@@ -22,13 +21,14 @@ from planner.cli.options import (
     RequestTimeoutOption,
     console_of,
 )
+from planner.show.console import Color, LogFormat
 from planner.show.text import Format
 
 if TYPE_CHECKING:
     from models.apply.live_state import ClusterView
-    from planner.cli.console import Console
     from planner.cluster.plan_diff import Difference
     from planner.pipelines.apply_steps import Ready
+    from planner.show.console import Console
 
 CHANGES = 2
 MOST_WARNINGS = 8
@@ -109,10 +109,10 @@ def _data(console: Console, output: Format, found: list[Difference]) -> None:
 
 def _warn(console: Console, plan: Ready, view: ClusterView) -> int:
     """Say what the plan relied on and does not hold any more; how many things."""
-    from models.apply.staleness import moved
+    from models.apply.staleness import changes
     from planner.untrusted_text import one_line
 
-    found = [f"stale: {one}" for one in moved(plan.orders, view)]
+    found = [f"stale: {one}" for one in changes(plan.orders, view)]
     found += plan.backend.check(plan.orders, view)
     for said in found[:MOST_WARNINGS]:
         console.warn(one_line(said))

@@ -11,7 +11,6 @@ from typing import Annotated
 
 import typer
 
-from planner.cli.console import Color, LogFormat
 from planner.cli.options import (
     ColorOption,
     DebugOption,
@@ -23,6 +22,7 @@ from planner.cli.options import (
     console_of,
 )
 from planner.errors import Fault, UsageError
+from planner.show.console import Color, LogFormat
 
 
 class Output(StrEnum):

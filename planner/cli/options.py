@@ -14,8 +14,8 @@ from typing import Annotated
 
 import typer
 
-from planner.cli.console import Color, Console, LogFormat
 from planner.errors import Fault, UsageError
+from planner.show.console import Color, Console, LogFormat
 from planner.show.text import Format
 
 

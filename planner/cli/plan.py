@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from planner.cli.console import Color, LogFormat
 from planner.cli.options import (
     ColorOption,
     DebugOption,
@@ -21,11 +20,12 @@ from planner.cli.options import (
     console_of,
 )
 from planner.errors import Fault, UsageError
+from planner.show.console import Color, LogFormat
 from planner.show.text import Format
 
 if TYPE_CHECKING:
-    from planner.cli.console import Console
     from planner.pipelines.plan import Planned, PlanRequest
+    from planner.show.console import Console
 
 NOT_ADMITTED = 3
 MOST_BUDGET = 1_000_000

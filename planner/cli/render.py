@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from planner.cli.console import Color, Console, LogFormat
 from planner.cli.options import ColorOption, DebugOption, LogOption, PlanArgument, console_of
 from planner.errors import CannotWriteError, Fault, RefusedPlanError, UsageError
+from planner.show.console import Color, Console, LogFormat
 
 if TYPE_CHECKING:
     from planner.show.manifests import Rendering

@@ -6,7 +6,6 @@ import shlex
 
 import typer
 
-from planner.cli.console import Color, LogFormat
 from planner.cli.options import (
     ColorOption,
     DebugOption,
@@ -15,6 +14,7 @@ from planner.cli.options import (
     PlanArgument,
     console_of,
 )
+from planner.show.console import Color, LogFormat
 from planner.show.text import Format
 
 

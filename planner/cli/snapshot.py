@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from planner.cli.console import Color, Console, LogFormat
 from planner.cli.options import ColorOption, DebugOption, LogOption, console_of
 from planner.errors import Fault, UsageError
+from planner.show.console import Color, Console, LogFormat
 from planner.show.text import plural
 
 if TYPE_CHECKING:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from planner.cli.console import Color, LogFormat
 from planner.cli.options import (
     ColorOption,
     DebugOption,
@@ -23,12 +22,13 @@ from planner.cli.options import (
     console_of,
 )
 from planner.errors import Fault, UsageError
+from planner.show.console import Color, LogFormat
 
 if TYPE_CHECKING:
     from models.policy import KubernetesPolicy
-    from planner.cli.console import Console
+    from planner.cluster.plan_status import GangStatus
     from planner.pipelines.apply_steps import Reach
-    from planner.pipelines.plan_status import GangStand
+    from planner.show.console import Console
     from planner.show.status import Status, Undo
 
 
@@ -61,22 +61,20 @@ def status(
     log_format: LogOption = LogFormat.text,
     debug: DebugOption = False,
 ) -> None:
-    """Show the lock, the last run, and gangs that are half there."""
+    """Show the lock, the last run, and incomplete gangs."""
     console = console_of(context, color=color, log_format=log_format, debug=debug)
-    from models.apply.outcomes import GangVerdict, Outcome
-    from models.apply.undo import commands
     from planner.cli.options import timeout_of
     from planner.pipelines.apply_steps import Reach
     from planner.read.inputs import read_policy
+    from planner.show.apply import undo_commands
 
     if policy == "-":
         raise UsageError(Fault("status reads no stdin", "put the Policy into a file"))
     reach = Reach(console.environ, kube_context, kubeconfig, timeout_of(request_timeout))
     found = _read(reach, lock_namespace, read_policy([], policy=policy).kubernetes)
 
-    def undo(gang: GangStand) -> list[str]:
-        verdict = GangVerdict(gang.gang, Outcome.partial, gang.plan, undo=gang.left)
-        return commands(verdict, found.context, kubeconfig)
+    def undo(gang: GangStatus) -> list[str]:
+        return undo_commands(gang.left, found.context, kubeconfig)
 
     if output is StatusFormat.json:
         from planner.show import status as statuses
@@ -100,14 +98,13 @@ def status(
 
 
 def _read(reach: Reach, lock_namespace: str, settings: KubernetesPolicy) -> Status:
-    from models.apply.live_state import forged
-    from models.apply.pod_state import PodClassifier
+    from models.apply.live_state import PodClassifier, forged
     from planner.cluster.lease import read_lease
     from planner.cluster.lease_document import seal_key_of
     from planner.cluster.live_view import read_cluster
+    from planner.cluster.plan_status import gang_statuses, pending_pods, plan_statuses
     from planner.cluster.retry import Patient
     from planner.pipelines.apply_steps import for_looking
-    from planner.pipelines.plan_status import gangs_of, pins_of, plans_of
     from planner.show.status import Status
 
     with for_looking(reach, lock_namespace) as door:
@@ -116,9 +113,12 @@ def _read(reach: Reach, lock_namespace: str, settings: KubernetesPolicy) -> Stat
         view = read_cluster(wire, settings, seal_key_of(lease.tree))
         context = door.context
     classifier = PodClassifier(settings.scheduling_gate, settings.scheduler_name)
-    gangs = gangs_of(view, classifier)
-    pins, alien = pins_of(view, classifier), tuple(pod.key for pod in forged(view.pods.values()))
-    return Status(context, view.cluster, lease, plans_of(gangs), gangs, pins, alien)
+    gangs = gang_statuses(view, classifier)
+    pins, alien = (
+        pending_pods(view, classifier),
+        tuple(pod.key for pod in forged(view.pods.values())),
+    )
+    return Status(context, view.cluster, lease, plan_statuses(gangs), gangs, pins, alien)
 
 
 def _tables(console: Console, found: Status, undo: Undo) -> None:

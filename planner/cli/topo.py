@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO
 
 import typer
 
-from planner.cli.console import Color, Console, LogFormat
 from planner.cli.options import ColorOption, DebugOption, LogOption, console_of
 from planner.errors import Fault, InputError, MissingPathError, UsageError
+from planner.show.console import Color, Console, LogFormat
 from planner.show.text import Format
 from planner.untrusted_text import json_safe, safe
 

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from planner.cli.console import Color, Console, LogFormat
 from planner.cli.options import (
     ColorOption,
     DebugOption,
@@ -22,6 +21,7 @@ from planner.cli.options import (
     console_of,
 )
 from planner.errors import Fault, UsageError
+from planner.show.console import Color, Console, LogFormat
 
 if TYPE_CHECKING:
     from planner.cluster.lease_document import Holder

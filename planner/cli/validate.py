@@ -12,9 +12,9 @@ from typing import Annotated
 
 import typer
 
-from planner.cli.console import Color, LogFormat
 from planner.cli.options import ColorOption, DebugOption, LogOption, PathsArgument, console_of
 from planner.errors import Fault, UsageError
+from planner.show.console import Color, LogFormat
 from planner.show.text import plural
 
 

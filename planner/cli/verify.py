@@ -9,9 +9,9 @@ import shlex
 
 import typer
 
-from planner.cli.console import Color, LogFormat
 from planner.cli.options import ColorOption, DebugOption, LogOption, PlanArgument, console_of
 from planner.errors import RefusedPlanError
+from planner.show.console import Color, LogFormat
 
 
 def verify(

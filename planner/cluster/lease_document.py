@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from models.apply.live_state import SealKey
+from models.apply.intents import SealKey
 from models.units import Refused, epoch_seconds, time_text
 from planner.cluster.transport import Tree
 from planner.untrusted_text import one_line

@@ -16,8 +16,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from models.apply.intents import GPUS, KEYS, MANAGER, PLAN, SEAL, Intent, read_intent
-from models.apply.live_state import ClusterView, LiveNode, LivePod, SealKey
+from models.apply.intents import GPUS, KEYS, MANAGER, PLAN, SEAL, Intent, SealKey, read_intent
+from models.apply.live_state import ClusterView, LiveNode, LivePod
 from models.apply.orders import Key
 from models.units import Refused, epoch_seconds
 from planner.cluster.pages import GROUPS, RESOURCES, SLICES, any_at, core, listed, named, versions

@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Protocol
 
-from models.apply.live_state import SealKey
+from models.apply.intents import SealKey
 from planner.cluster import pages as paths
 from planner.cluster.lease_document import LEASE, Terms, freed, held, seal_key_of, seen
 from planner.cluster.retry import may_change

@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from models.apply.live_state import ClusterView, LiveNode, LivePod
+from models.apply.live_state import READY, ClusterView, LiveNode, LivePod, PodClassifier
 from models.apply.orders import GangOrder, Orders, PodOrder
-from models.apply.pod_state import READY, PodClassifier, intent_for
+from models.apply.session import PodBatch
 from planner.cluster.backends.base import Backend, CannotEncode
 from planner.cluster.sending import CannotPin, pin
 from planner.cluster.transport import Tree
@@ -92,7 +92,7 @@ class _Comparing:
                 yield from _pin(seen, self.view.nodes.get(order.node), name)
 
     def _intent(self, gang: GangOrder, order: PodOrder, name: str) -> Iterator[Difference]:
-        intent = intent_for(order, plan=self.orders.plan, gang=gang.name, size=len(gang.starts))
+        intent = PodBatch.of(self.orders.plan, gang).intent(order)
         tree: Tree = self.reader.pods.get(order.key, {})
         written = intent.annotations()
         try:

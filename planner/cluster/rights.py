@@ -24,8 +24,8 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from models.apply.live_state import PodClassifier
 from models.apply.orders import Orders
-from models.apply.pod_state import PodClassifier
 from planner.cluster.kinds import ALL, NAMESPACES, Kind
 from planner.cluster.pages import grouped
 from planner.cluster.transport import LOST, Tree, Wire

@@ -99,7 +99,8 @@ def _term(term: Tree, ours: Tree) -> Tree:
 
 
 if TYPE_CHECKING:
-    from models.apply.live_state import ClusterView, LivePod, SealKey
+    from models.apply.intents import SealKey
+    from models.apply.live_state import ClusterView, LivePod
     from models.apply.orders import PodOrder
     from models.policy import KubernetesPolicy
     from planner.cluster.backends.base import Backend

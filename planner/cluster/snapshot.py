@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from models.apply.live_state import SealKey
+from models.apply.intents import SealKey
 from planner.cluster.answers import Reason, Refusal
 from planner.cluster.discovery import Discovery, Served, certain
 from planner.cluster.kinds import FILE_NAMES, NAMESPACES, NODES, OTHERS, PODS, Kind, file_name

@@ -30,12 +30,13 @@ from planner.show.apply import counts
 from planner.signals import Interrupted, Stop, stop_on_signal
 
 if TYPE_CHECKING:
-    from models.apply.live_state import ClusterView, SealKey
+    from models.apply.intents import SealKey
+    from models.apply.live_state import ClusterView
     from models.apply.outcomes import Verdict
-    from planner.cli.console import Console
     from planner.cluster.lock import Lock
     from planner.cluster.proxy import ProxyWire
     from planner.cluster.sending import Tell
+    from planner.show.console import Console
 
 OPERATION = "apply"
 

@@ -172,10 +172,10 @@ def check_view(plan: Ready, way: Way, view: ClusterView) -> None:
 
     Where the plan is half applied already, it is the machine that leaves out what no longer holds.
     """
-    from models.apply.staleness import begun, moved
+    from models.apply.staleness import changes, has_started
 
-    if not begun(plan.orders, view):
-        found = [str(one) for one in moved(plan.orders, view)]
+    if not has_started(plan.orders, view):
+        found = [str(one) for one in changes(plan.orders, view)]
         if found:
             raise StaleError(*_stale(plan, found))
         if not way.shared_nodes:
@@ -236,7 +236,7 @@ def carry(
 
     Raises StaleError, InputError, UnavailableError before the first write; nothing after it.
     """
-    from models.apply.machine import applying
+    from models.apply.machine import apply_plan
     from planner.cluster.sending import carried
 
     view = sender.read_view()
@@ -244,7 +244,7 @@ def carry(
     check_view(plan, way, view)
     seen(view)
     return carried(
-        applying(plan.orders, view, limits(plan, way, view, dry=sender.dry)), sender, tell
+        apply_plan(plan.orders, view, limits(plan, way, view, dry=sender.dry)), sender, tell
     )
 
 

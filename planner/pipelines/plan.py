@@ -85,8 +85,8 @@ if TYPE_CHECKING:
     from models.instance import Instance
     from models.solution import Solution
     from models.verify.violation import Violation
-    from planner.cli.console import Console
     from planner.read.instance_builder import Built
+    from planner.show.console import Console
 
 MAX_SHOWN = 20
 """Violations shown of a refused plan."""

@@ -21,10 +21,10 @@ from planner.pipelines.plan import Phases, Planned, PlanRequest
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from models.apply.live_state import SealKey
-    from planner.cli.console import Console
+    from models.apply.intents import SealKey
     from planner.cluster.snapshot import Recorded
     from planner.read.instance_builder import Built
+    from planner.show.console import Console
 
 MOST_WARNINGS = 4
 """Remarks of a reading that are told: every run finds the same ones again."""

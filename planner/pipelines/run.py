@@ -30,9 +30,9 @@ from planner.signals import Interrupted, stop_on_signal
 
 if TYPE_CHECKING:
     from models.policy import KubernetesPolicy
-    from planner.cli.console import Console
     from planner.cluster.lock import Lock
     from planner.cluster.proxy import ProxyWire
+    from planner.show.console import Console
 
 LEAST_LOCK_S = 15.0
 """Nothing is begun with less time left on the lock."""
@@ -86,7 +86,7 @@ def run(
 
 def _metrics(wish: RunWish, report: RunReport, wall: Callable[[], float]) -> None:
     if wish.metrics is not None:
-        from planner.pipelines import metrics
+        from planner.show import metrics
 
         metrics.write(wish.metrics, report.metrics(wall()))
 

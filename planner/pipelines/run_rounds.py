@@ -28,7 +28,7 @@ from planner.show.run import announce, tell
 from planner.signals import Interrupted, Stop, interruptible
 
 if TYPE_CHECKING:
-    from planner.cli.console import Console
+    from planner.show.console import Console
     from planner.show.run import RunReport
 
 
@@ -140,22 +140,22 @@ class Rounds:
 
     def _recovered(self, sender: RequestSender) -> Verdict:
         """Finish, take back or report what an earlier run left half there."""
-        from models.apply.machine import recovering
-        from models.apply.pod_state import PodClassifier
+        from models.apply.live_state import PodClassifier
+        from models.apply.machine import recover_gangs
         from planner.cluster import rights
+        from planner.cluster.plan_status import forged_warning, namespaces_to_recover
         from planner.cluster.sending import carried
-        from planner.pipelines.plan_status import to_recover, unbelieved
         from planner.show.apply import ApplyProgress
 
         way, settings = self.course.wish.way, sender.settings
         view = sender.read_view()
         self.course.report.cluster = view.cluster
         self.course.check_signal()
-        if (line := unbelieved(view)) is not None:
+        if (line := forged_warning(view)) is not None:
             self.course.console.warn(line)
             self.course.report.warnings.append(line)
         classifier = PodClassifier(settings.scheduling_gate, settings.scheduler_name)
-        namespaces = to_recover(view, classifier)
+        namespaces = namespaces_to_recover(view, classifier)
         if not namespaces:
             return Verdict()
         bound = {pod.namespace for pod in view.pods.values() if classifier.binds(pod)}
@@ -169,7 +169,7 @@ class Rounds:
             ),
         )
         progress = ApplyProgress(self.course.console, self.course.clock)
-        verdict = carried(recovering(view, _limits(settings, way)), sender, progress.tell)
+        verdict = carried(recover_gangs(view, _limits(settings, way)), sender, progress.on_event)
         progress.done()
         self.course.report.recovered = verdict
         tell(self.course.console, None, verdict, self._undo)
@@ -200,7 +200,7 @@ class Rounds:
                 self.course.add(phase, seconds)
 
     def _planner(self, sender: RequestSender) -> Planner:
-        from models.apply.pod_state import PodClassifier
+        from models.apply.live_state import PodClassifier
         from planner.cluster import rights as tenants
 
         wish, settings = self.course.wish, sender.settings
@@ -272,7 +272,7 @@ class Rounds:
 
         with self.course.phase("apply"):
             check_rights(plan, way, sender.wire)
-            verdict = carry(plan, way, sender, progress.tell, seen)
+            verdict = carry(plan, way, sender, progress.on_event, seen)
             progress.done()
         before = report.recovered
         report.applied = verdict
@@ -285,11 +285,11 @@ class Rounds:
         )
 
     def _undo(self, verdict: GangVerdict) -> list[str]:
-        from models.apply.undo import commands
+        from planner.show.apply import undo_commands
 
         if verdict.outcome is not Outcome.partial:
             return []
-        return commands(verdict, self.course.report.context, self.course.wish.kubeconfig)
+        return undo_commands(verdict.undo, self.course.report.context, self.course.wish.kubeconfig)
 
     def _judge(self) -> None:
         """Status and exit code by what became of every gang."""

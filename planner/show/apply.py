@@ -1,42 +1,41 @@
-"""How applying is going: one live line on a terminal, a line every few seconds elsewhere.
+"""What applying shows: progress, the changes per gang before, the outcomes after, commands that undo a gang.
 
-Promises: only stderr, only counts and names of gangs; never faster than a reader can follow. Made by
-``planner.cli.apply``; told of every request by ``planner.cluster.sending``.
-
-What applying a plan will do to each gang, as far as the cluster tells before the first write.
-
-Promises: pure; whatever the cluster wrote is made harmless by the cells. Called by ``planner.cli.apply``.
-
-What applying a plan did: a table for people, a document for programs.
-
-Promises: pure; whatever the cluster wrote is made harmless by the cells. Called by ``planner.cli.apply``.
+Text from the cluster is escaped by the table cells.
 """
 
 from __future__ import annotations
 
+import json
+import shlex
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
-from models.apply.live_state import ClusterView, LivePod
+from models.apply.live_state import READY, ClusterView, LivePod, PodClassifier
 from models.apply.orders import GangOrder, Key, Orders
 from models.apply.outcomes import GangVerdict, Outcome, Verdict
-from models.apply.pod_state import READY, PodClassifier
 from models.apply.requests import Bind, CheckLock, Done, Event, Evict, ReadCluster, Request, Ungate
 from planner.show.table import Cell, Column, Table
 from planner.show.text import compress, number, plural
 from planner.untrusted_text import safe
 
 if TYPE_CHECKING:
-    from planner.cli.console import Console
+    from planner.show.console import Console
 
 LINE_EVERY_S = 5.0
 LIVE_EVERY_S = 0.1
 
+MOST_NAMES = 64
+"""Names in one JSON log line."""
+
 
 class ApplyProgress:
-    """Counts what was done; ``pods``: how many are to be started."""
+    """Counts started and evicted pods: a live line on a terminal, otherwise a line every few seconds.
+
+    ``pods``: pods to start.
+    """
 
     def __init__(self, console: Console, clock: Callable[[], float], pods: int = 0) -> None:
         self._console = console
@@ -47,16 +46,16 @@ class ApplyProgress:
         self.pods = pods
         self._started: set[str] = set()
         self._evicted: set[str] = set()
-        self._what = ""
+        self._current = ""
 
-    def tell(self, request: Request, event: Event) -> None:
-        """Take note of one answer, and say how far we are if it is time."""
+    def on_event(self, request: Request, event: Event) -> None:
+        """Count one answered request; print progress if it is time."""
         done = isinstance(event, Done)
         match request:
-            case CheckLock(what):
-                self._what = what
+            case CheckLock(label):
+                self._current = label
             case ReadCluster(after_s) if after_s:
-                self._what = "waiting"
+                self._current = "waiting"
             case Bind(pod) if done:
                 self._started.add(pod.uid)
             case Ungate(pod, pin=True) if done:
@@ -66,20 +65,23 @@ class ApplyProgress:
         now = self._clock()
         if now >= self._due:
             self._due = now + (LIVE_EVERY_S if self._live else LINE_EVERY_S)
-            self._say(now - self._start)
+            self._print(now - self._start)
 
     def done(self) -> None:
-        """Wipe the live line."""
+        """Clear the live line."""
         self._console.clear_live()
 
-    def _say(self, seconds: float) -> None:
+    def _print(self, seconds: float) -> None:
         line = f"{seconds:5.1f}s  started {len(self._started):,} of {plural(self.pods, 'pod')}"
         line += f", evicted {len(self._evicted):,}" if self._evicted else ""
-        line += f"  {safe(self._what)}" if self._what else ""
+        line += f"  {safe(self._current)}" if self._current else ""
         if self._live:
             self._console.live(line)
         else:
             self._console.say(line.strip())
+
+
+# ---- before: what will change
 
 
 _ACTIONS = {
@@ -94,10 +96,11 @@ DONE = "whole already"
 
 
 @dataclass(frozen=True, slots=True)
-class Prospect:
-    """What will happen to one gang. ``starts``, ``stops``: pods left to start and to evict.
+class GangChange:
+    """What applying will do to one gang. ``starts``, ``stops``: pods left to start and to evict.
 
-    ``started``: pods of it that are started already. ``how``: gate, binding, or what mixes them.
+    ``started``: pods that are started already. ``how``: gate, binding or both. ``after``: gangs whose
+    room it needs.
     """
 
     gang: Key
@@ -119,8 +122,8 @@ class Prospect:
         return self.action != DONE
 
 
-def prospects(orders: Orders, view: ClusterView) -> list[Prospect]:
-    """One a gang that the plan does anything with, in the plan's order."""
+def gang_changes(orders: Orders, view: ClusterView) -> list[GangChange]:
+    """One per gang of the orders, in their order."""
     classifier = PodClassifier(orders.gate, orders.scheduler)
     leaving: dict[str, set[Key]] = {}
     for gang in orders.gangs:
@@ -128,12 +131,12 @@ def prospects(orders: Orders, view: ClusterView) -> list[Prospect]:
             seen = view.pods.get(stop.key)
             if seen is not None and seen.uid == stop.uid and not seen.finished:
                 leaving.setdefault(stop.node, set()).add(gang.key)
-    return [_prospect(gang, view, classifier, leaving) for gang in orders.gangs]
+    return [_gang_change(gang, view, classifier, leaving) for gang in orders.gangs]
 
 
-def _prospect(
+def _gang_change(
     gang: GangOrder, view: ClusterView, classifier: PodClassifier, leaving: Mapping[str, set[Key]]
-) -> Prospect:
+) -> GangChange:
     stops = [
         stop
         for stop in gang.stops
@@ -158,7 +161,7 @@ def _prospect(
         action = DONE
     pods = [pod for order in starts if (pod := view.pods.get(order.key)) is not None]
     after = {key for order in starts for key in leaving.get(order.node, ())} - {gang.key}
-    return Prospect(
+    return GangChange(
         gang=gang.key,
         action=action,
         starts=len(starts),
@@ -183,8 +186,8 @@ def _how(pods: Iterable[LivePod], view: ClusterView, classifier: PodClassifier, 
     return " + ".join(sorted(modes)) + (", all or none" if whole else "")
 
 
-def prospect_table(found: Iterable[Prospect], *, evictions: bool) -> Table:
-    """One row a gang. ``evictions``: whether they are allowed."""
+def change_table(found: Iterable[GangChange], *, evictions: bool) -> Table:
+    """One row per gang. ``evictions``: whether they are allowed."""
     rows = tuple(
         (
             Cell(one.named),
@@ -209,33 +212,36 @@ def prospect_table(found: Iterable[Prospect], *, evictions: bool) -> Table:
     return Table(columns, rows).without_empty_columns()
 
 
-def _pods(one: Prospect) -> str:
+def _pods(one: GangChange) -> str:
     if one.starts and one.started:
         return f"{one.starts:,} of {one.starts + one.started:,}"
     return number(one.starts or one.stops or one.started)
 
 
-def _note(one: Prospect, *, evictions: bool) -> str:
+def _note(one: GangChange, *, evictions: bool) -> str:
     parts = []
     if one.stops:
         pods = plural(one.stops, "pod")
-        parts.append(f"evicts {pods}" if evictions else f"withheld: would evict {pods}")
+        parts.append(f"evicts {pods}" if evictions else f"withheld: needs {pods} evicted")
     if one.after:
         names = ", ".join("/".join(key) for key in one.after)
         parts.append(f"after {names}" if evictions else f"withheld: needs the room of {names}")
     return "; ".join(parts)
 
 
-def prospect_line(found: Iterable[Prospect], *, evictions: bool) -> str:
-    """All of it in one line, for the question."""
+def change_line(found: Iterable[GangChange], *, evictions: bool) -> str:
+    """All changes in one line, for the confirmation prompt."""
     changing = [one for one in found if one.changes]
     done = [one for one in changing if evictions or not (one.stops or one.after)]
     starts, stops = sum(one.starts for one in done), sum(one.stops for one in done)
-    told = [f"{plural(starts, 'pod')} to start"] if starts else []
-    told += [f"{plural(stops, 'pod')} to evict"] if stops else []
-    line = f"{plural(len(done), 'gang')}: {', '.join(told) or 'nothing to start'}"
+    parts = [f"{plural(starts, 'pod')} to start"] if starts else []
+    parts += [f"{plural(stops, 'pod')} to evict"] if stops else []
+    line = f"{plural(len(done), 'gang')}: {', '.join(parts) or 'nothing to start'}"
     withheld = len(changing) - len(done)
     return f"{line}; {withheld:,} withheld" if withheld else line
+
+
+# ---- after: what was done
 
 
 _STYLES = {
@@ -268,7 +274,7 @@ _MEANS = {
 
 
 def verdict_table(verdict: Verdict, plan: str | None, *, dry: bool = False) -> Table:
-    """One row a gang; ``plan``: ours, gangs of others name theirs; None: every gang names its own."""
+    """One row per gang, with its plan unless that is ``plan``."""
     rows = tuple(
         (
             Cell("/".join(one.gang)),
@@ -296,16 +302,16 @@ def _why(one: GangVerdict, *, dry: bool) -> str:
     return "; ".join(part for part in (resizes, why, whole) if part)
 
 
-def undoing(one: GangVerdict) -> str:
-    """What stands above the commands that undo a gang."""
+def undo_heading(one: GangVerdict) -> str:
+    """The warning above the commands that undo a gang."""
     gang = "/".join(one.gang)
     if one.unsure:
-        return f"gang {gang} may have been whole; if it cannot go on as it is, this undoes it:"
-    return f"gang {gang} is partial; this undoes it:"
+        return f"gang {gang} may have been whole; if it cannot continue, these commands undo it:"
+    return f"gang {gang} is partial; these commands undo it:"
 
 
 def counts(verdict: Verdict) -> dict[str, int]:
-    """Gangs of each outcome that occurs, in the order of Outcome."""
+    """Gangs per outcome, in the order of Outcome."""
     found = Counter(gang.outcome for gang in verdict.gangs)
     return {outcome.value: found[outcome] for outcome in Outcome if found[outcome]}
 
@@ -321,7 +327,7 @@ def counted(verdict: Verdict, *, dry: bool = False) -> str:
 def document(
     verdict: Verdict, facts: Mapping[str, Any], undo: Callable[[GangVerdict], list[str]]
 ) -> dict[str, Any]:
-    """The whole as data. ``undo``: the commands that undo a partial gang."""
+    """The verdict as data. ``undo``: commands that undo a partial gang."""
     gangs = [
         {
             "namespace": one.gang[0],
@@ -344,5 +350,26 @@ def document(
         "writes": verdict.writes,
         "evicted": verdict.evicted,
         "gangs": gangs,
-        "notes": list(verdict.notes),
     }
+
+
+def undo_commands(
+    undo: Iterable[tuple[str, str, str]], context: str | None, kubeconfig: str | None
+) -> list[str]:
+    """One shell command per started pod (namespace, name, uid) that deletes exactly that pod."""
+    kubectl = [
+        "kubectl",
+        *(["--kubeconfig", kubeconfig] if kubeconfig else []),
+        *(["--context", context] if context else []),
+    ]
+    found = []
+    for namespace, name, uid in undo:
+        if {namespace, name} & {"", ".", ".."}:
+            continue  # no valid name, and the URL would be another object's
+        path = f"/api/v1/namespaces/{quote(namespace, safe='')}/pods/{quote(name, safe='')}"
+        options = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": uid}}
+        # printf, since echo interprets backslashes in some shells.
+        body = shlex.join(["printf", "%s", json.dumps(options, separators=(",", ":"))])
+        delete = shlex.join([*kubectl, "delete", "--raw", path, "-f", "-"])
+        found.append(f"{body} | {delete} >/dev/null")
+    return found

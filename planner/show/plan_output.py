@@ -10,7 +10,7 @@ from planner.untrusted_text import document_safe, json_safe, safe
 
 if TYPE_CHECKING:
     from models.documents.plan import PlanDocument
-    from planner.cli.console import Console
+    from planner.show.console import Console
 
 
 def show(

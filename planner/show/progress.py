@@ -14,7 +14,7 @@ from planner.show.text import number, percent
 from planner.untrusted_text import safe
 
 if TYPE_CHECKING:
-    from planner.cli.console import Console
+    from planner.show.console import Console
 
 LINE_EVERY_S = 5.0
 """Off a terminal at most one line in so many seconds; the latest news of a silence is not lost."""

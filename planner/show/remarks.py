@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from planner.cli.console import Console
     from planner.read.instance_builder import Built
+    from planner.show.console import Console
 
 MOST_OF_A_DRY_RUN = 8
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from models.apply.outcomes import GangVerdict, Outcome, Verdict
-from planner.pipelines.metrics import Metrics
-from planner.show.apply import counts, undoing
+from planner.show.apply import counts, undo_heading
+from planner.show.metrics import Metrics
 from planner.show.text import percent, plural
 from planner.untrusted_text import safe
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from models.apply.live_state import ClusterView
     from models.apply.orders import Orders
     from models.documents.plan import PlanDocument
-    from planner.cli.console import Console
+    from planner.show.console import Console
 
 MOST_NAMES = 64
 """Names in one JSON log line."""
@@ -189,9 +189,9 @@ class RunReport:
 
 def announce(console: Console, orders: Orders, view: ClusterView, *, evictions: bool) -> int:
     """What will happen, gang by gang, in the events that ``apply`` has for it; pods to start."""
-    from planner.show.apply import prospects
+    from planner.show.apply import gang_changes
 
-    found = [one for one in prospects(orders, view) if one.changes]
+    found = [one for one in gang_changes(orders, view) if one.changes]
     for one in found:
         nodes = [safe(name) for name in one.nodes[:MOST_NAMES]]
         console.event(
@@ -240,11 +240,9 @@ def tell(
         console.say(f"{'/'.join(one.gang)}: {_WORDS[one.outcome]}{atomic}{why}")
         commands = undo(one)
         if commands:
-            console.warn(undoing(one))
+            console.warn(undo_heading(one))
             for command in commands:
                 console.say(f"  {command}")
-    for note in verdict.notes:
-        console.say(f"note: {note}")
     if plan is None and not changed and verdict.stop is None:
         return
     whys = [one for one in changed if one.why][:MOST_NAMES]

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from models.units import time_text
-from planner.pipelines.plan_status import GangStand, Pin, PlanStand, State
+from planner.cluster.plan_status import GangPhase, GangStatus, PendingPod, PlanStatus
 from planner.show.table import Cell, Column, Table
 from planner.show.text import lasting, number
 from planner.untrusted_text import one_line
@@ -20,26 +20,26 @@ if TYPE_CHECKING:
     from models.apply.orders import Key
     from planner.cluster.lease_document import Holder, LeaseSeen
 
-UNSETTLED = (State.half, State.stuck, State.begun, State.intended)
+UNSETTLED = (GangPhase.partial, GangPhase.stuck, GangPhase.begun, GangPhase.intended)
 """States that the next ``apply`` or ``run`` settles, or reports."""
 
 _STYLES = {
-    State.half: "bad",
-    State.stuck: "bad",
-    State.begun: "warn",
-    State.intended: "warn",
-    State.pending: "busy",
+    GangPhase.partial: "bad",
+    GangPhase.stuck: "bad",
+    GangPhase.begun: "warn",
+    GangPhase.intended: "warn",
+    GangPhase.pending: "busy",
 }
 
 _NEXT = {
-    State.half: "run or apply finishes it where it can; to undo it, see below",
-    State.begun: "run or apply takes the marks off, or starts it",
-    State.intended: "run or apply starts it",
+    GangPhase.partial: "run or apply finishes it where it can; to undo it, see below",
+    GangPhase.begun: "run or apply takes the marks off, or starts it",
+    GangPhase.intended: "run or apply starts it",
 }
 
 _MOST_FORGED = 5
 
-Undo = Callable[[GangStand], list[str]]
+Undo = Callable[[GangStatus], list[str]]
 """The commands that undo a gang that is half there."""
 
 
@@ -53,27 +53,27 @@ class Status:
     context: str | None
     cluster: str
     lease: LeaseSeen
-    plans: tuple[PlanStand, ...]
-    gangs: tuple[GangStand, ...]
-    pins: tuple[Pin, ...]
+    plans: tuple[PlanStatus, ...]
+    gangs: tuple[GangStatus, ...]
+    pins: tuple[PendingPod, ...]
     forged: tuple[Key, ...] = ()
 
     @property
-    def unsettled(self) -> tuple[GangStand, ...]:
+    def unsettled(self) -> tuple[GangStatus, ...]:
         return tuple(gang for gang in self.gangs if gang.state in UNSETTLED)
 
     @property
-    def half(self) -> tuple[GangStand, ...]:
-        return tuple(gang for gang in self.gangs if gang.state is State.half)
+    def half(self) -> tuple[GangStatus, ...]:
+        return tuple(gang for gang in self.gangs if gang.state is GangPhase.partial)
 
     @property
-    def wrong(self) -> tuple[GangStand, ...]:
+    def wrong(self) -> tuple[GangStatus, ...]:
         """Gangs that hold GPUs in vain, or may: what undoes them is shown."""
         return tuple(gang for gang in self.gangs if _wrong(gang))
 
 
-def _wrong(gang: GangStand) -> bool:
-    return gang.state in (State.half, State.stuck)
+def _wrong(gang: GangStatus) -> bool:
+    return gang.state in (GangPhase.partial, GangPhase.stuck)
 
 
 def facts(status: Status, program: str) -> Table:
@@ -92,7 +92,7 @@ def facts(status: Status, program: str) -> Table:
 
 def plans(status: Status) -> Table:
     """The plans seen on pods."""
-    states = [state for state in State if any(state in dict(one.gangs) for one in status.plans)]
+    states = [state for state in GangPhase if any(state in dict(one.gangs) for one in status.plans)]
     rows = tuple(
         (
             Cell(one.plan),
@@ -133,8 +133,8 @@ def unsettled(status: Status) -> Table:
     return Table(columns, rows)
 
 
-def _next(gang: GangStand) -> str:
-    if gang.state is State.stuck:
+def _next(gang: GangStatus) -> str:
+    if gang.state is GangPhase.stuck:
         return f"{one_line(gang.why)}: if that does not pass, undo it, see below"
     if gang.unsure:
         return "it may have been whole: if it cannot go on as it is, undo it, see below"

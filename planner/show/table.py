@@ -11,7 +11,7 @@ tables on a terminal.
 Tables on a terminal: long cells fold inside their column, or hang below their row.
 
 Promises: no line is wider than the terminal where that is possible, nothing is cut, and a name is
-broken only if it fits no line. Only ``planner.cli.console`` calls this, and only for a terminal.
+broken only if it fits no line. Only ``planner.show.console`` calls this, and only for a terminal.
 """
 
 from __future__ import annotations

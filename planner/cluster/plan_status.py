@@ -1,0 +1,172 @@
+"""The state of every applied plan, derived from the intents on live pods.
+
+Gangs are judged as the apply machine judges them: what is partial here, ``run`` completes or reports.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+
+from models.apply.gang_state import pod_ids
+from models.apply.live_state import (
+    READY,
+    STARTED,
+    ClusterView,
+    PodClassifier,
+    PodState,
+    forged,
+)
+from models.apply.orders import Key
+from models.apply.outcomes import ApplyLimits
+from models.apply.recovery import IntentGroup, intent_groups, stuck_group_reason
+from models.apply.session import ApplySession
+
+
+class GangPhase(StrEnum):
+    """State of a gang, by the pods that carry the intent of one plan."""
+
+    intended = "intended"
+    """All its pods carry the intent and none is started: ``apply`` and ``run`` start it."""
+    begun = "begun"
+    """Some pods carry the intent and none is started: ``apply`` and ``run`` start it or remove it."""
+    partial = "partial"
+    """Some pods are started, others are not or are gone, and the gang never was whole."""
+    pending = "pending"
+    """All are started, not all are bound yet."""
+    stuck = "stuck"
+    """All are started, but given the state of their nodes not all will run there."""
+    whole = "whole"
+    over = "over"
+    """No pod of it waits or runs any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class GangStatus:
+    """One gang of one plan. ``size``: pods that start together; ``seen``: those with the intent.
+
+    ``started``: pods that run, have run, or wait for the scheduler. ``bound``: of these. ``left``:
+    (namespace, name, uid) of started pods that still run. ``why``: reason for ``stuck``. ``unsure``: it
+    is partial, or was whole and may be at work.
+    """
+
+    plan: str
+    gang: Key
+    size: int
+    seen: int
+    started: int
+    bound: int
+    state: GangPhase
+    left: tuple[tuple[str, str, str], ...] = ()
+    why: str = ""
+    unsure: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PendingPod:
+    """A pod that is started and not bound. ``node``: planned. ``why``: message of the scheduler."""
+
+    pod: Key
+    plan: str
+    node: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class PlanStatus:
+    """A plan whose id pods carry; ``gangs``: gangs per phase."""
+
+    plan: str
+    pods: int
+    gangs: tuple[tuple[GangPhase, int], ...]
+
+
+def gang_statuses(view: ClusterView, classifier: PodClassifier) -> tuple[GangStatus, ...]:
+    """Every gang with intents that a run wrote, by (namespace, name), then plan."""
+    session = _session(view, classifier)
+    groups = intent_groups(session.view, classifier)
+    return tuple(_gang_status(session, group) for group in groups)
+
+
+def pending_pods(view: ClusterView, classifier: PodClassifier) -> tuple[PendingPod, ...]:
+    """Pods that wait for their scheduler to bind them, by (namespace, name)."""
+    found = [
+        PendingPod(
+            order.key, group.batch.plan, order.node, view.pods[order.key].unschedulable or ""
+        )
+        for group in intent_groups(view, classifier)
+        for order in group.in_state((PodState.ungated,))
+    ]
+    return tuple(sorted(found, key=lambda pending: pending.pod))
+
+
+def plan_statuses(gangs: Iterable[GangStatus]) -> tuple[PlanStatus, ...]:
+    """By plan id."""
+    pods: Counter[str] = Counter()
+    phases: dict[str, Counter[GangPhase]] = defaultdict(Counter)
+    for gang in gangs:
+        pods[gang.plan] += gang.seen
+        phases[gang.plan][gang.state] += 1
+    return tuple(
+        PlanStatus(plan, pods[plan], tuple((p, n) for p in GangPhase if (n := phases[plan][p])))
+        for plan in sorted(pods)
+    )
+
+
+def forged_warning(view: ClusterView) -> str | None:
+    """A warning about pods whose intents no run wrote; None without any."""
+    found = forged(view.pods.values())
+    if not found:
+        return None
+    name = "/".join(found[0].key)
+    if len(found) == 1:
+        return f"ignored: pod {name} carries gangplan annotations that no run wrote"
+    return (
+        f"ignored: {len(found):,} pods carry gangplan annotations that no run wrote; first: {name}"
+    )
+
+
+def namespaces_to_recover(view: ClusterView, classifier: PodClassifier) -> tuple[str, ...]:
+    """Namespaces of gangs that recovery has to write to or report, sorted."""
+    session = _session(view, classifier)
+    found = {
+        group.batch.gang[0]
+        for group in intent_groups(session.view, classifier)
+        if group.waiting or group.partial or group.to_mark or stuck_group_reason(session, group)
+    }
+    return tuple(sorted(found))
+
+
+def _session(view: ClusterView, classifier: PodClassifier) -> ApplySession:
+    return ApplySession(view, ApplyLimits(gate=classifier.gate, scheduler=classifier.scheduler))
+
+
+def _gang_status(session: ApplySession, group: IntentGroup) -> GangStatus:
+    started = group.in_state((*STARTED, PodState.misplaced))
+    unbound = group.in_state((PodState.ungated,))
+    why = stuck_group_reason(session, group)
+    return GangStatus(
+        plan=group.batch.plan,
+        gang=group.batch.gang,
+        size=group.batch.size,
+        seen=len(group.states),
+        started=len(started),
+        bound=len(started) - len(unbound),
+        state=GangPhase.stuck if why else _phase(group),
+        left=pod_ids(group.running),
+        why=why,
+        unsure=group.unsure,
+    )
+
+
+def _phase(group: IntentGroup) -> GangPhase:
+    if group.partial:
+        return GangPhase.partial
+    waiting = len(group.in_state(READY))
+    if waiting:
+        return GangPhase.intended if waiting >= group.batch.size else GangPhase.begun
+    if not group.running:
+        return GangPhase.over
+    return GangPhase.pending if group.in_state((PodState.ungated,)) else GangPhase.whole
