@@ -109,4 +109,4 @@ def on_terminal(
         elif process.poll() is not None:
             break
     os.close(leader)
-    return process.wait(timeout=10), received.decode()
+    return process.wait(timeout=60), received.decode()

@@ -81,10 +81,10 @@ def test_all_sets_of_a_mesh_never_seen_are_priced_in_well_under_two_seconds() ->
     rows = [list(row) for row in model("DGX-1 V100").matrix or ()]
     rows[0][7] = rows[7][0] = "NV1"
     unseen = replace(model("DGX-1 V100"), matrix=tuple(map(tuple, rows)))
-    start = time.perf_counter()
+    start = time.process_time()
     for mask in range(1, 256):
         inside_MBps(unseen, mask)
-    assert time.perf_counter() - start < 2
+    assert time.process_time() - start < 2
 
 
 def test_p100_rings_are_two_in_a_quad_four_in_all_eight_and_two_in_any_seven() -> None:

@@ -174,18 +174,18 @@ def test_the_theory_of_full_meshes_agrees_with_a_mesh_that_is_nearly_full(
 def test_meshes_of_16_gpus_are_packed_to_what_their_links_allow(
     links: Links, rings: int, chains: int
 ) -> None:
-    start = time.perf_counter()
+    start = time.process_time()
     assert (shape(links).rings, shape(links).chains) == (rings, chains)
-    assert time.perf_counter() - start < 5
+    assert time.process_time() - start < 5
 
 
 def test_uneven_fat_links_are_packed_in_bounded_time() -> None:
     # A linear program shows that no more than 45 rings and 31 chains fit.
     links = symmetric(8, [(7 * i * i + 3 * i) % 19 for i in range(28)])
-    start = time.perf_counter()
+    start = time.process_time()
     assert shape(links).rings == 45
     assert 25 <= shape(links).chains <= 31
-    assert time.perf_counter() - start < 20
+    assert time.process_time() - start < 20
 
 
 def test_rings_win_on_a_square_with_a_diagonal_and_on_a_pair() -> None:

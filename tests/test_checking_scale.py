@@ -55,10 +55,10 @@ def large(nodes: int, gangs: int) -> Doc:
 
 def test_512_servers_and_300_gangs_of_300_priorities_are_judged_in_well_under_two_seconds() -> None:
     plan = large(512, 300)
-    start = time.perf_counter()
+    start = time.process_time()
     found = check(plan)
     # About 0.05 s on one core of 2026; the margin is for busy machines.
-    assert time.perf_counter() - start < 2
+    assert time.process_time() - start < 2
     assert found == []
 
 

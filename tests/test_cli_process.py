@@ -114,7 +114,7 @@ def test_a_second_signal_does_not_wait(folder: Path) -> None:
         time.sleep(0.5)
         assert process.poll() is None
         process.send_signal(signal.SIGINT)
-        process.communicate(timeout=10)
+        process.communicate(timeout=60)
     assert process.returncode == 130
     assert not (folder / "saved.json").exists()
 
@@ -142,7 +142,7 @@ def test_a_signal_before_the_search_saves_nothing(
     with started("plan", "in.yaml", "--out", "saved.json", before=slow, cwd=folder) as process:
         wait_for(process, "reading")
         process.send_signal(number)
-        out, err = process.communicate(timeout=10)
+        out, err = process.communicate(timeout=60)
     assert (process.returncode, out) == (code, "")
     assert err == "error: interrupted; nothing was saved\n"
     assert not (folder / "saved.json").exists()
@@ -154,7 +154,7 @@ def test_ctrl_c_while_modules_load_shows_no_traceback(folder: Path) -> None:
     loading += "    if name == 'planner.cli.app': signal.raise_signal(signal.SIGINT)\n"
     loading += "sys.meta_path.insert(0, Loading())\n"
     with started("show", "plan.json", before=loading, cwd=folder) as process:
-        assert process.communicate(timeout=20) == ("", "")
+        assert process.communicate(timeout=60) == ("", "")
     assert process.returncode == 130
 
 
@@ -169,7 +169,7 @@ def test_a_reader_that_goes_away_ends_it_quietly(folder: Path) -> None:
         assert process.stdout.readline().startswith("cluster")
         process.stdout.close()
         assert process.stderr.read() == "next: gangplan verify plan.json\n"
-        assert process.wait(timeout=20) == 0
+        assert process.wait(timeout=60) == 0
 
 
 def test_a_full_disk_behind_stdout_is_73(folder: Path) -> None:
@@ -177,7 +177,7 @@ def test_a_full_disk_behind_stdout_is_73(folder: Path) -> None:
         Path("/dev/full").open("w", encoding="utf-8") as full,
         started("show", "plan.json", cwd=folder, stdout=full) as process,
     ):
-        _, err = process.communicate(timeout=20)
+        _, err = process.communicate(timeout=60)
     assert process.returncode == 73
     assert err.startswith("error: cannot write to standard output: No space left")
 

@@ -84,7 +84,7 @@ def test_a_lost_answer_ends_the_connection(
 
 def test_without_tls_everybody_is_an_administrator(cluster: FakeCluster, tmp_path: Path) -> None:
     with serving(cluster, tmp_path, tls=False) as endpoint:
-        plain = http.client.HTTPConnection("127.0.0.1", urlsplit(endpoint.url).port, timeout=20)
+        plain = http.client.HTTPConnection("127.0.0.1", urlsplit(endpoint.url).port, timeout=60)
         plain.request("GET", f"{PODS}/a")
         assert plain.getresponse().status == 200
         plain.close()

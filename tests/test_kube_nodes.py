@@ -255,6 +255,6 @@ def test_a_thousand_nodes_are_read_in_half_a_second() -> None:
         for field in ("capacity", "allocatable"):
             tree["status"][field]["memory"] = f"{10**9 + i}Ki"
     found = objects(*trees)
-    start = time.perf_counter()
+    start = time.process_time()
     read_nodes(found, KubernetesPolicy(), Remarks())
-    assert time.perf_counter() - start < 0.5
+    assert time.process_time() - start < 0.5

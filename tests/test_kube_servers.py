@@ -324,9 +324,9 @@ def test_shares_do_not_hide_the_server_behind_them() -> None:
 
 def test_a_product_of_many_lines_is_cleaned_soon() -> None:
     # Each -MIG- doubles the ways to read the rest, if a line break may stop it.
-    started = time.monotonic()
+    started = time.process_time()
     assert product("X9" + "-MIG-" * 100 + "\n!").gpu == "X9"
-    assert time.monotonic() - started < 1
+    assert time.process_time() - started < 1
 
 
 def test_a_model_whose_links_nobody_knows_is_not_used() -> None:
@@ -402,10 +402,10 @@ def test_a_thousand_nodes_get_their_models_in_half_a_second() -> None:
         for i in range(1000)
     ]
     found, _ = read(*trees)
-    start = time.perf_counter()
+    start = time.process_time()
     for one in found:
         server_model(one, KubernetesPolicy(), find, Remarks())
-    assert time.perf_counter() - start < 0.5
+    assert time.process_time() - start < 0.5
 
 
 @settings(

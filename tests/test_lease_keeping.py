@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import json
+import threading
 import time
 from typing import Any
 
@@ -175,7 +176,7 @@ def test_it_is_kept_while_we_compute() -> None:
         assert server.spec["renewTime"] == micro(START)
         for _ in range(6):
             server.now += 21
-            until = time.monotonic() + 5
+            until = time.monotonic() + 60
             while server.spec["renewTime"] != micro(server.now) and time.monotonic() < until:
                 time.sleep(0.002)
             assert server.spec["renewTime"] == micro(server.now)
@@ -186,8 +187,11 @@ def test_it_is_kept_while_we_compute() -> None:
 
 
 def test_a_bug_while_it_is_kept_is_not_swallowed() -> None:
+    asked = threading.Event()
+
     class Broken(LeaseWire):
         def send(self, *_: Any, **__: Any) -> Any:  # noqa: ANN401
+            asked.set()
             raise ZeroDivisionError
 
     server = LeaseServer()
@@ -195,7 +199,7 @@ def test_a_bug_while_it_is_kept_is_not_swallowed() -> None:
     lock._wire = Broken(server)
     server.now += 30
     with pytest.raises(ZeroDivisionError), lock.keeping(tick_s=0.001):
-        time.sleep(0.05)
+        asked.wait(60)
 
 
 def test_a_summary_too_long_for_an_annotation_loses_its_longest_parts() -> None:

@@ -163,7 +163,7 @@ def test_the_proxy_goes_with_us_however_we_are_killed(
             started = descendants(process.pid)
             assert len(started) >= 2
             process.send_signal(number)
-            process.wait(10)
+            process.wait(60)
         assert comes_true(lambda: not living(started))
         assert comes_true(lambda: not list(short.iterdir()))
 
@@ -176,7 +176,7 @@ def test_signals_to_everybody_do_not_keep_the_tether_from_cleaning_up(
         # as a service manager does it: SIGTERM to all of a group, then SIGKILL to who is left of ours
         for pid in (*started, process.pid):
             os.kill(pid, signal.SIGTERM)
-        process.wait(10)
+        process.wait(60)
         assert comes_true(lambda: not living(started))
         assert comes_true(lambda: not list(short.iterdir()))
 
@@ -187,7 +187,7 @@ def test_the_proxy_goes_even_with_a_tether_that_is_killed(short: Path, tmp_path:
         os.kill(tether_of(started), signal.SIGKILL)
         assert comes_true(lambda: not living(started))
         process.kill()
-        process.wait(10)
+        process.wait(60)
         for folder in short.iterdir():  # nobody was left to do it
             shutil.rmtree(folder)
 
@@ -414,6 +414,6 @@ def test_killed_at_any_moment_of_the_start_nothing_stays(short: Path, tmp_path: 
                 time.sleep(0.015 * number)
                 started = descendants(process.pid)
                 process.kill()
-                process.wait(10)
+                process.wait(60)
             assert comes_true(lambda pids=started: not living(pids))  # type: ignore[misc]
             assert comes_true(lambda: not list(short.iterdir())), number

@@ -61,6 +61,7 @@ BOMBS = {
 CHILD = """
 import resource, sys
 resource.setrlimit(resource.RLIMIT_AS, (1_500_000_000, 1_500_000_000))
+resource.setrlimit(resource.RLIMIT_CPU, (60, 60))
 from planner.errors import InputError
 from planner.read.inputs import read
 try:
@@ -75,7 +76,7 @@ except InputError as error:
 def child(*arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, *arguments]
     return subprocess.run(
-        command, check=False, cwd=ROOT, capture_output=True, text=True, timeout=120
+        command, check=False, cwd=ROOT, capture_output=True, text=True, timeout=600
     )
 
 
@@ -83,12 +84,10 @@ def child(*arguments: str) -> subprocess.CompletedProcess[str]:
 def test_a_bomb_is_refused_in_bounded_memory_and_time(tmp_path: Path, name: str) -> None:
     path = tmp_path / name
     path.write_text(BOMBS[name])
-    start = time.perf_counter()
     result = child("-c", CHILD, str(path))
     assert result.returncode == 65, result.stderr[-2000:]
     assert result.stdout.startswith("error: ")
     assert max(map(len, result.stdout.splitlines())) < 1000
-    assert time.perf_counter() - start < 60
 
 
 def test_a_large_cluster_is_read_in_seconds(tmp_path: Path) -> None:

@@ -97,15 +97,15 @@ def test_a_lock_that_was_lost_during_the_search_ends_the_run_before_it_writes(
 def test_the_lock_is_kept_alive_while_the_solver_works(
     bench: RunBench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A lock of three seconds is due for renewal after one; a real one lasts a minute."""
-    monkeypatch.setattr(lease, "acquire", partial(lease.acquire, duration_s=3))
+    """A lock of six seconds is due for renewal after two; a real one lasts a minute."""
+    monkeypatch.setattr(lease, "acquire", partial(lease.acquire, duration_s=6))
     renewed: list[bool] = []
 
     def renewals() -> int:
         return sum(call.method == "PUT" and call.path == LEASE for call in bench.cluster.calls)
 
     def wait_for_one() -> None:
-        before, deadline = renewals(), time.monotonic() + 20
+        before, deadline = renewals(), time.monotonic() + 60
         while renewals() == before and time.monotonic() < deadline:
             time.sleep(0.02)
         renewed.append(renewals() > before)

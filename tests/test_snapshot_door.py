@@ -111,20 +111,20 @@ def test_a_child_that_talks_without_end_does_not_fill_memory() -> None:
 def test_a_child_past_its_deadline_is_ended(script: str) -> None:
     begun = time.monotonic()
     assert run(script, seconds=0.5).cut is Cut.deadline
-    assert time.monotonic() - begun < 5
+    assert time.monotonic() - begun < 50
 
 
 def test_what_a_child_leaves_behind_with_its_pipes_is_not_waited_for() -> None:
     script = (
         "import subprocess, sys\n"
-        "subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(5)'],"
+        "subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(30)'],"
         " start_new_session=True)\n"
         "print('done')"
     )
     begun = time.monotonic()
     ended = run(script)
     assert (ended.out, ended.cut) == (b"done\n", None)
-    assert time.monotonic() - begun < 4
+    assert time.monotonic() - begun < 25
 
 
 def test_closing_ends_the_children_that_run_and_lets_none_start() -> None:
@@ -139,7 +139,7 @@ def test_closing_ends_the_children_that_run_and_lets_none_start() -> None:
     thread.start()
     time.sleep(0.3)
     children.close()
-    thread.join(5)
+    thread.join(30)
     assert [ended.cut for ended in found] == [Cut.closed]
     assert children.run(sleep, environ=os.environ, seconds=60, most=10).cut is Cut.closed
 

@@ -148,6 +148,6 @@ def test_long_and_strange_texts_end_soon() -> None:
         "\n" * 200_000 + "\tGPU0\tGPU1\nGPU0\tX\tNV1\nGPU1\tNV1\tX\n" + "\n" * 200_000,
     ]
     for text in texts:
-        started = time.monotonic()
+        started = time.process_time()
         check(text)
-        assert time.monotonic() - started < 10
+        assert time.process_time() - started < 10

@@ -270,10 +270,10 @@ def test_graphs_that_counting_cannot_tell_apart_end_fast() -> None:
         name: [["X" if a == b else "NV1" if joined(a, b) else "SYS" for b in range(16)] for a in range(16)]
         for name, joined in (("rook", rook), ("shrikhande", shrikhande))
     }  # fmt: skip
-    started = time.monotonic()
+    started = time.process_time()
     assert embedding(_colours(graphs["rook"]), _colours(graphs["shrikhande"])) is None
     order = (5, 3, 9, 1, 15, 0, 2, 12, 7, 11, 4, 6, 8, 14, 10, 13)
     assert embedding(_colours(graphs["rook"]), _colours(relabelled(graphs["rook"], order)))
     for rows in graphs.values():
         assert found(nvidia_text(rows)).known.all == ()
-    assert time.monotonic() - started < 5
+    assert time.process_time() - started < 5
