@@ -40,7 +40,8 @@ def test_links_resolve(path: Path) -> None:
 @pytest.mark.parametrize("path", DOCUMENTS, ids=relative)
 def test_no_verb_is_told_of_that_is_not_there(path: Path) -> None:
     content = text(path)
-    called = re.findall(r"^(?:kubectl )?gangplan ([a-z]+)", content, re.MULTILINE)
+    commands = "\n".join(code_blocks(content))
+    called = re.findall(r"^(?:\$ )?(?:kubectl )?gangplan ([a-z]+)", commands, re.MULTILINE)
     called += re.findall(r"`(?:kubectl )?gangplan ([a-z]+)", content)
     assert set(called) <= VERBS
 
@@ -63,7 +64,7 @@ def test_options_told_of_are_options(cli: RunCli, capsys: pytest.CaptureFixture[
     for verb in sorted(VERBS):
         cli(verb, "--help")
     offered = set(re.findall(r"--[a-z-]+", capsys.readouterr().out))
-    others = {"--strict", "--refresh-golden"}  # of mypy, of pytest
+    others = {"--strict", "--refresh-golden", "--thorough"}  # of mypy, of pytest
     others |= {"--raw", "--from", "--patch-file"}  # of kubectl
     ours = [
         path for path in DOCUMENTS if path.parent.name != "lingjun"

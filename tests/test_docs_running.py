@@ -124,7 +124,7 @@ def test_what_the_pages_quote_of_reasons_is_what_is_said(
         ("ageing", "ageing", ()),
         ("moves", "failures/one-move-opens-two-servers", picky),
     ):
-        quotes = re.findall(r"`((?:beside|proven) [^`]+)`", page(name))
+        quotes = re.findall(r"`((?:after|starting) [^`]+)`", page(name))
         assert quotes, name
         out = cli("plan", f"inputs/{source}", *options).out
         assert all(" ".join(quote.split()) in out for quote in quotes)
