@@ -15,18 +15,18 @@ from topo_text import nvidia_text, paths, relabelled
 from models.hardware import ServerModel
 from models.rates import catalogue
 from planner.errors import InputError
-from planner.read.topo.matrix_match import embedding
-from planner.read.topo.reader import read_topologies
-from planner.read.topo.server_model import Choice, Reading, read_model
+from planner.read.model_files import read_topologies
+from planner.read.topo.server_match import isomorphism
+from planner.read.topo.server_model import Recognition, recognise
 
 KNOWN = catalogue.server_models()
 NVIDIA = [model for model in KNOWN if model.vendor == "NVIDIA" and (model.matrix or model.switched)]
 MESHES = [model for model in NVIDIA if model.matrix is not None]
 
 
-def found(text: str, gpu: str | None = None) -> Reading:
+def found(text: str, gpu: str | None = None) -> Recognition:
     (topology,) = read_topologies("f", text)
-    return read_model(topology, Choice(gpu), KNOWN)
+    return recognise(topology, KNOWN, gpu=gpu)
 
 
 def named(name: str) -> ServerModel:
@@ -42,14 +42,15 @@ def test_any_numbering_of_a_known_server_is_recognised(data: st.DataObject) -> N
     order = data.draw(st.permutations(range(model.gpus)))
     matrix = relabelled(paths(model), order)
     numa = None if model.numa is None else [model.numa[g] for g in order]
-    reading = found(nvidia_text(matrix, numa))
-    like = next(like for like in reading.known.whole if like.model == model)
+    grace = model.gpu.startswith("GB")
+    reading = found(nvidia_text(matrix, numa, grace=grace))
+    like = next(like for like in reading.matches if like.model == model)
     # The permutation that is told maps every path onto one of the model's.
     theirs = paths(model)
     for a in range(model.gpus):
         for b in range(model.gpus):
             assert theirs[like.gpus[a]][like.gpus[b]] == matrix[a][b]
-    assert like in reading.known.best
+    assert like in reading.best
     assert reading.model.matrix == matrix
     if numa is not None:
         assert reading.model.numa == tuple(numa)
@@ -61,35 +62,18 @@ def test_any_numbering_of_a_known_server_is_recognised(data: st.DataObject) -> N
         )
 
 
-@settings(deadline=None, max_examples=examples(100, 20))
-@given(st.data())
-def test_a_part_of_a_known_mesh_is_found_in_it_if_its_gpus_are_linked(data: st.DataObject) -> None:
-    model = named("DGX-1 V100")
-    size = data.draw(st.integers(3, 7))
-    chosen = data.draw(st.permutations(range(8)))[:size]
-    matrix = relabelled(paths(model), chosen)
-    reading = found(nvidia_text(matrix))
-    linked = _linked(matrix)
-    assert any(like.model == model for like in reading.known.parts) == linked
-    if linked:
-        like = next(like for like in reading.known.parts if like.model == model)
-        assert len(set(like.gpus)) == size
-        assert _counts(relabelled(paths(model), like.gpus)) == _counts(matrix)
-
-
-def _counts(matrix: tuple[tuple[str, ...], ...]) -> list[list[str]]:
-    return [[cell if cell.startswith("NV") else "" for cell in row] for row in matrix]
-
-
-def _linked(matrix: tuple[tuple[str, ...], ...]) -> bool:
-    """Whether all are one component, by merging until nothing changes: another way than the reader's."""
-    group = list(range(len(matrix)))
-    for _ in matrix:
-        for a, row in enumerate(matrix):
-            for b, cell in enumerate(row):
-                if cell.startswith("NV"):
-                    group[a] = group[b] = min(group[a], group[b])
-    return len(set(group)) == 1
+def test_part_of_a_known_server_is_not_guessed() -> None:
+    # Four GPUs of a DGX-1 V100, as a container sees them: the links are known, the GPU is not.
+    reading = found(nvidia_text(relabelled(paths(named("DGX-1 V100")), (0, 1, 2, 3))))
+    assert (reading.matches, reading.gpu, reading.model.link_MBps) == ((), None, None)
+    # Half a DGX A100: more links than a GPU has for its neighbours go through a switch.
+    half = nvidia_text([["X" if a == b else "NV12" for b in range(4)] for a in range(4)])
+    assert (found(half).model.fabric, found(half).model.link_MBps) == ("nvswitch", None)
+    assert found(half, "A100").model.link_MBps == 20000
+    # Half an HGX H100 has the links of a Grace tray, whose GPU memory has NUMA nodes of its own.
+    four = [["X" if a == b else "NV18" for b in range(4)] for a in range(4)]
+    assert found(nvidia_text(four)).model.link_MBps is None
+    assert found(nvidia_text(four, (0, 0, 1, 1), grace=True)).model.link_MBps == 40100
 
 
 @settings(deadline=None, max_examples=examples(60, 20))
@@ -101,7 +85,7 @@ def test_one_link_more_or_less_is_another_server(data: st.DataObject) -> None:
     cell = rows[a][b]
     rows[a][b] = rows[b][a] = f"NV{int(cell[2:]) + 1}" if cell.startswith("NV") else "NV1"
     reading = found(nvidia_text(rows))
-    assert model not in [like.model for like in reading.known.all]
+    assert model not in [like.model for like in reading.matches]
 
 
 def test_the_same_count_of_links_otherwise_joined_is_another_server() -> None:
@@ -113,8 +97,10 @@ def test_the_same_count_of_links_otherwise_joined_is_another_server() -> None:
          for b in range(8)]
         for a in range(8)
     ]  # fmt: skip
-    assert embedding(_colours(one), _colours(two)) is None
-    assert embedding(_colours(one), _colours(relabelled(one, (3, 1, 4, 7, 5, 2, 6, 0)))) is not None
+    assert isomorphism(_colours(one), _colours(two)) is None
+    assert (
+        isomorphism(_colours(one), _colours(relabelled(one, (3, 1, 4, 7, 5, 2, 6, 0)))) is not None
+    )
 
 
 def _colours(matrix: object) -> list[list[str]]:
@@ -124,15 +110,15 @@ def _colours(matrix: object) -> list[list[str]]:
 
 @settings(deadline=None, max_examples=examples(80, 20))
 @given(st.integers(2, 6), st.data())
-def test_an_embedding_is_found_exactly_where_one_exists(size: int, data: st.DataObject) -> None:
+def test_a_renumbering_is_found_exactly_where_one_exists(size: int, data: st.DataObject) -> None:
     cells = st.sampled_from("012")
     small = _drawn(size, data, cells)
-    large = _drawn(data.draw(st.integers(size, 6)), data, cells)
+    large = _drawn(size, data, cells)
     exists = any(
         all(small[a][b] == large[p[a]][p[b]] for a in range(size) for b in range(size))
-        for p in permutations(range(len(large)), size)
+        for p in permutations(range(size))
     )
-    assert (embedding(small, large) is not None) == exists
+    assert (isomorphism(small, large) is not None) == exists
 
 
 def _drawn(size: int, data: st.DataObject, cells: st.SearchStrategy[str]) -> list[list[str]]:
@@ -153,14 +139,14 @@ def test_pcie_paths_break_the_tie_of_equal_links() -> None:
     ):
         rows = [[path if cell == "SYS" else cell for cell in row] for row in mesh]
         reading = found(nvidia_text(rows))
-        assert reading.known.best[0].model.name == best
+        assert reading.best[0].model.name == best
         assert reading.model.link_MBps == 20000
 
 
 def test_links_alone_tell_a_rate_only_if_every_server_with_them_has_it() -> None:
     eight = [["X" if a == b else "NV18" for b in range(8)] for a in range(8)]
     reading = found(nvidia_text(eight))
-    assert (reading.known.gpu, reading.model.link_MBps, reading.model.gpu) == (
+    assert (reading.gpu, reading.model.link_MBps, reading.model.gpu) == (
         None,
         None,
         "unknown",
@@ -168,15 +154,9 @@ def test_links_alone_tell_a_rate_only_if_every_server_with_them_has_it() -> None
     assert reading.model.pcie_MBps == 40000
     a100 = [["X" if a == b else "NV12" for b in range(8)] for a in range(8)]
     assert found(nvidia_text(a100)).model.link_MBps == 20000
-    # Four of 18 links each may be half an HGX H100, or a GB200 tray: 20,600 or 40,100.
-    four = [["X" if a == b else "NV18" for b in range(4)] for a in range(4)]
-    assert found(nvidia_text(four)).model.link_MBps is None
-    # Four of 12 links each to three peers: 36 links are more than any GPU has, so a part of a DGX A100.
-    part = found(nvidia_text([["X" if a == b else "NV12" for b in range(4)] for a in range(4)]))
-    assert (part.model.fabric, part.model.link_MBps, part.known.gpu) == ("nvswitch", 20000, "A100")
     # Two of 12 links may be any bridge.
     pair = found(nvidia_text([["X", "NV12"], ["NV12", "X"]]))
-    assert (pair.model.link_MBps, pair.known.gpu, pair.known.best) == (None, None, ())
+    assert (pair.model.link_MBps, pair.gpu, pair.best) == (None, None, ())
     # Six links to each of three peers are an H100 board of four, unless the GPU is a V100 of six links.
     six = nvidia_text([["X" if a == b else "NV6" for b in range(4)] for a in range(4)])
     assert (found(six).model.fabric, found(six).model.link_MBps) == ("direct", None)
@@ -206,8 +186,8 @@ def dgx_2() -> str:
 
 def test_the_closer_of_two_switches_counts() -> None:
     reading = found(dgx_2())
-    assert [like.model.name for like in reading.known.best] == ["DGX-2"]
-    assert "nics" in reading.known.best[0].same
+    assert [like.model.name for like in reading.best] == ["DGX-2"]
+    assert "nics" in reading.best[0].same
     near = [(nic.gpus, nic.megabits) for nic in reading.model.nics]
     assert near == [((2 * n, 2 * n + 1), 100_000) for n in range(8)]
     # A NIC behind the upper switch alone is near all four GPUs below it.
@@ -219,19 +199,6 @@ def test_the_closer_of_two_switches_counts() -> None:
     assert moved.model.nics[1].gpus == (0, 1, 2, 3)
     # GPUs 2 and 3 have no closer NIC now, so the one beside 0 and 1 is near them too.
     assert moved.model.nics[0].gpus == (0, 1, 2, 3)
-
-
-def test_the_text_beside_the_matrix_may_name_the_gpu() -> None:
-    text = nvidia_text([["X" if a == b else "NV18" for b in range(8)] for a in range(8)])
-    reading = found(f"GPU 0,1,2,3,4,5,6,7: NVIDIA H100 80GB HBM3\n{text}")
-    assert (reading.known.gpu, reading.known.by, reading.model.link_MBps) == ("H100", "text", 20600)
-    # It is no proof: a V100 mesh stays one, whatever GPUs the prose is about.
-    mesh = nvidia_text(paths(named("DGX-1 V100")))
-    assert found(f"GPU 0: NVIDIA H100 (UUID: GPU-1)\n{mesh}").known.gpu == "V100"
-    # Two names tell nothing, and what the user says goes first.
-    both = "GPU 0: NVIDIA H100 (UUID: GPU-1)\nGPU 1: NVIDIA B200 (UUID: GPU-2)\n"
-    assert found(both + text).known.gpu is None
-    assert found(f"GPU 0: NVIDIA H100 (UUID: GPU-1)\n{text}", "B200").model.link_MBps == 40100
 
 
 @pytest.mark.parametrize(
@@ -271,9 +238,9 @@ def test_graphs_that_counting_cannot_tell_apart_end_fast() -> None:
         for name, joined in (("rook", rook), ("shrikhande", shrikhande))
     }  # fmt: skip
     started = time.process_time()
-    assert embedding(_colours(graphs["rook"]), _colours(graphs["shrikhande"])) is None
+    assert isomorphism(_colours(graphs["rook"]), _colours(graphs["shrikhande"])) is None
     order = (5, 3, 9, 1, 15, 0, 2, 12, 7, 11, 4, 6, 8, 14, 10, 13)
-    assert embedding(_colours(graphs["rook"]), _colours(relabelled(graphs["rook"], order)))
+    assert isomorphism(_colours(graphs["rook"]), _colours(relabelled(graphs["rook"], order)))
     for rows in graphs.values():
-        assert found(nvidia_text(rows)).known.all == ()
+        assert found(nvidia_text(rows)).matches == ()
     assert time.process_time() - started < 5

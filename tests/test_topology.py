@@ -6,9 +6,15 @@ from dataclasses import replace
 
 from models.hardware import Nic, ServerModel
 from models.rates.catalogue import find, server_models
-from planner.show.bandwidth_table import bandwidths
-from planner.show.server_model import facts, links, topology_text
+from planner.show.bandwidth_table import bandwidth_table
+from planner.show.server_model import links, topology_tables
 from planner.show.table import Table
+
+
+def text_of(known: ServerModel) -> str:
+    """Everything ``gangplan topo`` shows of a model."""
+    parts = topology_tables(known, None)
+    return "\n".join("".join(table.plain() for table in part) for part in parts)
 
 
 def model(name: str) -> ServerModel:
@@ -23,7 +29,7 @@ def column(table: Table, title: str) -> list[str]:
 
 
 def test_the_bandwidth_table_of_a_mesh_has_a_row_for_sets_that_reach_the_same() -> None:
-    table = bandwidths(model("DGX-1 V100"))
+    table = bandwidth_table(model("DGX-1 V100"))
     # One row of single GPUs, 20 of the published table.
     assert len(table.rows) == 21
     eight = [cell.text for cell in table.rows[-1]]
@@ -35,7 +41,7 @@ def test_the_bandwidth_table_of_a_mesh_has_a_row_for_sets_that_reach_the_same() 
 
 
 def test_a_switch_has_one_row_a_size_and_no_rings() -> None:
-    table = bandwidths(model("DGX H100"))
+    table = bandwidth_table(model("DGX H100"))
     assert column(table, "GPUs") == [str(k) for k in range(1, 9)]
     assert set(column(table, "inside")[1:]) == {"370,800"}
     assert column(table, "several servers")[-1] == "370,800"
@@ -43,15 +49,15 @@ def test_a_switch_has_one_row_a_size_and_no_rings() -> None:
 
 
 def test_an_nvlink_domain_is_said() -> None:
-    table = bandwidths(model("GB200 NVL72"))
+    table = bandwidth_table(model("GB200 NVL72"))
     assert any("721,800" in note and "NVLink domain" in note for note in table.notes)
-    assert "18 such servers, 72 GPUs" in facts(model("GB200 NVL72")).plain()
+    assert "18 such servers, 72 GPUs" in text_of(model("GB200 NVL72"))
 
 
 def test_links_are_called_as_their_maker_calls_them() -> None:
-    assert "\nxGMI          64,000 MB/s a link\n" in topology_text(model("AMD MI300X 8-GPU"))
-    assert "RoCE from GPU to GPU" in topology_text(model("Intel Gaudi2 8-card"))
-    assert "NVLink" not in topology_text(model("AMD MI300X 8-GPU"))
+    assert "\nxGMI          64,000 MB/s a link\n" in text_of(model("AMD MI300X 8-GPU"))
+    assert "RoCE from GPU to GPU" in text_of(model("Intel Gaudi2 8-card"))
+    assert "NVLink" not in text_of(model("AMD MI300X 8-GPU"))
 
 
 def test_the_matrix_stands_beside_numa_switch_and_nics() -> None:
@@ -89,32 +95,32 @@ def test_sizes_with_thousands_of_sets_are_left_out_and_that_is_said() -> None:
         "chassis", "G", 16, "pcie",
         matrix=tuple(tuple("X" if a == b else "PHB" for b in range(16)) for a in range(16)),
     )  # fmt: skip
-    table = bandwidths(chassis)
+    table = bandwidth_table(chassis)
     assert column(table, "GPUs") == ["1", "2", "14", "15", "16"]
     assert any("3 to 13 GPUs" in note for note in table.notes)
 
 
 def test_what_is_not_known_is_said() -> None:
-    assert "link rate" not in bandwidths(model("DGX H100")).plain()
-    assert "link matrix of server model Azure NDv2" in topology_text(
+    assert "link rate" not in bandwidth_table(model("DGX H100")).plain()
+    assert "link matrix of server model Azure NDv2" in text_of(
         model("Azure NDv2 (Standard_ND40rs_v2)")
     )
-    assert "rate of one link of server model AMD MI100" in topology_text(
+    assert "rate of one link of server model AMD MI100" in text_of(
         model("AMD MI100 8-GPU, two XGMI islands of 4")
     )
-    a800 = bandwidths(model("HGX A800 8-GPU"))
+    a800 = bandwidth_table(model("HGX A800 8-GPU"))
     assert "NICs" not in [column.title for column in a800.columns]
     assert any("speed of a NIC is not known" in note for note in a800.notes)
 
 
 def test_nics_are_summed_up_by_speed() -> None:
     nics = (Nic("a", 2_500), Nic("b", 400_000), Nic("c", 400_000), Nic("d", None))
-    text = facts(replace(model("DGX H100"), nics=nics)).plain()
+    text = text_of(replace(model("DGX H100"), nics=nics))
     assert "2 x 400 Gb/s, 1 x 2.5 Gb/s, 1 x unknown speed" in text
 
 
 def test_every_model_of_the_catalogue_can_be_shown_harmlessly() -> None:
     for known in server_models():
-        text = topology_text(replace(known, name=known.name + "\x1b[31m"))
+        text = text_of(replace(known, name=known.name + "\x1b[31m"))
         assert "\x1b" not in text
         assert all(line == line.rstrip() for line in text.splitlines())

@@ -5,19 +5,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from models.hardware import ServerModel
-from planner.read.topo.matrix_match import known_paths
+from planner.read.topo.server_match import known_paths
 
 Matrix = Sequence[Sequence[str]]
 
 
-def nvidia_text(matrix: Matrix, numa: Sequence[int | None] | None = None) -> str:
-    """``nvidia-smi topo -m`` of these paths."""
+def nvidia_text(
+    matrix: Matrix, numa: Sequence[int | None] | None = None, *, grace: bool = False
+) -> str:
+    """``nvidia-smi topo -m`` of these paths. ``grace``: GPU memory has NUMA nodes of its own."""
     gpus = range(len(matrix))
-    title = "" if numa is None else "\tNUMA Affinity"
+    title = ("" if numa is None else "\tNUMA Affinity") + ("\tGPU NUMA ID" if grace else "")
     lines = ["\t" + "\t".join(f"GPU{g}" for g in gpus) + title]
     for g in gpus:
         cells = "\t".join(" X " if cell == "X" else cell for cell in matrix[g])
         lines.append(f"GPU{g}\t{cells}" + ("" if numa is None else f"\t{numa[g]}"))
+        lines[-1] += f"\t{8 * g + 2}" if grace else ""
     return "\n".join(lines) + "\n"
 
 

@@ -1,7 +1,7 @@
 """``gangplan topo NAME|FILE``: a server model's link matrix and its bandwidth table.
 
-Promises: no solver is loaded. A name is looked up in the catalogue; a file holds server models, or
-what ``nvidia-smi topo -m`` or ``rocm-smi --showtopo`` printed.
+A name is looked up in the catalogue; a file holds server models, or what ``nvidia-smi topo -m`` or
+``rocm-smi --showtopo`` printed. No solver is loaded.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from planner.untrusted_text import json_safe, safe
 
 if TYPE_CHECKING:
     from models.hardware import ServerModel
-    from planner.read.topo.server_model import Choice, Reading
+    from planner.read.topo.server_model import Recognition
 
-    Found = tuple[tuple[ServerModel, Reading | None], ...]
+    Found = tuple[tuple[ServerModel, Recognition | None], ...]
 
 _FILES = (".yaml", ".yml", ".json", ".txt", ".log", ".out")
 MOST_NAME = 100
@@ -58,19 +58,17 @@ def topo(
 ) -> None:
     """Show a server model: links, NICs, what each set of GPUs reaches."""
     console = console_of(context, color=color, log_format=log_format, debug=debug)
-    from planner.read.topo.server_model import Choice
-
-    choice = Choice(_word("--gpu", gpu), _word("--name", name))
-    found = _find(model, console.stdin, choice)
-    readings = [reading for _, reading in found if reading is not None]
-    if (gpu or name) and not readings:
+    gpu, name = _checked_name("--gpu", gpu), _checked_name("--name", name)
+    found = _find(model, console.stdin, gpu, name)
+    recognitions = [recognition for _, recognition in found if recognition is not None]
+    if (gpu or name) and not recognitions:
         what = f"{'--gpu' if gpu else '--name'} is for the output of nvidia-smi and rocm-smi"
         raise UsageError(Fault(what, f"{model} is a server model already"))
     _print(console, found, output)
-    _advise(console, readings)
+    _advise(console, recognitions)
 
 
-def _word(option: str, value: str | None) -> str | None:
+def _checked_name(option: str, value: str | None) -> str | None:
     """The value of an option that becomes a name. Raises UsageError if it cannot be one."""
     if value is None:
         return None
@@ -81,8 +79,11 @@ def _word(option: str, value: str | None) -> str | None:
     return word
 
 
-def _find(name: str, stdin: BinaryIO | None, choice: Choice) -> Found:
-    """The model of that name or alias, or those in that file. Raises MissingPathError, InputError."""
+def _find(name: str, stdin: BinaryIO | None, gpu: str | None, made_name: str | None) -> Found:
+    """The model of that name or alias, or those in that file. Raises MissingPathError, InputError.
+
+    ``gpu``, ``made_name``: the options for a model made from a tool's output.
+    """
     from models.rates import catalogue
 
     looks_like_a_file = name.lower().endswith(_FILES) or "/" in name or name == "-"
@@ -93,7 +94,7 @@ def _find(name: str, stdin: BinaryIO | None, choice: Choice) -> Found:
     if looks_like_a_file or Path(name).is_file():
         from planner.read.model_files import read_models
 
-        return read_models(name, stdin, choice)
+        return read_models(name, stdin, gpu=gpu, name=made_name)
     from models.documents.base import similar
 
     models = catalogue.server_models()
@@ -113,8 +114,8 @@ def _print(console: Console, found: Found, output: Format) -> None:
         return
     from planner.show.server_model import topology_tables
 
-    for number, (model, reading) in enumerate(found):
-        for place, part in enumerate(topology_tables(model, reading)):
+    for number, (model, recognition) in enumerate(found):
+        for place, part in enumerate(topology_tables(model, recognition)):
             console.data("\n" if number or place else "")
             for table in part:
                 console.table(table)
@@ -124,13 +125,12 @@ def _print_documents(console: Console, found: Found, output: Format) -> None:
     from planner.show.server_model import model_document, model_yaml
 
     documents = []
-    for model, reading in found:
+    for model, recognition in found:
         if model.matrix is None and not model.switched:
-            file, line = (reading.topology.file, reading.topology.line) if reading else (None, None)
             what = f"the link matrix of {model.name} is not known, so it makes no server model"
             hint = "save what `nvidia-smi topo -m` or `rocm-smi --showtopo` prints"
-            raise InputError(Fault(what, hint, file, line))
-        documents.append(model_document(model, reading.assumed if reading else ()))
+            raise InputError(Fault(what, hint))
+        documents.append(model_document(model, recognition.assumed if recognition else ()))
     if output is Format.yaml:
         console.data("---\n".join(model_yaml(document) for document in documents))
         return
@@ -138,17 +138,16 @@ def _print_documents(console: Console, found: Found, output: Format) -> None:
     console.data(json_safe(json.dumps(whole, indent=2, ensure_ascii=False)) + "\n")
 
 
-def _advise(console: Console, readings: list[Reading]) -> None:
+def _advise(console: Console, recognitions: list[Recognition]) -> None:
     """What was concluded and what to do next, on stderr."""
-    from planner.show.bandwidth_table import advice
+    from planner.show.server_model import advice
 
-    for reading in readings:
-        for line in reading.remarks:
-            console.say(
-                f"note: {line}" if len(readings) == 1 else f"note: {reading.model.name}: {line}"
-            )
-    said: dict[str, str] = {}
-    for line in (line for reading in readings for line in advice(reading)):
-        said.setdefault(line.partition(" --gpu ")[0], line)  # one example of a GPU will do
-    for line in said.values():
+    for recognition in recognitions:
+        about = "" if len(recognitions) == 1 else f"{recognition.model.name}: "
+        for line in recognition.remarks:
+            console.say(f"note: {about}{line}")
+    shown: dict[str, str] = {}
+    for line in (line for recognition in recognitions for line in advice(recognition)):
+        shown.setdefault(line.partition(" --gpu ")[0], line)  # one example of a GPU is enough
+    for line in shown.values():
         console.say(line)

@@ -1,7 +1,6 @@
 """Server models from a file: documents as in the catalogue or a Cluster, or a tool's output.
 
-Promises: what a file holds is told by its content, not its name; the same strictness and the same
-places as for any input. Called by the verb ``topo``.
+The content decides which it is, not the name of the file.
 """
 
 from __future__ import annotations
@@ -11,73 +10,131 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from models.units import shown
 from planner.errors import Fault, InputError
+from planner.read.sources import Source, read_sources
 
 if TYPE_CHECKING:
     from typing import BinaryIO
 
     from models.documents.base import Path
     from models.hardware import ServerModel
-    from planner.read.sources import Source
-    from planner.read.topo.server_model import Choice, Reading
+    from planner.read.topo.server_model import Recognition
+    from planner.read.topo.topology import Topology
 
 _BEFORE = r"(?:[ \t]*(?:#[^\n]*|---[ \t]*|%YAML[^\n]*)?\r?\n)*[ \t]*(?:---[ \t]+)?"
 _FIELD = (
     r"\"?(?:name|aliases|vendor|gpu|gpus|fabric|matrix|apiVersion|kind|metadata|spec)\"?[ \t]*:"
 )
 _DOCUMENT = re.compile(rf"{_BEFORE}(?:{_FIELD}|(?:\[\s*)?\{{)")
-"""How a server model or a Cluster begins; a tool's output may stand in its comments."""
+"""How a server model or a Cluster begins; its comments may hold a tool's output."""
 
 _YAML = re.compile(rf"{_BEFORE}(?:[{{\[]|- |[A-Za-z]\w*:(?:\s|$)|$)")
 """How YAML and JSON begin."""
 
+_OUTPUT = re.compile(
+    r"nvidia-smi|rocm-smi|amd-smi|ROCm System Management|between two GPUs|\bGPU[0-9]+\s+X\b"
+    r"|^\s*GPU0\s+GPU1\b|\(Topology\)|\bTABLE:",
+    re.IGNORECASE | re.MULTILINE,
+)
+MOST_TOPOLOGIES = 256
+"""Most servers of one text: each is priced and shown in full."""
+
+_HINT = "save what `nvidia-smi topo -m` or `rocm-smi --showtopo` prints, as it is"
+_CAUSES = (
+    (
+        re.compile(
+            r"nvidia-smi has failed|failed to initialize nvml|no devices were found", re.IGNORECASE
+        ),
+        "nvidia-smi itself failed: {}",
+    ),
+    (
+        re.compile(r"^[ \t]*GPU[0-9]+[ \t]+(?:X|NV[0-9]+|PIX|SYS|NODE)\b", re.MULTILINE),
+        "the matrix is cut off: the line of labels above it, GPU0 GPU1 ..., is missing",
+    ),
+    (
+        re.compile(r"^.*\bGPU0\W+GPU1\b", re.MULTILINE),
+        "a matrix inside other text: its lines must begin as the tool prints them",
+    ),
+    (re.compile(r"\"\(Topology\)"), "JSON of rocm-smi: print it without --json"),
+    (re.compile(r"\(Topology\) Numa"), "NUMA nodes without links"),
+    (re.compile(r"\bTABLE:"), "amd-smi prints its tables in another form"),
+    (
+        re.compile(r"NVIDIA-SMI\s+[0-9]|\(UUID: GPU-|<nvidia_smi_log>|GPU\[[0-9]+\]"),
+        "output of nvidia-smi or rocm-smi, but no topology in it",
+    ),
+)
+"""Why a text has no topology, the most specific cause first."""
+
 
 def read_models(
-    path: str, stdin: BinaryIO | None, choice: Choice
-) -> tuple[tuple[ServerModel, Reading | None], ...]:
-    """Every server model of the file, in order; the reading beside one that a tool printed.
+    path: str, stdin: BinaryIO | None, *, gpu: str | None = None, name: str | None = None
+) -> tuple[tuple[ServerModel, Recognition | None], ...]:
+    """Every server model of the file, in order, with the recognition of one that a tool printed.
 
-    ``choice``: what the user says of servers in a tool's output. Raises MissingPathError, and
-    InputError with every fault (at most 20) and its place.
+    ``gpu``, ``name``: of servers in a tool's output. Raises MissingPathError, and InputError with
+    every fault (at most 20) and its place.
     """
-    from planner.read.sources import read_sources
-
     texts, faults = read_sources([path], stdin)
     if faults:
         raise InputError(*faults)
     if any(_is_output(text) for text in texts):
-        return tuple((reading.model, reading) for reading in _from_output(texts, choice))
+        return tuple((one.model, one) for one in _from_output(texts, gpu, name))
     return tuple((model, None) for model in _from_documents(texts, path))
 
 
-def _is_output(text: Source) -> bool:
-    """Whether to read it as a tool's output: if it has a table, or is no YAML or JSON."""
-    from planner.read.topo.reader import holds_topologies
-
-    if _DOCUMENT.match(text.text) is not None and "(Topology)" not in text.text:
+def _is_output(source: Source) -> bool:
+    """Whether a text is a tool's output, whole or broken; what is neither YAML nor JSON is, too."""
+    if _DOCUMENT.match(source.text) is not None and "(Topology)" not in source.text:
         return False
-    if holds_topologies(text.text):
+    if _OUTPUT.search(source.text) is not None:
         return True
-    return text.format == "either" and _YAML.match(text.text) is None
+    return source.format == "either" and _YAML.match(source.text) is None
 
 
-def _from_output(texts: Sequence[Source], choice: Choice) -> list[Reading]:
-    """Readings whose models have a name each."""
+def read_topologies(file: str, text: str) -> tuple[Topology, ...]:
+    """Every topology of a tool's output, in order. Raises InputError if there is none or one is broken."""
+    from planner.read.topo import nvidia_smi, rocm_smi
+    from planner.read.topo.topology import plain_lines
+
+    lines = plain_lines(text)
+    tool = rocm_smi if rocm_smi.is_output(lines) else nvidia_smi
+    found = []
+    for topology in tool.read(file, lines):
+        found.append(topology)
+        if len(found) > MOST_TOPOLOGIES:
+            what = f"more than {MOST_TOPOLOGIES} servers in one text"
+            raise InputError(Fault(what, "one file a server is enough", file))
+    if not found:
+        raise InputError(_no_topology(file, text))
+    return tuple(found)
+
+
+def _no_topology(file: str, text: str) -> Fault:
+    for pattern, what in _CAUSES:
+        if (sign := pattern.search(text)) is not None:
+            number = text.count("\n", 0, sign.end()) + 1
+            line = text.split("\n")[number - 1].strip()[:100]
+            return Fault(what.format(shown(line)), _HINT, file, number)
+    return Fault("no topology and no server model in this file", _HINT, file)
+
+
+def _from_output(texts: Sequence[Source], gpu: str | None, name: str | None) -> list[Recognition]:
+    """Recognitions whose models have a name each."""
     from models.rates import catalogue
-    from planner.read.topo.reader import read_topologies
-    from planner.read.topo.server_model import possibilities, read_model
+    from planner.read.topo.server_model import recognise
 
     models = catalogue.server_models()
-    found: list[Reading] = []
+    found: list[Recognition] = []
     names: dict[str, int] = {}
     for text in texts:
         for topology in read_topologies(text.name, text.text):
-            reading = read_model(topology, choice, models)
-            name = reading.model.name
-            count = names[name] = names.get(name, 0) + 1
+            one = recognise(topology, models, gpu=gpu, name=name)
+            count = names[one.model.name] = names.get(one.model.name, 0) + 1
             if count > 1:
-                reading = replace(reading, model=replace(reading.model, name=f"{name} #{count}"))
-            found.append(replace(reading, possible=possibilities(reading)))
+                model = replace(one.model, name=f"{one.model.name} #{count}")
+                one = replace(one, model=model)  # the same server, renamed
+            found.append(one)
     return found
 
 

@@ -1,33 +1,269 @@
-"""Server models as YAML or JSON documents, ready for ``spec.serverModels`` of a Cluster.
+"""A server model as tables for people, and as a YAML or JSON document for ``spec.serverModels``.
 
-Promises: read back they are the same models; what is not known is left out. Called by ``topo``.
-
-A server model for people: what it is, its link matrix, and what every set of its GPUs reaches.
-
-Promises: pure tables from a ServerModel, no terminal; rates are MB/s.
-Called by the verb ``topo``.
+Rates are MB/s. Read back, a document is the same model; what is not known is left out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import yaml
 
 from models.canonical import server_model_document
-from models.hardware import ServerModel
-from planner.show.bandwidth_table import (
-    bandwidths,
-    gpu_choices,
-    listed,
-    possible_bandwidths,
-    reading_facts,
-    unrated,
-)
+from planner.show.bandwidth_table import bandwidth_table, bandwidth_tables
 from planner.show.table import Cell, Column, Table
-from planner.show.text import number
+from planner.show.text import listed, number, plural
 from planner.untrusted_text import document_safe
+
+if TYPE_CHECKING:
+    from models.hardware import ServerModel
+    from planner.read.topo.server_match import Match
+    from planner.read.topo.server_model import Recognition
+
+MOST_COLUMNS = 32
+"""Most GPUs whose matrix is drawn where it says the same for every pair."""
+
+MOST_NAMES = 6
+"""Most servers listed by name before the rest is counted."""
+
+_ASPECTS = {"pcie": "PCIe paths", "numa": "NUMA nodes", "nics": "NICs"}
+
+
+def topology_tables(model: ServerModel, found: Recognition | None) -> list[tuple[Table, ...]]:
+    """Facts, link matrix, bandwidth table, or several below their headings.
+
+    The tables of one tuple have no blank line between them. ``found``: of a tool's output.
+    """
+    matrix = links(model, found)
+    parts = [(facts(model, found),), *([(matrix,)] if matrix is not None else [])]
+    if found is None or not found.candidates:
+        return [*parts, (bandwidth_table(model),)]
+    rated = {gpu for one in found.candidates for gpu in one.gpus}
+    unrated = [gpu for gpu in _gpu_choices(found) if gpu not in rated]
+    return [*parts, *bandwidth_tables(model, found.candidates, unrated)]
+
+
+def facts(model: ServerModel, found: Recognition | None = None) -> Table:
+    """Name and value of what the model states."""
+    rows = [
+        ("server model", model.name),
+        *(() if found is None else _recognition_facts(found)),
+        ("also", ", ".join(model.aliases)),
+        ("vendor", model.vendor),
+        ("GPUs", _gpus(model, found)),
+        ("fabric", _fabric(model)),
+        (_link(model), _link_rate(model, found) if model.fabric != "pcie" else ""),
+        ("PCIe", _pcie(model, found)),
+        ("NICs", _nics(model)),
+        ("NVLink domain", _domain(model)),
+        *(("source", source) for source in model.sources),
+        ("confidence", model.confidence),
+    ]
+    shown = tuple((Cell(name, "dim"), Cell(value)) for name, value in rows if value)
+    return Table((Column("fact"), Column("value", fold=True)), shown, headless=True)
+
+
+def _recognition_facts(found: Recognition) -> list[tuple[str, str]]:
+    topology = found.topology
+    return [
+        ("read from", f"{topology.file}:{topology.line}, {topology.tool}"),
+        ("recognised as", _recognised(found)),
+        ("numbering", _numbering(found.matches)),
+        ("same links", _names([match for match in found.matches if match not in found.best])),
+    ]
+
+
+def _recognised(found: Recognition) -> str:
+    if not found.best:
+        what = "this matrix" if found.model.fabric == "pcie" else "these links"
+        # Servers of other GPUs than the one the user names may have them.
+        server = f"server of {found.gpu}" if found.excluded and found.gpu else "server"
+        return f"nothing: no known {server} has {what}"
+    best = found.best[0]
+    links = [] if found.model.fabric == "pcie" else ["links"]
+    text = f"the same {listed([*links, *(_ASPECTS[aspect] for aspect in best.same)], 'and')}"
+    if best.differs:
+        text += f", other {listed([_ASPECTS[aspect] for aspect in best.differs], 'and')}"
+    return f"{_names(found.best)}: {text}"
+
+
+def _numbering(matches: Sequence[Match]) -> str:
+    """Which of the best known server's GPUs these are, where the numbers differ."""
+    match = next(iter(_vendors_first(matches)), None)
+    if match is None or not match.renumbered:
+        return ""
+    theirs = ",".join(map(str, match.gpus))
+    return f"GPU 0 to {len(match.gpus) - 1} here are GPU {theirs} of {match.model.name}"
+
+
+def _names(matches: Iterable[Match]) -> str:
+    names = [match.model.name for match in _vendors_first(matches)]
+    if len(names) > MOST_NAMES + 1:
+        names = [*names[:MOST_NAMES], plural(len(names) - MOST_NAMES, "other")]
+    return listed(names)
+
+
+def _vendors_first(matches: Iterable[Match]) -> list[Match]:
+    """The vendor's own servers, then others, then the names that clouds give them."""
+
+    def rank(match: Match) -> int:
+        name = match.model.name
+        if name.startswith(("DGX", "HGX")):
+            return 0
+        cloud = name.startswith(("AWS ", "Azure ", "GCP ", "OCI ")) or "cloud VM" in name
+        return 2 if cloud else 1
+
+    return sorted(matches, key=rank)
+
+
+def _gpu_choices(found: Recognition) -> list[str]:
+    """GPU models of the servers it may be, by link rate."""
+    rated = [gpu for one in found.candidates for gpu in one.gpus]
+    return list(dict.fromkeys([*rated, *(match.model.gpu for match in found.matches)]))
+
+
+def advice(found: Recognition) -> list[str]:
+    """What the user can do: name the GPU model, or use the known server as it is."""
+    model = found.model
+    lines = []
+    linked = model.fabric != "pcie"
+    if found.gpu is None and found.matches:
+        choices = [f'"{gpu}"' if " " in gpu else gpu for gpu in _gpu_choices(found)]
+        lines.append(f"hint: say which GPU it has with --gpu: {listed(choices)}")
+    elif found.gpu is None and (found.assumed or (linked and model.link_MBps is None)):
+        example = "MI210" if model.vendor == "AMD" else "A100"
+        lines.append(f"hint: say which GPU it has, such as --gpu {example}")
+    elif linked and model.link_MBps is None:
+        lines.append("hint: -o yaml writes the model; add linkMBps, the MB/s of one link, to it")
+    best = found.best
+    if len(best) == 1 and not (best[0].renumbered or best[0].differs):
+        theirs = best[0].model
+        if bool(model.nics) == bool(theirs.nics):
+            lines.append(f"next: nodes of this kind may say `model: {theirs.name}`")
+    return lines
+
+
+def _gpus(model: ServerModel, found: Recognition | None) -> str:
+    """How many, and which; every GPU model it may have, if it is recognised."""
+    if found is None or found.gpu is not None:
+        return f"{model.gpus} x {model.gpu}"
+    if not found.matches:
+        return f"{model.gpus}, model not known"
+    return f"{model.gpus} x {listed(_gpu_choices(found))}"
+
+
+def _link_rate(model: ServerModel, found: Recognition | None) -> str:
+    if model.link_MBps is not None:
+        return f"{number(model.link_MBps)} MB/s a link"
+    if found is None or not found.candidates:
+        return "not known"
+    return f"{_one_of(one.model.link_MBps for one in found.candidates)} MB/s a link"
+
+
+def _pcie(model: ServerModel, found: Recognition | None) -> str:
+    assumed = () if found is None else found.assumed
+    switch = f"{number(model.pcie_MBps)} MB/s under one switch"
+    sockets = f"{number(model.sys_MBps)} MB/s between sockets"
+    if "pcieMBps" not in assumed:
+        return f"{switch}, {sockets}"
+    if "sysMBps" in assumed:
+        return f"assumed: {switch}, {sockets}"
+    if found is not None and found.candidates:
+        rates = _one_of(one.model.pcie_MBps for one in found.candidates)
+        return f"{rates} MB/s under one switch, {sockets}"
+    return f"{switch} (assumed), {sockets}"
+
+
+def _one_of(rates: Iterable[int | None]) -> str:
+    """``20,600 or 40,100``."""
+    return listed([number(rate) for rate in sorted({rate for rate in rates if rate is not None})])
+
+
+def _link(model: ServerModel) -> str:
+    """What the vendor calls the links that the matrix writes NVn."""
+    return {"AMD": "xGMI", "Intel": "RoCE"}.get(model.vendor or "", "NVLink")
+
+
+def _fabric(model: ServerModel) -> str:
+    link = _link(model)
+    words = {
+        "nvswitch": f"{link} through a switch: any set of GPUs reaches the full rate",
+        "direct": f"{link} from GPU to GPU, no switch: which GPUs are chosen matters",
+        "bridges": f"{link} bridges between some GPUs: which GPUs are chosen matters",
+        "pcie": "PCIe only",
+    }
+    return words[model.fabric]
+
+
+def _nics(model: ServerModel) -> str:
+    """``8 x 400 Gb/s`` by speed, fastest first."""
+    speeds: dict[int | None, int] = {}
+    for nic in model.nics:
+        speeds[nic.megabits] = speeds.get(nic.megabits, 0) + 1
+    ordered = sorted(speeds.items(), key=lambda item: -(item[0] or 0))
+    return ", ".join(f"{count} x {_gigabits(speed)}" for speed, count in ordered) or "none"
+
+
+def _gigabits(megabits: int | None) -> str:
+    if megabits is None:
+        return "unknown speed"
+    whole, rest = divmod(megabits, 1000)
+    return f"{whole}.{rest:03d}".rstrip("0").rstrip(".") + " Gb/s"
+
+
+def _domain(model: ServerModel) -> str:
+    if model.nvlink_domain_nodes == 1:
+        return ""
+    gpus = model.gpus * model.nvlink_domain_nodes
+    return f"{model.nvlink_domain_nodes} such servers, {gpus} GPUs, share one NVLink fabric"
+
+
+def links(model: ServerModel, found: Recognition | None = None) -> Table | None:
+    """The link matrix with the NUMA node, CPUs, PCIe switch and near NICs of every GPU.
+
+    Behind a switch without a matrix every pair has all links; None for other models without one.
+    """
+    matrix = model.matrix
+    cpus = None if found is None else found.topology.cpus
+    if matrix is None:
+        if not model.switched or model.gpus > MOST_COLUMNS:
+            return None
+        pair = f"NV{model.links_per_gpu}"
+        gpus = range(model.gpus)
+        matrix = tuple(tuple("X" if a == b else pair for b in gpus) for a in gpus)
+    rows = tuple(
+        (
+            Cell(f"GPU{g}", "head"),
+            *(Cell(cell, None if cell.startswith("NV") else "dim") for cell in row),
+            Cell(_group(model.numa, g)),
+            Cell((cpus[g] if cpus is not None else None) or ""),
+            Cell(_group(model.pcie_switch, g)),
+            Cell(_near(model, g)),
+        )
+        for g, row in enumerate(matrix)
+    )
+    columns = (
+        Column(""),
+        *(Column(f"GPU{g}") for g in range(len(matrix))),
+        Column("NUMA"),
+        Column("CPUs", optional=True),
+        Column("switch", optional=True),
+        Column("near NICs", fold=True),
+    )
+    return Table(columns, rows).without_empty_columns()
+
+
+def _group(groups: tuple[int | None, ...] | None, gpu: int) -> str:
+    group = None if groups is None else groups[gpu]
+    return "" if group is None else str(group)
+
+
+def _near(model: ServerModel, gpu: int) -> str:
+    """The NICs near a GPU by name; ``all`` if that is every one."""
+    near = [nic.name for nic in model.nics if nic.gpus is None or gpu in nic.gpus]
+    return "all" if len(near) == len(model.nics) > 1 else " ".join(near)
+
 
 _WITHOUT = {"aliases": [], "vendor": "", "sources": [], "confidence": "", "nics": [],
             "nvlinkDomainNodes": 1}  # fmt: skip
@@ -62,10 +298,6 @@ def _matrix(rows: list[list[str]]) -> str:
     return "matrix:\n" + "".join(f"- [{line}]\n" for line in lines)
 
 
-_MAP = "tag:yaml.org,2002:map"
-_LIST = "tag:yaml.org,2002:seq"
-
-
 class _FlowMapping(dict[str, object]):
     """A mapping that is written in one line."""
 
@@ -75,14 +307,16 @@ class _FlowList(list[object]):
 
 
 class _Dumper(yaml.SafeDumper):
-    pass
+    """Writes the two flow types in one line."""
 
 
 _Dumper.add_representer(
-    _FlowMapping, lambda dumper, data: dumper.represent_mapping(_MAP, data, flow_style=True)
+    _FlowMapping,
+    lambda dumper, data: dumper.represent_mapping("tag:yaml.org,2002:map", data, flow_style=True),
 )
 _Dumper.add_representer(
-    _FlowList, lambda dumper, data: dumper.represent_sequence(_LIST, data, flow_style=True)
+    _FlowList,
+    lambda dumper, data: dumper.represent_sequence("tag:yaml.org,2002:seq", data, flow_style=True),
 )
 
 
@@ -104,176 +338,3 @@ def _dumped(document: dict[str, object], *, unicode: bool) -> str:
         allow_unicode=unicode,
         width=10**6,
     )
-
-
-if TYPE_CHECKING:
-    from models.hardware import ServerModel
-    from planner.read.topo.server_model import Reading
-
-
-def topology_text(model: ServerModel, reading: Reading | None = None) -> str:
-    """Everything about the model, as plain text: facts, link matrix, bandwidth table."""
-    parts = topology_tables(model, reading)
-    return "\n".join("".join(table.plain() for table in part) for part in parts)
-
-
-def topology_tables(model: ServerModel, reading: Reading | None = None) -> list[tuple[Table, ...]]:
-    """Facts, link matrix, bandwidth table, or several below their headings.
-
-    What stands in one tuple belongs together, without a blank line. ``reading``: of a model read
-    from a tool's output.
-    """
-    matrix = links(model, reading)
-    parts = [(facts(model, reading),), *([(matrix,)] if matrix is not None else [])]
-    if reading is None or not reading.possible:
-        return [*parts, (bandwidths(model),)]
-    return [*parts, *possible_bandwidths(model, reading.possible, unrated(reading))]
-
-
-def facts(model: ServerModel, reading: Reading | None = None) -> Table:
-    """Name and value of what the model states."""
-    linked = model.fabric != "pcie" and (reading is None or model.matrix is not None)
-    rows = [
-        ("server model", model.name),
-        *(() if reading is None else reading_facts(reading)),
-        ("also", ", ".join(model.aliases)),
-        ("vendor", model.vendor),
-        ("GPUs", _gpus(model, reading)),
-        ("fabric", _fabric(model) if linked or model.fabric == "pcie" else ""),
-        (_link(model), _link_rate(model, reading) if linked else ""),
-        ("PCIe", _pcie(model, reading)),
-        ("NICs", _nic_summary(model)),
-        ("NVLink domain", _domain(model)),
-        *(("source", source) for source in model.sources),
-        ("confidence", model.confidence),
-    ]
-    shown = tuple((Cell(name, "dim"), Cell(value)) for name, value in rows if value)
-    return Table((Column("fact"), Column("value", fold=True)), shown, headless=True)
-
-
-def _gpus(model: ServerModel, reading: Reading | None) -> str:
-    """How many, and which: every one that it may have, if it is recognised."""
-    if reading is None or reading.known.gpu is not None:
-        return f"{model.gpus} x {model.gpu}"
-    if not reading.known.telling or model.matrix is None:
-        return f"{model.gpus}, model not known"
-    return f"{model.gpus} x {listed(gpu_choices(reading))}"
-
-
-def _link_rate(model: ServerModel, reading: Reading | None) -> str:
-    if model.link_MBps is not None:
-        return f"{number(model.link_MBps)} MB/s a link"
-    if reading is None or not (reading.possible and reading.known.telling):
-        return "not known"
-    return f"{_one_of(one.model.link_MBps for one in reading.possible)} MB/s a link"
-
-
-def _pcie(model: ServerModel, reading: Reading | None) -> str:
-    assumed = () if reading is None else reading.assumed
-    switch = f"{number(model.pcie_MBps)} MB/s under one switch"
-    sockets = f"{number(model.sys_MBps)} MB/s between sockets"
-    if "pcieMBps" not in assumed:
-        return f"{switch}, {sockets}"
-    if "sysMBps" in assumed:
-        return f"taken to be {switch}, {sockets}"
-    if reading is not None and reading.possible:
-        switch = f"{_one_of(one.model.pcie_MBps for one in reading.possible)} MB/s under one switch"
-        return f"{switch}, {sockets}"
-    return f"{switch} (assumed), {sockets}"
-
-
-def _one_of(rates: Iterable[int | None]) -> str:
-    """``20,600 or 40,100``."""
-    return listed([number(rate) for rate in sorted({rate for rate in rates if rate is not None})])
-
-
-def _link(model: ServerModel) -> str:
-    """What the vendor calls the links that the matrix writes NVn."""
-    return {"AMD": "xGMI", "Intel": "RoCE"}.get(model.vendor or "", "NVLink")
-
-
-def _fabric(model: ServerModel) -> str:
-    link = _link(model)
-    words = {
-        "nvswitch": f"{link} through a switch: any set of GPUs reaches the full rate",
-        "direct": f"{link} from GPU to GPU, no switch: which GPUs are chosen matters",
-        "bridges": f"{link} bridges between some GPUs: which GPUs are chosen matters",
-        "pcie": "PCIe only",
-    }
-    return words[model.fabric]
-
-
-def _nic_summary(model: ServerModel) -> str:
-    """``8 x 400 Gb/s`` by speed, fastest first."""
-    speeds: dict[int | None, int] = {}
-    for nic in model.nics:
-        speeds[nic.megabits] = speeds.get(nic.megabits, 0) + 1
-    ordered = sorted(speeds.items(), key=lambda item: -(item[0] or 0))
-    return ", ".join(f"{count} x {_gigabits(speed)}" for speed, count in ordered) or "none"
-
-
-def _gigabits(megabits: int | None) -> str:
-    if megabits is None:
-        return "unknown speed"
-    whole, rest = divmod(megabits, 1000)
-    return f"{whole}.{rest:03d}".rstrip("0").rstrip(".") + " Gb/s"
-
-
-def _domain(model: ServerModel) -> str:
-    if model.nvlink_domain_nodes == 1:
-        return ""
-    gpus = model.gpus * model.nvlink_domain_nodes
-    return f"{model.nvlink_domain_nodes} such servers, {gpus} GPUs, share one NVLink fabric"
-
-
-def links(model: ServerModel, reading: Reading | None = None) -> Table | None:
-    """The link matrix with the NUMA node, CPUs, PCIe switch and near NICs of every GPU.
-
-    Where the matrix is not known, NUMA nodes alone if a tool told them, otherwise None; behind a
-    switch without one, every pair has all links.
-    """
-    matrix = model.matrix
-    cpus = None if reading is None else reading.topology.cpus
-    if matrix is None and reading is not None:
-        matrix = ((),) * model.gpus
-    if matrix is None:
-        if not model.switched or model.gpus > MOST_COLUMNS:
-            return None
-        pair = f"NV{model.links_per_gpu}"
-        gpus = range(model.gpus)
-        matrix = tuple(tuple("X" if a == b else pair for b in gpus) for a in gpus)
-    rows = tuple(
-        (
-            Cell(f"GPU{g}", "head"),
-            *(Cell(cell, None if cell.startswith("NV") else "dim") for cell in row),
-            Cell(_group(model.numa, g)),
-            Cell((cpus[g] if cpus is not None else None) or ""),
-            Cell(_group(model.pcie_switch, g)),
-            Cell(_near(model, g)),
-        )
-        for g, row in enumerate(matrix)
-    )
-    columns = (f"GPU{g}" for g in range(len(matrix[0])))
-    told = (
-        Column("NUMA"),
-        Column("CPUs", optional=True),
-        Column("switch", optional=True),
-        Column("near NICs", fold=True),
-    )
-    titles = (Column(""), *map(Column, columns), *told)
-    return Table(titles, rows).without_empty_columns()
-
-
-MOST_COLUMNS = 32
-"""Most GPUs whose matrix is drawn where it says the same for every pair."""
-
-
-def _group(groups: tuple[int | None, ...] | None, gpu: int) -> str:
-    group = None if groups is None else groups[gpu]
-    return "" if group is None else str(group)
-
-
-def _near(model: ServerModel, gpu: int) -> str:
-    """The NICs near a GPU by name; ``all`` if that is every one."""
-    near = [nic.name for nic in model.nics if nic.gpus is None or gpu in nic.gpus]
-    return "all" if len(near) == len(model.nics) > 1 else " ".join(near)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 
 
@@ -42,6 +42,12 @@ def number(value: int | None) -> str:
 def plural(count: int, word: str) -> str:
     """``1 node``, ``1,204 nodes``."""
     return f"{count:,} {word}" if count == 1 else f"{count:,} {word}s"
+
+
+def listed(words: Sequence[str], last: str = "or") -> str:
+    """``a, b or c``; names that hold commas stand between semicolons."""
+    comma = "; " if any("," in word for word in words) else ", "
+    return f" {last} ".join([part for part in (comma.join(words[:-1]), *words[-1:]) if part])
 
 
 def lasting(seconds: int) -> str:

@@ -1,79 +1,74 @@
-"""``nvidia-smi topo -m``: the matrix of GPUs and NICs, affinities and the NIC legend.
+"""``nvidia-smi topo -m``: the matrix of GPUs and NICs, the affinity columns and the NIC legend.
 
-Promises: a ``Topology`` as printed, or InputError. Every driver since 2015: with and without NUMA
-columns, NICs by name or by legend, ``SOC`` for ``SYS``. Called by ``finding``.
+Every driver since 2015: with and without NUMA columns, NICs by name or by legend, ``SOC`` for
+``SYS``. Lines that are no part of a matrix are skipped.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from models.units import shown
 from planner.errors import Fault, InputError
-from planner.read.topo.affinities import affinities
-from planner.read.topo.text_tables import (
-    Cells,
-    Table,
-    check_symmetric,
-    gpu_number,
-    ordered_gpus,
-    product,
-    square,
-)
-from planner.read.topo.topology import NicPaths, Topology
+from planner.read.topo.topology import NicPaths, Table, Topology, check_symmetric, read_table
 
 _PATH = re.compile(r"X|NV[1-9][0-9]{0,2}|PIX|PXB|PSB|PHB|NODE|SYS|SOC")
 _HINT = "nvidia-smi's names: X, NV1, NV2, ..., PIX, PXB, PHB, NODE, SYS"
-_PEER = frozenset({"OK", "NS", "CNS", "GNS", "TNS", "U", "DR"})
 # SOC: SYS before driver 375. PSB: the switch on a board of two GPUs (K80).
 _NAMES = {"SOC": "SYS", "PSB": "PIX"}
-_LEGEND = re.compile(r"(?:^|\s)(NIC[0-9]{1,3})\s*[:=]\s*([\w.-]{1,64})$")
-_MIG = re.compile(r"^[ \t]*MIG\s+[0-9]+g\.|\(UUID: MIG-|\bMIG[0-9]*\s+GPU[0-9]", re.MULTILINE)
+_NIC_LEGEND = re.compile(r"[ \t]*(NIC[0-9]{1,3})\s*[:=]\s*([\w.-]{1,64})[ \t]*")
+_LIST = re.compile(r"[0-9]{1,5}(?:-[0-9]{1,5})?(?:,[0-9]{1,5}(?:-[0-9]{1,5})?)*")
 _WITHOUT_LINKS = (
     "NVLinks may be left out: the legend has none, as `nvidia-smi topo -mp` prints it;"
     " `nvidia-smi topo -m` prints them"
 )
+MOST_NUMBERS = 16_384
+"""Most NUMA nodes that one list may name, each time it names one."""
 
 
-def is_peer_access(table: Table) -> bool:
-    """Whether it is the table of ``nvidia-smi topo -p2p``, which names no paths."""
-    words = {cell.text for row in table.rows.values() for cell in row.cells}
-    return bool(words & _PEER) and words <= _PEER | {"X"}
+def read(file: str, lines: Sequence[str]) -> Iterator[Topology]:
+    """Every matrix in the lines, in order. Raises InputError."""
+    tables = [
+        table
+        for number in range(1, len(lines) + 1)
+        if (table := read_table(file, lines, number, _is_path, _HINT)) is not None
+    ]
+    ends = [*(table.line - 1 for table in tables), len(lines)]
+    for table, end in zip(tables, ends[1:], strict=True):
+        yield _topology(table, lines[table.line : end])
 
 
-def read_table(
-    table: Table, before: Sequence[str], after: Sequence[str], file: str, *, last: bool
-) -> Topology:
-    """The topology of one table. Raises InputError.
+def _is_path(text: str) -> bool:
+    return _PATH.fullmatch(text) is not None
 
-    ``before``, ``after``: the lines between it and the tables next to it; ``last``: there is none
-    after it, so that what stands there is not of another server.
-    """
-    labels = ordered_gpus(table, file)
-    _check_tool(table, file)
-    cells = square(table, labels, file, lambda text: bool(_PATH.fullmatch(text)), _HINT)
-    _check_diagonal(cells, labels, table, file)
-    check_symmetric(cells, table, file, _name)
-    matrix = tuple(tuple(_name(cells[a][b].text) for b in labels) for a in labels)
-    known = affinities(
-        table.columns, [[word.text for word in table.rows[label].rest] for label in labels]
-    )
-    cpus = tuple(affinity.cpus for affinity in known)
-    numa = tuple(affinity.numa for affinity in known)
-    own = tuple(affinity.own_numa for affinity in known)
+
+def _topology(table: Table, after: Sequence[str]) -> Topology:
+    """The topology of one table; ``after``: the lines below its labels."""
+    _check_diagonal(table)
+    check_symmetric(table, _name)
+    matrix = tuple(tuple(_name(table.text(a, b)) for b in table.gpus) for a in table.gpus)
+    words = [
+        dict(zip(table.titles, table.rest[gpu], strict=True))
+        if len(table.rest[gpu]) == len(table.titles)
+        else {}  # a column is empty, or two run together: which one is not known
+        for gpu in table.gpus
+    ]
+    cpus = tuple(row.get("CPU Affinity") for row in words)
+    numa = tuple(_numbers(row.get("NUMA Affinity", "")) for row in words)
+    own = tuple(_numbers(row.get("GPU NUMA ID", "")) for row in words)
     return Topology(
         tool="nvidia-smi topo -m",
-        file=file,
+        file=table.file,
         line=table.line,
-        numbers=tuple(gpu_number(label) for label in labels),
         matrix=matrix,
-        nics=_nics(table, cells, labels, after),
-        numa=numa if any(nodes is not None for nodes in numa) else None,
-        own_numa=own if any(node is not None for node in own) else None,
-        cpus=cpus if any(cpus) else None,
-        product=product(before) or (product(after) if last else None),
-        remarks=_remarks(matrix, before, after),
+        nics=_nics(table, after),
+        numa=numa if any(numa) else None,
+        own_numa=tuple(node[0] if node else None for node in own) if any(own) else None,
+        cpus=tuple(one if one and _LIST.fullmatch(one) else None for one in cpus)
+        if any(cpus)
+        else None,
+        remarks=_remarks(matrix, after),
     )
 
 
@@ -81,54 +76,48 @@ def _name(text: str) -> str:
     return _NAMES.get(text, text)
 
 
-def _check_tool(table: Table, file: str) -> None:
-    """rocm-smi's tables look alike, and say what they tell in a heading alone."""
-    words = {cell.text.upper() for row in table.rows.values() for cell in row.cells}
-    if words & {"XGMI", "PCIE"} or all(word.isdigit() for word in words):
-        what = "a table of rocm-smi without the heading above it, such as Weight between two GPUs"
-        hint = "save all that `rocm-smi --showtopo` prints"
-        raise InputError(Fault(what, hint, file, table.line, table.column))
-
-
-def _check_diagonal(cells: Cells, labels: Sequence[str], table: Table, file: str) -> None:
-    for a in labels:
-        for b, cell in cells[a].items():
+def _check_diagonal(table: Table) -> None:
+    for a in table.gpus:
+        for b, cell in zip(table.labels, table.cells[a], strict=True):
             if (cell.text == "X") != (a == b):
                 what = f"{shown(cell.text)} between {a} and {b}"
                 hint = "X stands on the diagonal and nowhere else: is a column missing?"
-                raise InputError(Fault(what, hint, file, table.rows[a].line, cell.column))
+                raise InputError(Fault(what, hint, table.file, table.lines[a], cell.column))
 
 
-def _nics(
-    table: Table, cells: Cells, labels: Sequence[str], after: Sequence[str]
-) -> tuple[NicPaths, ...]:
-    """NICs in the order of their columns, by the name that the legend gives them."""
+def _nics(table: Table, after: Sequence[str]) -> tuple[NicPaths, ...]:
+    """NICs in the order of their columns, by the name in the legend."""
     names: dict[str, str] = {}
     for line in after:
-        if (entry := _LEGEND.search(line.rstrip())) is not None:
+        if (entry := _NIC_LEGEND.fullmatch(line)) is not None:
             names.setdefault(entry[1], entry[2])
-    told = [names.get(label, label) for label in table.others]
-    if len(set(told)) < len(told):
-        told = list(table.others)  # a legend that names two alike tells nothing
+    found = [names.get(label, label) for label in table.nics]
+    if len(set(found)) < len(found):
+        found = list(table.nics)  # the legend gives two NICs one name
     return tuple(
-        NicPaths(name, tuple(_name(cells[gpu][label].text) for gpu in labels))
-        for name, label in zip(told, table.others, strict=True)
-        if not label.upper().startswith("MIG")
+        NicPaths(name, tuple(_name(table.text(gpu, label)) for gpu in table.gpus))
+        for name, label in zip(found, table.nics, strict=True)
     )
 
 
-def _remarks(
-    matrix: Sequence[Sequence[str]], before: Sequence[str], after: Sequence[str]
-) -> tuple[str, ...]:
+def _numbers(text: str) -> tuple[int, ...] | None:
+    """Numbers of ``0``, ``0-1`` or ``0,3-9,11-17``, ascending; None for anything else."""
+    if not _LIST.fullmatch(text):
+        return None
+    found: set[int] = set()
+    room = MOST_NUMBERS
+    for part in text.split(","):
+        low, _, high = part.partition("-")
+        named = range(int(low), int(high or low) + 1)
+        room -= len(named)
+        if not named or room < 0:
+            return None
+        found.update(named)
+    return tuple(sorted(found))
+
+
+def _remarks(matrix: Sequence[Sequence[str]], after: Sequence[str]) -> tuple[str, ...]:
+    """A legend since 2016 explains NODE, and NV# wherever links may be printed."""
     linked = any(cell.startswith("NV") for row in matrix for cell in row)
-    told, legend = "\n".join(before), "\n".join(after)
-    remarks = []
-    if _MIG.search(told) is not None:
-        remarks.append("MIG slices are listed beside the matrix; the model has the whole GPUs")
-    # Legends since 2016 explain NODE, and NV# wherever links may be printed.
-    modern = re.search(r"^[ \t]*NODE\s+=", legend, re.MULTILINE) is not None
-    asked = re.search(r"topo\s+(?:-mp|--matrix_pci)\b", told) is not None
-    without = modern and re.search(r"^[ \t]*NV#\s+=", legend, re.MULTILINE) is None
-    if not linked and (asked or without):
-        remarks.append(_WITHOUT_LINKS)
-    return tuple(remarks)
+    legend = {line.split("=")[0].strip() for line in after if "=" in line}
+    return (_WITHOUT_LINKS,) if not linked and "NODE" in legend and "NV#" not in legend else ()

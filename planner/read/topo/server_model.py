@@ -1,389 +1,161 @@
-"""A topology and what is known of servers like it, to a server model and what to say of it.
+"""The server model of a topology: what the tool prints, and what servers of these links agree on.
 
-Promises: a model that ``models.documents.server`` accepts (but for one of NUMA nodes alone, which
-has no matrix), nothing invented: what neither the text nor the servers of these links tell is left
-out. Called by the verb ``topo``.
-
-Which of the servers with these links it is: by what the user says, or the text beside the matrix.
-
-Promises: a GPU model is named only if it was said or if all servers of these links have it.
-Called by ``modelling``.
-
-The server model by every GPU model it may have, where the matrix leaves the rate of a link open.
-
-Promises: each is what ``--gpu`` would make of it, but for its name and NICs; none is invented where
-the text or the user names the GPU. Called by ``planner.read.model_files``.
+Nothing is invented: a value that neither the output, the matching servers nor the user gives is
+left out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, TypeVar
+from typing import TypeVar
 
 from models.hardware import MAX_MESH_GPUS, Fabric, Nic, ServerModel, slug
+from models.rates.server_bandwidth import link_count
 from planner.errors import Fault, InputError
-from planner.read.topo.generations import (
-    MOST_LINKS,
-    generation,
-    linkable,
-    near_gpus,
-    numa_ids,
-    switch_groups,
-)
-from planner.read.topo.matrix_match import (
-    Likeness,
+from planner.read.topo.server_match import (
+    Match,
+    Matrix,
     Near,
-    Printed,
     connected,
     known_paths,
-    recognise,
+    matching_servers,
 )
-from planner.read.topo.topology import Topology, link_count, runs
+from planner.read.topo.topology import Topology, near_gpus, numa_ids, switch_groups
 
 UNKNOWN_GPU = "unknown"
 """GPU model of a server whose matrix servers of several GPU models share."""
 
 PCIE_MBPS = 20000
 SYS_MBPS = 10000
-"""What a server model has that does not say it (``models.documents.server``)."""
+"""Defaults of a server model (``models.documents.server``)."""
+
+MOST_LINKS = 18
+"""Most NVLinks of any GPU: pairs that together have more go through a switch."""
 
 _UNCOUNTED = (
     "rocm-smi does not count links, so each linked pair is taken to have one;"
-    " add the output of `rocm-smi --shownodesbw` if they have more"
+    " edit the matrix if they have more"
 )
+_BRANDS = ("nvidia ", "amd ", "tesla ", "instinct ")
 
-Matrix = tuple[tuple[str, ...], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """What the user says of the server: the GPU model, and a name for the server model."""
-
-    gpu: str | None = None
-    name: str | None = None
+Value = TypeVar("Value")
 
 
 @dataclass(frozen=True, slots=True)
-class Possible:
-    """The model that it is if its GPUs are those of ``gpus``."""
+class Candidate:
+    """The model if its GPUs are those of ``gpus``."""
 
     gpus: tuple[str, ...]
     model: ServerModel
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
-    """One topology as a server model. ``known``: the servers it may be, as far as told apart.
+class Recognition:
+    """The server model of a topology.
 
-    ``assumed``: fields of the model that nothing tells, by their name in YAML; it has the defaults.
-    ``remarks``: what was concluded, left out or odd, one sentence each. ``possible``: the model
-    by GPUs that it may have, where the rate of its links depends on them (see ``possible``).
+    ``matches``: servers of the same links, the closest first; ``excluded``: those of another GPU
+    than the user names. ``gpu``: the GPU model, None if several are possible. ``assumed``: fields
+    that have a default, by their name in YAML. ``remarks``: one sentence each. ``candidates``: one
+    for every GPU model, where the rate of the links depends on it.
     """
 
     topology: Topology
     model: ServerModel
-    known: Known
+    matches: tuple[Match, ...]
+    excluded: tuple[Match, ...]
+    gpu: str | None
     assumed: tuple[str, ...]
     remarks: tuple[str, ...]
-    possible: tuple[Possible, ...] = ()
+    candidates: tuple[Candidate, ...] = ()
+
+    @property
+    def best(self) -> tuple[Match, ...]:
+        """The closest matches, all that are equally close."""
+        return _closest(self.matches)
 
 
-def read_model(topology: Topology, choice: Choice, catalogue: Sequence[ServerModel]) -> Reading:
-    """The server model of a topology. Raises InputError for one that no server model can tell."""
-    numa = numa_ids(topology)
-    if topology.matrix is None:
-        return _by_nodes(topology, numa, choice, catalogue)
-    near = near_gpus(topology)
-    printed = Printed(topology.maker, topology.matrix, topology.counted, numa, near)
-    return by_matrix(topology, topology.matrix, recognise(printed, catalogue), choice)
+def recognise(
+    topology: Topology,
+    catalogue: Sequence[ServerModel],
+    *,
+    gpu: str | None = None,
+    name: str | None = None,
+) -> Recognition:
+    """The server model of a topology. Raises InputError if no server model can describe it.
 
-
-def by_matrix(
-    topology: Topology, printed: Matrix, found: Sequence[Likeness], choice: Choice
-) -> Reading:
-    """The server model of the matrix of a topology. ``found``: known servers of the same links.
-
-    Raises InputError as ``read_model``.
+    ``gpu``: the GPU model by the user. ``name``: of the server model.
     """
-    numa, near = numa_ids(topology), near_gpus(topology)
-    known = choose(topology, found, choice.gpu)
-    matrix, counted = _counted(topology, printed, known)
-    fabric = _fabric(topology, matrix, known)
-    told = None if known.gpu is None else generation(known.gpu)
-    pcie = known.agreed(lambda model: model.pcie_MBps) or (told.pcie_MBps if told else None)
-    sockets = known.agreed(lambda model: model.sys_MBps)
-    speeds = _speeds(near, known, topology.gpus)
+    found = matching_servers(topology, catalogue)
+    recognition = _recognition(topology, found, gpu, name)
+    return replace(recognition, candidates=_candidates(recognition))
+
+
+def _recognition(
+    topology: Topology, found: Sequence[Match], stated: str | None, name: str | None
+) -> Recognition:
+    near = near_gpus(topology)
+    matches, gpu = _choose(topology, found, stated)
+    matrix, counted = _counted(topology, matches)
+    generation = None if gpu is None else generation_of(gpu)
+    fabric = _fabric(topology, matrix, matches, generation)
+    pcie = _agreed(matches, lambda model: model.pcie_MBps)
+    sockets = _agreed(matches, lambda model: model.sys_MBps)
+    if pcie is None and generation is not None:
+        pcie = generation.pcie_MBps
     model = ServerModel(
-        name=choice.name or _name(topology, known),
-        gpu=known.gpu or UNKNOWN_GPU,
+        name=name or _name(topology, matches, gpu),
+        gpu=gpu or UNKNOWN_GPU,
         gpus=topology.gpus,
         fabric=fabric,
-        vendor=topology.maker,
+        vendor=topology.vendor,
         matrix=matrix,
-        link_MBps=_link_rate(fabric, known),
-        links_per_gpu=_links_per_gpu(matrix, fabric, known),
-        numa=numa,
+        link_MBps=_link_rate(fabric, matches, generation),
+        links_per_gpu=_links_per_gpu(matrix, fabric, matches),
+        numa=numa_ids(topology),
         pcie_switch=switch_groups(topology),
         nics=tuple(
             Nic(nic.name, speed, gpus)
-            for nic, speed, gpus in zip(topology.nics, speeds, near, strict=True)
+            for nic, speed, gpus in zip(
+                topology.nics, _speeds(near, matches, topology.gpus), near, strict=True
+            )
         ),
-        nvlink_domain_nodes=_domain_nodes(fabric, known),
+        nvlink_domain_nodes=_agreed(matches, lambda model: model.nvlink_domain_nodes) or 1,
         pcie_MBps=pcie or PCIE_MBPS,
         sys_MBps=sockets or SYS_MBPS,
     )
     rates = {"pcieMBps": pcie, "sysMBps": sockets}
-    assumed = tuple(name for name, rate in rates.items() if rate is None)
-    remarks = (*_remarks(topology, near, known), *counted)
-    return Reading(topology, model, known, assumed, remarks)
-
-
-def _counted(topology: Topology, matrix: Matrix, known: Known) -> tuple[Matrix, tuple[str, ...]]:
-    """The matrix with the links counted, where the tool does not and the one known server does."""
-    if topology.counted or all(link_count(path) == 0 for row in matrix for path in row):
-        return matrix, ()
-    best = known.best
-    if len(best) == 1 and best[0].whole:
-        paths = known_paths(best[0].model)
-        # Under another numbering several GPUs could be meant, with other counts.
-        if all(link_count(path) <= 1 for row in paths for path in row):
-            return matrix, ()
-        if not best[0].renumbered and "numa" in best[0].same:
-            counted = tuple(
-                tuple(paths[a][b] if link_count(path) else path for b, path in enumerate(row))
-                for a, row in enumerate(matrix)
-            )
-            name = best[0].model.name
-            return counted, (f"rocm-smi does not count links: counted as on {name}",)
-    if best and all(
-        link_count(path) <= 1 for like in best for row in known_paths(like.model) for path in row
-    ):
-        return matrix, ()
-    return matrix, (_UNCOUNTED,)
-
-
-def _fabric(topology: Topology, matrix: Matrix, known: Known) -> Fabric:
-    """How the GPUs are linked. Raises InputError where a switch reaches only some of them."""
-    counts = [[link_count(path) for path in row] for row in matrix]
-    told = None if known.gpu is None else generation(known.gpu)
-    most = (told.links if told else None) or MOST_LINKS
-    pairs = {n for a, row in enumerate(counts) for b, n in enumerate(row) if a != b}
-    place = (topology.file, topology.line)
-    if any(sum(row) > most for row in counts):
-        if len(pairs) > 1:
-            a, b = _least_linked(counts)
-            here, there = topology.numbers[a], topology.numbers[b]
-            what = (
-                f"the GPUs are linked through a switch with NV{max(pairs)},"
-                f" but GPU{here} and GPU{there} with {matrix[a][b]}"
-            )
-            hint = "are links or the fabric manager down? take a server of this kind that is sound"
-            raise InputError(Fault(what, hint, *place))
-        return "nvswitch"
-    if len(pairs) == 1 and known.agreed(lambda model: model.fabric) == "nvswitch":
-        return "nvswitch"
-    if topology.gpus > MAX_MESH_GPUS:
-        what = f"{topology.gpus} GPUs without a switch"
-        hint = f"a server without NVSwitch may have at most {MAX_MESH_GPUS}"
-        raise InputError(Fault(what, hint, *place))
-    if not any(pairs):
-        return "pcie"
-    whole = {like.model.fabric for like in known.best if like.whole}
-    if len(whole) == 1:
-        return whole.pop()
-    return "direct" if connected(matrix) else "bridges"
-
-
-def _least_linked(counts: list[list[int]]) -> tuple[int, int]:
-    """Two GPUs that have the fewest links between them: one that many have few to, and another."""
-    gpus = range(len(counts))
-    first = min(gpus, key=lambda g: (sum(counts[g]), -g))
-    return first, min((g for g in gpus if g != first), key=lambda g: (counts[first][g], g))
-
-
-def _link_rate(fabric: Fabric, known: Known) -> int | None:
-    """MB/s of one link: of all servers of these links, or of the generation of the GPU."""
-    if fabric == "pcie":
-        return None
-    rate = known.agreed(lambda model: model.link_MBps)
-    if rate is None and known.gpu is not None and (told := generation(known.gpu)) is not None:
-        return told.link_MBps
-    return rate
-
-
-def _links_per_gpu(matrix: Matrix, fabric: Fabric, known: Known) -> int | None:
-    if fabric == "nvswitch":
-        return max(link_count(path) for path in matrix[0]) or None
-    if fabric == "pcie":
-        return None
-    links = known.agreed(lambda model: model.links_per_gpu)
-    most = max(sum(link_count(path) for path in row) for row in matrix)
-    return links if links is not None and links >= most else None
-
-
-def _domain_nodes(fabric: Fabric, known: Known) -> int:
-    """Servers of one NVLink domain, where it is certain that all of the server's GPUs are seen."""
-    if fabric != "nvswitch" or known.parts:
-        return 1
-    return known.agreed(lambda model: model.nvlink_domain_nodes) or 1
-
-
-def _speeds(near: Near, known: Known, gpus: int) -> tuple[int | None, ...]:
-    """Mbit/s of each NIC: where the closest servers have the same NICs and agree on the speed."""
-    alike = known.best if known.best and all("nics" in like.same for like in known.best) else ()
-    told = []
-    for own in near:
-        speeds: set[int | None] = set()
-        for like in alike:
-            place = None if own is None else tuple(sorted(like.gpus[g] for g in own))
-            speeds |= {
-                nic.megabits
-                for nic in like.model.nics
-                if nic.gpus == place or (place is None and len(nic.gpus or ()) == gpus)
-            }
-        told.append(speeds.pop() if len(speeds) == 1 else None)
-    return tuple(told)
-
-
-def _name(topology: Topology, known: Known) -> str:
-    best = known.best
-    if len(best) == 1 and best[0].whole:
-        how = "numbered otherwise" if best[0].renumbered else "as read"
-        return f"{best[0].model.name} ({how})"
-    plain = f"{topology.gpus}x {known.gpu or 'GPU'}"
-    return f"{plain} (part of {best[0].model.name})" if len(best) == 1 else plain
-
-
-def _remarks(topology: Topology, near: Near, known: Known) -> tuple[str, ...]:
-    remarks = list(topology.remarks)
-    if topology.numbers != tuple(range(topology.gpus)):
-        remarks.append(
-            f"GPUs are numbered {runs(topology.numbers)} here, 0 to {topology.gpus - 1} in the model"
-        )
-    far = [nic.name for nic, gpus in zip(topology.nics, near, strict=True) if gpus == ()]
-    if far:
-        remarks.append(f"near no GPU, SYS to all: {', '.join(far)}")
-    if known.by == "text":
-        remarks.append(f"GPU model {known.gpu} by the text beside the matrix")
-    if known.by == "option" and not known.all and known.others:
-        remarks.append(f"no known server with these links has GPU model {known.gpu}")
-    return tuple(remarks)
-
-
-def _by_nodes(
-    topology: Topology,
-    numa: tuple[int | None, ...] | None,
-    choice: Choice,
-    catalogue: Sequence[ServerModel],
-) -> Reading:
-    """A model of NUMA nodes alone; its links are known where the user says the GPU model."""
-    gpus = tuple(range(topology.gpus))
-    found = [
-        Likeness(model, gpus, whole=True, same=("numa",), differs=())
-        for model in catalogue
-        if model.vendor == topology.maker and model.gpus == topology.gpus and model.numa == numa
-    ]
-    known = choose(topology, found, choice.gpu)
-    name = choice.name or (
-        f"{topology.gpus}x {known.gpu if known.by == 'option' and known.gpu else 'GPU'}"
-    )
-    remarks = [*_remarks(topology, (), known), "NUMA nodes alone: rocm-smi --showtopo prints links"]
-    if known.by == "option" and len(known.whole) == 1:
-        like = known.whole[0].model
-        model = replace(like, name=name, aliases=(), nics=(), sources=(), confidence="")
-        return Reading(
-            topology, model, known, (), (*remarks[:-1], f"links are those of {like.name}")
-        )
-    model = ServerModel(name, known.gpu or UNKNOWN_GPU, topology.gpus, "direct",
-                        vendor=topology.maker, numa=numa)  # fmt: skip
-    if known.by == "links":  # NUMA nodes alone do not tell a GPU
-        known = replace(known, gpu=None, by=None)
-        model = replace(model, gpu=UNKNOWN_GPU)
-    return Reading(topology, model, known, ("pcieMBps", "sysMBps"), tuple(remarks))
-
-
-Value = TypeVar("Value")
-Source = Literal["option", "text", "links"]
-
-_BRANDS = ("nvidia ", "amd ", "tesla ", "instinct ")
-
-
-@dataclass(frozen=True, slots=True)
-class Known:
-    """Servers of the same links, those of another GPU than was said left out.
-
-    ``whole``: all of their GPUs, the closest first. ``parts``: larger ones it may be a part of.
-    ``telling``: whether the links leave little doubt that it is one of these. ``others``: those
-    left out. ``gpu``: the GPU model, None if not known; ``by``: who says so.
-    """
-
-    whole: tuple[Likeness, ...]
-    parts: tuple[Likeness, ...]
-    others: tuple[Likeness, ...]
-    telling: bool
-    gpu: str | None
-    by: Source | None
-
-    @property
-    def all(self) -> tuple[Likeness, ...]:
-        """Whole ones, then parts."""
-        return (*self.whole, *self.parts)
-
-    @property
-    def best(self) -> tuple[Likeness, ...]:
-        """The closest, all that are equally close; none if the links leave it open."""
-        if not self.telling:
-            return ()
-        first = self.all[0]
-        group = self.whole or self.parts
-        return tuple(like for like in group if like.closeness == first.closeness)
-
-    def agreed(self, value: Callable[[ServerModel], Value | None]) -> Value | None:
-        """What all of them say; None if they differ, or leave it open whether it is one of them."""
-        values = [value(like.model) for like in self.all] if self.telling else []
-        return values[0] if values and all(other == values[0] for other in values) else None
-
-
-def choose(topology: Topology, found: Sequence[Likeness], said: str | None) -> Known:
-    """Those of ``found`` that it may be. ``said``: the GPU model by the user, who is believed."""
-    pool = _coherent(topology, found)
-    name = said or topology.product
-    by: Source | None = None if name is None else ("option" if said else "text")
-    gpu = None
-    if name is not None:
-        gpu = _named(name, {like.model.gpu for like in pool})
-        if gpu is None and by == "text" and pool and _is_telling(topology, pool):
-            by = None  # the text beside may be of another machine, the matrix is not
-        elif gpu is None:
-            gpu, pool = _without_brand(name), []
-        else:
-            pool = [like for like in pool if like.model.gpu == gpu]
-    telling = bool(pool) and (by is not None or _is_telling(topology, pool))
-    if by is None and telling and len({like.model.gpu for like in pool}) == 1:
-        gpu, by = pool[0].model.gpu, "links"
-    return Known(
-        whole=tuple(like for like in pool if like.whole),
-        parts=tuple(like for like in pool if not like.whole),
-        others=tuple(like for like in found if like not in pool),
-        telling=telling,
-        gpu=gpu,
-        by=by,
+    return Recognition(
+        topology,
+        model,
+        matches,
+        tuple(match for match in found if match not in matches),
+        gpu,
+        tuple(field for field, rate in rates.items() if rate is None),
+        (*topology.remarks, *_remarks(topology, near, found, matches, stated), *counted),
     )
 
 
-def _coherent(topology: Topology, found: Sequence[Likeness]) -> list[Likeness]:
-    """GPU memory that is a NUMA node of its own is that of a Grace superchip."""
-    grace = [like for like in found if like.model.gpu.startswith(("GB", "GH"))]
-    own = topology.own_numa
-    return grace if grace and own is not None and None not in own else list(found)
-
-
-def _named(name: str, gpus: set[str]) -> str | None:
-    """The GPU model whose every word is in the name, the longest: H100 NVL before H100."""
-    words = set(slug(name).split("-"))
-    fitting = [gpu for gpu in gpus if set(slug(gpu).split("-")) <= words]
-    return max(fitting, key=lambda gpu: (len(gpu), gpu), default=None)
+def _choose(
+    topology: Topology, found: Sequence[Match], stated: str | None
+) -> tuple[tuple[Match, ...], str | None]:
+    """The servers it may be, and its GPU model if that is certain."""
+    if stated is None:
+        # GPU memory with a NUMA node of its own is that of a Grace superchip, and no other's.
+        coherent = topology.own_numa is not None and None not in topology.own_numa
+        pool = tuple(
+            match for match in found if match.model.gpu.startswith(("GB", "GH")) == coherent
+        )
+        return pool, _agreed(pool, lambda model: model.gpu)
+    words = set(slug(stated).split("-"))
+    named = {
+        match.model.gpu for match in found if set(slug(match.model.gpu).split("-")) <= words
+    }  # fmt: skip
+    # The longest name whose every word the user says: H100 NVL before H100.
+    gpu = max(named, key=lambda one: (len(one), one), default=None)
+    if gpu is None:
+        return (), _without_brand(stated)
+    return tuple(match for match in found if match.model.gpu == gpu), gpu
 
 
 def _without_brand(name: str) -> str:
@@ -394,70 +166,188 @@ def _without_brand(name: str) -> str:
     return name
 
 
-def _is_telling(topology: Topology, pool: Sequence[Likeness]) -> bool:
-    """Whether links like these are found in such servers alone.
-
-    A whole server is told by its links. Of a part three GPUs or more, that are linked unequally or
-    by more links than a GPU has for its neighbours, so that there is a switch: two linked GPUs
-    stand in any workstation.
-    """
-    if any(like.whole for like in pool):
-        return True
-    if topology.matrix is None or topology.gpus < 3:
-        return False
-    counts = [[link_count(path) for path in row] for row in topology.matrix]
-    unequal = len({n for a, row in enumerate(counts) for b, n in enumerate(row) if a != b}) > 1
-    return unequal or sum(counts[0]) > MOST_LINKS
+def _closest(matches: Sequence[Match]) -> tuple[Match, ...]:
+    return tuple(match for match in matches if match.closeness == matches[0].closeness)
 
 
-def possibilities(reading: Reading) -> tuple[Possible, ...]:
-    """One for every distinct model, the slowest links first; none if the rate is known, or no GPU is.
+def _agreed(matches: Sequence[Match], value: Callable[[ServerModel], Value | None]) -> Value | None:
+    """The value all of them have; None if they differ."""
+    values = [value(match.model) for match in matches]
+    return values[0] if values and all(other == values[0] for other in values) else None
 
-    Of a server that is recognised the GPUs of the servers it may be. So few links as tell little
-    may also be those of any common GPU that is linked like this.
-    """
-    matrix, model = reading.topology.matrix, reading.model
-    if matrix is None or reading.known.gpu is not None:
-        return ()
-    if model.link_MBps is not None or model.fabric == "pcie":
+
+def _counted(topology: Topology, matches: Sequence[Match]) -> tuple[Matrix, tuple[str, ...]]:
+    """The matrix with the links counted as on the one closest server, if the tool does not count."""
+    matrix = topology.matrix
+    if topology.counted or not any(link_count(path) for row in matrix for path in row):
+        return matrix, ()
+    best = _closest(matches)
+    if best and all(
+        link_count(path) <= 1 for match in best for row in known_paths(match.model) for path in row
+    ):
+        return matrix, ()
+    # Under another numbering several GPUs could be meant, with other counts.
+    if len(best) == 1 and not best[0].renumbered and "numa" in best[0].same:
+        paths = known_paths(best[0].model)
+        counted = tuple(
+            tuple(paths[a][b] if link_count(path) else path for b, path in enumerate(row))
+            for a, row in enumerate(matrix)
+        )
+        return counted, (f"rocm-smi does not count links: counted as on {best[0].model.name}",)
+    return matrix, (_UNCOUNTED,)
+
+
+def _fabric(
+    topology: Topology,
+    matrix: Matrix,
+    matches: Sequence[Match],
+    generation: Generation | None,
+) -> Fabric:
+    """How the GPUs are linked. Raises InputError where a switch reaches only some of them."""
+    counts = [[link_count(path) for path in row] for row in matrix]
+    most = (generation.links if generation else None) or MOST_LINKS
+    pairs = {n for a, row in enumerate(counts) for b, n in enumerate(row) if a != b}
+    place = (topology.file, topology.line)
+    if any(sum(row) > most for row in counts):
+        if len(pairs) > 1:
+            a, b = _least_linked(counts)
+            what = (
+                f"the GPUs are linked through a switch with NV{max(pairs)},"
+                f" but GPU{a} and GPU{b} with {matrix[a][b]}"
+            )
+            hint = "are links or the fabric manager down? use a healthy server of this kind"
+            raise InputError(Fault(what, hint, *place))
+        return "nvswitch"
+    if len(pairs) == 1 and _agreed(matches, lambda model: model.fabric) == "nvswitch":
+        return "nvswitch"
+    if topology.gpus > MAX_MESH_GPUS:
+        what = f"{topology.gpus} GPUs without a switch"
+        hint = f"a server without NVSwitch may have at most {MAX_MESH_GPUS}"
+        raise InputError(Fault(what, hint, *place))
+    if not any(pairs):
+        return "pcie"
+    fabrics = {match.model.fabric for match in _closest(matches)}
+    if len(fabrics) == 1:
+        return fabrics.pop()
+    return "direct" if connected(matrix) else "bridges"
+
+
+def _least_linked(counts: list[list[int]]) -> tuple[int, int]:
+    """Two GPUs that have the fewest links between them: one that many have few to, and another."""
+    gpus = range(len(counts))
+    first = min(gpus, key=lambda g: (sum(counts[g]), -g))
+    return first, min((g for g in gpus if g != first), key=lambda g: (counts[first][g], g))
+
+
+def _link_rate(
+    fabric: Fabric, matches: Sequence[Match], generation: Generation | None
+) -> int | None:
+    """MB/s of one link: of all servers of these links, or of the generation of the GPU."""
+    if fabric == "pcie":
+        return None
+    rate = _agreed(matches, lambda model: model.link_MBps)
+    return generation.link_MBps if rate is None and generation is not None else rate
+
+
+def _links_per_gpu(matrix: Matrix, fabric: Fabric, matches: Sequence[Match]) -> int | None:
+    if fabric == "nvswitch":
+        return max(link_count(path) for path in matrix[0]) or None
+    if fabric == "pcie":
+        return None
+    links = _agreed(matches, lambda model: model.links_per_gpu)
+    most = max(sum(link_count(path) for path in row) for row in matrix)
+    return links if links is not None and links >= most else None
+
+
+def _speeds(near: Near, matches: Sequence[Match], gpus: int) -> list[int | None]:
+    """Mbit/s of each NIC, where the closest servers have the same NICs and agree on the speed."""
+    best = _closest(matches)
+    alike = best if all("nics" in match.same for match in best) else ()
+    speeds = []
+    for own in near:
+        found: set[int | None] = set()
+        for match in alike:
+            place = None if own is None else tuple(sorted(match.gpus[g] for g in own))
+            found |= {
+                nic.megabits
+                for nic in match.model.nics
+                if nic.gpus == place or (place is None and len(nic.gpus or ()) == gpus)
+            }
+        speeds.append(found.pop() if len(found) == 1 else None)
+    return speeds
+
+
+def _name(topology: Topology, matches: Sequence[Match], gpu: str | None) -> str:
+    best = _closest(matches)
+    if len(best) == 1:
+        how = "numbered otherwise" if best[0].renumbered else "as read"
+        return f"{best[0].model.name} ({how})"
+    return f"{topology.gpus}x {gpu or 'GPU'}"
+
+
+def _remarks(
+    topology: Topology,
+    near: Near,
+    found: Sequence[Match],
+    matches: Sequence[Match],
+    stated: str | None,
+) -> list[str]:
+    remarks = []
+    far = [nic.name for nic, gpus in zip(topology.nics, near, strict=True) if gpus == ()]
+    if far:
+        remarks.append(f"near no GPU, SYS to all: {', '.join(far)}")
+    if stated is not None and found and not matches:
+        remarks.append(
+            f"no known server with these links has GPU model {_without_brand(stated)}"
+        )  # fmt: skip
+    return remarks
+
+
+def _candidates(recognition: Recognition) -> tuple[Candidate, ...]:
+    """The model for every GPU model of the matches, the slowest links first."""
+    topology, model = recognition.topology, recognition.model
+    if recognition.gpu is not None or model.link_MBps is not None or model.fabric == "pcie":
         return ()
     groups: dict[ServerModel, list[str]] = {}
-    for gpu in dict.fromkeys(_gpus(reading, matrix)):
-        possible = _by_gpu(reading, matrix, gpu)
-        if possible is not None:
-            groups.setdefault(possible, []).append(gpu)
-    found = [Possible(tuple(gpus), possible) for possible, gpus in groups.items()]
-    return tuple(sorted(found, key=lambda possible: _rates(possible.model)))
+    for gpu in dict.fromkeys(match.model.gpu for match in recognition.matches):
+        one = _recognition(topology, recognition.matches, gpu, None).model
+        if one.link_MBps is not None:
+            # Name and NICs do not depend on the GPU.
+            same = replace(one, name=model.name, gpu=model.gpu, nics=model.nics)
+            groups.setdefault(same, []).append(gpu)
+    found = [Candidate(tuple(gpus), one) for one, gpus in groups.items()]
+    return tuple(sorted(found, key=lambda one: (one.model.link_MBps or 0, one.model.pcie_MBps)))
 
 
-def _rates(model: ServerModel) -> tuple[int, int, int]:
-    return (model.link_MBps or 0, model.pcie_MBps, model.sys_MBps)
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """MB/s of one NVLink and links of one GPU, None without NVLink; MB/s below one PCIe switch."""
+
+    link_MBps: int | None
+    links: int | None
+    pcie_MBps: int
 
 
-def _gpus(reading: Reading, matrix: Matrix) -> Iterable[str]:
-    yield from (like.model.gpu for like in reading.known.all)
-    if not reading.known.telling and reading.topology.maker == "NVIDIA":
-        counts = [[link_count(path) for path in row] for row in matrix]
-        pairs = {count for row in counts for count in row if count}
-        yield from linkable(pairs, max(map(sum, counts)))
+_GENERATIONS = {
+    "p100": Generation(18000, 4, 10000),
+    "v100 v100s": Generation(20000, 6, 10000),
+    "2080 8000": Generation(20000, 2, 10000),
+    "a100 a100x": Generation(20000, 12, 20000),
+    "a800": Generation(20000, 8, 20000),
+    "a30": Generation(20000, 4, 20000),
+    "a40 a6000 a5500 a5000 a4500 3090": Generation(12000, 4, 20000),
+    "h100 h200 h20 gh200": Generation(20600, 18, 40000),
+    "h800": Generation(20600, 8, 40000),
+    "b100 b200 b300 gb200 gb300": Generation(40100, 18, 40000),
+    "k80 p4 p40 t4": Generation(None, None, 10000),
+    "a2 a10 a10g a16 l4 l20 l40 l40s 4090": Generation(None, None, 20000),
+    "5090": Generation(None, None, 40000),
+}
+"""Planning rates of the contract, section 1, by words of a GPU's name."""
 
 
-def _by_gpu(reading: Reading, matrix: Matrix, gpu: str) -> ServerModel | None:
-    """The model with this GPU; None if that has no such links, or the rate of one is not known."""
-    known = reading.known
-    found = (*known.all, *known.others)
-    try:
-        model = by_matrix(reading.topology, matrix, found, Choice(gpu)).model
-    except InputError:
-        return None  # a switch that reaches some: this GPU has fewer links than the others have
-    if model.link_MBps is None:
-        return None
-    # Which NICs it has does not depend on the GPU; the speeds are those of the closest servers.
-    return replace(
-        model,
-        name=reading.model.name,
-        gpu=reading.model.gpu,
-        links_per_gpu=model.links_per_gpu if model.switched else reading.model.links_per_gpu,
-        nics=reading.model.nics,
-        nvlink_domain_nodes=reading.model.nvlink_domain_nodes,
-    )
+def generation_of(gpu: str) -> Generation | None:
+    """By a word of the name: ``NVIDIA H100 80GB HBM3``, ``RTX A6000``; None if no word is known."""
+    words = slug(gpu).split("-")
+    found = (one for names, one in _GENERATIONS.items() if set(names.split()) & set(words))
+    return next(found, None)
