@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fake_cluster import LOST, Answer, Call, FakeCluster, Hook
-from fake_wire import FakeWire
+from apiserver import LOST, Answer, Call, FakeCluster, Hook
+from apiserver_http import FakeWire
 
 from planner.cli.app import run
 from planner.cluster.retry import Patient

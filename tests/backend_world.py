@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from fake_cluster import FakeCluster
-from fake_setup import GATE, SCHEDULER
-from fake_wire import FakeWire
+from apiserver import FakeCluster
+from apiserver_http import FakeWire
+from apiserver_setup import GATE, SCHEDULER
 
 from models.apply.intents import Intent
 from models.apply.live_state import LivePod

@@ -14,8 +14,8 @@ from typing import Any
 
 import yaml
 from admission import Asked, Policy, policies
-from fake_admission import Review
-from fake_cluster import FakeCluster
+from apiserver import FakeCluster
+from apiserver_objects import Review
 from snapshots import real_kubectl
 
 from planner.cluster.rights import Right

@@ -11,12 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from apiserver import FakeCluster
+from apiserver_http import FakeWire, serving
 from conftest import RunCli
 from deploying import USER
 from doctored import Doctor, VersionedWire, a_cluster
-from fake_cluster import FakeCluster
-from fake_http import serving
-from fake_wire import FakeWire
 from snapshots import environment
 
 

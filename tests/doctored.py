@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from apiserver import FakeCluster
+from apiserver_http import FakeWire
 from apply_runs import OWN, TOLERATE
 from conftest import Result, RunCli
 from deploying import TENANT, install
-from fake_cluster import FakeCluster
-from fake_wire import FakeWire
 
 from planner.cluster.rights import Right
 

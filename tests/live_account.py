@@ -20,9 +20,9 @@ from typing import Any
 import live_cluster
 import pytest
 from admission import enforced
+from apiserver import FakeCluster
+from apiserver_http import Endpoint, serving
 from deploying import TENANT, USER, hook, shipped
-from fake_cluster import FakeCluster
-from fake_http import Endpoint, serving
 from live_cluster import Live, kubectl, opened
 from live_objects import LEASES, listed
 from snapshots import environment

@@ -212,8 +212,8 @@ def opened(folder: Path, *, nodes: int = 4) -> Iterator[Live]:
 
 @contextmanager
 def _fake(folder: Path) -> Iterator[Path]:
-    from fake_cluster import FakeCluster
-    from fake_http import serving
+    from apiserver import FakeCluster
+    from apiserver_http import serving
 
     cluster = FakeCluster(clock=time.time)
     cluster.add_namespace(LEASES)

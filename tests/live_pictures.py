@@ -15,9 +15,9 @@ from contextlib import chdir, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from apiserver import FakeCluster
+from apiserver_http import serving
 from conftest import RunCli
-from fake_cluster import FakeCluster
-from fake_http import serving
 from live_objects import Tree, Wanted, pods
 from snapshots import environment
 

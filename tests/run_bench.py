@@ -14,11 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from apiserver import Call, FakeCluster
+from apiserver_http import Endpoint, FakeWire, serving
 from apply_runs import Hasty
 from conftest import Result, RunCli
-from fake_cluster import Call, FakeCluster
-from fake_http import Endpoint, serving
-from fake_wire import FakeWire
 from snapshots import environment
 
 from planner.errors import Fault, UnavailableError

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from apiserver import Call, FakeCluster
 from apply_runs import OWN, TOLERATE, Bench, a_cluster, bench, placed, refusing
-from fake_cluster import Call, FakeCluster
 
 from planner.signals import Interrupted
 

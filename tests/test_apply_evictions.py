@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from apiserver import FakeCluster
 from apply_runs import OWN, TOLERATE, Bench, bench
-from fake_cluster import FakeCluster
 
 PREEMPTIBLE = {"gangplan.dev/preemptible": "true"}
 

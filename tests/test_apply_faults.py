@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from apiserver import FakeCluster
 from apply_runs import OWN, TOLERATE, Bench, Crash, Fault, bench
 from effort import spread
-from fake_cluster import FakeCluster
 
 GANGS = (("wide", 2, 8), ("five", 2, 5), ("small-a", 2, 1), ("small-b", 2, 1), ("half", 2, 4))
 """16 + 10 + 2 + 2 + 8 = 38 GPUs on five nodes of 8."""

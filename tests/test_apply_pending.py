@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from apiserver import Call
 from apply_runs import TOLERATE, Bench, Tree, a_cluster, bench, placed
-from fake_cluster import Call
 
 
 @pytest.fixture

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from apiserver import FakeCluster
 from apply_runs import OWN, TOLERATE, bench, placed
-from fake_cluster import FakeCluster
 
 HOST = "kubernetes.io/hostname"
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from apiserver import Call, FakeCluster
 from apply_runs import TOLERATE, Bench, Tree, a_cluster, bench, placed, refusing
-from fake_cluster import Call, FakeCluster
 
 from models.units import time_text
 

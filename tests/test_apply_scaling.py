@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from fake_cluster import FakeCluster
-from fake_wire import FakeWire
+from apiserver import FakeCluster
+from apiserver_http import FakeWire
 
 from models.apply.orders import Resize
 from models.apply.requests import Conflict, Done, Rejected, Scale

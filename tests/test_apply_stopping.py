@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from apiserver import Call
 from apply_runs import Bench, a_cluster, bench, placed
-from fake_cluster import Call
 
 LEASE = "/apis/coordination.k8s.io/v1/namespaces/gangplan-system/leases/gangplan"
 

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from apiserver import FakeCluster
+from apiserver_setup import GATE, SCHEDULER
 from apply_runs import OWN, TOLERATE, Bench, Crash, Fault, bench
 from backend_world import FINALIZER, claim, devices_of, metadata_of, request, slice_of, status_of
 from effort import spread
-from fake_cluster import FakeCluster
-from fake_setup import GATE, SCHEDULER
 
 Tree = dict[str, Any]
 

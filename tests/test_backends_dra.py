@@ -6,6 +6,9 @@ import re
 from collections.abc import Callable
 
 import pytest
+from apiserver import LOST, Answer, Call, FakeCluster
+from apiserver_http import FakeWire
+from apiserver_setup import GATE
 from backend_world import (
     DRIVER,
     FINALIZER,
@@ -23,9 +26,6 @@ from backend_world import (
     slice_of,
     status_of,
 )
-from fake_cluster import LOST, Answer, Call, FakeCluster
-from fake_setup import GATE
-from fake_wire import FakeWire
 
 from models.apply.intents import PLAN as MARK
 from models.apply.requests import Conflict, Done, Gone, NoAnswer, Rejected

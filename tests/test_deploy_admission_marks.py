@@ -7,8 +7,8 @@ import copy
 import pytest
 from admission import Asked, Tree, policies, refused
 from admitted_pods import BACK_ENDS, INTENT, a_pod, intended
+from apiserver import FakeCluster
 from deploying import TENANT, install
-from fake_cluster import FakeCluster
 
 from models.apply.intents import KEYS, PLAN
 

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from apiserver import FakeCluster
+from apiserver_http import serving
 from apply_runs import OWN, TOLERATE, Bench, bench
 from conftest import RunCli
 from deploying import TENANT, USER, grant, granted, install, shipped
-from fake_cluster import FakeCluster
-from fake_http import serving
 from snapshots import environment
 
 from planner.cli.doctor_checks import REVIEW, Finding, Level, exit_code
@@ -90,9 +90,9 @@ def test_what_another_account_may_do_is_not_held_back(benched: Bench) -> None:
 
 
 def test_claims_are_allocated_and_freed_with_only_what_is_shipped() -> None:
+    from apiserver import GATE
+    from apiserver_http import FakeWire
     from backend_world import claim, cluster, ordered, seen
-    from fake_setup import GATE
-    from fake_wire import FakeWire
 
     from models.apply.requests import Done
     from planner.cluster.backends.table import backend_of
@@ -125,7 +125,7 @@ GRANTS = granted(shipped())
 
 
 def _doctor(cluster: FakeCluster) -> list[Finding]:
-    from fake_wire import FakeWire
+    from apiserver_http import FakeWire
 
     from models.policy import KubernetesPolicy
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from apiserver import FakeCluster
 from apply_runs import OWN, TOLERATE, Bench, a_cluster, bench, placed
-from fake_cluster import FakeCluster
 
 
 @pytest.fixture(params=["gate", "binding", "both"])

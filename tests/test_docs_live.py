@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 import yaml
+from apiserver import Call
 from conftest import RunCli
-from fake_cluster import Call
 from live_pictures import Stage, masked, staged
 from test_docs import ROOT, code_blocks, text
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 import yaml
-from fake_cluster import Answer, Call, FakeCluster
-from fake_wire import FakeWire
+from apiserver import Answer, Call, FakeCluster
+from apiserver_http import FakeWire
 
 from models.apply.live_state import ClusterView, LiveNode, LivePod
 from models.policy import KubernetesPolicy

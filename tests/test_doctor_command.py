@@ -7,11 +7,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from apiserver import FakeCluster
+from apiserver_http import FakeWire
 from conftest import RunCli
 from deploying import TENANT, install
 from doctored import Doctor
-from fake_cluster import FakeCluster
-from fake_wire import FakeWire
 from snapshots import environment
 
 from planner.cluster.rights import Right
@@ -80,7 +80,7 @@ def test_json_says_the_same_and_the_exit_code(examined: Callable[..., Doctor]) -
 def test_a_server_that_is_not_there_is_69_after_what_could_be_checked(
     tmp_path: Path, cli: RunCli
 ) -> None:
-    from fake_http import write_kubeconfig
+    from apiserver_http import write_kubeconfig
 
     write_kubeconfig(tmp_path / "kubeconfig", "http://127.0.0.1:9", token="x", tls=False)
     result = cli("doctor", environ=environment(tmp_path))

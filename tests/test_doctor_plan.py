@@ -7,11 +7,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from apiserver import Answer, Call
 from apply_runs import Bench
 from conftest import RunCli
 from deploying import TENANT
 from doctored import Doctor
-from fake_cluster import Answer, Call
 from snapshots import environment
 
 pytest_plugins = ("doctor_fixtures",)

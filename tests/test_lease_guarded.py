@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from apiserver import FakeCluster
 from apply_runs import TOLERATE, a_cluster, bench
-from fake_cluster import FakeCluster
 
 from planner.cluster import lease
 from planner.cluster.lock import LEAST_S, Guarded

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from fake_cluster import Call, FakeCluster
-from fake_wire import FakeWire
+from apiserver import Call, FakeCluster
+from apiserver_http import FakeWire
 
 from models.apply.intents import Intent
 from models.policy import KubernetesPolicy

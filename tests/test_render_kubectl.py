@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from apiserver_http import serving
 from apply_runs import Bench, a_cluster, bench
-from fake_http import serving
 from snapshots import environment, real_kubectl
 
 

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from apiserver import FakeCluster
 from apply_runs import Crash, Fault
 from conftest import RunCli
-from fake_cluster import FakeCluster
 from run_bench import RunBench, memory_bench, nodes, run_bench
 
 from models.apply.intents import Intent

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from apiserver import FakeCluster
 from conftest import RunCli
-from fake_cluster import FakeCluster
 from run_bench import (
     RunBench,
     events,

@@ -12,8 +12,8 @@ import threading
 from pathlib import Path
 
 import pytest
+from apiserver import Answer, Call, FakeCluster
 from conftest import RunCli
-from fake_cluster import Answer, Call, FakeCluster
 from run_bench import RunBench, is_write, nodes, run_bench
 from snapshots import environment, real_kubectl
 

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from apiserver import Answer, Call, FakeCluster
 from conftest import Result, RunCli
-from fake_cluster import Answer, Call, FakeCluster
 from run_bench import RunBench, events, is_write, memory_bench, nodes, summary, while_solving
 
 from models.verify.check import check

@@ -10,8 +10,8 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from apiserver import LOST, Answer, Call
 from conftest import Result, RunCli
-from fake_cluster import LOST, Answer, Call
 from run_bench import (
     LEASE,
     RunBench,

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from apiserver import LOST, Answer, Call
+from apiserver_http import serving
 from conftest import RunCli
-from fake_cluster import LOST, Answer, Call
-from fake_http import serving
 from run_bench import (
     LEASE,
     RunBench,
