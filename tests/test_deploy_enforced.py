@@ -90,8 +90,8 @@ def test_what_another_account_may_do_is_not_held_back(benched: Bench) -> None:
 
 
 def test_claims_are_allocated_and_freed_with_only_what_is_shipped() -> None:
-    from apiserver_setup import GATE
     from apiserver_http import FakeWire
+    from apiserver_setup import GATE
     from backend_world import claim, cluster, ordered, seen
 
     from models.apply.requests import Done
