@@ -6,11 +6,12 @@ import io
 import json
 from pathlib import Path
 
+import handmade
 import pytest
 import yaml
 
 from planner.errors import InputError, MissingPathError
-from planner.read.inputs import read
+from planner.read.inputs import load, read
 
 HEAD = "apiVersion: gangplan.dev/v1alpha1\n"
 CLUSTER = (
@@ -110,3 +111,22 @@ def test_a_dangling_link_in_a_folder_cannot_be_read(tmp_path: Path) -> None:
     (tmp_path / "c.yaml").symlink_to(tmp_path / "gone.yaml")
     with pytest.raises(MissingPathError, match="cannot read"):
         read([str(tmp_path)])
+
+
+def test_a_plan_in_a_folder_is_skipped_with_a_remark(tmp_path: Path) -> None:
+    (tmp_path / "c.yaml").write_text(CLUSTER)
+    alone = read([str(tmp_path)])
+    plan = tmp_path / "plan.json"
+    plan.write_text(json.dumps(handmade.plan()))
+    built = load([str(tmp_path)])
+    assert built.instance == alone
+    assert built.remarks == (f"{plan}: a Plan is not an input; it is skipped",)
+    # A user who names the file gets an error that says which verbs read it.
+    with pytest.raises(InputError) as caught:
+        read([str(tmp_path), str(plan)])
+    (fault,) = caught.value.faults
+    assert (fault.what, fault.file, fault.line) == ("a Plan is not an input", str(plan), 1)
+    assert (
+        fault.hint
+        == "gangplan show and verify read it; plan --previous keeps pods where it placed them"
+    )

@@ -234,6 +234,9 @@ class Documents:
     def _typed(self, source: Source, path: Path, tree: dict[str, object]) -> None:
         kind = tree.get("kind")
         version = tree.get("apiVersion")
+        if kind == "Plan" and not source.named:
+            self.remarks.add(source.name, "a Plan is not an input; it is skipped")
+            return
         if kind not in KINDS:
             what, hint = _unknown(tree)
             at = (*path, "kind") if "kind" in tree else path
@@ -283,8 +286,8 @@ def _unknown(tree: dict[str, object]) -> tuple[str, str]:
         return "a document without kind", f"kinds: {kinds}"
     if kind == "Plan":
         return (
-            "a Plan is no input",
-            "gangplan show and verify take it; plan --previous plans near it",
+            "a Plan is not an input",
+            "gangplan show and verify read it; plan --previous keeps pods where it placed them",
         )
     if not isinstance(kind, str):
         return f"kind: expected text, not {described(kind)}", f"kinds: {kinds}"
