@@ -1,261 +1,80 @@
-"""Parts that several canonical documents share.
+"""An Instance as documents: one entry a node, only the server models in use, everything written out.
 
-Promises: one way to write every quantity; what is absent is not written. Called by this package.
-
-The Cluster as a canonical document: nodes by name, exactly the server models in use.
-
-Promises: one entry a node, ranges expanded. Called by ``models.canonical``.
-
-A Gang as a canonical document, with its pods that exist and those an earlier plan wanted.
-
-Promises: pods by role and index; fields that say nothing beyond the default are not written where
-that keeps older plans as they were. Called by ``models.canonical``.
-
-The Policy as a canonical document: objectives, mix and limits as they are used.
-
-Promises: what a policy leaves at its default since a later version is not written, so that older
-plans keep their bytes. Called by ``models.canonical`` and the builder.
-
-An Instance as canonical documents, and the digest that tells two documents apart.
-
-Promises: everything written out, one entry a node, only the server models in use, one way to write
-every quantity; reading the result gives the same Instance and digest.
-Called by ``models.plan``; ``planner.read.inputs.instance_from_document`` is its inverse.
+``planner.read.inputs.instance_from_document`` is the inverse: it gives the same Instance and digest.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from typing import Any
+from collections.abc import Iterable
+from fractions import Fraction
 
 from models.cluster import Cluster, Level, Node
 from models.documents.base import API_VERSION
-from models.gang import Gang, NodeTerm, PlannedPod, Role, StandingPod
-from models.hardware import Nic, ServerModel
-from models.instance import Instance
-from models.policy import (
-    GPU_BACKENDS,
-    LOST_RUNTIME,
-    Disruption,
-    Domains,
-    KubernetesPolicy,
-    Moves,
-    Policy,
+from models.documents.cluster import (
+    ClusterDocument,
+    ClusterMetadata,
+    ClusterSpec,
+    LevelDocument,
+    NodeDocument,
+    StatedLevel,
+    TaintDocument,
 )
-from models.units import duration_text, exact, number, quantity_text, time_text
-
-Json = dict[str, Any]
-
-
-def present(**fields: object) -> Json:
-    """The fields that have a value: an absent one is not written as null."""
-    return {name: value for name, value in fields.items() if value is not None}
-
-
-def level_document(level: Level) -> Json:
-    return {
-        "name": level.name,
-        **present(label=level.label),
-        "oversubscription": number(level.oversubscription),
-        "nvlink": level.nvlink,
-    }
-
-
-def quantities(amounts: tuple[tuple[str, int], ...]) -> dict[str, str]:
-    return {resource: quantity_text(resource, units) for resource, units in amounts}
-
-
-def gpu_indices(mask: int) -> list[int]:
-    """Indices of a bit mask, ascending."""
-    return [gpu for gpu in range(mask.bit_length()) if mask >> gpu & 1]
-
-
-def cluster_document(cluster: Cluster) -> Json:
-    """One Cluster: nodes by name, the server models in use by name."""
-    used = {node.model.name: node.model for node in cluster.nodes if node.model is not None}
-    return {
-        "apiVersion": API_VERSION,
-        "kind": "Cluster",
-        "metadata": {"name": cluster.name, **present(uid=cluster.uid)},
-        "spec": {
-            "levels": [level_document(level) for level in cluster.levels],
-            "serverModels": [server_model_document(used[name]) for name in sorted(used)],
-            "nodes": [_node(node, cluster.levels) for node in cluster.nodes],
-        },
-    }
+from models.documents.gang import (
+    Communication,
+    GangDocument,
+    GangMetadata,
+    GangSpec,
+    GangStatus,
+    GangTopology,
+    HoldDocument,
+    NodeExpressionDocument,
+    PlannedDocument,
+    PodDocument,
+    ReplicaRange,
+    RoleDocument,
+    RoleTopology,
+    SliceDocument,
+    TolerationDocument,
+)
+from models.documents.plan import PlanInstance
+from models.documents.policy import (
+    DisruptionDocument,
+    KubernetesDocument,
+    MovesDocument,
+    ObjectiveDocument,
+    PolicyDocument,
+    PolicyMetadata,
+    PolicySpec,
+    ServerModelChoice,
+    SolveDocument,
+    StarvationDocument,
+)
+from models.documents.server import NicDocument, ServerModelDocument
+from models.gang import Gang, Role, StandingPod
+from models.hardware import Nic, ServerModel, bits
+from models.instance import Instance
+from models.policy import LOST_RUNTIME, KubernetesPolicy, Moves, Policy
 
 
-def _node(node: Node, levels: tuple[Level, ...]) -> Json:
-    return {
-        "name": node.name,
-        **present(model=node.model.name if node.model else None),
-        "domains": {
-            level.name: value
-            for level, value in zip(levels, node.domains, strict=True)
-            if value is not None
-        },
-        "allocatable": quantities(node.allocatable),
-        "unschedulable": node.unschedulable,
-        "ready": node.ready,
-        "unhealthyGpus": gpu_indices(node.unhealthy),
-        "unknownUnhealthy": node.unknown_unhealthy,
-        "labels": dict(node.labels),
-        "taints": [{"key": t.key, "value": t.value, "effect": t.effect} for t in node.taints],
-        **present(nics=None if node.nics is None else [_nic(nic) for nic in node.nics]),
-    }
+def digest(document: object) -> str:
+    """``sha256:<hex>`` of the document as compact JSON with sorted keys, in UTF-8."""
+    text = json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return f"sha256:{hashlib.sha256(text.encode('utf-8')).hexdigest()}"
 
 
-def _nic(nic: Nic) -> Json:
-    gbps = None if nic.megabits is None else number(exact(nic.megabits) / 1000)
-    near = None if nic.gpus is None else list(nic.gpus)
-    return {"name": nic.name, "gbps": gbps, **present(gpus=near)}
-
-
-def server_model_document(model: ServerModel) -> Json:
-    """A server model in full."""
-    return {
-        "name": model.name,
-        "aliases": list(model.aliases),
-        "vendor": model.vendor,
-        "gpu": model.gpu,
-        "gpus": model.gpus,
-        "fabric": model.fabric,
-        **present(
-            matrix=None if model.matrix is None else [list(row) for row in model.matrix],
-            linkMBps=model.link_MBps,
-            linksPerGpu=model.links_per_gpu,
-        ),
-        "pcieMBps": model.pcie_MBps,
-        "sysMBps": model.sys_MBps,
-        **present(
-            numa=None if model.numa is None else list(model.numa),
-            pcieSwitch=None if model.pcie_switch is None else list(model.pcie_switch),
-        ),
-        "nics": [_nic(nic) for nic in model.nics],
-        "nvlinkDomainNodes": model.nvlink_domain_nodes,
-        "sources": list(model.sources),
-        "confidence": model.confidence,
-    }
-
-
-def gang_document(gang: Gang, cluster: Cluster) -> Json:
-    """One Gang with the pods that exist."""
-    hold, started, checkpoint = gang.hold, gang.started_at, gang.last_checkpoint
-    return {
-        "apiVersion": API_VERSION,
-        "kind": "Gang",
-        "metadata": {"name": gang.name, "namespace": gang.namespace},
-        "spec": _gang_spec(gang, cluster),
-        "status": {
-            "pods": [_pod(pod, gang, cluster) for pod in gang.pods],
-            **present(
-                hold=None if hold is None else {"code": hold.code, "message": hold.message},
-                startedAt=None if started is None else time_text(started),
-                lastCheckpoint=None if checkpoint is None else time_text(checkpoint),
-                planned=[_planned(pod, gang, cluster) for pod in sorted(gang.planned)] or None,
-            ),
-        },
-    }
-
-
-def _gang_spec(gang: Gang, cluster: Cluster) -> Json:
-    share = gang.min_bandwidth_share
-    submitted, duration = gang.submitted_at, gang.expected_duration_s
-    held = gang.resize_after
-    return {
-        **present(
-            queue=gang.queue,
-            submittedAt=None if submitted is None else time_text(submitted),
-            expectedDuration=None if duration is None else duration_text(duration),
-            resizeAfter=None if held is None else time_text(held),
-        ),
-        "priority": gang.priority,
-        "preemptible": gang.preemptible,
-        "movable": gang.movable,
-        "topology": {
-            **_topology(gang.required, gang.preferred, cluster),
-            **present(minBandwidthShare=None if share is None else number(share)),
-        },
-        "roles": [_role(role, cluster) for role in gang.roles],
-        "communication": {
-            "pattern": gang.pattern,
-            "weight": gang.weight,
-            **present(nvlinkAcrossNodes=None if gang.nvlink_across_nodes else False),
-        },
-    }
-
-
-def _topology(required: int | None, preferred: int | None, cluster: Cluster) -> Json:
-    return present(
-        required=None if required is None else cluster.level_name(required),
-        preferred=None if preferred is None else cluster.level_name(preferred),
+def canonical_instance(instance: Instance) -> PlanInstance:
+    """The ``instance`` of a plan."""
+    cluster = instance.cluster
+    return PlanInstance.model_construct(
+        cluster=_cluster(cluster),
+        gangs=tuple(_gang(gang, cluster) for gang in instance.gangs),
+        policy=_policy(instance.policy, now=reference_time(instance)),
     )
 
 
-def _role(role: Role, cluster: Cluster) -> Json:
-    replicas: int | Json = role.min
-    if role.elastic:
-        replicas = {"min": role.min, "max": role.max, "step": role.step}
-    piece = None
-    if role.slice_size is not None and role.slice_level is not None:
-        piece = {"size": role.slice_size, "required": cluster.level_name(role.slice_level)}
-    outer = [
-        {"size": size, "required": cluster.level_name(level)} for size, level in role.outer_slices
-    ]
-    return {
-        "name": role.name,
-        "replicas": replicas,
-        **present(firstIndex=role.first_index or None),
-        "gpus": role.gpus,
-        "requests": quantities(role.requests),
-        "topology": _topology(role.required, role.preferred, cluster),
-        **present(slice=piece, outerSlices=outer or None, model=role.model),
-        "nodeSelector": dict(role.node_selector),
-        **present(nodeAffinity=[_term(term) for term in role.node_affinity] or None),
-        "tolerations": [
-            {"key": t.key, "operator": t.operator, "value": t.value, "effect": t.effect}
-            for t in role.tolerations
-        ],
-        "mixModels": role.mix_models,
-    }
-
-
-def _term(term: NodeTerm) -> list[Json]:
-    return [
-        {
-            "key": one.key,
-            "operator": one.operator,
-            "values": list(one.values),
-            **present(field=one.field or None),
-        }
-        for one in term
-    ]
-
-
-def _pod(pod: StandingPod, gang: Gang, cluster: Cluster) -> Json:
-    runs: Json = {} if pod.node is None else {"node": cluster.nodes[pod.node].name}
-    if pod.node is not None:
-        runs["gpus"] = None if pod.gpus is None else gpu_indices(pod.gpus)
-    return {
-        "name": pod.name,
-        **present(uid=pod.uid),
-        "role": gang.roles[pod.role].name,
-        "index": pod.index,
-        **runs,
-        **present(mode=pod.mode),
-    }
-
-
-def _planned(pod: PlannedPod, gang: Gang, cluster: Cluster) -> Json:
-    return {
-        "role": gang.roles[pod.role].name,
-        "index": pod.index,
-        "node": cluster.nodes[pod.node].name,
-    }
-
-
-def counted_to(instance: Instance) -> int | None:
+def reference_time(instance: Instance) -> int | None:
     """The time to write as ``now``: the policy's, else the one in force wherever ages decide anything."""
     policy = instance.policy
     decides = (
@@ -266,100 +85,249 @@ def counted_to(instance: Instance) -> int | None:
     return instance.now if decides else policy.now
 
 
-def policy_document(policy: Policy, *, now: int | None) -> Json:
-    """The Policy with mix and objectives as they are used. ``now``: of ``counted_to``."""
-    starvation = policy.starvation_after_s
-    return {
-        "apiVersion": API_VERSION,
-        "kind": "Policy",
-        "metadata": {"name": policy.name},
-        "spec": {
-            "objectives": [
-                {"name": objective.name, "tolerance": number(objective.tolerance)}
-                for objective in policy.objectives
-            ],
-            "mix": {str(gpus): permille for gpus, permille in policy.mix},
-            "minBandwidthShare": number(policy.min_bandwidth_share),
-            "gpuBinding": policy.gpu_binding,
-            "nodeSelector": dict(policy.node_selector),
-            "solve": {
-                "budget": policy.solve.budget,
-                "timeLimit": duration_text(policy.solve.time_limit_s),
-                "workers": policy.solve.workers,
-                "seed": policy.solve.seed,
-            },
-            **present(
-                moves=_moves(policy.moves),
-                disruption=_disruption(policy.disruption),
-                starvation=None if starvation is None else {"after": duration_text(starvation)},
-                now=None if now is None else time_text(now),
-                kubernetes=_kubernetes(policy.kubernetes),
-            ),
-        },
-    }
+def server_model_document(model: ServerModel) -> ServerModelDocument:
+    """A server model in full."""
+    return ServerModelDocument.model_construct(
+        name=model.name,
+        aliases=model.aliases,
+        vendor=model.vendor,
+        gpu=model.gpu,
+        gpus=model.gpus,
+        fabric=model.fabric,
+        matrix=model.matrix,
+        link_mbps=model.link_MBps,
+        links_per_gpu=model.links_per_gpu,
+        pcie_mbps=model.pcie_MBps,
+        sys_mbps=model.sys_MBps,
+        numa=model.numa,
+        pcie_switch=model.pcie_switch,
+        nics=_nics(model.nics),
+        nvlink_domain_nodes=model.nvlink_domain_nodes,
+        sources=model.sources,
+        confidence=model.confidence,
+    )
 
 
-def _moves(moves: Moves | None) -> Json | None:
-    if moves is None or moves == Moves():
-        return None
-    return {
-        **present(maxGangs=moves.max_gangs, maxGPUs=moves.max_gpus),
-        "minGain": number(moves.min_gain),
-    }
+def _nics(nics: Iterable[Nic]) -> tuple[NicDocument, ...]:
+    return tuple(
+        NicDocument.model_construct(name=nic.name, megabits=nic.megabits, gpus=nic.gpus)
+        for nic in nics
+    )
 
 
-def _disruption(disruption: Disruption) -> Json | None:
-    if disruption == Disruption():
-        return None
-    return {"weight": disruption.weight, "cap": duration_text(disruption.cap_s)}
-
-
-def _kubernetes(policy: KubernetesPolicy) -> Json | None:
-    """How Kubernetes objects are read; None for the usual way, which is not written."""
-    if policy == KubernetesPolicy():
-        return None
-    levels = policy.levels
-    nodes_of = dict(policy.level_domains)
-    return {
-        "schedulerName": policy.scheduler_name,
-        "schedulingGate": policy.scheduling_gate,
-        "gpuResources": list(policy.gpu_resources),
-        **present(
-            levels=None
-            if levels is None
-            else [
-                {**level_document(level), **present(domains=_domains(nodes_of.get(level.name)))}
-                for level in levels
-            ]
+def _cluster(cluster: Cluster) -> ClusterDocument:
+    used = {node.model.name: node.model for node in cluster.nodes if node.model is not None}
+    return ClusterDocument.model_construct(
+        api_version=API_VERSION,
+        kind="Cluster",
+        metadata=ClusterMetadata.model_construct(name=cluster.name, uid=cluster.uid),
+        spec=ClusterSpec.model_construct(
+            levels=tuple(_level(level) for level in cluster.levels),
+            server_models=tuple(server_model_document(used[name]) for name in sorted(used)),
+            nodes=tuple(_node(node, cluster.levels) for node in cluster.nodes),
         ),
-        "serverModels": [
-            {"nodeSelector": dict(selector), "model": model}
+    )
+
+
+def _level(level: Level) -> LevelDocument:
+    return LevelDocument.model_construct(
+        name=level.name,
+        label=level.label,
+        oversubscription=level.oversubscription,
+        nvlink=level.nvlink,
+    )
+
+
+def _node(node: Node, levels: tuple[Level, ...]) -> NodeDocument:
+    domains = zip(levels, node.domains, strict=True)
+    return NodeDocument.model_construct(
+        name=node.name,
+        model=None if node.model is None else node.model.name,
+        domains={level.name: value for level, value in domains if value is not None},
+        allocatable=_amounts(node.allocatable),
+        unschedulable=node.unschedulable,
+        ready=node.ready,
+        unhealthy_gpus=tuple(bits(node.unhealthy)),
+        unknown_unhealthy=node.unknown_unhealthy,
+        labels=dict(node.labels),
+        taints=tuple(
+            TaintDocument.model_construct(key=one.key, value=one.value, effect=one.effect)
+            for one in node.taints
+        ),
+        nics=None if node.nics is None else _nics(node.nics),
+    )
+
+
+def _amounts(units: Iterable[tuple[str, int]]) -> dict[str, Fraction]:
+    """Amounts by resource; the units of cpu are millicores."""
+    return {name: Fraction(count, 1000 if name == "cpu" else 1) for name, count in units}
+
+
+def _gang(gang: Gang, cluster: Cluster) -> GangDocument:
+    return GangDocument.model_construct(
+        api_version=API_VERSION,
+        kind="Gang",
+        metadata=GangMetadata.model_construct(name=gang.name, namespace=gang.namespace),
+        spec=GangSpec.model_construct(
+            queue=gang.queue,
+            submitted_at=gang.submitted_at,
+            expected_duration=gang.expected_duration_s,
+            resize_after=gang.resize_after,
+            priority=gang.priority,
+            preemptible=gang.preemptible,
+            movable=gang.movable,
+            topology=GangTopology.model_construct(
+                required=_level_name(gang.required, cluster),
+                preferred=_level_name(gang.preferred, cluster),
+                min_bandwidth_share=gang.min_bandwidth_share,
+            ),
+            roles=tuple(_role(role, cluster) for role in gang.roles),
+            communication=Communication.model_construct(
+                pattern=gang.pattern,
+                weight=gang.weight,
+                nvlink_across_nodes=gang.nvlink_across_nodes,
+            ),
+        ),
+        status=_status(gang, cluster),
+    )
+
+
+def _level_name(level: int | None, cluster: Cluster) -> str | None:
+    return None if level is None else cluster.level_name(level)
+
+
+def _status(gang: Gang, cluster: Cluster) -> GangStatus:
+    hold = gang.hold
+    return GangStatus.model_construct(
+        pods=tuple(_pod(pod, gang, cluster) for pod in gang.pods),
+        hold=None
+        if hold is None
+        else HoldDocument.model_construct(code=hold.code, message=hold.message),
+        started_at=gang.started_at,
+        last_checkpoint=gang.last_checkpoint,
+        planned=tuple(
+            PlannedDocument.model_construct(
+                role=gang.roles[pod.role].name, index=pod.index, node=cluster.nodes[pod.node].name
+            )
+            for pod in sorted(gang.planned)
+        ),
+    )
+
+
+def _pod(pod: StandingPod, gang: Gang, cluster: Cluster) -> PodDocument:
+    return PodDocument.model_construct(
+        name=pod.name,
+        uid=pod.uid,
+        role=gang.roles[pod.role].name,
+        index=pod.index,
+        node=None if pod.node is None else cluster.nodes[pod.node].name,
+        gpus=None if pod.node is None or pod.gpus is None else tuple(bits(pod.gpus)),
+        mode=pod.mode,
+    )
+
+
+def _role(role: Role, cluster: Cluster) -> RoleDocument:
+    replicas: int | ReplicaRange = role.min
+    if role.elastic:
+        replicas = ReplicaRange.model_construct(min=role.min, max=role.max, step=role.step)
+    slices = [_slice(size, level, cluster) for size, level in role.slice_layers]
+    return RoleDocument.model_construct(
+        name=role.name,
+        replicas=replicas,
+        first_index=role.first_index,
+        gpus=role.gpus,
+        requests=_amounts(role.requests),
+        topology=RoleTopology.model_construct(
+            required=_level_name(role.required, cluster),
+            preferred=_level_name(role.preferred, cluster),
+        ),
+        slice=slices[0] if slices else None,
+        outer_slices=tuple(slices[1:]),
+        model=role.model,
+        node_selector=dict(role.node_selector),
+        node_affinity=tuple(
+            tuple(
+                NodeExpressionDocument.model_construct(
+                    key=one.key, operator=one.operator, values=one.values, field=one.field
+                )
+                for one in term
+            )
+            for term in role.node_affinity
+        ),
+        tolerations=tuple(
+            TolerationDocument.model_construct(
+                key=one.key, operator=one.operator, value=one.value, effect=one.effect
+            )
+            for one in role.tolerations
+        ),
+        mix_models=role.mix_models,
+    )
+
+
+def _slice(size: int, level: int, cluster: Cluster) -> SliceDocument:
+    return SliceDocument.model_construct(size=size, required=cluster.level_name(level))
+
+
+def _policy(policy: Policy, *, now: int | None) -> PolicyDocument:
+    """The policy with mix and objectives as they are used. ``now``: of ``reference_time``."""
+    starvation, solve, disruption = policy.starvation_after_s, policy.solve, policy.disruption
+    moves = policy.moves or Moves()
+    return PolicyDocument.model_construct(
+        api_version=API_VERSION,
+        kind="Policy",
+        metadata=PolicyMetadata.model_construct(name=policy.name),
+        spec=PolicySpec.model_construct(
+            objectives=tuple(
+                ObjectiveDocument.model_construct(name=one.name, tolerance=one.tolerance)
+                for one in policy.objectives
+            ),
+            mix=dict(policy.mix),
+            min_bandwidth_share=policy.min_bandwidth_share,
+            gpu_binding=policy.gpu_binding,
+            node_selector=dict(policy.node_selector),
+            solve=SolveDocument.model_construct(
+                budget=solve.budget,
+                time_limit=solve.time_limit_s,
+                workers=solve.workers,
+                seed=solve.seed,
+            ),
+            moves=MovesDocument.model_construct(
+                max_gangs=moves.max_gangs, max_gpus=moves.max_gpus, min_gain=moves.min_gain
+            ),
+            disruption=DisruptionDocument.model_construct(
+                weight=disruption.weight, cap=disruption.cap_s
+            ),
+            starvation=None
+            if starvation is None
+            else StarvationDocument.model_construct(after=starvation),
+            now=now,
+            kubernetes=_kubernetes(policy.kubernetes),
+        ),
+    )
+
+
+def _kubernetes(policy: KubernetesPolicy) -> KubernetesDocument:
+    domains = dict(policy.level_domains)
+    levels = policy.levels
+    return KubernetesDocument.model_construct(
+        scheduler_name=policy.scheduler_name,
+        scheduling_gate=policy.scheduling_gate,
+        gpu_resources=policy.gpu_resources,
+        levels=None
+        if levels is None
+        else tuple(
+            StatedLevel.model_construct(
+                **dict(_level(level)),
+                domains=dict(domains[level.name]) if level.name in domains else None,
+            )
+            for level in levels
+        ),
+        server_models=tuple(
+            ServerModelChoice.model_construct(node_selector=dict(selector), model=model)
             for selector, model in policy.server_models
-        ],
-        "ignore": list(policy.ignore),
-        "trustSubmittedAt": policy.trust_submitted_at,
-        "nvlinkAcrossNodes": policy.nvlink_across_nodes,
-        **present(gpuBackend=None if policy.gpu_backend == GPU_BACKENDS[0] else policy.gpu_backend),
-    }
-
-
-def _domains(domains: Domains | None) -> Json | None:
-    return None if domains is None else {domain: list(nodes) for domain, nodes in domains}
-
-
-__all__ = ["counted_to", "digest", "instance_document", "server_model_document"]
-
-
-def instance_document(instance: Instance) -> Json:
-    """``{"cluster": document, "gangs": [documents], "policy": document}``, canonical."""
-    return {
-        "cluster": cluster_document(instance.cluster),
-        "gangs": [gang_document(gang, instance.cluster) for gang in instance.gangs],
-        "policy": policy_document(instance.policy, now=counted_to(instance)),
-    }
-
-
-def digest(document: object) -> str:
-    """``sha256:<hex>`` of the document as compact JSON with sorted keys, in UTF-8."""
-    text = json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-    return f"sha256:{hashlib.sha256(text.encode('utf-8')).hexdigest()}"
+        ),
+        ignore=policy.ignore,
+        trust_submitted_at=policy.trust_submitted_at,
+        nvlink_across_nodes=policy.nvlink_across_nodes,
+        gpu_backend=policy.gpu_backend,
+    )

@@ -1,8 +1,4 @@
-"""The plan document: one JSON document, complete in itself (contract, section 5).
-
-Promises: same instance and solution, same bytes of ``instance`` and ``spec``; no clock, no files.
-Called by ``planner.pipelines.plan``, which hands in the time and saves the result.
-"""
+"""The plan of a solution: same instance and solution, same bytes of ``instance`` and ``spec``."""
 
 from __future__ import annotations
 
@@ -10,17 +6,31 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from models.canonical import digest, instance_document
+from models.canonical import canonical_instance, digest
+from models.documents.base import API_VERSION
+from models.documents.plan import (
+    PlanBought,
+    PlanDigests,
+    PlanDocument,
+    PlanGang,
+    PlanMetadata,
+    PlanMoves,
+    PlanObjective,
+    PlanPod,
+    PlanReason,
+    PlanSearch,
+    PlanSpec,
+    PlanStatus,
+)
 from models.gang import Gang
 from models.hardware import bits
 from models.instance import Instance
 from models.solution import GangDecision, MoveSet, PodPlacement, Solution, TierResult
 from models.tier_values import Evaluation
+from models.units import epoch_seconds
 
-API_VERSION = "gangplan.dev/v1alpha1"
 
-
-def compose(  # what is planned, and what the document says of itself
+def plan_document(
     instance: Instance,
     solution: Solution,
     *,
@@ -28,38 +38,47 @@ def compose(  # what is planned, and what the document says of itself
     created_at: str,
     generator: str,
     remarks: Sequence[str] = (),
-) -> dict[str, Any]:
-    """The plan document of a solution. ``created_at``: RFC 3339 UTC. ``remarks``: of the reading."""
+) -> PlanDocument:
+    """The plan of a solution. ``created_at``: RFC 3339. ``remarks``: of reading the input."""
     evaluation = Evaluation(instance, solution.decisions)
-    document = instance_document(instance)
-    spec = {
-        "gangs": [
+    planned = canonical_instance(instance)
+    spec = PlanSpec.model_construct(
+        gangs=tuple(
             _gang(instance, evaluation, index, gang, solution.decisions[index])
             for index, gang in enumerate(instance.gangs)
-        ]
-    }
+        )
+    )
     optimal = all(tier.bound == tier.best for tier in solution.tiers)
-    return {
-        "apiVersion": API_VERSION,
-        "kind": "Plan",
-        "metadata": {"name": name, "createdAt": created_at, "generator": generator},
-        "instance": document,
-        "spec": spec,
-        "status": {
-            "outcome": "optimal" if optimal else "feasible",
-            "objectives": [_objective(tier) for tier in solution.tiers],
-            "search": {
-                "solver": solution.solver,
-                "seed": instance.policy.solve.seed,
-                "effort": round(solution.effort, 3),
-                "stoppedBy": solution.stopped_by,
-            },
-            **_moves(instance, solution.moves),
-            "notes": list(solution.notes),
-            **({"remarks": list(remarks)} if remarks else {}),
-            "digests": {"instance": digest(document), "spec": digest(spec)},
-        },
-    }
+    return PlanDocument.model_construct(
+        api_version=API_VERSION,
+        kind="Plan",
+        metadata=PlanMetadata.model_construct(
+            name=name, created_at=epoch_seconds(created_at), generator=generator
+        ),
+        instance=planned,
+        spec=spec,
+        status=PlanStatus.model_construct(
+            outcome="optimal" if optimal else "feasible",
+            objectives=tuple(_objective(tier) for tier in solution.tiers),
+            search=PlanSearch.model_construct(
+                solver=solution.solver,
+                seed=instance.policy.solve.seed,
+                effort=round(solution.effort, 3),
+                stopped_by=solution.stopped_by,
+            ),
+            moves=tuple(_moves(instance, moves) for moves in solution.moves),
+            notes=solution.notes,
+            remarks=tuple(remarks),
+            digests=PlanDigests.model_construct(
+                instance=digest(planned.to_json()), spec=digest(spec.to_json())
+            ),
+        ),
+    )
+
+
+def compose(instance: Instance, solution: Solution, **stated: Any) -> dict[str, Any]:  # noqa: ANN401
+    """The JSON document of ``plan_document``."""
+    return plan_document(instance, solution, **stated).to_json()
 
 
 def dumps(plan: dict[str, Any]) -> str:
@@ -67,75 +86,65 @@ def dumps(plan: dict[str, Any]) -> str:
     return json.dumps(plan, ensure_ascii=False, indent=2, allow_nan=False) + "\n"
 
 
-def _objective(tier: TierResult) -> dict[str, Any]:
-    return {
-        "name": tier.name,
-        "sense": tier.sense,
-        "value": tier.value,
-        "best": tier.best,
-        "bound": tier.bound,
-        "gap": tier.gap,
-        "proof": tier.proof,
-    }
+def _objective(tier: TierResult) -> PlanObjective:
+    return PlanObjective.model_construct(
+        name=tier.name,
+        sense=tier.sense,
+        value=tier.value,
+        best=tier.best,
+        bound=tier.bound,
+        gap=tier.gap,
+        proof=tier.proof,
+    )
 
 
-def _moves(instance: Instance, moves: Sequence[MoveSet]) -> dict[str, Any]:
-    """The field ``moves`` of a plan that moves gangs, no field of one that does not."""
+def _moves(instance: Instance, moves: MoveSet) -> PlanMoves:
+    def names(gangs: Sequence[int]) -> tuple[str, ...]:
+        return tuple("/".join(instance.gangs[gang].key) for gang in gangs)
 
-    def names(gangs: Sequence[int]) -> list[str]:
-        return ["/".join(instance.gangs[gang].key) for gang in gangs]
-
-    stated = [
-        {
-            "gangs": names(move.gangs),
-            "gpus": move.moved_gpus,
-            "bought": {
-                "gangs": names(move.admitted),
-                "gpus": move.gpus,
-                "bandwidth": move.bandwidth,
-                "wholeNodes": move.whole_nodes,
-                "wholeDomains": move.whole_domains,
-            },
-            "gain": move.gain / 1000,
-        }
-        for move in moves
-    ]
-    return {"moves": stated} if stated else {}
+    return PlanMoves.model_construct(
+        gangs=names(moves.gangs),
+        gpus=moves.moved_gpus,
+        bought=PlanBought.model_construct(
+            gangs=names(moves.admitted),
+            gpus=moves.gpus,
+            bandwidth=moves.bandwidth,
+            whole_nodes=moves.whole_nodes,
+            whole_domains=moves.whole_domains,
+        ),
+        gain=moves.gain / 1000,
+    )
 
 
 def _gang(
     instance: Instance, evaluation: Evaluation, index: int, gang: Gang, decision: GangDecision
-) -> dict[str, Any]:
+) -> PlanGang:
     value = evaluation.values[index]
     cluster = instance.cluster
-    names = [cluster.level_name(level) for level in range(cluster.node_level + 1)]
+    levels = [cluster.level_name(level) for level in range(cluster.node_level + 1)]
+    pods = sorted(decision.pods, key=lambda pod: (pod.role, pod.index))
     reason = decision.reason
-    return {
-        "namespace": gang.namespace,
-        "name": gang.name,
-        "decision": decision.decision,
-        **({"aged": True} if instance.aged(gang) else {}),
-        "pods": [_pod(instance, gang, pod) for pod in sorted(decision.pods, key=_pod_order)],
-        "bandwidthMBps": None if value is None or value.bandwidth is None else int(value.bandwidth),
-        "share": None if value is None else value.share,
-        "domains": None if value is None else dict(zip(names, value.domains, strict=True)),
-        "reason": None if reason is None else {"code": reason.code, "message": reason.message},
-    }
+    return PlanGang.model_construct(
+        namespace=gang.namespace,
+        name=gang.name,
+        decision=decision.decision,
+        aged=instance.aged(gang),
+        pods=tuple(_pod(instance, gang, pod) for pod in pods),
+        bandwidth=None if value is None or value.bandwidth is None else int(value.bandwidth),
+        share=None if value is None else value.share,
+        domains=None if value is None else dict(zip(levels, value.domains, strict=True)),
+        reason=None
+        if reason is None
+        else PlanReason.model_construct(code=reason.code, message=reason.message),
+    )
 
 
-def _pod_order(pod: PodPlacement) -> tuple[int, int]:
-    return (pod.role, pod.index)
-
-
-def _pod(instance: Instance, gang: Gang, pod: PodPlacement) -> dict[str, Any]:
-    stated: dict[str, Any] = {
-        "name": gang.pod_name(pod.role, pod.index),
-        "role": gang.roles[pod.role].name,
-        "index": pod.index,
-        "node": instance.cluster.nodes[pod.node].name,
-        "gpus": None if pod.gpus is None else list(bits(pod.gpus)),
-    }
-    uid = gang.pod_uid(pod.role, pod.index)
-    if uid is not None:
-        stated["uid"] = uid
-    return stated
+def _pod(instance: Instance, gang: Gang, pod: PodPlacement) -> PlanPod:
+    return PlanPod.model_construct(
+        name=gang.pod_name(pod.role, pod.index),
+        role=gang.roles[pod.role].name,
+        index=pod.index,
+        node=instance.cluster.nodes[pod.node].name,
+        gpus=None if pod.gpus is None else tuple(bits(pod.gpus)),
+        uid=gang.pod_uid(pod.role, pod.index),
+    )

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from fractions import Fraction
+from typing import Any
 
 from building_servers import switched
 
+from models.canonical import canonical_instance
 from models.cluster import Cluster, Level, Node, Taint
 from models.gang import Gang, Hold, NodeAffinity, Role, StandingPod, Toleration
 from models.hardware import Nic, ServerModel
@@ -21,6 +23,11 @@ LEVELS = ("block", "rack", "node")
 """Levels of every cluster made by ``build``, widest first; ``node`` is the innermost."""
 
 GIB = 2**30
+
+
+def instance_document(instance: Instance) -> dict[str, Any]:
+    """The canonical JSON of an instance, as a plan holds it."""
+    return canonical_instance(instance).to_json()
 
 
 def node(

@@ -12,7 +12,9 @@ from math import comb, prod
 from random import Random
 from typing import Any
 
-from models.canonical import digest, instance_document
+from building import instance_document
+
+from models.canonical import digest
 from models.gang import Gang
 from models.instance import Instance
 from models.verify.check import check, derive

@@ -9,12 +9,13 @@ from typing import Any
 
 import pytest
 import yaml
+from building import instance_document
 from bundles import read_all
 from drawing_documents import inputs
 from effort import examples
 from hypothesis import HealthCheck, given, settings
 
-from models.canonical import digest, instance_document
+from models.canonical import digest
 from models.instance import Instance
 from planner.errors import InputError
 from planner.read.inputs import instance_from_document, read

@@ -378,7 +378,7 @@ def test_an_unknown_server_has_a_size_that_documents_allow() -> None:
 @given(st.text(max_size=200), st.integers(1, 1024))
 def test_an_unknown_server_passes_as_a_document_and_clashes_with_none(gpu: str, gpus: int) -> None:
     model = unknown_model(gpu, gpus)
-    document = ServerModelDocument.model_validate(server_model_document(model))
+    document = ServerModelDocument.model_validate(server_model_document(model).to_json())
     assert document.complaints() == ()
     assert document.to_server_model() == model
     assert len(model.gpu) <= 60

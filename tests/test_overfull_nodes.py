@@ -8,13 +8,12 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from building import build, gang, mask, node
+from building import build, gang, instance_document, mask, node
 from building_servers import nvl, switched, v100
 from bundles import read_all
 from outcomes import NOW, planned
 from plan_documents import Doc, decided, entry, restated, wanted
 
-from models.canonical import instance_document
 from models.instance import Instance
 from models.plan import compose
 from models.program.formulation import formulate

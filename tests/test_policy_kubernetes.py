@@ -7,9 +7,9 @@ from fractions import Fraction
 from typing import Any
 
 import pytest
+from building import instance_document
 from bundles import read_all
 
-from models.canonical import instance_document
 from models.cluster import Level
 from models.instance import Instance
 from models.policy import KubernetesPolicy

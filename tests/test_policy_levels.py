@@ -9,13 +9,13 @@ from typing import Any
 
 import kube
 import pytest
+from building import instance_document
 from bundles import load_all
 from conftest import RunCli
 from hypothesis import given
 from hypothesis import strategies as st
 from kube_levels import found, labelled, node
 
-from models.canonical import instance_document
 from models.cluster import Level
 from models.host_ranges import host_ranges, hosts
 from models.instance import Instance

@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from building import instance_document
 from drawing_documents import inputs
 from effort import examples
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from models.canonical import instance_document
 from planner.errors import Fault, GangplanError, InputError, MissingPathError
 from planner.read import sources
 from planner.read.compact_cluster import shipped

@@ -9,10 +9,10 @@ from typing import Any
 import jsonschema
 import pytest
 import yaml
+from building import instance_document
 from drawing_documents import inputs
 from hypothesis import HealthCheck, given, settings
 
-from models.canonical import instance_document
 from models.documents.plan import PlanDocument
 from models.plan import compose
 from planner.read.inputs import read

@@ -7,7 +7,7 @@ import time
 from typing import Any
 
 import pytest
-from building import build, gang, node, role
+from building import build, gang, instance_document, node, role
 from building_servers import switched
 from bundles import read_all
 from effort import first_fast
@@ -15,7 +15,6 @@ from outcomes import NOW, planned
 from plan_documents import Doc, entry, restated, wanted
 from tiny import tiny
 
-from models.canonical import instance_document
 from models.gang import NodeAffinity, NodeExpression, matches, shown
 from models.instance import Instance
 from models.plan import compose

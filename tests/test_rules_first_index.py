@@ -6,13 +6,12 @@ import json
 from typing import Any
 
 import pytest
-from building import build, gang, node, role
+from building import build, gang, instance_document, node, role
 from building_servers import switched
 from bundles import read_all
 from outcomes import NOW, planned
 from plan_documents import Doc, entry, restated, wanted
 
-from models.canonical import instance_document
 from models.gang import Gang, Role, StandingPod
 from models.instance import Instance
 from models.plan import compose

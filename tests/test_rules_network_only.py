@@ -10,13 +10,12 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from building import build, gang, node
+from building import build, gang, instance_document, node
 from building_servers import nvl, switched
 from bundles import read_all
 from outcomes import NOW, planned
 from plan_documents import Doc, entry, restated, sealed, wanted
 
-from models.canonical import instance_document
 from models.gang import Gang
 from models.hardware import Nic
 from models.instance import Instance

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from building import instance_document
 from bundles import read_all
 
-from models.canonical import counted_to, digest, instance_document
+from models.canonical import digest, reference_time
 from models.gang import Gang, PlannedPod
 from models.instance import Instance
 from models.policy import Disruption, Moves, Policy
@@ -169,7 +170,7 @@ def test_what_a_gang_says_is_read_and_written() -> None:
         ({"resizeAfter": "2026-11-22T00:00:00Z"}, {}),
     ],
 )
-def test_where_ages_decide_the_time_they_are_counted_to_is_written(
+def test_where_ages_decide_the_time_they_are_reference_time_is_written(
     spec: Json, policy: Json
 ) -> None:
     # the latest time that the input names as past; resizeAfter is still to come
@@ -194,7 +195,7 @@ def test_where_no_age_decides_no_time_is_written_unless_it_was_stated() -> None:
 def test_an_instance_that_was_not_read_writes_its_time_too() -> None:
     read_in = read(starvation={"after": "24h"})
     bare = Instance(read_in.cluster, read_in.gangs, Policy(starvation_after_s=86_400))
-    assert counted_to(bare) == at("2026-11-20T08:00:00Z")
+    assert reference_time(bare) == at("2026-11-20T08:00:00Z")
     assert policy_written(bare)["now"] == "2026-11-20T08:00:00Z"
 
 

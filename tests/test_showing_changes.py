@@ -105,7 +105,7 @@ def test_a_plan_that_moves_nothing_has_no_field_for_it() -> None:
 
     given = plan_changes.instance()
     solution = replace(plan_changes.solution(given), moves=())
-    document = compose(given, solution, name="n", created_at="c", generator="g")
+    document = compose(given, solution, name="n", created_at="2026-11-21T12:00:00Z", generator="g")
     assert "moves" not in document["status"]
 
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import (
     AfterValidator,
@@ -23,6 +23,7 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    PlainSerializer,
     PlainValidator,
     WithJsonSchema,
 )
@@ -34,12 +35,17 @@ from models.units import (
     MAX_DIGITS,
     Refused,
     described,
+    duration_text,
     epoch_seconds,
     exact,
+    number,
+    offered,
     quantity,
+    quantity_text,
     seconds,
     shown,
     significant_digits,
+    time_text,
 )
 
 API_VERSION = "gangplan.dev/v1alpha1"
@@ -81,6 +87,15 @@ class Document(BaseModel):
         # pydantic's own text for an input it refuses is never shown
         hide_input_in_errors=True,
     )
+
+    def to_json(self) -> dict[str, Any]:
+        """The canonical JSON object: fields in order, every quantity written one way."""
+        return self.model_dump(mode="json", by_alias=True)
+
+
+def omitted(default: Any = None, **field: Any) -> Any:  # noqa: ANN401  # as pydantic's Field
+    """A field that the canonical form leaves out at its default; ``field``: arguments of Field."""
+    return Field(default=default, exclude_if=lambda value: value == default, **field)
 
 
 def bounded_list(value: object) -> object:
@@ -211,7 +226,17 @@ Quantity = Annotated[
         }
     ),
 ]
-"""A Kubernetes quantity, exact; ``models`` turns it into units, by resource."""
+"""A Kubernetes quantity, exact; ``models.units`` turns it into units, by resource."""
+
+
+def _quantity_texts(amounts: dict[str, Fraction]) -> dict[str, str]:
+    return {name: quantity_text(name, offered(name, value)) for name, value in amounts.items()}
+
+
+Resources = Annotated[
+    Mapped[LabelKey, Quantity], PlainSerializer(_quantity_texts, return_type=dict[str, str])
+]
+"""Amounts by resource name."""
 
 
 def decimal_check(least: int, most: int) -> Callable[[object], Fraction]:
@@ -236,9 +261,13 @@ def decimal_check(least: int, most: int) -> Callable[[object], Fraction]:
     return check
 
 
-def decimal_schema(least: int, most: int) -> WithJsonSchema:
-    """JSON schema of a decimal between two bounds."""
-    return WithJsonSchema({"type": "number", "minimum": least, "maximum": most})
+def decimal(least: int, most: int) -> tuple[PlainValidator, PlainSerializer, WithJsonSchema]:
+    """Annotations of an exact decimal between two bounds."""
+    return (
+        PlainValidator(decimal_check(least, most)),
+        PlainSerializer(number),
+        WithJsonSchema({"type": "number", "minimum": least, "maximum": most}),
+    )
 
 
 def _parsed(parse: Callable[[str], int], expected: str, hint: str) -> PlainValidator:
@@ -253,6 +282,7 @@ def _parsed(parse: Callable[[str], int], expected: str, hint: str) -> PlainValid
 Duration = Annotated[
     int,
     _parsed(seconds, "a duration", "write it like 90m, 6h, 1h30m or 21600s"),
+    PlainSerializer(duration_text),
     WithJsonSchema({"type": "string", "description": "A duration such as 90m, 6h, 1h30m"}),
 ]
 """Whole seconds."""
@@ -260,6 +290,7 @@ Duration = Annotated[
 Time = Annotated[
     int,
     _parsed(epoch_seconds, "an RFC 3339 time", "write it like 2026-11-20T08:00:00Z"),
+    PlainSerializer(time_text),
     WithJsonSchema({"type": "string", "format": "date-time"}),
 ]
 """Seconds since 1970, UTC."""

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from fractions import Fraction
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field, PlainValidator
+from pydantic import AfterValidator, Field
 
 from models.cluster import Level
 from models.documents.base import (
@@ -28,11 +28,11 @@ from models.documents.base import (
     Mapped,
     Name,
     Path,
-    Quantity,
+    Resources,
     ShortName,
     Title,
-    decimal_check,
-    decimal_schema,
+    decimal,
+    omitted,
     suggestion,
     whole,
 )
@@ -47,11 +47,7 @@ MAX_OVERSUBSCRIPTION = 10_000
 NODE_LEVEL = "node"
 HOSTNAME_LABEL = "kubernetes.io/hostname"
 
-Oversubscription = Annotated[
-    Fraction,
-    PlainValidator(decimal_check(1, MAX_OVERSUBSCRIPTION)),
-    decimal_schema(1, MAX_OVERSUBSCRIPTION),
-]
+Oversubscription = Annotated[Fraction, *decimal(1, MAX_OVERSUBSCRIPTION)]
 Effect = Literal["NoSchedule", "PreferNoSchedule", "NoExecute"]
 
 
@@ -67,9 +63,7 @@ class LevelDocument(Document):
     """One topology level."""
 
     name: ShortName = Field(description="Level name; `node` is reserved")
-    label: LabelKey | None = Field(
-        default=None, description="Node label that names the domain of this level"
-    )
+    label: LabelKey | None = omitted(description="Node label that names the domain of this level")
     oversubscription: Oversubscription = Field(
         default=Fraction(1), description="Divides the bandwidth that crosses domains; at least 1"
     )
@@ -94,13 +88,13 @@ class NodeDocument(Document):
     name: Hosts = Field(
         description="Name or host range such as gpu-[01-16,20]; several brackets: all combinations"
     )
-    model: Title | None = Field(
-        default=None, description="Server model by name or alias; absent: a node without GPUs"
+    model: Title | None = omitted(
+        description="Server model by name or alias; absent: a node without GPUs"
     )
     domains: Mapped[str, Name] = Field(
         default={}, description="Short name of its domain at each level"
     )
-    allocatable: Mapped[LabelKey, Quantity] = Field(
+    allocatable: Resources = Field(
         default={}, description="What pods may use of each resource; absent: not limiting"
     )
     unschedulable: bool = Field(default=False, description="Cordoned")
@@ -111,9 +105,7 @@ class NodeDocument(Document):
     )
     labels: Mapped[LabelKey, LabelValue] = Field(default={}, description="Kubernetes labels")
     taints: Many[TaintDocument] = ()
-    nics: Many[NicDocument] | None = Field(
-        default=None, description="Its own NICs, in place of its model's"
-    )
+    nics: Many[NicDocument] | None = omitted(description="Its own NICs, in place of its model's")
 
     def complaints(self, levels: Mapping[str, str | None]) -> Iterator[Complaint]:
         """Contradictions with itself and with the levels (name -> label); paths start at the node."""
@@ -191,7 +183,7 @@ class ClusterMetadata(Document):
     """Name and identity of a cluster."""
 
     name: Name
-    uid: Name | None = Field(default=None, description="uid of the namespace kube-system")
+    uid: Name | None = omitted(description="uid of the namespace kube-system")
 
 
 class ClusterDocument(Document):
@@ -268,8 +260,7 @@ __all__ = [
 class StatedLevel(LevelDocument):
     """One topology level: of a label, or of domains that are written out."""
 
-    domains: Mapped[Name, Many[Hosts]] | None = Field(
-        default=None,
+    domains: Mapped[Name, Many[Hosts]] | None = omitted(
         description="Nodes of every domain, names or host ranges, in place of a label; others are alone",
     )
 

@@ -24,9 +24,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Discriminator, Field, PlainValidator, Tag
+from pydantic import Discriminator, Field, SerializerFunctionWrapHandler, Tag, model_serializer
 
 from models.documents.base import (
     ApiVersion,
@@ -40,13 +40,13 @@ from models.documents.base import (
     Name,
     Path,
     Prose,
-    Quantity,
+    Resources,
     Sentence,
     ShortName,
     Time,
     Title,
-    decimal_check,
-    decimal_schema,
+    decimal,
+    omitted,
     suggestion,
     whole,
 )
@@ -114,7 +114,7 @@ class NodeExpressionDocument(Document):
     key: LabelKey
     operator: Literal["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"]
     values: Many[Prose] = ()
-    field: bool = Field(default=False, description="On the field metadata.name, not on a label")
+    field: bool = omitted(default=False, description="On the field metadata.name, not on a label")
 
     def complaints(self) -> Iterator[Complaint]:
         """What Kubernetes would refuse; paths start at the expression."""
@@ -140,17 +140,26 @@ class PodDocument(Document):
     """A pod that exists: with a node it runs, without it waits."""
 
     name: Name | None = Field(default=None, description="Absent: <gang>-<role>-<index>")
-    uid: Name | None = None
+    uid: Name | None = omitted()
     role: str
     index: Annotated[int, whole(0, MAX_PODS - 1)]
-    node: Name | None = None
+    node: Name | None = omitted()
     gpus: GpuIndices | None = Field(
         default=None,
         description="GPUs it holds; null: as many as its role says, nobody knows which",
     )
-    mode: Literal["gate", "binding"] | None = Field(
-        default=None, description="How a waiting pod can be started"
+    mode: Literal["gate", "binding"] | None = omitted(
+        description="How a waiting pod can be started"
     )
+
+    @model_serializer(mode="wrap")
+    def _without_gpus_while_it_waits(
+        self, serialize: SerializerFunctionWrapHandler
+    ) -> dict[str, Any]:
+        document: dict[str, Any] = serialize(self)
+        if self.node is None:
+            document.pop("gpus")
+        return document
 
 
 class HoldDocument(Document):
@@ -172,14 +181,14 @@ class GangStatus(Document):
     """Pods of the gang that exist, since when, and what holds the others back."""
 
     pods: Many[PodDocument] = ()
-    hold: HoldDocument | None = Field(
-        default=None, description="While it is there no pod of the gang is placed"
+    hold: HoldDocument | None = omitted(
+        description="While it is there no pod of the gang is placed"
     )
-    started_at: Time | None = Field(default=None, description="When its pods started")
-    last_checkpoint: Time | None = Field(
-        default=None, description="What it did until then is not lost when it stops"
+    started_at: Time | None = omitted(description="When its pods started")
+    last_checkpoint: Time | None = omitted(
+        description="What it did until then is not lost when it stops"
     )
-    planned: Many[PlannedDocument] = Field(
+    planned: Many[PlannedDocument] = omitted(
         default=(), description="Where an earlier plan wanted its pods"
     )
 
@@ -257,7 +266,7 @@ def _gpu_complaints(path: Path, pod: PodDocument, asked: int) -> Iterator[Compla
 MAX_GPUS_A_POD = 100_000
 MAX_PRIORITY = 2_000_000_000
 
-Share = Annotated[Fraction, PlainValidator(decimal_check(0, 1)), decimal_schema(0, 1)]
+Share = Annotated[Fraction, *decimal(0, 1)]
 
 
 class ReplicaRange(Document):
@@ -280,15 +289,15 @@ Replicas = Annotated[
 class RoleTopology(Document):
     """Where pods go: all in one domain of `required`, rather in one of `preferred`."""
 
-    required: LevelName | None = None
-    preferred: LevelName | None = None
+    required: LevelName | None = omitted()
+    preferred: LevelName | None = omitted()
 
 
 class GangTopology(RoleTopology):
     """The same for all pods of the gang, with the least share of the ideal bandwidth."""
 
-    min_bandwidth_share: Share | None = Field(
-        default=None, description="Wait rather than run below this share of the ideal bandwidth"
+    min_bandwidth_share: Share | None = omitted(
+        description="Wait rather than run below this share of the ideal bandwidth"
     )
 
 
@@ -297,26 +306,26 @@ class RoleDocument(Document):
 
     name: ShortName
     replicas: Replicas = Field(description="How many pods, or {min, max, step}")
-    first_index: Annotated[int, whole(0, MAX_PODS - 1)] = Field(
+    first_index: Annotated[int, whole(0, MAX_PODS - 1)] = omitted(
         default=0, description="Index of its first pod"
     )
     gpus: Annotated[int, whole(0, MAX_GPUS_A_POD)] = Field(
         description="Whole GPUs a pod; 0 for a launcher"
     )
-    requests: Mapped[LabelKey, Quantity] = Field(default={}, description="Other resources, a pod")
+    requests: Resources = Field(default={}, description="Other resources, a pod")
     topology: RoleTopology = RoleTopology.model_construct()
-    slice: SliceDocument | None = None
-    outer_slices: Many[SliceDocument] = Field(
+    slice: SliceDocument | None = omitted()
+    outer_slices: Many[SliceDocument] = omitted(
         default=(), description="Slices around those of `slice`, each wider than the one before"
     )
+    model: Title | None = omitted(description="A GPU model or a server model")
     node_selector: Mapped[LabelKey, LabelValue] = Field(
         default={}, description="Labels its nodes must have"
     )
-    node_affinity: Many[Many[NodeExpressionDocument]] = Field(
+    node_affinity: Many[Many[NodeExpressionDocument]] = omitted(
         default=(), description="Any of these terms must hold, all expressions of one"
     )
     tolerations: Many[TolerationDocument] = ()
-    model: Title | None = Field(default=None, description="A GPU model or a server model")
     mix_models: bool = Field(default=False, description="Its pods may run on several GPU models")
 
     @property
@@ -359,7 +368,7 @@ class Communication(Document):
 
     pattern: ShortName = "all-reduce"
     weight: Annotated[int, whole(0, 1000)] = 1
-    nvlink_across_nodes: bool = Field(
+    nvlink_across_nodes: bool = omitted(
         default=True,
         description="false: its pods reach other servers over the network only, NVLink domain or not",
     )
@@ -368,14 +377,14 @@ class Communication(Document):
 class GangSpec(Document):
     """What the gang asks for."""
 
-    queue: Title | None = None
+    queue: Title | None = omitted()
+    submitted_at: Time | None = omitted()
+    expected_duration: Duration | None = omitted()
+    resize_after: Time | None = omitted(
+        description="While it runs its number of pods stays until then"
+    )
     priority: Annotated[int, whole(-MAX_PRIORITY, MAX_PRIORITY)] = Field(
         default=0, description="Larger goes first"
-    )
-    submitted_at: Time | None = None
-    expected_duration: Duration | None = None
-    resize_after: Time | None = Field(
-        default=None, description="While it runs its number of pods stays until then"
     )
     preemptible: bool = Field(default=False, description="May be stopped for a higher priority")
     movable: bool = Field(default=False, description="May be restarted elsewhere")

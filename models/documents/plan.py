@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field
 
-from models.documents.base import ApiVersion, Document, Many, Mapped, Name, Time, whole
+from models.documents.base import ApiVersion, Document, Many, Mapped, Name, Time, omitted, whole
 from models.documents.cluster import ClusterDocument
 from models.documents.gang import MAX_PODS, GangDocument
 from models.documents.policy import PolicyDocument
@@ -75,7 +75,7 @@ class PlanPod(_Open):
     index: Annotated[int, whole(0, MAX_PODS - 1)]
     node: Name
     gpus: GpuIndices | None = Field(description="Indices of its GPUs; null: the node decides")
-    uid: Name | None = None
+    uid: Name | None = omitted()
 
 
 class PlanReason(_Open):
@@ -91,7 +91,7 @@ class PlanGang(_Open):
     namespace: Name
     name: Name
     decision: Decision
-    aged: bool = Field(
+    aged: bool = omitted(
         default=False, description="It has waited for longer than the policy's starvation limit"
     )
     pods: Many[PlanPod]
@@ -178,9 +178,9 @@ class PlanStatus(_Open):
     outcome: Literal["optimal", "feasible"]
     objectives: Many[PlanObjective]
     search: PlanSearch
-    moves: Many[PlanMoves] = Field(default=(), description="Only in plans that move gangs")
+    moves: Many[PlanMoves] = omitted(default=(), description="Only in plans that move gangs")
     notes: Many[str] = Field(default=(), description="What the plan assumes")
-    remarks: Many[str] = Field(default=(), description="What was odd in the input")
+    remarks: Many[str] = omitted(default=(), description="What was odd in the input")
     digests: PlanDigests
 
 

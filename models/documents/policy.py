@@ -28,8 +28,8 @@ from models.documents.base import (
     Name,
     Time,
     Title,
-    decimal_check,
-    decimal_schema,
+    decimal,
+    omitted,
     suggestion,
     whole,
 )
@@ -42,18 +42,17 @@ from models.units import Refused, shown
 MAX_GAIN = 1_000_000
 MAX_MOVED = 1_000_000_000
 
-Gain = Annotated[Fraction, PlainValidator(decimal_check(0, MAX_GAIN)), decimal_schema(0, MAX_GAIN)]
+Gain = Annotated[Fraction, *decimal(0, MAX_GAIN)]
 Limit = Annotated[int, whole(0, MAX_MOVED)]
 
 
 class MovesDocument(Document):
     """How much may restart elsewhere in one plan, and what it must be worth."""
 
-    max_gangs: Limit | None = Field(
-        default=None, description="Most gangs of which any pod moves; absent: no limit"
+    max_gangs: Limit | None = omitted(
+        description="Most gangs of which any pod moves; absent: no limit"
     )
-    max_gpus: Limit | None = Field(
-        default=None,
+    max_gpus: Limit | None = omitted(
         alias="maxGPUs",
         description="Most GPUs of those gangs together; absent: no limit",
     )
@@ -95,9 +94,7 @@ MAX_MIX_GPUS = 1_000_000_000
 MAX_GPU_RESOURCES = 64
 DEFAULTS = KubernetesPolicy()
 
-Tolerance = Annotated[
-    Fraction, PlainValidator(decimal_check(0, MAX_TOLERANCE)), decimal_schema(0, MAX_TOLERANCE)
-]
+Tolerance = Annotated[Fraction, *decimal(0, MAX_TOLERANCE)]
 
 
 def _gpu_count(key: object) -> int:
@@ -155,8 +152,8 @@ class KubernetesDocument(Document):
         description="Resource names that mean whole GPUs",
         max_length=MAX_GPU_RESOURCES,
     )
-    levels: Many[StatedLevel] | None = Field(
-        default=None, description="Topology levels, widest first; absent: found, []: none"
+    levels: Many[StatedLevel] | None = omitted(
+        description="Topology levels, widest first; absent: found, []: none"
     )
     server_models: Many[ServerModelChoice] = Field(
         default=(), description="Which nodes are servers of which model; the first match counts"
@@ -174,7 +171,7 @@ class KubernetesDocument(Document):
         description="Whether NVLink between servers counts for every gang, or only where all GPU pods "
         "hold a ComputeDomain claim",
     )
-    gpu_backend: Literal["annotation", "none", "hami", "koordinator", "dra"] = Field(
+    gpu_backend: Literal["annotation", "none", "hami", "koordinator", "dra"] = omitted(
         default="annotation",
         description="How nodes are told which GPUs a pod was given, when a plan is applied",
     )
@@ -245,17 +242,16 @@ class PolicySpec(Document):
     node_selector: Mapped[LabelKey, LabelValue] = Field(
         default={}, description="Which nodes are ours to use"
     )
-    moves: MovesDocument = MovesDocument.model_construct()
-    disruption: DisruptionDocument = DisruptionDocument.model_construct()
-    starvation: StarvationDocument | None = Field(
-        default=None, description="Absent: no gang goes before its peers for having waited"
+    solve: SolveDocument = SolveDocument.model_construct()
+    moves: MovesDocument = omitted(MovesDocument.model_construct())
+    disruption: DisruptionDocument = omitted(DisruptionDocument.model_construct())
+    starvation: StarvationDocument | None = omitted(
+        description="Absent: no gang goes before its peers for having waited"
     )
-    now: Time | None = Field(
-        default=None,
+    now: Time | None = omitted(
         description="What ages are counted to; absent: the latest time that the input names",
     )
-    solve: SolveDocument = SolveDocument.model_construct()
-    kubernetes: KubernetesDocument = KubernetesDocument.model_construct()
+    kubernetes: KubernetesDocument = omitted(KubernetesDocument.model_construct())
 
 
 class PolicyMetadata(Document):

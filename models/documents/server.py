@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from fractions import Fraction
 from typing import Annotated
 
-from pydantic import BeforeValidator, Field, PlainValidator, WithJsonSchema
+from pydantic import BeforeValidator, Field, PlainSerializer, PlainValidator, WithJsonSchema
 
 from models.documents.base import (
     Complaint,
@@ -20,10 +21,11 @@ from models.documents.base import (
     Title,
     bounded_list,
     decimal_check,
+    omitted,
     whole,
 )
 from models.hardware import MAX_MESH_GPUS, Fabric, Nic, ServerModel, slug
-from models.units import Refused, shown
+from models.units import Refused, number, shown
 
 MAX_GPUS = 1024
 """Most GPUs of one server."""
@@ -56,6 +58,7 @@ def _megabits(value: object) -> int:
 Megabits = Annotated[
     int,
     PlainValidator(_megabits),
+    PlainSerializer(lambda megabits: number(Fraction(megabits, 1000))),
     WithJsonSchema({"type": "number", "exclusiveMinimum": 0, "maximum": MAX_GBPS}),
 ]
 
@@ -67,8 +70,8 @@ class NicDocument(Document):
     megabits: Megabits | None = Field(
         default=None, alias="gbps", description="Line rate in Gb/s, whole or decimal; null: unknown"
     )
-    gpus: GpuIndices | None = Field(
-        default=None, description="Indices of the near GPUs; absent: near all of them"
+    gpus: GpuIndices | None = omitted(
+        description="Indices of the near GPUs; absent: near all of them"
     )
 
     def to_nic(self) -> Nic:
@@ -108,28 +111,22 @@ class ServerModelDocument(Document):
     gpu: Title = Field(description="GPU model, such as H100")
     gpus: Annotated[int, whole(1, MAX_GPUS)] = Field(description="GPUs in one server")
     fabric: Fabric = Field(description="How its GPUs are linked")
-    matrix: Many[Many[str]] | None = Field(
-        default=None,
+    matrix: Many[Many[str]] | None = omitted(
         description="nvidia-smi link names, gpus x gpus; may be absent for nvswitch alone",
     )
-    link_mbps: Rate | None = Field(
-        default=None,
+    link_mbps: Rate | None = omitted(
         alias="linkMBps",
         description="Planning rate of one NVLink in MB/s; null: unknown",
     )
-    links_per_gpu: Annotated[int, whole(1, 1000)] | None = Field(
-        default=None, description="NVLinks of one GPU"
-    )
+    links_per_gpu: Annotated[int, whole(1, 1000)] | None = omitted(description="NVLinks of one GPU")
     pcie_mbps: Rate = Field(
         default=20000, alias="pcieMBps", description="Two GPUs under one PCIe switch, MB/s"
     )
     sys_mbps: Rate = Field(
         default=10000, alias="sysMBps", description="Two GPUs on different sockets, MB/s"
     )
-    numa: Many[GroupIndex | None] | None = Field(default=None, description="NUMA node of each GPU")
-    pcie_switch: Many[GroupIndex | None] | None = Field(
-        default=None, description="PCIe switch of each GPU"
-    )
+    numa: Many[GroupIndex | None] | None = omitted(description="NUMA node of each GPU")
+    pcie_switch: Many[GroupIndex | None] | None = omitted(description="PCIe switch of each GPU")
     nics: Many[NicDocument] = ()
     nvlink_domain_nodes: Annotated[int, whole(1, 10_000)] = Field(
         default=1, description="So many such servers share one NVLink fabric"

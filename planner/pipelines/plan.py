@@ -165,8 +165,7 @@ def plan(
     Raises InputError, MissingPathError, UsageError before the search; NoPlanError, RefusedPlanError,
     CannotWriteError after it.
     """
-    from models.documents.plan import PlanDocument
-    from models.plan import compose, dumps
+    from models.plan import dumps, plan_document
     from models.verify.check import check
 
     phases = Phases(clock)
@@ -186,7 +185,7 @@ def plan(
         with phases.phase("solve"):
             solution = _solve(instance, console, stop.event, clock)
         name = f"{instance.cluster.name}-{created_at.translate(_NAME).lower()}"
-        document = compose(
+        made = plan_document(
             instance,
             solution,
             name=name,
@@ -194,9 +193,8 @@ def plan(
             generator=f"gangplan {__version__}",
             remarks=built.remarks,
         )
-        console.event(
-            "solve_done", outcome=document["status"]["outcome"], stopped_by=solution.stopped_by
-        )
+        document = made.to_json()
+        console.event("solve_done", outcome=made.status.outcome, stopped_by=solution.stopped_by)
         with phases.phase("check"):
             violations = check(document)
         console.event("verify_done", violations=len(violations))
@@ -209,9 +207,7 @@ def plan(
         if required:
             with phases.phase("require"):
                 left_out = unmet(required, instance, solution, stop.event)
-    return Planned(
-        PlanDocument.model_validate(document), document, left_out, stop.exit_code, phases.seconds
-    )
+    return Planned(made, document, left_out, stop.exit_code, phases.seconds)
 
 
 _NAME = str.maketrans("", "", "-:")

@@ -84,7 +84,7 @@ def _documents(paths: Sequence[str], stdin: BinaryIO | None, findings: Findings)
 def instance_from_document(document: object) -> Instance:
     """The Instance of a plan's ``instance``: ``{"cluster": .., "gangs": [..], "policy": ..}``.
 
-    The inverse of ``models.canonical.instance_document``: complete in itself, so the catalogue is
+    The inverse of ``models.canonical.canonical_instance``: complete in itself, so the catalogue is
     not consulted. Raises InputError; places are those of the document written as one JSON line.
     """
     if not isinstance(document, dict) or not isinstance(document.get("gangs"), list):

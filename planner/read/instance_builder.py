@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from models.canonical import counted_to
+from models.canonical import reference_time
 from models.cluster import Node
 from models.documents.policy import PolicyDocument
 from models.gang import Gang
@@ -158,7 +158,7 @@ def _only_policy(entries: list[Entry[PolicyDocument]]) -> Entry[PolicyDocument] 
 
 def _timed(instance: Instance) -> Instance:
     """The instance with the time that ages are counted to in its policy, if any of them decides."""
-    return replace(instance, policy=replace(instance.policy, now=counted_to(instance)))
+    return replace(instance, policy=replace(instance.policy, now=reference_time(instance)))
 
 
 def policy_of(

@@ -272,7 +272,7 @@ _WITHOUT = {"aliases": [], "vendor": "", "sources": [], "confidence": "", "nics"
 
 def model_document(model: ServerModel, assumed: tuple[str, ...] = ()) -> dict[str, Any]:
     """The document of a model without what is not known. ``assumed``: fields to leave out."""
-    document = server_model_document(model)
+    document = server_model_document(model).to_json()
     document["nics"] = [
         {key: value for key, value in nic.items() if value is not None} for nic in document["nics"]
     ]
