@@ -46,12 +46,12 @@ def measure(pods: int, rounds: int = 1) -> Tree:
     intents, a dry run of every gang, the bindings, marks, release. ``gate``: the same command for pods
     born gated, until kube-scheduler has bound them. ``cpu``: seconds of the processes started for it.
     """
-    from live_cluster import opened
+    from live_cluster import connect
 
     nodes = -(-pods // GANG)
     best: dict[str, float] = {}
     cpu: dict[str, float] = {}
-    with tempfile.TemporaryDirectory() as folder, opened(Path(folder), nodes=nodes) as live:
+    with tempfile.TemporaryDirectory() as folder, connect(Path(folder), nodes=nodes) as live:
         bench = _Bench(live, pods)
         ways = {"list": bench.listed, "wire": bench.wire, "apply": bench.apply, "gate": bench.apply}
         for _ in range(rounds):
@@ -135,14 +135,14 @@ class _Bench:
         return self._run(command)
 
     def wire(self) -> float:
-        from planner.cluster import pages as paths
-        from planner.cluster.proxy import opened
+        from planner.cluster import api_paths as paths
+        from planner.cluster.proxy import connect
 
         trees = self.live.pods()
         accept = ["/api/v1/namespaces/[a-z0-9.-]+/pods/[a-z0-9.-]+/binding"]
         begun = time.monotonic()
         environ = {**os.environ, "KUBECTL": self._kubectl}
-        with opened(environ, kubeconfig=str(self.live.kubeconfig), accept=accept) as wire:
+        with connect(environ, kubeconfig=str(self.live.kubeconfig), accept=accept) as wire:
             for name in self._bound:
                 body = self._binding(name)
                 for key in ("uid", "resourceVersion"):

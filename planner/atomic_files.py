@@ -1,11 +1,6 @@
-"""Writes that outlive a power cut.
+"""Writes that are whole or absent: next to the target in its folder, flushed to disk, renamed over it.
 
-Promises: does what the file system offers, and never fails. Called by ``saving`` and ``cluster``.
-
-Write a file whole or not at all: aside in the same folder, flushed to disk, renamed over.
-
-Promises: an interrupted or failed write leaves the old file as it was and nothing half-written.
-Called by ``planner.pipelines.plan``.
+An interrupted or failed write leaves the old file as it was and nothing half-written.
 """
 
 from __future__ import annotations
@@ -22,7 +17,7 @@ from planner.untrusted_text import safe
 
 
 def sync_folder(folder: Path) -> None:
-    """Make renames in the folder durable, where the file system offers it."""
+    """Make renames in the folder outlive a power cut, if the file system can. Never fails."""
     with contextlib.suppress(OSError):
         handle = os.open(folder, os.O_RDONLY)
         try:
@@ -32,7 +27,7 @@ def sync_folder(folder: Path) -> None:
 
 
 _HINTS = {
-    errno.ENOENT: "make the folder first",
+    errno.ENOENT: "make the folder above it first",
     errno.ENOTDIR: "a part of the path is a file",
     errno.EACCES: "you may not write there: choose another path",
     errno.EPERM: "you may not write there: choose another path",
@@ -42,19 +37,21 @@ _HINTS = {
     errno.ENAMETOOLONG: "choose a shorter name",
 }
 
+_OTHER = "choose another path"
+
 
 def check_target(path: Path) -> None:
-    """Fail before the work starts, not after it: the target's folder must take a new file."""
+    """Fail before the work starts: the target's folder must accept a new file."""
     try:
         if path.is_dir():
-            raise _failure(path, "it is a folder", "name a file in it")
+            raise cannot_write(path, "it is a folder", "name a file in it")
         if path.exists() and not path.is_file():
             return
         handle, aside = tempfile.mkstemp(prefix=".gangplan-", dir=_real(path).parent)
         os.close(handle)
         Path(aside).unlink()
     except (OSError, ValueError) as error:
-        raise _from_os(path, error) from error
+        raise cannot_write(path, error) from error
 
 
 def save(path: Path, text: str) -> None:
@@ -64,14 +61,14 @@ def save(path: Path, text: str) -> None:
     """
     try:
         if path.is_dir():
-            raise _failure(path, "it is a folder", "name a file in it")
+            raise cannot_write(path, "it is a folder", "name a file in it")
         target = _real(path)
         if target.exists() and not target.is_file():
             target.write_text(text, encoding="utf-8")  # a pipe or a device: nothing to rename over
             return
         _replace(target, text.encode("utf-8", errors="backslashreplace"))
     except (OSError, ValueError) as error:
-        raise _from_os(path, error) from error
+        raise cannot_write(path, error) from error
 
 
 def _replace(target: Path, content: bytes) -> None:
@@ -103,11 +100,11 @@ def _mode(target: Path) -> int:
 
 
 def _real(path: Path) -> Path:
-    """What a symbolic link leads to. Raises OSError for one that somebody else has planted."""
+    """The target of a symbolic link. Raises OSError for one that another user has planted."""
     if not path.is_symlink():
         return path
     if planted(path.lstat(), path.parent.stat(), os.geteuid()):
-        raise OSError(errno.EACCES, "the symbolic link there is somebody else's")
+        raise OSError(errno.EACCES, "the symbolic link there belongs to another user")
     return path.resolve()
 
 
@@ -120,13 +117,8 @@ def planted(link: os.stat_result, folder: os.stat_result, user: int) -> bool:
     return bool(shared) and link.st_uid not in {user, folder.st_uid}
 
 
-def _from_os(path: Path, error: OSError | ValueError) -> CannotWriteError:
-    if isinstance(error, OSError):
-        return _failure(
-            path, error.strerror or str(error), _HINTS.get(error.errno or 0, "choose another path")
-        )
-    return _failure(path, str(error), "choose another path")
-
-
-def _failure(path: Path, why: str, hint: str) -> CannotWriteError:
+def cannot_write(path: Path, why: str | Exception, hint: str = _OTHER) -> CannotWriteError:
+    """The error for a path; of an OSError its message, and what to do about it."""
+    if isinstance(why, OSError):
+        hint, why = _HINTS.get(why.errno or 0, _OTHER), why.strerror or str(why)
     return CannotWriteError(Fault(f"cannot write {safe(str(path))}: {why}", hint))

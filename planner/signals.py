@@ -1,7 +1,6 @@
-"""Signals: an interruption stops the program; during a search it asks for the best plan so far.
+"""SIGINT and SIGTERM: they raise ``Interrupted``; during a search they ask for the best plan so far.
 
-Promises: the first SIGINT or SIGTERM of a search is an event, the second ends the process at once;
-outside a search they raise ``Interrupted``. Used by ``planner.cli.app`` and ``planner.pipelines.plan``.
+The second signal of a search ends the process at once.
 """
 
 from __future__ import annotations
@@ -16,11 +15,11 @@ from types import FrameType
 CAUGHT = (signal.SIGINT, signal.SIGTERM)
 
 CTRL_C = 128 + signal.SIGINT
-"""Exit code of a program that Ctrl-C ended."""
+"""Exit code after Ctrl-C."""
 
 
 class Interrupted(BaseException):
-    """A signal arrived where nothing is worth saving. Not an Exception: nothing may swallow it."""
+    """A signal arrived where nothing is worth saving. Not an Exception: no handler may swallow it."""
 
     def __init__(self, number: int) -> None:
         super().__init__(signal.Signals(number).name)
@@ -28,7 +27,7 @@ class Interrupted(BaseException):
 
 
 class Stop:
-    """What a signal left behind: ``event`` for the search, ``exit_code`` for the end (None: no signal)."""
+    """``event``: set by a signal. ``exit_code``: of the program then, None without a signal."""
 
     def __init__(self) -> None:
         self.event = threading.Event()
@@ -57,13 +56,22 @@ def stop_on_signal() -> Iterator[Stop]:
         yield stop
 
 
+@contextmanager
+def ignored() -> Iterator[None]:
+    """Drop signals for a moment in which an interruption would leave litter."""
+    with _handled(signal.SIG_IGN):
+        yield
+
+
 def _raise(number: int, _frame: FrameType | None) -> None:
     raise Interrupted(number)
 
 
 @contextmanager
-def _handled(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
-    """Python takes signal handlers in the main thread only; elsewhere there is nothing to install."""
+def _handled(
+    handler: Callable[[int, FrameType | None], None] | signal.Handlers,
+) -> Iterator[None]:
+    """Python accepts signal handlers in the main thread only; elsewhere nothing is installed."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -19,8 +19,8 @@ from apiserver import LOST, Answer, Call, FakeCluster, Hook
 from apiserver_http import FakeWire
 
 from planner.cli.app import run
-from planner.cluster.retry import Patient
-from planner.cluster.transport import Wire
+from planner.cluster.retry import RetryingTransport
+from planner.cluster.transport import Transport
 from planner.show.console import Console
 
 Tree = dict[str, Any]
@@ -69,10 +69,10 @@ class Keyboard(io.BytesIO):
         return True
 
 
-class Hasty(Patient):
+class Hasty(RetryingTransport):
     """Asks again at once."""
 
-    def __init__(self, wire: Wire, sleep: object = None) -> None:
+    def __init__(self, wire: Transport, sleep: object = None) -> None:
         del sleep
         super().__init__(wire, sleep=lambda _: None)
 
@@ -217,8 +217,8 @@ def bench(cluster: FakeCluster, folder: Path, monkeypatch: pytest.MonkeyPatch) -
         yield FakeWire(cluster, made.user)
 
     with monkeypatch.context() as patched:
-        patched.setattr("planner.cluster.proxy.opened", opened)
-        patched.setattr("planner.cluster.retry.Patient", Hasty)
+        patched.setattr("planner.cluster.proxy.connect", opened)
+        patched.setattr("planner.cluster.retry.RetryingTransport", Hasty)
         patched.setattr("planner.pipelines.apply_steps.TICK_S", 0.001)
         yield made
 

@@ -32,7 +32,7 @@ def examined(tmp_path: Path, cli: RunCli, monkeypatch: pytest.MonkeyPatch) -> Ca
             del environ, given
             yield VersionedWire(found, None if doctor.admin else USER)
 
-        monkeypatch.setattr("planner.cluster.proxy.opened", opened)
+        monkeypatch.setattr("planner.cluster.proxy.connect", opened)
         return doctor
 
     return made

@@ -133,8 +133,8 @@ def memory_bench(
             (place / f"{name}.json").write_text(json.dumps(tree), encoding="utf-8")
 
     with monkeypatch.context() as patched:
-        patched.setattr("planner.cluster.proxy.opened", opened)
-        patched.setattr("planner.cluster.retry.Patient", Hasty)
+        patched.setattr("planner.cluster.proxy.connect", opened)
+        patched.setattr("planner.cluster.retry.RetryingTransport", Hasty)
         patched.setattr(Planner, "_record", record)
         yield RunBench(cluster, folder, cli)
 

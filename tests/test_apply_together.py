@@ -24,7 +24,7 @@ from models.apply.requests import (
     RequestGroup,
     WriteIntent,
 )
-from planner.cluster.transport import LOST, Asked, Reply
+from planner.cluster.transport import LOST, ApiRequest, Reply
 
 OTHER = replace(ORDER, name="vit-1", uid="u-2")
 BOTH = (WriteIntent(ORDER, INTENT, "7"), WriteIntent(OTHER, INTENT, "9"))
@@ -37,7 +37,7 @@ class Ahead(Script):
     replies: list[Reply] = field(default_factory=list)
     groups: list[int] = field(default_factory=list)
 
-    def send_all(self, asked: Sequence[Asked]) -> list[Reply]:
+    def send_all(self, asked: Sequence[ApiRequest]) -> list[Reply]:
         self.groups.append(len(asked))
         self.sent += [(one.method, one.path, one.body, one.content_type) for one in asked]
         return self.replies[: len(asked)]

@@ -18,7 +18,7 @@ from models.apply.requests import Done
 from models.policy import GPU_BACKENDS
 from planner.cluster.backends.base import Backend, CannotEncode
 from planner.cluster.backends.table import KEYS, backend_of
-from planner.cluster.transport import Reply, Tree, Wire
+from planner.cluster.transport import Reply, Transport, Tree
 from planner.read.kube.dialects.koordinator import allocated
 
 USE, AVOID = "nvidia.com/use-gpuuuid", "nvidia.com/nouse-gpuuuid"
@@ -84,7 +84,7 @@ def test_every_back_end_of_the_policy_is_there_and_says_what_it_enforces(name: s
 @pytest.mark.parametrize("name", ["annotation", "none", "hami", "koordinator"])
 def test_back_ends_without_objects_send_nothing(name: str) -> None:
     found = backend_of(name)
-    wire: Wire = NoWire()
+    wire: Transport = NoWire()
     assert not found.allocates
     assert found.accept == ()
     assert found.allocate(wire, order(0), LivePod("a", "p", "u", "1"), pod()) == Done()

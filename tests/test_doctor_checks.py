@@ -16,8 +16,9 @@ from planner.cli import doctor_checks as permissions
 from planner.cli import doctor_checks as placing
 from planner.cli import doctor_checks as server
 from planner.cli.doctor_checks import Finding, Level, exit_code, odd, well
-from planner.cluster import rights as served_groups
 from planner.cluster.backends.table import backend_of
+from planner.cluster.discovery import served_groups
+from planner.cluster.kubectl import Kubectl
 from planner.cluster.transport import JSON, Reply, Tree
 from planner.show.doctor import counted, table
 
@@ -79,7 +80,7 @@ def test_the_account_is_who_the_server_says() -> None:
     found, name = server.account(Telling(reply))
     assert (found.found, name) == ("ada\\e[31m", "ada\x1b[31m")
     assert server.account(Telling(Reply(404)))[1] is None
-    assert served_groups.groups(Telling(Reply(403))) is None
+    assert served_groups(Telling(Reply(403))) is None
 
 
 def test_without_libyaml_reading_is_slow(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -92,9 +93,9 @@ def test_without_libyaml_reading_is_slow(monkeypatch: pytest.MonkeyPatch) -> Non
     ("script", "words"),
     [
         ('echo \'{"clientVersion": {"gitVersion": "v1.36.2"}}\'', None),
-        ("echo nonsense", "tells no version"),
-        ("echo '{}'", "tells no version"),
-        ("echo broken >&2; exit 1", "tells no version: broken"),
+        ("echo nonsense", "does not print a version"),
+        ("echo '{}'", "does not print a version"),
+        ("echo broken >&2; exit 1", "kubectl failed: broken"),
     ],
 )
 def test_kubectl_tells_its_version_or_is_no_kubectl(
@@ -103,7 +104,7 @@ def test_kubectl_tells_its_version_or_is_no_kubectl(
     program = tmp_path / "kubectl"
     program.write_text(f"#!/bin/sh\n{script}\n")
     program.chmod(0o755)
-    found, version = machine.kubectl_version(str(program), {"PATH": "/usr/bin:/bin"})
+    found, version = machine.kubectl_version(Kubectl(str(program), {"PATH": "/usr/bin:/bin"}))
     if words is None:
         assert (found.level, version) == (Level.ok, "v1.36.2")
     else:

@@ -12,9 +12,9 @@ from apply_runs import TOLERATE, a_cluster, bench
 
 from planner.cluster import lease
 from planner.cluster.lock import LEAST_S, Guarded
-from planner.cluster.retry import Patient
+from planner.cluster.retry import RetryingTransport
 from planner.cluster.sending import RequestSender
-from planner.cluster.transport import JSON, LOST, Asked, Reply, Tree
+from planner.cluster.transport import JSON, LOST, ApiRequest, Reply, Tree
 
 PODS = "/api/v1/namespaces/default/pods"
 BIND = f"{PODS}/p/binding"
@@ -61,11 +61,11 @@ def test_without_time_left_only_what_changes_nothing_is_sent(left: float) -> Non
     wire = Guarded(door, lock)
     for method, path in (("POST", BIND), ("PATCH", f"{PODS}/p"), ("PUT", "/x")):
         assert wire.send(method, path, {}).status == LOST
-        assert wire.send_all([Asked("GET", PODS), Asked(method, path)])[0].status == LOST
+        assert wire.send_all([ApiRequest("GET", PODS), ApiRequest(method, path)])[0].status == LOST
     assert door.sent == []
     for method, path in (("GET", PODS), ("POST", TRY), ("POST", ASK)):
         assert wire.send(method, path).ok
-        assert wire.send_all([Asked(method, path)])[0].ok
+        assert wire.send_all([ApiRequest(method, path)])[0].ok
     assert len(door.sent) == 6
     assert lock.dates == [7.0] * 6
 
@@ -79,7 +79,7 @@ def test_a_write_that_a_busy_server_puts_off_is_not_sent_again_too_late() -> Non
     """429 after 25 seconds each: at 60, 35 and 10 seconds left it is sent, then no more."""
     lock = Latch()
     door = Door(lock, slow=25.0, status=429)
-    reply = Patient(Guarded(door, lock), sleep=lambda _: None).send("POST", BIND, {})
+    reply = RetryingTransport(Guarded(door, lock), sleep=lambda _: None).send("POST", BIND, {})
     assert (reply.status, len(door.sent)) == (LOST, 3)
 
 

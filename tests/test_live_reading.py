@@ -11,7 +11,7 @@ from apiserver_http import FakeWire
 from models.apply.intents import Intent
 from models.policy import KubernetesPolicy
 from planner.cluster.live_view import ClusterReader, read_cluster
-from planner.cluster.pages import PAGE_LISTS
+from planner.cluster.pages import PAGE
 from planner.cluster.transport import JSON, Reply, Tree
 from planner.errors import NotPermittedError, UnavailableError
 
@@ -218,9 +218,9 @@ def test_a_list_is_read_page_by_page_to_its_end() -> None:
     assert len(read_cluster(wire, SETTINGS).nodes) == 5
     nodes = [path for path in wire.paths if "nodes" in path]
     assert nodes == [
-        f"/api/v1/nodes?limit={PAGE_LISTS}",
-        f"/api/v1/nodes?limit={PAGE_LISTS}&continue=2",
-        f"/api/v1/nodes?limit={PAGE_LISTS}&continue=4",
+        f"/api/v1/nodes?limit={PAGE}",
+        f"/api/v1/nodes?limit={PAGE}&continue=2",
+        f"/api/v1/nodes?limit={PAGE}&continue=4",
     ]
 
 

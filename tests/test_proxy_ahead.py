@@ -15,8 +15,8 @@ from test_proxy_wire import wired
 
 from planner.cluster.retry import MAX_RETRY_AFTER_S
 from planner.cluster.transport import LOST, STRATEGIC, Reply
-from planner.cluster.transport import Asked as Question
-from planner.cluster.unix_http import BrokenError, Channel
+from planner.cluster.transport import ApiRequest as Question
+from planner.cluster.unix_http import BrokenError, UnixHttpConnection
 
 TYPE = "application/json"
 
@@ -39,26 +39,28 @@ def server(tmp_path: Path) -> Iterator[Server]:
 
 
 @pytest.fixture
-def channel(tmp_path: Path) -> Iterator[Channel]:
-    found = Channel(lambda: str(tmp_path / "s"), seconds=5.0, most=100_000)
+def channel(tmp_path: Path) -> Iterator[UnixHttpConnection]:
+    found = UnixHttpConnection(lambda: str(tmp_path / "s"), timeout_s=5.0, max_bytes=100_000)
     yield found
     found.close()
 
 
-def asked(channel: Channel, *targets: str, body: bytes | None = None) -> list[str]:
+def asked(channel: UnixHttpConnection, *targets: str, body: bytes | None = None) -> list[str]:
     """Bodies of the answers; "broken" where there is none."""
-    found = channel.ask_all([("POST", target, body, TYPE) for target in targets])
+    found = channel.pipeline([("POST", target, body, TYPE) for target in targets])
     return ["broken" if isinstance(one, BrokenError) else one.body.decode() for one in found]
 
 
-def test_each_gets_its_own_answer_over_one_connection(server: Server, channel: Channel) -> None:
+def test_each_gets_its_own_answer_over_one_connection(
+    server: Server, channel: UnixHttpConnection
+) -> None:
     targets = [f"/{number}" for number in range(100)]
     assert asked(channel, *targets, body=b"b") == [f"{target} b" for target in targets]
     assert (server.connections, server.targets()) == (1, targets)
 
 
 def test_bodies_larger_than_a_socket_holds_do_not_stand_in_each_others_way(
-    server: Server, channel: Channel
+    server: Server, channel: UnixHttpConnection
 ) -> None:
     # 12 requests of 90 kB and as much in every answer: far more than two buffers of a socket hold
     targets = [f"/{number}" for number in range(12)]
@@ -82,32 +84,36 @@ def test_nothing_is_waited_for_between_requests(tmp_path: Path) -> None:
         listener.listen()
         thread = threading.Thread(target=serve, args=(listener,), daemon=True)
         thread.start()
-        channel = Channel(lambda: path, seconds=5.0, most=1000)
+        channel = UnixHttpConnection(lambda: path, timeout_s=5.0, max_bytes=1000)
         assert asked(channel, "/0", "/1") == ["first", "second"]
         channel.close()
         thread.join(60)
 
 
-def test_after_a_broken_answer_none_is_taken_for_another(server: Server, channel: Channel) -> None:
+def test_after_a_broken_answer_none_is_taken_for_another(
+    server: Server, channel: UnixHttpConnection
+) -> None:
     assert asked(channel, "/0", "/lost", "/2", "/3") == ["/0 ", "broken", "broken", "broken"]
     assert asked(channel, "/4", "/5") == ["/4 ", "/5 "]
     assert server.connections == 2
 
 
 def test_after_the_last_answer_of_a_connection_nothing_is_taken_for_done(
-    server: Server, channel: Channel
+    server: Server, channel: UnixHttpConnection
 ) -> None:
     assert asked(channel, "/0", "/last", "/2") == ["/0 ", "last", "broken"]
     assert asked(channel, "/3") == ["/3 "]
 
 
-def test_no_requests_are_no_requests(server: Server, channel: Channel) -> None:
+def test_no_requests_are_no_requests(server: Server, channel: UnixHttpConnection) -> None:
     assert asked(channel) == []
     assert server.connections == 0
 
 
-def test_nothing_is_sent_where_one_could_be_two_requests(server: Server, channel: Channel) -> None:
-    with pytest.raises(ValueError, match="no target"):
+def test_nothing_is_sent_where_one_could_be_two_requests(
+    server: Server, channel: UnixHttpConnection
+) -> None:
+    with pytest.raises(ValueError, match="not a request target"):
         asked(channel, "/0", "/1 HTTP/1.1\r\nX: y")
     assert server.asked == []
 

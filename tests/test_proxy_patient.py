@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from planner.cluster.proxy import TOO_LONG
-from planner.cluster.retry import MAX_RETRY_AFTER_S, Patient, of_a_budget
-from planner.cluster.transport import JSON, LOST, Reply
+from planner.cluster.retry import MAX_RETRY_AFTER_S, RetryingTransport, refused_by_budget
+from planner.cluster.transport import JSON, LOST, TOO_LONG, Reply
 
 PATH = "/api/v1/namespaces/a/pods/b"
 OK = Reply(200, {"kind": "Pod"})
@@ -46,9 +45,9 @@ class Scripted:
         self.now += seconds
 
 
-def patient(*replies: Reply, takes_s: float = 0.0) -> tuple[Patient, Scripted]:
+def patient(*replies: Reply, takes_s: float = 0.0) -> tuple[RetryingTransport, Scripted]:
     wire = Scripted(list(replies), takes_s)
-    return Patient(wire, WAITS, wire.sleep, lambda: wire.now), wire
+    return RetryingTransport(wire, WAITS, wire.sleep, lambda: wire.now), wire
 
 
 @pytest.mark.parametrize("status", [LOST, 500, 502, 503, 504, 429])
@@ -110,8 +109,8 @@ def test_a_disruption_budget_is_no_busy_server() -> None:
     ],
 )
 def test_only_the_cause_tells_of_a_budget(body: dict[str, Any]) -> None:
-    assert of_a_budget(BUDGET)
-    assert not of_a_budget(Reply(429, body))
+    assert refused_by_budget(BUDGET)
+    assert not refused_by_budget(Reply(429, body))
 
 
 @pytest.mark.parametrize(
@@ -159,4 +158,4 @@ def test_no_try_begins_when_much_time_is_gone() -> None:
 
 def test_a_sleep_that_ends_early_only_makes_the_next_try_come_early() -> None:
     wire = Scripted([Reply(503)] * 2)
-    assert Patient(wire, WAITS, lambda _: None, lambda: 0.0).send("GET", PATH) == OK
+    assert RetryingTransport(wire, WAITS, lambda _: None, lambda: 0.0).send("GET", PATH) == OK

@@ -18,9 +18,9 @@ import pytest
 from door_server import Answer, Asked, answer, kubeconfig, on_localhost
 from snapshots import real_kubectl
 
-from planner.cluster import proxy
 from planner.cluster import proxy_process as proxying
-from planner.cluster.proxy import opened
+from planner.cluster import retry
+from planner.cluster.proxy import connect
 from planner.cluster.transport import LOST
 from planner.errors import (
     CannotWriteError,
@@ -40,7 +40,7 @@ def nothing(_: Asked) -> Answer:
 @pytest.fixture(autouse=True)
 def brief(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ask again at once."""
-    monkeypatch.setattr(proxy, "_WAITS_S", (0.01, 0.01))
+    monkeypatch.setattr(retry, "WAITS_S", (0.01, 0.01, 0.01))
 
 
 @pytest.fixture
@@ -105,7 +105,7 @@ def tether_of(pids: list[int]) -> int:
 
 def test_the_socket_is_in_a_folder_that_only_we_can_enter(short: Path, tmp_path: Path) -> None:
     with on_localhost(tmp_path, nothing) as (_, config):
-        with opened(environment(short), kubeconfig=str(config)):
+        with connect(environment(short), kubeconfig=str(config)):
             (folder,) = short.iterdir()
             assert stat.S_IMODE(folder.stat().st_mode) == 0o700
             (socket,) = folder.iterdir()
@@ -121,7 +121,7 @@ def test_nothing_is_left_where_the_block_raises(short: Path, tmp_path: Path) -> 
         started: list[int] = []
 
         def fails() -> None:
-            with opened(environment(short), kubeconfig=str(config)):
+            with connect(environment(short), kubeconfig=str(config)):
                 started.extend(descendants(os.getpid()))
                 raise KeyError
 
@@ -133,8 +133,8 @@ def test_nothing_is_left_where_the_block_raises(short: Path, tmp_path: Path) -> 
 
 OPENS = """
 import os, sys, time
-from planner.cluster.proxy import opened
-with opened(os.environ, kubeconfig=sys.argv[1], accept=["/api/v1/nodes"]) as wire:
+from planner.cluster.proxy import connect
+with connect(os.environ, kubeconfig=sys.argv[1], accept=["/api/v1/nodes"]) as wire:
     assert wire.send("GET", "/api/v1/nodes").ok
     print("open", flush=True)
     time.sleep(60)
@@ -195,7 +195,7 @@ def test_the_proxy_goes_even_with_a_tether_that_is_killed(short: Path, tmp_path:
 def test_a_proxy_that_somebody_ends_is_started_again(short: Path, tmp_path: Path) -> None:
     with (
         on_localhost(tmp_path, nothing) as (_, config),
-        opened(environment(short), kubeconfig=str(config), accept=["/api/v1/nodes"]) as wire,
+        connect(environment(short), kubeconfig=str(config), accept=["/api/v1/nodes"]) as wire,
     ):
         for _ in range(proxying.MAX_RESTARTS):
             started = descendants(os.getpid())
@@ -211,7 +211,7 @@ def test_a_proxy_that_somebody_ends_is_started_again(short: Path, tmp_path: Path
 
 
 def refused(error: type[GangplanError], environ: dict[str, str], **more: object) -> list[str]:
-    with pytest.raises(error) as caught, opened(environ, **more):  # type: ignore[arg-type]
+    with pytest.raises(error) as caught, connect(environ, **more):  # type: ignore[arg-type]
         pass
     (fault,) = caught.value.faults
     return fault.lines()
@@ -259,7 +259,7 @@ def test_no_kubeconfig_at_all(short: Path, tmp_path: Path) -> None:
     lines = refused(UnavailableError, environ)
     # kubectl then asks localhost:8080, where nobody is
     assert "8080" in lines[0]
-    assert lines[1].startswith("hint: no current context: look at $KUBECONFIG or ~/.kube/config")
+    assert lines[1].startswith("hint: no current context: check $KUBECONFIG or ~/.kube/config")
 
 
 def test_a_server_that_is_none(short: Path, tmp_path: Path) -> None:
@@ -284,7 +284,7 @@ def test_a_server_that_does_not_tell_its_version_is_one(short: Path, tmp_path: P
     said = answer(403, {"kind": "Status", "message": "no", "reason": "Forbidden"})
     with on_localhost(tmp_path, nothing) as (server, config):
         server.greeting = lambda _: said
-        with opened(environment(short), kubeconfig=str(config)) as wire:
+        with connect(environment(short), kubeconfig=str(config)) as wire:
             assert wire.version is None
 
 
@@ -311,7 +311,7 @@ def test_credentials_are_got_by_kubectl_with_nothing_on_standard_input(
     )
     with (
         on_localhost(tmp_path, nothing, tls=True, user=plugin(program)) as (server, config),
-        opened(environment(short), kubeconfig=str(config), accept=["/api/v1/nodes"]) as wire,
+        connect(environment(short), kubeconfig=str(config), accept=["/api/v1/nodes"]) as wire,
     ):
         assert wire.send("GET", "/api/v1/nodes").ok
         headers = server.asked[-1].headers
@@ -340,7 +340,7 @@ def test_a_program_that_never_serves_is_ended(
 def test_a_program_that_ends_without_a_word(short: Path, tmp_path: Path) -> None:
     program = script(tmp_path / "kubectl", "exit 3")
     lines = refused(UnavailableError, environment(short, KUBECTL=str(program)), context="test")
-    assert lines[0] == "error: kubectl proxy failed: kubectl failed without a word"
+    assert lines[0] == "error: kubectl proxy failed: kubectl failed without a message"
 
 
 def test_a_program_that_talks_without_end_is_not_held_up(short: Path, tmp_path: Path) -> None:
@@ -348,7 +348,7 @@ def test_a_program_that_talks_without_end_is_not_held_up(short: Path, tmp_path: 
     program = script(tmp_path / "kubectl", f'{talk}\nexec {real_kubectl()} "$@"')
     with (
         on_localhost(tmp_path, nothing) as (_, config),
-        opened(environment(short, KUBECTL=str(program)), kubeconfig=str(config), context="test"),
+        connect(environment(short, KUBECTL=str(program)), kubeconfig=str(config), context="test"),
     ):
         pass
 
@@ -366,7 +366,7 @@ def test_an_old_kubectl_is_started_without_options_it_does_not_know(
     )
     with (
         on_localhost(tmp_path, nothing) as (_, config),
-        opened(environment(short, KUBECTL=str(program)), kubeconfig=str(config), context="test"),
+        connect(environment(short, KUBECTL=str(program)), kubeconfig=str(config), context="test"),
     ):
         pass
     first, second = (tmp_path / "calls").read_text(encoding="utf-8").splitlines()
@@ -385,7 +385,7 @@ def test_a_place_that_is_no_good_is_not_taken(bad: str, short: Path, tmp_path: P
         "full": "/proc",
     }
     environ = environment(short, TMPDIR=places[bad], XDG_RUNTIME_DIR=f"{short}/")
-    with on_localhost(tmp_path, nothing) as (_, config), opened(environ, kubeconfig=str(config)):
+    with on_localhost(tmp_path, nothing) as (_, config), connect(environ, kubeconfig=str(config)):
         assert len(list(short.iterdir())) == 1
 
 
@@ -395,7 +395,7 @@ def test_no_place_for_the_socket_is_said(monkeypatch: pytest.MonkeyPatch) -> Non
     lines = refused(CannotWriteError, environ, context="test")
     assert lines == [
         "error: no place for the socket of kubectl proxy: /proc: No such file or directory",
-        "hint: name a folder that you may write in: TMPDIR=/path, at most 80 bytes long",
+        "hint: name a writable folder: TMPDIR=/path, at most 80 bytes long",
     ]
 
 

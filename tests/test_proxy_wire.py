@@ -14,8 +14,8 @@ import pytest
 from door_server import DATE_S, Answer, Asked, Server, answer, on_localhost
 from snapshots import real_kubectl
 
-from planner.cluster.proxy import FILTERED, TOO_LONG, ProxyWire, opened
-from planner.cluster.transport import LOST, STRATEGIC, Reply
+from planner.cluster.proxy import FILTERED, ProxyTransport, connect
+from planner.cluster.transport import LOST, STRATEGIC, TOO_LONG, Reply
 
 PODS = "/api/v1/namespaces/[a-z0-9-]+/pods/[a-z0-9.-]+(/binding)?"
 
@@ -33,15 +33,15 @@ def wired(
     seconds: float = 10.0,
     most: int = 100_000,
     **more: object,
-) -> Iterator[tuple[ProxyWire, Server]]:
+) -> Iterator[tuple[ProxyTransport, Server]]:
     with (
         on_localhost(folder, play, **more) as (server, config),  # type: ignore[arg-type]
-        opened(
+        connect(
             {**os.environ, "KUBECTL": real_kubectl()},
             kubeconfig=str(config),
             timeout_s=seconds,
             accept=accept,
-            most=most,
+            max_bytes=most,
         ) as wire,
     ):
         yield wire, server
@@ -137,27 +137,27 @@ ANSWERS: dict[str, tuple[Answer, Reply]] = {
     "the words of a proxy": (answer(500, b"dial tcp: EOF\n", "text/plain"), Reply(LOST, why="dial tcp: EOF")),
     "a page": (
         answer(200, PAGE, "text/html"),
-        Reply(LOST, why="HTTP 200 with a body of text/html type, which is no API server's"),
+        Reply(LOST, why="HTTP 200 with a body of text/html type, not from an API server"),
     ),
     "a page that forbids": (
         answer(403, PAGE, "text/html"),
-        Reply(LOST, why="HTTP 403 with a body of text/html type, which is no API server's"),
+        Reply(LOST, why="HTTP 403 with a body of text/html type, not from an API server"),
     ),
     "a page of a gateway": (
         answer(502, PAGE, "text/html"),
-        Reply(502, why="HTTP 502 with a body of text/html type, which is no API server's"),
+        Reply(502, why="HTTP 502 with a body of text/html type, not from an API server"),
     ),
     "text instead of an object": (answer(200, b"ok", "text/plain", **API), Reply(LOST, why="ok")),
     "nothing": (answer(200, b""), Reply(LOST, why=f"{UNREAD}: it is empty")),
     "cut JSON": (answer(201, b'{"kind": "Po'), Reply(LOST, why=f"{UNREAD} after 12 bytes")),
-    "a list": (answer(200, b"[]"), Reply(LOST, why="the answer is no JSON object")),
+    "a list": (answer(200, b"[]"), Reply(LOST, why="the answer is not a JSON object")),
     "no number": (answer(200, b'{"a": NaN}'), Reply(LOST, why=f"{UNREAD} after 10 bytes")),
     "no UTF-8": (answer(200, b'{"a": "\xff"}'), Reply(LOST, why=f"{UNREAD} after 10 bytes")),
     "too deep": (answer(200, b"[" * 90_000), Reply(LOST, why=f"{UNREAD} after 90,000 bytes")),
     "closed": (None, Reply(LOST)),
     "too long": (
         answer(200, b"x" * 100_001),
-        Reply(LOST, {"reason": TOO_LONG}, why="the answer is larger than is read"),
+        Reply(LOST, {"reason": TOO_LONG}, why="the answer is larger than the limit"),
     ),
     "half an answer": (CUT, Reply(LOST)),
 }  # fmt: skip
@@ -204,7 +204,7 @@ def test_no_answer_in_time_is_a_lost_one_and_the_next_is_its_own(tmp_path: Path)
 def test_threads_take_turns_and_each_gets_its_own_answers(tmp_path: Path) -> None:
     mixed: list[str] = []
 
-    def work(wire: ProxyWire, name: str) -> None:
+    def work(wire: ProxyTransport, name: str) -> None:
         for number in range(40):
             path = f"/api/v1/{name}/{number}"
             if wire.send("GET", path).body != {"path": path}:

@@ -28,7 +28,7 @@ def tiny(tmp_path: Path, cli: RunCli) -> Iterator[Cluster]:
 @pytest.fixture(autouse=True)
 def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tries follow each other at once."""
-    monkeypatch.setattr("planner.cluster.kubectl.WAITS_S", (0.0, 0.0, 0.0))
+    monkeypatch.setattr("planner.cluster.retry.WAITS_S", (0.0, 0.0, 0.0))
 
 
 def untouched(cluster: Cluster) -> bool:
@@ -76,8 +76,8 @@ def test_what_does_not_pass_is_69_and_leaves_nothing(name: str, tiny: Cluster) -
     result = tiny.snapshot()
     assert result.code == 69
     lines = result.err.splitlines()
-    assert lines[0].startswith("error: GET /api/v1/pods failed (4 times): ")
-    assert lines[1].startswith("hint: try it by hand: kubectl --context=test get nodes")
+    assert lines[0].startswith("error: GET /api/v1/pods: ")
+    assert lines[1] == "hint: try again; if it persists, look at the API server"
     assert len(lines) == 2
     assert len(tiny.server.asked(PODS)) == 4
     assert tiny.litter() == []
@@ -112,7 +112,7 @@ def test_a_server_that_continues_with_the_same_page_for_ever_is_found_out(tiny: 
     tiny.server.refuse(PODS, Answer(200, json.dumps(page, separators=(",", ":")).encode()))
     result = tiny.snapshot()
     assert result.code == 69
-    assert "do not make a list" in result.err
+    assert "are not a list" in result.err
     assert tiny.litter() == []
 
 
@@ -155,7 +155,7 @@ def test_slow_answers_end_at_the_time_out(tiny: Cluster) -> None:
     tiny.server.refuse(PODS, Answer(200, b"{}", after_s=30))
     result = tiny.snapshot("--request-timeout", "1s")
     assert result.code == 69
-    assert result.err.startswith("error: GET /api/v1/pods failed (2 times): ")
+    assert result.err.startswith("error: GET /api/v1/pods: no answer within 1 s\n")
     assert tiny.litter() == []
 
 
@@ -165,32 +165,34 @@ def test_a_kind_whose_webhook_is_broken_is_named_with_the_way_on(tiny: Cluster) 
     tiny.server.refuse("/apis/jobset.x-k8s.io/v1alpha2/jobsets", broken)
     result = tiny.snapshot()
     assert result.code == 69
-    assert "GET /apis/jobset.x-k8s.io/v1alpha2/jobsets failed" in result.err
+    assert "GET /apis/jobset.x-k8s.io/v1alpha2/jobsets: conversion webhook failed" in result.err
     assert "\x1b" not in result.err
     assert "\\e[31mno endpoints" in result.err
     assert "--skip jobsets.jobset.x-k8s.io" in result.err
     assert tiny.litter() == []
 
 
-def test_a_server_that_is_not_there_is_69_after_two_tries(tmp_path: Path, cli: RunCli) -> None:
+def test_a_server_that_is_not_there_is_69(tmp_path: Path, cli: RunCli) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
         kubeconfig(tmp_path / "kubeconfig", f"http://127.0.0.1:{port}")
         result = cli("snapshot", "--out", str(tmp_path / "out"), environ=environment(tmp_path))
     assert result.code == 69
-    assert result.err == (
-        "error: cannot reach the API server: "
-        f"The connection to the server 127.0.0.1:{port} was refused\n"
-        "hint: try it by hand: kubectl --context=test get nodes\n"
-    )
+    first, second = result.err.splitlines()
+    assert first.startswith("error: cannot reach the API server: ")
+    assert f"127.0.0.1:{port}" in first
+    assert "connection refused" in first
+    assert second == "hint: try it by hand: kubectl --context=test get nodes"
     assert not (tmp_path / "out").exists()
 
 
 def test_an_unknown_context_is_69_in_kubectls_words(tiny: Cluster) -> None:
     result = tiny.snapshot("--context", "elsewhere")
     assert result.code == 69
-    assert result.err.startswith('error: kubectl failed: context "elsewhere" does not exist\n')
+    assert result.err.startswith(
+        'error: kubectl proxy failed: context "elsewhere" does not exist\n'
+    )
     assert untouched(tiny)
 
 
@@ -245,7 +247,7 @@ def test_without_credentials_it_is_77(tiny: Cluster) -> None:
     tiny.server.mishaps.append(lambda _: unauthorized)
     result = tiny.snapshot()
     assert result.code == 77
-    assert result.err.startswith("error: not logged in: You must be logged in to the server")
+    assert result.err.startswith("error: not logged in: Unauthorized")
 
 
 def test_a_folder_that_is_not_empty_is_refused_before_anything_is_asked(tiny: Cluster) -> None:
@@ -277,7 +279,7 @@ def test_force_replaces_nothing_but_snapshots(tiny: Cluster) -> None:
     (tiny.out / "thesis.tex").write_text("mine")
     result = tiny.snapshot("--force")
     assert result.code == 73
-    assert "it holds what is no part of a snapshot: thesis.tex" in result.err
+    assert "it holds files that are not of a snapshot: thesis.tex" in result.err
     assert (tiny.out / "thesis.tex").read_text() == "mine"
 
 

@@ -54,23 +54,23 @@ def diff(
     """Show what applying a plan would change. Reads the live cluster and changes nothing."""
     console = console_of(context, color=color, log_format=log_format, debug=debug)
     from planner.cli.options import timeout_of
+    from planner.cluster.api_paths import look_paths
     from planner.cluster.live_view import ClusterReader
     from planner.cluster.plan_diff import differences
-    from planner.cluster.proxy import opened
-    from planner.cluster.proxy_paths import look_paths
-    from planner.cluster.retry import Patient
+    from planner.cluster.proxy import connect
+    from planner.cluster.retry import RetryingTransport
     from planner.pipelines.apply_steps import check_cluster, read_ready
 
     plan = read_ready(path, console.stdin)
     console.event("verify_done", violations=0)
-    with opened(
+    with connect(
         console.environ,
         context=kube_context,
         kubeconfig=kubeconfig,
         timeout_s=timeout_of(request_timeout),
         accept=look_paths(),
     ) as wire:
-        reader = ClusterReader(Patient(wire), plan.settings)
+        reader = ClusterReader(RetryingTransport(wire), plan.settings)
         check_cluster(plan, reader.identity())
         view = reader.read_view()
     console.event("read", nodes=len(view.nodes), pods=len(view.pods))

@@ -107,7 +107,7 @@ def doctor(  # the options of the verb
 
 def _name(namespace: str) -> str:
     """Raises UsageError for what is no name of a namespace."""
-    from planner.cluster.pages import checked
+    from planner.cluster.api_paths import checked
 
     try:
         if len(namespace) <= 63 and "." not in namespace:

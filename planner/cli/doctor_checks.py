@@ -27,7 +27,7 @@ import io
 import json
 import platform
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
@@ -35,13 +35,12 @@ from typing import TYPE_CHECKING
 from models.apply.live_state import ClusterView, LiveNode, LivePod
 from planner import __version__
 from planner.cluster import rights
-from planner.cluster.answers import understood
-from planner.cluster.child_process import Children
+from planner.cluster.api_paths import POD_GROUPS, RESOURCE_SLICES, core, grouped
+from planner.cluster.kubectl import Kubectl
 from planner.cluster.lease import read_lock
 from planner.cluster.node_guard import open_nodes, unguarded
-from planner.cluster.pages import GROUPS, SLICES, core, grouped
 from planner.cluster.rights import Right
-from planner.cluster.transport import STRATEGIC, Reply, Wire
+from planner.cluster.transport import STRATEGIC, Reply, Transport
 from planner.errors import (
     Fault,
     GangplanError,
@@ -103,10 +102,6 @@ def exit_code(findings: Iterable[Finding]) -> int:
     return next((code for code in _GRAVEST if code in codes), 1) if codes else 0
 
 
-_SECONDS = 20.0
-_MOST = 2**20
-
-
 def machine() -> Iterator[Finding]:
     """What needs no kubectl."""
     yield well("gangplan", f"{__version__} with Python {platform.python_version()}")
@@ -158,23 +153,17 @@ def _libyaml() -> Finding:
     return odd("libyaml", said, "install PyYAML from a wheel: pip install --force-reinstall pyyaml")
 
 
-def kubectl_version(program: str, environ: Mapping[str, str]) -> tuple[Finding, str | None]:
+def kubectl_version(kubectl: Kubectl) -> tuple[Finding, str | None]:
     """What kubectl says of itself, and its version, such as v1.32.4."""
+    program = one_line(kubectl.program)
     try:
-        ended = Children().run(
-            [program, "version", "--client", "-o", "json"],
-            environ=environ,
-            seconds=_SECONDS,
-            most=_MOST,
-        )
-    except OSError as error:
-        said = f"cannot run {one_line(program)}: {error.strerror or error}"
-        return failed("kubectl", UnavailableError(Fault(said, _INSTALL))), None
-    told = _version(ended.out)
-    if ended.code or told is None:
-        said = f"{one_line(program)} tells no version: {understood(ended.talk).message}"
-        return failed("kubectl", UnavailableError(Fault(said, _INSTALL))), None
-    return well("kubectl", f"{told}, {one_line(program)}"), told
+        version = _version(kubectl.run("version", "--client", "-o", "json"))
+    except UnavailableError as error:
+        return failed("kubectl", error), None
+    if version is None:
+        what = f"{program} version does not print a version"
+        return failed("kubectl", UnavailableError(Fault(what, _INSTALL))), None
+    return well("kubectl", f"{version}, {program}"), version
 
 
 _INSTALL = "install kubectl, or name it: KUBECTL=/path/to/kubectl"
@@ -231,7 +220,7 @@ def clock(ours: float, theirs: float | None) -> Finding:
     return odd("clock", said, hint)
 
 
-def account(wire: Wire) -> tuple[Finding, str | None]:
+def account(wire: Transport) -> tuple[Finding, str | None]:
     """Who the server takes us for."""
     review = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
     reply = wire.send("POST", REVIEW, review)
@@ -252,7 +241,7 @@ _DENIED = "ValidatingAdmissionPolicy 'gangplan-"
 _NOBODY = "00000000-0000-0000-0000-000000000000"
 
 
-def reading(wire: Wire, groups: frozenset[str] | None) -> Iterator[Finding]:
+def reading(wire: Transport, groups: frozenset[str] | None) -> Iterator[Finding]:
     """Rights to read. Kinds that this cluster does not have are no loss."""
     every = tuple(dict.fromkeys((*rights.reading(), *rights.looking())))
     missing = rights.lacking(wire, every)
@@ -266,7 +255,7 @@ def reading(wire: Wire, groups: frozenset[str] | None) -> Iterator[Finding]:
         yield well("rights: reading", f"all {len(every)}")
 
 
-def locking(wire: Wire, namespace: str) -> Iterator[Finding]:
+def locking(wire: Transport, namespace: str) -> Iterator[Finding]:
     """Rights to the lock, whether its namespace is there, and who holds it."""
     wanted = rights.locking(namespace)
     missing = rights.lacking(wire, wanted)
@@ -277,7 +266,7 @@ def locking(wire: Wire, namespace: str) -> Iterator[Finding]:
     yield _lock(wire, namespace)
 
 
-def _lock(wire: Wire, namespace: str) -> Finding:
+def _lock(wire: Transport, namespace: str) -> Finding:
     path = grouped("coordination.k8s.io", "v1", "leases", namespace=namespace)
     lease = {
         "apiVersion": "coordination.k8s.io/v1",
@@ -301,7 +290,7 @@ def _lock(wire: Wire, namespace: str) -> Finding:
 
 
 def working(
-    wire: Wire, namespaces: Sequence[str], *, evictions: bool, backend: str
+    wire: Transport, namespaces: Sequence[str], *, evictions: bool, backend: str
 ) -> Iterator[Finding]:
     """Rights to start pods in these namespaces; in all of them if none is named."""
     for namespace in namespaces:
@@ -332,7 +321,11 @@ def _lacking(check: str, right: Right) -> Finding:
 
 
 def guarded(
-    wire: Wire, namespace: str, node: str, pod: tuple[str, str, str] | None, account: str | None
+    wire: Transport,
+    namespace: str,
+    node: str,
+    pod: tuple[str, str, str] | None,
+    account: str | None,
 ) -> Finding:
     """Whether the server refuses what the admission policies forbid, asked as a dry run.
 
@@ -352,7 +345,7 @@ def guarded(
     return odd("admission policy", "none: this account may change other things of pods", hint)
 
 
-def _binding(wire: Wire, namespace: str, node: str) -> Reply:
+def _binding(wire: Transport, namespace: str, node: str) -> Reply:
     """A Binding that brings a foreign annotation, for a pod that is not there."""
     body = {
         "apiVersion": "v1",
@@ -364,7 +357,7 @@ def _binding(wire: Wire, namespace: str, node: str) -> Reply:
     return wire.send("POST", f"{path}?dryRun=All", body)
 
 
-def _patch(wire: Wire, namespace: str, name: str, uid: str) -> Reply:
+def _patch(wire: Transport, namespace: str, name: str, uid: str) -> Reply:
     body = {"metadata": {"uid": uid, "annotations": {PROBE: "probe"}}}
     path = core("pods", namespace=namespace, name=name)
     return wire.send(
@@ -429,9 +422,9 @@ def _named(opened: list[tuple[str, str]]) -> str:
     return named + (f"; and {len(opened) - _SHOWN:,} more" if len(opened) > _SHOWN else "")
 
 
-def groups(wire: Wire) -> Finding:
+def groups(wire: Transport) -> Finding:
     """Whether gangs can be atomic in gate mode."""
-    if _served(wire, GROUPS):
+    if _served(wire, POD_GROUPS):
         said = "served: a gang with one of its size starts whole or not at all"
     else:
         said = (
@@ -441,10 +434,10 @@ def groups(wire: Wire) -> Finding:
 
 
 def backend(
-    wire: Wire, chosen: Backend, orders: Orders | None, view: ClusterView
+    wire: Transport, chosen: Backend, orders: Orders | None, view: ClusterView
 ) -> Iterator[Finding]:
     """What the back end enforces, and what speaks against it."""
-    if chosen.name == "dra" and not _served(wire, SLICES):
+    if chosen.name == "dra" and not _served(wire, RESOURCE_SLICES):
         said = "dra: this cluster serves no ResourceSlices"
         hint = "install a DRA driver, or choose another kubernetes.gpuBackend in the Policy"
         yield Finding("GPU back end", Level.fail, said, hint, InputError.exit_code)
@@ -458,5 +451,5 @@ def backend(
         yield well("GPU back end", f"{chosen.name}: {chosen.note()}")
 
 
-def _served(wire: Wire, paths: tuple[str, ...]) -> bool:
+def _served(wire: Transport, paths: tuple[str, ...]) -> bool:
     return any(wire.send("GET", f"{path}?limit=1").ok for path in paths)

@@ -17,8 +17,8 @@ from planner.cli import doctor_checks as permissions
 from planner.cli import doctor_checks as placing
 from planner.cli import doctor_checks as server
 from planner.cli.doctor_checks import Finding, failed, odd, well
-from planner.cluster import rights as served
-from planner.cluster.pages import checked
+from planner.cluster.api_paths import checked
+from planner.cluster.discovery import served_groups
 from planner.errors import Fault, GangplanError, InputError
 from planner.pipelines.apply_steps import Reach, Way
 
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from models.apply.live_state import ClusterView
     from models.apply.orders import Orders
     from models.policy import KubernetesPolicy
-    from planner.cluster.proxy import ProxyWire
-    from planner.cluster.transport import Wire
+    from planner.cluster.proxy import ProxyTransport
+    from planner.cluster.transport import Transport
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,19 +61,14 @@ def examine(
 ) -> Iterator[Finding]:
     """Every finding, in order. Raises MissingPathError, InputError, RefusedPlanError at the start."""
     from planner.cluster.kubectl import Kubectl
-    from planner.cluster.retry import Patient
+    from planner.cluster.retry import RetryingTransport
 
     needs = _needs(wish, stdin)
     yield from machine.machine()
     reach = wish.reach
     try:
-        with Kubectl.find(
-            reach.environ,
-            context=reach.context,
-            kubeconfig=reach.kubeconfig,
-            timeout_s=reach.timeout_s,
-        ) as door:
-            found, version = machine.kubectl_version(door.program, reach.environ)
+        kubectl = Kubectl.find(reach.environ, context=reach.context, kubeconfig=reach.kubeconfig)
+        found, version = machine.kubectl_version(kubectl)
     except GangplanError as error:
         yield failed("kubectl", error)
         return
@@ -84,18 +79,18 @@ def examine(
             yield well("API server", f"{wire.version or 'answers'}, {context}")
             yield server.skew(version, wire.version)
             yield server.clock(clock(), wire.date)
-            yield from in_cluster(Patient(wire), wish, needs)
+            yield from in_cluster(RetryingTransport(wire), wish, needs)
     except GangplanError as error:
         yield failed("API server", error)
 
 
-def in_cluster(wire: Wire, wish: Wish, needs: Needs) -> Iterator[Finding]:
+def in_cluster(wire: Transport, wish: Wish, needs: Needs) -> Iterator[Finding]:
     """Everything that is asked of the cluster itself. Raises what ends every further question."""
     from planner.cluster.backends.table import backend_of
 
     who, name = server.account(wire)
     yield who
-    yield from permissions.reading(wire, served.groups(wire))
+    yield from permissions.reading(wire, served_groups(wire))
     yield from permissions.locking(wire, wish.way.lock_namespace)
     try:
         view = _view(wire, needs)
@@ -115,7 +110,7 @@ def in_cluster(wire: Wire, wish: Wish, needs: Needs) -> Iterator[Finding]:
 
 
 def _without_a_view(
-    wire: Wire, wish: Wish, needs: Needs, error: GangplanError
+    wire: Transport, wish: Wish, needs: Needs, error: GangplanError
 ) -> Iterator[Finding]:
     """The rest of the rights, where nodes and pods cannot be read."""
     yield from _working(wire, wish, needs, _namespaces(wish, needs, set()))
@@ -125,7 +120,7 @@ def _without_a_view(
 
 
 def _working(
-    wire: Wire, wish: Wish, needs: Needs, namespaces: tuple[str, ...]
+    wire: Transport, wish: Wish, needs: Needs, namespaces: tuple[str, ...]
 ) -> Iterator[Finding]:
     return permissions.working(wire, namespaces, evictions=wish.way.evicts, backend=needs.backend)
 
@@ -138,7 +133,11 @@ def _namespaces(wish: Wish, needs: Needs, waiting: set[str]) -> tuple[str, ...]:
 
 
 def _guarded(
-    wire: Wire, view: ClusterView, needs: Needs, namespaces: tuple[str, ...], account: str | None
+    wire: Transport,
+    view: ClusterView,
+    needs: Needs,
+    namespaces: tuple[str, ...],
+    account: str | None,
 ) -> Finding:
     if not namespaces or not view.nodes:
         hint = "name a namespace of a tenant: -n NAME"
@@ -157,7 +156,7 @@ def _is_name(text: str) -> bool:
         return False
 
 
-def _view(wire: Wire, needs: Needs) -> ClusterView:
+def _view(wire: Transport, needs: Needs) -> ClusterView:
     from planner.cluster.live_view import read_cluster
 
     return read_cluster(wire, needs.settings)
@@ -174,13 +173,13 @@ def _needs(wish: Wish, stdin: IO[bytes] | None) -> Needs:
     return Needs(plan.settings, plan.orders)
 
 
-def _opened(wish: Wish, needs: Needs) -> AbstractContextManager[ProxyWire]:
+def _opened(wish: Wish, needs: Needs) -> AbstractContextManager[ProxyTransport]:
+    from planner.cluster import api_paths as reaching
     from planner.cluster import proxy, rights
-    from planner.cluster import proxy_paths as reaching
     from planner.cluster.backends.table import backend_of
     from planner.cluster.lease import accepted
 
-    return proxy.opened(
+    return proxy.connect(
         wish.reach.environ,
         context=wish.reach.context,
         kubeconfig=wish.reach.kubeconfig,
@@ -189,7 +188,7 @@ def _opened(wish: Wish, needs: Needs) -> AbstractContextManager[ProxyWire]:
             *reaching.look_paths(),
             *reaching.pod_paths(evictions=False),
             *accepted(wish.way.lock_namespace),
-            *reaching.exactly(server.REVIEW, served.GROUPS),
+            *reaching.exactly(server.REVIEW, reaching.API_GROUPS),
             rights.ACCEPT,
             *backend_of(needs.backend).accept,
         ),

@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from planner.cli.options import ColorOption, DebugOption, LogOption, console_of
+from planner.cli.options import ColorOption, DebugOption, LogOption, console_of, timeout_of
 from planner.errors import Fault, UsageError
 from planner.show.console import Color, Console, LogFormat
 from planner.show.text import plural
 
 if TYPE_CHECKING:
-    from planner.cluster.snapshot import Recorded, Wish
+    from planner.cluster.snapshot import Recorded, SnapshotRequest
 
 _NAMESPACE = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
 
@@ -69,25 +69,31 @@ def snapshot(
 ) -> None:
     """Record a live cluster through kubectl, to plan it. What is needed, and nothing else."""
     console = console_of(context, color=color, log_format=log_format, debug=debug)
-    from planner.cluster.kubectl import Kubectl
-    from planner.cluster.snapshot import Wish, folder_for, record
+    from planner.cluster.proxy import connect
+    from planner.cluster.retry import RetryingTransport
+    from planner.cluster.snapshot import ACCEPT, SnapshotRequest, folder_for, record
 
-    wish = Wish(_namespaces(namespaces or []), skipped(skip or []))
-    timeout_s = _timeout(timeout)
+    request = SnapshotRequest(_namespaces(namespaces or []), skipped(skip or []))
+    timeout_s = timeout_of(timeout)
     begun = time.monotonic()
     with (
         folder_for(out, force=force) as folder,
-        Kubectl.find(
-            console.environ, context=kube_context, kubeconfig=kubeconfig, timeout_s=timeout_s
-        ) as door,
+        connect(
+            console.environ,
+            context=kube_context,
+            kubeconfig=kubeconfig,
+            timeout_s=timeout_s,
+            accept=ACCEPT,
+        ) as proxy,
     ):
-        recorded = record(door, folder, wish, _Live(console))
+        transport = RetryingTransport(proxy)
+        recorded = record(transport, folder, request, _LiveLine(console))
     console.clear_live()
-    run = _Run(door.context, door.retries, time.monotonic() - begun)
-    _report(console, out, wish, recorded, run)
+    run = _Run(proxy.context, transport.retries, time.monotonic() - begun)
+    _report(console, out, request, recorded, run)
 
 
-class _Live:
+class _LiveLine:
     """The one live line of a terminal; silent elsewhere."""
 
     def __init__(self, console: Console) -> None:
@@ -108,7 +114,9 @@ class _Run:
     seconds: float
 
 
-def _report(console: Console, out: Path, wish: Wish, recorded: Recorded, run: _Run) -> None:
+def _report(
+    console: Console, out: Path, request: SnapshotRequest, recorded: Recorded, run: _Run
+) -> None:
     """What was recorded, what is not in it and why, what to do next."""
     counts = ", ".join(f"{count:,} {name}" for name, count in recorded.counts.items())
     source = "this pod's cluster" if run.context is None else f"context {run.context}"
@@ -121,9 +129,9 @@ def _report(console: Console, out: Path, wish: Wish, recorded: Recorded, run: _R
         console.warn(f"not permitted, so left out: {'; '.join(recorded.forbidden)}")
     if recorded.cluster is None:
         console.warn("without the uid of namespace kube-system no plan of it can be applied")
-    if wish.namespaces:
-        named = ", ".join(wish.namespaces)
-        console.warn(f"only pods of {named} are in it; what others hold looks free")
+    if request.namespaces:
+        names = ", ".join(request.namespaces)
+        console.warn(f"only pods of {names} are in it; what others hold looks free")
     if run.retries:
         console.say(f"{plural(run.retries, 'request')} sent again")
     if recorded.restarts:
@@ -185,15 +193,3 @@ def skipped(resources: list[str]) -> frozenset[str]:
             hint = f"kinds that can be left out: {', '.join(known)}"
             raise UsageError(Fault(f"--skip {resource!r} is no kind that is recorded", hint))
     return frozenset(resources)
-
-
-def _timeout(text: str) -> float:
-    from models.units import Refused, seconds
-
-    try:
-        limit = seconds(text)
-    except Refused as refused:
-        raise UsageError(Fault(f"--request-timeout: {refused.what}", refused.hint)) from None
-    if limit < 1:
-        raise UsageError(Fault("--request-timeout is below one second", "give it like 60s or 5m"))
-    return float(limit)

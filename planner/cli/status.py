@@ -103,12 +103,12 @@ def _read(reach: Reach, lock_namespace: str, settings: KubernetesPolicy) -> Stat
     from planner.cluster.lease_document import seal_key_of
     from planner.cluster.live_view import read_cluster
     from planner.cluster.plan_status import gang_statuses, pending_pods, plan_statuses
-    from planner.cluster.retry import Patient
+    from planner.cluster.retry import RetryingTransport
     from planner.pipelines.apply_steps import for_looking
     from planner.show.status import Status
 
     with for_looking(reach, lock_namespace) as door:
-        wire = Patient(door)
+        wire = RetryingTransport(door)
         lease = read_lease(wire, lock_namespace)
         view = read_cluster(wire, settings, seal_key_of(lease.tree))
         context = door.context

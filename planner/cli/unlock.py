@@ -44,14 +44,14 @@ def unlock(
     """Free the lock of a run that died. It is over by itself a minute after the last renewal."""
     console = console_of(context, color=color, log_format=log_format, debug=debug)
     from planner.cluster.lease import accepted, unlocked
-    from planner.cluster.proxy import opened
-    from planner.cluster.retry import Patient
+    from planner.cluster.proxy import connect
+    from planner.cluster.retry import RetryingTransport
 
     timeout_s = _timeout(request_timeout)
     if not identity:
         raise UsageError(Fault("the ID of a lock is not empty", "see `status`"))
     accept = accepted(lock_namespace)
-    with opened(
+    with connect(
         console.environ,
         context=kube_context,
         kubeconfig=kubeconfig,
@@ -59,7 +59,7 @@ def unlock(
         accept=accept,
     ) as wire:
         holder = unlocked(
-            Patient(wire),
+            RetryingTransport(wire),
             namespace=lock_namespace,
             identity=identity,
             command=(*console.program.split(), "unlock"),

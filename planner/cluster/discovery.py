@@ -1,27 +1,23 @@
-"""Which of the kinds a cluster serves, and in which version: learnt from its discovery documents.
+"""Which kinds a cluster serves, and in which version, from its discovery documents.
 
-Promises: a kind is served in one version, a known one where there is one; names of versions are
-checked before they become part of a URL. Called by ``planner.cluster.snapshot``.
+Versions are checked before they become part of a path.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
-from concurrent.futures import Future
 from dataclasses import dataclass
 
-from planner.cluster.answers import Reason, Refusal, Tree
+from planner.cluster.api_paths import API_GROUPS, core, grouped, is_version
 from planner.cluster.kinds import Kind
-from planner.cluster.kubectl import Kubectl
+from planner.cluster.pages import failed
+from planner.cluster.transport import Reply, Transport
 from planner.read.kube.lookup import items, objects, text
-
-_VERSION = re.compile(r"v[0-9]{1,3}(?:(?:alpha|beta)[0-9]{1,3})?")
 
 
 @dataclass(frozen=True, slots=True)
-class Served:
-    """A kind and the version to ask for."""
+class ServedKind:
+    """A kind and the version to read."""
 
     kind: Kind
     version: str
@@ -32,60 +28,63 @@ class Served:
 
     def path(self, namespace: str | None = None) -> str:
         """URL path of the list, of one namespace or of all."""
-        root = f"/apis/{self.api_version}" if self.kind.group else f"/api/{self.version}"
-        inside = f"/namespaces/{namespace}" if namespace else ""
-        return f"{root}{inside}/{self.kind.plural}"
+        if not self.kind.group:
+            return core(self.kind.plural, namespace=namespace)
+        return grouped(self.kind.group, self.version, self.kind.plural, namespace=namespace)
 
 
-def certain(kind: Kind) -> Served:
-    """A kind of the core API, which every server has."""
-    return Served(kind, kind.versions[0])
+def served_groups(transport: Transport) -> frozenset[str] | None:
+    """The API groups; None if the server does not say."""
+    reply = transport.send("GET", API_GROUPS)
+    if not reply.ok:
+        return None
+    return frozenset(name for one in objects(reply.body, "groups") if (name := text(one, "name")))
 
 
-class Discovery:
-    """Finds out which kinds are served. Ask early, look late: the answers come meanwhile."""
+def discover(transport: Transport, kinds: Sequence[Kind]) -> tuple[list[ServedKind], list[Kind]]:
+    """Kinds that are served, and those that are not, each in the given order.
 
-    def __init__(self, door: Kubectl, kinds: Sequence[Kind]) -> None:
-        self._kinds = kinds
-        self._documents = _Documents(door)
-        self._groups = door.ask_json("/apis")
-        self._candidates: dict[Kind, tuple[str, ...]] = {}
+    Raises UnavailableError, NotPermittedError.
+    """
+    served = _served_versions(_document(transport, API_GROUPS))
+    resources: dict[str, set[str] | None] = {}
 
-    def ask(self) -> None:
-        """Ask for the documents that will most likely be needed, without waiting for them."""
-        served = _versions(self._groups.result())
-        self._candidates = {kind: _candidates(kind, served) for kind in self._kinds}
-        for kind, versions in self._candidates.items():
-            if versions and not kind.certain:
-                self._documents.ask(kind.group, versions[0])
-
-    def found(self) -> tuple[list[Served], list[Kind]]:
-        """Kinds that are served, and those that are not, each in the order given."""
-        found, absent = [], []
-        for kind, versions in self._candidates.items():
-            version = next((name for name in versions if self._has(kind, name)), None)
-            if version is None:
-                absent.append(kind)
-            else:
-                found.append(Served(kind, version))
-        return found, absent
-
-    def _has(self, kind: Kind, version: str) -> bool:
+    def has(kind: Kind, version: str) -> bool:
         if kind.certain:
             return True
-        listable = self._documents.listable(kind.group, version)
+        path = f"{API_GROUPS}/{kind.group}/{version}"
+        if path not in resources:
+            resources[path] = _listable(_document(transport, path))
+        listable = resources[path]
         return listable is None or kind.plural in listable
 
+    found, absent = [], []
+    for kind in kinds:
+        version = next((one for one in _candidates(kind, served) if has(kind, one)), None)
+        if version is None:
+            absent.append(kind)
+        else:
+            found.append(ServedKind(kind, version))
+    return found, absent
 
-def _versions(answer: Tree | Refusal) -> dict[str, list[str]] | None:
-    """Group name to its versions, the preferred one first; None where the user may not know."""
-    if isinstance(answer, Refusal):
+
+def _document(transport: Transport, path: str) -> Reply:
+    """A discovery document; also the reply that it is missing or forbidden."""
+    reply = transport.send("GET", path)
+    if reply.ok or reply.status in {403, 404, 410}:
+        return reply
+    raise failed(reply, f"GET {path}")
+
+
+def _served_versions(groups: Reply) -> dict[str, list[str]] | None:
+    """Group to its versions, the preferred one first; None if the user may not know."""
+    if not groups.ok:
         return None
     found = {}
-    for group in objects(answer, "groups"):
-        named = [text(group, "preferredVersion", "version")]
-        named += [text(version, "version") for version in objects(group, "versions")]
-        versions = [name for name in named if name is not None and _VERSION.fullmatch(name)]
+    for group in objects(groups.body, "groups"):
+        names = [text(group, "preferredVersion", "version")]
+        names += [text(version, "version") for version in objects(group, "versions")]
+        versions = [name for name in names if name is not None and is_version(name)]
         found[text(group, "name") or ""] = list(dict.fromkeys(versions))
     return found
 
@@ -101,26 +100,12 @@ def _candidates(kind: Kind, served: dict[str, list[str]] | None) -> tuple[str, .
     return known + tuple(version for version in there if version not in known)
 
 
-class _Documents:
-    """Discovery documents of groups and versions, each asked for once."""
-
-    def __init__(self, door: Kubectl) -> None:
-        self._door = door
-        self._asked: dict[tuple[str, str], Future[Tree | Refusal]] = {}
-
-    def ask(self, group: str, version: str) -> Future[Tree | Refusal]:
-        key = (group, version)
-        if key not in self._asked:
-            self._asked[key] = self._door.ask_json(f"/apis/{group}/{version}")
-        return self._asked[key]
-
-    def listable(self, group: str, version: str) -> set[str] | None:
-        """Plurals that can be listed; None where the user may not know."""
-        answer = self.ask(group, version).result()
-        if isinstance(answer, Refusal):
-            return None if answer.reason is Reason.forbidden else set()
-        return {
-            name
-            for entry in objects(answer, "resources")
-            if (name := text(entry, "name")) is not None and "list" in items(entry, "verbs")
-        }
+def _listable(resources: Reply) -> set[str] | None:
+    """Plurals that can be listed; None if the user may not know."""
+    if not resources.ok:
+        return None if resources.status == 403 else set()
+    return {
+        name
+        for entry in objects(resources.body, "resources")
+        if (name := text(entry, "name")) is not None and "list" in items(entry, "verbs")
+    }

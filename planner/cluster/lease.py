@@ -31,8 +31,8 @@ from planner.cluster.lease_document import (
     unlock_command,
 )
 from planner.cluster.lock import MANAGER, Clock, Lock, ServerClock, failure, path
-from planner.cluster.retry import Patient
-from planner.cluster.transport import LOST, Reply, Tree, Wire
+from planner.cluster.retry import RetryingTransport
+from planner.cluster.transport import LOST, Reply, Transport, Tree
 from planner.errors import Fault, LockedError, UnavailableError
 from planner.untrusted_text import one_line
 
@@ -67,12 +67,12 @@ def accepted(namespace: str) -> tuple[str, ...]:
     return (f"{re.escape(path(namespace))}(/{LEASE})?",)
 
 
-def read_lock(wire: Wire, namespace: str) -> Holder | None:
+def read_lock(wire: Transport, namespace: str) -> Holder | None:
     """Who holds the lock; None if nobody does. Raises as ``read_lease``."""
     return read_lease(wire, namespace).holder
 
 
-def read_lease(wire: Wire, namespace: str, *, sleep: Sleep = time.sleep) -> LeaseSeen:
+def read_lease(wire: Transport, namespace: str, *, sleep: Sleep = time.sleep) -> LeaseSeen:
     """The lock as it is, with what the last run left in it.
 
     Raises NotPermittedError, UnavailableError, UsageError.
@@ -86,7 +86,7 @@ def read_lease(wire: Wire, namespace: str, *, sleep: Sleep = time.sleep) -> Leas
 
 
 def acquire(
-    wire: Wire,
+    wire: Transport,
     *,
     namespace: str,
     operation: str,
@@ -128,7 +128,7 @@ class _Taking:
 
     def __init__(
         self,
-        wire: Wire,
+        wire: Transport,
         namespace: str,
         operation: str,
         plan: str | None,
@@ -195,8 +195,8 @@ def _locked(holder: Holder, namespace: str, unlock: Sequence[str]) -> LockedErro
     return LockedError(Fault(what, hint))
 
 
-def _patient(wire: Wire, sleep: Sleep) -> Wire:
-    return wire if isinstance(wire, Patient) else Patient(wire, sleep=sleep)
+def _patient(wire: Transport, sleep: Sleep) -> Transport:
+    return wire if isinstance(wire, RetryingTransport) else RetryingTransport(wire, sleep=sleep)
 
 
 _TRIES_UNLOCKING = 5
@@ -204,7 +204,7 @@ _PAUSE_S = 0.2
 
 
 def unlocked(
-    wire: Wire,
+    wire: Transport,
     *,
     namespace: str,
     identity: str,
@@ -235,7 +235,7 @@ def unlocked(
     raise AssertionError("the last try returns or raises")
 
 
-def _freed(wire: Wire, namespace: str, lease: LeaseSeen) -> Reply:
+def _freed(wire: Transport, namespace: str, lease: LeaseSeen) -> Reply:
     assert lease.tree is not None
     body = freed(lease.tree, namespace, None, int(lease.now or 0))
     return wire.send("PUT", f"{path(namespace, LEASE)}?{MANAGER}", body)

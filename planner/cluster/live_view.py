@@ -20,8 +20,9 @@ from models.apply.intents import GPUS, KEYS, MANAGER, PLAN, SEAL, Intent, SealKe
 from models.apply.live_state import ClusterView, LiveNode, LivePod
 from models.apply.orders import Key
 from models.units import Refused, epoch_seconds
-from planner.cluster.pages import GROUPS, RESOURCES, SLICES, any_at, core, listed, named, versions
-from planner.cluster.transport import Tree, Wire
+from planner.cluster.api_paths import DEVICE_LISTS, POD_GROUPS, RESOURCE_SLICES, core
+from planner.cluster.pages import get, has_objects, list_first_served, list_objects
+from planner.cluster.transport import Transport, Tree
 from planner.read.findings import Remarks
 from planner.read.kube.lookup import at, mapping, objects, text, texts, whole
 from planner.read.kube.nodes.nodes import read_nodes
@@ -115,7 +116,7 @@ _MOST_WORDS = 1000
 
 
 def read_cluster(
-    wire: Wire, settings: KubernetesPolicy, seal_key: SealKey | None = None
+    wire: Transport, settings: KubernetesPolicy, seal_key: SealKey | None = None
 ) -> ClusterView:
     """The cluster as it is now."""
     return ClusterReader(wire, settings, seal_key=seal_key).read_view()
@@ -130,7 +131,7 @@ class ClusterReader:
     lock; None: whoever names our field manager is believed.
     """
 
-    wire: Wire
+    wire: Transport
     settings: KubernetesPolicy
     view: ClusterView | None = None
     nodes: dict[str, Tree] = field(default_factory=dict)
@@ -147,8 +148,8 @@ class ClusterReader:
         """Nodes, then pods, then what pods refer to: the groups and the claims some of them name."""
         if self._cluster is None:
             self._cluster = self.identity()
-        nodes = [one for one in listed(self.wire, core("nodes")) if _name(one)]
-        pods = [one for one in listed(self.wire, core("pods")) if _name(one)]
+        nodes = [one for one in list_objects(self.wire, core("nodes")) if _name(one)]
+        pods = [one for one in list_objects(self.wire, core("pods")) if _name(one)]
         self._others = tuple(self._referred(pods))
         found = self._objects(nodes, pods)
         self._read = tuple(read_nodes(found, self.settings, Remarks()))
@@ -166,7 +167,7 @@ class ClusterReader:
 
     def identity(self) -> str:
         """The uid of the namespace kube-system: what tells this cluster from every other."""
-        reply = named(self.wire, core("namespaces", name="kube-system"))
+        reply = get(self.wire, core("namespaces", name="kube-system"))
         self.date = reply.date or self.date
         return text(reply.body, "metadata", "uid") or ""
 
@@ -248,20 +249,20 @@ class ClusterReader:
     def _referred(self, pods: Iterable[Tree]) -> Iterator[Tree]:
         """Slices, claims and classes, where there are any; what may not be read is left out."""
         if self._devices is None:
-            self._devices = any_at(self.wire, SLICES)
+            self._devices = has_objects(self.wire, RESOURCE_SLICES)
         if not self._devices and not any(
             "resourceClaims" in mapping(tree, "spec")
             or "extendedResourceClaimStatus" in mapping(tree, "status")
             for tree in pods
         ):
             return
-        for path, kind, version in RESOURCES:
-            for item in versions(self.wire, path) or ():
+        for path, kind, version in DEVICE_LISTS:
+            for item in list_first_served(self.wire, path) or ():
                 yield {**item, "kind": kind, "apiVersion": version}
 
     def _groups(self) -> Iterator[tuple[Key, int]]:
         """minCount of every native PodGroup that is a gang."""
-        for tree in versions(self.wire, GROUPS) or ():
+        for tree in list_first_served(self.wire, POD_GROUPS) or ():
             least = whole(tree, "spec", "schedulingPolicy", "gang", "minCount")
             if _name(tree) and least is not None and least > 0:
                 yield _key(tree), least

@@ -19,10 +19,10 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 from models.apply.intents import SealKey
-from planner.cluster import pages as paths
+from planner.cluster import api_paths as paths
 from planner.cluster.lease_document import LEASE, Terms, freed, held, seal_key_of, seen
 from planner.cluster.retry import may_change
-from planner.cluster.transport import JSON, LOST, Asked, Reply, Tree, Wire, send_all
+from planner.cluster.transport import JSON, LOST, ApiRequest, Reply, Transport, Tree, send_all
 from planner.errors import (
     Fault,
     GangplanError,
@@ -86,7 +86,7 @@ class Lock:
 
     def __init__(
         self,
-        wire: Wire,
+        wire: Transport,
         namespace: str,
         terms: Terms,
         tree: Tree,
@@ -295,9 +295,9 @@ class Timed(Protocol):
 
 
 class Guarded:
-    """A Wire around another one."""
+    """A Transport around another one."""
 
-    def __init__(self, wire: Wire, lock: Timed) -> None:
+    def __init__(self, wire: Transport, lock: Timed) -> None:
         self._wire = wire
         self._lock = lock
 
@@ -311,7 +311,7 @@ class Guarded:
         self._lock.heard(reply.date)
         return reply
 
-    def send_all(self, asked: Sequence[Asked]) -> list[Reply]:
+    def send_all(self, asked: Sequence[ApiRequest]) -> list[Reply]:
         """The same for all of them at once."""
         late = self._lock.left_s() <= LEAST_S
         if late and any(may_change(one.method, one.path) for one in asked):

@@ -1,101 +1,75 @@
-"""A wire with patience: what can be asked again without harm is, as often and as long as is useful.
+"""Which requests are sent again, how often and after which pauses: one table for every request.
 
-Promises: a write is never sent twice by this, unless the server said that it did nothing (429, 401);
-whether a lost write was done is for its sender to look up. Bounded. Called by the verbs that write.
+A write is sent again only if the server says that it did nothing (429, 401). Whether a lost write
+was carried out is for its sender to look up.
 """
 
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
+from enum import Enum
 
-from planner.cluster.proxy import TOO_LONG
-from planner.cluster.transport import JSON, LOST, Asked, Reply, Tree, Wire, send_all
+from planner.cluster.transport import (
+    JSON,
+    LOST,
+    TOO_LONG,
+    ApiRequest,
+    Reply,
+    Transport,
+    Tree,
+    send_all,
+)
 
 WAITS_S = (0.5, 1.0, 2.0)
-"""Pauses before each further try."""
+"""Pauses before each retry."""
 
 MAX_RETRY_AFTER_S = 10.0
-"""A server that asks for a longer pause gets this one."""
+"""Limit of the pause that a server asks for."""
 
-MOST_S = 90.0
-"""No further try is begun so long after the first one."""
+LAST_RETRY_S = 90.0
+"""No retry begins so long after the first try."""
+
+
+class Failure(Enum):
+    """``retries``: how often a read is sent again; ``write_retries``: the same for a write."""
+
+    busy = (3, 3)
+    """429: the server did nothing."""
+    unauthorized = (1, 1)
+    """401: kubectl gets new credentials once these are refused."""
+    failed = (3, 0)
+    """5xx or lost: a write may have been carried out."""
+    hopeless = (0, 0)
+    """The same request fails again."""
+
+    def __init__(self, retries: int, write_retries: int) -> None:
+        self.retries = retries
+        self.write_retries = write_retries
+
+
+_HOPELESS = ("getting credentials", "no such host", "x509", "tls:")
+"""In the words of kubectl proxy: wrong credentials, names or certificates."""
 
 _BUDGET = "DisruptionBudget"
-_ASKS_ONLY = "/apis/authorization.k8s.io/"
+_REVIEWS = "/apis/authorization.k8s.io/"
 
 
-class Patient:
-    """A Wire around another one. ``retries``: requests sent again so far.
-
-    ``sleep`` may return early (a signal): then the next try comes early.
-    """
-
-    def __init__(
-        self,
-        wire: Wire,
-        waits: Sequence[float] = WAITS_S,
-        sleep: Callable[[float], object] = time.sleep,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._wire = wire
-        self._waits = tuple(waits)
-        self._sleep = sleep
-        self._clock = clock
-        self.retries = 0
-
-    def send(
-        self, method: str, path: str, body: Tree | None = None, *, content_type: str = JSON
-    ) -> Reply:
-        """The last reply, where none before it was worth keeping."""
-        begun = self._clock()
-        changes = may_change(method, path)
-        refused = False
-        for wait in (*self._waits, None):
-            reply = self._wire.send(method, path, body, content_type=content_type)
-            if wait is None or not _worth(reply, changes=changes) or (refused and _login(reply)):
-                break
-            pause = max(wait, min(reply.retry_after_s or 0.0, MAX_RETRY_AFTER_S))
-            if _login(reply):
-                refused, pause = (
-                    True,
-                    0.0,
-                )  # kubectl asks for new credentials once these are refused
-            if self._clock() - begun + pause > MOST_S:
-                break
-            self.retries += 1
-            if pause:
-                self._sleep(pause)
-        return reply
-
-    def send_all(self, asked: Sequence[Asked]) -> list[Reply]:
-        """Together at first; what is worth another try gets it by itself, while there are answers."""
-        replies = send_all(self._wire, asked)
-        for number, one in enumerate(asked):
-            reply = replies[number]
-            if self._waits and _worth(reply, changes=may_change(one.method, one.path)):
-                self.retries += 1
-                self._sleep(max(self._waits[0], min(reply.retry_after_s or 0.0, MAX_RETRY_AFTER_S)))
-                reply = self.send(one.method, one.path, one.body, content_type=one.content_type)
-                replies[number] = reply
-                if reply.status == LOST:
-                    break
-        return replies
-
-
-def _worth(reply: Reply, *, changes: bool) -> bool:
-    """Whether the same request may do better a moment later, and can do no harm."""
-    if reply.reason == TOO_LONG:
-        return False
+def failure_of(reply: Reply) -> Failure | None:
+    """None for an answer to the request."""
     if reply.status == 429:
-        return not of_a_budget(reply)
-    if _login(reply):
-        return True
-    return not changes and (reply.status == LOST or reply.status >= 500)
+        return Failure.hopeless if refused_by_budget(reply) else Failure.busy
+    if reply.status == 401:
+        return Failure.unauthorized
+    if reply.status == LOST:
+        hopeless = reply.reason == TOO_LONG or any(word in reply.why for word in _HOPELESS)
+        return Failure.hopeless if hopeless else Failure.failed
+    return Failure.failed if reply.status >= 500 else None
 
 
-def of_a_budget(reply: Reply) -> bool:
-    """Whether a 429 is the word of a PodDisruptionBudget, not of a busy server."""
+def refused_by_budget(reply: Reply) -> bool:
+    """Whether a 429 comes from a PodDisruptionBudget, not from a busy server."""
     details = reply.body.get("details")
     causes = details.get("causes") if isinstance(details, dict) else None
     if not isinstance(causes, list):
@@ -103,13 +77,74 @@ def of_a_budget(reply: Reply) -> bool:
     return any(isinstance(cause, dict) and cause.get("reason") == _BUDGET for cause in causes)
 
 
-def _login(reply: Reply) -> bool:
-    return reply.status == 401
-
-
 def may_change(method: str, path: str) -> bool:
-    """Whether the request may change something: a dry run and a question about rights do not."""
+    """Whether the request may change something: a dry run and an access review do not."""
     target, _, query = path.partition("?")
-    return not (
-        method == "GET" or "dryRun=All" in query.split("&") or target.startswith(_ASKS_ONLY)
-    )
+    return not (method == "GET" or "dryRun=All" in query.split("&") or target.startswith(_REVIEWS))
+
+
+class RetryingTransport:
+    """Sends requests through another transport, again as ``Failure`` allows.
+
+    ``retries``: requests sent again so far. ``sleep`` may return early (a signal): then the next try
+    comes early.
+    """
+
+    def __init__(
+        self,
+        transport: Transport,
+        waits: Sequence[float] | None = None,
+        sleep: Callable[[float], object] = time.sleep,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._transport = transport
+        self._waits = tuple(WAITS_S if waits is None else waits)
+        self._sleep = sleep
+        self._clock = clock
+        self.retries = 0
+
+    def send(
+        self, method: str, path: str, body: Tree | None = None, *, content_type: str = JSON
+    ) -> Reply:
+        """The last reply."""
+        begun = self._clock()
+        seen: Counter[Failure] = Counter()
+        for wait in (*self._waits, None):
+            reply = self._transport.send(method, path, body, content_type=content_type)
+            failure = failure_of(reply)
+            if wait is None or failure is None or not self._allowed(failure, seen, method, path):
+                break
+            pause = 0.0 if failure is Failure.unauthorized else _pause(wait, reply)
+            if self._clock() - begun + pause > LAST_RETRY_S:
+                break
+            self.retries += 1
+            if pause:
+                self._sleep(pause)
+        return reply
+
+    def send_all(self, requests: Sequence[ApiRequest]) -> list[Reply]:
+        """Pipelined at first; then retries one by one, until one of them is lost for good."""
+        replies = send_all(self._transport, requests)
+        for number, one in enumerate(requests):
+            reply, failure = replies[number], failure_of(replies[number])
+            if not self._waits or failure is None:
+                continue
+            if self._allowed(failure, Counter(), one.method, one.path):
+                self.retries += 1
+                self._sleep(_pause(self._waits[0], reply))
+                replies[number] = self.send(
+                    one.method, one.path, one.body, content_type=one.content_type
+                )
+                if replies[number].status == LOST:
+                    break
+        return replies
+
+    @staticmethod
+    def _allowed(failure: Failure, seen: Counter[Failure], method: str, path: str) -> bool:
+        seen[failure] += 1
+        limit = failure.write_retries if may_change(method, path) else failure.retries
+        return seen[failure] <= limit
+
+
+def _pause(wait: float, reply: Reply) -> float:
+    return max(wait, min(reply.retry_after_s or 0.0, MAX_RETRY_AFTER_S))

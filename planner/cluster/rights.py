@@ -26,9 +26,9 @@ from typing import TYPE_CHECKING
 
 from models.apply.live_state import PodClassifier
 from models.apply.orders import Orders
+from planner.cluster.api_paths import grouped
 from planner.cluster.kinds import ALL, NAMESPACES, Kind
-from planner.cluster.pages import grouped
-from planner.cluster.transport import LOST, Tree, Wire
+from planner.cluster.transport import LOST, Transport, Tree
 from planner.errors import Fault, NotPermittedError, UnavailableError
 from planner.read.kube.lookup import mapping, objects, text
 from planner.untrusted_text import one_line
@@ -179,7 +179,7 @@ def all_rights(
     return tuple(dict.fromkeys(every))
 
 
-def lacking(wire: Wire, rights: Sequence[Right]) -> list[Right]:
+def lacking(wire: Transport, rights: Sequence[Right]) -> list[Right]:
     """Those of the rights that this account does not have, in the order given.
 
     A right that many namespaces share is first asked for in all of them at once.
@@ -195,7 +195,7 @@ def lacking(wire: Wire, rights: Sequence[Right]) -> list[Right]:
     ]
 
 
-def demand(wire: Wire, rights: Sequence[Right]) -> None:
+def demand(wire: Transport, rights: Sequence[Right]) -> None:
     """Raises NotPermittedError, which names what is missing."""
     missing = lacking(wire, rights)
     if missing:
@@ -256,7 +256,7 @@ def _scales(namespace: str | None) -> list[Right]:
     return [*owners, *scales, *(replace(one, verb="patch") for one in scales)]
 
 
-def _allowed(wire: Wire, right: Right) -> bool:
+def _allowed(wire: Transport, right: Right) -> bool:
     attributes: Tree = {
         "verb": right.verb,
         "group": right.group,
@@ -298,23 +298,12 @@ def _where(right: Right) -> str:
     return " in all namespaces" if _namespaced(right) else ""
 
 
-GROUPS = "/apis"
-
-
-def groups(wire: Wire) -> frozenset[str] | None:
-    """API groups that are served; None where the server does not say."""
-    reply = wire.send("GET", GROUPS)
-    if not reply.ok:
-        return None
-    return frozenset(name for one in objects(reply.body, "groups") if (name := text(one, "name")))
-
-
 if TYPE_CHECKING:
     from models.apply.live_state import ClusterView
 
 
 def unserved(
-    wire: Wire, view: ClusterView, classifier: PodClassifier, backend: str
+    wire: Transport, view: ClusterView, classifier: PodClassifier, backend: str
 ) -> tuple[str, ...]:
     """Those where pods of ours wait and a right to start them is missing; none if it is so of all."""
     waiting = sorted(
@@ -331,7 +320,7 @@ def unserved(
     return () if found.issuperset(waiting) else tuple(one for one in waiting if one in found)
 
 
-def unyielding(wire: Wire, view: ClusterView, backend: str) -> tuple[str, ...]:
+def unyielding(wire: Transport, view: ClusterView, backend: str) -> tuple[str, ...]:
     """Those where pods with GPUs run and a right to evict them is missing."""
     running = sorted(
         {pod.namespace for pod in view.pods.values() if pod.node and pod.gpus and not pod.finished}

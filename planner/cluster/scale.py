@@ -26,8 +26,8 @@ from models.apply.requests import (
     Rejected,
     Scale,
 )
-from planner.cluster.pages import grouped
-from planner.cluster.transport import MERGE, Reply, Tree, Wire
+from planner.cluster.api_paths import grouped
+from planner.cluster.transport import MERGE, Reply, Transport, Tree
 from planner.read.kube.lookup import mapping, objects, text, whole
 from planner.untrusted_text import one_line
 
@@ -100,7 +100,7 @@ _WORKERS = {"PyTorchJob": "worker"}
 _MOST_OWNERS = 3
 
 
-def scale(wire: Wire, request: Scale, member: Tree | None, *, dry: bool = False) -> Event:
+def scale(wire: Transport, request: Scale, member: Tree | None, *, dry: bool = False) -> Event:
     """Set the scale. ``member``: the tree of a pod of the role."""
     resize, namespace = request.resize, request.member[0]
     path = _owner(wire, member or {}, namespace, resize.role)
@@ -124,7 +124,7 @@ def scale(wire: Wire, request: Scale, member: Tree | None, *, dry: bool = False)
     return event_of(reply, lambda _: None)
 
 
-def _owner(wire: Wire, tree: Tree, namespace: str, role: str) -> str | None:
+def _owner(wire: Transport, tree: Tree, namespace: str, role: str) -> str | None:
     """The path of the topmost controller with a scale; None without one."""
     found = None
     for _ in range(_MOST_OWNERS):

@@ -47,11 +47,11 @@ from models.apply.requests import (
     WriteIntent,
 )
 from models.apply.starts import HOSTNAME, REQUIRED, can_match, required_terms, unpinnable
+from planner.cluster.api_paths import core
 from planner.cluster.backends.base import CannotEncode
 from planner.cluster.live_view import ClusterReader, owned_annotations
-from planner.cluster.pages import core
 from planner.cluster.scale import event_of, looked, scale
-from planner.cluster.transport import JSON, STRATEGIC, Asked, Reply, Tree, Wire, send_all
+from planner.cluster.transport import JSON, STRATEGIC, ApiRequest, Reply, Transport, Tree, send_all
 from planner.errors import GangplanError
 from planner.read.kube.lookup import items, objects, texts
 from planner.untrusted_text import one_line
@@ -151,7 +151,7 @@ class RequestSender:
     ``clock``: seconds, of any beginning.
     """
 
-    wire: Wire
+    wire: Transport
     settings: KubernetesPolicy
     backend: Backend
     lock: HeldLock | None
@@ -273,7 +273,7 @@ class RequestSender:
         except GangplanError as error:
             return NoAnswer(one_line(str(error)))
 
-    def _intent(self, request: WriteIntent) -> Asked:
+    def _intent(self, request: WriteIntent) -> ApiRequest:
         order, intent = request.pod, request.intent
         tree = self.reader.pods.get(order.key, {})
         # What an earlier plan left goes; nothing else is named, for there is nothing to take off.
@@ -321,7 +321,7 @@ class RequestSender:
             self._patch(order.namespace, order.name, {"metadata": metadata, "spec": spec})
         )
 
-    def _binding(self, order: PodOrder, version: str | None = None, *, dry: bool) -> Asked:
+    def _binding(self, order: PodOrder, version: str | None = None, *, dry: bool) -> ApiRequest:
         metadata: Tree = {"name": order.name, "namespace": order.namespace, "uid": order.uid}
         if version is not None:
             metadata["resourceVersion"] = version
@@ -354,13 +354,13 @@ class RequestSender:
         asked = _asked("POST", stop.namespace, stop.name, body, sub="eviction", dry=self.dry)
         return event_of(self._reply(asked), lambda _: None, eviction=True)
 
-    def _patch(self, namespace: str, name: str, body: Tree) -> Asked:
+    def _patch(self, namespace: str, name: str, body: Tree) -> ApiRequest:
         return _asked(_PATCH, namespace, name, body, dry=self.dry)
 
-    def _sent(self, asked: Asked) -> Event:
+    def _sent(self, asked: ApiRequest) -> Event:
         return event_of(self._reply(asked), self._shown)
 
-    def _reply(self, asked: Asked) -> Reply:
+    def _reply(self, asked: ApiRequest) -> Reply:
         return self.wire.send(asked.method, asked.path, asked.body, content_type=asked.content_type)
 
     def _shown(self, tree: Tree) -> LivePod | None:
@@ -370,9 +370,9 @@ class RequestSender:
 
 def _asked(  # as many words as such a request has
     method: str, namespace: str, name: str, body: Tree, *, dry: bool, sub: str = ""
-) -> Asked:
+) -> ApiRequest:
     path = core("pods", namespace=namespace, name=name, sub=sub) + _QUERY
-    return Asked(method, path + _DRY * dry, body, STRATEGIC if method == _PATCH else JSON)
+    return ApiRequest(method, path + _DRY * dry, body, STRATEGIC if method == _PATCH else JSON)
 
 
 Machine = Generator[Request, Event, Verdict]

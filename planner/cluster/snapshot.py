@@ -1,43 +1,40 @@
-"""Record a live cluster into a folder: what planning needs of it, and nothing else.
+"""Records a live cluster into a folder: what planning needs of it, and nothing else.
 
-Promises: nodes are read first, then pods, then the other kinds; pages are pruned as they come, so
-memory stays bounded; the folder is written whole or not at all. Called by ``planner.cli.snapshot``.
+Nodes are read first, then pods, then the other kinds. Pages are pruned as they come, so that memory
+stays bounded. The folder is written whole or not at all.
 """
 
 from __future__ import annotations
 
 import gc
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from models.apply.intents import SealKey
-from planner.cluster.answers import Reason, Refusal
-from planner.cluster.discovery import Discovery, Served, certain
-from planner.cluster.kinds import FILE_NAMES, NAMESPACES, NODES, OTHERS, PODS, Kind, file_name
-from planner.cluster.kubectl import FailedRequestError, Kubectl
+from planner.cluster.api_paths import IDENTITY, list_paths
+from planner.cluster.discovery import ServedKind, discover
+from planner.cluster.kinds import ALL, FILE_NAMES, NAMESPACES, NODES, OTHERS, PODS, Kind, file_name
 from planner.cluster.live_view import standing
-from planner.cluster.pages import Listing
+from planner.cluster.pages import ListPages, failed
 from planner.cluster.pruning import GONE
-from planner.cluster.snapshot_folder import Folder, ListFile
-from planner.cluster.transport import Tree
+from planner.cluster.snapshot_folder import ListFile, SnapshotFolder
+from planner.cluster.transport import Reply, Transport, Tree
 from planner.errors import Fault, NotPermittedError, UnavailableError
 from planner.read.kube.lookup import text
+from planner.untrusted_text import one_line
 
-_AHEAD = 3
-"""Kinds whose first page is asked for while another is worked on."""
-
-_IDENTITY = "/api/v1/namespaces/kube-system"
+ACCEPT = list_paths(ALL)
+"""Paths that recording reads, for ``proxy.connect``."""
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
-    """What to record. ``namespaces``: of namespaced kinds only these; none: all. ``skip``: resources.
+class SnapshotRequest:
+    """``namespaces``: only these, for namespaced kinds; empty: all. ``skip``: resources left out.
 
-    ``seal_key``: of the lock, where that is known: what else says of pods to be ours is left out.
+    ``seal_key``: of the lock, if known; pods that claim our marks without its seal lose them.
     ``leave``: whether a pod is left out.
     """
 
@@ -49,7 +46,7 @@ class Wish:
 
 @dataclass(slots=True)
 class Recorded:
-    """What was recorded. ``counts``: resource to objects. ``forbidden``: rights that were lacking."""
+    """``counts``: objects of each resource. ``forbidden``: missing rights. ``cluster``: its uid."""
 
     counts: dict[str, int] = field(default_factory=dict)
     absent: list[Kind] = field(default_factory=list)
@@ -60,29 +57,31 @@ class Recorded:
 
 
 Progress = Callable[[str, int, int], None]
-"""Told the resource, how many objects were read, and how many there seem to be in all."""
+"""Called with the resource, the objects read, and an estimate of how many there are in all."""
 
 
-def folder_for(out: Path, *, force: bool) -> Folder:
-    """The folder of a snapshot; entering it fails where it cannot be written."""
-    return Folder(out, ours=FILE_NAMES, force=force)
+def folder_for(out: Path, *, force: bool) -> SnapshotFolder:
+    """The folder of a snapshot; entering it fails if it cannot be written."""
+    return SnapshotFolder(out, replaceable=FILE_NAMES, force=force)
 
 
-def record(door: Kubectl, folder: Folder, wish: Wish, progress: Progress) -> Recorded:
-    """Read the cluster behind the door into the folder, and keep that.
+def record(
+    transport: Transport, folder: SnapshotFolder, request: SnapshotRequest, progress: Progress
+) -> Recorded:
+    """Read the cluster into the folder, and keep the folder.
 
     Raises CannotWriteError, UnavailableError, NotPermittedError (nodes or pods may not be listed).
     """
-    recorder = _Recorder(door, wish, folder, progress)
-    with _no_cycles():
+    recorder = _Recorder(transport, request, folder, progress)
+    with _without_gc():
         recorder.run()
         recorder.recorded.bytes = folder.keep()
     return recorder.recorded
 
 
 @contextmanager
-def _no_cycles() -> Iterator[None]:
-    """Trees of JSON have no cycles, and looking for some takes as long as parsing them."""
+def _without_gc() -> Iterator[None]:
+    """Trees of JSON have no cycles, and searching them takes as long as parsing."""
     was_on = gc.isenabled()
     gc.disable()
     try:
@@ -93,124 +92,113 @@ def _no_cycles() -> Iterator[None]:
 
 
 class _Recorder:
-    def __init__(self, door: Kubectl, wish: Wish, folder: Folder, progress: Progress) -> None:
-        self._door = door
-        self._wish = wish
+    def __init__(
+        self,
+        transport: Transport,
+        request: SnapshotRequest,
+        folder: SnapshotFolder,
+        progress: Progress,
+    ) -> None:
+        self._transport = transport
+        self._request = request
         self._folder = folder
         self._progress = progress
         self.recorded = Recorded()
 
     def run(self) -> None:
-        nodes, pods = self._listing(certain(NODES)), self._listing(certain(PODS))
-        nodes.open()
-        identity = self._door.ask_json(_IDENTITY)
-        wanted = [kind for kind in OTHERS if kind.resource not in self._wish.skip]
-        discovery = Discovery(self._door, wanted)
-        self._record(nodes)
-        pods.open()
-        discovery.ask()
-        self._record(pods)
-        self._identity(identity.result())
-        served, self.recorded.absent = discovery.found()
-        for listing in self._opened(served):
+        for kind in (NODES, PODS):
+            self._record(ServedKind(kind, kind.versions[0]))
+        self._record_identity()
+        wanted = [kind for kind in OTHERS if kind.resource not in self._request.skip]
+        served, self.recorded.absent = discover(self._transport, wanted)
+        for one in served:
             try:
-                self._record(listing)
-            except FailedRequestError as error:
-                raise _with_a_way_on(error, listing.served.kind) from error
+                self._record(one)
+            except UnavailableError as error:
+                raise _with_skip_hint(error, one.kind) from error
 
-    def _listing(self, served: Served) -> Listing:
-        return Listing(self._door, served, self._wish.namespaces)
-
-    def _opened(self, served: Sequence[Served]) -> Iterator[Listing]:
-        """Listings in order, the first pages of the next ones on their way."""
-        waiting = deque(map(self._listing, served))
-        ahead: deque[Listing] = deque()
-        while waiting or ahead:
-            while waiting and len(ahead) <= _AHEAD:
-                waiting[0].open()
-                ahead.append(waiting.popleft())
-            yield ahead.popleft()
-
-    def _record(self, listing: Listing) -> None:
+    def _record(self, served: ServedKind) -> None:
         """One kind into one file."""
-        served = listing.served
         kind = served.kind
         required = kind in (NODES, PODS)
+        everywhere = not (kind.namespaced and self._request.namespaces)
+        places = [None] if everywhere else self._request.namespaces
+        paths = {served.path(place): place for place in places}
+        pages = ListPages(self._transport, *paths)
         with self._folder.list_file(
             file_name(kind), f"{kind.name}List", served.api_version, even_empty=required
         ) as file:
-            for page in listing.pages():
-                if page.begins:
+            for page in pages:
+                if page.first:
                     file.begin(page.resource_version)
-                file.add(_pruned(kind, self._believed(kind, page.items)))
+                file.add(self._pruned(kind, page.items))
                 self._progress(kind.resource, file.items, file.items + page.left)
-            self._refused(listing, file, required=required)
-        self.recorded.restarts += listing.restarts
+            for path, reply in pages.refused:
+                self._refused(kind, paths[path], reply, file)
+        self.recorded.restarts += pages.restarts
         if file.items:
             self.recorded.counts[kind.resource] = file.items
 
-    def _believed(self, kind: Kind, items: list[Any]) -> Iterator[Any]:
-        """Without what tenants only say of their pods: marks there hold room on nodes."""
+    def _pruned(self, kind: Kind, items: list[Any]) -> Iterator[Tree]:
+        """What is kept of each object; of pods without marks that only a tenant claims."""
+        prune = kind.prune
         for item in items:
-            pod = kind is PODS and isinstance(item, dict)
-            if not (pod and self._wish.leave(item)):
-                yield standing(item, self._wish.seal_key) if pod else item
+            kept = item
+            if kind is PODS and isinstance(item, dict):
+                if self._request.leave(item):
+                    continue
+                kept = standing(item, self._request.seal_key)
+            kept = prune(kept)
+            if kept is not GONE:
+                yield kept
 
-    def _refused(self, listing: Listing, file: ListFile, *, required: bool) -> None:
+    def _refused(self, kind: Kind, place: str | None, reply: Reply, file: ListFile) -> None:
         """Note what could not be listed. Raises NotPermittedError for nodes and pods."""
-        kind = listing.served.kind
-        for place, refusal in listing.refusals:
-            right = _right(kind, place, self._wish.namespaces)
-            if required:
-                raise _lacking(kind, right, refusal)
-            if refusal.reason is Reason.forbidden:
-                self.recorded.forbidden.append(right)
-            elif not file.items and kind not in self.recorded.absent:
-                self.recorded.absent.append(kind)
+        where = "" if place is None else f" in namespace {place}"
+        if place is None and kind.namespaced:
+            where = " in all namespaces"
+        right = f"list {kind.resource}{where}"
+        if kind in (NODES, PODS):
+            raise _required(kind, right, reply, everywhere=place is None)
+        if reply.status == 403:
+            self.recorded.forbidden.append(right)
+        elif not file.items and kind not in self.recorded.absent:
+            self.recorded.absent.append(kind)
 
-    def _identity(self, answer: dict[str, Any] | Refusal) -> None:
+    def _record_identity(self) -> None:
         """The uid of kube-system, in a list of one namespace."""
-        if isinstance(answer, Refusal):
+        reply = self._transport.send("GET", IDENTITY)
+        if reply.status in {403, 404, 410}:
             self.recorded.forbidden.append("get namespaces/kube-system")
             return
-        metadata = {name: text(answer, "metadata", name) for name in ("name", "uid")}
+        if not reply.ok:
+            raise failed(reply, f"GET {IDENTITY}")
+        metadata = {name: text(reply.body, "metadata", name) for name in ("name", "uid")}
         kept = {"metadata": {name: value for name, value in metadata.items() if value is not None}}
         self.recorded.cluster = metadata["uid"]
-        served = certain(NAMESPACES)
         with self._folder.list_file(
-            file_name(NAMESPACES), "NamespaceList", served.api_version, even_empty=True
+            file_name(NAMESPACES), "NamespaceList", "v1", even_empty=True
         ) as file:
             file.begin(None)
             file.add([kept])
 
 
-def _pruned(kind: Kind, items: Iterable[Any]) -> Iterator[dict[str, Any]]:
-    for item in items:
-        kept = kind.prune(item)
-        if kept is not GONE:
-            yield kept
-
-
-def _right(kind: Kind, place: str | None, namespaces: Sequence[str]) -> str:
-    """A right as an administrator grants it: ``list pods in namespace a``."""
-    if place is not None:
-        return f"list {kind.resource} in namespace {place}"
-    everywhere = " in all namespaces" if kind.namespaced and not namespaces else ""
-    return f"list {kind.resource}{everywhere}"
-
-
-def _lacking(kind: Kind, right: str, refusal: Refusal) -> NotPermittedError | UnavailableError:
-    if refusal.reason is not Reason.forbidden:
-        what = f"the server has no {kind.resource}: {refusal.message}"
+def _required(
+    kind: Kind, right: str, reply: Reply, *, everywhere: bool
+) -> NotPermittedError | UnavailableError:
+    """The error where nodes or pods cannot be listed."""
+    message = one_line(reply.message)
+    if reply.status != 403:
+        what = f"the server has no {kind.resource}: {message}"
         return UnavailableError(Fault(what, "is this the API server of a Kubernetes cluster?"))
     hint = "ask for the ClusterRole in docs/snapshot.md"
-    if kind is PODS and " in all namespaces" in right:
+    if kind is PODS and everywhere:
         hint += ", or record the namespaces you may read: --namespace NAME"
-    return NotPermittedError(Fault(f"not permitted: {right} ({refusal.message})", hint))
+    return NotPermittedError(Fault(f"not permitted: {right} ({message})", hint))
 
 
-def _with_a_way_on(error: FailedRequestError, kind: Kind) -> FailedRequestError:
-    """One broken kind, such as one whose conversion webhook is gone, need not stop the rest."""
+def _with_skip_hint(error: UnavailableError, kind: Kind) -> UnavailableError:
+    """One broken kind, for example without its conversion webhook, need not stop the rest."""
     (fault,) = error.faults
     hint = f"{fault.hint}; or leave this kind out: --skip {kind.resource}"
-    return FailedRequestError(Fault(fault.what, hint))
+    return UnavailableError(Fault(fault.what, hint))

@@ -1,14 +1,15 @@
-"""The wire: one HTTP request to the API server and its answer, whoever carries it.
+"""One request to the API server and its reply, whoever carries it.
 
-Promises: an interface and its plain data; a lost answer is an answer (status 0), never an exception.
-Implemented by ``planner.cluster.proxy`` through ``kubectl proxy``, and by tests from memory.
+A lost answer is a reply too (status 0), never an exception.
 """
 
 from __future__ import annotations
 
+import json
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, NoReturn, Protocol, runtime_checkable
 
 Tree = dict[str, Any]
 
@@ -17,15 +18,18 @@ STRATEGIC = "application/strategic-merge-patch+json"
 MERGE = "application/merge-patch+json"
 
 LOST = 0
-"""Status of a reply that never came: the connection broke, or time was up."""
+"""Status of a reply that never came: the connection broke, or the time limit passed."""
+
+TOO_LONG = "TooLong"
+"""Reason of a lost reply that was longer than the limit: a retry does not help."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """An answer; ``body``: the JSON object, {} if there is none.
+    """``body``: the JSON object, {} if there is none. ``why``: why there is none.
 
-    ``date``: the server's clock in seconds since the epoch, None if it did not say.
-    ``retry_after_s``: of the header Retry-After.
+    ``date``: the server's clock in seconds since the epoch, None without a header Date.
+    ``retry_after_s``: the header Retry-After.
     """
 
     status: int
@@ -40,28 +44,21 @@ class Reply:
 
     @property
     def message(self) -> str:
-        """The server's words (untrusted, unbounded: show it through ``one_line``), or why it was lost."""
-        said = self.body.get("message")
-        return said if isinstance(said, str) and said else self.why or f"HTTP {self.status}"
+        """The server's message, or why the reply was lost. Untrusted: show it through ``one_line``."""
+        message = self.body.get("message")
+        return (
+            message if isinstance(message, str) and message else self.why or f"HTTP {self.status}"
+        )
 
     @property
     def reason(self) -> str:
-        said = self.body.get("reason")
-        return said if isinstance(said, str) else ""
-
-
-class Wire(Protocol):
-    """Sends one request and waits for its answer. Not safe for several threads unless it says so."""
-
-    def send(
-        self, method: str, path: str, body: Tree | None = None, *, content_type: str = JSON
-    ) -> Reply:
-        """``path``: with its query, every part quoted (``planner.cluster.pages``)."""
+        reason = self.body.get("reason")
+        return reason if isinstance(reason, str) else ""
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """A request that waits to be sent with others."""
+class ApiRequest:
+    """``path``: with its query, every part quoted (``planner.cluster.api_paths``)."""
 
     method: str
     path: str
@@ -69,21 +66,60 @@ class Asked:
     content_type: str = JSON
 
 
+class Transport(Protocol):
+    """Sends one request and waits for the reply. Not thread-safe unless it says so."""
+
+    def send(
+        self, method: str, path: str, body: Tree | None = None, *, content_type: str = JSON
+    ) -> Reply: ...
+
+
 @runtime_checkable
-class Ahead(Protocol):
-    """A wire that need not wait for one answer before it sends the next request."""
+class PipeliningTransport(Protocol):
+    """A transport that sends the next request before it has the reply to the last one."""
 
-    def send_all(self, asked: Sequence[Asked]) -> list[Reply]:
-        """An answer each, in order; the requests are carried out one after the other.
+    def send_all(self, requests: Sequence[ApiRequest]) -> list[Reply]:
+        """A reply each, in order; the server carries the requests out one after the other.
 
-        After a lost one, all are lost: nobody knows which of them were carried out.
+        After a lost reply all are lost: it is unknown which of them were carried out.
         """
 
 
-def send_all(wire: Wire, asked: Sequence[Asked]) -> list[Reply]:
-    """All of them over the wire, one by one if it knows no other way."""
-    if isinstance(wire, Ahead):
-        return wire.send_all(asked)
+def send_all(transport: Transport, requests: Sequence[ApiRequest]) -> list[Reply]:
+    """Pipelined if the transport can do that, else one by one."""
+    if isinstance(transport, PipeliningTransport):
+        return transport.send_all(requests)
     return [
-        wire.send(one.method, one.path, one.body, content_type=one.content_type) for one in asked
+        transport.send(one.method, one.path, one.body, content_type=one.content_type)
+        for one in requests
     ]
+
+
+class MalformedError(ValueError):
+    """A body that is not a JSON object."""
+
+
+def json_object(body: bytes) -> Tree:
+    """Raises MalformedError for anything but one whole JSON object without NaN and infinities."""
+    try:
+        tree = _DECODE(body.decode(json.detect_encoding(body), "surrogatepass"))
+    except (ValueError, RecursionError) as error:
+        where = f" after {len(body):,} bytes" if len(body) else ": it is empty"
+        raise MalformedError(f"the answer is not whole JSON{where}") from error
+    if not isinstance(tree, dict):
+        raise MalformedError("the answer is not a JSON object")
+    return tree
+
+
+def _finite(written: str) -> float:
+    value = float(written)
+    if math.isinf(value):  # such as 1e999
+        _refuse(written)
+    return value
+
+
+def _refuse(written: str) -> NoReturn:
+    raise ValueError(written)
+
+
+_DECODE = json.JSONDecoder(parse_float=_finite, parse_constant=_refuse).decode

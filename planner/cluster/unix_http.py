@@ -1,33 +1,38 @@
-"""HTTP over one unix socket, on one kept connection: a request at a time, or several ahead.
+"""HTTP/1.1 over one kept connection to a unix socket: one request at a time, or pipelined.
 
-Promises: an answer is whole and within its bounds of time and size, or it is Broken, and then the
-connection is gone: nothing that comes late is ever taken for a later answer. Called by ``proxy``.
+An answer is whole and within its limits of time and size, or it is a BrokenError and the connection
+is closed: a late answer is never taken for that of another request.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import io
 import select
 import socket
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from email.message import Message
+from http.client import HTTPException, HTTPResponse
+from typing import Any, cast
 
-_MAX_LINE = 64 * 2**10
-_MAX_HEADERS = 200
+_BUFFER = 64 * 2**10
 _MAX_DIGITS = 15
-_CHUNK = 2**20
+
+_OVERHEAD = 2**20
+"""Bytes of status lines, headers, chunk sizes and what is read ahead, beside the body."""
 
 _AHEAD = 32 * 2**10
-"""Bytes of requests on their way at once: less than a socket holds, so that sending never has to wait."""
+"""Bytes of requests in flight: less than a socket buffers, so that sending never waits."""
 
-Question = tuple[str, str, bytes | None, str]
+HttpRequest = tuple[str, str, bytes | None, str]
 """Method, target, body, content type."""
 
 
 class BrokenError(Exception):
-    """No whole answer. ``too_long``: because it was longer than is read."""
+    """No whole answer. ``too_long``: because it exceeds the limit of its size."""
 
     def __init__(self, why: str, *, too_long: bool = False) -> None:
         super().__init__(why)
@@ -35,179 +40,188 @@ class BrokenError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """An HTTP answer; ``headers`` by lower-case name, the last of several."""
-
+class HttpAnswer:
     status: int
     body: bytes
-    headers: dict[str, str] = field(default_factory=dict)
+    headers: Message
 
 
-class Channel:
-    """Not safe for several threads.
+class UnixHttpConnection:
+    """Not thread-safe.
 
-    ``path``: where the socket is now. ``seconds``: for one request; ``most``: bytes of one body.
+    ``path``: where the socket is now. ``timeout_s``: for one request. ``max_bytes``: of one body.
     """
 
-    def __init__(self, path: Callable[[], str], *, seconds: float, most: int) -> None:
+    def __init__(self, path: Callable[[], str], *, timeout_s: float, max_bytes: int) -> None:
         self._path = path
-        self._seconds = seconds
-        self._most = most
-        self._line: _Line | None = None
+        self._timeout_s = timeout_s
+        self._max_bytes = max_bytes
+        self._stream: _Stream | None = None
 
-    def ask(self, method: str, target: str, body: bytes | None, content_type: str) -> Answer:
+    def request(
+        self, method: str, target: str, body: bytes | None, content_type: str
+    ) -> HttpAnswer:
         """Send one request and read its answer. Raises BrokenError."""
-        request = _request(method, target, body, content_type)
-        with self._unbroken():
-            line = self._open()
-            line.send(request)
-            return self._answered(line)
+        return self._exchange(_encoded(method, target, body, content_type))
 
-    def ask_all(self, questions: Sequence[Question]) -> Iterator[Answer | BrokenError]:
-        """Send requests without waiting for the answers between; an answer each, in their order.
+    def pipeline(self, requests: Sequence[HttpRequest]) -> Iterator[HttpAnswer | BrokenError]:
+        """Send requests without waiting for answers in between; an answer each, in order.
 
-        The other side carries them out one after the other. Once one is broken, so are all after it:
-        nobody knows which of them were carried out.
+        The server carries them out one after the other. After a broken answer all are broken: it is
+        unknown which of them were carried out.
         """
         broken: BrokenError | None = None
-        for requests in _together([_request(*question) for question in questions]):
-            for number in range(len(requests)):
+        for group in _groups([_encoded(*one) for one in requests]):
+            for number in range(len(group)):
                 if broken is None:
                     try:
-                        yield self._next(b"".join(requests) if number == 0 else b"")
+                        yield self._exchange(b"".join(group) if number == 0 else b"")
                         continue
                     except BrokenError as error:
                         broken = error
                 yield broken
 
-    def _next(self, requests: bytes) -> Answer:
-        """The next answer, once these requests are sent. Raises BrokenError."""
-        with self._unbroken():
-            line = self._open() if requests else self._line
-            if line is None:
-                raise EOFError("it was closed")
-            line.begin(self._seconds)
-            if requests:
-                line.send(requests)
-            return self._answered(line)
+    def close(self) -> None:
+        stream, self._stream = self._stream, None
+        if stream is not None:
+            stream.end()
 
-    def _answered(self, line: _Line) -> Answer:
-        answer = _answer(line, self._most)
-        if answer.headers.get("connection", "").lower() == "close":
-            self.close()
-        return answer
-
-    @contextlib.contextmanager
-    def _unbroken(self) -> Iterator[None]:
-        """Whatever goes wrong ends the connection. Raises BrokenError."""
+    def _exchange(self, sent: bytes) -> HttpAnswer:
+        """Send bytes, if any, and read the next answer. Raises BrokenError."""
         try:
-            yield
+            stream = self._connected() if sent else self._kept()
+            stream.socket.limit(self._timeout_s, self._max_bytes + _OVERHEAD)
+            if sent:
+                stream.socket.sendall(sent)
+            answer, last = _answer(stream, self._max_bytes)
         except BaseException as error:
-            self.close()  # what is left of this answer must not meet the next request
+            self.close()  # the rest of this answer must not meet the next request
             match error:
                 case TimeoutError():
-                    raise BrokenError(f"no answer within {self._seconds:g} s") from error
+                    raise BrokenError(f"no answer within {self._timeout_s:g} s") from error
                 case OSError() | EOFError():
                     why = getattr(error, "strerror", None) or str(error)
                     raise BrokenError(f"the connection broke: {why}") from error
-                case ValueError():
-                    raise BrokenError(f"that is no HTTP answer: {error}") from error
+                case ValueError() | HTTPException():
+                    raise BrokenError(f"not an HTTP answer: {error}") from error
             raise
+        if last:
+            self.close()
+        return answer
 
-    def close(self) -> None:
-        line, self._line = self._line, None
-        if line is not None:
-            line.close()
+    def _kept(self) -> _Stream:
+        if self._stream is None:
+            raise EOFError("it was closed")
+        return self._stream
 
-    def _open(self) -> _Line:
-        """The kept connection, or a new one where the other side has closed it meanwhile."""
-        if self._line is not None and self._line.idle():
-            self._line.begin(self._seconds)
-            return self._line
-        self.close()
-        self._line = _Line()
-        self._line.begin(self._seconds)
-        self._line.connect(self._path())
-        return self._line
+    def _connected(self) -> _Stream:
+        """The kept connection, or a new one if the server has closed it."""
+        if self._stream is None or not self._stream.idle():
+            self.close()
+            self._stream = _Stream(_Socket())
+            self._stream.socket.limit(self._timeout_s, 0)
+            self._stream.socket.connect(self._path())
+        return self._stream
 
 
-class _Line:
-    """A connection, each of whose reads and writes ends at the deadline of the request."""
+class _Socket(socket.socket):
+    """Every read and write ends at the deadline of the request; reads are bounded in bytes."""
 
     def __init__(self) -> None:
-        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        raw = self._socket.makefile("rb", buffering=0)
-        self._reader = io.BufferedReader(raw, 64 * 2**10)
+        super().__init__(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._deadline = 0.0
+        self._left = 0
+
+    def limit(self, seconds: float, max_bytes: int) -> None:
+        self._deadline = time.monotonic() + seconds
+        self._left = max_bytes
+        self.settimeout(seconds)
+
+    def end_limit(self) -> None:
+        """Reads return at once until the next ``limit``."""
         self._deadline = 0.0
 
-    def begin(self, seconds: float) -> None:
-        self._deadline = time.monotonic() + seconds
+    def recv_into(self, buffer: Any, *rest: int) -> int:  # noqa: ANN401  # any writable buffer
+        if self._deadline == 0.0:
+            raise BlockingIOError(errno.EAGAIN, "no answer is awaited")
+        left_s = self._deadline - time.monotonic()
+        if left_s <= 0:
+            raise TimeoutError
+        self.settimeout(left_s)
+        count = super().recv_into(buffer, *rest)
+        self._left -= count
+        if self._left < 0:
+            raise _too_long()
+        return count
 
-    def connect(self, path: str) -> None:
-        self._patience()
-        self._socket.connect(path)
 
-    def idle(self) -> bool:
-        """Whether nothing came unasked, the end of the connection included."""
-        if select.select([self._socket], [], [], 0)[0]:
-            return False
-        self._socket.settimeout(0)
-        return not self._reader.peek(1)  # what came with the last answer and was no part of it
+class _Stream(io.BufferedReader):
+    """What answers are read from. Each HTTPResponse closes its file; this one stays open."""
 
-    def send(self, request: bytes) -> None:
-        self._patience()
-        self._socket.sendall(request)
+    def __init__(self, source: _Socket) -> None:
+        super().__init__(socket.SocketIO(source, "rb"), _BUFFER)
+        self.socket = source
 
-    def line(self) -> bytes:
-        """Without its end. Raises EOFError, or ValueError for one that does not end."""
-        self._patience()
-        line = self._reader.readline(_MAX_LINE)
-        if not line.endswith(b"\n"):
-            if len(line) == _MAX_LINE:
-                raise ValueError("a line that does not end")
-            raise EOFError("it was closed")
-        return line.rstrip(b"\r\n")
-
-    def head(self) -> list[bytes]:
-        """The lines of a head up to the empty one, without their ends. Raises as ``line`` does."""
-        self._patience()
-        held = self._reader.peek(1)
-        end = held.find(b"\r\n\r\n")
-        count = held.count(b"\r\n", 0, max(end, 0))
-        if 0 <= end < _MAX_LINE and held.count(b"\n", 0, end) == count <= _MAX_HEADERS:
-            return self._reader.read(end + 4)[:-4].split(b"\r\n")
-        lines = [self.line()]  # it comes in pieces, or is no common one
-        while lines[-1]:
-            if len(lines) > _MAX_HEADERS:
-                raise ValueError("too many headers")
-            lines.append(self.line())
-        return lines[:-1]
-
-    def take(self, count: int) -> list[bytes]:
-        """Exactly so many bytes, in pieces. Raises EOFError."""
-        pieces: list[bytes] = []
-        while count:
-            self._patience()
-            piece = self._reader.read1(min(count, _CHUNK))
-            if not piece:
-                raise EOFError("it ended within an answer")
-            pieces.append(piece)
-            count -= len(piece)
-        return pieces
+    def makefile(self, _mode: str) -> _Stream:
+        return self
 
     def close(self) -> None:
-        for one in (self._reader, self._socket):
-            with contextlib.suppress(OSError):
-                one.close()
+        """See ``end``."""
 
-    def _patience(self) -> None:
-        left = self._deadline - time.monotonic()
-        if left <= 0:
-            raise TimeoutError
-        self._socket.settimeout(left)
+    def end(self) -> None:
+        with contextlib.suppress(OSError):
+            self.socket.shutdown(socket.SHUT_RDWR)
+        self.socket.close()
+        self.raw.close()
+
+    def idle(self) -> bool:
+        """Whether nothing has arrived unasked, the end of the connection included."""
+        if select.select([self.socket], [], [], 0)[0]:
+            return False
+        self.socket.end_limit()
+        return not self.peek(1)  # what followed the last answer and was not part of it
 
 
-def _together(requests: Sequence[bytes]) -> Iterator[list[bytes]]:
+def _answer(stream: _Stream, max_bytes: int) -> tuple[HttpAnswer, bool]:
+    """The next answer, and whether it is the last of its connection."""
+    while True:
+        response = HTTPResponse(cast("socket.socket", stream))
+        response.begin()
+        if not 100 <= response.status < 200:  # interim answers
+            break
+    if response.status in {204, 304}:
+        body = b""
+    elif response.chunked:
+        body = response.read(max_bytes + 1)
+    else:
+        length = response.headers.get("content-length", "")
+        if not (length.isascii() and length.isdigit()) or len(length) > _MAX_DIGITS:
+            raise ValueError("an answer without a length")
+        if int(length) > max_bytes:
+            raise _too_long()
+        body = response.read()
+    if len(body) > max_bytes:
+        raise _too_long()
+    return HttpAnswer(response.status, body, response.headers), response.will_close
+
+
+def _too_long() -> BrokenError:
+    return BrokenError("the answer is larger than the limit", too_long=True)
+
+
+def _encoded(method: str, target: str, body: bytes | None, content_type: str) -> bytes:
+    """One HTTP/1.1 request. Raises ValueError for a target that could be two lines."""
+    valid = target.startswith("/") and target.isascii() and target.isprintable()
+    if not valid or " " in target:
+        raise ValueError(f"not a request target: {target!r}")
+    head = f"{method} {target} HTTP/1.1\r\nHost: localhost\r\nAccept: application/json\r\n"
+    if body is None:
+        return f"{head}\r\n".encode("ascii")
+    head += f"Content-Type: {content_type}\r\nContent-Length: {len(body)}\r\n\r\n"
+    return head.encode("ascii") + body
+
+
+def _groups(requests: Sequence[bytes]) -> Iterator[list[bytes]]:
     """Requests in groups of at most _AHEAD bytes, or of one that is longer."""
     group: list[bytes] = []
     for request in requests:
@@ -217,69 +231,3 @@ def _together(requests: Sequence[bytes]) -> Iterator[list[bytes]]:
         group.append(request)
     if group:
         yield group
-
-
-def _answer(line: _Line, most: int) -> Answer:
-    status, headers = _head(line)
-    while 100 <= status < 200:  # interim answers
-        status, headers = _head(line)
-    if status in {204, 304}:
-        return Answer(status, b"", headers)
-    if headers.get("transfer-encoding", "").lower() == "chunked":
-        return Answer(status, _chunked(line, most), headers)
-    length = headers.get("content-length", "")
-    if not (length.isascii() and length.isdigit()) or len(length) > _MAX_DIGITS:
-        raise ValueError("an answer without a length")
-    return Answer(status, b"".join(line.take(_bounded(int(length), most))), headers)
-
-
-def _chunked(line: _Line, most: int) -> bytes:
-    pieces: list[bytes] = []
-    room = most
-    while size := _hexadecimal(line.line().partition(b";")[0]):
-        room -= _bounded(size, room)
-        pieces += line.take(size)
-        if line.line():
-            raise ValueError("a chunk longer than it says")
-    while line.line():  # trailers
-        pass
-    return b"".join(pieces)
-
-
-def _bounded(size: int, most: int) -> int:
-    if size > most:
-        raise BrokenError("the answer is larger than is read", too_long=True)
-    return size
-
-
-def _request(method: str, target: str, body: bytes | None, content_type: str) -> bytes:
-    """One HTTP/1.1 request. Raises ValueError for a target that could be two lines."""
-    whole = target.startswith("/") and target.isascii() and target.isprintable()
-    if not whole or " " in target:
-        raise ValueError(f"no target of a request: {target!r}")
-    head = f"{method} {target} HTTP/1.1\r\nHost: localhost\r\nAccept: application/json\r\n"
-    if body is None:
-        return f"{head}\r\n".encode("ascii")
-    head += f"Content-Type: {content_type}\r\nContent-Length: {len(body)}\r\n\r\n"
-    return head.encode("ascii") + body
-
-
-def _head(line: _Line) -> tuple[int, dict[str, str]]:
-    first, *others = line.head() or [b""]
-    version, _, rest = first.partition(b" ")
-    code = rest[:3]
-    if not version.startswith(b"HTTP/1.") or len(code) != 3 or not code.isdigit():
-        raise ValueError("it does not begin as one")
-    headers: dict[str, str] = {}
-    for found in others:
-        name, _, value = found.decode("latin-1").partition(":")
-        headers[name.lower()] = value.strip()
-    return int(code), headers
-
-
-def _hexadecimal(digits: bytes) -> int:
-    """Raises ValueError for what ``int`` would allow beside digits: signs, spaces, underscores."""
-    stripped = digits.strip()
-    if not stripped or stripped.strip(b"0123456789abcdefABCDEF") or len(stripped) > _MAX_DIGITS:
-        raise ValueError("a chunk without a size")
-    return int(stripped, 16)

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from models.apply.live_state import ClusterView
     from models.apply.outcomes import Verdict
     from planner.cluster.lock import Lock
-    from planner.cluster.proxy import ProxyWire
+    from planner.cluster.proxy import ProxyTransport
     from planner.cluster.sending import Tell
     from planner.show.console import Console
 
@@ -94,21 +94,21 @@ def apply(
     from planner.cluster.lease import read_lease
     from planner.cluster.lease_document import seal_key_of
     from planner.cluster.live_view import ClusterReader
-    from planner.cluster.proxy import opened
-    from planner.cluster.retry import Patient
+    from planner.cluster.proxy import connect
+    from planner.cluster.retry import RetryingTransport
 
     phases = Phases(clock)
     with phases.phase("verify"):
         plan = read_ready(wish.path, stdin)
     console.event("verify_done", violations=0)
-    with opened(
+    with connect(
         console.environ,
         context=wish.context,
         kubeconfig=wish.kubeconfig,
         timeout_s=wish.timeout_s,
         accept=accepted(plan, wish.way),
     ) as wire:
-        patient = Patient(wire)
+        patient = RetryingTransport(wire)
         with phases.phase("check"):
             reader = ClusterReader(patient, plan.settings)
             check_cluster(plan, reader.identity())
@@ -151,7 +151,7 @@ class _Carrying:
     stop: Stop
     wall: Callable[[], float]
 
-    def locked(self, wire: ProxyWire) -> Lock:
+    def locked(self, wire: ProxyTransport) -> Lock:
         """The lock. Raises LockedError, and Interrupted where a signal comes while it is waited for."""
         from planner.cluster.lease import acquire
         from planner.cluster.lease_document import here
@@ -170,7 +170,7 @@ class _Carrying:
 
     def carried(
         self,
-        wire: ProxyWire,
+        wire: ProxyTransport,
         lock: Lock | None,
         seal_key: SealKey | None,
         seen: Callable[[Ready, ClusterView], None],
@@ -178,12 +178,12 @@ class _Carrying:
     ) -> Verdict:
         """Under the lock; what came of it is left in the lock."""
         from planner.cluster.lock import Guarded
-        from planner.cluster.retry import Patient
+        from planner.cluster.retry import RetryingTransport
         from planner.cluster.sending import RequestSender
 
         event = self.stop.event
         sender = RequestSender(
-            wire=Patient(wire if lock is None else Guarded(wire, lock), sleep=event.wait),
+            wire=RetryingTransport(wire if lock is None else Guarded(wire, lock), sleep=event.wait),
             settings=self.plan.settings,
             backend=self.plan.backend,
             lock=lock,

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from models.policy import KubernetesPolicy
     from planner.cluster.backends.base import Backend
     from planner.cluster.sending import RequestSender, Tell
-    from planner.cluster.transport import Wire
+    from planner.cluster.transport import Transport
 
 SKEW_S = 60
 """A plan may be so much younger than it can be: clocks differ."""
@@ -114,7 +114,7 @@ def accepted(plan: Ready, way: Way) -> tuple[str, ...]:
     """
     from planner.cluster import lock as locking
     from planner.cluster import rights
-    from planner.cluster.proxy_paths import lease_paths, look_paths, pod_paths, scale_paths
+    from planner.cluster.api_paths import lease_paths, look_paths, pod_paths, scale_paths
 
     locking.path(way.lock_namespace)  # says what is wrong with a name that is none
     resizes = any(gang.resizes for gang in plan.orders.gangs)
@@ -151,7 +151,7 @@ def check_age(plan: Ready, max_age_s: int | None, now: float | None) -> None:
         raise StaleError(Fault(what, "plan again, or raise --max-age"))
 
 
-def check_rights(plan: Ready, way: Way, wire: Wire) -> None:
+def check_rights(plan: Ready, way: Way, wire: Transport) -> None:
     """Ask for every right before anything is written. Raises NotPermittedError."""
     from planner.cluster.rights import demand, needed
 
@@ -273,7 +273,7 @@ def _faults(found: list[str], hint: str) -> list[Fault]:
 if TYPE_CHECKING:
     from models.documents.plan import PlanDocument
     from models.policy import KubernetesPolicy
-    from planner.cluster.proxy import ProxyWire
+    from planner.cluster.proxy import ProxyTransport
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,12 +288,12 @@ class Reach:
 
 def for_writing(
     reach: Reach, way: Way, settings: KubernetesPolicy
-) -> AbstractContextManager[ProxyWire]:
+) -> AbstractContextManager[ProxyTransport]:
     """To look, lock, ask for rights, and start whatever pods a plan may come to."""
-    from planner.cluster import proxy_paths as reaching
+    from planner.cluster import api_paths as reaching
     from planner.cluster import rights
+    from planner.cluster.api_paths import API_GROUPS
     from planner.cluster.backends.table import backend_of
-    from planner.cluster.rights import GROUPS
 
     return _opened(
         reach,
@@ -302,30 +302,30 @@ def for_writing(
         *_lease(way.lock_namespace),
         *reaching.scale_paths(),
         rights.ACCEPT,
-        *reaching.exactly(GROUPS),
+        *reaching.exactly(API_GROUPS),
         *backend_of(settings.gpu_backend).accept,
     )
 
 
-def for_looking(reach: Reach, lock_namespace: str) -> AbstractContextManager[ProxyWire]:
+def for_looking(reach: Reach, lock_namespace: str) -> AbstractContextManager[ProxyTransport]:
     """To look, and to see who holds the lock."""
-    from planner.cluster import proxy_paths as reaching
+    from planner.cluster import api_paths as reaching
 
     return _opened(reach, *reaching.look_paths(), *_lease(lock_namespace))
 
 
 def _lease(namespace: str) -> tuple[str, ...]:
+    from planner.cluster import api_paths as reaching
     from planner.cluster import lock as locking
-    from planner.cluster import proxy_paths as reaching
 
     locking.path(namespace)  # says what is wrong with a name that is none
     return reaching.lease_paths(namespace)
 
 
-def _opened(reach: Reach, *accept: str) -> AbstractContextManager[ProxyWire]:
+def _opened(reach: Reach, *accept: str) -> AbstractContextManager[ProxyTransport]:
     from planner.cluster import proxy
 
-    return proxy.opened(
+    return proxy.connect(
         reach.environ,
         context=reach.context,
         kubeconfig=reach.kubeconfig,

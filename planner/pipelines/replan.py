@@ -95,21 +95,23 @@ class Planner:
         return planned
 
     def _record(self, folder: Path) -> Recorded:
-        from planner.cluster import snapshot as recording
-        from planner.cluster.kubectl import Kubectl
+        from planner.cluster import proxy
+        from planner.cluster.retry import RetryingTransport
+        from planner.cluster.snapshot import ACCEPT, SnapshotRequest, folder_for, record
 
         source = self._source
+        request = SnapshotRequest(skip=source.skip, seal_key=source.seal_key, leave=source.leave)
         with (
-            recording.folder_for(folder, force=False) as made,
-            Kubectl.find(
+            folder_for(folder, force=False) as made,
+            proxy.connect(
                 source.environ,
                 context=source.context,
                 kubeconfig=source.kubeconfig,
                 timeout_s=source.timeout_s,
-            ) as door,
+                accept=ACCEPT,
+            ) as transport,
         ):
-            wish = recording.Wish(skip=source.skip, seal_key=source.seal_key, leave=source.leave)
-            recorded = recording.record(door, made, wish, lambda *_: None)
+            recorded = record(RetryingTransport(transport), made, request, lambda *_: None)
         if recorded.forbidden and not self._told:
             self._warn(f"not permitted, so not planned with: {'; '.join(recorded.forbidden)}")
         return recorded

@@ -31,7 +31,7 @@ from planner.signals import Interrupted, stop_on_signal
 if TYPE_CHECKING:
     from models.policy import KubernetesPolicy
     from planner.cluster.lock import Lock
-    from planner.cluster.proxy import ProxyWire
+    from planner.cluster.proxy import ProxyTransport
     from planner.show.console import Console
 
 LEAST_LOCK_S = 15.0
@@ -130,22 +130,22 @@ class _Run:
             with self._released(lock):
                 self._work(door, lock, settings)
 
-    def _doorway(self, settings: KubernetesPolicy) -> AbstractContextManager[ProxyWire]:
+    def _doorway(self, settings: KubernetesPolicy) -> AbstractContextManager[ProxyTransport]:
         from planner.pipelines.apply_steps import for_writing
 
         return for_writing(self.course.reach, self.course.wish.way, settings)
 
-    def _locked(self, door: ProxyWire) -> Lock:
+    def _locked(self, door: ProxyTransport) -> Lock:
         """The lock. Raises LockedError that says who has it, NotPermittedError before anything else."""
         from planner.cluster import lease, rights
+        from planner.cluster.discovery import served_groups
         from planner.cluster.lease_document import here
-        from planner.cluster.retry import Patient
-        from planner.cluster.rights import groups
+        from planner.cluster.retry import RetryingTransport
 
-        way, wire = self.course.wish.way, Patient(door)
+        way, wire = self.course.wish.way, RetryingTransport(door)
         self.course.check_signal()
         # A kind that is served and may not be read would have its gangs taken for single pods.
-        read = rights.reading(groups(wire), skip=self.course.wish.skip)
+        read = rights.reading(served_groups(wire), skip=self.course.wish.skip)
         every = (*read, *rights.looking(), *rights.locking(way.lock_namespace))
         rights.demand(wire, tuple(dict.fromkeys(every)))
         self.course.check_signal()
@@ -179,12 +179,12 @@ class _Run:
                 self.course.console.warn(line)
                 self.course.report.warnings.append(line)
 
-    def _work(self, door: ProxyWire, lock: Lock, settings: KubernetesPolicy) -> None:
+    def _work(self, door: ProxyTransport, lock: Lock, settings: KubernetesPolicy) -> None:
         """What is done under the lock."""
         from planner.cluster.lock import Guarded
-        from planner.cluster.retry import Patient
+        from planner.cluster.retry import RetryingTransport
         from planner.pipelines.run_rounds import Rounds
 
         self.course.check_signal()
-        wire = Patient(Guarded(door, lock), sleep=self.course.stop.event.wait)
+        wire = RetryingTransport(Guarded(door, lock), sleep=self.course.stop.event.wait)
         Rounds(self.course, lock).work(wire, settings)

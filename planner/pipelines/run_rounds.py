@@ -102,7 +102,7 @@ if TYPE_CHECKING:
     from models.policy import KubernetesPolicy
     from planner.cluster.lock import Lock
     from planner.cluster.sending import RequestSender
-    from planner.cluster.transport import Wire
+    from planner.cluster.transport import Transport
     from planner.pipelines.apply_steps import Ready
     from planner.pipelines.plan import Planned
 
@@ -115,7 +115,7 @@ class Rounds:
     course: Course
     lock: Lock
 
-    def work(self, wire: Wire, settings: KubernetesPolicy) -> None:
+    def work(self, wire: Transport, settings: KubernetesPolicy) -> None:
         """What is done under the lock."""
         from planner.cluster.backends.table import backend_of
         from planner.cluster.sending import RequestSender

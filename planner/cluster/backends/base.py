@@ -15,7 +15,7 @@ from models.apply.orders import Orders, PodOrder
 from models.apply.requests import Done, Event
 from models.policy import GPU_RESOURCES, KubernetesPolicy
 from models.units import Refused, quantity
-from planner.cluster.transport import Tree, Wire
+from planner.cluster.transport import Transport, Tree
 from planner.read.kube.lookup import at, mapping, text
 
 MODE_BINDING = "binding"
@@ -60,14 +60,14 @@ class Backend(Protocol):
         Raises CannotCarry.
         """
 
-    def allocate(self, wire: Wire, order: PodOrder, seen: LivePod, pod_tree: Tree) -> Event:
+    def allocate(self, wire: Transport, order: PodOrder, seen: LivePod, pod_tree: Tree) -> Event:
         """Give the pod its devices; after a crash at any step the same call finishes it.
 
         Done; Gone where another pod has the name; Refused where it cannot be carried; Conflict or Lost
         where the same call may do later.
         """
 
-    def release(self, wire: Wire, pod_tree: Tree) -> Event:
+    def release(self, wire: Transport, pod_tree: Tree) -> Event:
         """Take back what ``allocate`` gave to a pod that was never started; idempotent."""
 
 
@@ -93,12 +93,12 @@ class Plain(ABC):
         del order, node_tree, pod_tree
         return {}
 
-    def allocate(self, wire: Wire, order: PodOrder, seen: LivePod, pod_tree: Tree) -> Event:
+    def allocate(self, wire: Transport, order: PodOrder, seen: LivePod, pod_tree: Tree) -> Event:
         """Nothing to do."""
         del wire, order, seen, pod_tree
         return Done()
 
-    def release(self, wire: Wire, pod_tree: Tree) -> Event:
+    def release(self, wire: Transport, pod_tree: Tree) -> Event:
         """Nothing was given."""
         del wire, pod_tree
         return Done()

@@ -13,7 +13,7 @@ from planner.cluster.backends.base import CannotEncode, Plain, bound_by_us, fill
 from planner.cluster.backends.dra_allocation import Answered, User, allocate, release
 from planner.cluster.backends.dra_devices import VERSION, Devices
 from planner.cluster.pages import NotServedError
-from planner.cluster.transport import Tree, Wire
+from planner.cluster.transport import Transport, Tree
 from planner.errors import NotPermittedError, UnavailableError
 from planner.read.kube.devices.slices import GROUP
 from planner.read.kube.lookup import objects, text
@@ -52,7 +52,7 @@ class Dra(Plain):
             raise CannotEncode("nobody would allocate its claims: the plan leaves the GPUs open")
         return {}
 
-    def allocate(self, wire: Wire, order: PodOrder, seen: LivePod, pod_tree: Tree) -> Event:
+    def allocate(self, wire: Transport, order: PodOrder, seen: LivePod, pod_tree: Tree) -> Event:
         """Allocate and reserve every claim of the pod that is about GPUs."""
         if not objects(pod_tree, "spec", "resourceClaims"):
             return Done()
@@ -67,7 +67,7 @@ class Dra(Plain):
         except (Answered, CannotEncode, ValueError, NotPermittedError, UnavailableError) as error:
             return _event(error)
 
-    def release(self, wire: Wire, pod_tree: Tree) -> Event:
+    def release(self, wire: Transport, pod_tree: Tree) -> Event:
         """Deallocate the claims that we allocated for the pod, if it uses them alone."""
         try:
             freed = release(wire, pod_tree)

@@ -18,6 +18,7 @@ from datetime import UTC, datetime
 from models.apply.intents import MANAGER
 from models.apply.orders import PodOrder
 from models.apply.requests import Conflict, Done, Event, Gone, NoAnswer
+from planner.cluster.api_paths import core, grouped
 from planner.cluster.backends.base import CannotEncode, bound_by_us
 from planner.cluster.backends.dra_claims import (
     Claim,
@@ -32,9 +33,8 @@ from planner.cluster.backends.dra_claims import (
     wants,
 )
 from planner.cluster.backends.dra_devices import VERSION, Devices, Holder
-from planner.cluster.pages import core, grouped
 from planner.cluster.scale import event_of
-from planner.cluster.transport import MERGE, Reply, Tree, Wire
+from planner.cluster.transport import MERGE, Reply, Transport, Tree
 from planner.read.kube.devices.slices import GROUP
 from planner.read.kube.lookup import objects, text
 from planner.read.kube.records import Device
@@ -132,7 +132,9 @@ class User:
     plan: str
 
 
-def allocate(wire: Wire, devices: Devices, order: PodOrder, user: User, pod_tree: Tree) -> Event:
+def allocate(
+    wire: Transport, devices: Devices, order: PodOrder, user: User, pod_tree: Tree
+) -> Event:
     """Give a pod all its devices; Conflict and Lost where the same call may do later."""
     door = _Door(wire)
     binds = bound_by_us(order, pod_tree)
@@ -158,7 +160,7 @@ def _found(door: _Door, order: PodOrder, name: str) -> Claim:
     return claim
 
 
-def release(wire: Wire, pod_tree: Tree) -> list[Holder]:
+def release(wire: Transport, pod_tree: Tree) -> list[Holder]:
     """Take the devices back that ``allocate`` gave to a pod which was never started; the claims freed.
 
     The pod is read anew: one that is bound by now keeps its devices, and that is a Conflict.
@@ -199,7 +201,7 @@ def _freed(door: _Door, namespace: str, name: str, uid: str) -> bool:
 # ---- what goes where
 
 
-def _names(wire: Wire, order: PodOrder, pod_tree: Tree) -> list[str]:
+def _names(wire: Transport, order: PodOrder, pod_tree: Tree) -> list[str]:
     """Names of the pod's claims; those made since the tree was read are looked up."""
     found = named_claims(pod_tree)
     if any(name is None for _, name in found):
@@ -286,7 +288,7 @@ def _nothing(claim: Claim) -> Tree:
 class _Door:
     """Reads and writes claims. ``date``: the server's clock at the last answer that told it."""
 
-    wire: Wire
+    wire: Transport
     date: float | None = None
 
     @property

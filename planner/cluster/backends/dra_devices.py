@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from planner.cluster.api_paths import grouped
 from planner.cluster.backends.base import CannotEncode
 from planner.cluster.backends.dra_claims import Claim, DeviceKey
-from planner.cluster.pages import grouped, listed
-from planner.cluster.transport import Tree, Wire
+from planner.cluster.pages import list_objects
+from planner.cluster.transport import Transport, Tree
 from planner.errors import NotPermittedError
 from planner.read.findings import Remarks
 from planner.read.kube.devices.requests import DeviceClasses
@@ -44,11 +45,11 @@ class Devices:
     _read_at: float | None = None
 
     @classmethod
-    def read(cls, wire: Wire) -> Devices:
+    def read(cls, wire: Transport) -> Devices:
         """Slices and classes as they are now."""
-        slices = listed(wire, grouped(GROUP, VERSION, "resourceslices"))
+        slices = list_objects(wire, grouped(GROUP, VERSION, "resourceslices"))
         try:
-            classes = listed(wire, grouped(GROUP, VERSION, "deviceclasses"))
+            classes = list_objects(wire, grouped(GROUP, VERSION, "deviceclasses"))
         except NotPermittedError:
             classes = []  # they go by their names then, as in planning
         gatherer = Gatherer(Remarks())
@@ -59,14 +60,14 @@ class Devices:
         drivers = frozenset(one.driver for found in by_node.values() for one in found)
         return cls(by_node, DeviceClasses(gatherer.objects, drivers))
 
-    def look_for_holders(self, wire: Wire, date: float | None) -> None:
+    def look_for_holders(self, wire: Transport, date: float | None) -> None:
         """Read who holds what, unless that was done less than FRESH_S ago.
 
         ``date``: the server's clock now, None if it does not say.
         """
         old = self._read_at is None or date is None or date - self._read_at >= FRESH_S
         if old:
-            claims = {_holder(tree): Claim(tree) for tree in listed(wire, CLAIMS)}
+            claims = {_holder(tree): Claim(tree) for tree in list_objects(wire, CLAIMS)}
             self._held = {key: name for name, claim in claims.items() for key in claim.held()}
             self._users = {name: claim.users for name, claim in claims.items() if claim.users}
             self._read_at = date
