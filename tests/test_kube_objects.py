@@ -14,7 +14,7 @@ from planner.errors import InputError
 from planner.read.inputs import load
 from planner.read.instance_builder import Built
 
-GUESSED = "its kind or apiVersion cannot be read; it is taken for what it looks like"
+GUESSED = "kind or apiVersion is unreadable; the kind is inferred from its fields"
 
 
 def built(*trees: dict[str, Any]) -> Built:

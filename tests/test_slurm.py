@@ -13,12 +13,11 @@ from hypothesis import strategies as st
 from models.cluster import Cluster, Level, Node
 from models.documents.cluster import ClusterDocument
 from planner.errors import InputError
-from planner.read.document_kinds import is_topology
 from planner.read.findings import Remarks
 from planner.read.inputs import read as documents
 from planner.read.slurm import cluster as slurm
 from planner.read.slurm.levels import SlurmTopology
-from planner.read.sources import Source
+from planner.read.sources import Source, slurm_format
 
 SAMPLES = Path(__file__).parent / "data" / "slurm"
 FILES = sorted(path.name for path in SAMPLES.iterdir())
@@ -205,7 +204,7 @@ def test_a_ring_is_refused_with_its_reason() -> None:
 @pytest.mark.parametrize("name", FILES)
 def test_every_sample_is_known_by_its_contents(name: str) -> None:
     text = (SAMPLES / name).read_text(encoding="utf-8")
-    assert is_topology("unnamed", text)
+    assert slurm_format("unnamed", text) is not None
 
 
 @pytest.mark.parametrize(
@@ -221,8 +220,8 @@ def test_every_sample_is_known_by_its_contents(name: str) -> None:
     ],
 )
 def test_other_texts_are_no_topology(text: str) -> None:
-    assert not is_topology("some.yaml", text)
-    assert is_topology("/etc/slurm/topology.conf", text)
+    assert slurm_format("some.yaml", text) is None
+    assert slurm_format("/etc/slurm/topology.conf", text) == "conf"
 
 
 def test_comments_continued_lines_quotes_and_any_case_are_read() -> None:
@@ -287,11 +286,11 @@ def test_a_bad_line_is_told_with_its_place(
         ("- topology: a\n  tree:\n    switches:\n    - switch: s\n      nod: x", 5, 7, "field 'nod'"),
         ("- topology: a\n  tree:\n    switches:\n    - switch: s\n      nodes: n[1-", 5, 14, "bracket"),
         ("- topology: a\n  block:\n    blocks: [{block: b, nodes: 5}]", 3, 32, "expected text"),
-        ("- topology: a\n  block:\n    block_sizes: [x]", 3, 18, "expected whole numbers"),
+        ("- topology: a\n  block:\n    block_sizes: [x]", 3, 19, "expected a whole number"),
         ("- topology: a\n  tree: 5", 2, 9, "tree: expected an object"),
         ("- topology: a\n  tree: {}\n  block: {}", 1, 3, "has tree and block"),
         ("- topology: a\n  cluster_default: yes\n  flat: true", 2, 20, "expected true or false"),
-        ("- tree: {}", 1, 3, "a topology without a name"),
+        ("- tree: {}", 1, 3, "missing field 'topology'"),
         ("- topology: a\n  tree: [", 3, 1, "not YAML"),
     ],
 )  # fmt: skip
@@ -410,7 +409,7 @@ def test_a_mutated_file_is_read_or_refused(data: st.DataObject) -> None:
             )
         )  # fmt: skip
         text = text[:at] + junk + text[at + gone :]
-    is_topology(name, text)
+    slurm_format(name, text)
     topology, told = outcome(text, name)
     assert len(told) <= 20
     assert all(len(lines) <= 3 and lines[0].isprintable() for lines in told)

@@ -1,18 +1,11 @@
-"""What a text or a document is, told before any reader of it is opened.
+"""Documents by family: compact kinds are typed, Kubernetes objects collected, topology files read.
 
-Promises: looks at as little as tells; never raises. Stays light: it is asked of every input.
-Called by ``planner.read.document_kinds``.
-
-Documents sorted by family: compact kinds typed, Kubernetes objects gathered, topology files read.
-
-Promises: every document is typed, gathered or reported. What is no document at all is a fault,
-but only a remark beside Kubernetes objects, whose folders hold other things too.
-Called by ``planner.read.inputs``.
+Every document is typed, collected or reported. A text that is no document is a fault, or a
+remark if there are Kubernetes objects, whose folders hold other files too.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -26,17 +19,22 @@ from planner.errors import Fault, InputError
 from planner.read.findings import Finding, Findings, Remarks
 from planner.read.kube.lookup import Tree, items, mapping, text
 from planner.read.parser import parse
-from planner.read.sources import Source
+from planner.read.sources import Source, slurm_format
 from planner.read.validation import Entry, validate
+
+if TYPE_CHECKING:
+    from planner.read.kube.objects import Gatherer
+    from planner.read.kube.records import Objects
+    from planner.read.slurm.levels import SlurmTopology
 
 OWN_GROUP = API_VERSION.partition("/")[0]
 
 COMPACT_KINDS = frozenset({"Cluster", "Gang", "Policy", "Plan"})
-"""Kinds of ours: read as Kubernetes objects only if their group says so beyond doubt."""
+"""Kinds of gangplan; Kubernetes objects of such a kind have a group that ends in .k8s.io."""
 
 
 def is_object(tree: Tree) -> bool:
-    """Whether a document is a Kubernetes object, or a typed list of them, and no document of ours."""
+    """Whether a document is a Kubernetes object or a typed list of them."""
     kind, version = tree.get("kind"), tree.get("apiVersion")
     if not isinstance(kind, str) or not isinstance(version, str) or not kind or not version:
         return False
@@ -46,15 +44,15 @@ def is_object(tree: Tree) -> bool:
     return kind not in COMPACT_KINDS or group.endswith(".k8s.io")
 
 
-def is_of_ours(tree: Tree) -> bool:
-    """Whether a document says, by its group or its kind, that it is one of ours."""
+def is_compact(tree: Tree) -> bool:
+    """Whether a document has the group or a kind of gangplan."""
     group = (text(tree, "apiVersion") or "").rpartition("/")[0]
     return group == OWN_GROUP or text(tree, "kind") in COMPACT_KINDS
 
 
-def guessed(tree: Tree) -> Tree | None:
-    """A Pod or a Node that does not say so, by what it holds; None for anything else."""
-    if is_object(tree) or is_of_ours(tree):
+def as_object(tree: Tree) -> Tree | None:
+    """A Pod or Node without a readable kind or apiVersion, by its fields; None for anything else."""
+    if is_object(tree) or is_compact(tree):
         return None
     kind = text(tree, "kind")
     if kind not in ("Pod", "Node"):
@@ -70,48 +68,11 @@ def guessed(tree: Tree) -> Tree | None:
 
 
 def subject_of(tree: Tree) -> str:
-    """How messages name a document that may be no object."""
+    """Kind and name of a document for a message."""
     kind, namespace = text(tree, "kind") or "object", text(tree, "metadata", "namespace")
     name = text(tree, "metadata", "name") or "without a name"
     return f"{kind} {namespace}/{name}" if namespace else f"{kind} {name}"
 
-
-_CONF = re.compile(r"(switchname|blockname|blocksizes|ringname)[ \t]*=", re.IGNORECASE)
-_YAML = re.compile(r"-[ \t]+(topology|cluster_default|tree|block|flat|ring|torus3d)[ \t]*:")
-_JSON = re.compile(r'\[\s*\{\s*"(topology|cluster_default)"\s*:')
-_NAMED = re.compile(r"(.*[/\\.])?topology\.conf", re.IGNORECASE | re.DOTALL)
-
-
-def is_topology(name: str, text: str) -> bool:
-    """Whether a text is a Slurm topology file, by its first line that says something.
-
-    A file called ``topology.conf`` is one whatever it says.
-    """
-    return topology_form(text) is not None or _NAMED.fullmatch(name) is not None
-
-
-def topology_form(text: str) -> str | None:
-    """``conf`` or ``yaml``; None for a text that is neither."""
-    at = 0
-    while at < len(text):
-        end = text.find("\n", at)
-        end = len(text) if end < 0 else end
-        line = text[at:end].strip()
-        if line and not line.startswith(("#", "---", "%YAML")):
-            if _CONF.match(line):
-                return "conf"
-            if text[at] == "-" and _YAML.match(line):
-                return "yaml"
-            start = at + len(text[at:end]) - len(text[at:end].lstrip())
-            return "yaml" if _JSON.match(text, start) else None
-        at = end + 1
-    return None
-
-
-if TYPE_CHECKING:
-    from planner.read.kube.objects import Gatherer
-    from planner.read.kube.records import Objects
-    from planner.read.slurm.levels import SlurmTopology
 
 KINDS = ("Cluster", "Gang", "Policy")
 MAX_LISTS = 8
@@ -120,7 +81,7 @@ MAX_LISTS = 8
 
 @dataclass(slots=True)
 class Documents:
-    """Every typed document, and whether any could not be used at all."""
+    """Every typed document. ``unusable``: kinds of which a document may have been lost."""
 
     findings: Findings
     clusters: list[Entry[ClusterDocument]] = field(default_factory=list)
@@ -129,12 +90,12 @@ class Documents:
     unusable: set[str] = field(default_factory=set)
     remarks: Remarks = field(default_factory=Remarks)
     topologies: list[tuple[Source, SlurmTopology]] = field(default_factory=list)
-    strangers: list[tuple[str, Finding]] = field(default_factory=list)
+    unrecognised: list[tuple[str, Finding]] = field(default_factory=list)
     _gatherer: Gatherer | None = None
 
     @property
     def gatherer(self) -> Gatherer:
-        """Where Kubernetes objects go."""
+        """Collects Kubernetes objects."""
         if self._gatherer is None:
             from planner.read.kube.objects import Gatherer  # only where there is one
 
@@ -143,65 +104,65 @@ class Documents:
 
     @property
     def objects(self) -> Objects | None:
-        """Every Kubernetes object; None where there is none, and their readers stay closed."""
+        """Every Kubernetes object; None without any, so that their readers are not imported."""
         return self._gatherer.objects if self._gatherer is not None else None
 
-    def lose_all(self) -> None:
-        """A text could not be read: it may have held anything."""
+    def mark_all_unusable(self) -> None:
+        """A text could not be read: documents of any kind may be lost."""
         self.unusable.update(KINDS)
 
-    def settle(self) -> None:
-        """Decide about what is no document, now that all is read."""
-        for subject, stranger in self.strangers:
-            inside_a_list = len(stranger.path) > 1
-            if self.objects and (inside_a_list or not stranger.source.named):
-                self.remarks.add(subject, f"{stranger.what}; it is left out")
+    def report_unrecognised(self) -> None:
+        """Report what is no document, once everything is read."""
+        for subject, finding in self.unrecognised:
+            in_list = len(finding.path) > 1
+            if self.objects and (in_list or not finding.source.named):
+                self.remarks.add(subject, f"{finding.what}; it is left out")
             else:
-                self.findings.add(stranger)
-                self.lose_all()
-        self.strangers = []
+                self.findings.add(finding)
+                self.mark_all_unusable()
+        self.unrecognised = []
 
     def read(self, source: Source) -> None:
         """Add every document of a text."""
-        if is_topology(source.name, source.text):
+        if slurm_format(source.name, source.text) is not None:
             self._topology(source)
             return
         parsed = parse(source)
         for fault in parsed.faults:
             self.findings.malformed(source, fault)
         if parsed.faults:
-            self.lose_all()
+            self.mark_all_unusable()
         if not parsed.faults and all(tree is None for tree in parsed.documents):
             hint = f"write a {KINDS[0]}, {KINDS[1]} or {KINDS[2]} into it, or remove it"
             self.findings.fault(Fault("no document in this file", hint, source.name, 1, 1))
         for number, tree in enumerate(parsed.documents):
             if tree is not None:  # `---` with nothing below it
-                for path, document in self._unwrapped(source, tree, (number,), 0):
-                    self._typed(source, path, document)
+                for path, document in self._unwrap(source, tree, (number,), 0):
+                    self._add(source, path, document)
 
-    def _unwrapped(
+    def _unwrap(
         self, source: Source, tree: object, path: Path, depth: int
     ) -> Iterator[tuple[Path, dict[str, object]]]:
         """The document, or those of the List that it is."""
         if not isinstance(tree, dict):
             what = f"expected a document with apiVersion and kind, not {described(tree)}"
             hint = "put documents in a `kind: List`, or between `---`"
-            stranger = Finding(source, path, what, hint)
+            finding = Finding(source, path, what, hint)
             if depth:
-                self.strangers.append((source.name, stranger))
+                self.unrecognised.append((source.name, finding))
             else:
-                self.findings.add(stranger)
+                self.findings.add(finding)
         elif is_object(tree) and tree.get("kind") != "List":
             self.gatherer.add(tree, source.name)
-        elif depth and (found := guessed(tree)) is not None:
+        elif depth and (found := as_object(tree)) is not None:
             self.gatherer.add(found, source.name)
-            what = "its kind or apiVersion cannot be read; it is taken for what it looks like"
+            what = "kind or apiVersion is unreadable; the kind is inferred from its fields"
             self.remarks.add(subject_of(found), what)
         elif tree.get("kind") != "List":
             yield path, tree
         elif self._is_list(source, tree, path, depth):
             for i, item in enumerate(tree["items"]):
-                yield from self._unwrapped(source, item, (*path, "items", i), depth + 1)
+                yield from self._unwrap(source, item, (*path, "items", i), depth + 1)
 
     def _topology(self, source: Source) -> None:
         from planner.read.slurm.cluster import read_topology  # only where there is one
@@ -211,7 +172,7 @@ class Documents:
         except InputError as error:
             for fault in error.faults:
                 self.findings.fault(fault)
-            self.lose_all()
+            self.mark_all_unusable()
 
     def _is_list(self, source: Source, tree: dict[str, object], path: Path, depth: int) -> bool:
         for name in tree:
@@ -231,7 +192,7 @@ class Documents:
             return False
         return True
 
-    def _typed(self, source: Source, path: Path, tree: dict[str, object]) -> None:
+    def _add(self, source: Source, path: Path, tree: dict[str, object]) -> None:
         kind = tree.get("kind")
         version = tree.get("apiVersion")
         if kind == "Plan" and not source.named:
@@ -241,13 +202,13 @@ class Documents:
             what, hint = _unknown(tree)
             at = (*path, "kind") if "kind" in tree else path
             nothing = "kind" not in tree and "apiVersion" not in tree
-            if nothing or (len(path) > 1 and not is_of_ours(tree)):
+            if nothing or (len(path) > 1 and not is_compact(tree)):
                 subject = source.name if nothing else subject_of(tree)
-                self.strangers.append((subject, Finding(source, at, what, hint)))
+                self.unrecognised.append((subject, Finding(source, at, what, hint)))
                 return
             self._fault(source, at, what, hint)
             if not isinstance(kind, str):
-                self.lose_all()
+                self.mark_all_unusable()
             return
         if version != API_VERSION:
             at = (*path, "apiVersion") if "apiVersion" in tree else path
@@ -258,9 +219,9 @@ class Documents:
             )
             self._fault(source, at, what, f"write apiVersion: {API_VERSION}")
             tree = {**tree, "apiVersion": API_VERSION}
-        self._validated(source, path, tree, str(kind))
+        self._validate(source, path, tree, str(kind))
 
-    def _validated(self, source: Source, path: Path, tree: dict[str, object], kind: str) -> None:
+    def _validate(self, source: Source, path: Path, tree: dict[str, object], kind: str) -> None:
         if kind == "Cluster":
             cluster = validate(ClusterDocument, tree, source, path, self.findings)
             self.clusters += [cluster] if cluster else []
@@ -279,7 +240,7 @@ class Documents:
 
 
 def _unknown(tree: dict[str, object]) -> tuple[str, str]:
-    """(what, hint) for a document of no kind that is read."""
+    """(what, hint) for a document of an unknown kind."""
     kind, version = tree.get("kind"), tree.get("apiVersion")
     kinds = f"{', '.join(KINDS)} of {API_VERSION}, and List"
     if "kind" not in tree:

@@ -75,7 +75,7 @@ def _documents(paths: Sequence[str], stdin: BinaryIO | None, findings: Findings)
     documents = Documents(findings)
     for fault in faults:
         findings.fault(fault)
-        documents.lose_all()
+        documents.mark_all_unusable()
     for source in found:
         documents.read(source)
     return documents

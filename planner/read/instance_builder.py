@@ -79,7 +79,7 @@ def build(
     so may those of a plan's instance that is read as input again. ``now``: in place of the Policy's.
     """
     findings = documents.findings
-    documents.settle()
+    documents.report_unrecognised()
     policy = _only_policy(documents.policies)
     document = policy.document if policy is not None else None
     cluster = real_cluster(documents, policy_of(document, (), now), find)

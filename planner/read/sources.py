@@ -1,7 +1,7 @@
-"""Paths to texts: files, folders, standard input.
+"""Paths to texts: files, folders, standard input, and the format of a text.
 
-Promises: missing and unreadable paths are all reported before anything is parsed; every text is
-bounded and UTF-8; a folder gives its files in sorted order. Called by ``planner.read.inputs.read``.
+Missing and unreadable paths are all reported before anything is parsed. Every text is bounded and
+UTF-8; the files of a folder are sorted.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import errno
 import gzip
 import io
 import os
+import re
 import stat
 import zlib
 from collections.abc import Iterator, Sequence
@@ -31,7 +32,7 @@ Format = Literal["json", "yaml", "either"]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Source:
-    """One text and the name it goes by in messages. ``named``: the user named it, not its folder."""
+    """One text and its name in messages. ``named``: the user named the file, not its folder."""
 
     name: str
     text: str
@@ -40,10 +41,10 @@ class Source:
 
 
 def read_sources(paths: Sequence[str], stdin: BinaryIO | None) -> tuple[list[Source], list[Fault]]:
-    """Every text the paths name, each file once, and what is wrong with those that are no text.
+    """Every text of the paths, each file once, and a fault for every file that is no text.
 
-    Raises MissingPathError with every path that is not there or cannot be read, and InputError for
-    a folder that holds nothing to read.
+    Raises MissingPathError with every path that is missing or cannot be read, and InputError for
+    a folder without a file to read.
     """
     files = _files(paths)
     given = set(paths)
@@ -121,7 +122,7 @@ def _is_file(name: str) -> bool:
     try:
         return stat.S_ISREG(Path(name).stat().st_mode)
     except OSError:
-        return True  # a dangling link: reading it will say so
+        return True  # a dangling link: reading it reports that
 
 
 def _bytes(name: str, stdin: BinaryIO | None) -> bytes | Fault:
@@ -133,7 +134,7 @@ def _bytes(name: str, stdin: BinaryIO | None) -> bytes | Fault:
     else:
         with Path(name).open("rb") as file:
             raw = file.read(MAX_BYTES + 1)
-    # A pipe has no suffix that would tell; no text starts with these two bytes.
+    # A pipe has no suffix; no text starts with these two bytes.
     packed = raw.startswith(GZIP_MAGIC) or name.lower().endswith(".gz")
     if not packed or len(raw) > MAX_BYTES:
         return raw
@@ -153,7 +154,7 @@ def _unreadable(name: str, error: OSError) -> Fault:
 
 
 def _decoded(name: str, raw: bytes) -> str | Fault:
-    """The text, without a byte order mark, or why there is none."""
+    """The text without a byte order mark, or a fault."""
     if len(raw) > MAX_BYTES:
         return Fault(
             f"more than {MAX_BYTES // 2**20} MiB in one file", "split it, or use host ranges", name
@@ -175,6 +176,33 @@ def _format(name: str) -> Format:
     if lower.endswith(".json"):
         return "json"
     return "yaml" if lower.endswith((".yaml", ".yml")) else "either"
+
+
+_CONF = re.compile(r"(switchname|blockname|blocksizes|ringname)[ \t]*=", re.IGNORECASE)
+_YAML = re.compile(r"-[ \t]+(topology|cluster_default|tree|block|flat|ring|torus3d)[ \t]*:")
+_JSON = re.compile(r'\[\s*\{\s*"(topology|cluster_default)"\s*:')
+_CONF_NAME = re.compile(r"(.*[/\\.])?topology\.conf", re.IGNORECASE | re.DOTALL)
+
+
+def slurm_format(name: str, text: str) -> Literal["conf", "yaml"] | None:
+    """The format of a Slurm topology file by its first line with content; None for another text.
+
+    A file named ``topology.conf`` always is one.
+    """
+    at = 0
+    while at < len(text):
+        end = text.find("\n", at)
+        end = len(text) if end < 0 else end
+        line = text[at:end].strip()
+        if line and not line.startswith(("#", "---", "%YAML")):
+            if _CONF.match(line):
+                return "conf"
+            start = text.index(line[0], at)
+            if (start == at and _YAML.match(line)) or _JSON.match(text, start):
+                return "yaml"
+            break
+        at = end + 1
+    return "conf" if _CONF_NAME.fullmatch(name) is not None else None
 
 
 def printable(name: str) -> str:

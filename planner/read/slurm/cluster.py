@@ -1,12 +1,6 @@
-"""A Slurm topology and a cluster: the nodes of the file alone, or its levels under a cluster.
+"""A Slurm topology file as levels and domains: its own nodes alone, or levels for a cluster's nodes.
 
-Promises: node names are matched as they are written; labels of replaced levels stay on the nodes.
-Called by ``planner.read.inputs``.
-
-Slurm topology files (``topology.conf``, ``topology.yaml``) to levels and domains.
-
-Promises: every file becomes a SlurmTopology or InputError with the place of each fault; bounded
-memory. Called by ``planner.read.inputs``.
+Node names are matched as written; labels of the levels it replaces stay on the nodes.
 """
 
 from __future__ import annotations
@@ -19,12 +13,12 @@ from models.cluster import Cluster, Level, Node
 from models.documents.base import API_VERSION
 from models.units import number
 from planner.errors import Fault
-from planner.read.document_kinds import topology_form
 from planner.read.findings import Findings, Remarks
-from planner.read.slurm.conf import Conf, read_conf
+from planner.read.slurm.definitions import Definitions
 from planner.read.slurm.levels import SlurmTopology, from_blocks, from_switches
-from planner.read.slurm.yaml_topology import Chosen, read_documents
-from planner.read.sources import Source, printable
+from planner.read.slurm.topology_conf import read_conf
+from planner.read.slurm.topology_yaml import Layout, read_yaml
+from planner.read.sources import Source, printable, slurm_format
 
 
 def cluster_tree(
@@ -59,7 +53,7 @@ def _level(level: Level) -> dict[str, Any]:
 def rated(
     topology: SlurmTopology, stated: Sequence[Level] | None, remarks: Remarks
 ) -> SlurmTopology:
-    """The topology with what a Policy states of its levels, which no Slurm file tells."""
+    """The topology with what a Policy states of its levels, which no Slurm file holds."""
     own = {level.name: level for level in stated or ()}
     for name in sorted(own.keys() - {level.name for level in topology.levels}):
         names = ", ".join(level.name for level in topology.levels) or "none"
@@ -107,48 +101,48 @@ def _under(node: Node, cluster: Cluster, topology: SlurmTopology) -> Node:
     return replace(node, domains=topology.domain(node.name), labels=labels)
 
 
-__all__ = ["SlurmTopology", "cluster_tree", "rated", "read_topology", "under"]
-
-
 def read_topology(source: Source) -> SlurmTopology:
-    """The levels of a topology file. Raises InputError with everything that is wrong."""
+    """The levels of a topology file. Raises InputError with every fault."""
     findings, remarks = Findings(), Remarks()
     called = f"Slurm topology {printable(source.name)}"
-    if topology_form(source.text) == "yaml":
-        chosen = read_documents(source, findings, remarks)
+    if slurm_format(source.name, source.text) == "yaml":
+        chosen = read_yaml(source, findings, remarks)
     else:
-        chosen = _chosen(read_conf(source, findings), source, findings)
+        chosen = _layout(read_conf(source, findings), source, findings)
     if chosen is None:
         findings.raise_all()
-    if chosen.layout == "tree":
-        found = from_switches(chosen.switches, called, findings, remarks)
-    elif chosen.layout == "block":
-        found = from_blocks(chosen.blocks, chosen.sizes, called, findings, remarks)
+    layout, found = chosen
+    if layout == "tree":
+        topology = from_switches(found.switches, called, findings, remarks)
+    elif layout == "block":
+        topology = from_blocks(found.blocks, found.sizes, called, findings, remarks)
     else:
-        found = SlurmTopology(called, "flat", ())
+        topology = SlurmTopology(called, ())
     if findings:
         findings.raise_all()
-    if found.kind != "flat" and not found.domains:
+    if layout != "flat" and not topology.domains:
         findings.fault(Fault("no node in this topology file", _NO_NODES, source.name, 1, 1))
         findings.raise_all()
-    return SlurmTopology(called, found.kind, found.levels, found.domains, tuple(remarks.all))
+    return replace(topology, remarks=tuple(remarks.all))
 
 
 _NO_NODES = "write SwitchName=... Nodes=..., or BlockName=... Nodes=..."
 
 
-def _chosen(conf: Conf, source: Source, findings: Findings) -> Chosen | None:
+def _layout(
+    found: Definitions, source: Source, findings: Findings
+) -> tuple[Layout, Definitions] | None:
     """A ``topology.conf`` holds one topology: a tree or blocks."""
-    if conf.switches and (conf.blocks or conf.sizes is not None):
-        spot = conf.blocks[0].spot if conf.blocks else conf.sizes.spot if conf.sizes else None
+    if found.switches and (found.blocks or found.sizes is not None):
+        spot = found.blocks[0].spot if found.blocks else found.sizes.spot if found.sizes else None
         if spot is not None:
-            what = "switches and blocks in one file"
-            spot.fault(findings, what, "write topology.yaml for several topologies")
+            hint = "write topology.yaml for several topologies"
+            spot.fault(findings, "switches and blocks in one file", hint)
         return None
-    if conf.switches:
-        return Chosen("tree", switches=tuple(conf.switches))
-    if conf.blocks:
-        return Chosen("block", blocks=tuple(conf.blocks), sizes=conf.sizes)
+    if found.switches:
+        return "tree", found
+    if found.blocks:
+        return "block", found
     if not findings:
         findings.fault(Fault("no switch or block in this file", _NO_NODES, source.name, 1, 1))
     return None

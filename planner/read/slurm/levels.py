@@ -1,70 +1,56 @@
-"""A Slurm topology as the planner takes it: levels, and the domain of every node at each.
+"""Levels and domains of a Slurm topology: blocks and groups of blocks, or a tree of switches.
 
-Promises: frozen data; levels widest first. Made by ``planner.read.slurm.cluster``, used wherever levels
-are put together.
-
-Blocks of nodes to levels: the blocks, and what consecutive ones add up to.
-
-Promises: every level nests in the next wider one; a size that does not fit is remarked. A block is
-not taken for an NVLink domain by itself. Called by ``planner.read.slurm.cluster``.
-
-Trees of switches to levels, counted from the nodes: leaf switches are the innermost.
-
-Promises: the smallest domain that holds two nodes is the lowest switch above both; unbalanced
-trees, several roots and switches with several parents are read, what is lost is remarked.
-Called by ``planner.read.slurm.cluster``.
+Levels are widest first; of a tree they are counted from the nodes, so leaf switches are the
+innermost. A block is not taken for an NVLink domain.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from graphlib import CycleError, TopologicalSorter
 
 from models.cluster import Level
 from models.documents.base import suggestion
 from models.documents.cluster import MAX_LEVELS
 from models.units import shown
 from planner.read.findings import Findings, Remark, Remarks
-from planner.read.slurm.hostlists import (
+from planner.read.slurm.definitions import (
     Block,
-    Holders,
-    Names,
-    Sizes,
+    BlockSizes,
+    HostList,
+    NodeOwners,
     Switch,
-    counted,
-    expanded,
     is_name,
 )
 
 
 @dataclass(frozen=True, slots=True)
 class SlurmTopology:
-    """What one topology file says.
+    """Levels and domains of one topology file.
 
-    ``source``: how messages call it, as ``Slurm topology cluster/topology.conf``. ``kind``: tree,
-    block or flat. ``domains``: by node, in the order of the file, one name a level, None where a
-    node stands alone. ``remarks``: what is odd in the file, and what was made of it.
+    ``source``: its name in messages, as ``Slurm topology cluster/topology.conf``. ``domains``: by
+    node, in the order of the file, one name a level, None where a node is alone.
     """
 
     source: str
-    kind: str
     levels: tuple[Level, ...]
     domains: Mapping[str, tuple[str | None, ...]] = field(default_factory=dict)
     remarks: tuple[Remark, ...] = ()
 
     def domain(self, node: str) -> tuple[str | None, ...]:
-        """The node's domains; None at every level for a node that the file does not name."""
+        """The node's domains; None at every level for a node that is not in the file."""
         return self.domains.get(node, (None,) * len(self.levels))
 
 
 def from_blocks(
     blocks: Sequence[Block],
-    sizes: Sizes | None,
+    sizes: BlockSizes | None,
     source: str,
     findings: Findings,
     remarks: Remarks,
 ) -> SlurmTopology:
-    """The levels of blocks; what is wrong with them goes into the findings."""
+    """The levels of blocks; faults go into the findings."""
     members = _members(blocks, findings)
     names = list(members)
     wider = _aggregates(sizes, len(names), source, findings, remarks)
@@ -73,13 +59,13 @@ def from_blocks(
     for i, name in enumerate(names):
         groups = [_group(names, i, per, size) for size, per in reversed(wider)]
         domains.update(dict.fromkeys(members[name], (*groups, name)))
-    return SlurmTopology(source, "block", (*levels, Level("block")), domains)
+    return SlurmTopology(source, (*levels, Level("block")), domains)
 
 
 def _members(blocks: Sequence[Block], findings: Findings) -> dict[str, list[str]]:
     """The nodes of every block, in the order of the file."""
     members: dict[str, list[str]] = {}
-    holders = Holders("is in", "name it in one block", findings)
+    owners = NodeOwners("is in", "name it in one block", findings)
     for block in blocks:
         if block.name in members:
             what = f"block {shown(block.name)} is defined twice"
@@ -88,7 +74,7 @@ def _members(blocks: Sequence[Block], findings: Findings) -> dict[str, list[str]
         members[block.name] = []
         if block.nodes is None:
             continue
-        nodes = holders.nodes(block.name, block.nodes)
+        nodes = owners.add(block.name, block.nodes)
         if nodes is None:
             break
         members[block.name] = nodes
@@ -96,9 +82,9 @@ def _members(blocks: Sequence[Block], findings: Findings) -> dict[str, list[str]
 
 
 def _aggregates(
-    sizes: Sizes | None, blocks: int, source: str, findings: Findings, remarks: Remarks
+    sizes: BlockSizes | None, blocks: int, source: str, findings: Findings, remarks: Remarks
 ) -> list[tuple[int, int]]:
-    """(nodes, blocks) of what blocks add up to, ascending, as far as all blocks in one."""
+    """(nodes, blocks) of groups of blocks, ascending, up to one group of all blocks."""
     if sizes is None or not sizes.values:
         return []
     base, *larger = sizes.values
@@ -110,7 +96,7 @@ def _aggregates(
     before = 1
     for size in larger:
         if before >= blocks or len(result) == MAX_LEVELS - 1:
-            break  # what is wider than all blocks together divides nothing
+            break  # a group of all blocks divides nothing
         per = size // base
         if size % base or per % before:
             what = f"block size {size} is no multiple of the one before it: left out"
@@ -149,7 +135,7 @@ class _Tree:
 def from_switches(
     switches: Sequence[Switch], source: str, findings: Findings, remarks: Remarks
 ) -> SlurmTopology:
-    """The levels of a tree; what is wrong with it goes into the findings."""
+    """The levels of a tree; faults go into the findings."""
     tree = _Tree()
     for switch in switches:
         if switch.name in tree.switches:
@@ -157,11 +143,9 @@ def from_switches(
             switch.spot.fault(findings, what, "put all that is below it on one line")
         tree.switches.setdefault(switch.name, switch)
     _link(tree, findings, remarks)
-    if _has_cycle(tree, findings):
-        return SlurmTopology(source, "tree", ())
-    heights = _heights(tree)
-    if _too_high(heights, tree, findings):
-        return SlurmTopology(source, "tree", ())
+    heights = _heights(tree, findings)
+    if heights is None:
+        return SlurmTopology(source, ())
     leaves = _leaves(tree, findings)
     chains = {leaf: _chain(tree, leaf) for leaf in leaves}
     used = sorted({heights[name] for chain in chains.values() for name in chain}, reverse=True)
@@ -172,7 +156,7 @@ def from_switches(
         domains.update(dict.fromkeys(nodes, path))
     last = len(used) - 1
     names = ("leaf" if i == last else f"switch-{last - i + 1}" for i in range(len(used)))
-    return SlurmTopology(source, "tree", tuple(Level(name) for name in names), domains)
+    return SlurmTopology(source, tuple(Level(name) for name in names), domains)
 
 
 def _link(tree: _Tree, findings: Findings, remarks: Remarks) -> None:
@@ -193,15 +177,15 @@ def _link(tree: _Tree, findings: Findings, remarks: Remarks) -> None:
                 remarks.add(f"switch {child}", what)
 
 
-def _children(tree: _Tree, names: Names, findings: Findings) -> list[str]:
+def _children(tree: _Tree, names: HostList, findings: Findings) -> list[str]:
     """The switches of a hostlist, up to the first that is not defined."""
-    tree.links += counted(names, findings)
+    tree.links += names.count(findings)
     if tree.links > MAX_LINKS:
         what = f"more than {MAX_LINKS:,} links between switches"
         names.spot.fault(findings, what, "leave some out")
         return []
     known = []
-    for child in expanded(names, findings):
+    for child in names.names(findings):
         if child not in tree.switches:
             hint = suggestion(child, tree.switches, "switches")
             names.spot.fault(findings, f"switch {shown(child)} is not defined", hint)
@@ -210,62 +194,37 @@ def _children(tree: _Tree, names: Names, findings: Findings) -> list[str]:
     return known
 
 
-def _has_cycle(tree: _Tree, findings: Findings) -> bool:
-    """Report a switch that hangs below itself."""
-    done: set[str] = set()
-    for root in tree.switches:
-        path: dict[str, None] = {}
-        todo = [(root, False)]
-        while todo:
-            name, left = todo.pop()
-            if left:
-                del path[name]
-                done.add(name)
-            elif name in path:
-                what = f"switch {shown(name)} hangs below itself"
-                tree.switches[name].spot.fault(findings, what, "a tree has no cycles")
-                return True
-            elif name not in done:
-                path[name] = None
-                todo.append((name, True))
-                todo += [(child, False) for child in tree.below[name]]
-    return False
+def _heights(tree: _Tree, findings: Findings) -> dict[str, int] | None:
+    """Levels from the nodes up: 1 for a leaf, else one above the highest child.
 
-
-def _heights(tree: _Tree) -> dict[str, int]:
-    """Levels from the nodes up: 1 for a leaf, else one above the highest child. No cycles."""
+    None, with a fault, for a cycle and for more than MAX_HEIGHT levels.
+    """
     heights: dict[str, int] = {}
-    for root in tree.switches:
-        todo = [root]
-        while todo:
-            name = todo[-1]
-            missing = [child for child in tree.below[name] if child not in heights]
-            if missing and name not in heights:
-                todo += missing
-                continue
-            todo.pop()
+    try:
+        for name in TopologicalSorter(tree.below).static_order():
             heights[name] = 1 + max((heights[child] for child in tree.below[name]), default=0)
+    except CycleError as error:
+        name = next(name for name in tree.switches if name in error.args[1])
+        what = f"switch {shown(name)} hangs below itself"
+        tree.switches[name].spot.fault(findings, what, "a tree has no cycles")
+        return None
+    too_high = next((name for name in tree.switches if heights[name] > MAX_HEIGHT), None)
+    if too_high is not None:
+        what = f"switch {shown(too_high)} heads more than {MAX_HEIGHT} levels of switches"
+        hint = "leave out levels that place nothing"
+        tree.switches[too_high].spot.fault(findings, what, hint)
+        return None
     return heights
-
-
-def _too_high(heights: Mapping[str, int], tree: _Tree, findings: Findings) -> bool:
-    """Report the first switch of a height that no network has."""
-    name = next((name for name in tree.switches if heights[name] > MAX_HEIGHT), None)
-    if name is None:
-        return False
-    what = f"switch {shown(name)} heads more than {MAX_HEIGHT} levels of switches"
-    tree.switches[name].spot.fault(findings, what, "leave out levels that place nothing")
-    return True
 
 
 def _leaves(tree: _Tree, findings: Findings) -> dict[str, list[str]]:
     """The nodes below each switch that has any."""
     leaves: dict[str, list[str]] = {}
-    holders = Holders("hangs below", "name it below one leaf switch", findings)
+    owners = NodeOwners("hangs below", "name it below one leaf switch", findings)
     for switch in tree.switches.values():
         if switch.nodes is None:
             continue
-        nodes = holders.nodes(switch.name, switch.nodes)
+        nodes = owners.add(switch.name, switch.nodes)
         if nodes is None:
             break
         leaves[switch.name] = nodes
