@@ -115,7 +115,7 @@ def _topologies(source: Source, findings: Findings) -> list[tuple[_Topology, Pat
     parsed = parse(source)
     for malformed in parsed.faults:
         findings.malformed(source, malformed)
-    found = []
+    found: list[tuple[_Topology, Path, dict[str, Any]]] = []
     for number, document in enumerate([] if parsed.faults else parsed.documents):
         if document is not None and not isinstance(document, list):
             what = f"expected a list, not {described(document)}"
