@@ -11,6 +11,8 @@ Called by ``verify``, by ``plan`` before anything is saved, and by tests.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+
 from models.verify import stated_gangs as gangs
 from models.verify import stated_moves as moves
 from models.verify import stated_tiers as status
@@ -23,6 +25,19 @@ from models.verify.rules import running as sizes
 from models.verify.tier_values import tiers
 from models.verify.violation import RULES, Violation, ordered
 
+CHECKS: tuple[Callable[[Outlook], Iterable[Violation]], ...] = (
+    lambda outlook: gpus.check(outlook.facts, outlook.changes, outlook.usage),
+    lambda outlook: nodes.check(outlook.facts, outlook.changes, outlook.usage),
+    lambda outlook: topology.check(outlook.facts, outlook.changes),
+    lambda outlook: gang_rules.check(outlook.changes, outlook.arrivals),
+    lambda outlook: sizes.check_of_sizes(outlook.changes, outlook.ages),
+    lambda outlook: move_rules.check_of_moves(outlook.facts, outlook.changes),
+    gangs.check_of_gangs,
+    moves.check,
+    status.check,
+)
+"""Every rule of a plan, then what the plan states."""
+
 
 def check(plan: dict[str, object]) -> list[Violation]:
     """Every difference between what the plan says and what follows from its instance; [] = fine.
@@ -33,19 +48,9 @@ def check(plan: dict[str, object]) -> list[Violation]:
     if case is None:
         return ordered(faults)
     outlook = Outlook(case)
-    found = [
-        *faults,
-        *check_digests(plan, case.status),
-        *gpus.check(outlook.facts, outlook.changes, outlook.usage),
-        *nodes.check(outlook.facts, outlook.changes, outlook.usage),
-        *topology.check(outlook.facts, outlook.changes),
-        *gang_rules.check(outlook.changes, outlook.arrivals),
-        *sizes.check_of_sizes(outlook.changes, outlook.ages),
-        *move_rules.check_of_moves(outlook.facts, outlook.changes),
-        *gangs.check_of_gangs(outlook),
-        *moves.check(outlook),
-        *status.check(outlook),
-    ]
+    found = [*faults, *check_digests(plan, case.status)]
+    for rule in CHECKS:
+        found += rule(outlook)
     return ordered(found)
 
 

@@ -7,25 +7,13 @@ from __future__ import annotations
 
 from fractions import Fraction
 
+from models.tiers import objective_names
 from models.verify.facts import MoveLimits, Policy
 from models.verify.form import Form, Object, duration_of, seconds_of, shown
 
 KIND_FIELDS = frozenset(("apiVersion", "kind", "metadata", "spec", "status"))
 METADATA_FIELDS = frozenset(("name", "namespace", "uid", "labels", "annotations"))
 API_VERSION = "gangplan.dev/v1alpha1"
-
-OBJECTIVES = (
-    "admission",
-    "waiting",
-    "disruption",
-    "preference",
-    "bandwidth",
-    "growth",
-    "span",
-    "stranded",
-    "defragment",
-    "stability",
-)
 
 _FIELDS = frozenset(
     [
@@ -155,7 +143,7 @@ def _objectives(form: Form, value: object, where: str) -> tuple[tuple[str, Fract
     for i, item in enumerate(form.items(value, where)):
         place = f"{where}[{i}]"
         doc = form.mapping(item, place, frozenset(("name", "tolerance")), required=("name",))
-        name = form.choice(doc.get("name"), f"{place}.name", OBJECTIVES)
+        name = form.choice(doc.get("name"), f"{place}.name", objective_names())
         if name in found:
             form.fault(place, f"{name} is listed twice")
         found[name] = form.number(doc.get("tolerance", 0), f"{place}.tolerance")

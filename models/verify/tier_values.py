@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 
+from models.tiers import stated_tiers
 from models.verify.changes import Change, Usage
 from models.verify.facts import Facts, Gang
 from models.verify.outcome import Outlook
@@ -93,43 +94,18 @@ class Tier:
 
 def tiers(outlook: Outlook) -> Iterator[Tier]:
     """Every tier the policy asks for, in order."""
-    facts = outlook.facts
     values = _Values(outlook)
-    tolerances = dict(facts.policy.objectives)
-    for name, tolerance in facts.policy.objectives:
-        if name == "admission":
-            yield from _admission(values, tolerance, tolerances.get("waiting"))
-        elif name == "waiting":
-            if "admission" not in tolerances:
-                for priority in values.priorities:
-                    yield _waiting(values, tolerance, priority)
-        elif name == "growth":
-            for priority in values.priorities:
-                if any(gang.elastic for gang in values.gangs(priority)):
-                    yield Tier(f"growth/{priority}", "max", tolerance, values.growth(priority))
-        else:
-            sense, value = values.single[name]
-            yield Tier(name, sense, tolerance, value())
-
-
-def _admission(values: _Values, tolerance: Fraction, waits: Fraction | None) -> Iterator[Tier]:
-    """Priorities highest first; of each kept, aged gangs, admission; waiting if that is listed too."""
-    for priority in values.priorities:
-        if any(_could_shrink_or_stop(gang) for gang in values.gangs(priority)):
-            yield Tier(f"kept/{priority}", "max", tolerance, values.kept(priority))
-        if any(values.ages.aged(gang) for gang in values.gangs(priority)):
-            aged = values.admission(priority, only=values.ages.aged)
-            yield Tier(f"aged/{priority}", "max", tolerance, aged)
-            if waits is not None:
-                aged = values.waiting(priority, only=values.ages.aged)
-                yield Tier(f"aged-waiting/{priority}", "max", waits, aged)
-        yield Tier(f"admission/{priority}", "max", tolerance, values.admission(priority))
-        if waits is not None:
-            yield _waiting(values, waits, priority)
-
-
-def _waiting(values: _Values, tolerance: Fraction, priority: int) -> Tier:
-    return Tier(f"waiting/{priority}", "max", tolerance, values.waiting(priority))
+    met = {
+        priority: {
+            name
+            for name, meets in CONDITIONS.items()
+            if any(meets(values, gang) for gang in values.gangs(priority))
+        }
+        for priority in values.priorities
+    }
+    for tier in stated_tiers(outlook.facts.policy.objectives, met):
+        value = VALUES[tier.family](values, tier.priority or 0)
+        yield Tier(tier.name, tier.sense, tier.tolerance, value)
 
 
 def _could_shrink_or_stop(gang: Gang) -> bool:
@@ -158,15 +134,6 @@ class _Values:
         for change in outlook.changes:
             self.by_priority.setdefault(change.gang.priority, []).append(change)
         self.priorities = sorted(self.by_priority, reverse=True)
-        self.single: dict[str, tuple[str, Callable[[], int]]] = {
-            "disruption": ("min", self.disruption),
-            "preference": ("max", self.preference),
-            "bandwidth": ("max", self.bandwidth),
-            "span": ("min", self.span),
-            "stranded": ("min", lambda: stranded(self.facts, outlook.usage)),
-            "defragment": ("max", lambda: outlook.wholeness.value),
-            "stability": ("min", self.stability),
-        }
 
     def gangs(self, priority: int) -> Iterator[Gang]:
         return (change.gang for change in self.by_priority[priority])
@@ -258,3 +225,28 @@ class _Values:
                     (count - 1) * 4**k for k, count in enumerate(reversed(used))
                 )
         return total
+
+
+CONDITIONS: dict[str, Callable[[_Values, Gang], bool]] = {
+    "may_lose_gpus": lambda _values, gang: _could_shrink_or_stop(gang),
+    "aged": lambda values, gang: values.ages.aged(gang),
+    "elastic": lambda _values, gang: gang.elastic,
+}
+"""Whether a gang meets the condition of a tier."""
+
+VALUES: dict[str, Callable[[_Values, int], int]] = {
+    "kept": _Values.kept,
+    "aged": lambda values, priority: values.admission(priority, only=values.ages.aged),
+    "aged-waiting": lambda values, priority: values.waiting(priority, only=values.ages.aged),
+    "admission": lambda values, priority: values.admission(priority),
+    "waiting": lambda values, priority: values.waiting(priority),
+    "disruption": lambda values, _priority: values.disruption(),
+    "preference": lambda values, _priority: values.preference(),
+    "bandwidth": lambda values, _priority: values.bandwidth(),
+    "growth": _Values.growth,
+    "span": lambda values, _priority: values.span(),
+    "stranded": lambda values, _priority: stranded(values.facts, values.outlook.usage),
+    "defragment": lambda values, _priority: values.outlook.wholeness.value,
+    "stability": lambda values, _priority: values.stability(),
+}
+"""The value of every tier, by its name in ``models.tiers`` and the priority it is stated for."""
