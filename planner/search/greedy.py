@@ -102,17 +102,34 @@ def place(
     """Pods for one gang in the free space; None if none are found. ``bound``: enforce minBandwidthShare."""
     if not gpus_suffice(space, demand):
         return None
-    gang = space.instance.gangs[demand.gang]
     for scope in scopes(space, demand):
-        for nodes in node_sets(space.instance, gang, scope):
-            for model in gpu_models(space, demand, nodes):
-                trial = Trial(space, demand)
-                if trial.run(nodes, model):
-                    pods = trial.pods()
-                    fast = not bound or meets_min_share(space, demand.gang, pods)
-                    if fast and allows(space.instance, gang, pods):
-                        return pods
+        for nodes, model in node_choices(space, demand, scope):
+            trial = Trial(space, demand)
+            if trial.run(nodes, model):
+                pods = trial.pods()
+                if permitted(space, demand.gang, pods, bound=bound):
+                    return pods
     return None
+
+
+def node_choices(
+    space: FreeSpace, demand: Demand, scope: frozenset[int]
+) -> Iterator[tuple[frozenset[int], str | None]]:
+    """Nodes of a scope and a GPU model to try together, as the rules let the gang use them."""
+    gang = space.instance.gangs[demand.gang]
+    for nodes in node_sets(space.instance, gang, scope):
+        for model in gpu_models(space, demand, nodes):
+            yield nodes, model
+
+
+def permitted(
+    space: FreeSpace, gang: int, pods: tuple[PodPlacement, ...], *, bound: bool = True
+) -> bool:
+    """Whether the gang may have these pods too. ``bound``: enforce minBandwidthShare."""
+    if bound and not meets_min_share(space, gang, pods):
+        return False
+    own = (*space.pods[gang], *pods)
+    return allows(space.instance, space.instance.gangs[gang], own)
 
 
 def gpu_models(space: FreeSpace, demand: Demand, scope: frozenset[int]) -> list[str | None]:

@@ -19,9 +19,9 @@ from planner.search.free_space import FreeSpace, Pods
 from planner.search.greedy import (
     QueueKey,
     admit,
-    gpu_models,
-    meets_min_share,
     missing_demand,
+    node_choices,
+    permitted,
     queue,
     queue_key,
 )
@@ -76,7 +76,7 @@ def _apply(space: FreeSpace, victims: VictimSearch, before: dict[int, Pods]) -> 
     if any(gpus > space.by_node[n].free for n, gpus in victims.gpus.items()):
         return False
     pods = victims.pods()
-    if not meets_min_share(space, winner, pods):
+    if not permitted(space, winner, pods):
         return False
     space.set(winner, (*space.pods[winner], *pods))
     held = {pod.node for pods in before.values() for pod in pods}
@@ -207,18 +207,16 @@ class _Reclaimer:
         slow = self._instance.min_share(self._instance.gangs[demand.gang]) > 0
         reclaimable_without_moves = self._allowance(none=True)
         for scope in self._scopes(demand, reclaimable.reclaimable_without_moves):
-            for model in gpu_models(self._space, demand, scope):
-                best = (
-                    self._test(demand, scope, model, reclaimable, best, reclaimable_without_moves)[
-                        0
-                    ]
-                    or best
+            for nodes, model in node_choices(self._space, demand, scope):
+                found, _ = self._test(
+                    demand, nodes, model, reclaimable, best, reclaimable_without_moves
                 )
+                best = found or best
         for scope in self._scopes(demand, reclaimable.most)[
             : 2 * SCOPES_WITH_MOVES if slow else SCOPES_WITH_MOVES
         ]:
-            for model in gpu_models(self._space, demand, scope):
-                best = self._best_with_moves(demand, scope, model, reclaimable, best)
+            for nodes, model in node_choices(self._space, demand, scope):
+                best = self._best_with_moves(demand, nodes, model, reclaimable, best)
         return best
 
     def _reclaimable_for(self, demand: Demand) -> Reclaimable:

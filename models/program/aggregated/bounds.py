@@ -212,7 +212,10 @@ class TierBounds:
             return total.add_linear(option_sum(self.instance, tier, self._options()))
         if tier.family in PLACEMENT_BOUNDS:
             return total.add_linear(self._placement(tier.family))
-        return total.add_linear(BOUNDS[tier.family](self))
+        if tier.family in BOUNDS:
+            return total.add_linear(BOUNDS[tier.family](self))
+        assert tier.sense == "min", f"{tier.family} needs a bound: no default holds for a maximum"
+        return Linear()
 
     def _options(self) -> Iterator[tuple[Demand, Effect, int]]:
         """(demand, effect, admit variable) of every option."""
@@ -279,4 +282,4 @@ class TierBounds:
 
 
 BOUNDS: dict[str, Callable[[TierBounds], Linear]] = {"stability": TierBounds.stability}
-"""Bounds of the other tiers."""
+"""Bounds of the other tiers. A tier to be minimised may be absent: no value is below 0."""
