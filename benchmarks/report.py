@@ -117,6 +117,16 @@ def table(figures: dict[str, dict[str, Any]], startup: dict[str, float]) -> Iter
         yield from (f"| `gangplan {name}` | {seconds:.3f} |" for name, seconds in startup.items())
 
 
+def missed_lines(missed: list[str]) -> Iterator[str]:
+    """Markdown: the figures that miss expected.yaml."""
+    if not missed:
+        yield "Every figure is within expected.yaml."
+        return
+    yield "Figures that miss expected.yaml:"
+    yield ""
+    yield from (f"- {text}" for text in missed)
+
+
 def _largest(tiers: list[dict[str, Any]], families: tuple[str, ...]) -> str:
     """The largest gap among the tiers of these families; a dash where the case has none of them."""
     gaps = [tier["gap"] for tier in tiers if tier["name"].split("/")[0] in families]

@@ -20,7 +20,7 @@ from typing import Any
 
 import yaml
 
-from benchmarks.report import into_readme, lines, table
+from benchmarks.report import into_readme, lines, missed_lines, table
 from benchmarks.startup import startup_seconds
 
 EXPECTED = Path(__file__).with_name("expected.yaml")
@@ -62,7 +62,8 @@ def main() -> None:
         document = {"machine": _machine(), "cases": figures, "startup_s": startup, "missed": missed}
         options.json.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
     if options.readme:
-        into_readme(README, [_machine_line(), "", *table(figures, startup)])
+        rows = [_machine_line(), "", *table(figures, startup), "", *missed_lines(missed)]
+        into_readme(README, rows)
     sys.exit(1 if missed else 0)
 
 

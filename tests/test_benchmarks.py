@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
 from benchmarks.building import DGX1_V100, DGX_H100, GB200_TRAY, total_gpus
-from benchmarks.instances import mesh, no_room, nvl72, planted, priorities, running, switched
+from benchmarks.instances import CASES, mesh, no_room, nvl72, planted, priorities, running, switched
 from benchmarks.no_room import SHAPES
-from benchmarks.report import BEGIN, END, collapsed, into_readme, percent, table
-from benchmarks.run import misses
+from benchmarks.report import BEGIN, END, collapsed, into_readme, missed_lines, percent, table
+from benchmarks.run import README, misses
 from models.hardware import ServerModel
 from models.instance import Instance
 from models.plan import compose
@@ -238,6 +239,15 @@ def test_the_large_gang_is_proven_to_wait_and_nothing_stops_for_it(shape: str) -
     assert check(document) == []
     if shape != "tangled":  # only there somebody else comes, for whom others stop
         assert all(d.decision == "keep" for name, d in decided.items() if name != "pretrain")
+
+
+def test_the_readme_lists_every_case_once_and_the_figures_that_miss_their_limits() -> None:
+    text = README.read_text(encoding="utf-8")
+    listed = re.findall(r"(?m)^\| ([a-z0-9-]+(?:, [a-z0-9-]+)?) \| (?!\w+ \| \d)(?!instance)", text)
+    names = {name for row in listed for name in row.split(", ")}
+    assert {case for case in CASES if not case.startswith("no-room")} <= names
+    assert list(missed_lines([])) == ["Every figure is within expected.yaml."]
+    assert list(missed_lines(["a: b"]))[-1] == "- a: b"
 
 
 @pytest.mark.parametrize(
