@@ -46,12 +46,12 @@ def measure(pods: int, rounds: int = 1) -> Tree:
     intents, a dry run of every gang, the bindings, marks, release. ``gate``: the same command for pods
     born gated, until kube-scheduler has bound them. ``cpu``: seconds of the processes started for it.
     """
-    from live_cluster import connect
+    from live_cluster import opened
 
     nodes = -(-pods // GANG)
     best: dict[str, float] = {}
     cpu: dict[str, float] = {}
-    with tempfile.TemporaryDirectory() as folder, connect(Path(folder), nodes=nodes) as live:
+    with tempfile.TemporaryDirectory() as folder, opened(Path(folder), nodes=nodes) as live:
         bench = _Bench(live, pods)
         ways = {"list": bench.listed, "wire": bench.wire, "apply": bench.apply, "gate": bench.apply}
         for _ in range(rounds):
