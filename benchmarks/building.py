@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
 from models.cluster import Cluster, Level, Node
-from models.gang import Gang, StandingPod
+from models.gang import ExistingPod, Gang
 from models.hardware import Nic, ServerModel
 from models.instance import Instance
 from models.policy import Policy
@@ -138,7 +138,7 @@ class Room:
         """
         order = tuple(order)
         before = (list(self.free), [dict(left) for left in self.left])
-        pods: list[StandingPod] = []
+        pods: list[ExistingPod] = []
         for number, role in enumerate(gang.roles):
             position = 0
             for index in range(role.min):
@@ -152,7 +152,7 @@ class Room:
                 node = order[position]
                 mask = self.take(node, role.gpus, role.requests, rng)
                 name = f"{gang.name}-{role.name}-{index}"
-                pods.append(StandingPod(name, number, index, node=node, gpus=mask))
+                pods.append(ExistingPod(name, number, index, node=node, gpus=mask))
         return replace(gang, pods=tuple(pods))
 
 

@@ -75,7 +75,7 @@ def describe(instance: Instance) -> str:
     """One line: nodes, GPUs, running and waiting gangs, free GPUs and what the queue asks."""
     running = [gang for gang in instance.gangs if gang.running]
     waiting = [gang for gang in instance.gangs if not gang.running]
-    held = sum((pod.gpus or 0).bit_count() for gang in running for pod in gang.standing)
+    held = sum((pod.gpus or 0).bit_count() for gang in running for pod in gang.running_pods)
     installed = sum(node.healthy.bit_count() for node in instance.cluster.nodes)
     return (
         f"{len(instance.cluster.nodes)} nodes, {installed} GPUs, {len(running)} running gangs,"

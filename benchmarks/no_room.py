@@ -13,7 +13,7 @@ from fractions import Fraction
 
 from benchmarks.building import DGX_H100, EPOCH, GB200_TRAY, Room, assemble, ragged
 from models.cluster import Cluster, Level, Node
-from models.gang import Gang, Role, StandingPod
+from models.gang import ExistingPod, Gang, Role
 from models.hardware import ServerModel
 from models.instance import Instance
 
@@ -150,7 +150,7 @@ def _on(
         priority,
         preemptible=preemptible,
         movable=movable,
-        pods=(StandingPod(f"{name}-worker-0", 0, 0, node=node, gpus=gpus),),
+        pods=(ExistingPod(f"{name}-worker-0", 0, 0, node=node, gpus=gpus),),
     )
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from benchmarks.building import DGX_H100, EPOCH, Room, assemble, levels, ragged
 from models.cluster import Cluster, Node
-from models.gang import Gang, Role, StandingPod
+from models.gang import ExistingPod, Gang, Role
 from models.instance import Instance
 
 BLOCK, RACK, NODE = 0, 1, 2
@@ -100,7 +100,7 @@ def _hidden(cluster: Cluster, rng: random.Random) -> tuple[list[Gang], list[Gang
 def _held(node: int, room: Room, rng: random.Random) -> Gang:
     mask = room.take(node, 1, (), rng)
     name = f"run-{node:04d}"
-    pod = StandingPod(f"{name}-worker-0", 0, 0, node=node, gpus=mask)
+    pod = ExistingPod(f"{name}-worker-0", 0, 0, node=node, gpus=mask)
     return replace(_gang(name, 1, 1), pods=(pod,))
 
 

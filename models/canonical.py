@@ -52,7 +52,7 @@ from models.documents.policy import (
     StarvationDocument,
 )
 from models.documents.server import NicDocument, ServerModelDocument
-from models.gang import Gang, Role, StandingPod
+from models.gang import ExistingPod, Gang, Role
 from models.hardware import Nic, ServerModel, bits
 from models.instance import Instance
 from models.policy import LOST_RUNTIME, KubernetesPolicy, Moves, Policy
@@ -214,7 +214,7 @@ def _status(gang: Gang, cluster: Cluster) -> GangStatus:
     )
 
 
-def _pod(pod: StandingPod, gang: Gang, cluster: Cluster) -> PodDocument:
+def _pod(pod: ExistingPod, gang: Gang, cluster: Cluster) -> PodDocument:
     return PodDocument.model_construct(
         name=pod.name,
         uid=pod.uid,

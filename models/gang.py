@@ -159,7 +159,7 @@ class Hold:
 
 
 @dataclass(frozen=True, slots=True)
-class StandingPod:
+class ExistingPod:
     """A pod that exists. ``node`` is an index or None (waits); ``gpus`` a bit mask, None if unknown.
 
     ``role`` is an index into Gang.roles. ``mode``: "gate" or "binding", how it can be started.
@@ -210,7 +210,7 @@ class Gang:
     pattern: str = "all-reduce"
     weight: int = 1
     nvlink_across_nodes: bool = True
-    pods: tuple[StandingPod, ...] = ()
+    pods: tuple[ExistingPod, ...] = ()
     hold: Hold | None = None
     started_at: int | None = None
     last_checkpoint: int | None = None
@@ -222,7 +222,7 @@ class Gang:
         return (self.namespace, self.name)
 
     @property
-    def standing(self) -> tuple[StandingPod, ...]:
+    def running_pods(self) -> tuple[ExistingPod, ...]:
         """Pods that run, by (role, index)."""
         return tuple(
             sorted((p for p in self.pods if p.node is not None), key=lambda p: (p.role, p.index))

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
 
-from models.units import Refused, shown
+from models.units import InvalidValueError, shown
 
 MAX_NAMES = 200_000
 """Most names one host range (and one cluster) may hold."""
@@ -26,7 +26,7 @@ _ITEM = re.compile(r"([0-9]{1,18})(?:-([0-9]{1,18}))?")
 
 
 def host_count(pattern: str) -> int:
-    """How many names a host range stands for, counted without building one. Raises Refused."""
+    """How many names a host range stands for, counted without building one. Raises InvalidValueError."""
     return math.prod(
         sum(last - first + 1 for first, last, _ in part)
         for part in _parts(pattern)
@@ -35,16 +35,16 @@ def host_count(pattern: str) -> int:
 
 
 def check_hosts(pattern: str) -> None:
-    """Raise Refused for malformed brackets and for more than MAX_NAMES names; makes none."""
+    """Raise InvalidValueError for malformed brackets and for more than MAX_NAMES names; makes none."""
     if (count := host_count(pattern)) > MAX_NAMES:
         what = f"{shown(pattern)} stands for {count:,} names; the most is {MAX_NAMES:,}"
-        raise Refused(what, "narrow the range")
+        raise InvalidValueError(what, "narrow the range")
 
 
 def hosts(pattern: str) -> Iterator[str]:
     """Names of ``gpu-[01-16,20]``: all combinations of its brackets, in written order.
 
-    Zero padding is kept (``[08-10]`` gives 08, 09, 10). Raises Refused for malformed brackets and,
+    Zero padding is kept (``[08-10]`` gives 08, 09, 10). Raises InvalidValueError for malformed brackets and,
     before any name is made, for more than MAX_NAMES of them.
     """
     check_hosts(pattern)
@@ -92,9 +92,13 @@ def _parts(pattern: str) -> tuple[str | list[tuple[int, int, int]], ...]:
     for number_, piece in enumerate(re.split(r"\[([^\[\]]*)\]", pattern)):
         if number_ % 2 == 0:
             if "[" in piece or "]" in piece:
-                raise Refused(f"{shown(pattern)} has a bracket without its partner", _RANGE_HINT)
+                raise InvalidValueError(
+                    f"{shown(pattern)} has a bracket without its partner", _RANGE_HINT
+                )
             if "," in piece:
-                raise Refused(f"{shown(pattern)} has a comma outside its brackets", _RANGE_HINT)
+                raise InvalidValueError(
+                    f"{shown(pattern)} has a comma outside its brackets", _RANGE_HINT
+                )
             parts.append(piece)
         else:
             parts.append([_item(pattern, item) for item in piece.split(",")])
@@ -108,13 +112,17 @@ def _item(pattern: str, item: str) -> tuple[int, int, int]:
     """(first, last, width) of ``01-16`` or ``20``; width 0 where nothing is padded."""
     found = _ITEM.fullmatch(item)
     if found is None:
-        raise Refused(f"{shown(item)} in {shown(pattern)} is no number or range", _RANGE_HINT)
+        raise InvalidValueError(
+            f"{shown(item)} in {shown(pattern)} is no number or range", _RANGE_HINT
+        )
     low, high = found.group(1), found.group(2) or found.group(1)
     padded = len(low) if low.startswith("0") else 0
     if int(low) > int(high):
-        raise Refused(f"the range {shown(item)} in {shown(pattern)} runs backwards", _RANGE_HINT)
+        raise InvalidValueError(
+            f"the range {shown(item)} in {shown(pattern)} runs backwards", _RANGE_HINT
+        )
     if len(high) < len(low) or (high.startswith("0") and len(high) != len(low)):
-        raise Refused(
+        raise InvalidValueError(
             f"the ends of {shown(item)} in {shown(pattern)} are padded differently", _RANGE_HINT
         )
     return int(low), int(high), padded

@@ -55,7 +55,7 @@ class Instance:
         """Whether the gang runs and its number of pods stays until a checkpoint yet to come."""
         return gang.running and gang.resize_after is not None and self.now < gang.resize_after
 
-    def harm(self, gang: Gang) -> int:
+    def disruption_cost(self, gang: Gang) -> int:
         """What the loss of one of its GPUs counts in the disruption tier: 1, or seconds of runtime.
 
         Seconds since the last checkpoint, or since the start where there is none after it: at least 1,

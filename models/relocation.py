@@ -76,7 +76,7 @@ def bought(instance: Instance, gangs: Sequence[int], plan: Worth, without: Worth
     moved = sum(
         instance.gangs[gang].roles[pod.role].gpus
         for gang in gangs
-        for pod in instance.gangs[gang].standing
+        for pod in instance.gangs[gang].running_pods
     )
     gpus = plan.gpus - without.gpus
     bandwidth = plan.bandwidth - without.bandwidth
@@ -147,7 +147,7 @@ def _passages(instance: Instance, decisions: Sequence[GangDecision]) -> dict[int
     """Every node that pods leave or come to. A pod that changes GPUs in its node passes these only."""
     found: dict[int, _Passage] = {}
     for index, (gang, decision) in enumerate(zip(instance.gangs, decisions, strict=True)):
-        before = {(p.role, p.index): (p.node, p.gpus) for p in gang.standing}
+        before = {(p.role, p.index): (p.node, p.gpus) for p in gang.running_pods}
         after = {(p.role, p.index): (p.node, p.gpus) for p in decision.pods}
         for key in sorted(before.keys() | after.keys()):
             old, new = before.get(key), after.get(key)

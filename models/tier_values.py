@@ -99,15 +99,15 @@ def kept(instance: Instance, decisions: Sequence[GangDecision], priority: int) -
         if gang.priority == priority and gang.running:
             after = {(pod.role, pod.index) for pod in decision.pods}
             total += sum(
-                gang.roles[p.role].gpus for p in gang.standing if (p.role, p.index) in after
+                gang.roles[p.role].gpus for p in gang.running_pods if (p.role, p.index) in after
             )
     return total
 
 
 def disruption(instance: Instance, decisions: Sequence[GangDecision]) -> int:
-    """GPUs taken from running gangs, each times what its loss counts (``Instance.harm``)."""
+    """GPUs taken from running gangs, each times what its loss counts (``Instance.disruption_cost``)."""
     return sum(
-        _gpus_lost(gang, decision) * instance.harm(gang)
+        _gpus_lost(gang, decision) * instance.disruption_cost(gang)
         for gang, decision in zip(instance.gangs, decisions, strict=True)
         if gang.running
     )
@@ -116,7 +116,7 @@ def disruption(instance: Instance, decisions: Sequence[GangDecision]) -> int:
 def _gpus_lost(gang: Gang, decision: GangDecision) -> int:
     """All standing GPUs of a gang that is stopped or moves, of one that only shrinks those dropped."""
     after = {(p.role, p.index): (p.node, p.gpus) for p in decision.pods}
-    before = {(p.role, p.index): (p.node, p.gpus) for p in gang.standing}
+    before = {(p.role, p.index): (p.node, p.gpus) for p in gang.running_pods}
     gpus = {key: gang.roles[key[0]].gpus for key in before}
     moved = any(gpus[key] and key in after and after[key] != place for key, place in before.items())
     if not decision.pods or moved:
@@ -175,7 +175,7 @@ def _may_lose_gpus(gang: Gang) -> bool:
 
 
 def _above_min(gang: Gang) -> bool:
-    counts = [sum(1 for p in gang.standing if p.role == i) for i in range(len(gang.roles))]
+    counts = [sum(1 for p in gang.running_pods if p.role == i) for i in range(len(gang.roles))]
     return any(r.elastic and n > r.min for r, n in zip(gang.roles, counts, strict=True))
 
 

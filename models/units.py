@@ -33,7 +33,7 @@ _SHOWN = 60
 _MAX_INTEGER_SHOWN = 10**20
 
 
-class Refused(ValueError):  # noqa: N818  # it is raised and read as a verb
+class InvalidValueError(ValueError):
     """A value that cannot be read: what is wrong, and what to write instead."""
 
     def __init__(self, what: str, hint: str | None = None) -> None:
@@ -80,16 +80,16 @@ _DECIMAL = re.compile(
 def exact(value: float | Decimal | str) -> Fraction:
     """The number itself as a rational; a float is taken as the decimal it prints as.
 
-    Raises Refused for NaN, infinities and text that is no decimal. Exponents are bounded, so
+    Raises InvalidValueError for NaN, infinities and text that is no decimal. Exponents are bounded, so
     ``1e999999999`` costs nothing.
     """
     if isinstance(value, bool):
-        raise Refused("expected a number, not true or false")
+        raise InvalidValueError("expected a number, not true or false")
     if isinstance(value, int):
         return Fraction(value)
     text = str(value)
     if not _DECIMAL.fullmatch(text):
-        raise Refused("not a finite decimal number", "write it like 0.5 or 12")
+        raise InvalidValueError("not a finite decimal number", "write it like 0.5 or 12")
     return Fraction(text)
 
 
@@ -135,18 +135,18 @@ _QUANTITY = re.compile(
 
 @lru_cache(maxsize=4096)
 def quantity(text: str) -> Fraction:
-    """A Kubernetes quantity such as ``500m``, ``1.5Gi``, ``12e6``, exactly. Raises Refused."""
+    """A Kubernetes quantity such as ``500m``, ``1.5Gi``, ``12e6``, exactly. Raises InvalidValueError."""
     found = _QUANTITY.fullmatch(text)
     if found is None:
-        raise Refused(
+        raise InvalidValueError(
             f"{shown(text)} is not a quantity", "write it like 500m, 96, 1.5Gi, 2Ti or 12e6"
         )
     digits, exponent, suffix = found.groups()
     value = Fraction(digits + (exponent or "")) * _SUFFIXES[suffix or ""]
     if value < 0:
-        raise Refused(f"{shown(text)} is negative", "a quantity is zero or more")
+        raise InvalidValueError(f"{shown(text)} is negative", "a quantity is zero or more")
     if value > MAX_AMOUNT:
-        raise Refused(f"{shown(text)} is too large", f"the most is {MAX_AMOUNT:,}")
+        raise InvalidValueError(f"{shown(text)} is too large", f"the most is {MAX_AMOUNT:,}")
     return value
 
 
@@ -197,10 +197,14 @@ def seconds(text: str) -> int:
     """Whole seconds of a duration such as ``90m``, ``1h30m``; fractions floored at the end."""
     parts = _PART.findall(text)
     if not parts or "".join(digits + unit for digits, unit in parts) != text:
-        raise Refused(f"{shown(text)} is not a duration", "write it like 90m, 6h, 1h30m or 21600s")
+        raise InvalidValueError(
+            f"{shown(text)} is not a duration", "write it like 90m, 6h, 1h30m or 21600s"
+        )
     total = sum((Fraction(digits) * _UNITS[unit] for digits, unit in parts), Fraction(0))
     if total > MAX_SECONDS:
-        raise Refused(f"{shown(text)} is too long", f"the longest duration is {MAX_SECONDS}s")
+        raise InvalidValueError(
+            f"{shown(text)} is too long", f"the longest duration is {MAX_SECONDS}s"
+        )
     return math.floor(total)
 
 
@@ -217,14 +221,14 @@ _TIME = re.compile(
 
 @lru_cache(maxsize=4096)
 def epoch_seconds(text: str) -> int:
-    """Seconds since 1970 UTC of an RFC 3339 time; fractions floored. Raises Refused.
+    """Seconds since 1970 UTC of an RFC 3339 time; fractions floored. Raises InvalidValueError.
 
     Years 1970 to 2999: so that ages times GPUs stay far below 2^63.
     """
     found = _TIME.fullmatch(text)
     hint = "write it like 2026-11-20T08:00:00Z"
     if found is None:
-        raise Refused(f"{shown(text)} is not an RFC 3339 time", hint)
+        raise InvalidValueError(f"{shown(text)} is not an RFC 3339 time", hint)
     year, month, day, hour, minute, second = (int(part) for part in found.groups()[:6])
     sign, off_hours, off_minutes = (
         found.group(7),
@@ -233,15 +237,15 @@ def epoch_seconds(text: str) -> int:
     )
     leap = second == 60  # a leap second is the first second of the next minute
     if off_hours > 23 or off_minutes > 59:
-        raise Refused(f"{shown(text)} has an impossible offset from UTC", hint)
+        raise InvalidValueError(f"{shown(text)} has an impossible offset from UTC", hint)
     try:
         local = datetime(year, month, day, hour, minute, 59 if leap else second, tzinfo=UTC)
     except ValueError:
-        raise Refused(f"{shown(text)} is not a possible time", hint) from None
+        raise InvalidValueError(f"{shown(text)} is not a possible time", hint) from None
     offset = (off_hours * 60 + off_minutes) * 60 * (-1 if sign == "-" else 1)
     result = calendar.timegm(local.timetuple()) + leap - offset
     if not 0 <= result < _YEAR_3000:
-        raise Refused(f"{shown(text)} is not between the years 1970 and 2999", hint)
+        raise InvalidValueError(f"{shown(text)} is not between the years 1970 and 2999", hint)
     return result
 
 

@@ -14,7 +14,7 @@ from building_servers import switched
 
 from models.canonical import canonical_instance
 from models.cluster import Cluster, Level, Node, Taint
-from models.gang import Gang, Hold, NodeAffinity, Role, StandingPod, Toleration
+from models.gang import ExistingPod, Gang, Hold, NodeAffinity, Role, Toleration
 from models.hardware import Nic, ServerModel
 from models.instance import Instance
 from models.policy import Objective, Policy, SolveLimits
@@ -155,7 +155,7 @@ def gang(
         weight=weight,
         nvlink_across_nodes=joined,
         pods=tuple(
-            StandingPod(f"{name}-{own[r].name}-{i}", r, i, uid=None, node=n, gpus=m)
+            ExistingPod(f"{name}-{own[r].name}-{i}", r, i, uid=None, node=n, gpus=m)
             for r, i, n, m in stands
         ),
         hold=None if held is None else Hold(held, "it is held"),

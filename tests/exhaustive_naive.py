@@ -136,7 +136,7 @@ class Naive:
         """Every pod nowhere, or on any node with any GPUs, named or not."""
         keys = sorted(
             {(n, i) for n, role in enumerate(gang.roles) for i in role.indices(role.max)}
-            | {(p.role, p.index) for p in gang.standing}
+            | {(p.role, p.index) for p in gang.running_pods}
         )
         for chosen in product(*(self._places(gang, key) for key in keys)):
             taken = [(p["node"], gpu) for p in chosen if p for gpu in p["gpus"] or ()]
@@ -157,7 +157,7 @@ class Naive:
             if role.gpus and node.gpus >= role.gpus and self._doubts:
                 sets.append(None)
             found += [{**named, "node": node.name, "gpus": gpus} for gpus in sets]
-        for pod in gang.standing:  # wherever it stands, whatever that is
+        for pod in gang.running_pods:  # wherever it stands, whatever that is
             if (pod.role, pod.index) == key and pod.gpus is None and role.gpus:
                 node = self.instance.cluster.nodes[pod.node or 0]
                 stay: Entry = {**named, "node": node.name, "gpus": None}
@@ -170,14 +170,14 @@ class Naive:
         return (
             self.instance.policy.gpu_binding == "none"
             or any(node.unknown_unhealthy for node in self.instance.cluster.nodes)
-            or any(p.gpus is None for gang in self.instance.gangs for p in gang.standing)
+            or any(p.gpus is None for gang in self.instance.gangs for p in gang.running_pods)
         )
 
     def _standing(self, gang: Gang) -> Entry:
         """The gang as it stands."""
         found = []
-        for key in sorted((p.role, p.index) for p in gang.standing):
-            (pod,) = (p for p in gang.standing if (p.role, p.index) == key)
+        for key in sorted((p.role, p.index) for p in gang.running_pods):
+            (pod,) = (p for p in gang.running_pods if (p.role, p.index) == key)
             node = self.instance.cluster.nodes[pod.node or 0].name
             for place in self._places(gang, key):
                 gpus = None if pod.gpus is None else [i for i in range(64) if pod.gpus >> i & 1]
@@ -200,4 +200,4 @@ class Naive:
 
 
 def _stands(gang: Gang, role: int) -> int:
-    return sum(pod.role == role for pod in gang.standing)
+    return sum(pod.role == role for pod in gang.running_pods)

@@ -154,7 +154,7 @@ def _staying(instance: Instance, gang: Gang, case: Case) -> tuple[PodPlacement, 
         return ()
     patterns = case.nodes.get(name)
     stay = []
-    for number, pod in enumerate(gang.standing):
+    for number, pod in enumerate(gang.running_pods):
         assert pod.node is not None
         place = PodPlacement(pod.role, pod.index, pod.node, pod.gpus)
         if patterns is None or case.decisions[name][0] == "keep":

@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from models.units import Refused, epoch_seconds
+from models.units import InvalidValueError, epoch_seconds
 from planner.read.kube.lookup import text
 from planner.read.kube.objects import kube_object
 from planner.read.kube.records import KubeObject, Objects
@@ -43,7 +43,7 @@ def parsed(tree: dict[str, Any]) -> KubeObject:
     """A tree as the object it is."""
     try:
         created = epoch_seconds(text(tree, "metadata", "creationTimestamp") or "")
-    except Refused:
+    except InvalidValueError:
         created = None
     found = kube_object(tree, tree["kind"], tree["apiVersion"], created)
     assert found is not None

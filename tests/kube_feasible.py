@@ -1,6 +1,6 @@
 """What kube-scheduler would say to a plan: a small simulation on raw objects, free of our readers.
 
-Promises: no complaints where every pod the plan starts could be bound. By test_kube_feasible.
+Promises: no field_errors where every pod the plan starts could be bound. By test_kube_feasible.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ RANK = (
 )
 
 
-def complaints(objects: list[Tree], plan: Tree) -> list[str]:
+def field_errors(objects: list[Tree], plan: Tree) -> list[str]:
     """Every rule of the scheduler that the plan breaks, one sentence each; none is a good plan."""
     world = World(objects, plan)
     found = [text for start in world.started for text in world.about(*start)]

@@ -24,7 +24,7 @@ def decide(instance: Instance, **pods: Pods | None) -> tuple[GangDecision, ...]:
     for one in instance.gangs:
         standing = tuple(
             PodPlacement(p.role, p.index, p.node, p.gpus)
-            for p in one.standing
+            for p in one.running_pods
             if p.node is not None
         )
         if one.name not in pods:

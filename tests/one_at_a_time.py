@@ -45,7 +45,7 @@ class _Scheduler:
         for gang in instance.gangs:
             pods = tuple(
                 PodPlacement(p.role, p.index, p.node, p.gpus)
-                for p in gang.standing
+                for p in gang.running_pods
                 if p.node is not None
             )
             self.decisions.append(GangDecision("keep" if pods else "wait", pods))

@@ -46,7 +46,7 @@ def test_running_gangs_stand_on_healthy_gpus_that_nobody_else_holds(draw: str, s
     held = [0] * len(instance.cluster.nodes)
     left = [dict(node.allocatable) for node in instance.cluster.nodes]
     for gang in instance.gangs:
-        for pod in gang.standing:
+        for pod in gang.running_pods:
             assert pod.node is not None
             assert pod.gpus is not None
             role = gang.roles[pod.role]
@@ -73,7 +73,7 @@ def test_the_queue_asks_for_more_than_is_free(seed: int) -> None:
     instance = switched(64, 60, seed)
     asked = sum(total_gpus(gang) for gang in instance.gangs if not gang.running)
     installed = sum(node.healthy.bit_count() for node in instance.cluster.nodes)
-    held = sum(pod.gpus.bit_count() for g in instance.gangs for pod in g.standing if pod.gpus)
+    held = sum(pod.gpus.bit_count() for g in instance.gangs for pod in g.running_pods if pod.gpus)
     assert 1.2 <= asked / (installed - held) <= 1.5
 
 
@@ -195,7 +195,7 @@ def test_of_what_runs_a_third_may_stop_a_third_move_and_a_sixth_resize() -> None
     assert len({gang.priority for gang in instance.gangs}) == 4
     assert len(instance.incomplete) == 4
     installed = sum(node.healthy.bit_count() for node in instance.cluster.nodes)
-    held = sum((pod.gpus or 0).bit_count() for gang in runs for pod in gang.standing)
+    held = sum((pod.gpus or 0).bit_count() for gang in runs for pod in gang.running_pods)
     assert 0.8 <= held / installed <= 0.9
 
 
@@ -214,7 +214,7 @@ def test_everything_about_what_runs_occurs_in_the_running_case() -> None:
         "saved": sum(g.last_checkpoint is not None for g in instance.gangs),
         "never saved": sum(g.running and g.last_checkpoint is None for g in instance.gangs),
         "above min": sum(
-            g.running and g.elastic and len(g.standing) > g.roles[0].min for g in instance.gangs
+            g.running and g.elastic and len(g.running_pods) > g.roles[0].min for g in instance.gangs
         ),
     }
     assert min(counts.values()) >= 5, counts

@@ -200,7 +200,7 @@ def test_the_files_are_documents_that_a_cluster_may_carry_inline() -> None:
     for file in files("models.rates.catalogue").iterdir():
         if file.name.endswith(".yaml") and "ndv2" not in file.name:
             document = ServerModelDocument.model_validate(yaml.safe_load(file.read_text("utf-8")))
-            assert document.complaints() == ()
+            assert document.field_errors() == ()
 
 
 def test_finding_one_model_parses_one_file() -> None:

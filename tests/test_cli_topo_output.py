@@ -69,7 +69,7 @@ def test_yaml_is_a_server_model_that_reads_back(cli: RunCli) -> None:
         written = cli("topo", str(sample), "-o", "yaml")
         assert written.code == 0
         for document in documents(written.out):
-            assert document.complaints() == ()
+            assert document.field_errors() == ()
         again = cli("topo", "-", "-o", "yaml", stdin=written.out.encode())
         assert again.code == 0
         # The rates that were left out are written out as the defaults; the models are the same.

@@ -146,7 +146,7 @@ def test_without_moves_the_large_gang_waits_beside_idle_gpus(
     found, instance = one_by_one(folder, tmp_path)
     assert found[gang] == "wait"
     free = sum(node.healthy.bit_count() for node in instance.cluster.nodes)
-    free -= sum((pod.gpus or 0).bit_count() for g in instance.gangs for pod in g.standing)
+    free -= sum((pod.gpus or 0).bit_count() for g in instance.gangs for pod in g.running_pods)
     (asked,) = (g.weight_gpus for g in instance.gangs if name_of(g) == gang)
     assert free >= asked
 

@@ -223,7 +223,7 @@ def _gang_uses(gang: Gang) -> set[str]:
         ("roles", len(gang.roles) > 2),
     ]
     for role in gang.roles:
-        pods = [pod for pod in gang.standing if gang.roles[pod.role] is role]
+        pods = [pod for pod in gang.running_pods if gang.roles[pod.role] is role]
         pairs += [
             ("launcher", role.gpus == 0),
             ("unknown gpus", bool(role.gpus) and any(pod.gpus is None for pod in pods)),

@@ -133,7 +133,7 @@ def test_a_checkpoint_to_come_moves_nobodys_time() -> None:
     assert instance.now == instance.policy.now == at("2026-11-20T09:00:00Z")
     running, queued = instance.gangs
     assert (running.name, queued.name) == ("job", "w")
-    assert instance.harm(running) == 1
+    assert instance.disruption_cost(running) == 1
     assert not instance.aged(queued)
     later = "is later than all the cluster says; it counts as the latest of that"
     assert [line for line in found.remarks if CHECKPOINT in line] == [
@@ -147,7 +147,7 @@ def test_a_checkpoint_before_the_time_that_is_stated_counts_as_it_is() -> None:
     found = built(weighing, job(), saved)
     (gang,) = found.instance.gangs
     assert gang.last_checkpoint == at("2026-11-21T11:50:00Z")
-    assert found.instance.harm(gang) == 600
+    assert found.instance.disruption_cost(gang) == 600
     assert not [line for line in found.remarks if CHECKPOINT in line]
 
 

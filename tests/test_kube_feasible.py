@@ -12,7 +12,7 @@ import kube
 import pytest
 from effort import first_fast
 from kube_arithmetic import amount, requests, tolerated
-from kube_feasible import complaints
+from kube_feasible import field_errors
 
 from models.plan import compose
 from planner.read.inputs import load
@@ -60,7 +60,7 @@ def test_the_scheduler_would_take_every_pod_that_a_recorded_cluster_starts(
     plan = planned(name, searched=searched)
     starts = [g for g in plan["spec"]["gangs"] if g["decision"] == "place"]
     assert len(starts) >= 2
-    assert complaints(recorded(name), plan) == []
+    assert field_errors(recorded(name), plan) == []
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_the_scheduler_would_take_every_pod_that_a_recorded_cluster_starts(
     ],
 )
 def test_a_pod_on_a_recorded_node_that_takes_none_is_told(node: str, why: str) -> None:
-    found = complaints(
+    found = field_errors(
         recorded("h100-gke"), moved(planned("h100-gke"), "mech-interp-0-jsbwj", node)
     )
     assert f"Pod research/mech-interp-0-jsbwj on {node}: {why}" in found
@@ -85,7 +85,7 @@ def test_a_rack_of_nvlink_that_is_left_by_one_pod_is_told() -> None:
     plan = planned("nvl72", searched=True)
     (gang,) = [g for g in plan["spec"]["gangs"] if g["name"] == "reward-rank"]
     assert {pod["node"][:9] for pod in gang["pods"]} != {"gb200-r04"}
-    found = complaints(recorded("nvl72"), moved(plan, "reward-rank-master-0", "gb200-r04-n13"))
+    found = field_errors(recorded("nvl72"), moved(plan, "reward-rank-master-0", "gb200-r04-n13"))
     assert "HyperNode tier 1: reward-rank-master-0 and its group are torn" in found
 
 
@@ -96,7 +96,7 @@ def test_a_block_that_is_left_by_one_pod_is_told() -> None:
     blocks = {n["metadata"]["name"]: n["metadata"]["labels"].get(BLOCK) for n in nodes("h100-gke")}
     (home,) = {blocks[pod["node"]] for pod in gang["pods"]}
     away = next(node for node, block in blocks.items() if block not in (home, None))
-    found = complaints(recorded("h100-gke"), moved(plan, gang["pods"][0]["name"], away))
+    found = field_errors(recorded("h100-gke"), moved(plan, gang["pods"][0]["name"], away))
     assert any(text.startswith(f"{BLOCK}: 2 domains") for text in found)
 
 
@@ -198,8 +198,8 @@ def affine(term: Tree) -> Tree:
     ],
 )
 def test_one_pod_in_the_wrong_place_is_told(spec: Tree, bad: Tree, why: str) -> None:
-    assert complaints(cluster(**spec), GOOD) == []
-    assert why in complaints(cluster(**spec), bad)
+    assert field_errors(cluster(**spec), GOOD) == []
+    assert why in field_errors(cluster(**spec), bad)
 
 
 @pytest.mark.parametrize(
@@ -215,18 +215,18 @@ def test_one_pod_in_the_wrong_place_is_told(spec: Tree, bad: Tree, why: str) -> 
 def test_one_amount_too_many_is_told(offer: dict[str, str], why: str) -> None:
     exact = {"cpu": "11500m", "memory": "9Gi", "pods": "2", "x.io/nic": "1"}
     base = [tree for tree in cluster() if tree["metadata"]["name"] != "n1"]
-    assert complaints([*base, node("n1", **exact)], GOOD) == []
-    assert complaints([*base, node("n1", **exact | offer)], GOOD) == [why]
+    assert field_errors([*base, node("n1", **exact)], GOOD) == []
+    assert field_errors([*base, node("n1", **exact | offer)], GOOD) == [why]
 
 
 def test_a_pod_that_is_not_ours_does_not_wait_or_does_not_exist_is_told() -> None:
     theirs = cluster(schedulerName="default-scheduler")
-    assert complaints(theirs, GOOD) == [f"Pod a/p{i} on n{i}: is not ours" for i in (0, 1)]
+    assert field_errors(theirs, GOOD) == [f"Pod a/p{i} on n{i}: is not ours" for i in (0, 1)]
     gated = cluster(schedulerName="x", schedulingGates=[{"name": "gangplan.dev/placement"}])
-    assert complaints(gated, GOOD) == []
+    assert field_errors(gated, GOOD) == []
     done = [tree | {"status": {"phase": "Succeeded"}} for tree in cluster()[-2:]]
-    assert "Pod a/p0 on n0: does not wait" in complaints(cluster()[:-2] + done, GOOD)
-    assert complaints(cluster()[:-1], GOOD) == ["Pod a/p1 on n1: no such pod"]
+    assert "Pod a/p0 on n0: does not wait" in field_errors(cluster()[:-2] + done, GOOD)
+    assert field_errors(cluster()[:-1], GOOD) == ["Pod a/p1 on n1: no such pod"]
 
 
 def test_requests_are_those_of_the_scheduler() -> None:

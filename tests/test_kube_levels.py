@@ -561,7 +561,7 @@ def test_levels_of_more_domains_than_a_policy_holds_are_left_to_be_found() -> No
 
 def saved(levels: Levels) -> KubernetesPolicy:
     document = PolicyDocument.model_validate(yaml.safe_load(levels.policy_text()))
-    assert list(document.complaints()) == []
+    assert list(document.field_errors()) == []
     return document.spec.kubernetes.to_policy()
 
 

@@ -119,7 +119,7 @@ def check(levels: Levels, nodes: list[KubeNode], said: list[str]) -> None:
     for ask in ASKS:
         assert levels.resolve(ask) in (None, "node", *names)
     document = ClusterDocument.model_validate(cluster(levels, nodes))
-    assert list(document.complaints()) == []
+    assert list(document.field_errors()) == []
 
 
 def cluster(levels: Levels, nodes: list[KubeNode]) -> Tree:
@@ -152,5 +152,5 @@ def cluster(levels: Levels, nodes: list[KubeNode]) -> Tree:
 
 def saved(levels: Levels) -> KubernetesPolicy:
     document = PolicyDocument.model_validate(yaml.safe_load(levels.policy_text()))
-    assert list(document.complaints()) == []
+    assert list(document.field_errors()) == []
     return document.spec.kubernetes.to_policy()

@@ -379,7 +379,7 @@ def test_an_unknown_server_has_a_size_that_documents_allow() -> None:
 def test_an_unknown_server_passes_as_a_document_and_clashes_with_none(gpu: str, gpus: int) -> None:
     model = unknown_model(gpu, gpus)
     document = ServerModelDocument.model_validate(server_model_document(model).to_json())
-    assert document.complaints() == ()
+    assert document.field_errors() == ()
     assert document.to_server_model() == model
     assert len(model.gpu) <= 60
     assert find(model.name) is None

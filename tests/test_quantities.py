@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from models.host_ranges import MAX_NAMES, host_count, hosts
 from models.units import (
     MAX_AMOUNT,
-    Refused,
+    InvalidValueError,
     described,
     duration_text,
     epoch_seconds,
@@ -65,7 +65,7 @@ def test_a_quantity_is_read_exactly(text: str, value: Fraction) -> None:
     ],
 )  # fmt: skip
 def test_what_is_no_quantity_is_refused_with_a_hint(text: str) -> None:
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(InvalidValueError) as caught:
         quantity(text)
     assert caught.value.hint
 
@@ -126,7 +126,7 @@ def test_a_duration_is_floored_to_whole_seconds(text: str, whole: int) -> None:
 
 @pytest.mark.parametrize("text", ["", "5", "h", "1h 30m", "-1h", "1hour", "1h30", "9" * 30 + "h"])
 def test_what_is_no_duration_is_refused(text: str) -> None:
-    with pytest.raises(Refused):
+    with pytest.raises(InvalidValueError):
         seconds(text)
 
 
@@ -160,7 +160,7 @@ def test_a_time_becomes_seconds_since_1970(text: str, epoch: int) -> None:
     ],
 )  # fmt: skip
 def test_what_is_no_time_is_refused(text: str) -> None:
-    with pytest.raises(Refused):
+    with pytest.raises(InvalidValueError):
         epoch_seconds(text)
 
 
@@ -186,7 +186,7 @@ def test_a_decimal_is_exact(value: float, expected: Fraction) -> None:
     "value", [float("nan"), float("inf"), Decimal("NaN"), Decimal("1e999999999"), "x", True]
 )
 def test_what_is_no_finite_decimal_is_refused_at_once(value: float) -> None:
-    with pytest.raises(Refused):
+    with pytest.raises(InvalidValueError):
         exact(value)
 
 
@@ -236,13 +236,13 @@ def test_a_host_range_is_expanded_in_written_order(pattern: str, names: list[str
     ],
 )
 def test_a_malformed_host_range_is_refused(pattern: str) -> None:
-    with pytest.raises(Refused):
+    with pytest.raises(InvalidValueError):
         hosts(pattern)
 
 
 @pytest.mark.parametrize("pattern", [f"a[1-{MAX_NAMES + 1}]", "a[0-999999]-[0-999999]-[0-999999]"])
 def test_a_host_range_that_explodes_is_refused_before_it_is_expanded(pattern: str) -> None:
-    with pytest.raises(Refused, match="stands for"):
+    with pytest.raises(InvalidValueError, match="stands for"):
         hosts(pattern)  # asking for the names is enough: no iteration
 
 

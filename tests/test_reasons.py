@@ -15,7 +15,7 @@ from effort import examples
 from exhaustive import plan
 from tiny_busy import busy
 
-from models.gang import StandingPod
+from models.gang import ExistingPod
 from models.instance import Instance
 from models.policy import LOST_RUNTIME, Disruption, Objective, SolveLimits
 from models.program.base_state import base_decisions
@@ -218,7 +218,7 @@ def test_a_held_gang_gives_its_hold_as_the_reason() -> None:
 def test_notes_name_what_nobody_knows() -> None:
     low = replace(
         gang("low", 1, 8, preemptible=True),
-        pods=(StandingPod("low-worker-0", 0, 0, node=0, gpus=FULL),),
+        pods=(ExistingPod("low-worker-0", 0, 0, node=0, gpus=FULL),),
     )
     instance = build(gangs=[low, gang("high", 1, 8, priority=9)])
     policy = replace(

@@ -11,7 +11,7 @@ from building import build, gang, mask, node, role
 from building_servers import switched
 from by_steps import Steps, by_steps
 
-from models.gang import Gang, PlannedPod, StandingPod
+from models.gang import ExistingPod, Gang, PlannedPod
 from models.instance import Instance
 from models.policy import LOST_RUNTIME, Disruption, Moves
 
@@ -251,7 +251,7 @@ def test_a_gang_whose_gpus_nobody_knows_leaves_gpus_with_names() -> None:
     # Both pods of the node hold unknown GPUs; once low stops, other still does: high gets none by name.
     low = replace(
         gang("low", 1, 4, preemptible=True),
-        pods=(StandingPod("low-worker-0", 0, 0, node=0, gpus=None),),
+        pods=(ExistingPod("low-worker-0", 0, 0, node=0, gpus=None),),
     )
     high = gang("high", 1, 4, priority=10)
     alone = by_steps(build(gangs=[low, high]))

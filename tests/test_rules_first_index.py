@@ -12,7 +12,7 @@ from bundles import read_all
 from outcomes import NOW, planned
 from plan_documents import Doc, entry, restated, wanted
 
-from models.gang import Gang, Role, StandingPod
+from models.gang import ExistingPod, Gang, Role
 from models.instance import Instance
 from models.plan import compose
 from models.program.demands import cut_of, groups_of
@@ -182,7 +182,7 @@ def test_the_judge_counts_indices_from_the_first_one() -> None:
 def test_the_judge_sees_a_hole_at_the_first_index() -> None:
     # Two pods stand up to the right highest index, but one of them below the first.
     roles = (Role("worker", 2, 2, 1, 1, first_index=1),)
-    pods = tuple(StandingPod(f"a-worker-{i}", 0, i, node=0, gpus=1 << i) for i in (1, 2))
+    pods = tuple(ExistingPod(f"a-worker-{i}", 0, i, node=0, gpus=1 << i) for i in (1, 2))
     plan = document_of(build(gangs=[Gang("default", "a", roles, pods=pods)]))
     assert (entry(plan, "a")["decision"], check(plan)) == ("keep", [])
     for part in (wanted(plan, "a")["status"], entry(plan, "a")):

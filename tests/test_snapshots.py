@@ -31,7 +31,7 @@ def held(found: Instance) -> Counter[str]:
     """GPUs that standing pods hold, by node."""
     total: Counter[str] = Counter()
     for gang in found.gangs:
-        for pod in gang.standing:
+        for pod in gang.running_pods:
             assert pod.node is not None
             total[found.cluster.nodes[pod.node].name] += gang.roles[pod.role].gpus
     return total
@@ -41,7 +41,7 @@ def used(found: Instance, resource: str) -> Counter[str]:
     """What standing pods of gangs use of a resource, by node."""
     total: Counter[str] = Counter()
     for gang in found.gangs:
-        for pod in gang.standing:
+        for pod in gang.running_pods:
             assert pod.node is not None
             amount = dict(gang.roles[pod.role].requests).get(resource, 0)
             total[found.cluster.nodes[pod.node].name] += 1 if resource == "pods" else amount
@@ -94,7 +94,7 @@ def test_the_gangs_are_those_that_were_recorded(name: str) -> None:
             check_gang(found, gang, expected[gang.key])
         else:
             fact = alone[gang.key]
-            (pod,) = gang.standing
+            (pod,) = gang.running_pods
             assert pod.node is not None
             assert found.cluster.nodes[pod.node].name == fact["node"]
             assert [role.gpus for role in gang.roles] == [fact["gpus"]]

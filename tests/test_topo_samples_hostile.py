@@ -50,7 +50,7 @@ def check(text: str) -> bool:
         document = model_document(reading.model, reading.assumed)
         assert model_yaml(document).isprintable() is False  # it has lines
         read_again = ServerModelDocument.model_validate(document)
-        assert read_again.complaints() == ()
+        assert read_again.field_errors() == ()
         assert read_again.to_server_model() == reading.model
     return True
 

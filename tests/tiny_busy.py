@@ -86,7 +86,7 @@ def _gangs(draws: Draws, cluster: Cluster) -> tuple[tuple[Gang, ...], Cluster]:
             gang = replace(gang, priority=100)
         gang = _started(draws, gang, cluster, free) if runs else queued(draws, gang)
         if gang.movable and gang.running:
-            moving += len(gang.standing)
+            moving += len(gang.running_pods)
             gang = replace(gang, movable=moving <= MAX_MOVING)
         asked += gang.weight_gpus
         gangs.append(_planned(draws, held(draws, apart(draws, gang)), cluster))

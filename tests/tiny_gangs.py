@@ -12,7 +12,7 @@ from random import Random
 from tiny_draws import Draws
 
 from models.cluster import Cluster, Node
-from models.gang import Gang, Hold, NodeExpression, Role, StandingPod, Toleration
+from models.gang import ExistingPod, Gang, Hold, NodeExpression, Role, Toleration
 
 MAX_PODS = 6
 MAX_MOVING = 3
@@ -180,7 +180,7 @@ def started(draws: Draws, gang: Gang, cluster: Cluster, free: list[int]) -> Gang
     It is movable only with few of them: each may move or stay, and every plan is tried.
     """
     r = draws.random(f"running/{gang.name}")
-    pods: list[StandingPod] = []
+    pods: list[ExistingPod] = []
     for number, role in enumerate(gang.roles):
         for index in role.indices(r.choice(role.allowed_counts())):
             gone = draws.on("incomplete", r, 0.2)
@@ -193,7 +193,7 @@ def queued(draws: Draws, gang: Gang) -> Gang:
     """The gang with some of its pods there already, waiting."""
     r = draws.random(f"queued/{gang.name}")
     pods = tuple(
-        StandingPod(
+        ExistingPod(
             f"{gang.name}-{role.name}-x{index}",
             number,
             index,
@@ -227,7 +227,7 @@ def _stand(
     place: tuple[int, int],
     cluster: Cluster,
     free: list[int],
-) -> StandingPod | None:
+) -> ExistingPod | None:
     """One pod on a random node with so many GPUs free, whatever its labels; None if there is none."""
     role = gang.roles[place[0]]
     sick_too = draws.on("sick_holders", r, 0.1)
@@ -241,13 +241,13 @@ def _stand(
         fitting = [n for n in fitting if cluster.nodes[n].model]
     name = f"{gang.name}-{role.name}-{place[1]}"
     if (crowded := _crowded(draws, name, role, cluster)) is not None:
-        return StandingPod(name, *place, uid=f"u-{name}", node=crowded, gpus=None)
+        return ExistingPod(name, *place, uid=f"u-{name}", node=crowded, gpus=None)
     if not fitting:
         return None
     n = r.choice(fitting)
     own = sum(1 << i for i in r.sample([i for i in range(8) if room[n] >> i & 1], role.gpus))
     free[n] &= ~own
-    return StandingPod(
+    return ExistingPod(
         name, *place, uid=f"u-{name}", node=n, gpus=None if hidden and role.gpus else own
     )
 

@@ -5,7 +5,7 @@ what a type refuses comes with a hint. Called by the document modules only.
 
 Hints for a word that is not known: the nearest one that is, or what there is.
 
-Promises: short text, deterministic. Called by the documents' complaints, the readers and ``topo``.
+Promises: short text, deterministic. Called by the documents' field_errors, the readers and ``topo``.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from pydantic.fields import FieldInfo
 from models.units import (
     MAX_AMOUNT,
     MAX_DIGITS,
-    Refused,
+    InvalidValueError,
     described,
     duration_text,
     epoch_seconds,
@@ -62,7 +62,7 @@ Path = tuple[str | int, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Complaint:
+class FieldError:
     """A contradiction inside one document.
 
     ``at_key``: its place is the field's name, not its value.
@@ -101,13 +101,15 @@ def omitted(default: Any = None, **field: Any) -> Any:  # noqa: ANN401  # as pyd
 def bounded_list(value: object) -> object:
     """The value, unless it is a list of more than MAX_ITEMS."""
     if isinstance(value, list) and len(value) > MAX_ITEMS:
-        raise Refused(f"a list of {len(value):,} entries", f"the most is {MAX_ITEMS:,}")
+        raise InvalidValueError(f"a list of {len(value):,} entries", f"the most is {MAX_ITEMS:,}")
     return value
 
 
 def _bounded_map(value: object) -> object:
     if isinstance(value, dict) and len(value) > MAX_FIELDS:
-        raise Refused(f"an object of {len(value):,} fields", f"the most is {MAX_FIELDS:,}")
+        raise InvalidValueError(
+            f"an object of {len(value):,} fields", f"the most is {MAX_FIELDS:,}"
+        )
     return value
 
 
@@ -129,9 +131,11 @@ def _matching(
 
     def check(text: str) -> str:
         if len(text) > longest:
-            raise Refused(f"{what} {shown(text)} is too long", f"the most is {longest} characters")
+            raise InvalidValueError(
+                f"{what} {shown(text)} is too long", f"the most is {longest} characters"
+            )
         if not compiled.fullmatch(text):
-            raise Refused(f"{shown(text)} cannot be {what}", hint)
+            raise InvalidValueError(f"{shown(text)} cannot be {what}", hint)
         return text
 
     schema = {"type": "string", "pattern": f"^{pattern}$", "maxLength": longest}
@@ -171,18 +175,20 @@ LabelValue = Annotated[str, _label_value[0], _label_value[1]]
 
 def _title(text: str) -> str:
     if not text or text != text.strip() or not text.isprintable():
-        raise Refused(
+        raise InvalidValueError(
             f"{shown(text)} cannot be a name",
             "printable characters, no blanks at the ends, at least one",
         )
     if len(text) > 253:
-        raise Refused(f"the name {shown(text)} is too long", "the most is 253 characters")
+        raise InvalidValueError(f"the name {shown(text)} is too long", "the most is 253 characters")
     return text
 
 
 def _prose(text: str) -> str:
     if len(text) > 2000 or not text.isprintable():
-        raise Refused(f"{shown(text)} cannot stand here", "at most 2,000 printable characters")
+        raise InvalidValueError(
+            f"{shown(text)} cannot stand here", "at most 2,000 printable characters"
+        )
     return text
 
 
@@ -207,11 +213,11 @@ def _quantity(value: object) -> Fraction:
     if isinstance(value, int | float | Decimal) and not isinstance(value, bool):
         amount = exact(value)
         if amount < 0:
-            raise Refused("a quantity cannot be negative", "a quantity is zero or more")
+            raise InvalidValueError("a quantity cannot be negative", "a quantity is zero or more")
         if amount > MAX_AMOUNT:
-            raise Refused("this quantity is too large", f"the most is {MAX_AMOUNT:,}")
+            raise InvalidValueError("this quantity is too large", f"the most is {MAX_AMOUNT:,}")
         return amount
-    raise Refused(
+    raise InvalidValueError(
         f"expected a quantity, not {described(value)}", "write it like 500m, 96, 1.5Gi or 2Ti"
     )
 
@@ -244,18 +250,18 @@ def decimal_check(least: int, most: int) -> Callable[[object], Fraction]:
 
     def check(value: object) -> Fraction:
         if not isinstance(value, int | float | Decimal) or isinstance(value, bool):
-            raise Refused(
+            raise InvalidValueError(
                 f"expected a number, not {described(value)}",
                 f"write a number from {least} to {most}, unquoted",
             )
         amount = exact(value)
         if not least <= amount <= most:
-            raise Refused(
+            raise InvalidValueError(
                 f"{described(value)} is out of range", f"it must be from {least} to {most}"
             )
         digits = significant_digits(amount)
         if digits is None or digits > MAX_DIGITS or amount.denominator > 10**MAX_DIGITS:
-            raise Refused("this number has too many digits", f"the most is {MAX_DIGITS}")
+            raise InvalidValueError("this number has too many digits", f"the most is {MAX_DIGITS}")
         return amount
 
     return check
@@ -273,7 +279,7 @@ def decimal(least: int, most: int) -> tuple[PlainValidator, PlainSerializer, Wit
 def _parsed(parse: Callable[[str], int], expected: str, hint: str) -> PlainValidator:
     def check(value: object) -> int:
         if not isinstance(value, str):
-            raise Refused(f"expected {expected}, not {described(value)}", hint)
+            raise InvalidValueError(f"expected {expected}, not {described(value)}", hint)
         return parse(value)
 
     return PlainValidator(check)

@@ -1,11 +1,11 @@
 """The Cluster document: levels, inline server models, nodes and ranges of nodes.
 
-Promises: types by pydantic, contradictions inside the document by ``complaints``; what needs the
+Promises: types by pydantic, contradictions inside the document by ``field_errors``; what needs the
 catalogue or other documents is left to the reader's builder. Called by the readers.
 
 Levels as a Policy states them: by a node label, or by the nodes of every domain.
 
-Promises: types by pydantic, contradictions by ``complaints``. Called by the Policy document.
+Promises: types by pydantic, contradictions by ``field_errors``. Called by the Policy document.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from pydantic import AfterValidator, Field
 from models.cluster import Level
 from models.documents.base import (
     ApiVersion,
-    Complaint,
     Document,
+    FieldError,
     HostRange,
     LabelKey,
     LabelValue,
@@ -107,18 +107,18 @@ class NodeDocument(Document):
     taints: Many[TaintDocument] = ()
     nics: Many[NicDocument] | None = omitted(description="Its own NICs, in place of its model's")
 
-    def complaints(self, levels: Mapping[str, str | None]) -> Iterator[Complaint]:
+    def field_errors(self, levels: Mapping[str, str | None]) -> Iterator[FieldError]:
         """Contradictions with itself and with the levels (name -> label); paths start at the node."""
         for level, value in self.domains.items():
             if level == NODE_LEVEL:
-                yield Complaint(
+                yield FieldError(
                     ("domains", level),
                     "`node` is no domain to be named: every node is its own",
                     f"remove it; levels: {', '.join(levels) or 'none'}",
                     at_key=True,
                 )
             elif level not in levels:
-                yield Complaint(
+                yield FieldError(
                     ("domains", level),
                     f"unknown level {shown(level)}",
                     suggestion(level, levels, "levels"),
@@ -127,42 +127,42 @@ class NodeDocument(Document):
             else:
                 yield from self._label(level, levels[level], value)
         yield from self._unnamed_domains(levels)
-        yield from resource_complaints(self.allocatable, ("allocatable",))
+        yield from resource_errors(self.allocatable, ("allocatable",))
         for i, gpu in enumerate(self.unhealthy_gpus):
             if gpu in self.unhealthy_gpus[:i]:
-                yield Complaint(("unhealthyGpus", i), f"GPU {gpu} is listed twice", "list it once")
+                yield FieldError(("unhealthyGpus", i), f"GPU {gpu} is listed twice", "list it once")
 
-    def _label(self, level: str, label: str | None, value: str) -> Iterator[Complaint]:
+    def _label(self, level: str, label: str | None, value: str) -> Iterator[FieldError]:
         own = self.labels.get(label) if label is not None else None
         if label is not None and own is not None and own != value:
-            yield Complaint(
+            yield FieldError(
                 ("labels", label),
                 f"the label says {shown(own)}, domains say {shown(value)} at level {level}",
                 "remove the label: it is implied by the domain",
             )
 
-    def _unnamed_domains(self, levels: Mapping[str, str | None]) -> Iterator[Complaint]:
+    def _unnamed_domains(self, levels: Mapping[str, str | None]) -> Iterator[FieldError]:
         for level, label in levels.items():
             if label in self.labels and level not in self.domains:
-                yield Complaint(
+                yield FieldError(
                     ("labels", label),
                     f"the label of level {level} without a domain at that level",
                     f"write domains: {{{level}: {self.labels[label]}}}",
                 )
 
 
-def resource_complaints(amounts: Mapping[str, Fraction], path: Path) -> Iterator[Complaint]:
+def resource_errors(amounts: Mapping[str, Fraction], path: Path) -> Iterator[FieldError]:
     """GPUs are counted by themselves; cpu is kept in millicores, which must stay within bounds."""
     for resource, amount in amounts.items():
         if resource.endswith("/gpu"):
-            yield Complaint(
+            yield FieldError(
                 (*path, resource),
                 f"{shown(resource)} among the resources",
                 "GPUs come from the server model, and a role asks for them with `gpus`",
                 at_key=True,
             )
         elif resource == "cpu" and amount * 1000 > MAX_AMOUNT:
-            yield Complaint((*path, resource), "this quantity is too large", "check the unit")
+            yield FieldError((*path, resource), "this quantity is too large", "check the unit")
 
 
 class ClusterSpec(Document):
@@ -194,17 +194,17 @@ class ClusterDocument(Document):
     metadata: ClusterMetadata
     spec: ClusterSpec
 
-    def complaints(self) -> Iterator[Complaint]:
+    def field_errors(self) -> Iterator[FieldError]:
         """Contradictions inside the document; paths start at its top."""
-        yield from level_complaints(self.spec.levels, ("spec", "levels"))
+        yield from level_errors(self.spec.levels, ("spec", "levels"))
         slugs: dict[str, str] = {}
         for i, model in enumerate(self.spec.server_models):
-            for fault in model.complaints():
+            for fault in model.field_errors():
                 path = ("spec", "serverModels", i, *fault.path)
-                yield Complaint(path, fault.what, fault.hint, fault.at_key)
+                yield FieldError(path, fault.what, fault.hint, fault.at_key)
             for text in dict.fromkeys(slug(name) for name in (model.name, *model.aliases)):
                 if text in slugs:
-                    yield Complaint(
+                    yield FieldError(
                         ("spec", "serverModels", i, "name"),
                         f"server models {shown(slugs[text])} and {shown(model.name)}"
                         f" are both found as {shown(text)}",
@@ -213,33 +213,33 @@ class ClusterDocument(Document):
                 slugs.setdefault(text, model.name)
         levels = {level.name: level.label for level in self.spec.levels}
         for i, node in enumerate(self.spec.nodes):
-            for fault in node.complaints(levels):
-                yield Complaint(
+            for fault in node.field_errors(levels):
+                yield FieldError(
                     ("spec", "nodes", i, *fault.path), fault.what, fault.hint, fault.at_key
                 )
 
 
-def level_complaints(levels: Iterable[LevelDocument], at: Path) -> Iterator[Complaint]:
+def level_errors(levels: Iterable[LevelDocument], at: Path) -> Iterator[FieldError]:
     """Levels that clash with each other or with what is implied; ``at``: the path of their list."""
     names: set[str] = set()
     labels: set[str] = set()
     for i, level in enumerate(levels):
         path = (*at, i)
         if level.name == NODE_LEVEL:
-            yield Complaint(
+            yield FieldError(
                 (*path, "name"), "the level `node` is reserved", "it is implied; remove it"
             )
         if level.name in names:
-            yield Complaint(
+            yield FieldError(
                 (*path, "name"), f"two levels are named {shown(level.name)}", "rename one"
             )
         if level.label is not None and level.label in labels:
-            yield Complaint(
+            yield FieldError(
                 (*path, "label"), f"two levels have the label {shown(level.label)}",
                 "a label names the domains of one level",
             )  # fmt: skip
         if level.label == HOSTNAME_LABEL:
-            yield Complaint(
+            yield FieldError(
                 (*path, "label"), "this label names nodes, not a level above them", "remove it"
             )
         names.add(level.name)
@@ -252,8 +252,8 @@ __all__ = [
     "LevelDocument",
     "NodeDocument",
     "TaintDocument",
-    "level_complaints",
-    "resource_complaints",
+    "level_errors",
+    "resource_errors",
 ]
 
 
@@ -264,19 +264,19 @@ class StatedLevel(LevelDocument):
         description="Nodes of every domain, names or host ranges, in place of a label; others are alone",
     )
 
-    def complaints(self) -> Iterator[Complaint]:
+    def field_errors(self) -> Iterator[FieldError]:
         """Contradictions; paths start at the level."""
         if self.domains is None:
             return
         if self.label is not None:
-            yield Complaint(
+            yield FieldError(
                 ("domains",), f"level {shown(self.name)} has a label and domains", "keep one of them",
                 at_key=True,
             )  # fmt: skip
         counts = [host_count(pattern) for patterns in self.domains.values() for pattern in patterns]
         if sum(counts) > MAX_NAMES:
             what = f"{sum(counts):,} nodes in the domains of one level"
-            yield Complaint(("domains",), what, f"the most is {MAX_NAMES:,}")
+            yield FieldError(("domains",), what, f"the most is {MAX_NAMES:,}")
             return
         seen: dict[str, str] = {}
         for domain, patterns in self.domains.items():
@@ -285,7 +285,7 @@ class StatedLevel(LevelDocument):
                     if node in seen:
                         other = "twice" if seen[node] == domain else f"also in {shown(seen[node])}"
                         what = f"node {shown(node)} is {other}"
-                        yield Complaint(("domains", domain, i), what, "a node is in one domain")
+                        yield FieldError(("domains", domain, i), what, "a node is in one domain")
                         return
                     seen[node] = domain
 

@@ -1,19 +1,19 @@
 """Slices of a role: pods that share one domain, and slices around them.
 
-Promises: types by pydantic; layers that do not nest by ``slice_complaints``. Called by ``gang``.
+Promises: types by pydantic; layers that do not nest by ``slice_errors``. Called by ``gang``.
 
 How a role chooses its nodes: tolerations, and expressions of a node affinity.
 
-Promises: types by pydantic, what Kubernetes itself would refuse by ``complaints``. Called by ``gang``.
+Promises: types by pydantic, what Kubernetes itself would refuse by ``field_errors``. Called by ``gang``.
 
 What is there of a gang: its pods, when they started, what holds it back, where they were wanted.
 
-Promises: types by pydantic; what contradicts the gang's roles by ``standing_complaints``; nodes are
+Promises: types by pydantic; what contradicts the gang's roles by ``pod_errors``; nodes are
 the builder's matter. Called by ``gang``.
 
 The Gang document: roles, topology rules, elastic range, and the pods that exist.
 
-Promises: types by pydantic, contradictions inside the gang by ``complaints``; levels, nodes and
+Promises: types by pydantic, contradictions inside the gang by ``field_errors``; levels, nodes and
 other gangs are the builder's matter. Called by the readers.
 """
 
@@ -30,9 +30,9 @@ from pydantic import Discriminator, Field, SerializerFunctionWrapHandler, Tag, m
 
 from models.documents.base import (
     ApiVersion,
-    Complaint,
     Document,
     Duration,
+    FieldError,
     LabelKey,
     LabelValue,
     Many,
@@ -50,7 +50,7 @@ from models.documents.base import (
     suggestion,
     whole,
 )
-from models.documents.cluster import resource_complaints
+from models.documents.cluster import resource_errors
 from models.documents.server import GpuIndices
 from models.gang import NODE_NAME, whole_number
 from models.units import shown
@@ -69,18 +69,18 @@ class SliceDocument(Document):
     required: LevelName
 
 
-def slice_complaints(
+def slice_errors(
     inner: SliceDocument | None, outer: Sequence[SliceDocument]
-) -> Iterator[Complaint]:
+) -> Iterator[FieldError]:
     """Each layer holds several whole slices of the one inside it; paths start at the role."""
     if inner is None:
         if outer:
             what, hint = "outer slices without `slice`", "write the innermost ones as `slice`"
-            yield Complaint(("outerSlices",), what, hint)
+            yield FieldError(("outerSlices",), what, hint)
         return
     for i, (small, large) in enumerate(pairwise((inner, *outer))):
         if large.size % small.size or large.size == small.size:
-            yield Complaint(
+            yield FieldError(
                 ("outerSlices", i, "size"),
                 f"slices of {large.size} pods around slices of {small.size}",
                 f"write a multiple of {small.size}",
@@ -95,14 +95,14 @@ class TolerationDocument(Document):
     value: LabelValue = ""
     effect: Literal["", "NoSchedule", "PreferNoSchedule", "NoExecute"] = ""
 
-    def complaints(self) -> Iterator[Complaint]:
+    def field_errors(self) -> Iterator[FieldError]:
         """What Kubernetes would refuse; paths start at the toleration."""
         if self.operator == "Exists" and self.value:
-            yield Complaint(
+            yield FieldError(
                 ("value",), "Exists takes no value", "remove it, or use operator: Equal"
             )
         if self.operator == "Equal" and not self.key:
-            yield Complaint(
+            yield FieldError(
                 (), "a toleration without a key tolerates everything or nothing",
                 "add a key, or operator: Exists to tolerate everything",
             )  # fmt: skip
@@ -116,20 +116,22 @@ class NodeExpressionDocument(Document):
     values: Many[Prose] = ()
     field: bool = omitted(default=False, description="On the field metadata.name, not on a label")
 
-    def complaints(self) -> Iterator[Complaint]:
+    def field_errors(self) -> Iterator[FieldError]:
         """What Kubernetes would refuse; paths start at the expression."""
         if self.field and self.key != NODE_NAME:
-            yield Complaint(("key",), f"no field {shown(self.key)}", f"the only one is {NODE_NAME}")
+            yield FieldError(
+                ("key",), f"no field {shown(self.key)}", f"the only one is {NODE_NAME}"
+            )
         if self.field and self.operator not in ("In", "NotIn"):
-            yield Complaint(("operator",), f"{self.operator} on a field", "use In or NotIn")
+            yield FieldError(("operator",), f"{self.operator} on a field", "use In or NotIn")
         elif self.operator in ("In", "NotIn"):
             if not self.values:
-                yield Complaint((), f"{self.operator} without values", "add `values`")
+                yield FieldError((), f"{self.operator} without values", "add `values`")
         elif self.operator in ("Exists", "DoesNotExist"):
             if self.values:
-                yield Complaint(("values",), f"{self.operator} takes no values", "remove them")
+                yield FieldError(("values",), f"{self.operator} takes no values", "remove them")
         elif len(self.values) != 1 or whole_number(self.values[0]) is None:
-            yield Complaint(
+            yield FieldError(
                 ("values",) if self.values else (),
                 f"{self.operator} compares with one whole number",
                 'write it like values: ["4"]',
@@ -201,58 +203,56 @@ class Seats:
     gpus: int
 
 
-def standing_complaints(
-    status: GangStatus, gang: str, roles: Mapping[str, Seats]
-) -> Iterator[Complaint]:
+def pod_errors(status: GangStatus, gang: str, roles: Mapping[str, Seats]) -> Iterator[FieldError]:
     """Contradictions between the pods of a gang and its roles; paths start at the gang's top."""
     slots: set[tuple[str, int]] = set()
     for i, pod in enumerate(status.pods):
         path: Path = ("status", "pods", i)
-        yield from _seat_complaints(path, pod, roles)
+        yield from _seat_errors(path, pod, roles)
         if pod.role not in roles:
             continue
         if (pod.role, pod.index) in slots:
-            yield Complaint(
+            yield FieldError(
                 (*path, "index"),
                 f"two pods are {pod.role} {pod.index} of gang {shown(gang)}",
                 "give each its own index",
             )
         slots.add((pod.role, pod.index))
-        yield from _gpu_complaints(path, pod, roles[pod.role].gpus)
+        yield from _gpu_errors(path, pod, roles[pod.role].gpus)
     wanted: set[tuple[str, int]] = set()
     for i, planned in enumerate(status.planned):
         path = ("status", "planned", i)
-        yield from _seat_complaints(path, planned, roles)
+        yield from _seat_errors(path, planned, roles)
         if (planned.role, planned.index) in wanted:
             what = f"pod {planned.role} {planned.index} is planned twice"
-            yield Complaint((*path, "index"), what, "keep one of the two")
+            yield FieldError((*path, "index"), what, "keep one of the two")
         wanted.add((planned.role, planned.index))
 
 
-def _seat_complaints(
+def _seat_errors(
     path: Path, pod: PodDocument | PlannedDocument, roles: Mapping[str, Seats]
-) -> Iterator[Complaint]:
+) -> Iterator[FieldError]:
     """A pod that no role has."""
     seats = roles.get(pod.role)
     if seats is None:
         hint = suggestion(pod.role, roles, "roles")
-        yield Complaint((*path, "role"), f"unknown role {shown(pod.role)}", hint)
+        yield FieldError((*path, "role"), f"unknown role {shown(pod.role)}", hint)
     elif pod.index not in seats.indices:
-        yield Complaint(
+        yield FieldError(
             (*path, "index"),
             f"there is no pod {pod.index} of role {shown(pod.role)}",
             f"indices are {seats.indices[0]} to {seats.indices[-1]}",
         )
 
 
-def _gpu_complaints(path: Path, pod: PodDocument, asked: int) -> Iterator[Complaint]:
+def _gpu_errors(path: Path, pod: PodDocument, asked: int) -> Iterator[FieldError]:
     """GPUs that a pod cannot hold; ``asked``: how many its role asks for."""
     if pod.gpus is None:
         return
     if pod.node is None and pod.gpus:
-        yield Complaint((*path, "gpus"), "a waiting pod holds no GPUs", "add its node")
+        yield FieldError((*path, "gpus"), "a waiting pod holds no GPUs", "add its node")
     elif len(pod.gpus) != asked and pod.node is not None:
-        yield Complaint(
+        yield FieldError(
             (*path, "gpus"),
             f"{len(pod.gpus)} GPUs held, but role {shown(pod.role)} asks for {asked}",
             f"list {asked} of them, or null where nobody knows which",
@@ -260,7 +260,7 @@ def _gpu_complaints(path: Path, pod: PodDocument, asked: int) -> Iterator[Compla
     for gpu, times in Counter(pod.gpus).items():
         if times > 1:
             last = max(i for i, other in enumerate(pod.gpus) if other == gpu)
-            yield Complaint((*path, "gpus", last), f"GPU {gpu} is listed twice", "list it once")
+            yield FieldError((*path, "gpus", last), f"GPU {gpu} is listed twice", "list it once")
 
 
 MAX_GPUS_A_POD = 100_000
@@ -335,32 +335,32 @@ class RoleDocument(Document):
             return self.replicas, self.replicas, 1
         return self.replicas.min, self.replicas.max, self.replicas.step
 
-    def complaints(self) -> Iterator[Complaint]:
+    def field_errors(self) -> Iterator[FieldError]:
         """Contradictions inside the role; paths start at the role."""
         least, most, _ = self.span
         if least > most:
-            yield Complaint(
+            yield FieldError(
                 ("replicas", "min"), f"min {least} is above max {most}", "swap them, or raise max"
             )
         if self.first_index + most > MAX_PODS:
             last = self.first_index + most - 1
-            yield Complaint(
+            yield FieldError(
                 ("firstIndex",), f"indices up to {last:,}", f"the largest is {MAX_PODS - 1:,}"
             )
-        yield from slice_complaints(self.slice, self.outer_slices)
-        yield from resource_complaints(self.requests, ("requests",))
+        yield from slice_errors(self.slice, self.outer_slices)
+        yield from resource_errors(self.requests, ("requests",))
         if "pods" in self.requests:
-            yield Complaint(
+            yield FieldError(
                 ("requests", "pods"), "pods cannot be requested", "every pod takes one; remove it",
                 at_key=True,
             )  # fmt: skip
         for t, term in enumerate(self.node_affinity):
             for e, expression in enumerate(term):
-                for fault in expression.complaints():
-                    yield Complaint(("nodeAffinity", t, e, *fault.path), fault.what, fault.hint)
+                for fault in expression.field_errors():
+                    yield FieldError(("nodeAffinity", t, e, *fault.path), fault.what, fault.hint)
         for i, toleration in enumerate(self.tolerations):
-            for fault in toleration.complaints():
-                yield Complaint(("tolerations", i, *fault.path), fault.what, fault.hint)
+            for fault in toleration.field_errors():
+                yield FieldError(("tolerations", i, *fault.path), fault.what, fault.hint)
 
 
 class Communication(Document):
@@ -443,25 +443,25 @@ class GangDocument(Document):
             for j, outer in enumerate(role.outer_slices):
                 yield (*path, "outerSlices", j, "required"), outer.required
 
-    def complaints(self) -> Iterator[Complaint]:
+    def field_errors(self) -> Iterator[FieldError]:
         """Contradictions inside the gang; paths start at its top."""
         if not self.spec.roles:
-            yield Complaint(("spec", "roles"), "a gang without roles", "write at least one role")
+            yield FieldError(("spec", "roles"), "a gang without roles", "write at least one role")
         names: set[str] = set()
         for i, role in enumerate(self.spec.roles):
             path: Path = ("spec", "roles", i)
             if role.name in names:
-                yield Complaint(
+                yield FieldError(
                     (*path, "name"), f"two roles are named {shown(role.name)}", "rename one"
                 )
             names.add(role.name)
-            for fault in role.complaints():
-                yield Complaint((*path, *fault.path), fault.what, fault.hint, fault.at_key)
+            for fault in role.field_errors():
+                yield FieldError((*path, *fault.path), fault.what, fault.hint, fault.at_key)
         if (pods := sum(role.span[1] for role in self.spec.roles)) > MAX_PODS:
-            yield Complaint(
+            yield FieldError(
                 ("spec", "roles"), f"{pods:,} pods in one gang", f"the most is {MAX_PODS:,}"
             )
-        yield from standing_complaints(self.status, self.metadata.name, _seats(self.spec.roles))
+        yield from pod_errors(self.status, self.metadata.name, _seats(self.spec.roles))
 
 
 def _seats(roles: Sequence[RoleDocument]) -> dict[str, Seats]:

@@ -4,7 +4,7 @@ Promises: types by pydantic; values as ``models.policy`` holds them. Called by `
 
 The Policy document: objectives, mix of future requests, defaults and the search budget.
 
-Promises: types by pydantic, contradictions by ``complaints``. Called by the readers.
+Promises: types by pydantic, contradictions by ``field_errors``. Called by the readers.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from pydantic import Field, PlainValidator, WithJsonSchema
 
 from models.documents.base import (
     ApiVersion,
-    Complaint,
     Document,
     Duration,
+    FieldError,
     LabelKey,
     LabelValue,
     Many,
@@ -33,11 +33,11 @@ from models.documents.base import (
     suggestion,
     whole,
 )
-from models.documents.cluster import MAX_LEVELS, StatedLevel, level_complaints
+from models.documents.cluster import MAX_LEVELS, StatedLevel, level_errors
 from models.documents.gang import Share
 from models.policy import DAY_S, UNMODELLED, Disruption, KubernetesPolicy, Moves
 from models.tiers import objective_names
-from models.units import Refused, shown
+from models.units import InvalidValueError, shown
 
 MAX_GAIN = 1_000_000
 MAX_MOVED = 1_000_000_000
@@ -101,7 +101,9 @@ def _gpu_count(key: object) -> int:
     """A key of ``mix``: a whole number of GPUs, written as text in JSON."""
     if isinstance(key, str) and re.fullmatch(r"[1-9][0-9]{0,9}", key) and int(key) <= MAX_MIX_GPUS:
         return int(key)
-    raise Refused(f"{shown(key)} is not a number of GPUs", "write it like mix: {1: 300, 8: 700}")
+    raise InvalidValueError(
+        f"{shown(key)} is not a number of GPUs", "write it like mix: {1: 300, 8: 700}"
+    )
 
 
 GpuCount = Annotated[
@@ -176,26 +178,26 @@ class KubernetesDocument(Document):
         description="How nodes are told which GPUs a pod was given, when a plan is applied",
     )
 
-    def complaints(self) -> Iterator[Complaint]:
+    def field_errors(self) -> Iterator[FieldError]:
         """Contradictions; paths start at `kubernetes`."""
         if not self.gpu_resources:
-            yield Complaint(
+            yield FieldError(
                 ("gpuResources",), "no resource name means a GPU",
                 f"list at least one, such as {DEFAULTS.gpu_resources[0]}",
             )  # fmt: skip
         yield from _listed_twice(self.gpu_resources, "gpuResources")
         levels = self.levels or ()
         if len(levels) > MAX_LEVELS:
-            yield Complaint(("levels",), f"{len(levels):,} levels", f"the most is {MAX_LEVELS}")
-        yield from level_complaints(levels, ("levels",))
+            yield FieldError(("levels",), f"{len(levels):,} levels", f"the most is {MAX_LEVELS}")
+        yield from level_errors(levels, ("levels",))
         for i, level in enumerate(levels):
-            for fault in level.complaints():
-                yield Complaint(("levels", i, *fault.path), fault.what, fault.hint, fault.at_key)
+            for fault in level.field_errors():
+                yield FieldError(("levels", i, *fault.path), fault.what, fault.hint, fault.at_key)
         yield from _listed_twice(self.ignore, "ignore")
         for i, name in enumerate(self.ignore):
             if name not in UNMODELLED:
                 hint = suggestion(name, UNMODELLED, "constraints")
-                yield Complaint(("ignore", i), f"unknown constraint {shown(name)}", hint)
+                yield FieldError(("ignore", i), f"unknown constraint {shown(name)}", hint)
 
     def to_policy(self) -> KubernetesPolicy:
         """The settings as the readers take them."""
@@ -218,11 +220,11 @@ class KubernetesDocument(Document):
         )
 
 
-def _listed_twice(names: Sequence[str], field: str) -> Iterator[Complaint]:
+def _listed_twice(names: Sequence[str], field: str) -> Iterator[FieldError]:
     seen: set[str] = set()
     for i, name in enumerate(names):
         if name in seen:
-            yield Complaint((field, i), f"{shown(name)} is listed twice", "list it once")
+            yield FieldError((field, i), f"{shown(name)} is listed twice", "list it once")
         seen.add(name)
 
 
@@ -268,30 +270,30 @@ class PolicyDocument(Document):
     metadata: PolicyMetadata = PolicyMetadata.model_construct()
     spec: PolicySpec = PolicySpec.model_construct()
 
-    def complaints(self) -> Iterator[Complaint]:
+    def field_errors(self) -> Iterator[FieldError]:
         """Contradictions inside the policy; paths start at its top."""
         seen: set[str] = set()
         for i, objective in enumerate(self.spec.objectives or ()):
             path = ("spec", "objectives", i, "name")
             if objective.name not in objective_names():
                 hint = suggestion(objective.name, objective_names(), "objectives")
-                yield Complaint(path, f"unknown objective {shown(objective.name)}", hint)
+                yield FieldError(path, f"unknown objective {shown(objective.name)}", hint)
             elif objective.name in seen:
-                yield Complaint(
+                yield FieldError(
                     path, f"objective {shown(objective.name)} is listed twice", "list it once"
                 )
             seen.add(objective.name)
         if (total := sum((self.spec.mix or {}).values())) > 1000:
-            yield Complaint(
+            yield FieldError(
                 ("spec", "mix"), f"the mix adds up to {total} permille", "the most is 1000"
             )
         yield from self._short_times()
-        for fault in self.spec.kubernetes.complaints():
-            yield Complaint(
+        for fault in self.spec.kubernetes.field_errors():
+            yield FieldError(
                 ("spec", "kubernetes", *fault.path), fault.what, fault.hint, fault.at_key
             )
 
-    def _short_times(self) -> Iterator[Complaint]:
+    def _short_times(self) -> Iterator[FieldError]:
         """Durations that round to no second at all."""
         starvation = self.spec.starvation
         for section, field, seconds, name in (
@@ -301,4 +303,4 @@ class PolicyDocument(Document):
         ):
             if seconds is not None and seconds < 1:
                 what = f"{name} under one second"
-                yield Complaint(("spec", section, field), what, "write 1s or more")
+                yield FieldError(("spec", section, field), what, "write 1s or more")

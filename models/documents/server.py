@@ -1,6 +1,6 @@
 """The server-model document: one kind of server, in the shipped catalogue or inline in a Cluster.
 
-Promises: types by pydantic, contradictions (matrix, link sums, lengths) by ``complaints``.
+Promises: types by pydantic, contradictions (matrix, link sums, lengths) by ``field_errors``.
 Called by the catalogue, the Cluster document and the readers.
 """
 
@@ -14,8 +14,8 @@ from typing import Annotated
 from pydantic import BeforeValidator, Field, PlainSerializer, PlainValidator, WithJsonSchema
 
 from models.documents.base import (
-    Complaint,
     Document,
+    FieldError,
     Many,
     Prose,
     Title,
@@ -25,7 +25,7 @@ from models.documents.base import (
     whole,
 )
 from models.hardware import MAX_MESH_GPUS, Fabric, Nic, ServerModel, slug
-from models.units import Refused, number, shown
+from models.units import InvalidValueError, number, shown
 
 MAX_GPUS = 1024
 """Most GPUs of one server."""
@@ -49,9 +49,11 @@ _gbps = decimal_check(0, MAX_GBPS)
 def _megabits(value: object) -> int:
     megabits = _gbps(value) * 1000
     if megabits == 0:
-        raise Refused("a speed must be above zero", "leave the NIC out, or its gbps where unknown")
+        raise InvalidValueError(
+            "a speed must be above zero", "leave the NIC out, or its gbps where unknown"
+        )
     if megabits.denominator != 1:
-        raise Refused("a speed finer than 0.001 Gb/s", "write it like 400, 25 or 2.5")
+        raise InvalidValueError("a speed finer than 0.001 Gb/s", "write it like 400, 25 or 2.5")
     return megabits.numerator
 
 
@@ -81,25 +83,25 @@ class NicDocument(Document):
         )
 
 
-def nic_complaints(nics: tuple[NicDocument, ...], gpus: int) -> Iterator[Complaint]:
+def nic_errors(nics: tuple[NicDocument, ...], gpus: int) -> Iterator[FieldError]:
     """Contradictions of a list of NICs of a server with so many GPUs; paths start in the list."""
     seen: set[str] = set()
     for i, nic in enumerate(nics):
         if nic.name in seen:
-            yield Complaint((i, "name"), f"two NICs are named {shown(nic.name)}", "rename one")
+            yield FieldError((i, "name"), f"two NICs are named {shown(nic.name)}", "rename one")
         seen.add(nic.name)
         near = nic.gpus or ()
         for j, gpu in enumerate(near):
             if gpu >= gpus:
                 yield out_of_range((i, "gpus", j), gpu, gpus)
             elif gpu in near[:j]:
-                yield Complaint((i, "gpus", j), f"GPU {gpu} is listed twice", "list it once")
+                yield FieldError((i, "gpus", j), f"GPU {gpu} is listed twice", "list it once")
 
 
-def out_of_range(path: tuple[str | int, ...], gpu: int, gpus: int) -> Complaint:
+def out_of_range(path: tuple[str | int, ...], gpu: int, gpus: int) -> FieldError:
     """GPU indices count from 0."""
     hint = f"its GPUs are 0 to {gpus - 1}" if gpus else "this server has no GPUs"
-    return Complaint(path, f"there is no GPU {gpu}", hint)
+    return FieldError(path, f"there is no GPU {gpu}", hint)
 
 
 class ServerModelDocument(Document):
@@ -134,14 +136,14 @@ class ServerModelDocument(Document):
     sources: Many[Prose] = ()
     confidence: Prose = ""
 
-    def complaints(self) -> tuple[Complaint, ...]:
+    def field_errors(self) -> tuple[FieldError, ...]:
         """Contradictions inside the model, in document order; paths start at the model."""
         return (*self._naming(), *self._shape(), *self._links(), *self._nics())
 
     def to_server_model(self) -> ServerModel:
-        """The model as the planner keeps it. Raises Refused with the first contradiction."""
-        if faults := self.complaints():
-            raise Refused(f"{self.name}: {faults[0].what}", faults[0].hint)
+        """The model as the planner keeps it. Raises InvalidValueError with the first contradiction."""
+        if faults := self.field_errors():
+            raise InvalidValueError(f"{self.name}: {faults[0].what}", faults[0].hint)
         return ServerModel(
             name=self.name,
             gpu=self.gpu,
@@ -162,54 +164,54 @@ class ServerModelDocument(Document):
             confidence=self.confidence,
         )
 
-    def _naming(self) -> Iterator[Complaint]:
+    def _naming(self) -> Iterator[FieldError]:
         for path, name in (
             (("name",), self.name),
             *((("aliases", i), a) for i, a in enumerate(self.aliases)),
         ):
             if not slug(name).strip("-"):
-                yield Complaint(
+                yield FieldError(
                     path, f"{shown(name)} has no letter or digit", "a model is found by those"
                 )
 
-    def _shape(self) -> Iterator[Complaint]:
+    def _shape(self) -> Iterator[FieldError]:
         for field, groups in (("numa", self.numa), ("pcieSwitch", self.pcie_switch)):
             if groups is not None and len(groups) != self.gpus:
-                yield Complaint(
+                yield FieldError(
                     (field,), f"entries: {len(groups)}, GPUs: {self.gpus}", "write one a GPU"
                 )
         if self.matrix is None and self.fabric != "nvswitch":
-            yield Complaint(
+            yield FieldError(
                 ("fabric",), f"a {self.fabric} server needs its link matrix", "add `matrix`"
             )
         if self.gpus > MAX_MESH_GPUS and self.fabric != "nvswitch":
-            yield Complaint(
+            yield FieldError(
                 ("gpus",),
                 f"{self.gpus} GPUs without a switch",
                 f"a server without NVSwitch may have at most {MAX_MESH_GPUS}",
             )
         if self.links_per_gpu is None and self.fabric == "nvswitch":
-            yield Complaint(
+            yield FieldError(
                 ("fabric",), "an nvswitch server needs its links a GPU", "add `linksPerGpu`"
             )
         if self.nvlink_domain_nodes > 1 and self.fabric != "nvswitch":
-            yield Complaint(
+            yield FieldError(
                 ("nvlinkDomainNodes",),
                 f"a {self.fabric} server cannot share one NVLink fabric with others",
                 "remove `nvlinkDomainNodes`, or set fabric: nvswitch",
             )
 
-    def _links(self) -> Iterator[Complaint]:
+    def _links(self) -> Iterator[FieldError]:
         if self.matrix is None:
             return
         if len(self.matrix) != self.gpus:
-            yield Complaint(
+            yield FieldError(
                 ("matrix",), f"rows: {len(self.matrix)}, GPUs: {self.gpus}", "write one row a GPU"
             )
             return
         for i, row in enumerate(self.matrix):
             if len(row) != self.gpus:
-                yield Complaint(
+                yield FieldError(
                     ("matrix", i), f"entries in row {i}: {len(row)}, GPUs: {self.gpus}",
                     "the matrix is square",
                 )  # fmt: skip
@@ -217,21 +219,21 @@ class ServerModelDocument(Document):
         for i, row in enumerate(self.matrix):
             yield from self._row(i, row)
 
-    def _row(self, i: int, row: tuple[str, ...]) -> Iterator[Complaint]:
+    def _row(self, i: int, row: tuple[str, ...]) -> Iterator[FieldError]:
         assert self.matrix is not None
         links = 0
         for j, name in enumerate(row):
             found = _LINK.fullmatch(name)
             if found is None:
-                yield Complaint(("matrix", i, j), f"unknown link {shown(name)}", _LINK_HINT)
+                yield FieldError(("matrix", i, j), f"unknown link {shown(name)}", _LINK_HINT)
             elif (name == "X") != (i == j):
-                yield Complaint(
+                yield FieldError(
                     ("matrix", i, j),
                     f"{shown(name)} between GPU {i} and GPU {j}",
                     "X stands on the diagonal and nowhere else",
                 )
             elif j > i and self.matrix[j][i] != name:
-                yield Complaint(
+                yield FieldError(
                     ("matrix", j, i),
                     f"the matrix is not symmetric: {i} to {j} is {shown(name)},"
                     f" {j} to {i} is {shown(self.matrix[j][i])}",
@@ -240,12 +242,12 @@ class ServerModelDocument(Document):
             elif found.group(1):
                 links = self._count(links, int(found.group(1)))
         if self.fabric == "pcie" and links:
-            yield Complaint(
+            yield FieldError(
                 ("matrix", i), f"row {i} has NVLinks in a pcie server",
                 "set fabric to direct or bridges",
             )  # fmt: skip
         elif self.links_per_gpu is not None and links > self.links_per_gpu:
-            yield Complaint(
+            yield FieldError(
                 ("matrix", i),
                 f"row {i} uses {links} NVLinks, but a GPU has {self.links_per_gpu}",
                 "check the row, or `linksPerGpu`",
@@ -255,6 +257,6 @@ class ServerModelDocument(Document):
         """Links are shared out among neighbours, but behind a switch each pair can use them all."""
         return max(links, more) if self.fabric == "nvswitch" else links + more
 
-    def _nics(self) -> Iterator[Complaint]:
-        for fault in nic_complaints(self.nics, self.gpus):
-            yield Complaint(("nics", *fault.path), fault.what, fault.hint, fault.at_key)
+    def _nics(self) -> Iterator[FieldError]:
+        for fault in nic_errors(self.nics, self.gpus):
+            yield FieldError(("nics", *fault.path), fault.what, fault.hint, fault.at_key)

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from models.gang import StandingPod
+from models.gang import ExistingPod
 from models.instance import Instance
 from models.occupancy import Room, rooms
 from models.program.demand_builder import identity
@@ -116,7 +116,7 @@ def base_decision(instance: Instance, index: int) -> GangDecision:
     reason = None
     if gang.missing():
         reason = held or Reason("Incomplete", f"{len(gang.missing())} of its pods are missing")
-    return GangDecision("keep", placed(instance, index, gang.standing), reason)
+    return GangDecision("keep", placed(instance, index, gang.running_pods), reason)
 
 
 @dataclass(frozen=True)
@@ -225,7 +225,7 @@ def moves_pods(old: Sequence[PodPlacement], new: Sequence[PodPlacement]) -> bool
     return any(before.get((p.role, p.index), p) != p for p in new)
 
 
-def placed(instance: Instance, index: int, pods: Sequence[StandingPod]) -> Pods:
+def placed(instance: Instance, index: int, pods: Sequence[ExistingPod]) -> Pods:
     """Standing pods as the plan writes them."""
     roles = instance.gangs[index].roles
     return tuple(
@@ -243,7 +243,7 @@ def outcome(instance: Instance, index: int, pods: Sequence[PodPlacement]) -> Gan
         return GangDecision("place" if after else "wait", after)
     if not after:
         return GangDecision("preempt")
-    before = placed(instance, index, gang.standing)
+    before = placed(instance, index, gang.running_pods)
     if after == before:
         return base_decision(instance, index)
     if moves_pods(before, after):

@@ -349,7 +349,9 @@ def _indexed(
             fixed |= {g[0] // size: d for g, d in role.layers[number] if d is not None}
         of = instance.cluster.domain_of[level]
         layers.append(Layer(size, of, fixed, apart=bool(role.layers)))
-    stood = {p.index: p.node for p in gang.standing if p.role == role.role and p.node is not None}
+    stood = {
+        p.index: p.node for p in gang.running_pods if p.role == role.role and p.node is not None
+    }
     wanted = {p.index: p.node for p in gang.planned if p.role == role.role}
     found = arranged(layers[::-1], role.indices, places, [wanted, stood])
     assert found is not None, "the slice rows promise a domain for every slice"

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from models.gang import Gang, StandingPod
+from models.gang import ExistingPod, Gang
 from models.instance import Instance
 from models.program.demands import Demand, Groups, RoleDemand, groups_of
 from models.program.rules.declarations import eligible_nodes, gang_key
@@ -18,14 +18,14 @@ from models.solution import PodPlacement
 SEPARATE_SLICES_NODES = 16
 """In a cluster of up to so many nodes, slices that an earlier plan placed have variables of their own."""
 
-PlacedPods = Sequence[StandingPod] | Sequence[PodPlacement]
+PlacedPods = Sequence[ExistingPod] | Sequence[PodPlacement]
 
 
 def demand_for(
     instance: Instance,
     index: int,
     counts: Sequence[int],
-    stays: Sequence[StandingPod],
+    stays: Sequence[ExistingPod],
     known: Sequence[int],
 ) -> Demand:
     """The gang with so many pods a role, of which these standing ones stay and the others are placed.
@@ -88,7 +88,7 @@ def _beside(
     gang: Gang,
     number: int,
     indices: Sequence[int],
-    own: Sequence[StandingPod | PodPlacement],
+    own: Sequence[ExistingPod | PodPlacement],
     allowed: frozenset[int],
 ) -> tuple[frozenset[int], tuple[Groups, ...], bool]:
     """Nodes and slices of pods beside others of their role; False if these break a rule of the role."""
@@ -148,7 +148,7 @@ def _same_domain(
 
 def _slice_groups(
     instance: Instance,
-    own: Sequence[StandingPod | PodPlacement],
+    own: Sequence[ExistingPod | PodPlacement],
     indices: Sequence[int],
     size: int,
     level: int,
@@ -169,7 +169,7 @@ def _slice_groups(
 
 
 def _standing_sets(
-    instance: Instance, gang: Gang, stays: Sequence[StandingPod], known: Sequence[int]
+    instance: Instance, gang: Gang, stays: Sequence[ExistingPod], known: Sequence[int]
 ) -> tuple[tuple[int, ServerSet], ...]:
     masks: dict[int, int] = {}
     blind: dict[int, int] = {}

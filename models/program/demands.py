@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from models.gang import StandingPod
+from models.gang import ExistingPod
 from models.rates.gang_bandwidth import ServerSet
 
 
@@ -97,7 +97,7 @@ class Demand:
     roles: tuple[RoleDemand, ...]
     possible: bool
     counts: tuple[int, ...] = ()
-    stays: tuple[StandingPod, ...] = ()
+    stays: tuple[ExistingPod, ...] = ()
     standing: tuple[tuple[int, ServerSet], ...] = ()
     standing_nodes: tuple[int, ...] = ()
     sole: bool = True

@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 
-from models.gang import Gang, Role, StandingPod
+from models.gang import ExistingPod, Gang, Role
 from models.instance import Instance
 from models.occupancy import Room
 from models.program.demand_builder import demand_for
@@ -67,7 +67,7 @@ class Choice:
     settles: bool = True
 
     @property
-    def always(self) -> tuple[StandingPod, ...]:
+    def always(self) -> tuple[ExistingPod, ...]:
         """Pods that stay whatever is chosen."""
         if not self.must:
             return ()
@@ -78,7 +78,7 @@ class Choice:
 def standing_gpus(instance: Instance, index: int) -> int:
     """GPUs that the gang holds now."""
     gang = instance.gangs[index]
-    return sum(gang.roles[pod.role].gpus for pod in gang.standing)
+    return sum(gang.roles[pod.role].gpus for pod in gang.running_pods)
 
 
 def choices_of(
@@ -121,11 +121,11 @@ def _doubtful(
     told = {
         p.node
         for choice in found
-        for p in instance.gangs[choice.gang].standing
+        for p in instance.gangs[choice.gang].running_pods
         if p.gpus and p not in choice.always
     }
     for choice in settled:
-        for p in instance.gangs[choice.gang].standing:
+        for p in instance.gangs[choice.gang].running_pods:
             if p.gpus is not None or p.node is None or p.node not in told:
                 continue
             node = nodes[p.node]
@@ -175,7 +175,7 @@ def _few(gang: Gang) -> bool:
 MOST_SETS = 256
 """Sets of pods that stay of one gang at one size; of more only none and all of the odd ones."""
 
-Pods = tuple[StandingPod, ...]
+Pods = tuple[ExistingPod, ...]
 
 
 class StayingSets:
@@ -191,7 +191,7 @@ class StayingSets:
         self._rooms = rooms
         self._gang = instance.gangs[index]
 
-    def sets(self, there: Sequence[StandingPod]) -> tuple[list[Pods], bool]:
+    def sets(self, there: Sequence[ExistingPod]) -> tuple[list[Pods], bool]:
         """Sets of these pods that stay, never all; False if some were left out.
 
         Beside them those with all GPUs in place: moving pods without GPUs disturbs nothing.
@@ -213,16 +213,16 @@ class StayingSets:
                     found[pods] = None
         return list(found), complete
 
-    def _units(self, there: Sequence[StandingPod]) -> list[list[Pods]]:
+    def _units(self, there: Sequence[ExistingPod]) -> list[list[Pods]]:
         """What may stay or not, each by itself: as many of some alike pods, or a whole group or none."""
         units: list[list[Pods]] = [[(), group] for group in self._broken(there)]
-        alike: dict[object, list[StandingPod]] = {}
+        alike: dict[object, list[ExistingPod]] = {}
         for pod in there:
             if not self._placeable(pod):
                 alike.setdefault(self._kind(pod, there), []).append(pod)
         return units + [[tuple(pods[:n]) for n in range(len(pods) + 1)] for pods in alike.values()]
 
-    def _broken(self, there: Sequence[StandingPod]) -> list[Pods]:
+    def _broken(self, there: Sequence[ExistingPod]) -> list[Pods]:
         """Roles and slices that break a rule as they stand."""
         found: dict[Pods, None] = {}
         for number, role in enumerate(self._gang.roles):
@@ -238,12 +238,12 @@ class StayingSets:
                 found[own] = None
         return list(found)
 
-    def _several(self, level: int, pods: Sequence[StandingPod]) -> bool:
+    def _several(self, level: int, pods: Sequence[ExistingPod]) -> bool:
         """Whether the pods stand in several domains of the level."""
         of = self._instance.cluster.domain_of[level]
         return len({of[p.node] for p in pods if p.node is not None}) > 1
 
-    def _mixed(self, role: Role, own: Sequence[StandingPod]) -> bool:
+    def _mixed(self, role: Role, own: Sequence[ExistingPod]) -> bool:
         """Whether the role stands on several GPU models although it must not."""
         if not role.gpus or role.mix_models:
             return False
@@ -251,7 +251,7 @@ class StayingSets:
         models = [nodes[p.node].model for p in own if p.node is not None]
         return len({model.gpu for model in models if model is not None}) > 1
 
-    def _placeable(self, pod: StandingPod) -> bool:
+    def _placeable(self, pod: ExistingPod) -> bool:
         """Whether the pod, taken away, could be put where it stands."""
         instance, role = self._instance, self._gang.roles[pod.role]
         assert pod.node is not None
@@ -267,7 +267,7 @@ class StayingSets:
         # where what stands is too much already it may stay, but nothing may be added
         return room.mask.bit_count() >= room.unknown and all(left >= 0 for _, left in room.left)
 
-    def _kind(self, pod: StandingPod, there: Sequence[StandingPod]) -> object:
+    def _kind(self, pod: ExistingPod, there: Sequence[ExistingPod]) -> object:
         """Equal for pods of which it does not matter which stay."""
         assert pod.node is not None
         role, node = self._gang.roles[pod.role], self._instance.cluster.nodes[pod.node]
@@ -307,13 +307,13 @@ class _Running:
         self._index = index
         self._gang = instance.gangs[index]
         self._movable = movable and self._gang.movable
-        stand = Counter(pod.role for pod in self._gang.standing)
+        stand = Counter(pod.role for pod in self._gang.running_pods)
         self._now = tuple(stand[number] for number in range(len(self._gang.roles)))
         self._gpus = standing_gpus(instance, index)
 
     def choice(self) -> Choice:
         gang = self._gang
-        gives = tuple(sorted({p.node for p in gang.standing if p.node is not None}))
+        gives = tuple(sorted({p.node for p in gang.running_pods if p.node is not None}))
         stop = Effect(0, self._gpus, gives=gives, admitted=False)
         if gang.missing():
             options, complete = self._completions()
@@ -324,7 +324,7 @@ class _Running:
         )
 
     def _option(
-        self, counts: Sequence[int], stays: Sequence[StandingPod], effect: Effect
+        self, counts: Sequence[int], stays: Sequence[ExistingPod], effect: Effect
     ) -> Option:
         demand = demand_for(self._instance, self._index, counts, stays, self._known)
         return Option(replace(demand, sole=False), effect)
@@ -332,7 +332,7 @@ class _Running:
     def _completions(self) -> tuple[list[Option], bool]:
         """As it is, or completed: its pods that stand stay, the others come all at once."""
         gang = self._gang
-        as_it_is = self._option(self._now, gang.standing, Effect(self._gpus, 0, admitted=False))
+        as_it_is = self._option(self._now, gang.running_pods, Effect(self._gpus, 0, admitted=False))
         nothing = replace(as_it_is.demand, roles=(), possible=True)
         options = [replace(as_it_is, demand=nothing)]
         if gang.hold is not None:
@@ -343,7 +343,7 @@ class _Running:
             every, complete = _counts(gang, least)
             counts = [c for c in every if all(a >= b for a, b in zip(c, least, strict=True))]
         for count in counts:
-            option = self._option(count, gang.standing, Effect(self._gpus, 0))
+            option = self._option(count, gang.running_pods, Effect(self._gpus, 0))
             if option.demand.possible:
                 options.append(option)
         return options, complete
@@ -361,31 +361,31 @@ class _Running:
             if not shrinks or gang.movable or gang.preemptible:
                 options.append(self._in_place(count, shrinks=shrinks))
             if self._movable:
-                there = [p for p in gang.standing if self._has(count, p)]
+                there = [p for p in gang.running_pods if self._has(count, p)]
                 sets, every = self._staying.sets(there)
                 options += [self._moved(count, stays) for stays in sets]
                 complete &= every
         return [o for o in options if o.demand.possible], complete
 
     def _in_place(self, counts: tuple[int, ...], *, shrinks: bool) -> Option:
-        stays = [p for p in self._gang.standing if self._has(counts, p)]
-        gone = [p for p in self._gang.standing if not self._has(counts, p)]
+        stays = [p for p in self._gang.running_pods if self._has(counts, p)]
+        gone = [p for p in self._gang.running_pods if not self._has(counts, p)]
         gives: tuple[int, ...] = ()
         if shrinks and not self._gang.movable:
             gives = tuple(sorted({p.node for p in gone if p.node is not None}))
         lost = self._sum(gone)
         return self._option(counts, stays, Effect(self._gpus - lost, lost, gives=gives))
 
-    def _moved(self, counts: tuple[int, ...], stays: Sequence[StandingPod]) -> Option:
-        there = [p for p in self._gang.standing if self._has(counts, p)]
+    def _moved(self, counts: tuple[int, ...], stays: Sequence[ExistingPod]) -> Option:
+        there = [p for p in self._gang.running_pods if self._has(counts, p)]
         kept = self._sum(there)
         gpus_move = any(self._gang.roles[p.role].gpus for p in there if p not in stays)
         lost = self._gpus if gpus_move else self._gpus - kept
         return self._option(counts, stays, Effect(kept, lost, moved=True))
 
-    def _has(self, counts: tuple[int, ...], pod: StandingPod) -> bool:
+    def _has(self, counts: tuple[int, ...], pod: ExistingPod) -> bool:
         """Whether the pod is among the gang's when it has so many: the highest indices go first."""
         return pod.index in self._gang.roles[pod.role].indices(counts[pod.role])
 
-    def _sum(self, pods: Collection[StandingPod]) -> int:
+    def _sum(self, pods: Collection[ExistingPod]) -> int:
         return sum(self._gang.roles[p.role].gpus for p in pods)

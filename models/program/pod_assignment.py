@@ -35,7 +35,7 @@ def homeward(
     """
     gang = instance.gangs[demand.gang]
     planned = {(pod.role, pod.index): pod.node for pod in gang.planned}
-    stood = {(p.role, p.index): p for p in gang.standing if p.node is not None}
+    stood = {(p.role, p.index): p for p in gang.running_pods if p.node is not None}
     where = {key: pod.node for key, pod in stood.items() if pod.node is not None}
     exact = {
         key: (pod.node, pod.gpus if gang.roles[key[0]].gpus else 0)

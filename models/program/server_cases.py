@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from models.cluster import Node
-from models.gang import StandingPod
+from models.gang import ExistingPod
 from models.instance import Instance
 from models.occupancy import PODS, Room
 from models.program.options import Choice
@@ -58,7 +58,7 @@ def contents_of(instance: Instance, choices: Sequence[Choice]) -> Contents:
     return {n: found[n] for n in sorted(found)}
 
 
-def left_by(instance: Instance, index: int, pods: Sequence[StandingPod]) -> dict[int, Left]:
+def left_by(instance: Instance, index: int, pods: Sequence[ExistingPod]) -> dict[int, Left]:
     """What these pods of a gang hold, by node."""
     gang = instance.gangs[index]
     known: dict[int, int] = {}

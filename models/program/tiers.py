@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from models.gang import Gang, StandingPod
+from models.gang import ExistingPod, Gang
 from models.instance import Instance
 from models.occupancy import Room
 from models.program.base_state import base_decisions, placed
@@ -58,7 +58,7 @@ def _disruption(instance: Instance, demand: Demand, effect: Effect) -> int:
     # the base plan counts the gang as stopped: an option gives back what is not lost
     gang = instance.gangs[demand.gang]
     spared = effect.lost - standing_gpus(instance, demand.gang)
-    return instance.harm(gang) * spared if gang.running else 0
+    return instance.disruption_cost(gang) * spared if gang.running else 0
 
 
 def _growth(instance: Instance, demand: Demand, effect: Effect) -> int:
@@ -98,9 +98,9 @@ class StandingValues:
     def __init__(self, instance: Instance) -> None:
         self._instance = instance
         self._known = known_masks(instance, base_decisions(instance))
-        self._values: dict[tuple[int, tuple[StandingPod, ...]], GangValue] = {}
+        self._values: dict[tuple[int, tuple[ExistingPod, ...]], GangValue] = {}
 
-    def value(self, family: str, index: int, stays: Sequence[StandingPod]) -> int:
+    def value(self, family: str, index: int, stays: Sequence[ExistingPod]) -> int:
         """What these pods of the gang add to one tier."""
         instance, gang = self._instance, self._instance.gangs[index]
         pods, key = placed(instance, index, stays), (index, tuple(stays))

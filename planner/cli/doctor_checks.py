@@ -442,12 +442,12 @@ def backend(
         hint = "install a DRA driver, or choose another kubernetes.gpuBackend in the Policy"
         yield Finding("GPU back end", Level.fail, said, hint, InputError.exit_code)
         return
-    complaints = [] if orders is None else chosen.check(orders, view)
-    for complaint in complaints:
+    field_errors = [] if orders is None else chosen.check(orders, view)
+    for complaint in field_errors:
         hint = "see docs/gpus.md, or choose another kubernetes.gpuBackend in the Policy"
         said = f"{chosen.name}: {complaint}"
         yield Finding("GPU back end", Level.fail, said, hint, InputError.exit_code)
-    if not complaints:
+    if not field_errors:
         yield well("GPU back end", f"{chosen.name}: {chosen.note()}")
 
 

@@ -21,11 +21,11 @@ from planner.show.text import Format
 
 def seconds_of(option: str, text: str) -> int:
     """Whole seconds, 0 included. Raises UsageError, which names the option."""
-    from models.units import Refused, seconds
+    from models.units import InvalidValueError, seconds
 
     try:
         return seconds(text)
-    except Refused as refused:
+    except InvalidValueError as refused:
         raise UsageError(Fault(f"{option}: {refused.what}", refused.hint)) from None
 
 

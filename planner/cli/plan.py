@@ -201,11 +201,11 @@ def _summary(console: Console, planned: Planned, code: int) -> None:
 
 
 def _seconds(text: str) -> int:
-    from models.units import Refused, seconds
+    from models.units import InvalidValueError, seconds
 
     try:
         limit = seconds(text)
-    except Refused as refused:
+    except InvalidValueError as refused:
         raise UsageError(Fault(f"--time-limit: {refused.what}", refused.hint)) from None
     if limit < 1:
         raise UsageError(Fault("--time-limit is below one second", "give it like 90s or 5m"))
@@ -214,10 +214,10 @@ def _seconds(text: str) -> int:
 
 def _time(text: str, clock: str) -> int:
     """Seconds since the epoch of ``--now``. ``clock``: the current time, RFC 3339."""
-    from models.units import Refused, epoch_seconds
+    from models.units import InvalidValueError, epoch_seconds
 
     try:
         return epoch_seconds(clock if text == "clock" else text)
-    except Refused as refused:
+    except InvalidValueError as refused:
         hint = f"{refused.hint}, or say clock"
         raise UsageError(Fault(f"--now: {refused.what}", hint)) from None

@@ -91,11 +91,11 @@ def _report(console: Console, holder: Holder | None, namespace: str, context: st
 
 
 def _timeout(text: str) -> float:
-    from models.units import Refused, seconds
+    from models.units import InvalidValueError, seconds
 
     try:
         limit = seconds(text)
-    except Refused as refused:
+    except InvalidValueError as refused:
         raise UsageError(Fault(f"--request-timeout: {refused.what}", refused.hint)) from None
     if limit < 1:
         raise UsageError(Fault("--request-timeout is below one second", "give it like 60s or 5m"))

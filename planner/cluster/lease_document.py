@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from models.apply.intents import SealKey
-from models.units import Refused, epoch_seconds, time_text
+from models.units import InvalidValueError, epoch_seconds, time_text
 from planner.cluster.transport import Tree
 from planner.untrusted_text import one_line
 
@@ -253,7 +253,7 @@ def _time(written: object) -> int | None:
         return None
     try:
         return epoch_seconds(written)
-    except Refused:
+    except InvalidValueError:
         return None
 
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from models.apply.intents import GPUS, KEYS, MANAGER, PLAN, SEAL, Intent, SealKey, read_intent
 from models.apply.live_state import ClusterView, LiveNode, LivePod
 from models.apply.orders import Key
-from models.units import Refused, epoch_seconds
+from models.units import InvalidValueError, epoch_seconds
 from planner.cluster.api_paths import DEVICE_LISTS, POD_GROUPS, RESOURCE_SLICES, core
 from planner.cluster.pages import get, has_objects, list_first_served, list_objects
 from planner.cluster.transport import Transport, Tree
@@ -100,7 +100,7 @@ def owned_annotations(tree: Tree) -> tuple[str, ...]:
 def _created(metadata: Tree) -> int | None:
     try:
         return epoch_seconds(text(metadata, "creationTimestamp") or "")
-    except Refused:
+    except InvalidValueError:
         return None
 
 

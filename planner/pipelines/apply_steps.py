@@ -180,10 +180,10 @@ def check_view(plan: Ready, way: Way, view: ClusterView) -> None:
             raise StaleError(*_stale(plan, found))
         if not way.shared_nodes:
             check_guarded(plan, view, one_by_one=way.one_by_one)
-    complaints = plan.backend.check(plan.orders, view)
-    if complaints:
+    field_errors = plan.backend.check(plan.orders, view)
+    if field_errors:
         hint = "kubernetes.gpuBackend of the Policy says how GPUs reach the nodes"
-        raise InputError(*_faults(complaints, hint))
+        raise InputError(*_faults(field_errors, hint))
 
 
 def check_guarded(plan: Ready, view: ClusterView, *, one_by_one: bool = False) -> None:

@@ -111,7 +111,7 @@ def _written_first(entries: Sequence[ClusterEntry], find: Find) -> Find:
     written: dict[str, ServerModel] = {}
     for entry in entries:
         for document in entry.document.spec.server_models:
-            if not any(document.complaints()):
+            if not any(document.field_errors()):
                 model = document.to_server_model()
                 for text in model.slugs:
                     written.setdefault(text, model)

@@ -15,9 +15,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from models.cluster import Cluster, Level, Node, Taint
-from models.documents.base import Complaint, Path, similar, suggestion
+from models.documents.base import FieldError, Path, similar, suggestion
 from models.documents.cluster import ClusterDocument, NodeDocument
-from models.documents.server import nic_complaints, out_of_range
+from models.documents.server import nic_errors, out_of_range
 from models.hardware import ServerModel, slug
 from models.host_ranges import MAX_NAMES, host_count, hosts
 from models.units import offered, shown
@@ -53,7 +53,7 @@ class Hardware:
             self.incomplete = True
         own: set[str] = set()
         for i, document in enumerate(entry.document.spec.server_models):
-            if document.complaints():
+            if document.field_errors():
                 self.incomplete = True
                 continue
             model = document.to_server_model()
@@ -120,7 +120,7 @@ class Merged:
 def merge(entries: Sequence[Entry[ClusterDocument]], hardware: Hardware) -> Merged:
     """One Cluster of all documents; needs at least one."""
     for entry in entries:
-        entry.complain(_complaints(entry))
+        entry.report_errors(_cluster_errors(entry))
         hardware.add(entry)
     levels = _levels(entries)
     known = not any(entry.lacks("spec", "levels") for entry in entries)
@@ -148,10 +148,10 @@ def _too_many(entries: Sequence[Entry[ClusterDocument]]) -> bool:
     return False
 
 
-def _complaints(entry: Entry[ClusterDocument]) -> Iterator[Complaint]:
+def _cluster_errors(entry: Entry[ClusterDocument]) -> Iterator[FieldError]:
     """Contradictions inside a Cluster; levels and domains that were cut out are not missed."""
     levels_lost = entry.lacks("spec", "levels")
-    for complaint in entry.document.complaints():
+    for complaint in entry.document.field_errors():
         about_levels = "domains" in complaint.path or "labels" in complaint.path
         node = original(complaint.path[:3], entry.kept)
         if not about_levels or not (levels_lost or entry.lacks(*node, "domains")):
@@ -246,7 +246,7 @@ def _model(
         entry.fault((*at, "model"), what, "write a model of your own, with its `matrix`")
     for j, gpu in enumerate(document.unhealthy_gpus):
         if gpu >= model.gpus:
-            entry.complain(iter((out_of_range((*at, "unhealthyGpus", j), gpu, model.gpus),)))
+            entry.report_errors(iter((out_of_range((*at, "unhealthyGpus", j), gpu, model.gpus),)))
     healthy = model.gpus - len(set(document.unhealthy_gpus))
     if document.unknown_unhealthy > healthy:
         entry.fault(
@@ -254,7 +254,7 @@ def _model(
             f"{document.unknown_unhealthy} unknown sick GPUs among {healthy}",
             f"{model.name} has {model.gpus}, less those in unhealthyGpus",
         )
-    for fault in nic_complaints(document.nics or (), model.gpus):
+    for fault in nic_errors(document.nics or (), model.gpus):
         entry.fault((*at, "nics", *fault.path), fault.what, fault.hint)
     return model
 
@@ -264,7 +264,7 @@ def _without_gpus(document: NodeDocument, entry: Entry[ClusterDocument], at: Pat
         field_ = "unhealthyGpus" if document.unhealthy_gpus else "unknownUnhealthy"
         what = "sick GPUs on a node without a server model"
         entry.fault((*at, field_), what, "add `model`, or remove this", at_key=True)
-    for fault in nic_complaints(document.nics or (), 0):
+    for fault in nic_errors(document.nics or (), 0):
         entry.fault((*at, "nics", *fault.path), fault.what, fault.hint)
 
 

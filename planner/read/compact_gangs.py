@@ -17,11 +17,11 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 from models.cluster import Node
-from models.documents.base import Complaint, Path, suggestion
+from models.documents.base import FieldError, Path, suggestion
 from models.documents.cluster import NODE_LEVEL
 from models.documents.gang import GangDocument, PlannedDocument, PodDocument, RoleDocument
 from models.documents.server import out_of_range
-from models.gang import Gang, Hold, NodeExpression, PlannedPod, Role, StandingPod, Toleration
+from models.gang import ExistingPod, Gang, Hold, NodeExpression, PlannedPod, Role, Toleration
 from models.hardware import bits
 from models.units import requested, shown
 from planner.read.compact_cluster import Merged
@@ -60,7 +60,7 @@ def settled(
     return [_unsure(gang, twice) for gang in gangs]
 
 
-def _running(gangs: Iterable[Gang]) -> list[tuple[Gang, int, StandingPod]]:
+def _running(gangs: Iterable[Gang]) -> list[tuple[Gang, int, ExistingPod]]:
     return [(gang, pod.node, pod) for gang in gangs for pod in gang.pods if pod.node is not None]
 
 
@@ -78,9 +78,9 @@ def _unsure(gang: Gang, twice: dict[int, int]) -> Gang:
 GangEntry = Entry[GangDocument]
 
 
-def gang_complaints(entry: GangEntry) -> Iterator[Complaint]:
+def gang_errors(entry: GangEntry) -> Iterator[FieldError]:
     """Contradictions inside a gang; a role that was cut out is not missed by its pods."""
-    for complaint in entry.document.complaints():
+    for complaint in entry.document.field_errors():
         if complaint.path[0] != "status" or not entry.lacks("spec", "roles"):
             yield complaint
 
@@ -130,7 +130,7 @@ class GangReader:
             entry.fault(("metadata", "name"), what, "rename one, or put it in another namespace")
             return None
         self.gangs[key] = entry
-        entry.complain(gang_complaints(entry))
+        entry.report_errors(gang_errors(entry))
         if not self.lenient:  # a live pod has its name, and pods to come are not ours to make
             self._planned_names(entry)
         self._check_levels(entry)
@@ -178,7 +178,7 @@ class GangReader:
                     "rename the gang or the role",
                 )
 
-    def _pod(self, entry: GangEntry, path: Path, pod: PodDocument, role: int) -> StandingPod:
+    def _pod(self, entry: GangEntry, path: Path, pod: PodDocument, role: int) -> ExistingPod:
         name = entry.document.pod_name(pod)
         owner = f"pod {shown(name)}"
         namespace = entry.document.metadata.namespace
@@ -198,7 +198,7 @@ class GangReader:
         mask = None
         if node is not None:
             mask = self._gpus(entry, path, pod, document, node)
-        return StandingPod(name, role, pod.index, pod.uid, node, mask, pod.mode)
+        return ExistingPod(name, role, pod.index, pod.uid, node, mask, pod.mode)
 
     def _planned(
         self, entry: GangEntry, number: int, pod: PlannedDocument, role: int
@@ -244,7 +244,7 @@ class GangReader:
             return None if role.gpus else 0
         for i, gpu in enumerate(pod.gpus):
             if gpu >= node.gpus:
-                entry.complain(iter((out_of_range((*path, "gpus", i), gpu, node.gpus),)))
+                entry.report_errors(iter((out_of_range((*path, "gpus", i), gpu, node.gpus),)))
             elif (other := self.held.get((position, gpu))) is not None:
                 what = f"GPU {gpu} of node {shown(node.name)} is also held by {other}"
                 entry.fault((*path, "gpus", i), what, "a GPU belongs to at most one pod")
@@ -277,7 +277,7 @@ class GangReader:
     def _built(
         self,
         document: GangDocument,
-        pods: tuple[StandingPod, ...],
+        pods: tuple[ExistingPod, ...],
         planned: tuple[PlannedPod, ...],
     ) -> Gang:
         spec, hold = document.spec, document.status.hold

@@ -25,7 +25,7 @@ from models.units import shown
 from planner.errors import Fault
 from planner.read.cluster_merge import NODES_TOO, real_cluster
 from planner.read.compact_cluster import Find, Hardware, merge
-from planner.read.compact_gangs import GangEntry, GangReader, gang_complaints
+from planner.read.compact_gangs import GangEntry, GangReader, gang_errors
 from planner.read.document_kinds import Documents
 from planner.read.unknown_rates import check_rates
 from planner.read.validation import Entry
@@ -133,7 +133,7 @@ def _no_cluster(documents: Documents) -> Fault:
 def _gangs_alone(documents: Documents) -> None:
     """What can be said of gangs without a cluster."""
     for entry in documents.gangs:
-        entry.complain(gang_complaints(entry))
+        entry.report_errors(gang_errors(entry))
 
 
 def policy_alone(documents: Documents) -> Policy:
@@ -149,7 +149,7 @@ def policy_alone(documents: Documents) -> Policy:
 
 def _only_policy(entries: list[Entry[PolicyDocument]]) -> Entry[PolicyDocument] | None:
     for entry in entries:
-        entry.complain(entry.document.complaints())
+        entry.report_errors(entry.document.field_errors())
     for entry in entries[1:]:
         what = f"a second Policy; the first is in {shown(entries[0].source.name)}"
         entry.fault((), what, "keep one, or choose it with --policy")

@@ -153,9 +153,9 @@ def _from_documents(texts: Sequence[Source], path: str) -> tuple[ServerModel, ..
         for place, tree in _models(parsed.documents):
             entry = validate(ServerModelDocument, tree, source, place, findings)
             if entry is not None:
-                complaints = list(entry.document.complaints())
-                entry.complain(iter(complaints))
-                found += [] if complaints or entry.lost else [entry.document.to_server_model()]
+                field_errors = list(entry.document.field_errors())
+                entry.report_errors(iter(field_errors))
+                found += [] if field_errors or entry.lost else [entry.document.to_server_model()]
     if findings:
         findings.raise_all()
     if not found:

@@ -65,7 +65,7 @@ def _to_place(gang: Gang) -> tuple[Role, ...]:
     """Roles with GPUs of which a pod is to be placed."""
     if gang.hold is not None:
         return ()
-    stand = Counter(pod.role for pod in gang.standing)
+    stand = Counter(pod.role for pod in gang.running_pods)
     counts = gang.target_counts()
     return tuple(role for i, role in enumerate(gang.roles) if stand[i] < counts[i] and role.gpus)
 

@@ -21,8 +21,8 @@ from typing import Any, Generic, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from models.documents.base import Complaint, Path, suggestion
-from models.units import Refused, described, shown
+from models.documents.base import FieldError, Path, suggestion
+from models.units import InvalidValueError, described, shown
 from planner.read.findings import Finding, Findings
 from planner.read.sources import Source
 
@@ -68,7 +68,7 @@ def worded(
     if kind == "missing":
         name = str(error["loc"][-1])
         return f"missing field {shown(name)}{_inside(path)}", f"add {name}"
-    if kind == "value_error" and isinstance(context.get("error"), Refused):
+    if kind == "value_error" and isinstance(context.get("error"), InvalidValueError):
         refused = context["error"]
         return prefixed(path, refused.what), refused.hint
     what, hint = _worded_value(model, error, path)
@@ -213,9 +213,9 @@ class Entry(Generic[D]):
         finding = Finding(self.source, (*self.path, *origin), prefixed(origin, what), hint, at_key)
         self.findings.add(finding)
 
-    def complain(self, complaints: Iterator[Complaint]) -> None:
+    def report_errors(self, field_errors: Iterator[FieldError]) -> None:
         """Report contradictions, but none that what was cut out may have caused."""
-        for complaint in complaints:
+        for error in field_errors:
             if self.findings.full:
                 return
             if not self._doubtful(original(complaint.path, self.kept)):

@@ -54,7 +54,7 @@ class FreeSpace:
         self.instance = instance
         self.pods: list[Pods] = [decision.pods for decision in decisions]
         self.original: tuple[Pods, ...] = tuple(
-            placed(instance, index, gang.standing) for index, gang in enumerate(instance.gangs)
+            placed(instance, index, gang.running_pods) for index, gang in enumerate(instance.gangs)
         )
         self._places = [{(p.role, p.index): p for p in pods} for pods in self.original]
         self._usable = [instance.schedulable(node) for node in instance.cluster.nodes]

@@ -110,7 +110,9 @@ def bounded(instance: Instance, sets: Sequence[tuple[int, ...]]) -> tuple[tuple[
         return tuple(sets)
 
     def size(gangs: tuple[int, ...]) -> int:
-        standing = ((instance.gangs[g], pod) for g in gangs for pod in instance.gangs[g].standing)
+        standing = (
+            (instance.gangs[g], pod) for g in gangs for pod in instance.gangs[g].running_pods
+        )
         return sum(gang.roles[pod.role].gpus for gang, pod in standing)
 
     ordered = sorted(sets, key=lambda gangs: (-size(gangs), gangs))

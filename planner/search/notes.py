@@ -55,7 +55,7 @@ def _unknown_runtime(instance: Instance, decisions: Sequence[GangDecision]) -> l
 def _shrinks(gang: Gang, decision: GangDecision) -> bool:
     """Whether the gang keeps running with fewer pods."""
     there = {(pod.role, pod.index) for pod in decision.pods}
-    gone = any((pod.role, pod.index) not in there for pod in gang.standing)
+    gone = any((pod.role, pod.index) not in there for pod in gang.running_pods)
     return decision.decision == "resize" and gone
 
 

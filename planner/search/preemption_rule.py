@@ -48,7 +48,7 @@ def _given(instance: Instance, index: int, decision: GangDecision) -> set[int]:
     if not gang.running or (decision.pods and gang.movable):
         return set()
     after = {(pod.role, pod.index) for pod in decision.pods}
-    gone = (pod for pod in gang.standing if (pod.role, pod.index) not in after)
+    gone = (pod for pod in gang.running_pods if (pod.role, pod.index) not in after)
     return {pod.node for pod in gone if pod.node is not None}
 
 
@@ -56,7 +56,7 @@ def _arrivals(instance: Instance, decisions: Sequence[GangDecision]) -> dict[int
     """The highest priority of the new pods on each node."""
     highest: dict[int, int] = {}
     for gang, decision in zip(instance.gangs, decisions, strict=True):
-        original = {(pod.role, pod.index): pod.node for pod in gang.standing}
+        original = {(pod.role, pod.index): pod.node for pod in gang.running_pods}
         for pod in decision.pods:
             if original.get((pod.role, pod.index)) != pod.node:
                 highest[pod.node] = max(highest.get(pod.node, gang.priority), gang.priority)
@@ -84,7 +84,7 @@ def _fits(
 ) -> bool:
     """Whether the gang's pods fit where they were, next to the pods the plan puts there."""
     gang = instance.gangs[index]
-    here = {pod.node for pod in gang.standing if pod.node is not None}
+    here = {pod.node for pod in gang.running_pods if pod.node is not None}
     now, then = rooms(instance, before), rooms(instance, after)
     taken = {
         (pod.node, gpu)

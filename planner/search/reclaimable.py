@@ -57,7 +57,7 @@ class Prices:
     def of(self, gang: Gang, *, kept: int, admitted: int, disturbed: int, pods: int) -> int:
         """The cost of GPUs no longer kept, weight no longer admitted, GPUs and pods disturbed."""
         rank = self._rank[gang.priority]
-        harm = disturbed * self._instance.harm(gang) if disturbed else 0
+        harm = disturbed * self._instance.disruption_cost(gang) if disturbed else 0
         lost = (kept << DIGIT * (2 * rank + 3)) + (admitted << DIGIT * (2 * rank + 2))
         return lost + (harm << DIGIT) + pods
 

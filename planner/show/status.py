@@ -254,11 +254,11 @@ def _last_run(note: dict[str, Any] | None, now: float | None) -> Cell:
 
 
 def _ago(finished: object, now: float | None) -> str:
-    from models.units import Refused, epoch_seconds
+    from models.units import InvalidValueError, epoch_seconds
 
     try:
         then = epoch_seconds(finished) if isinstance(finished, str) else None
-    except Refused:
+    except InvalidValueError:
         return ""
     if then is None or now is None or now < then:
         return ""

@@ -62,7 +62,7 @@ def given_up(instance: Instance, decisions: Sequence[GangDecision]) -> dict[int,
     found: dict[int, set[int]] = {}
     for index, (gang, decision) in enumerate(zip(instance.gangs, decisions, strict=True)):
         there = {(pod.role, pod.index) for pod in decision.pods}
-        gone = {p.node for p in gang.standing if (p.role, p.index) not in there}
+        gone = {p.node for p in gang.running_pods if (p.role, p.index) not in there}
         if gone and (not there or not gang.movable):
             found[index] = {n for n in gone if n is not None}
     return found
@@ -74,7 +74,7 @@ def _missing(
     """Gangs that give room for nobody."""
     came: dict[int, int] = {}
     for gang, decision in zip(instance.gangs, decisions, strict=True):
-        home = {(p.role, p.index): p.node for p in gang.standing}
+        home = {(p.role, p.index): p.node for p in gang.running_pods}
         for pod in decision.pods:
             if home.get((pod.role, pod.index)) != pod.node:
                 came[pod.node] = max(came.get(pod.node, gang.priority), gang.priority)
@@ -111,7 +111,7 @@ def tell_apart(program: Program, instance: Instance, gang: GangVariables) -> Non
         return
     for position, role in enumerate(gang.demand.gpu_roles):
         planned = {p.index: p.node for p in gang.gang.planned if p.role == role.role}
-        home = {p.index: p.node for p in gang.gang.standing if p.role == role.role}
+        home = {p.index: p.node for p in gang.gang.running_pods if p.role == role.role}
         if gang.gang.roles[role.role].slice_layers or not planned.keys() & set(role.indices):
             continue
         alike: dict[tuple[int | None, int | None], list[int]] = {}
@@ -252,7 +252,7 @@ def _arriving(program: Program, gang: GangVariables, pools: Pools) -> Iterator[t
         ):
             yield piece.region, piece.variable
     for role, alike in gang.exchange.items():
-        home = {p.index: p.node for p in gang.gang.standing if p.role == role}
+        home = {p.index: p.node for p in gang.gang.running_pods if p.role == role}
         for indices, places in alike:
             for region, variable in places.items():
                 if home.get(indices[0]) not in pools.regions[region].nodes:
@@ -273,7 +273,7 @@ def _fewest(gang: GangVariables, role: RoleDemand, nodes: Sequence[int]) -> int:
 
     Pods of a role, or of its only slice, are interchangeable: one that stands elsewhere may come there.
     """
-    home = {p.index: p.node for p in gang.gang.standing if p.role == role.role}
+    home = {p.index: p.node for p in gang.gang.running_pods if p.role == role.role}
     here = sum(home.get(index) in nodes for index in role.indices)
     layers = gang.gang.roles[role.role].slice_layers
     slices = {index // layers[0][0] for index in role.indices} if layers else set()

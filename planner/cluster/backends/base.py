@@ -14,7 +14,7 @@ from models.apply.live_state import ClusterView, LivePod
 from models.apply.orders import Orders, PodOrder
 from models.apply.requests import Done, Event
 from models.policy import GPU_RESOURCES, KubernetesPolicy
-from models.units import Refused, quantity
+from models.units import InvalidValueError, quantity
 from planner.cluster.transport import Transport, Tree
 from planner.read.kube.lookup import at, mapping, text
 
@@ -130,7 +130,7 @@ def _count(written: object) -> int:
         return 0
     try:
         return int(quantity(str(written)))
-    except Refused:
+    except InvalidValueError:
         return 0
 
 

@@ -125,7 +125,7 @@ def _validated(tree: Json) -> tuple[GangDocument | None, str]:
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         return None, worded(GangDocument, dict(first), real_path(tree, first)[0])[0]
-    wrong = next(iter(document.complaints()), None)
+    wrong = next(iter(document.field_errors()), None)
     return (document, "") if wrong is None else (None, wrong.what)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from models.units import Refused, epoch_seconds, shown
+from models.units import InvalidValueError, epoch_seconds, shown
 from planner.read.findings import Remarks
 from planner.read.kube.lookup import Tree, mapping, objects, text, texts
 from planner.read.kube.records import KubeObject, Objects, Owner
@@ -74,7 +74,7 @@ class Gatherer:
             return None
         try:
             return epoch_seconds(written)
-        except Refused:
+        except InvalidValueError:
             name = text(tree, "metadata", "name")
             what = f"creationTimestamp {shown(written)} is no time; it is ignored"
             self.remarks.add(f"{kind} {name}", what)

@@ -9,7 +9,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from models.documents.base import Name, Path
 from models.host_ranges import MAX_NAMES, host_count, hosts
-from models.units import Refused, shown
+from models.units import InvalidValueError, shown
 from planner.errors import Fault
 from planner.read.findings import Finding, Findings
 from planner.read.sources import Source
@@ -43,7 +43,7 @@ class HostList:
         """How many names it stands for, counted without making any; 0 with a fault if it is wrong."""
         try:
             return sum(host_count(piece) for piece in _pieces(self.text))
-        except Refused as refused:
+        except InvalidValueError as refused:
             self.spot.fault(findings, refused.what, refused.hint)
             return 0
 
@@ -56,7 +56,7 @@ class HostList:
                         self.spot.fault(findings, f"{shown(name)} cannot be a name", NAME_HINT)
                         return
                     yield name
-        except Refused as refused:
+        except InvalidValueError as refused:
             self.spot.fault(findings, refused.what, refused.hint)
 
 
@@ -110,7 +110,7 @@ def is_name(text: str) -> bool:
 
 
 def _pieces(text: str) -> list[str]:
-    """The host ranges of a hostlist. Raises Refused for an empty one among them."""
+    """The host ranges of a hostlist. Raises InvalidValueError for an empty one among them."""
     found: list[str] = []
     start = depth = 0
     for i, character in enumerate(text):
@@ -124,7 +124,7 @@ def _pieces(text: str) -> list[str]:
     found.append(text[start:])
     if any(not piece for piece in found):
         hint = "write a hostlist like tux[0-3,7],rack[1-2]n[01-18]"
-        raise Refused(f"{shown(text)} has nothing between two commas", hint)
+        raise InvalidValueError(f"{shown(text)} has nothing between two commas", hint)
     return found
 
 

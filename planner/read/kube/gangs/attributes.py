@@ -16,7 +16,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from models.policy import LOST_RUNTIME, Policy
-from models.units import Refused, epoch_seconds
+from models.units import InvalidValueError, epoch_seconds
 from planner.read.findings import Remarks
 from planner.read.kube.gangs.membership import Bunch
 from planner.read.kube.lookup import text
@@ -42,7 +42,7 @@ def _start(pod: KubePod) -> int | None:
     if written is not None:
         try:
             return epoch_seconds(written)
-        except Refused:
+        except InvalidValueError:
             pass  # the time of its making, which is told of where it is odd, is no later
     return pod.object.created
 
@@ -58,7 +58,7 @@ def latest(
             continue
         try:
             times.append(epoch_seconds(written))
-        except Refused:
+        except InvalidValueError:
             remarks.add(one.subject, f"annotation {key} is no time; it is ignored")
     return max(times, default=None)
 
@@ -153,7 +153,7 @@ def _time(found: KubeObject, remarks: Remarks) -> int | None:
         return None
     try:
         return epoch_seconds(written)
-    except Refused:
+    except InvalidValueError:
         remarks.add(found.subject, NO_TIME)
         return None
 

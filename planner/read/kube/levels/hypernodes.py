@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from models.units import Refused
+from models.units import InvalidValueError
 from planner.read.findings import Remarks
 from planner.read.kube.levels.columns import Column, Found, is_name
 from planner.read.kube.levels.patterns import compiled
@@ -196,7 +196,7 @@ class _Members:
         """The names in which the pattern matches somewhere."""
         try:
             automaton = compiled(pattern)
-        except Refused as refused:
+        except InvalidValueError as refused:
             self.remarks.add(hypernode.where, f"{refused.what}: its members are passed over")
             return []
         found = []

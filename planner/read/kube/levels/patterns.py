@@ -15,7 +15,7 @@ import bisect
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from models.units import Refused, shown
+from models.units import InvalidValueError, shown
 
 MAX_PATTERN = 500
 MAX_NESTING = 40
@@ -55,10 +55,10 @@ class Tree:
 
 
 def parsed(pattern: str) -> Tree:
-    """The tree of a pattern. Raises Refused for what is not understood or too long."""
+    """The tree of a pattern. Raises InvalidValueError for what is not understood or too long."""
     if len(pattern) > MAX_PATTERN:
         hint = f"the most is {MAX_PATTERN}"
-        raise Refused(f"a pattern of {len(pattern):,} characters is not read", hint)
+        raise InvalidValueError(f"a pattern of {len(pattern):,} characters is not read", hint)
     return _Reader(pattern).run()
 
 
@@ -76,8 +76,8 @@ class _Reader:
             raise self.refused("a bracket without its partner")
         return tree
 
-    def refused(self, what: str) -> Refused:
-        return Refused(f"the pattern {shown(self.pattern)} is not read: {what}")
+    def refused(self, what: str) -> InvalidValueError:
+        return InvalidValueError(f"the pattern {shown(self.pattern)} is not read: {what}")
 
     def peek(self) -> str:
         return self.pattern[self.at : self.at + 1]
@@ -356,7 +356,7 @@ class Pattern:
 
 
 def compiled(pattern: str) -> Pattern:
-    """The pattern, ready to search with. Raises Refused for what is not understood or too large."""
+    """The pattern, ready to search with. Raises InvalidValueError for what is not understood or too large."""
     return _Builder(pattern).run()
 
 
@@ -372,8 +372,8 @@ class _Builder:
         first = self.build(parsed(self.pattern), 0)
         return Pattern(self.states, first)
 
-    def too_large(self) -> Refused:
-        return Refused(f"the pattern {shown(self.pattern)} is not read: it is too large")
+    def too_large(self) -> InvalidValueError:
+        return InvalidValueError(f"the pattern {shown(self.pattern)} is not read: it is too large")
 
     def state(self, state: _State) -> int:
         if len(self.states) >= MAX_STATES:

@@ -13,7 +13,7 @@ from functools import lru_cache
 
 from models.cluster import Taint
 from models.policy import KubernetesPolicy
-from models.units import Refused, offered, quantity
+from models.units import InvalidValueError, offered, quantity
 from planner.read.findings import Remarks
 from planner.read.kube.devices.requests import KOORDINATOR, DeviceClasses, is_gpu_name
 from planner.read.kube.devices.slices import NodeDevices, read_slices, resource_of
@@ -123,7 +123,7 @@ class _NodeReader:
 
 @lru_cache(maxsize=65536)
 def _units(resource: str, written: str) -> int:
-    """Units a node offers of a resource. Raises Refused."""
+    """Units a node offers of a resource. Raises InvalidValueError."""
     return offered(resource, quantity(written))
 
 
@@ -133,7 +133,7 @@ def _amounts(node: KubeObject, written: Tree, remarks: Remarks) -> dict[str, int
     for resource, value in written.items():
         try:
             found[resource] = _amount(resource, value)
-        except Refused:
+        except InvalidValueError:
             remarks.add(node.where, "tells an amount that is no quantity; it counts as 0")
             found[resource] = 0
     return found
@@ -143,10 +143,10 @@ def _amount(resource: str, value: object) -> int:
     if isinstance(value, str):
         return _units(resource, value)
     if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
-        raise Refused("not a quantity")
+        raise InvalidValueError("not a quantity")
     if -(2**53) < value < 2**53:
         return _units(resource, str(value))
-    raise Refused("not a quantity")
+    raise InvalidValueError("not a quantity")
 
 
 def _ready(node: KubeObject) -> bool:

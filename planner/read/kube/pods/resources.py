@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from functools import lru_cache
 
-from models.units import MAX_AMOUNT, Refused, quantity
+from models.units import MAX_AMOUNT, InvalidValueError, quantity
 from planner.read.kube.lookup import Tree, mapping, objects, text
 
 _NANO = 10**9
@@ -180,7 +180,7 @@ def _nano(written: str) -> int | None:
         return None
     try:
         return math.ceil(quantity(written) * _NANO)
-    except Refused:
+    except InvalidValueError:
         return None
 
 
