@@ -218,8 +218,8 @@ class Entry(Generic[D]):
         for error in field_errors:
             if self.findings.full:
                 return
-            if not self._doubtful(original(complaint.path, self.kept)):
-                self.fault(complaint.path, complaint.what, complaint.hint, at_key=complaint.at_key)
+            if not self._doubtful(original(error.path, self.kept)):
+                self.fault(error.path, error.what, error.hint, at_key=error.at_key)
 
     def _doubtful(self, path: Path) -> bool:
         """Whether a contradiction there may come from a part that is gone, or gone beside it."""
