@@ -109,7 +109,7 @@ def broken(change: Callable[[dict[str, Any]], object]) -> bytes:
         ),
         (
             broken(lambda p: p["spec"]["gangs"][0].update(decision="maybe")),
-            "spec.gangs[0].decision: the text 'maybe' cannot stand here",
+            "spec.gangs[0].decision: the text 'maybe' is not allowed here",
         ),
         (
             broken(lambda p: p["status"]["objectives"][0].update(gap=float("nan"))),

@@ -289,7 +289,7 @@ def test_it_is_read_and_written_and_its_absence_is_not() -> None:
 @pytest.mark.parametrize(
     ("expression", "what"),
     [
-        ({"key": "a", "operator": "Equals"}, "'Equals' cannot stand here"),
+        ({"key": "a", "operator": "Equals"}, "'Equals' is not allowed here"),
         ({"key": "a", "operator": "In"}, "In without values"),
         ({"key": "a", "operator": "Exists", "values": ["b"]}, "Exists takes no values"),
         ({"key": "a", "operator": "Gt", "values": ["b"]}, "Gt compares with one whole number"),

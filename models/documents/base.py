@@ -187,7 +187,7 @@ def _title(text: str) -> str:
 def _prose(text: str) -> str:
     if len(text) > 2000 or not text.isprintable():
         raise InvalidValueError(
-            f"{shown(text)} cannot stand here", "at most 2,000 printable characters"
+            f"{shown(text)} is not allowed here", "at most 2,000 printable characters"
         )
     return text
 
@@ -302,6 +302,8 @@ Time = Annotated[
 """Seconds since 1970, UTC."""
 
 
+_ALL_LISTED = 24
+"""Most names that a hint lists in full; of more, it lists the first _LISTED."""
 _LISTED = 8
 _SIMILAR = 3
 _TELLING = 2  # letters and digits: T4 is a name
@@ -317,9 +319,10 @@ def suggestion(word: str, known: Iterable[str], called: str = "known") -> str:
         return f"did you mean {shown(folded[near[0]])}?"
     if not options:
         return f"{called}: none"
-    more = f" and {len(options) - _LISTED} more" if len(options) > _LISTED else ""
+    first = options if len(options) <= _ALL_LISTED else options[:_LISTED]
+    more = f" and {len(options) - len(first)} more" if len(options) > len(first) else ""
     # A name with a comma in it would look like two.
-    listed = (shown(option) if "," in option else option for option in options[:_LISTED])
+    listed = (shown(option) if "," in option else option for option in first)
     return f"{called}: {', '.join(listed)}{more}"
 
 

@@ -363,10 +363,23 @@ class RoleDocument(Document):
                 yield FieldError(("tolerations", i, *fault.path), fault.what, fault.hint)
 
 
-class Communication(Document):
-    """How its GPUs talk; `none`: no bandwidth is counted, other patterns count as all-reduce."""
+Pattern = Literal[
+    "all-reduce",
+    "all-gather",
+    "all-to-all",
+    "broadcast",
+    "parameter-server",
+    "pipeline",
+    "reduce-scatter",
+    "none",
+]
+"""Communication patterns; all but ``none`` count as all-reduce."""
 
-    pattern: ShortName = "all-reduce"
+
+class Communication(Document):
+    """How its GPUs communicate; `none`: no bandwidth counts, other patterns count as all-reduce."""
+
+    pattern: Pattern = "all-reduce"
     weight: Annotated[int, whole(0, 1000)] = 1
     nvlink_across_nodes: bool = omitted(
         default=True,

@@ -242,7 +242,7 @@ def _decimal(text: str) -> Decimal:
 
 
 def _duplicate(name: str, line: int, column: int) -> Malformed:
-    what = f"the field {shown(name)} stands here twice"
+    what = f"the field {shown(name)} appears twice"
     return Malformed(what, line, column, "remove one of the two")
 
 

@@ -167,7 +167,7 @@ def _decoded(name: str, raw: bytes) -> str | Fault:
         before = raw[: error.start]
         line = before.count(b"\n") + 1
         column = len(before[before.rfind(b"\n") + 1 :].decode("utf-8")) + 1
-        what = f"not UTF-8: the byte 0x{raw[error.start]:02x} cannot stand here"
+        what = f"not UTF-8: the byte 0x{raw[error.start]:02x} is not allowed here"
         return Fault(what, "save the file as UTF-8", name, line, column)
 
 

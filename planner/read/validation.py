@@ -85,7 +85,7 @@ def _worded_value(
     if kind == "literal_error":
         options = list(literals_at(model, path))
         hint = suggestion(value, options, "one of") if isinstance(value, str) else None
-        return f"{described(value)} cannot stand here", hint or f"one of: {', '.join(options)}"
+        return f"{described(value)} is not allowed here", hint or f"one of: {', '.join(options)}"
     return _bound(kind, value, context) or (str(error["msg"]).lower(), None)
 
 
