@@ -188,7 +188,7 @@ class Gang:
     """All pods start together or none does.
 
     ``submitted_at``: whole seconds since the epoch, None if unknown. ``weight``: of its bandwidth.
-    ``pattern``: communication pattern; "none" counts no bandwidth, all others count as all-reduce. Larger ``priority`` goes first.
+    ``pattern``: "none" counts no bandwidth. Larger ``priority`` goes first.
     ``nvlink_across_nodes``: whether it may use NVLink between servers; if not, each is by itself.
     ``hold``: while it is there the gang is neither placed nor completed.
     ``started_at``, ``last_checkpoint``: seconds since the epoch, None if unknown; what it would lose.
