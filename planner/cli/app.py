@@ -1,7 +1,6 @@
-"""The command line: registers the verbs, turns every outcome into an exit code of the contract.
+"""The command line: registers the verbs and maps every outcome to an exit code.
 
-Promises: the clock, signals, streams and environment of the process enter through here; no solver is
-imported until a verb needs it. Called by ``planner.__main__``.
+Clock, signals, streams and environment enter here. No solver is imported until a verb needs it.
 """
 
 from __future__ import annotations
@@ -81,7 +80,7 @@ for verb in (
     app.command()(verb)
 
 _COLLECTS = (50_000, 50, 50)
-"""Thresholds of the garbage collector: trees of JSON hold no cycles, and the usual ones walk them often."""
+"""Thresholds of the garbage collector: JSON trees hold no cycles, and the defaults scan them too often."""
 
 
 def main() -> NoReturn:
@@ -92,27 +91,28 @@ def main() -> NoReturn:
     program = "kubectl gangplan" if called.replace("_", "-") == "kubectl-gangplan" else "gangplan"
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            # A name that the terminal's encoding lacks is shown escaped, not answered with a crash.
+            # Escape characters that the terminal's encoding lacks instead of failing.
             stream.reconfigure(errors="backslashreplace")
     _exit(run(sys.argv[1:], Console(program)))
 
 
 def _take_standard_descriptors() -> None:
-    """Nothing opened later may become descriptor 0, 1 or 2 where the caller closed it (`>&-`).
+    """Reserve descriptors 0 to 2 if the caller closed them (`>&-`).
 
-    Engines that print on descriptor 1 would write into it: into the plan that is being saved.
+    Otherwise an engine that prints on descriptor 1 would write into a file opened later, such as
+    the plan.
     """
     for descriptor in range(3):
         try:
             os.fstat(descriptor)
         except OSError:
-            os.open(os.devnull, os.O_RDWR)  # the lowest that is free is this one
+            os.open(os.devnull, os.O_RDWR)  # opens the lowest free descriptor, which is this one
 
 
 def _exit(code: int) -> NoReturn:
-    """End the process, even with an engine still at work.
+    """End the process, even while an engine still runs.
 
-    A stopped search leaves native calls behind that cannot be interrupted; unwinding the interpreter
+    A stopped search leaves native calls behind that cannot be interrupted. Unwinding the interpreter
     under them aborts the process (seen with HiGHS: signal 6 in place of exit 143).
     """
     if threading.active_count() > 1:
@@ -124,7 +124,7 @@ def _exit(code: int) -> NoReturn:
 
 
 def run(arguments: Sequence[str], console: Console) -> int:
-    """The exit code of one run; everything it had to say has been said."""
+    """Run one command; returns its exit code."""
     if _asks_for_json(arguments):
         console.log_in(LogFormat.json)
     try:
@@ -132,13 +132,13 @@ def run(arguments: Sequence[str], console: Console) -> int:
             code = app(
                 args=list(arguments), prog_name=console.program, standalone_mode=False, obj=console
             )
-    except (Exception, Interrupted) as error:  # noqa: BLE001  # the last resort: a bug is a 1
+    except (Exception, Interrupted) as error:  # noqa: BLE001  # anything unexpected is a bug: exit 1
         return _ended(console, error, arguments)
     return code if isinstance(code, int) else 0
 
 
 def _ended(console: Console, error: BaseException, arguments: Sequence[str]) -> int:
-    """Say what went wrong; the exit code that goes with it."""
+    """Report the error; returns its exit code."""
     match error:
         case GangplanError():
             return _failed(console, error.exit_code, *error.faults)
@@ -171,7 +171,7 @@ def _bug(console: Console, error: BaseException) -> int:
 
 
 def _usage_fault(error: typer.TyperException, program: str, arguments: Sequence[str]) -> Fault:
-    """Typer's message in our form: lower case, no full stop, and what to type instead."""
+    """Typer's message in our format: lower case, no full stop, with a hint."""
     message = error.format_message().strip()
     unknown = re.match(
         r"No such command (?P<verb>.*?)\.(?: Did you mean (?P<close>.*)\?)?$", message
@@ -181,7 +181,7 @@ def _usage_fault(error: typer.TyperException, program: str, arguments: Sequence[
         verbs = ", ".join(known)
         hint = f"did you mean {unknown['close']}? " if unknown["close"] else ""
         return Fault(f"unknown verb {unknown['verb']}", f"{hint}verbs: {verbs}")
-    verb = next((word for word in arguments if word in known), None)  # where the error knows none
+    verb = next((word for word in arguments if word in known), None)  # if the error has no context
     context = getattr(error, "ctx", None)
     path = getattr(context, "command_path", program if verb is None else f"{program} {verb}")
     message = message.replace("Value error, ", "").replace("Input should be", "it should be")
@@ -195,6 +195,6 @@ def _name(command: object) -> str:
 
 
 def _asks_for_json(arguments: Sequence[str]) -> bool:
-    """Usage errors come before any option is parsed; they too should speak as asked."""
+    """Whether JSON logs are requested; usage errors occur before the options are parsed."""
     pairs = zip(arguments, arguments[1:], strict=False)
     return "--log-format=json" in arguments or ("--log-format", "json") in pairs

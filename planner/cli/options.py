@@ -1,11 +1,4 @@
-"""Durations and names on the command line of the live verbs, to numbers or a usage error.
-
-Promises: pure. Called by the files of ``planner.cli``.
-
-Options that several verbs share, declared once.
-
-Promises: nothing but declarations. Used by every file of ``planner.cli``.
-"""
+"""Options that several verbs share, and the parsing of durations."""
 
 from __future__ import annotations
 
@@ -20,7 +13,7 @@ from planner.show.text import Format
 
 
 def seconds_of(option: str, text: str) -> int:
-    """Whole seconds, 0 included. Raises UsageError, which names the option."""
+    """Whole seconds, including 0. Raises UsageError that names the option."""
     from models.units import InvalidValueError, seconds
 
     try:
@@ -30,20 +23,20 @@ def seconds_of(option: str, text: str) -> int:
 
 
 def timeout_of(text: str, option: str = "--request-timeout") -> float:
-    """At least a second."""
+    """A timeout of at least one second."""
     found = seconds_of(option, text)
     if found < 1:
-        raise UsageError(Fault(f"{option} is below one second", "give it like 60s or 5m"))
+        raise UsageError(Fault(f"{option} is below one second", "use a value such as 60s or 5m"))
     return float(found)
 
 
 ColorOption = Annotated[
     Color,
-    typer.Option("--color", help="When to colour; NO_COLOR and FORCE_COLOR are honoured."),
+    typer.Option("--color", help="When to use colour; NO_COLOR and FORCE_COLOR are honoured."),
 ]
 LogOption = Annotated[
     LogFormat,
-    typer.Option("--log-format", help="How stderr speaks: text, or one JSON object a line."),
+    typer.Option("--log-format", help="Format of stderr: text, or one JSON object per line."),
 ]
 DebugOption = Annotated[
     bool, typer.Option("--debug", help="Show the traceback of an unexpected error.")
@@ -51,7 +44,7 @@ DebugOption = Annotated[
 OutputOption = Annotated[
     Format,
     typer.Option(
-        "-o", "--output", help="Format on stdout: wide adds pods, name lists what starts."
+        "-o", "--output", help="Format on stdout: wide adds pods, name lists the gangs that start."
     ),
 ]
 PlanArgument = Annotated[
@@ -66,17 +59,19 @@ KubeconfigOption = Annotated[
     typer.Option("--kubeconfig", metavar="FILE", help="The kubeconfig file kubectl uses."),
 ]
 RequestTimeoutOption = Annotated[
-    str, typer.Option("--request-timeout", metavar="DURATION", help="For one request.")
+    str, typer.Option("--request-timeout", metavar="DURATION", help="Timeout of one request.")
 ]
 LockNamespaceOption = Annotated[
     str,
     typer.Option(
-        "--lock-namespace", metavar="NAME", help="Where the Lease `gangplan` is, the lock."
+        "--lock-namespace", metavar="NAME", help="Namespace of the Lease `gangplan`, the lock."
     ),
 ]
 LockTimeoutOption = Annotated[
     str,
-    typer.Option("--lock-timeout", metavar="DURATION", help="Wait so long for another run to end."),
+    typer.Option(
+        "--lock-timeout", metavar="DURATION", help="How long to wait for another run to end."
+    ),
 ]
 AllowEvictionsOption = Annotated[
     bool,
@@ -86,24 +81,26 @@ AllowEvictionsOption = Annotated[
 ]
 MaxEvictionsOption = Annotated[
     int | None,
-    typer.Option("--max-evictions", min=0, metavar="N", help="At most so many pods in one run."),
+    typer.Option(
+        "--max-evictions", min=0, metavar="N", help="Maximum number of evicted pods in one run."
+    ),
 ]
 EvictPartialOption = Annotated[
     bool,
     typer.Option(
-        "--evict-partial", help="Evict the started pods of gangs that can no longer be whole."
+        "--evict-partial", help="Evict the started pods of gangs that can no longer be completed."
     ),
 ]
 SharedNodesOption = Annotated[
     bool,
-    typer.Option(
-        "--allow-shared-nodes", help="Bind onto nodes that other schedulers may fill meanwhile."
-    ),
+    typer.Option("--allow-shared-nodes", help="Bind to nodes that other schedulers may also fill."),
 ]
 WaitOption = Annotated[
     str,
     typer.Option(
-        "--wait", metavar="DURATION", help="For evicted pods to go, and for pins to be bound."
+        "--wait",
+        metavar="DURATION",
+        help="How long to wait for evicted pods to end and for pins to be bound.",
     ),
 ]
 MetricsOption = Annotated[
@@ -119,7 +116,7 @@ PathsArgument = Annotated[
 def console_of(
     context: typer.Context, *, color: Color, log_format: LogFormat, debug: bool
 ) -> Console:
-    """The console of this run, told what the command line says."""
+    """The console of this run, configured by the command line."""
     console: Console = context.obj
     console.configure(color=color, log_format=log_format, debug=debug)
     return console

@@ -1,7 +1,4 @@
-"""``gangplan plan PATH...``: read, solve, verify, show; with ``--out`` also save.
-
-Promises: touches nothing but the file of ``--out``. The work is done in ``planner.pipelines.plan``.
-"""
+"""``gangplan plan PATH...``: read, solve, verify, show; ``--out`` also saves. It writes no other file."""
 
 from __future__ import annotations
 
@@ -57,12 +54,12 @@ def plan(
             min=1,
             max=MOST_BUDGET,
             metavar="N",
-            help="Search effort; keeps plans equal.",
+            help="Deterministic search budget.",
         ),
     ] = None,
     time_limit: Annotated[
         str | None,
-        typer.Option("--time-limit", metavar="DURATION", help="Guard on the clock, such as 90s."),
+        typer.Option("--time-limit", metavar="DURATION", help="Limit on wall time, such as 90s."),
     ] = None,
     seed: Annotated[
         int | None, typer.Option("--seed", min=0, max=2**31 - 1, metavar="N", help="Search seed.")
@@ -75,14 +72,14 @@ def plan(
         typer.Option(
             "--previous",
             metavar="PLAN",
-            help="Of plans as good, take the nearest to this earlier one; - reads stdin.",
+            help="Of equally good plans, take the nearest to this one; - reads stdin.",
         ),
     ] = None,
     defragment: Annotated[
         bool,
         typer.Option(
             "--defragment",
-            help="Move movable gangs for whole free nodes and racks, within the policy's `moves`.",
+            help="Move movable gangs to free whole nodes and racks, within the policy's `moves`.",
         ),
     ] = False,
     now: Annotated[
@@ -90,7 +87,7 @@ def plan(
         typer.Option(
             "--now",
             metavar="TIME",
-            help="Count ages to this time (RFC 3339) or `clock`; else the policy's or input's.",
+            help="Time that ages refer to (RFC 3339) or `clock`; default: the policy's or input's.",
         ),
     ] = None,
     output: OutputOption = Format.table,
@@ -133,16 +130,16 @@ def _exit_code(planned: Planned) -> int:
 
 
 def _report(console: Console, request: PlanRequest, planned: Planned) -> None:
-    """What the plan did not do, where it is, what to do next."""
+    """Report required gangs that wait, where the plan is, and the next command."""
     for gang in planned.unmet:
         if gang.proven:
             console.error(Fault(f"required gang {gang.name} cannot be admitted: {gang.why}"))
         else:
             console.warn(
-                f"required gang {gang.name} is not admitted; that it cannot be is not proven"
+                f"required gang {gang.name} is not admitted; it is not proven that it cannot be"
             )
     if planned.signal_exit is not None:
-        console.say("interrupted: this is the best plan found until then, checked")
+        console.say("interrupted: this is the best plan found so far, verified")
     saved = None if request.out is None else shlex.quote(str(request.out))
     keep = "" if saved is None else f" --out {saved}"
     if saved is not None:
@@ -162,7 +159,7 @@ def _report(console: Console, request: PlanRequest, planned: Planned) -> None:
 
 
 def _again(console: Console, request: PlanRequest, *, budget: int | None) -> str:
-    """The same command, with all that decides the plan (`--now clock` as a time); without --out."""
+    """The same command with every option that affects the plan (`--now clock` as a time), without --out."""
     from models.units import time_text
 
     given = (
@@ -208,7 +205,7 @@ def _seconds(text: str) -> int:
     except InvalidValueError as refused:
         raise UsageError(Fault(f"--time-limit: {refused.what}", refused.hint)) from None
     if limit < 1:
-        raise UsageError(Fault("--time-limit is below one second", "give it like 90s or 5m"))
+        raise UsageError(Fault("--time-limit is below one second", "use a value such as 90s or 5m"))
     return limit
 
 
@@ -219,5 +216,5 @@ def _time(text: str, clock: str) -> int:
     try:
         return epoch_seconds(clock if text == "clock" else text)
     except InvalidValueError as refused:
-        hint = f"{refused.hint}, or say clock"
+        hint = f"{refused.hint}, or use clock"
         raise UsageError(Fault(f"--now: {refused.what}", hint)) from None

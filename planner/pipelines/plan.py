@@ -1,11 +1,6 @@
-"""What the command line adds to the input: ``--defragment``, ``--previous``, gangs that stay.
+"""The pipeline of ``plan``: read, solve, compose, verify, save.
 
-Promises: the order of all other objectives stays, and so do tolerances. Called by ``planner.pipelines.plan``.
-
-The pipeline of ``plan``: read, solve, compose, check, save.
-
-Promises: nothing is saved that the checker refuses; a signal keeps the best checked plan.
-The clock and signals enter here, as arguments of what is called. Called by ``planner.cli.plan``.
+No plan is saved that the judge refuses. A signal keeps the best verified plan.
 """
 
 from __future__ import annotations
@@ -30,17 +25,22 @@ from planner.show.progress import SearchProgress
 from planner.signals import stop_on_signal
 
 if TYPE_CHECKING:
+    from models.documents.plan import PlanDocument
     from models.instance import Instance
+    from models.solution import Solution
+    from models.verify.violation import Violation
+    from planner.read.instance_builder import Built
+    from planner.show.console import Console
 
 DEFRAGMENT = "defragment"
 STABILITY = "stability"
 
 
 def with_defragment(policy: Policy) -> Policy:
-    """The policy with ``defragment`` before ``disruption``, so that gangs move for its sake.
+    """The policy with ``defragment`` before ``disruption``, so that gangs move for it.
 
-    Without ``disruption`` it goes behind admission and waiting, without these to the front. Where it
-    is before ``disruption`` already it stays.
+    Without ``disruption`` it follows admission and waiting, or comes first. An earlier position is
+    kept.
     """
     names = [objective.name for objective in policy.objectives]
     own = next((one for one in policy.objectives if one.name == DEFRAGMENT), None)
@@ -59,17 +59,16 @@ def _place(names: list[str]) -> int:
 
 
 def with_stability(policy: Policy) -> Policy:
-    """The policy with ``stability`` last, unless it is listed already."""
+    """The policy with ``stability`` last, unless it is listed."""
     if any(objective.name == STABILITY for objective in policy.objectives):
         return policy
     return replace(policy, objectives=(*policy.objectives, Objective(STABILITY)))
 
 
 def freeze_running(instance: Instance, namespaces: Collection[str] | None = None) -> Instance:
-    """The instance whose running gangs may neither be stopped nor moved nor shrunk.
+    """The instance with running gangs that cannot be stopped, moved or shrunk.
 
-    ``namespaces``: only the gangs of these; None: all.
-    They may still grow and get pods that are missing: nothing that stands has to go for that.
+    ``namespaces``: only gangs of these; None: all. They may still grow and be completed.
     """
     gangs = tuple(
         replace(gang, preemptible=False, movable=False)
@@ -80,14 +79,6 @@ def freeze_running(instance: Instance, namespaces: Collection[str] | None = None
     return replace(instance, gangs=gangs)
 
 
-if TYPE_CHECKING:
-    from models.documents.plan import PlanDocument
-    from models.instance import Instance
-    from models.solution import Solution
-    from models.verify.violation import Violation
-    from planner.read.instance_builder import Built
-    from planner.show.console import Console
-
 MAX_SHOWN = 20
 """Violations shown of a refused plan."""
 
@@ -96,10 +87,10 @@ _TICK_S = 0.1
 
 @dataclass(frozen=True, slots=True)
 class PlanRequest:
-    """What ``plan`` was asked for; None keeps what the policy says.
+    """The options of ``plan``; None keeps the value of the policy.
 
-    ``previous``: file of an earlier plan. ``now``: seconds since the epoch. ``keep_running``: running
-    gangs keep every pod as it is; ``keep_in``: those of these namespaces do.
+    ``previous``: file of an earlier plan. ``now``: seconds since the epoch. ``keep_running``:
+    running gangs keep every pod as it is; ``keep_in``: those of these namespaces do.
     """
 
     paths: tuple[str, ...]
@@ -118,14 +109,14 @@ class PlanRequest:
 
 
 ReadReporter = Callable[["Built"], None]
-"""Told how the input was read, before the search."""
+"""Receives the result of reading, before the search."""
 
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """A checked plan, typed and as its JSON document.
+    """A verified plan, typed and as its JSON document.
 
-    ``signal_exit``: 130 or 143 where a signal stopped the search.
+    ``signal_exit``: 130 or 143 if a signal stopped the search.
     """
 
     plan: PlanDocument
@@ -136,7 +127,7 @@ class Planned:
 
 
 class Phases:
-    """Seconds of each phase, rounded to milliseconds, in order."""
+    """Seconds of each phase, in order."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -158,12 +149,14 @@ def plan(
     created_at: str,
     stdin: BinaryIO | None = None,
     clock: Callable[[], float] = time.monotonic,
-    progress: ReadReporter | None = None,
+    on_read: ReadReporter | None = None,
 ) -> Planned:
-    """A plan, checked and (if asked) saved. ``tell``: in place of what ``plan`` says of its input.
+    """Make a verified plan and save it if requested.
 
-    Raises InputError, MissingPathError, UsageError before the search; NoPlanError, RefusedPlanError,
-    CannotWriteError after it.
+    ``on_read``: replaces the default report of the input.
+
+    Raises InputError, MissingPathError, UsageError before the search; NoPlanError,
+    RefusedPlanError, CannotWriteError after it.
     """
     from models.plan import dumps, plan_document
     from models.verify.check import check
@@ -174,10 +167,10 @@ def plan(
     with phases.phase("read"):
         built = _read(request, stdin)
         instance = built.instance
-    if progress is None:
+    if on_read is None:
         _tell(console, built, request)
     else:
-        progress(built)
+        on_read(built)
     required = _resolve(request.require, instance)
     console.event("read", nodes=len(instance.cluster.nodes), gangs=len(instance.gangs))
 
@@ -221,7 +214,7 @@ def _tell(console: Console, built: Built, request: PlanRequest) -> None:
 
 
 def refusals(violations: list[Violation], path: str | None = None) -> list[Fault]:
-    """The verifier's findings as errors, at most MAX_SHOWN of them and a count of the rest."""
+    """The judge's violations as errors, at most MAX_SHOWN and a count of the rest."""
     faults = [
         Fault(f"{v.rule}: {f'{v.gang}: ' if v.gang else ''}{v.message}", file=path)
         for v in violations[:MAX_SHOWN]
@@ -241,7 +234,7 @@ def refusals(violations: list[Violation], path: str | None = None) -> list[Fault
 
 
 def now(environ: Mapping[str, str], clock: Callable[[], float] = time.time) -> str:
-    """Creation time of a plan, RFC 3339 UTC: SOURCE_DATE_EPOCH if set, so that files repeat."""
+    """Creation time of a plan, RFC 3339 UTC: SOURCE_DATE_EPOCH if set, for reproducible files."""
     epoch = environ.get("SOURCE_DATE_EPOCH")
     try:
         seconds = int(clock()) if not epoch else int(epoch)
@@ -265,7 +258,7 @@ def _check_out(out: Path, paths: tuple[str, ...]) -> None:
 
 
 def _read(request: PlanRequest, stdin: BinaryIO | None) -> Built:
-    """Everything that was named, with what the command line adds to it."""
+    """Read the input and apply the options of the command line."""
     from planner.pipelines.previous_plan import with_previous
     from planner.read import plan_files
     from planner.read.inputs import load
@@ -315,7 +308,7 @@ def _resolve(names: tuple[str, ...], instance: Instance) -> tuple[int, ...]:
 def _solve(
     instance: Instance, console: Console, stop: threading.Event, clock: Callable[[], float]
 ) -> Solution:
-    """Search in a thread of its own: signal handlers run in this one, however deep the solver is."""
+    """Search in a thread, so that signal handlers run in this one while a solver call is active."""
     from planner.search.solve import solve
 
     progress = SearchProgress(console, clock)
@@ -325,7 +318,7 @@ def _solve(
     def search() -> None:
         try:
             found.append(solve(instance, progress=progress, stop=stop))
-        except BaseException as error:  # noqa: BLE001  # raised again below, in the caller's thread
+        except BaseException as error:  # noqa: BLE001  # raised again in the caller's thread
             failed.append(error)
 
     thread = threading.Thread(target=search, name="search", daemon=True)

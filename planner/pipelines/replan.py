@@ -89,7 +89,7 @@ class Planner:
                 self._record(folder / "cluster")
             wish = replace(wish, paths=(str(folder / "cluster"), *wish.paths))
             planned = planning.plan(
-                wish, self._console, created_at=created_at, clock=self._clock, progress=self._tell
+                wish, self._console, created_at=created_at, clock=self._clock, on_read=self._tell
             )
         self._add(planned.seconds)
         return planned

@@ -1,7 +1,6 @@
-"""``--require``: which gangs the user means, and whether one left out provably cannot be admitted.
+"""``--require``: finds the gangs, and proves for those left out whether they could be admitted.
 
-Promises: never changes the plan; searches again, for admission only, to prove that a gang has no place.
-Called by ``planner.pipelines.plan``.
+The plan does not change. The proof is another search, for admission only.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ _ADMITTED = ("place", "complete", "keep", "move", "resize")
 
 @dataclass(frozen=True, slots=True)
 class Required:
-    """A required gang that the plan leaves out. ``proven``: no plan as good above it admits it."""
+    """A required gang that the plan leaves out. ``proven``: no plan as good in earlier tiers admits it."""
 
     name: str
     proven: bool
@@ -37,9 +36,9 @@ class Required:
 
 
 def resolve(name: str, instance: Instance) -> int:
-    """Index of the gang that ``[NAMESPACE/]NAME`` means.
+    """Index of the gang ``[NAMESPACE/]NAME``.
 
-    Raises UsageError if there is none, or a bare name stands in several namespaces.
+    Raises UsageError if there is none, or if a bare name exists in several namespaces.
     """
     namespace, slash, bare = name.rpartition("/")
     found = [
@@ -62,12 +61,12 @@ def resolve(name: str, instance: Instance) -> int:
 def unmet(
     required: tuple[int, ...], instance: Instance, solution: Solution, stop: threading.Event
 ) -> tuple[Required, ...]:
-    """The required gangs that the plan does not admit, in the order asked.
+    """The required gangs that the plan does not admit, in the given order.
 
-    Proven is: it is held; or it has no room even with every other waiting gang away, and every
-    running one that may be stopped; or the tiers down to its priority are proven, and a plan that
-    admits it is worse in one of them. Moves that were left out because they buy too little count as
-    possible: a gang that only they would admit can be admitted.
+    Proven: the gang is held; or it does not fit even without all other waiting gangs and all
+    running gangs that may be stopped; or the tiers down to its priority are proven and a plan that
+    admits it is worse in one of them. Moves that were left out because of ``minGain`` count as
+    possible.
     """
     instance = replace(instance, policy=replace(instance.policy, now=instance.now))
     asked = [
@@ -94,14 +93,14 @@ def unmet(
 
 
 def _picky(instance: Instance) -> bool:
-    """Whether moves may have been left out of the plan because they buy too little."""
+    """Whether moves may have been left out because of ``minGain``."""
     moves = instance.policy.moves
     wanted = moves is not None and moves.min_gain > 0
     return wanted and any(gang.running and gang.movable for gang in instance.gangs)
 
 
 def admitted(gang: Gang, decision: GangDecision) -> bool:
-    """Whether the gang runs whole after the plan; one kept with pods missing does not."""
+    """Whether the gang runs whole after the plan."""
     if decision.decision == "keep":
         return not gang.missing()
     return decision.decision in _ADMITTED
@@ -114,17 +113,17 @@ def _tiers_proven(priority: int, solution: Solution) -> bool:
 
 
 def _priority(tier: TierResult) -> int:
-    """Priority of a tier about admission; below every priority for other tiers."""
+    """Priority of a tier; below every priority for tiers without one."""
     priority = tier.name.partition("/")[2]
     return int(priority) if priority and family(tier.name).fused else _BELOW_ALL
 
 
 def _no_room_alone(index: int, instance: Instance, stop: threading.Event) -> bool:
-    """Whether the gang provably has no room beside those that run, whatever becomes of the others.
+    """Whether the gang provably does not fit, whatever happens to the others.
 
-    Away are the other gangs that wait, and those that run and may be stopped for one above them. It
-    goes before all that are left, so that these move and shrink for it: whatever plan admits it, less
-    all that is away, is a plan here too.
+    The other waiting gangs, and the running gangs that may be stopped, are removed. The gang gets
+    the highest priority, so that the remaining gangs move and shrink for it. Any plan that admits
+    it, less the removed gangs, is a plan here too.
     """
     highest = max(gang.priority for gang in instance.gangs)
     first = replace(instance.gangs[index], priority=highest + 1)
@@ -143,8 +142,8 @@ def _others_as_good_with_it(
 ) -> bool:
     """Whether some plan admits the gang and is as good in every tier down to its priority.
 
-    The gang is given a priority of its own, right above its equals: the search then admits it
-    whenever those above allow it, and does its best for the equals after that.
+    The gang gets a priority just above its peers: the search then admits it whenever the higher
+    priorities allow, and does its best for the peers afterwards.
     """
     gang = instance.gangs[index]
     doubled = [replace(g, priority=2 * g.priority) for g in instance.gangs]
@@ -160,12 +159,12 @@ def _others_as_good_with_it(
                 sums[tier.name.partition("/")[0]] += tier.value
         return sums
 
-    # Tiers above are equal in both, as they come first: sums compare what the equals have.
+    # The tiers above are equal in both plans, so the sums compare the peers.
     return totals(with_it.tiers, 2 * gang.priority) == totals(solution.tiers, gang.priority)
 
 
 def _admit(instance: Instance, stop: threading.Event) -> Solution:
-    """A search for admission and waiting alone, at the same time; moves may buy as little as they like."""
+    """A search for admission and waiting alone, without ``minGain``."""
     from planner.search.solve import solve
 
     moves = instance.policy.moves

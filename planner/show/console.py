@@ -1,8 +1,4 @@
-"""The two streams: data on stdout, talk on stderr; colour, terminals and JSON log lines.
-
-Promises: nothing but this file and ``planner.cli.app`` writes to a stream. Made once in
-``planner.cli.app`` and handed to every verb.
-"""
+"""The two streams: data on stdout, messages on stderr; colour, terminals and JSON log lines."""
 
 from __future__ import annotations
 
@@ -22,14 +18,14 @@ if TYPE_CHECKING:
     from planner.show.table import Table
 
 EventValue = str | int | float | bool | None | dict[str, float] | dict[str, str] | list[str]
-"""What a field of a JSON log line may hold."""
+"""Types of a field in a JSON log line."""
 
 
 _LONGEST_ANSWER = 80
 
 
 class Color(StrEnum):
-    """When to colour: on a terminal, always, never."""
+    """When to use colour: on a terminal, always, never."""
 
     auto = "auto"
     always = "always"
@@ -37,14 +33,14 @@ class Color(StrEnum):
 
 
 class LogFormat(StrEnum):
-    """How stderr speaks: lines for people, or one JSON object a line."""
+    """Format of stderr: text, or one JSON object per line."""
 
     text = "text"
     json = "json"
 
 
 class Console:
-    """Where a run speaks. ``program`` is how the user called us: ``gangplan`` or ``kubectl gangplan``."""
+    """The output of one run. ``program``: ``gangplan`` or ``kubectl gangplan``."""
 
     def __init__(
         self,
@@ -66,18 +62,18 @@ class Console:
         self._live = False
 
     def configure(self, *, color: Color, log_format: LogFormat, debug: bool) -> None:
-        """Take over what the command line says."""
+        """Apply the options of the command line."""
         self._color = color
         self._log_format = log_format
         self.debug = debug
 
     def log_in(self, log_format: LogFormat) -> None:
-        """Speak so on stderr from now on."""
+        """Set the format of stderr."""
         self._log_format = log_format
 
     @property
     def stdout(self) -> TextIO | None:
-        """None when the caller closed it."""
+        """stdout; None if the caller closed it."""
         return self._stdout or sys.stdout
 
     @property
@@ -86,7 +82,7 @@ class Console:
 
     @property
     def stdin(self) -> BinaryIO | None:
-        """What ``-`` reads; None when the caller closed it."""
+        """The stream that ``-`` reads; None if the caller closed it."""
         return self._stdin or (None if sys.stdin is None else sys.stdin.buffer)
 
     @property
@@ -100,7 +96,7 @@ class Console:
         return stream.isatty()
 
     def use_color(self, stream: TextIO | None) -> bool:
-        """``--color`` first, then NO_COLOR, then FORCE_COLOR, then whether it is a terminal."""
+        """``--color``, then NO_COLOR, then FORCE_COLOR, then whether it is a terminal."""
         if self._color is not Color.auto:
             return self._color is Color.always
         if self.environ.get("NO_COLOR"):
@@ -110,7 +106,7 @@ class Console:
         return self.is_terminal(stream)
 
     def data(self, text: str) -> None:
-        """Write to stdout, as it is. A reader that went away (``| head``) ends the writing quietly."""
+        """Write to stdout. A closed pipe (``| head``) ends the output quietly."""
         stream = self.stdout
         if stream is None:
             return
@@ -127,7 +123,7 @@ class Console:
             ) from error
 
     def table(self, table: Table) -> None:
-        """Draw a table on stdout: folded to fit a terminal, plain columns that are never cut elsewhere."""
+        """Write a table to stdout: folded to fit a terminal, otherwise plain and never cut."""
         color = self.use_color(self.stdout)
         if self.is_terminal(self.stdout):
             from planner.show.table import draw
@@ -138,10 +134,10 @@ class Console:
             self.data(table.plain(color=color))
 
     def say(self, text: str, *, fold: bool = True) -> None:
-        """Lines of talk on stderr; silent where stderr speaks JSON.
+        """Messages on stderr, none in JSON mode.
 
-        Sentences fold between words on a terminal. What begins with a blank, commands above all, and
-        what is not to ``fold`` stays as it is, to be copied.
+        On a terminal, sentences fold between words. Indented lines and text that is not to ``fold``
+        stay as they are.
         """
         if self.json_log:
             return
@@ -152,7 +148,7 @@ class Console:
 
     @staticmethod
     def _parts(line: str) -> list[str]:
-        """The line in as many as the terminal needs, all but the first two blanks in."""
+        """The line folded for the terminal, continuation lines indented."""
         from planner.show.table import wrapped
         from planner.show.text import width
 
@@ -163,7 +159,7 @@ class Console:
         return [first, *(f"  {part}" for part in rest)]
 
     def warn(self, text: str) -> None:
-        """A warning for people on stderr: one line, folded between words on a terminal."""
+        """A warning on stderr: one line, folded on a terminal."""
         if self.json_log:
             return
         label, lines = "warning:", [safe(text)]
@@ -177,7 +173,7 @@ class Console:
         self._talk(f"{painted} " + "\n".join(lines))
 
     def ask(self, question: str) -> bool:
-        """Ask whoever sits at the terminal; anything but y or yes means no, as does Ctrl-C."""
+        """Ask on the terminal. Anything but y or yes means no, as does Ctrl-C."""
         stream, answers = self.stderr, self.stdin
         if stream is None or answers is None:
             return False
@@ -195,11 +191,11 @@ class Console:
         return answer.decode("utf-8", errors="replace").strip().lower() in ("y", "yes")
 
     def next(self, what: str) -> None:
-        """The last line of a run: what to do next."""
+        """The last line of a run: the next command."""
         self.say(f"next: {what}", fold=False)
 
     def event(self, kind: str, **fields: EventValue) -> None:
-        """One JSON object on stderr; silent where stderr speaks to people."""
+        """One JSON object on stderr, only in JSON mode."""
         if self.json_log:
             self._talk(json.dumps({"type": kind, **fields}))
 
@@ -218,7 +214,7 @@ class Console:
         self._talk("\n".join(self._error_lines(fault)))
 
     def live(self, text: str) -> None:
-        """Replace the one live line of a terminal's stderr."""
+        """Replace the live line on the terminal."""
         stream = self.stderr
         if stream is None:
             return
@@ -227,7 +223,7 @@ class Console:
         self._live = True
 
     def clear_live(self) -> None:
-        """Wipe the live line, so that what follows starts on a clean one."""
+        """Clear the live line."""
         if self._live and self.stderr is not None:
             self._live = False
             self._write(self.stderr, "\r\x1b[2K")
@@ -252,7 +248,7 @@ class Console:
 
     @staticmethod
     def _write(stream: TextIO, text: str) -> None:
-        """Talk is lost, not fatal, when nobody can hear it."""
+        """Messages are dropped if stderr is closed."""
         try:
             stream.write(text)
             stream.flush()
@@ -265,6 +261,6 @@ def _paint(text: str, code: str, *, color: bool) -> str:
 
 
 def _sink_stdout() -> None:
-    """Give what stdout still buffers a place to go: Python flushes once more at exit and would complain."""
+    """Redirect the rest of stdout's buffer to /dev/null, so that the flush at exit does not fail."""
     if sys.__stdout__ is not None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.__stdout__.fileno())

@@ -1,8 +1,4 @@
-"""How a search is going: one live line on a terminal, a line an improvement elsewhere.
-
-Promises: only stderr, never faster than a reader can follow; cheap to call from any thread.
-Implements the Progress protocol of ``planner.search``; made by ``planner.pipelines.plan``.
-"""
+"""Progress of the search on stderr: one live line on a terminal, otherwise a line per improvement."""
 
 from __future__ import annotations
 
@@ -17,19 +13,16 @@ if TYPE_CHECKING:
     from planner.show.console import Console
 
 LINE_EVERY_S = 5.0
-"""Off a terminal at most one line in so many seconds; the latest news of a silence is not lost."""
+"""Off a terminal, at most one line in this many seconds."""
 
 FIRST_AFTER_S = 1.0
-"""Off a terminal a search that is done at once says nothing."""
+"""Off a terminal, a search that ends sooner prints no progress."""
 
 LIVE_EVERY_S = 0.1
 
 
 class SearchProgress:
-    """``update`` is called by the search (any thread), ``tick`` a few times a second by the waiting one.
-
-    Only ``tick`` writes, so the search never waits for a terminal.
-    """
+    """``update`` is called by the search thread, ``tick`` by the waiting thread. Only ``tick`` writes."""
 
     def __init__(self, console: Console, clock: Callable[[], float]) -> None:
         self._console = console
@@ -42,14 +35,14 @@ class SearchProgress:
         self._due = self._start + (0 if self._live else FIRST_AFTER_S)
 
     def update(self, tier: str, value: int | None, bound: int | None) -> None:
-        """An improvement of a value or of a bound, or the end of a tier."""
+        """Record a new value or bound, or the end of a tier."""
         with self._lock:
             if self._state != (tier, value, bound):
                 self._state = (tier, value, bound)
                 self._news = True
 
     def tick(self) -> None:
-        """Write what is due."""
+        """Write a line if one is due."""
         now = self._clock()
         with self._lock:
             state, news = self._state, self._news or self._live
@@ -60,7 +53,7 @@ class SearchProgress:
         self._write(now - self._start, *state)
 
     def done(self) -> None:
-        """Wipe the live line."""
+        """Clear the live line."""
         self._console.clear_live()
 
     def _write(self, seconds: float, tier: str, value: int | None, bound: int | None) -> None:

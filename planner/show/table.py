@@ -1,18 +1,4 @@
-"""Text in lines of a given width, broken between words.
-
-Promises: pure; nothing is lost but the blanks at a break; no line is wider than asked.
-Used for tables and talk on a terminal.
-
-A table as data: columns, rows, notes; and its plain form, aligned, never wrapped or cut.
-
-Promises: pure; cells are made harmless on the way in. ``planner.show.table`` draws the same
-tables on a terminal.
-
-Tables on a terminal: long cells fold inside their column, or hang below their row.
-
-Promises: no line is wider than the terminal where that is possible, nothing is cut, and a name is
-broken only if it fits no line. Only ``planner.show.console`` calls this, and only for a terminal.
-"""
+"""Tables: data, a plain form that is never cut, and a form folded to fit a terminal."""
 
 from __future__ import annotations
 
@@ -24,7 +10,7 @@ from planner.untrusted_text import safe
 
 
 def wrapped(text: str, columns: int) -> list[str]:
-    """Lines of at most ``columns`` (2 or more); a longer word breaks after , or / if it can."""
+    """Lines of at most ``columns`` columns (2 or more); longer words break after , or / if possible."""
     lines: list[str] = []
     line = ""
     for word in text.split():
@@ -44,7 +30,7 @@ def breaks_words(text: str, columns: int) -> bool:
 
 
 def _pieces(word: str, columns: int) -> list[str]:
-    """The word cut into pieces that fit, the last one perhaps short."""
+    """The word in pieces that fit."""
     pieces = []
     while width(word) > columns:
         fit = _prefix(word, columns)
@@ -55,7 +41,7 @@ def _pieces(word: str, columns: int) -> list[str]:
 
 
 def _prefix(word: str, columns: int) -> int:
-    """Characters of the word that fit; at least one."""
+    """Number of characters of the word that fit, at least one."""
     used = 0
     for place, char in enumerate(word):
         used += width(char)
@@ -72,14 +58,14 @@ STYLES = {
     "dim": "2",
     "head": "1",
 }
-"""Style name to SGR code; colour only repeats what the words say."""
+"""Style name to SGR code. Colour only repeats what the text says."""
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """``right``: numbers. ``fold``: long cells may go on in the next line on a terminal.
+    """``right``: align numbers. ``fold``: long cells may wrap on a terminal.
 
-    ``optional``: left out on a terminal that is too narrow for it.
+    ``optional``: left out on a terminal that is too narrow.
     """
 
     title: str
@@ -90,7 +76,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One cell; ``text`` is made harmless here, whoever made it."""
+    """One cell. Control characters in ``text`` are escaped."""
 
     text: str
     style: str | None = None
@@ -101,10 +87,7 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """``rows[r][c]``: as many cells as columns. ``notes``: lines below, about rows left out.
-
-    ``headless``: the titles are not printed.
-    """
+    """``rows[r][c]``: one cell per column. ``notes``: lines below the table. ``headless``: no titles."""
 
     columns: tuple[Column, ...]
     rows: tuple[tuple[Cell, ...], ...]
@@ -112,7 +95,7 @@ class Table:
     headless: bool = False
 
     def without_empty_columns(self) -> Table:
-        """The same table less the columns whose every cell is empty or ``-``."""
+        """The table without columns in which every cell is empty or ``-``."""
         return self.of_columns(
             [
                 c
@@ -122,7 +105,7 @@ class Table:
         )
 
     def of_columns(self, keep: list[int]) -> Table:
-        """The same table with these columns."""
+        """The table with these columns."""
         return Table(
             tuple(self.columns[c] for c in keep),
             tuple(tuple(row[c] for c in keep) for row in self.rows),
@@ -131,7 +114,7 @@ class Table:
         )
 
     def plain(self, *, color: bool = False) -> str:
-        """Columns two spaces apart, no trailing blanks, one line a row whatever its length."""
+        """Columns two spaces apart, one line per row."""
         head = () if self.headless else (tuple(Cell(c.title, "head") for c in self.columns),)
         body = (*head, *self.rows)
         widths = self.widths()
@@ -139,7 +122,7 @@ class Table:
         return "\n".join([*lines, *(safe(note) for note in self.notes), ""])
 
     def widths(self) -> list[int]:
-        """The widest cell of each column, its title included where it is printed."""
+        """The width of each column, including its title if printed."""
         return [
             max(
                 (
@@ -152,7 +135,7 @@ class Table:
         ]
 
     def line(self, cells: tuple[Cell, ...], widths: list[int], *, color: bool) -> str:
-        """One line: a cell a column, padded to ``widths``, no trailing blanks."""
+        """One line: cells padded to ``widths``, no trailing blanks."""
         parts = []
         last = len(cells) - 1
         for c, cell in enumerate(cells):
@@ -166,28 +149,28 @@ class Table:
 
 
 def styled(cell: Cell, *, color: bool) -> str:
-    """The cell's text, in its colour if ``color``."""
+    """The text of the cell, coloured if ``color``."""
     if not color or cell.style is None or not cell.text:
         return cell.text
     return f"\x1b[{STYLES[cell.style]}m{cell.text}\x1b[0m"
 
 
 _LEAST_FOLD = 16
-"""A folding column gets at least so much room; before the last one also that of its longest word."""
+"""Minimum width of a folding column."""
 
 _MOST_FOLDED = 2
-"""A cell of the last column that would take more lines hangs below its row instead."""
+"""A last cell that needs more lines than this moves below its row."""
 
 _HANGING = 4
-"""Blanks before what hangs."""
+"""Indentation of a cell below its row."""
 
 _APART = 2
 
 
 def draw(table: Table, *, width: int, color: bool) -> str:
-    """The table as text for a terminal of ``width`` columns, with colour codes if ``color``.
+    """The table as text for a terminal of ``width`` columns.
 
-    Optional columns go first where it is too narrow; if that does not help, lines run over.
+    If it is too narrow, optional columns are dropped first. If that does not help, lines run over.
     """
     fitting = _fitting(table, width)
     if fitting is None:
@@ -241,7 +224,7 @@ def _folded(table: Table, row: tuple[Cell, ...], widths: list[int], *, color: bo
 
 
 def _fitting(table: Table, width: int) -> Table | None:
-    """The table less as many optional columns as it takes; None if it cannot fit."""
+    """The table without optional columns if needed; None if it cannot fit."""
     if _needed(_least(table, width)) <= width:
         return table
     less = table.of_columns([c for c, column in enumerate(table.columns) if not column.optional])
@@ -251,12 +234,12 @@ def _fitting(table: Table, width: int) -> Table | None:
 
 
 def _needed(widths: list[int]) -> int:
-    """Columns of a terminal that columns of these widths take."""
+    """The total width of columns with these widths."""
     return sum(widths) + _APART * (len(widths) - 1)
 
 
 def _least(table: Table, width: int) -> list[int]:
-    """The least width of each column: of a folding one that is not the last, its longest word that fits."""
+    """The minimum width of each column: for a folding one its longest word if that fits."""
     widths = table.widths()
     last = len(widths) - 1
     fixed = [widths[c] for c, column in enumerate(table.columns) if not column.fold]
@@ -270,9 +253,9 @@ def _least(table: Table, width: int) -> list[int]:
 
 
 def _widths(table: Table, width: int) -> list[int]:
-    """Columns of a terminal for each column; folding ones share what the others leave.
+    """The width of each column; folding columns share the remaining width.
 
-    0 for the last one: too little is left, so all of it hangs.
+    0 for the last one: too little remains, so its cells move below their rows.
     """
     widths, least = table.widths(), _least(table, width)
     folding = [c for c, column in enumerate(table.columns) if column.fold]
@@ -281,7 +264,7 @@ def _widths(table: Table, width: int) -> list[int]:
         left += _APART
         widths[folding.pop()] = 0
     folding.sort(key=lambda c: (widths[c], c))
-    for place, c in enumerate(folding):  # the shortest first: what it does not need is shared
+    for place, c in enumerate(folding):  # the narrowest first, so that what it leaves is shared
         others = sum(least[other] for other in folding[place + 1 :])
         share = min(max(left // (len(folding) - place), least[c]), left - others)
         widths[c] = min(widths[c], share)

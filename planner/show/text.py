@@ -1,10 +1,4 @@
-"""Numbers and names as people read them.
-
-Node names and GPU indices, short: ``gpu-[01-16,20]``, ``v100-1:0-3``.
-
-Promises: pure; what ``compress`` returns names exactly the nodes given, in order.
-Used by the tables of a plan.
-"""
+"""Numbers, durations, node names and GPU indices as text."""
 
 from __future__ import annotations
 
@@ -25,7 +19,7 @@ class Format(StrEnum):
 
 
 def width(text: str) -> int:
-    """Columns a terminal gives the text: two for wide characters, none for combining marks."""
+    """Width of the text on a terminal: two columns for wide characters, none for combining marks."""
     if text.isascii():
         return len(text)
     return sum(
@@ -45,7 +39,7 @@ def plural(count: int, word: str) -> str:
 
 
 def listed(words: Sequence[str], last: str = "or") -> str:
-    """``a, b or c``; names that hold commas stand between semicolons."""
+    """``a, b or c``; names that contain commas are separated by semicolons."""
     comma = "; " if any("," in word for word in words) else ", "
     return f" {last} ".join([part for part in (comma.join(words[:-1]), *words[-1:]) if part])
 
@@ -60,7 +54,7 @@ def lasting(seconds: int) -> str:
 
 
 def gigabytes(mbps: int | None) -> str:
-    """MB/s as GB/s with one decimal, rounded down: a plan never promises more than it keeps."""
+    """MB/s as GB/s with one decimal, rounded down."""
     return "-" if mbps is None else f"{mbps // 100 / 10:,.1f}"
 
 
@@ -70,7 +64,7 @@ def permille(share: int | None) -> str:
 
 
 def percent(gap: float | None) -> str:
-    """A gap as percent; anything above zero never looks like zero."""
+    """A gap as percent; a value above zero never reads as zero."""
     if gap is None:
         return "-"
     if gap == 0:
@@ -82,7 +76,7 @@ _NUMBERED = re.compile(r"^(.*?)(\d+)([^\d]*)$", re.DOTALL)
 
 
 def compress(names: Iterable[str], separator: str = ",") -> str:
-    """The names with their last number folded into ranges; equal widths only, so none is invented."""
+    """The names with their last numbers folded into ranges of equal width; no name is invented."""
     groups: dict[tuple[str, str, int], list[int]] = {}
     for name in sorted(set(names)):
         match = _NUMBERED.match(name)
@@ -116,9 +110,9 @@ def ranges(values: Iterable[int], digits: int = 1) -> str:
 
 
 def nodes_and_gpus(used: Mapping[str, str]) -> str:
-    """Nodes by what is used of each: whole nodes bare, others as ``node:0-3``; groups apart by a blank.
+    """Nodes grouped by their used GPUs: whole nodes bare, others as ``node:0-3``.
 
-    ``used`` maps a node to the text of its GPUs, empty where the whole node is meant.
+    ``used`` maps a node to the text of its GPUs, empty for the whole node.
     """
     groups: dict[str, list[str]] = {}
     for node in sorted(used):
