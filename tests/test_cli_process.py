@@ -100,7 +100,7 @@ def test_a_signal_keeps_the_best_checked_plan(
         out, err = process.communicate(timeout=30)
     assert process.returncode == code
     assert "default/four" in out
-    assert "interrupted: this is the best plan found until then, checked" in err
+    assert "interrupted: this is the best plan found so far, verified" in err
     saved = json.loads((folder / "saved.json").read_text(encoding="utf-8"))
     assert saved["status"]["search"]["stoppedBy"] == "signal"
     assert cli("verify", str(folder / "saved.json")).code == 0

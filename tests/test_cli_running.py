@@ -129,8 +129,8 @@ def test_remarks_on_an_earlier_plan_are_warnings_and_in_the_plan(queue: str, cli
     Path("earlier.json").write_text(json.dumps(earlier), encoding="utf-8")
     result = cli("plan", queue, "--previous", "earlier.json", "-o", "json")
     said = [
-        "earlier.json places 1 pod on nodes that are not there: sold",
-        "earlier.json places none of these gangs: nothing is to stay where it was",
+        "earlier.json places 1 pod on nodes that do not exist: sold",
+        "earlier.json places none of these gangs: no pod has a previous place",
     ]
     assert planned(result)["status"]["remarks"] == said
     assert [f"warning: {line}" for line in said] == result.err.splitlines()[:2]
@@ -181,7 +181,7 @@ def test_a_time_that_is_none_is_64(time: str, queue: str, cli: RunCli) -> None:
     assert (result.code, result.out) == (64, "")
     assert result.err.splitlines() == [
         f"error: --now: {time!r} is not an RFC 3339 time",
-        "hint: write it like 2026-11-20T08:00:00Z, or say clock",
+        "hint: write it like 2026-11-20T08:00:00Z, or use clock",
     ]
 
 
