@@ -143,12 +143,15 @@ def test_the_policy_that_is_told_of_holds_every_setting_and_its_default() -> Non
 
     block = yaml.safe_load(code_blocks(text(KUBERNETES), "yaml")[2])
     told = block["spec"]["kubernetes"]
-    defaults = PolicyDocument.model_validate(
+    settings = PolicyDocument.model_validate(
         {"apiVersion": block["apiVersion"], "kind": "Policy"}
-    ).spec.kubernetes.model_dump(by_alias=True, mode="json")
-    assert set(told) == set(defaults)
+    ).spec.kubernetes
+    fields = {field.alias or name: name for name, field in type(settings).model_fields.items()}
+    assert set(told) == set(fields)
+    # Defaults that the canonical form leaves out, to keep the bytes of older plans, count too.
     for name in set(told) - {"levels", "serverModels", "ignore"}:
-        assert told[name] == defaults[name], name
+        default = getattr(settings, fields[name])
+        assert told[name] == (list(default) if isinstance(default, tuple) else default), name
 
 
 def test_exit_codes_told_of_are_those_of_the_errors() -> None:
