@@ -191,7 +191,7 @@ def test_hami_is_told_of_whole_cards_and_others_wait(hami: Bench) -> None:
     assert "schedulingGates" not in hami.cluster.pod("big")["spec"]
     assert len(placed["odd"]) == 1, "its scheduler is not known to the plan, only to the pod"
     assert said.code == 7
-    assert "only HAMi's can be told of cards" in said.out + said.err
+    assert "only HAMi's scheduler reads a list of cards" in said.out + said.err
     assert hami.cluster.pod("odd")["spec"]["schedulingGates"] == [{"name": GATE}]
     assert "gangplan.dev/plan" not in annotations(hami, "odd")
 

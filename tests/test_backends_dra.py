@@ -29,9 +29,9 @@ from backend_world import (
 
 from models.apply.intents import PLAN as MARK
 from models.apply.requests import Conflict, Done, Gone, NoAnswer, Rejected
-from planner.cluster.backends.base import CannotEncode
 from planner.cluster.backends.table import backend_of
 from planner.cluster.transport import MERGE, STRATEGIC
+from planner.read.kube.dialects.base import CannotEncode
 
 
 class Killed(BaseException):

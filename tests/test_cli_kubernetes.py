@@ -320,7 +320,9 @@ def test_equal_remarks_are_told_together(cli: RunCli) -> None:
     assert result.code == 0
     told = [line for line in result.err.splitlines() if "warning:" in line]
     subjects = "Pod default/p-0, default/p-1, default/p-10 and 37 more"
-    assert told == [f"warning: {subjects}: bound to a node that is not there: it counts as missing"]
+    assert told == [
+        f"warning: {subjects}: is bound to a node that is not in the input; it counts as missing"
+    ]
 
 
 def test_remarks_are_in_the_plan_and_shown_with_it_and_do_not_disturb_the_check(

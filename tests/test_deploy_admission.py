@@ -23,7 +23,8 @@ from admitted_pods import (
     ungated,
 )
 
-from planner.cluster.backends.table import KEYS
+from models.policy import GPU_BACKENDS
+from planner.cluster.backends.table import backend_of
 
 
 def test_every_policy_is_bound_and_compiles() -> None:
@@ -62,7 +63,7 @@ def test_the_annotations_of_gpu_back_ends_may_be_written(key: str) -> None:
 def test_the_annotations_let_through_are_those_that_are_written() -> None:
     from models.apply.intents import KEYS as INTENTS
 
-    written = {*INTENTS, *(key for keys in KEYS.values() for key in keys)}
+    written = {*INTENTS, *(key for name in GPU_BACKENDS for key in backend_of(name).keys)}
     assert written == {*INTENTS, *BACK_ENDS}
     (pods,) = [policy for policy in policies() if policy.name == "gangplan-pods"]
     listed = dict(pods.variables)["ourAnnotations"].eval(data={}).plain_value()

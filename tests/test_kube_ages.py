@@ -15,7 +15,7 @@ from planner.read.instance_builder import Built
 
 CHECKPOINT = "gangplan.dev/last-checkpoint"
 RESIZE = "gangplan.dev/resize-after"
-HINT = "(hint: say what time it is: --now, or `now` in a Policy)"
+HINT = "(hint: state the time: --now, or `now` in a Policy)"
 
 Json = dict[str, Any]
 
@@ -114,8 +114,8 @@ def test_a_time_that_is_none_is_a_remark(written: str) -> None:
     (gang,) = found.instance.gangs
     assert (gang.last_checkpoint, gang.resize_after) == (None, None)
     assert [line for line in found.remarks if "annotation" in line] == [
-        f"Pod default/a: annotation {CHECKPOINT} is no time; it is ignored",
-        f"Pod default/a: annotation {RESIZE} is no time; it is ignored",
+        f"Pod default/a: annotation {CHECKPOINT} is not a time; ignored",
+        f"Pod default/a: annotation {RESIZE} is not a time; ignored",
     ]
 
 
@@ -135,7 +135,7 @@ def test_a_checkpoint_to_come_moves_nobodys_time() -> None:
     assert (running.name, queued.name) == ("job", "w")
     assert instance.disruption_cost(running) == 1
     assert not instance.aged(queued)
-    later = "is later than all the cluster says; it counts as the latest of that"
+    later = "is later than any time of the cluster; it counts as the latest one"
     assert [line for line in found.remarks if CHECKPOINT in line] == [
         f"Job default/job: annotation {CHECKPOINT} {later} {HINT}"
     ]

@@ -120,7 +120,7 @@ def test_a_class_asked_as_a_resource_that_is_not_of_gpus_is_not_planned() -> Non
     asked = "deviceclass.resource.kubernetes.io/nic.example.com"
     mine = pod("a", gated=True, containers=[asking({"nvidia.com/gpu": "1", asked: "1"})])
     found = one_pod(nic, mine)
-    assert found.unsupported == (f"devices asked as {asked}",)
+    assert found.unsupported == (f"devices requested as {asked}",)
     assert found.requests == {}
 
 
@@ -158,7 +158,7 @@ def test_gpus_that_the_policy_does_not_list_are_told_of_and_not_counted() -> Non
     (gang,) = instance.gangs
     assert gang.hold is not None
     assert gang.hold.message == (
-        "GPUs asked as example.com/gpu, which kubernetes.gpuResources of the Policy lacks"
+        "GPUs requested as example.com/gpu, which is not in kubernetes.gpuResources"
     )
 
 
@@ -168,7 +168,7 @@ def test_partitions_beside_whole_gpus_are_told_of() -> None:
     cut["status"]["allocatable"]["nvidia.com/mig-1g.10gb"] = "42"
     found, said = one(cut)
     assert (found.gpus, found.installed) == (2, 8)
-    assert "offers fewer GPUs than it has; the others are cut up" in said
+    assert "offers fewer GPUs than it has; the others are partitioned" in said
 
 
 def test_imagined_nodes_offer_the_gpus_of_their_maker() -> None:
@@ -193,7 +193,7 @@ def test_a_gang_that_waits_for_what_a_policy_may_ignore_says_so() -> None:
     (gang,) = built(node("n1"), pod("a", gated=True, containers=[container])).instance.gangs
     assert gang.hold is not None
     assert gang.hold.message == (
-        "hostPort; a Policy with kubernetes.ignore: [hostPort] plans it all the same"
+        "hostPort; to plan it anyway, set kubernetes.ignore: [hostPort] in the Policy"
     )
 
 
@@ -212,7 +212,7 @@ def test_pods_that_overfill_a_node_are_told_of_whether_in_gangs_or_not() -> None
     second = pod("b", on="n1", containers=[asking({"cpu": "50"})])
     assert built(node("n1"), first).remarks == built(node("n1"), second).remarks
     assert any(
-        line.startswith("Node n1: its pods ask for more cpu than it has;")
+        line.startswith("Node n1: its pods request more cpu than it has;")
         for line in built(node("n1"), first, second).remarks
     )
 
@@ -234,5 +234,5 @@ def test_a_pod_on_a_node_that_is_gone_is_what_its_gang_waits_for() -> None:
     assert gang.hold is not None
     assert (gang.hold.code, gang.hold.message) == (
         "Incomplete",
-        "worker 1 bound to a node that is not there",
+        "worker 1 bound to a node that is not in the input",
     )

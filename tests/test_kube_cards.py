@@ -11,7 +11,7 @@ from kube_nodes import gpus_of
 
 from models.policy import KubernetesPolicy
 from planner.read.findings import Remarks
-from planner.read.kube.dialects.hami import Cards, read_cards
+from planner.read.kube.dialects.hami import Cards, whole_cards
 from planner.read.kube.nodes.nodes import read_nodes
 from planner.read.kube.records import KubeNode
 
@@ -81,13 +81,13 @@ def test_cards_that_are_partitioned_as_well_are_not_given() -> None:
     ],
 )
 def test_a_registration_that_is_odd_gives_no_cards(register: str) -> None:
-    assert read_cards({REGISTER: register}) is None
+    assert whole_cards({REGISTER: register}) is None
 
 
 def test_the_older_form_is_read_too() -> None:
     """uuid,count,memory,cores,type,numa,health[,index,mode]: the place is the index where none is."""
     plain = "GPU-a,10,81920,100,NVIDIA,0,true:GPU-b,10,81920,100,NVIDIA,1,false:"
-    assert read_cards({REGISTER: plain}) == Cards(2, (1,))
+    assert whole_cards({REGISTER: plain}) == Cards(2, (1,))
     turned = "GPU-a,10,1,100,NVIDIA,0,true,1,hami-core:GPU-b,10,1,100,NVIDIA,1,true,0,hami-core:"
-    assert read_cards({REGISTER: turned}) == Cards(2)
-    assert read_cards({REGISTER: turned.replace("0,hami-core", "0,mig")}) is None
+    assert whole_cards({REGISTER: turned}) == Cards(2)
+    assert whole_cards({REGISTER: turned.replace("0,hami-core", "0,mig")}) is None

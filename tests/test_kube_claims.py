@@ -185,7 +185,7 @@ def test_choices_that_differ_and_conditions_between_devices_are_not_modelled() -
         {"matchAttribute": "resource.kubernetes.io/pcieRoot"}
     ]
     found = one(_user("a", "x", gated=True), claim)
-    assert found.unsupported == ("conditions between the devices of a claim",)
+    assert found.unsupported == ("constraints between the devices of a claim",)
 
 
 def test_all_gpus_of_a_node_are_not_planned_and_hold_a_whole_node_once_bound() -> None:
@@ -267,7 +267,7 @@ def test_an_allocation_of_another_node_tells_nothing() -> None:
         _bare("n1"), _bare("n2"), _slice("n1"), _slice("n2"), _user("a", "x", on="n1"), claim
     )
     assert (pods["a"].gpus, pods["a"].indices) == (1, None)
-    assert lines == ["Pod default/a: its DRA allocation is of another node; it is ignored"]
+    assert lines == ["Pod default/a: its DRA allocation is on another node; ignored"]
 
 
 def test_pods_that_share_one_claim_hold_its_gpus_once() -> None:

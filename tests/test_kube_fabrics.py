@@ -22,7 +22,7 @@ from planner.search.solve import solve
 
 CLIQUE = {"nvidia.com/gpu.clique": "d1.1", "nvidia.com/gpu.product": "NVIDIA-GB200"}
 CHANNEL = [{"name": "channel", "resourceClaimTemplateName": "domain-channel"}]
-WARNING = "holds no ComputeDomain claim"
+WARNING = "has no ComputeDomain claim"
 
 
 def policy(setting: str | None) -> dict[str, Any]:
@@ -93,7 +93,7 @@ def test_usually_nvlink_counts_all_the_same_and_the_hint_names_the_setting(
     found = built(policy(setting), *trays(), *pods())
     assert gang_of(found).nvlink_across_nodes
     (line,) = warnings(found)
-    assert "the plan counts NVLink between servers all the same" in line
+    assert "the plan counts NVLink between servers" in line
     assert "nvlinkAcrossNodes: claimed" in line
     # 18 links of 40,100
     assert rates(found.instance) == (721_800, 1000)
@@ -104,7 +104,7 @@ def test_by_claims_a_gang_without_them_has_the_network_only() -> None:
     assert not gang_of(found).nvlink_across_nodes
     (line,) = warnings(found)
     assert line.startswith("PodGroup default/train: ")
-    assert "the plan counts the network between its servers, and no NVLink" in line
+    assert "the plan counts the network between its servers, not NVLink" in line
     # four NICs of 400 Gbit/s a tray, and the best there is without NVLink
     assert rates(found.instance) == (200_000, 1000)
 
@@ -150,7 +150,7 @@ def test_without_an_nvlink_level_there_is_nothing_to_warn_of_but_the_ideal() -> 
 
 @pytest.mark.parametrize(
     ("setting", "phrase"),
-    [("assumed", "counts NVLink between servers all the same"), ("claimed", "and no NVLink")],
+    [("assumed", "counts NVLink between servers"), ("claimed", "not NVLink")],
 )
 def test_of_a_recorded_cluster_one_gang_holds_claims(
     setting: str, phrase: str, tmp_path_factory: pytest.TempPathFactory

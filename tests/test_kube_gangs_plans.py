@@ -80,4 +80,4 @@ def test_a_gang_whose_nodes_are_gone_waits_and_says_so(tmp_path: Path) -> None:
     gang = gang_of(found, "j")
     assert (gang.running, planned(found).decision("j")) == (False, "wait")
     assert gang.hold is not None
-    assert gang.hold.message == "worker 0, worker 1 bound to a node that is not there"
+    assert gang.hold.message == "worker 0, worker 1 bound to a node that is not in the input"

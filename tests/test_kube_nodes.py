@@ -90,7 +90,7 @@ def test_an_amount_that_cannot_be_read_gives_nothing(amount: object) -> None:
     # an absent resource would not limit: what cannot be read must be there, as 0
     assert found.allocatable["cpu"] == 0
     assert (found.gpus, found.installed) == (0, 8)
-    assert "Node n1: tells an amount that is no quantity; it counts as 0" in said
+    assert "Node n1: has an amount that is not a quantity; it counts as 0" in said
 
 
 def test_a_node_that_tells_of_no_pods_takes_none() -> None:
@@ -98,7 +98,7 @@ def test_a_node_that_tells_of_no_pods_takes_none() -> None:
     tree["status"]["allocatable"].pop("pods")
     found, said = one(tree)
     assert found.allocatable["pods"] == 0
-    assert "Node n1: tells of no pods; it has none to give" in said
+    assert "Node n1: has no pods in its status; it offers none" in said
 
 
 @pytest.mark.parametrize("conditions", [
@@ -143,7 +143,7 @@ def test_a_taint_that_cannot_be_read_closes_the_node(taints: object) -> None:
     tree["spec"]["taints"] = taints
     found, said = one(tree)
     assert found.unschedulable is True
-    assert "Node n1: has a taint that cannot be read; nothing is placed on it" in said
+    assert "Node n1: has a malformed taint; nothing is placed on it" in said
 
 
 @pytest.mark.parametrize(
@@ -209,10 +209,10 @@ def test_of_several_gpu_resources_the_largest_counts() -> None:
         (None, None, "8", 0, 8, "offers fewer GPUs than it has"),
         (None, "8", None, 8, 8, None),
         ("8", "12", None, 8, 8, "offers more GPUs than its capacity"),
-        ("8", "8", "100000", 8, 8, "label nvidia.com/gpu.count is no believable count"),
-        ("8", "8", "eight", 8, 8, "label nvidia.com/gpu.count is no believable count"),
-        ("8", "8", "-8", 8, 8, "label nvidia.com/gpu.count is no believable count"),
-        ("5000", "5000", "8", 0, 8, "tells of more than 1,024 GPUs"),
+        ("8", "8", "100000", 8, 8, "label nvidia.com/gpu.count is not a plausible count"),
+        ("8", "8", "eight", 8, 8, "label nvidia.com/gpu.count is not a plausible count"),
+        ("8", "8", "-8", 8, 8, "label nvidia.com/gpu.count is not a plausible count"),
+        ("5000", "5000", "8", 0, 8, "claims more than 1,024 GPUs"),
         ("0", "0", None, 0, 0, None),
     ],
 )

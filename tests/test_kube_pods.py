@@ -85,7 +85,9 @@ def test_a_pod_that_is_going_away_holds_until_it_is_gone() -> None:
 def test_a_pod_on_a_node_that_is_gone_is_said_to_be_missing() -> None:
     pods, lines = read(node("n1"), pod("a", gpus=8, on="n9", schedulerName="gangplan"))
     assert (pods["a"].node, pods["a"].bound, pods["a"].ours) == (None, True, False)
-    assert lines == ["Pod default/a: bound to a node that is not there: it counts as missing"]
+    assert lines == [
+        "Pod default/a: is bound to a node that is not in the input; it counts as missing"
+    ]
 
 
 def test_a_pod_that_runs_on_no_node_is_left_aside() -> None:
@@ -93,7 +95,7 @@ def test_a_pod_that_runs_on_no_node_is_left_aside() -> None:
     lost["status"]["phase"] = "Running"
     pods, lines = read(node("n1"), lost)
     assert not pods["a"].ours
-    assert lines == ["Pod default/a: runs, but on no node; it is left aside"]
+    assert lines == ["Pod default/a: is running without a node; ignored"]
 
 
 # room that is planned
@@ -166,7 +168,7 @@ def test_a_plan_for_a_node_that_is_not_there_is_void() -> None:
     }
     pods, lines = read(node("n1"), pod("a", gpus=2, gated=True, **marks))
     assert pods["a"].ours
-    assert lines == ["Pod default/a: planned on a node that is not there; it waits"]
+    assert lines == ["Pod default/a: is planned on a node that is not in the input; it waits"]
 
 
 # priority
@@ -199,7 +201,7 @@ def test_priority_is_bounded_and_a_class_nobody_described_is_said() -> None:
 def test_a_priority_that_cannot_be_read_is_said_and_its_class_counts(odd: object) -> None:
     pods, lines = read(pod("a", priority=odd, priorityClassName="system-node-critical"))
     assert pods["a"].priority == 2 * 10**9
-    assert lines == ["Pod default/a: its priority is no whole number; its class counts"]
+    assert lines == ["Pod default/a: its priority is not an integer; its class counts"]
 
 
 def test_labels_and_annotations_give_no_priority() -> None:
@@ -300,7 +302,7 @@ def test_what_is_not_modelled_is_named_unless_the_policy_ignores_it() -> None:
         "required podAntiAffinity",
         "required podAffinity",
         "topologySpreadConstraints with DoNotSchedule",
-        "a volume that only some nodes reach",
+        "a volume that only some nodes can mount",
         "hostPort",
     )
     names = ("podAntiAffinity", "podAffinity", "topologySpread", "volumeZone", "hostPort")
@@ -319,7 +321,7 @@ def test_volumes_tie_down_by_zone_label_and_by_class_and_are_said_where_unknown(
     zoned = thing(
         "PersistentVolume", "pv1", "v1", metadata={"labels": {"topology.kubernetes.io/zone": "a"}}
     )
-    words = ("a volume that only some nodes reach",)
+    words = ("a volume that only some nodes can mount",)
     assert one(recorded, free, data, zoned).unsupported == words
     plain = thing("PersistentVolume", "pv1", "v1", spec={})
     assert one(recorded, free, data, plain).unsupported == ()
@@ -368,7 +370,7 @@ def test_an_amount_nobody_can_read_keeps_a_waiting_pod_waiting_and_a_node_full()
     )
     assert pods["waits"].unsupported == ("an amount that cannot be read",)
     assert (pods["runs"].gpus, pods["runs"].indices) == (8, None)
-    assert any("it counts as all of its node's" in line for line in lines)
+    assert any("it counts as holding all of its node" in line for line in lines)
 
 
 def test_pods_are_sorted_by_namespace_and_name() -> None:

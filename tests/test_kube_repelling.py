@@ -60,7 +60,7 @@ def test_every_term_of_an_affinity_is_narrowed() -> None:
         (Expression("b", "Exists"), closed),
     )
     (line,) = said
-    assert line.startswith("Pod default/x: kept off the nodes of pods that stand there")
+    assert line.startswith("Pod default/x: kept off nodes of running pods")
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from models.units import MAX_AMOUNT
-from planner.read.kube.pods.resources import effective_requests
+from planner.read.kube.pods.requests import effective_requests
 
 
 def _container(name: str = "c", *, always: bool = False, **requests: object) -> dict[str, Any]:

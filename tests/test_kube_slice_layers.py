@@ -11,7 +11,7 @@ from planner.read.compact_cluster import shipped
 from planner.read.document_kinds import Documents
 from planner.read.findings import Findings
 from planner.read.instance_builder import Built, build
-from planner.read.kube.gang_documents import nest, nested_layers
+from planner.read.kube.gang_documents import minimal_layers, nest
 
 BLOCK, RACK = "example.com/block", "example.com/rack"
 
@@ -30,7 +30,7 @@ BLOCK, RACK = "example.com/block", "example.com/rack"
 def test_only_layers_that_ask_something_are_told(
     layers: list[tuple[int, int]], told: list[tuple[int, int]]
 ) -> None:
-    assert nested_layers(layers) == told
+    assert minimal_layers(layers) == told
 
 
 def test_layers_nest_where_sizes_divide() -> None:

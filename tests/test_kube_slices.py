@@ -87,7 +87,7 @@ def test_names_number_devices_that_say_nothing_else() -> None:
     assert said == ""
     found, said = one(*claimed(device("left"), device("right")))
     assert [(d.index, d.name) for d in found.devices] == [(0, "left"), (1, "right")]
-    assert "say neither index nor PCI address" in said
+    assert "have neither index nor PCI address" in said
 
 
 def test_two_devices_with_one_index_count_by_their_addresses() -> None:
@@ -161,7 +161,7 @@ def test_a_pool_may_have_several_slices() -> None:
 def test_a_device_named_twice_counts_once() -> None:
     found, said = one(*claimed(device("gpu-0", uuid="a"), device("gpu-0", uuid="b")))
     assert [d.uuid for d in found.devices] == ["a"]
-    assert "has a device without a name of its own; it is left out" in said
+    assert "has a device without a name of its own; ignored" in said
 
 
 def test_a_tainted_device_is_sick_and_a_shared_one_is_not_given() -> None:

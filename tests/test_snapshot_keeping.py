@@ -17,8 +17,7 @@ from kube_kinds import SAMPLES
 
 from planner.cluster.kinds import ALL, PODS, Kind
 from planner.cluster.pruning import GONE, allowed
-from planner.read.kube.dialects.table import KEYS
-from planner.read.kube.pods.constraints import CLAIMS
+from planner.read.kube.dialects.table import holding_readers
 
 Tree = dict[str, Any]
 
@@ -189,7 +188,7 @@ def test_volumes_become_the_names_of_their_claims() -> None:
         ]
     )
     # An ephemeral volume's claim is named after the pod and the volume.
-    assert kept["metadata"]["annotations"] == {CLAIMS: "datasets,p-scratch"}
+    assert kept["metadata"]["annotations"] == {VOLUME_CLAIMS: "datasets,p-scratch"}
     assert "volumes" not in kept["spec"]
 
 
@@ -298,7 +297,7 @@ def test_of_annotations_only_those_of_the_scheduling_world_are_kept() -> None:
 
 
 def test_annotations_that_tell_who_holds_which_gpu_are_all_kept() -> None:
-    assert {key for key in KEYS if not allowed(key)} == set()
+    assert {key for one in holding_readers() for key in one.keys if not allowed(key)} == set()
 
 
 def test_a_label_keeps_only_what_the_server_takes_for_one() -> None:

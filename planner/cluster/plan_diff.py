@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any
 from models.apply.live_state import READY, ClusterView, LiveNode, LivePod, PodClassifier
 from models.apply.orders import GangOrder, Orders, PodOrder
 from models.apply.session import PodBatch
-from planner.cluster.backends.base import Backend, CannotEncode
+from planner.cluster.backends.base import Backend
 from planner.cluster.sending import CannotPin, pin
 from planner.cluster.transport import Tree
+from planner.read.kube.dialects.base import CannotEncode
 from planner.read.kube.lookup import texts
 
 if TYPE_CHECKING:

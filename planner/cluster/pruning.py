@@ -190,8 +190,8 @@ def allowed(key: str) -> bool:
 
 
 def with_volume_claims(prune: Prune) -> Prune:
-    """For pods: keeps the names of the volume claims as the annotation CLAIMS, and no volume."""
-    from planner.read.kube.pods.constraints import CLAIMS
+    """For pods: keeps the names of the volume claims as the annotation VOLUME_CLAIMS, and no volume."""
+    from planner.read.kube.pods.constraints import VOLUME_CLAIMS
 
     def pruned(value: Any) -> Any:  # noqa: ANN401
         kept = prune(value)
@@ -199,9 +199,9 @@ def with_volume_claims(prune: Prune) -> Prune:
             return GONE
         metadata = kept["metadata"]
         annotations = metadata.get("annotations", {})
-        annotations.pop(CLAIMS, None)  # a tenant may have written it
+        annotations.pop(VOLUME_CLAIMS, None)  # a tenant may have written it
         if claims := _volume_claims(value, metadata.get("name")):
-            metadata["annotations"] = {**annotations, CLAIMS: ",".join(claims)}
+            metadata["annotations"] = {**annotations, VOLUME_CLAIMS: ",".join(claims)}
         return kept
 
     return pruned

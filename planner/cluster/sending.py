@@ -48,11 +48,11 @@ from models.apply.requests import (
 )
 from models.apply.starts import HOSTNAME, REQUIRED, can_match, required_terms, unpinnable
 from planner.cluster.api_paths import core
-from planner.cluster.backends.base import CannotEncode
 from planner.cluster.live_view import ClusterReader, owned_annotations
 from planner.cluster.scale import event_of, looked, scale
 from planner.cluster.transport import JSON, STRATEGIC, ApiRequest, Reply, Transport, Tree, send_all
 from planner.errors import GangplanError
+from planner.read.kube.dialects.base import CannotEncode
 from planner.read.kube.lookup import items, objects, texts
 from planner.untrusted_text import one_line
 

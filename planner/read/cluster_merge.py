@@ -101,8 +101,8 @@ def _kubernetes(
         return made.models.get(slug(name)) or find(name)
 
     clusters = [made.cluster, *_adopting(documents.clusters, made.cluster)]
-    if made.telling:
-        _offer(documents.clusters, made.telling, found)
+    if made.partial_gpu_names:
+        _offer(documents.clusters, made.partial_gpu_names, found)
     return Real(clusters, found, made.gangs, made.levels.found, made.levels.policy_text())
 
 
@@ -122,9 +122,9 @@ def _written_first(entries: Sequence[ClusterEntry], find: Find) -> Find:
     return found
 
 
-def _offer(entries: Sequence[ClusterEntry], told: Collection[str], find: Find) -> None:
+def _offer(entries: Sequence[ClusterEntry], partial: Collection[str], find: Find) -> None:
     """Let nodes written by hand offer their GPUs by the names that pods of Kubernetes ask with."""
-    from planner.read.kube.gang_documents import imagined  # only where there are objects
+    from planner.read.kube.node_documents import assumed_gpu_labels  # only where there are objects
 
     for entry in entries:
         own = {slug(one.name): one.vendor for one in entry.document.spec.server_models}
@@ -132,7 +132,7 @@ def _offer(entries: Sequence[ClusterEntry], told: Collection[str], find: Find) -
         for node in entry.document.spec.nodes:
             model = find(node.model) if node.model is not None else None
             vendor = own.get(slug(node.model or ""), model.vendor if model is not None else "")
-            labels = {**imagined(vendor, told), **node.labels}
+            labels = {**assumed_gpu_labels(vendor, partial), **node.labels}
             nodes.append(node.model_copy(update={"labels": labels}))
         spec = entry.document.spec.model_copy(update={"nodes": tuple(nodes)})
         entry.document = entry.document.model_copy(update={"spec": spec})

@@ -1,7 +1,6 @@
-"""What every back end can do: the interface, and what most of them do the same way.
+"""The interface of GPU back ends, and what most of them share.
 
-Promises: annotations are judged from trees alone; only a back end that ``allocates`` sends requests.
-Implemented by the other files of this package.
+Annotations depend on trees alone; only a back end that ``allocates`` sends requests.
 """
 
 from __future__ import annotations
@@ -16,23 +15,12 @@ from models.apply.requests import Done, Event
 from models.policy import GPU_RESOURCES, KubernetesPolicy
 from models.units import InvalidValueError, quantity
 from planner.cluster.transport import Transport, Tree
-from planner.read.kube.lookup import at, mapping, text
+from planner.read.kube.lookup import mapping, text
 
 MODE_BINDING = "binding"
 
 _SCHEDULER = "default-scheduler"
 _OURS = KubernetesPolicy().scheduler_name
-
-
-class CannotEncode(Exception):  # noqa: N818  # said of a plan, not of a fault of ours
-    """The back end cannot tell the node which GPUs the pod was given.
-
-    ``why``: a clause about the pod, without a full stop; may hold names of the cluster (untrusted).
-    """
-
-    def __init__(self, why: str) -> None:
-        super().__init__(why)
-        self.why = why
 
 
 class Backend(Protocol):
@@ -57,7 +45,7 @@ class Backend(Protocol):
     def annotations(self, order: PodOrder, node_tree: Tree, pod_tree: Tree) -> dict[str, str]:
         """What to write on the pod together with its intent; the trees as the server sent them.
 
-        Raises CannotCarry.
+        Raises CannotEncode.
         """
 
     def allocate(self, wire: Transport, order: PodOrder, seen: LivePod, pod_tree: Tree) -> Event:
@@ -132,12 +120,6 @@ def _count(written: object) -> int:
         return int(quantity(str(written)))
     except InvalidValueError:
         return 0
-
-
-def annotation(tree: Tree, key: str) -> str | None:
-    """The annotation of an object, None if it is absent or blank."""
-    found = at(tree, "metadata", "annotations", key)
-    return found if isinstance(found, str) and found.strip() else None
 
 
 def hindered(

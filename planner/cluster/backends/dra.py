@@ -9,13 +9,14 @@ from __future__ import annotations
 from models.apply.live_state import LivePod
 from models.apply.orders import PodOrder
 from models.apply.requests import Done, Event, Gone, NoAnswer, Rejected
-from planner.cluster.backends.base import CannotEncode, Plain, bound_by_us, fills_node
+from planner.cluster.backends.base import Plain, bound_by_us, fills_node
 from planner.cluster.backends.dra_allocation import Answered, User, allocate, release
 from planner.cluster.backends.dra_devices import VERSION, Devices
 from planner.cluster.pages import NotServedError
 from planner.cluster.transport import Transport, Tree
 from planner.errors import NotPermittedError, UnavailableError
 from planner.read.kube.devices.slices import GROUP
+from planner.read.kube.dialects.base import CannotEncode
 from planner.read.kube.lookup import objects, text
 from planner.untrusted_text import one_line
 

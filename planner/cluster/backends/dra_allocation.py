@@ -1,12 +1,12 @@
 """Which device goes to which claim of a pod.
 
 Promises: pure; what a claim holds of the pod's GPUs stays with it, the others are dealt in turn, so that
-the same orders and claims give the same. Raises CannotCarry. Called by ``allocating``.
+the same orders and claims give the same. Raises CannotEncode. Called by ``allocating``.
 
 Allocating claims step by step: protected, allocated, reserved; and back.
 
 Promises: every write names uid and version; each step is skipped where it is done, so that the same call
-finishes what a crash left. Raises Answered and CannotCarry. Called by ``dra``.
+finishes what a crash left. Raises Answered and CannotEncode. Called by ``dra``.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from models.apply.intents import MANAGER
 from models.apply.orders import PodOrder
 from models.apply.requests import Conflict, Done, Event, Gone, NoAnswer
 from planner.cluster.api_paths import core, grouped
-from planner.cluster.backends.base import CannotEncode, bound_by_us
+from planner.cluster.backends.base import bound_by_us
 from planner.cluster.backends.dra_claims import (
     Claim,
     DeviceKey,
@@ -36,6 +36,7 @@ from planner.cluster.backends.dra_devices import VERSION, Devices, Holder
 from planner.cluster.scale import event_of
 from planner.cluster.transport import MERGE, Reply, Transport, Tree
 from planner.read.kube.devices.slices import GROUP
+from planner.read.kube.dialects.base import CannotEncode
 from planner.read.kube.lookup import objects, text
 from planner.read.kube.records import Device
 
@@ -242,7 +243,7 @@ def _give(door: _Door, devices: Devices, user: User, node: str, part: Part) -> N
 
 
 def _cleared(door: _Door, devices: Devices, user: User, part: Part) -> Claim:
-    """The claim, without devices that an earlier plan of ours gave it. Raises CannotCarry."""
+    """The claim, without devices that an earlier plan of ours gave it. Raises CannotEncode."""
     claim = part.claim
     if claim.going:
         raise CannotEncode(f"claim {claim.name} is being deleted")

@@ -1,6 +1,6 @@
 """ResourceClaims as the API server shows them: what one asks, what it holds, how it is to hold more.
 
-Promises: pure; a claim whose wishes a list of GPUs cannot answer raises CannotCarry, in words about the
+Promises: pure; a claim whose wishes a list of GPUs cannot answer raises CannotEncode, in words about the
 claim. Called by ``dra``.
 """
 
@@ -10,11 +10,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from models.apply.intents import PLAN
-from planner.cluster.backends.base import CannotEncode
 from planner.cluster.transport import Tree
-from planner.read.kube.devices.requests import DeviceClasses, Sort, means_part
+from planner.read.kube.devices.claims import DeviceClasses, Sort, means_part, only_type
+from planner.read.kube.dialects.base import CannotEncode
 from planner.read.kube.lookup import at, flag, items, mapping, objects, text, whole
-from planner.read.kube.pods.claims import only_type
 from planner.read.kube.records import Device
 
 FINALIZER = "resource.kubernetes.io/delete-protection"
@@ -116,7 +115,7 @@ def named_claims(pod_tree: Tree) -> list[tuple[str, str | None]]:
 def wants(claim: Claim, classes: DeviceClasses) -> list[Want]:
     """GPUs that the claim asks for, by request; [] if it is about something else than GPUs.
 
-    Raises CannotCarry where chosen GPUs cannot be what it asks for.
+    Raises CannotEncode where chosen GPUs cannot be what it asks for.
     """
     found: list[Want] = []
     others: list[str] = []

@@ -10,14 +10,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from planner.cluster.api_paths import grouped
-from planner.cluster.backends.base import CannotEncode
 from planner.cluster.backends.dra_claims import Claim, DeviceKey
 from planner.cluster.pages import list_objects
 from planner.cluster.transport import Transport, Tree
 from planner.errors import NotPermittedError
 from planner.read.findings import Remarks
-from planner.read.kube.devices.requests import DeviceClasses
+from planner.read.kube.devices.claims import DeviceClasses
 from planner.read.kube.devices.slices import GROUP, NodeDevices, read_slices
+from planner.read.kube.dialects.base import CannotEncode
 from planner.read.kube.lookup import text
 from planner.read.kube.objects import Gatherer
 from planner.read.kube.records import Device
@@ -93,7 +93,7 @@ class Devices:
         self._held = {key: one for key, one in self._held.items() if one != holder}
 
     def chosen(self, node: str, gpus: Iterable[int], driver: str | None) -> list[Device]:
-        """The devices that are these GPUs of a node. Raises CannotCarry where one is not there."""
+        """The devices that are these GPUs of a node. Raises CannotEncode where one is not there."""
         drivers = self.by_node.get(node, ())
         found = [one for one in drivers if driver in (None, one.driver)]
         if len(found) != 1:

@@ -1,12 +1,12 @@
-"""Objects to the compact documents of the same cluster: the end of every Kubernetes dialect.
+"""Kubernetes objects to the compact documents of the same cluster.
 
-Promises: what is left out is said; what a pod holds stays held, in a gang, off ``allocatable`` or
-as GPUs that are never given. Called by the builder.
+What is left out is a remark. What a pod holds stays held: in a gang, off ``allocatable``, or as GPUs that
+are never given.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pydantic import ValidationError
@@ -19,13 +19,22 @@ from models.hardware import ServerModel
 from models.policy import Policy
 from models.units import number
 from planner.read.findings import Findings, Remarks
-from planner.read.kube import gang_documents as offering
-from planner.read.kube.gang_documents import UNSUPPORTED, GangTrees, Json, asks, warn_of_fabrics
-from planner.read.kube.gangs.attributes import believed
-from planner.read.kube.gangs.gangs import read_gangs
+from planner.read.kube.gang_documents import (
+    UNSUPPORTED,
+    GangDocuments,
+    level_asks,
+    warn_of_missing_claims,
+)
+from planner.read.kube.gangs.gangs import bound_checkpoints, read_gangs
 from planner.read.kube.levels.levels import Levels, read_levels
 from planner.read.kube.lookup import is_label_key, is_name
-from planner.read.kube.node_documents import NodeTrees, Use, uses
+from planner.read.kube.node_documents import (
+    Json,
+    NodeDocuments,
+    Use,
+    node_uses,
+    partial_gpu_names,
+)
 from planner.read.kube.nodes.nodes import read_nodes
 from planner.read.kube.nodes.servers import Find, server_model
 from planner.read.kube.pods.pods import read_pods
@@ -42,13 +51,13 @@ CLUSTER_NAME = "kubernetes"
 class Assembled:
     """The documents of a cluster's objects.
 
-    ``telling``: see ``offering``. ``models``: server models that no catalogue has.
+    ``partial_gpu_names``: see that function. ``models``: server models that no catalogue has.
     """
 
     cluster: Entry[ClusterDocument]
     gangs: list[Entry[GangDocument]]
     levels: Levels
-    telling: frozenset[str] = frozenset()
+    partial_gpu_names: frozenset[str] = frozenset()
     models: dict[str, ServerModel] = field(default_factory=dict)
 
 
@@ -62,64 +71,71 @@ def assemble(
 ) -> Assembled:
     """One Cluster and its gangs. Needs at least one Node among the objects.
 
-    ``topology``: a topology file, whose levels go before those of the objects.
+    ``topology``: a topology file; its levels take precedence over those of the objects.
     """
     settings = policy.kubernetes
-    nodes = _named(read_nodes(objects, settings, remarks), remarks)
+    nodes = _named_nodes(objects, policy, remarks)
     pods = read_pods(objects, nodes, settings, remarks)
-    gangs = believed(read_gangs(objects, pods, settings, remarks), policy, remarks)
-    levels = read_levels(objects, nodes, settings, asks(gangs), remarks, topology)
+    gangs = read_gangs(objects, pods, settings, remarks)
+    bound_checkpoints(gangs, policy, remarks)
+    levels = read_levels(objects, nodes, settings, level_asks(gangs), remarks, topology)
     source = Source(SOURCE, "", "json")
-    told = offering.telling(nodes, gangs)
+    partial = partial_gpu_names(nodes, gangs)
     marked_only = policy.gpu_binding == "none"
-    trees = GangTrees(levels, {node.name for node in nodes}, remarks, settings, told, marked_only)
-    entries: list[Entry[GangDocument]] = []
+    names = {node.name for node in nodes}
+    gang_trees = GangDocuments(levels, names, remarks, settings, partial, marked_only)
+    documents: list[GangDocument] = []
     members: set[tuple[str, str]] = set()
     for gang in gangs:
-        document = _gang(trees.tree(gang), gang, remarks)
+        document = _gang(gang_trees.tree(gang), gang, remarks)
         if document is not None:
-            entries.append(Entry(source, ("items", len(entries)), document, findings))
+            documents.append(document)
             members.update(pod.key for pod in gang.pods())
-    used = uses(nodes, pods, members)
-    making = NodeTrees(
+    used = node_uses(nodes, pods, members)
+    roles = [role for document in documents for role in document.spec.roles]
+    node_trees = NodeDocuments(
         levels=levels,
         find=find,
-        keys=_keys(policy, entries),
-        asked=_asked(entries),
-        telling=told,
+        keys=_label_keys(policy, documents),
+        requested=sorted({key for role in roles for key in role.requests}),
+        partial=partial,
         marked_only=marked_only,
         remarks=remarks,
     )
-    kept = _wanted(nodes, used, entries)
-    cluster = _cluster(objects, kept, used, making, policy)
-    if any(model.nvlink_domain_nodes > 1 for model in making.models.values()):
-        warn_of_fabrics(gangs, levels, settings, remarks)
-    whole = Entry(source, (), ClusterDocument.model_validate(cluster), findings)
-    return Assembled(whole, entries, levels, told, making.models)
+    cluster = _cluster(objects, _relevant(nodes, used, documents), used, node_trees, policy)
+    if any(model.nvlink_domain_nodes > 1 for model in node_trees.models.values()):
+        warn_of_missing_claims(gangs, levels, settings, remarks)
+    return Assembled(
+        Entry(source, (), ClusterDocument.model_validate(cluster), findings),
+        [Entry(source, ("items", i), one, findings) for i, one in enumerate(documents)],
+        levels,
+        partial,
+        node_trees.models,
+    )
 
 
-def _named(nodes: Iterable[KubeNode], remarks: Remarks) -> list[KubeNode]:
-    """Nodes whose name can stand in a plan."""
+def _named_nodes(objects: Objects, policy: Policy, remarks: Remarks) -> list[KubeNode]:
+    """Nodes whose name is valid in a plan."""
     found = []
-    for node in nodes:
+    for node in read_nodes(objects, policy.kubernetes, remarks):
         if is_name(node.name):
             found.append(node)
         else:
-            remarks.add(node.object.where, "has a malformed name; it is left out")
+            remarks.add(node.object.where, "has a malformed name; ignored")
     return found
 
 
 def _gang(tree: Json, gang: KubeGang, remarks: Remarks) -> GangDocument | None:
-    """The document; of one that is refused what its pods hold, and nothing new is placed."""
+    """The document; if it is invalid, one that keeps what its pods hold and starts nothing."""
     document, what = _validated(tree)
     if document is None:
-        document, _ = _validated(_bare(tree, f"it cannot be planned: {what}"))
+        document, _ = _validated(_running_only(tree, f"it cannot be planned: {what}"))
         remarks.add(gang.subject, f"cannot be planned ({what}); what its pods hold stays held")
     return document
 
 
 def _validated(tree: Json) -> tuple[GangDocument | None, str]:
-    """The document of a tree; None, and what is wrong with it, if its own rules refuse it."""
+    """The document of a tree; None, and what is wrong with it, if it is invalid."""
     try:
         document = GangDocument.model_validate(tree)
     except ValidationError as error:
@@ -129,8 +145,8 @@ def _validated(tree: Json) -> tuple[GangDocument | None, str]:
     return (document, "") if wrong is None else (None, wrong.what)
 
 
-def _bare(tree: Json, why: str) -> Json:
-    """The tree less what only matters to new pods, and less what nobody can name; held if any wait."""
+def _running_only(tree: Json, why: str) -> Json:
+    """The tree without what only matters to new pods; held if any pod waits."""
     kept = ("name", "replicas", "gpus", "firstIndex")
     roles = []
     for role in tree["spec"]["roles"]:
@@ -140,41 +156,36 @@ def _bare(tree: Json, why: str) -> Json:
         roles.append(bare)
     spec = {**tree["spec"], "topology": {}, "roles": roles}
     status = dict(tree["status"])
-    wanted = sum(role["replicas"] for role in roles)
-    if sum("node" in pod for pod in status["pods"]) < wanted:
+    if sum("node" in pod for pod in status["pods"]) < sum(role["replicas"] for role in roles):
         status["hold"] = {"code": UNSUPPORTED, "message": why}
     return {**tree, "spec": spec, "status": status}
 
 
-def _keys(policy: Policy, gangs: Sequence[Entry[GangDocument]]) -> set[str]:
+def _label_keys(policy: Policy, gangs: Sequence[GangDocument]) -> set[str]:
     """Label keys that decide where pods may go."""
     keys = {key for key, _ in policy.node_selector}
-    for entry in gangs:
-        for role in entry.document.spec.roles:
+    for document in gangs:
+        for role in document.spec.roles:
             keys.update(role.node_selector)
             keys.update(one.key for term in getattr(role, "node_affinity", ()) for one in term)
     return keys
 
 
-def _asked(gangs: Sequence[Entry[GangDocument]]) -> list[str]:
-    return sorted({key for e in gangs for role in e.document.spec.roles for key in role.requests})
-
-
-def _wanted(
-    nodes: Sequence[KubeNode], used: Mapping[str, Use], gangs: Sequence[Entry[GangDocument]]
+def _relevant(
+    nodes: Sequence[KubeNode], used: Mapping[str, Use], gangs: Sequence[GangDocument]
 ) -> list[KubeNode]:
-    """Nodes with GPUs, and those without if a gang stands on them or has pods that need none."""
-    standing: set[str | None] = set()
-    without = False
-    for entry in gangs:
-        pods = entry.document.status.pods
-        standing.update(pod.node for pod in pods)
+    """Nodes with GPUs, and those without if a gang runs on them or has waiting pods without GPUs."""
+    running: set[str | None] = set()
+    cpu_only = False
+    for document in gangs:
+        pods = document.status.pods
+        running.update(pod.node for pod in pods)
         if any(pod.node is None for pod in pods):
-            without = without or any(role.gpus == 0 for role in entry.document.spec.roles)
+            cpu_only = cpu_only or any(role.gpus == 0 for role in document.spec.roles)
     return [
         node
         for node in nodes
-        if node.installed or used[node.name].gang_gpus or without or node.name in standing
+        if node.installed or used[node.name].gang_gpus or cpu_only or node.name in running
     ]
 
 
@@ -182,34 +193,30 @@ def _cluster(
     objects: Objects,
     nodes: Sequence[KubeNode],
     used: Mapping[str, Use],
-    making: NodeTrees,
+    trees: NodeDocuments,
     policy: Policy,
 ) -> Json:
     entries = []
     for node in nodes:
-        taken = node.shared is None and _is_ours(node, policy)
-        said = making.remarks if taken else Remarks()  # nothing of it is given: no matter
-        model = server_model(node, policy.kubernetes, making.find, said)
-        entries.append(_node(making.tree(node, model, used[node.name]), node, making.remarks))
+        selected = all(node.labels.get(key) == value for key, value in policy.node_selector)
+        # Remarks on a node that nothing is planned on would only be noise.
+        remarks = trees.remarks if node.shared is None and selected else Remarks()
+        model = server_model(node, policy.kubernetes, trees.find, remarks)
+        entries.append(_node(trees.tree(node, model, used[node.name]), node, trees.remarks))
     metadata: Json = {"name": CLUSTER_NAME}
     identity = objects.named("", "Namespace", "", "kube-system")
     if identity is not None and identity.uid is not None and is_name(identity.uid):
         metadata["uid"] = identity.uid
-    levels = [_level(level) for level in making.levels.levels]
     return {
         "apiVersion": API_VERSION,
         "kind": "Cluster",
         "metadata": metadata,
-        "spec": {"levels": levels, "nodes": entries},
+        "spec": {"levels": [_level(one) for one in trees.levels.levels], "nodes": entries},
     }
 
 
-def _is_ours(node: KubeNode, policy: Policy) -> bool:
-    return all(node.labels.get(key) == value for key, value in policy.node_selector)
-
-
 def _node(tree: Json, node: KubeNode, remarks: Remarks) -> NodeDocument:
-    """The entry; one that is refused keeps what stands on it, and takes nothing more."""
+    """The entry; if it is invalid, one that keeps what runs there and takes nothing more."""
     try:
         return NodeDocument.model_validate(tree)
     except ValidationError as error:

@@ -1,31 +1,14 @@
-"""Names by which GPUs are asked for, where not every node offers its own by all of them.
+"""Gangs as compact Gang documents: level names, roles, running pods, and why a gang is held.
 
-Promises: a pod is kept to nodes that offer GPUs by its name, through labels that nodes and roles
-are given in the plan alone. Called by ``assembling``, the trees, and ``planner.read.cluster_merge``.
-
-NVLink between servers needs an IMEX channel, a ComputeDomain claim: which gangs do without.
-
-Promises: the Policy says what that means for the plan, and the user is told.
-Called by ``assembling`` and ``trees.gangs``.
-
-Slice layers of a role: which of them ask anything, and whether they stand inside one another.
-
-Promises: pure arithmetic on (size, depth) pairs; depth counts levels from the widest, ``node`` last.
-Called by ``trees.gangs``.
-
-Gangs as compact Gang documents: level names, roles, pods that stand, why one is held.
-
-Promises: every pod that holds room stays in its gang's document or is counted as lost room; a
-document that its own rules refuse becomes a remark. Called by ``assembling``.
+Every pod that holds room stays in its gang's document.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any
 
 from models.documents.base import API_VERSION
 from models.gang import Toleration
@@ -34,90 +17,199 @@ from models.units import time_text
 from planner.read.findings import Remarks
 from planner.read.kube.levels.levels import Levels
 from planner.read.kube.lookup import LONGEST, SHORT, clean, distinct, is_name, is_object_name
+from planner.read.kube.node_documents import ACK_SCHEDULE, Json, amounts, gpu_label
 from planner.read.kube.pods.constraints import IGNORABLE
-from planner.read.kube.records import Expression, KubeGang, KubeNode, KubePod, KubeRole, LevelAsk
+from planner.read.kube.records import Expression, KubeGang, KubePod, KubeRole, LevelAsk
 from planner.read.sources import printable
 
-_PREFIX = "offers.gangplan.dev/"
-_MAKERS = {"nvidia": "nvidia", "amd": "amd", "intel": "intel", "habana": "intel", "gaudi": "intel"}
-"""Words in names of resources and drivers, and whose GPUs they mean."""
+UNSUPPORTED = "Unsupported"
+INCOMPLETE = "Incomplete"
+_MAX_MESSAGE = 1000
 
 
-def telling(nodes: Sequence[KubeNode], gangs: Sequence[KubeGang]) -> frozenset[str]:
-    """Names by which gangs ask for GPUs and some node with GPUs does not offer its own."""
-    asked = {pod.gpu_resource for gang in gangs for pod in gang.pods() if pod.gpus}
-    offered = {node.asked_by for node in nodes if node.gpus}
-    return frozenset(
-        name for name in asked if name is not None and not all(name in one for one in offered)
-    )
+@dataclass(slots=True)
+class GangDocuments:
+    """Turns gangs into documents.
+
+    ``nodes``: names of the nodes of the cluster. ``partial``: see ``partial_gpu_names``; roles that
+    use such a name are kept to nodes that offer it. ``marked_only``: ACK's topology nodes refuse GPU
+    pods that are not marked.
+    """
+
+    levels: Levels
+    nodes: Collection[str]
+    remarks: Remarks
+    policy: KubernetesPolicy
+    partial: Collection[str]
+    marked_only: bool
+    _names: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
+    _pod_names: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
+    _uids: set[str] = field(default_factory=set)
+
+    def tree(self, gang: KubeGang) -> Json:
+        """The document of a gang."""
+        namespace = clean(gang.namespace or "default")
+        name = distinct(clean(gang.name), self._names[namespace])
+        if name != gang.name:
+            self.remarks.add(gang.subject, f"is named {name} in the plan")
+        spec: Json = {
+            "priority": gang.priority,
+            "preemptible": gang.preemptible,
+            "movable": gang.movable,
+            "topology": self._topology(gang, gang),
+            "roles": [],
+        }
+        if gang.queue is not None and is_name(gang.queue):
+            spec["queue"] = gang.queue
+        _set_time(spec, "submittedAt", gang.submitted_at)
+        _set_time(spec, "resizeAfter", gang.resize_after)
+        if gang.kind == "Pod":
+            spec["communication"] = {"pattern": "none"}
+        elif is_network_only(gang, self.policy):
+            spec["communication"] = {"nvlinkAcrossNodes": False}
+        status: Json = {"pods": []}
+        _set_time(status, "startedAt", gang.started_at)
+        _set_time(status, "lastCheckpoint", gang.last_checkpoint)
+        role_names: set[str] = set()
+        for role in gang.roles:
+            tree = self._role(gang, role, distinct(clean(role.name, SHORT), role_names, SHORT))
+            spec["roles"].append(tree)
+            status["pods"] += self._pods(namespace, role, tree)
+        if (hold := self._hold(gang)) is not None:
+            status["hold"] = hold
+        return {
+            "apiVersion": API_VERSION,
+            "kind": "Gang",
+            "metadata": {"name": name, "namespace": namespace},
+            "spec": spec,
+            "status": status,
+        }
+
+    def _topology(self, gang: KubeGang, asking: KubeGang | KubeRole) -> Json:
+        """The levels that a gang, or a role of it, asks for."""
+        found: Json = {}
+        for name, ask in (("required", asking.required), ("preferred", asking.preferred)):
+            level = None if ask is None else self.levels.resolve(ask)
+            if level is not None:
+                found[name] = level
+            elif ask is not None and name == "preferred":
+                what = f"prefers level {ask}, which no node has; the preference is ignored"
+                self.remarks.add(gang.subject, what)
+        return found
+
+    def _role(self, gang: KubeGang, role: KubeRole, name: str) -> Json:
+        replicas = max(1, role.size or 0)
+        model = _model_pod(role)
+        if model is None:  # nothing of it exists yet: the gang is held until something does
+            return {"name": name, "replicas": replicas, "gpus": 0}
+        requests, differ = _requests(role)
+        if differ:
+            what = "pods of one role request different amounts; the largest counts for all"
+            self.remarks.add(gang.subject, what)
+        tree: Json = {
+            "name": name,
+            "replicas": replicas,
+            "gpus": model.gpus,
+            "requests": requests,
+            "topology": self._topology(gang, role),
+            "nodeSelector": dict(model.selector),
+            "tolerations": [_toleration(one) for one in model.tolerations],
+        }
+        if role.first_index:
+            tree["firstIndex"] = role.first_index
+        if model.affinity:
+            tree["nodeAffinity"] = [[_expression(one) for one in term] for term in model.affinity]
+        requested = model.gpu_resource
+        if requested is not None and requested in self.partial and model.gpus:
+            tree["nodeSelector"][gpu_label(requested)] = "true"
+        if self.marked_only and (not model.gpus or model.topology_scheduled):
+            tree["tolerations"].append({"key": ACK_SCHEDULE, "operator": "Exists"})
+        if (layers := self._layers(role)) and nest(layers):
+            finest, *outer = [
+                {"size": size, "required": self.levels.name(depth)} for size, depth in layers
+            ]
+            tree["slice"] = finest
+            tree |= {"outerSlices": outer} if outer else {}
+        return tree
+
+    def _layers(self, role: KubeRole) -> list[Layer]:
+        """The slice layers that ask for something, finest first."""
+        found = []
+        for ask in role.slices:
+            level = self.levels.resolve(ask.level)
+            if ask.size > 0 and level is not None:
+                found.append((ask.size, self.levels.depth(level)))
+        return minimal_layers(found)
+
+    def _pods(self, namespace: str, role: KubeRole, role_tree: Json) -> Iterator[Json]:
+        for index, pod in role.members:
+            name = distinct(clean(pod.name), self._pod_names[namespace])
+            tree: Json = {"name": name, "role": role_tree["name"], "index": index}
+            uid = pod.object.uid
+            if uid is not None and is_name(uid, LONGEST):
+                if uid in self._uids:
+                    self.remarks.add(pod.subject, "has the uid of another pod; the uid is ignored")
+                else:
+                    self._uids.add(uid)
+                    tree["uid"] = uid
+            if pod.node is not None and pod.node in self.nodes and pod.finished is None:
+                tree["node"] = pod.node
+                known = pod.indices is not None and len(pod.indices) == role_tree["gpus"]
+                tree["gpus"] = list(pod.indices or ()) if known else None
+            elif pod.mode is not None and pod.ours:
+                tree["mode"] = pod.mode
+            yield tree
+
+    def _hold(self, gang: KubeGang) -> Json | None:
+        """Why gangplan cannot start the gang, if it cannot."""
+        problems = list(dict.fromkeys((*gang.problems, *self._problems(gang))))
+        if problems:
+            message = "; ".join(problems) + _way_out(problems)
+            return {"code": UNSUPPORTED, "message": _bounded(message)}
+        if gang.missing is not None:
+            return {"code": INCOMPLETE, "message": _bounded(gang.missing)}
+        return None
+
+    def _problems(self, gang: KubeGang) -> Iterator[str]:
+        for ask in (gang.required, *(role.required for role in gang.roles), *_slice_levels(gang)):
+            if ask is not None and self.levels.resolve(ask) is None:
+                yield f"it requires level {ask}, which this cluster does not have"
+        for role in gang.roles:
+            waiting = [pod for _, pod in role.members if pod.ours]
+            for pod in waiting:
+                yield from pod.unsupported
+                if not is_object_name(pod.name):
+                    yield "a pod with a name that the API server does not accept"
+            if len({_eligibility(pod) for pod in waiting}) > 1:
+                yield f"pods of role {role.name} differ in the nodes they may use"
+            if not nest(self._layers(role)):
+                yield f"the slice layers of role {role.name} do not nest"
 
 
-def label(name: str) -> str:
-    """The label of nodes whose GPUs are asked for by this name."""
-    return _PREFIX + clean(name.replace("/", "-"), SHORT)
-
-
-def labels(names: Collection[str], told: Collection[str]) -> dict[str, str]:
-    """What a node is labelled with that offers its GPUs by these names."""
-    return {label(name): "true" for name in names if name in told}
-
-
-def imagined(vendor: str, told: Collection[str]) -> dict[str, str]:
-    """What a node nobody recorded is labelled with: its GPUs go by all names its maker may have."""
-    maker = vendor.lower()
-    known = maker in _MAKERS.values()
-    names = []
-    for name in sorted(told):
-        makers = {of for word, of in _MAKERS.items() if word in name}
-        if not known or not makers or maker in makers:
-            names.append(name)
-    return labels(names, told)
-
-
-def unclaimed(gang: KubeGang) -> bool:
-    """Whether several pods of the gang have GPUs and not all of them hold a claim."""
-    speaking = [pod for pod in gang.pods() if pod.gpus and pod.finished is None]
-    return len(speaking) > 1 and not all(pod.fabric for pod in speaking)
-
-
-def network_only(gang: KubeGang, policy: KubernetesPolicy) -> bool:
-    """Whether NVLink between servers counts for nothing in the gang's bandwidth."""
-    return policy.nvlink_across_nodes == "claimed" and unclaimed(gang)
-
-
-def warn_of_fabrics(
-    gangs: Sequence[KubeGang], levels: Levels, policy: KubernetesPolicy, remarks: Remarks
-) -> None:
-    """Name the gangs without claims, where there is NVLink between servers at all."""
-    if not any(level.nvlink for level in levels.levels):
-        return
+def level_asks(gangs: Collection[KubeGang]) -> tuple[LevelAsk, ...]:
+    """Every level that some gang names, once, in order of first mention."""
+    found: dict[LevelAsk | None, None] = {}
     for gang in gangs:
-        if not unclaimed(gang):
-            continue
-        if network_only(gang, policy):
-            remarks.add(
-                gang.subject,
-                "holds no ComputeDomain claim; the plan counts the network between its servers, "
-                "and no NVLink",
-                "nvlinkAcrossNodes: assumed in the Policy counts NVLink all the same",
-            )
-        else:
-            remarks.add(
-                gang.subject,
-                "holds no ComputeDomain claim; the plan counts NVLink between servers all the same",
-                "without the claim its pods reach each other over the network only; "
-                "nvlinkAcrossNodes: claimed in the Policy counts that",
-            )
+        named = [gang.required, gang.preferred]
+        for role in gang.roles:
+            named += [role.required, role.preferred, *(piece.level for piece in role.slices)]
+        found.update(dict.fromkeys(named))
+    return tuple(ask for ask in found if ask is not None)
+
+
+def _slice_levels(gang: KubeGang) -> list[LevelAsk]:
+    return [piece.level for role in gang.roles for piece in role.slices]
 
 
 Layer = tuple[int, int]
+"""(size of a slice, depth of its level): levels count from the widest, ``node`` last."""
 
 
-def nested_layers(layers: Sequence[Layer]) -> list[Layer]:
+def minimal_layers(layers: Sequence[Layer]) -> list[Layer]:
     """The layers without those that others imply, finest first.
 
     Pods that share a domain share every wider one; so a layer of larger slices at the same or a
-    narrower level says all that one of smaller slices says.
+    narrower level implies one of smaller slices.
     """
     kept: list[Layer] = []
     for size, depth in sorted(set(layers), key=lambda layer: (layer[0], -layer[1])):
@@ -130,225 +222,67 @@ def nested_layers(layers: Sequence[Layer]) -> list[Layer]:
 
 
 def nest(layers: Sequence[Layer]) -> bool:
-    """Whether every slice of a layer is cut from one slice of the next; finest first."""
+    """Whether every slice of a layer is a part of one slice of the next; finest first."""
     return all(outer[0] % inner[0] == 0 for inner, outer in pairwise(layers))
 
 
-Json = dict[str, Any]
+def _lacks_claims(gang: KubeGang) -> bool:
+    """Whether several pods of the gang have GPUs and not all of them hold a ComputeDomain claim.
 
-UNSUPPORTED = "Unsupported"
-INCOMPLETE = "Incomplete"
-
-ACK_SCHEDULE = "ack.node.gpu.schedule"
-"""ACK's node label; here also a taint on nodes that refuse GPU pods without ACK's mark."""
-
-
-@dataclass(slots=True)
-class GangTrees:
-    """Turns gangs into documents.
-
-    ``nodes``: names of the nodes of the cluster. ``telling``: names by which GPUs are asked for, but
-    not on every node: their roles must be kept to nodes that have them. ``marked_only``: ACK's
-    topology nodes refuse GPU pods that are not marked.
+    NVLink between servers needs an IMEX channel, which such a claim provides.
     """
-
-    levels: Levels
-    nodes: Collection[str]
-    remarks: Remarks
-    policy: KubernetesPolicy = field(default_factory=KubernetesPolicy)
-    telling: Collection[str] = ()
-    marked_only: bool = False
-    names: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
-    pod_names: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
-    uids: set[str] = field(default_factory=set)
-
-    def tree(self, gang: KubeGang) -> Json:
-        """The document of a gang."""
-        namespace = clean(gang.namespace or "default")
-        name = distinct(clean(gang.name), self.names[namespace])
-        if name != gang.name:
-            self.remarks.add(gang.subject, f"is called {name} in the plan")
-        spec: Json = {
-            "priority": gang.priority,
-            "preemptible": gang.preemptible,
-            "movable": gang.movable,
-            "topology": self._topology(gang, gang.required, gang.preferred),
-            "roles": [],
-        }
-        if gang.queue is not None and is_name(gang.queue):
-            spec["queue"] = gang.queue
-        _set_time(spec, "submittedAt", gang.submitted_at)
-        _set_time(spec, "resizeAfter", gang.resize_after)
-        if gang.kind == "Pod":
-            spec["communication"] = {"pattern": "none"}
-        elif network_only(gang, self.policy):
-            spec["communication"] = {"nvlinkAcrossNodes": False}
-        status: Json = {"pods": []}
-        _set_time(status, "startedAt", gang.started_at)
-        _set_time(status, "lastCheckpoint", gang.last_checkpoint)
-        role_names: set[str] = set()
-        for role in gang.roles:
-            role_name = distinct(clean(role.name, SHORT), role_names, SHORT)
-            spec["roles"].append(self._role(gang, role, role_name))
-            gpus = spec["roles"][-1]["gpus"]
-            status["pods"] += self._pods(namespace, role, role_name, gpus)
-        if (held := self._hold(gang)) is not None:
-            status["hold"] = held
-        metadata = {"name": name, "namespace": namespace}
-        return {
-            "apiVersion": API_VERSION,
-            "kind": "Gang",
-            "metadata": metadata,
-            "spec": spec,
-            "status": status,
-        }
-
-    def _topology(
-        self, gang: KubeGang, required: LevelAsk | None, preferred: LevelAsk | None
-    ) -> Json:
-        found: Json = {}
-        for name, ask in (("required", required), ("preferred", preferred)):
-            level = None if ask is None else self.levels.resolve(ask)
-            if level is not None:
-                found[name] = level
-            elif ask is not None and name == "preferred":
-                what = f"prefers level {ask}, which no node has; it is not preferred any more"
-                self.remarks.add(gang.subject, what)
-        return found
-
-    def _role(self, gang: KubeGang, role: KubeRole, name: str) -> Json:
-        model = _model_pod(role)
-        if model is None:  # nothing of it exists yet: the gang is held until something does
-            return {"name": name, "replicas": max(1, role.size), "gpus": 0}
-        requests, differ = _requests(role)
-        if differ:
-            what = "pods of one role ask for different amounts; the largest counts for all"
-            self.remarks.add(gang.subject, what)
-        tree: Json = {
-            "name": name,
-            "replicas": max(1, role.size),
-            "gpus": model.gpus,
-            "requests": requests,
-            "topology": self._topology(gang, role.required, role.preferred),
-            "nodeSelector": dict(model.selector),
-            "tolerations": [_toleration(one) for one in model.tolerations],
-        }
-        if role.first_index:
-            tree["firstIndex"] = role.first_index
-        if model.affinity:
-            tree["nodeAffinity"] = [[_expression(one) for one in term] for term in model.affinity]
-        asked = model.gpu_resource
-        if asked is not None and asked in self.telling and model.gpus:
-            tree["nodeSelector"][label(asked)] = "true"
-        if self.marked_only and (not model.gpus or model.topology_scheduled):
-            tree["tolerations"].append({"key": ACK_SCHEDULE, "operator": "Exists"})
-        if (layers := self._layers(role)) and nest(layers):
-            finest, *outer = [
-                {"size": size, "required": self.levels.name(depth)} for size, depth in layers
-            ]
-            tree["slice"] = finest
-            tree |= {"outerSlices": outer} if outer else {}
-        return tree
-
-    def _layers(self, role: KubeRole) -> list[tuple[int, int]]:
-        """(size, depth of its level) of every slice layer that asks something, finest first."""
-        found = []
-        for ask in role.slices:
-            level = self.levels.resolve(ask.level)
-            if ask.size > 0 and level is not None:
-                found.append((ask.size, self.levels.depth(level)))
-        return nested_layers(found)
-
-    def _pods(self, namespace: str, role: KubeRole, role_name: str, gpus: int) -> Iterator[Json]:
-        for index, pod in role.members:
-            name = distinct(clean(pod.name), self.pod_names[namespace])
-            tree: Json = {"name": name, "role": role_name, "index": index}
-            uid = pod.object.uid
-            if uid is not None and is_name(uid, LONGEST):
-                if uid in self.uids:
-                    self.remarks.add(pod.subject, "has the uid of another pod; it is left out")
-                else:
-                    self.uids.add(uid)
-                    tree["uid"] = uid
-            if pod.node is not None and pod.node in self.nodes and pod.finished is None:
-                tree["node"] = pod.node
-                known = pod.indices is not None and len(pod.indices) == gpus
-                tree["gpus"] = list(pod.indices or ()) if known else None
-            elif pod.mode is not None and pod.ours:
-                tree["mode"] = pod.mode
-            yield tree
-
-    def _hold(self, gang: KubeGang) -> Json | None:
-        """Why the gang cannot be started by us, if it cannot."""
-        problems = list(dict.fromkeys((*gang.problems, *self._problems(gang))))
-        if problems:
-            return {
-                "code": UNSUPPORTED,
-                "message": _bounded("; ".join(problems) + _way_out(problems)),
-            }
-        if gang.missing is not None:
-            return {"code": INCOMPLETE, "message": _bounded(gang.missing)}
-        return None
-
-    def _problems(self, gang: KubeGang) -> Iterator[str]:
-        asks = [gang.required, *(role.required for role in gang.roles)]
-        asks += [piece.level for role in gang.roles for piece in role.slices]
-        for ask in asks:
-            if ask is not None and self.levels.resolve(ask) is None:
-                yield f"it requires level {ask}, which this cluster does not have"
-        for role in gang.roles:
-            waiting = [pod for _, pod in role.members if pod.ours]
-            for pod in waiting:
-                yield from pod.unsupported
-                if not is_object_name(pod.name):
-                    yield "a pod with a name that no API server gives, so nothing can be sent to it"
-            if len({_where(pod) for pod in waiting}) > 1:
-                yield f"pods of role {role.name} differ in the nodes they may use"
-            if not nest(self._layers(role)):
-                yield f"the slice layers of role {role.name} do not stand inside one another"
+    pods = [pod for pod in gang.pods() if pod.gpus and pod.finished is None]
+    return len(pods) > 1 and not all(pod.fabric for pod in pods)
 
 
-def asks(gangs: Collection[KubeGang]) -> tuple[LevelAsk, ...]:
-    """Every level that some gang names, once, in order of first mention."""
-    found: dict[LevelAsk, None] = {}
+def is_network_only(gang: KubeGang, policy: KubernetesPolicy) -> bool:
+    """Whether NVLink between servers does not count in the gang's bandwidth."""
+    return policy.nvlink_across_nodes == "claimed" and _lacks_claims(gang)
+
+
+def warn_of_missing_claims(
+    gangs: Sequence[KubeGang], levels: Levels, policy: KubernetesPolicy, remarks: Remarks
+) -> None:
+    """Report the gangs without claims, if there is NVLink between servers."""
+    if not any(level.nvlink for level in levels.levels):
+        return
     for gang in gangs:
-        named = [gang.required, gang.preferred]
-        for role in gang.roles:
-            named += [role.required, role.preferred, *(piece.level for piece in role.slices)]
-        found.update((ask, None) for ask in named if ask is not None)
-    return tuple(found)
+        if is_network_only(gang, policy):
+            remarks.add(
+                gang.subject,
+                "has no ComputeDomain claim; the plan counts the network between its servers, "
+                "not NVLink",
+                "nvlinkAcrossNodes: assumed in the Policy counts NVLink",
+            )
+        elif _lacks_claims(gang):
+            remarks.add(
+                gang.subject,
+                "has no ComputeDomain claim; the plan counts NVLink between servers",
+                "without the claim its pods reach each other over the network only; "
+                "nvlinkAcrossNodes: claimed in the Policy counts that",
+            )
 
 
 def _model_pod(role: KubeRole) -> KubePod | None:
-    """The pod that speaks for its role: one that waits for us, else one that is not finished."""
-    pods = sorted(
-        (pod for _, pod in role.members), key=lambda pod: (not pod.ours, bool(pod.finished))
-    )
-    return pods[0] if pods else None
+    """The pod that represents its role: one that waits for gangplan, else an unfinished one."""
+    pods = (pod for _, pod in role.members)
+    return min(pods, key=lambda pod: (not pod.ours, bool(pod.finished)), default=None)
 
 
 def _requests(role: KubeRole) -> tuple[Json, bool]:
-    """The largest request of its unfinished pods a resource, and whether they differ."""
+    """The largest request of its unfinished pods for each resource, and whether they differ."""
     pods = [pod for _, pod in role.members if pod.finished is None] or [role.members[0][1]]
-    first = pods[0].requests
-    if all(pod.requests == first for pod in pods):
-        return amounts(first), False
-    largest: dict[str, int] = {}
+    largest = dict(pods[0].requests)
+    differ = False
     for pod in pods:
-        for resource, amount in pod.requests.items():
-            largest[resource] = max(amount, largest.get(resource, 0))
-    return amounts(largest), True
+        if pod.requests != pods[0].requests:
+            differ = True
+            for resource, amount in pod.requests.items():
+                largest[resource] = max(amount, largest.get(resource, 0))
+    return amounts(largest), differ
 
 
-def amounts(units: Mapping[str, int]) -> Json:
-    """Amounts as quantities: cpu is kept in millicores."""
-    return {
-        resource: f"{units[resource]}m" if resource == "cpu" else units[resource]
-        for resource in sorted(units)
-    }
-
-
-def _where(pod: KubePod) -> tuple[object, ...]:
+def _eligibility(pod: KubePod) -> tuple[object, ...]:
     return (tuple(sorted(pod.selector.items())), pod.affinity, frozenset(pod.tolerations))
 
 
@@ -372,14 +306,14 @@ def _set_time(tree: Json, name: str, seconds: int | None) -> None:
 
 
 def _way_out(problems: Sequence[str]) -> str:
-    """How a Policy gets round these problems, if it can get round all of them."""
+    """The Policy setting that ignores these problems, if it can ignore all of them."""
     names = [IGNORABLE[words] for words in problems if words in IGNORABLE]
     if len(names) < len(problems):
         return ""
-    return f"; a Policy with kubernetes.ignore: [{', '.join(names)}] plans it all the same"
+    return f"; to plan it anyway, set kubernetes.ignore: [{', '.join(names)}] in the Policy"
 
 
 def _bounded(message: str) -> str:
-    """Fit to stand in a document: what tenants wrote into it escaped and not too long."""
+    """Fit to stand in a document: text of tenants escaped, and not too long."""
     message = printable(message)
-    return message if len(message) <= 1000 else message[:997] + "..."
+    return message if len(message) <= _MAX_MESSAGE else message[: _MAX_MESSAGE - 3] + "..."

@@ -1,17 +1,6 @@
-"""Looking into untrusted trees: values of the wanted type, or nothing.
+"""Values in untrusted trees, names, and label selectors. Nothing here raises, whatever a tree holds.
 
-Promises: never raises, whatever the tree holds. Called by every reader of Kubernetes objects, dozens of
-times an object: hence the loop that each of the common ones has of its own.
-
-Names of objects as names of ours: API names pass unchanged, anything else is made to fit.
-
-Promises: the result is a valid Name or ShortName of the documents; equal names stay equal.
-Called by ``assembling``.
-
-Label selectors of group objects and of pods.
-
-Promises: a selector that cannot be read selects nothing it does not surely select. Called by the
-group dialects, and by ``pods`` for anti-affinity.
+Readers call these dozens of times for each object: hence the loop in each of the common ones.
 """
 
 from __future__ import annotations
@@ -26,7 +15,7 @@ _NOTHING: Tree = {}
 
 
 def at(tree: object, *path: str) -> object:
-    """The value below a path of field names; None where any step is missing or no object."""
+    """The value below a path of field names; None if a step is missing or not an object."""
     for name in path:
         if not isinstance(tree, dict):
             return None
@@ -35,7 +24,7 @@ def at(tree: object, *path: str) -> object:
 
 
 def mapping(tree: object, *path: str) -> Tree:
-    """The object below the path; empty where there is none."""
+    """The object below the path, or an empty one."""
     for name in path:
         if not isinstance(tree, dict):
             return _NOTHING
@@ -44,7 +33,7 @@ def mapping(tree: object, *path: str) -> Tree:
 
 
 def items(tree: object, *path: str) -> list[Any]:
-    """The list below the path; empty where there is none."""
+    """The list below the path, or an empty one."""
     for name in path:
         if not isinstance(tree, dict):
             return []
@@ -53,7 +42,7 @@ def items(tree: object, *path: str) -> list[Any]:
 
 
 def objects(tree: object, *path: str) -> list[Tree]:
-    """The objects in the list below the path; entries of other types are passed over."""
+    """The objects in the list below the path; entries of other types are skipped."""
     found = items(tree, *path)
     return [entry for entry in found if isinstance(entry, dict)] if found else []
 
@@ -76,17 +65,16 @@ def whole(tree: object, *path: str) -> int | None:
 
 
 def flag(tree: object, *path: str) -> bool:
-    """Whether the value below the path is true."""
     return at(tree, *path) is True
 
 
 def texts(tree: object, *path: str) -> dict[str, str]:
-    """The object below the path, its text values only: labels, annotations, selectors."""
+    """The text values of the object below the path: labels, annotations, selectors."""
     return {k: v for k, v in mapping(tree, *path).items() if isinstance(v, str)}
 
 
 def number(text_: str | None) -> int | None:
-    """A non-negative integer written in decimal, of at most nine digits: an index or a count."""
+    """A non-negative decimal integer of at most nine digits: an index or a count."""
     if text_ is None or not text_.isascii() or not text_.isdecimal() or len(text_) > 9:
         return None
     return int(text_)
@@ -103,12 +91,12 @@ SHORT = 63
 
 @lru_cache(maxsize=65536)
 def is_name(text: str, longest: int = LONGEST) -> bool:
-    """Whether a text is a name as it is."""
+    """Whether a text is a valid Name or ShortName of the documents."""
     return len(text) <= longest and _FORM.fullmatch(text) is not None
 
 
 def is_object_name(text: str) -> bool:
-    """Whether an API server could have given an object that name (RFC 1123 subdomain)."""
+    """Whether an API server accepts it as the name of an object (RFC 1123 subdomain)."""
     return _SUBDOMAIN.fullmatch(text) is not None and len(text) <= LONGEST and ".." not in text
 
 
@@ -117,13 +105,12 @@ def is_label_key(text: str) -> bool:
     return len(text) <= 317 and _KEY.fullmatch(text) is not None
 
 
-@lru_cache(maxsize=65536)
 def is_label_value(text: str) -> bool:
     return text == "" or is_name(text, SHORT)
 
 
 def clean(text: str, longest: int = LONGEST) -> str:
-    """The name itself where it is one, else the nearest that is; ``unnamed`` where nothing is left."""
+    """The text if it is a name, else the nearest name; ``unnamed`` if nothing is left."""
     if is_name(text, longest):
         return text
     kept = re.sub(r"[^A-Za-z0-9._-]+", "-", text[: 4 * longest])[:longest]
@@ -131,7 +118,7 @@ def clean(text: str, longest: int = LONGEST) -> str:
 
 
 def distinct(name: str, taken: set[str], longest: int = LONGEST) -> str:
-    """The name, or with a number behind it where it is taken; remembers it."""
+    """The name, with a number appended if it is taken; adds it to ``taken``."""
     found, number = name, 1
     while found in taken:
         number += 1
@@ -142,7 +129,7 @@ def distinct(name: str, taken: set[str], longest: int = LONGEST) -> str:
 
 
 def matches(selector: Tree, labels: dict[str, str]) -> bool:
-    """Whether a label selector (matchLabels, matchExpressions) selects these labels."""
+    """Whether a label selector selects these labels; a malformed requirement selects nothing."""
     for key, value in mapping(selector, "matchLabels").items():
         if labels.get(key) != value:
             return False

@@ -1,7 +1,6 @@
-"""Nodes as entries of a compact Cluster document: model, domains, what gangs may use, what is sick.
+"""Nodes as entries of a compact Cluster document: model, domains, what gangs may use, unhealthy GPUs.
 
-Promises: an entry that its own rules refuse becomes a remark and the node is left out, which gives
-nothing away. Called by ``assembling``.
+Pods are kept to nodes that offer GPUs by the name they request, through labels that exist in the plan only.
 """
 
 from __future__ import annotations
@@ -9,26 +8,70 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from models.hardware import Nic, ServerModel, slug
 from models.units import exact, number
 from planner.read.findings import Remarks
-from planner.read.kube import gang_documents as offering
-from planner.read.kube.devices.requests import is_gpu_name
-from planner.read.kube.gang_documents import ACK_SCHEDULE, Json, amounts
 from planner.read.kube.levels.levels import Levels
-from planner.read.kube.lookup import is_label_key, is_label_value
+from planner.read.kube.lookup import SHORT, clean, is_label_key, is_label_value
 from planner.read.kube.nodes.servers import Find, own_nics, unknown_model
-from planner.read.kube.records import KubeNode, KubePod
+from planner.read.kube.pods.constraints import HOSTNAME
+from planner.read.kube.pods.requests import is_gpu_name
+from planner.read.kube.records import KubeGang, KubeNode, KubePod
 
-HOSTNAME = "kubernetes.io/hostname"
+Json = dict[str, Any]
+
+ACK_SCHEDULE = "ack.node.gpu.schedule"
+"""ACK's node label; here also a taint on nodes that refuse GPU pods without ACK's mark."""
+
+_VENDORS = {"nvidia": "nvidia", "amd": "amd", "intel": "intel", "habana": "intel", "gaudi": "intel"}
+"""Words in names of resources and drivers, and the vendor of their GPUs."""
+
+
+def partial_gpu_names(nodes: Sequence[KubeNode], gangs: Sequence[KubeGang]) -> frozenset[str]:
+    """Names by which gangs request GPUs and that some node with GPUs does not offer."""
+    requested = {pod.gpu_resource for gang in gangs for pod in gang.pods() if pod.gpus}
+    offered = {node.asked_by for node in nodes if node.gpus}
+    return frozenset(
+        name for name in requested if name is not None and not all(name in one for one in offered)
+    )
+
+
+def gpu_label(name: str) -> str:
+    """The label of nodes whose GPUs are requested by this name."""
+    return "offers.gangplan.dev/" + clean(name.replace("/", "-"), SHORT)
+
+
+def gpu_labels(names: Collection[str], partial: Collection[str]) -> dict[str, str]:
+    """Labels of a node that offers its GPUs by these names."""
+    return {gpu_label(name): "true" for name in names if name in partial}
+
+
+def assumed_gpu_labels(vendor: str, partial: Collection[str]) -> dict[str, str]:
+    """Labels of a node written by hand: its GPUs are offered by all names its vendor may have."""
+    known = vendor.lower() in _VENDORS.values()
+    names = []
+    for name in sorted(partial):
+        vendors = {of for word, of in _VENDORS.items() if word in name}
+        if not known or not vendors or vendor.lower() in vendors:
+            names.append(name)
+    return gpu_labels(names, partial)
+
+
+def amounts(units: Mapping[str, int]) -> Json:
+    """Amounts as quantities: cpu is in millicores."""
+    return {
+        resource: f"{units[resource]}m" if resource == "cpu" else units[resource]
+        for resource in sorted(units)
+    }
 
 
 @dataclass(slots=True)
 class Use:
-    """What pods take of one node: ``resources``, ``pods`` and ``lost_gpus`` those of no gang.
+    """What pods use of one node.
 
-    ``in_gangs``, ``gang_gpus``: what gangs use and hold there.
+    ``resources``, ``pods``, ``lost_gpus``: by pods of no gang. ``in_gangs``, ``gang_gpus``: by gangs.
     """
 
     resources: Counter[str] = field(default_factory=Counter)
@@ -37,28 +80,41 @@ class Use:
     gang_gpus: int = 0
     lost_gpus: int = 0
 
-    def take(self, pod: KubePod) -> None:
-        """Take a pod that is in no gang off the node."""
-        self.resources.update(pod.requests)
-        self.pods += 1
-        self.lost_gpus += pod.gpus
+
+def node_uses(
+    nodes: Sequence[KubeNode], pods: Sequence[KubePod], members: Collection[tuple[str, str]]
+) -> Mapping[str, Use]:
+    """What pods use of each node, by node name; ``members``: pods that are in a gang."""
+    found = {node.name: Use() for node in nodes}
+    for pod in pods:
+        if pod.node is None or pod.finished is not None or pod.node not in found:
+            continue
+        use = found[pod.node]
+        if pod.key in members:
+            use.gang_gpus += pod.gpus
+            use.in_gangs.update(pod.requests)
+            use.in_gangs["pods"] += 1
+        else:
+            use.lost_gpus += pod.gpus
+            use.resources.update(pod.requests)
+            use.pods += 1
+    return found
 
 
 @dataclass(slots=True)
-class NodeTrees:
-    """Turns nodes into entries.
+class NodeDocuments:
+    """Turns nodes into entries of a Cluster.
 
-    ``keys``: label keys that some selector asks for; other labels decide nothing and are left out.
-    ``asked``: resources that some gang asks for: where a node does not have one, it offers 0.
-    ``telling``: as in ``GangTrees``. ``marked_only``: topology-only nodes refuse GPU
-    pods without the mark.
+    ``keys``: label keys that some selector uses; other labels are left out. ``requested``: resources
+    that some gang requests: a node without one offers 0. ``partial``: see ``partial_gpu_names``.
+    ``marked_only``: topology-only nodes refuse GPU pods without the mark. ``models``: those used.
     """
 
     levels: Levels
     find: Find
     keys: Collection[str]
-    asked: Collection[str]
-    telling: Collection[str]
+    requested: Collection[str]
+    partial: Collection[str]
     marked_only: bool
     remarks: Remarks
     models: dict[str, ServerModel] = field(default_factory=dict)
@@ -68,12 +124,13 @@ class NodeTrees:
         if model is None and use.gang_gpus:
             self.remarks.add(
                 node.object.where,
-                "has no GPUs by its own account, but pods hold some; they count as all it has",
+                "reports no GPUs, but pods hold some; these count as all it has",
             )
             model = unknown_model("unknown", use.gang_gpus)
+        domains = zip(self.levels.levels, self.levels.domain(node.name), strict=True)
         tree: Json = {
             "name": node.name,
-            "domains": self._domains(node),
+            "domains": {level.name: value for level, value in domains if value is not None},
             "allocatable": self._allocatable(node, use),
             "unschedulable": node.unschedulable,
             "ready": node.ready,
@@ -85,36 +142,21 @@ class NodeTrees:
             tree["model"] = model.name
             sick = [gpu for gpu in sorted(set(node.sick)) if gpu < model.gpus]
             tree["unhealthyGpus"] = sick
-            tree["unknownUnhealthy"] = self._unknown_sick(node, model, len(sick), use)
+            tree["unknownUnhealthy"] = _unusable(node, model, len(sick), use)
             if (nics := own_nics(model)) is not None:
                 tree["nics"] = [_nic(nic) for nic in nics]
         return tree
 
-    def _unknown_sick(self, node: KubeNode, model: ServerModel, sick: int, use: Use) -> int:
-        """GPUs never to be given, which ones nobody knows: sick, shared out, or lost."""
-        given = 0 if node.shared is not None else max(0, node.gpus - use.lost_gpus)
-        if node.installed == 0 and node.gpus == 0 and use.gang_gpus:
-            given = model.gpus  # a model made up for what pods hold: nothing of it is sick
-        return max(0, model.gpus - sick - given)
-
-    def _domains(self, node: KubeNode) -> Json:
-        values = self.levels.domain(node.name)
-        return {
-            level.name: value
-            for level, value in zip(self.levels.levels, values, strict=True)
-            if value is not None
-        }
-
     def _allocatable(self, node: KubeNode, use: Use) -> Json:
         """What is left for gangs: allocatable less pods of no gang."""
         left = dict(node.allocatable)
-        for resource in self.asked:
+        for resource in self.requested:
             if "/" in resource:
                 left.setdefault(resource, 0)
         taken = use.resources + Counter({"pods": use.pods})
         for resource, amount in sorted((taken + use.in_gangs).items()):
             if node.allocatable.get(resource, amount) < amount:
-                what = f"its pods ask for more {resource} than it has; no other that asks is added"
+                what = f"its pods request more {resource} than it has; none is free there"
                 self.remarks.add(node.object.where, what)
         for resource, amount in taken.items():
             if resource in left:
@@ -130,8 +172,8 @@ class NodeTrees:
                 if is_label_key(key) and is_label_value(value):
                     kept[key] = value
                 else:
-                    self.remarks.add(node.object.where, "has a malformed label; it is ignored")
-        return kept | offering.labels(node.asked_by, self.telling)
+                    self.remarks.add(node.object.where, "has a malformed label; ignored")
+        return kept | gpu_labels(node.asked_by, self.partial)
 
     def _taints(self, node: KubeNode) -> list[Json]:
         taints = [{"key": t.key, "value": t.value, "effect": t.effect} for t in node.taints]
@@ -140,21 +182,12 @@ class NodeTrees:
         return taints
 
 
-def uses(
-    nodes: Sequence[KubeNode], pods: Sequence[KubePod], members: Collection[tuple[str, str]]
-) -> Mapping[str, Use]:
-    """What pods take of each node, by node name; ``members``: pods that are in a gang."""
-    found = {node.name: Use() for node in nodes}
-    for pod in pods:
-        if pod.node is None or pod.finished is not None or pod.node not in found:
-            continue
-        if pod.key in members:
-            found[pod.node].gang_gpus += pod.gpus
-            found[pod.node].in_gangs.update(pod.requests)
-            found[pod.node].in_gangs["pods"] += 1
-        else:
-            found[pod.node].take(pod)
-    return found
+def _unusable(node: KubeNode, model: ServerModel, sick: int, use: Use) -> int:
+    """GPUs that cannot be given, indices unknown: unhealthy, shared, or held by pods of no gang."""
+    usable = 0 if node.shared is not None else max(0, node.gpus - use.lost_gpus)
+    if not node.largest_gpus and use.gang_gpus:
+        usable = model.gpus  # a model made up for what pods hold: nothing of it is unhealthy
+    return max(0, model.gpus - sick - usable)
 
 
 def _nic(nic: Nic) -> Json:

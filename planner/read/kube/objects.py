@@ -1,8 +1,4 @@
-"""Trees to Kubernetes objects: what of each is read, and what is left aside.
-
-Promises: a tree that looks like an object becomes one or a remark; a pod without a name still
-counts, for it may hold GPUs. Called by ``planner.read.document_kinds``.
-"""
+"""Trees to Kubernetes objects. A tree that looks like an object becomes one, or a remark."""
 
 from __future__ import annotations
 
@@ -28,28 +24,28 @@ def typed_list(tree: Tree) -> list[object] | None:
 
 @dataclass(slots=True)
 class Gatherer:
-    """Collects the objects of one input."""
+    """Collects the objects of one input. A pod without a name counts, for it may hold GPUs."""
 
     remarks: Remarks
     objects: Objects = field(default_factory=Objects)
     unnamed: int = 0
 
     def add(self, tree: Tree, where: str) -> None:
-        """Keep a document for which ``is_object`` holds; ``where`` is the file it stands in."""
+        """Keep an object or the items of a typed list; ``where``: the file it comes from."""
         kind, version = str(tree["kind"]), str(tree["apiVersion"])
         inside = typed_list(tree)
         if inside is None:
             self._one(tree, kind, version, where)
             return
         if text(tree, "metadata", "continue"):
-            what = "a page of a longer list; pods on pages that are not in the input look like room"
+            what = "one page of a longer list; pods on other pages are not counted"
             self.remarks.add(f"{kind} in {where}", what, "record all of it: gangplan snapshot")
         for number, item in enumerate(inside):
             if isinstance(item, dict):
                 self._one(item, kind.removesuffix("List"), version, where)
             else:
                 self.remarks.add(
-                    f"item {number} of the {kind} in {where}", "no object; it is left out"
+                    f"item {number} of the {kind} in {where}", "not an object; ignored"
                 )
 
     def _one(self, tree: Tree, kind: str, version: str, where: str) -> None:
@@ -57,16 +53,16 @@ class Gatherer:
         metadata = mapping(tree, "metadata")
         if text(metadata, "name") is None:
             if own_kind != "Pod":
-                self.remarks.add(f"a {own_kind} in {where}", "without a name; it is left out")
+                self.remarks.add(f"a {own_kind} in {where}", "has no name; ignored")
                 return
             self.unnamed += 1
             name = f"unnamed-{self.unnamed}"
-            self.remarks.add(f"Pod {name} in {where}", "without a name; it counts under this one")
+            self.remarks.add(f"Pod {name} in {where}", "has no name; this one is used")
             tree = {**tree, "metadata": {**metadata, "name": name}}
         created = self._created(tree, own_kind)
         found = kube_object(tree, own_kind, own_version, created)
         if found is not None and not self.objects.add(found):
-            self.remarks.add(found.subject, "stands in the input twice; the first one counts")
+            self.remarks.add(found.subject, "appears twice in the input; the first one counts")
 
     def _created(self, tree: Tree, kind: str) -> int | None:
         written = text(tree, "metadata", "creationTimestamp")
@@ -76,7 +72,7 @@ class Gatherer:
             return epoch_seconds(written)
         except InvalidValueError:
             name = text(tree, "metadata", "name")
-            what = f"creationTimestamp {shown(written)} is no time; it is ignored"
+            what = f"creationTimestamp {shown(written)} is not a time; ignored"
             self.remarks.add(f"{kind} {name}", what)
             return None
 

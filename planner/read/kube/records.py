@@ -1,7 +1,6 @@
-"""Neutral forms of what Kubernetes objects say: the interface between the readers of this package.
+"""Objects, nodes, pods and gangs as the readers of this package pass them on.
 
-Promises: frozen data without behaviour beyond lookups; amounts are integers (cpu in millicores,
-everything else in whole units). Built by nodes, pods, levels and gangs; put together by assembling.
+Amounts are integers: cpu in millicores, everything else in whole units.
 """
 
 from __future__ import annotations
@@ -14,6 +13,9 @@ from planner.read.kube.lookup import Tree
 if TYPE_CHECKING:
     from models.cluster import Taint
     from models.gang import Toleration
+
+MAX_GPUS = 1024
+"""Most GPUs of one server; more is a mistake, or shares counted as GPUs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +30,7 @@ class Owner:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class KubeObject:
-    """One object as it was read. ``group`` is the API group ("" for core), ``version`` without it.
+    """One object. ``group``: the API group ("" for core); ``version``: without the group.
 
     ``created``: seconds since 1970 from metadata.creationTimestamp, None if absent or malformed.
     """
@@ -57,7 +59,7 @@ class KubeObject:
 
 @dataclass(slots=True)
 class Objects:
-    """Every object of the input, by kind. Two objects of one kind and name: the first one counts."""
+    """Every object of the input. Of two objects of one kind and name the first counts."""
 
     by_kind: dict[str, list[KubeObject]] = field(default_factory=dict)
     index: dict[tuple[str, str, str, str], KubeObject] = field(default_factory=dict)
@@ -67,7 +69,7 @@ class Objects:
         return bool(self.by_kind)
 
     def add(self, found: KubeObject) -> bool:
-        """Keep it; False if one of that kind, namespace and name is there already."""
+        """Keep it; False if there is one of that kind, namespace and name."""
         key = (found.group, found.kind, found.namespace, found.name)
         if key in self.index:
             return False
@@ -97,7 +99,7 @@ class Objects:
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """One GPU of a node as a DRA ResourceSlice describes it. ``index``: as nvidia-smi counts."""
+    """One GPU of a node in a ResourceSlice. ``index``: as nvidia-smi counts."""
 
     driver: str
     pool: str
@@ -109,25 +111,26 @@ class Device:
     numa: int | None = None
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class KubeNode:
-    """One node. ``allocatable``: everything but GPUs; ``gpus``: whole GPUs that pods may ask for.
+    """One node.
 
-    ``installed``: what capacity, slices or labels say is built in (the largest credible figure).
-    ``gpu_resource``: the resource name pods ask for, None without GPUs. ``asked_by``: every name
-    its GPUs are asked by: resources, and DRA drivers. ``shared``: why its GPUs are not given whole
-    (``MIG``, ``time-sliced``, ``fractional``), None if they are.
-    ``topology_only``: takes only topology-scheduled GPU pods (ACK). ``sick``: GPUs known to be bad.
+    ``allocatable``: without GPUs. ``gpus``: whole GPUs that pods may request; ``installed``: what
+    capacity, slices or labels show (the largest credible figure). ``gpu_resource``: the resource
+    name of its GPUs, None without GPUs; ``asked_by``: every name they can be requested by, resources
+    and DRA drivers. ``shared``: why GPUs are not given whole (``MIG``, ``time-sliced``,
+    ``fractional``). ``topology_only``: takes only topology-scheduled GPU pods (ACK). ``sick``:
+    indices of unhealthy GPUs.
     """
 
     object: KubeObject
     allocatable: dict[str, int]
-    gpus: int
-    installed: int
-    gpu_resource: str | None
-    ready: bool
-    unschedulable: bool
-    taints: tuple[Taint, ...]
+    ready: bool = True
+    unschedulable: bool = False
+    taints: tuple[Taint, ...] = ()
+    gpus: int = 0
+    installed: int = 0
+    gpu_resource: str | None = None
     devices: tuple[Device, ...] = ()
     asked_by: tuple[str, ...] = ()
     shared: str | None = None
@@ -142,6 +145,11 @@ class KubeNode:
     def labels(self) -> dict[str, str]:
         return self.object.labels
 
+    @property
+    def largest_gpus(self) -> int:
+        """The most GPUs that pods can hold there."""
+        return max(self.installed, self.gpus)
+
 
 @dataclass(frozen=True, slots=True)
 class Expression:
@@ -153,32 +161,31 @@ class Expression:
     field: bool = False
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class KubePod:
-    """One pod that is neither Succeeded nor Failed, or one that is (``finished``: holds nothing).
+    """One pod. ``finished``: Succeeded or Failed, None otherwise; a finished pod holds nothing.
 
-    ``node``: where it runs or where room is held for it; ``bound``: whether it is really there.
-    ``ours``: waits, and is ours to place; ``mode`` says how (gate or binding).
-    ``requests``: without GPUs. ``gpus``: whole ones, asked by ``gpu_resource`` (or a DRA driver).
-    ``indices``: GPUs it holds, ascending, None where nobody knows which.
-    ``selector``, ``affinity`` (any of these terms, all expressions of one), ``tolerations``: where
-    it may go. ``unsupported``: constraints that are not modelled, in the words shown to people.
-    ``fabric``: holds a ComputeDomain (IMEX) claim. ``topology_scheduled``: marked so for ACK.
+    ``node``: where it runs or where room is held for it; ``bound``: whether it is bound. ``ours``:
+    waits, and gangplan places it; ``mode``: how (gate or binding). ``requests``: without GPUs.
+    ``gpus``: whole ones, requested by ``gpu_resource`` (or a DRA driver); ``indices``: those it
+    holds, ascending, None if unknown. ``selector``, ``affinity`` (any of the terms, all expressions
+    of one), ``tolerations``: where it may go. ``unsupported``: constraints that are not modelled, in
+    words. ``fabric``: holds a ComputeDomain (IMEX) claim. ``topology_scheduled``: marked so for ACK.
     """
 
     object: KubeObject
-    node: str | None
-    bound: bool
-    finished: str | None
-    terminating: bool
-    ours: bool
-    mode: str | None
-    gates: tuple[str, ...]
-    scheduler: str
-    priority: int
-    gpus: int
-    gpu_resource: str | None
-    requests: dict[str, int]
+    node: str | None = None
+    bound: bool = False
+    finished: str | None = None
+    terminating: bool = False
+    ours: bool = False
+    mode: str | None = None
+    gates: tuple[str, ...] = ()
+    scheduler: str = ""
+    priority: int = 0
+    gpus: int = 0
+    gpu_resource: str | None = None
+    requests: dict[str, int] = field(default_factory=dict)
     indices: tuple[int, ...] | None = None
     selector: dict[str, str] = field(default_factory=dict)
     affinity: tuple[tuple[Expression, ...], ...] = ()
@@ -207,13 +214,22 @@ class KubePod:
     def subject(self) -> str:
         return self.object.subject
 
+    @property
+    def holds_room(self) -> bool:
+        """Whether it runs somewhere or has room held for it."""
+        return self.node is not None and self.finished is None
+
+    @property
+    def waits(self) -> bool:
+        return self.node is None and self.finished is None
+
 
 @dataclass(frozen=True, slots=True)
 class LevelAsk:
     """A level as a gang names it; exactly one is set.
 
-    ``label``: a node label key. ``tier``: a tier number of the HyperNodes, 0 for the lowest there
-    is. ``tier_name``: a tier by name.
+    ``label``: a node label key. ``tier``: a tier number of the HyperNodes, 0 for the lowest.
+    ``tier_name``: a tier by name.
     """
 
     label: str | None = None
@@ -234,37 +250,55 @@ class SliceAsk:
     level: LevelAsk
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class KubeRole:
     """Pods of one kind in a gang.
 
-    ``size``: how many the gang has when it is whole. ``first_index``: the index of the first.
-    ``members``: (index, pod) of those that exist, ascending by index, each index once.
+    ``size``: how many the complete gang has, None while unknown. ``members``: (index, pod) of those
+    that exist, ascending by index, each index once. ``first_index``: of the complete role.
+    ``stride``: pods of one Job of a JobSet.
     """
 
     name: str
-    size: int
-    members: tuple[tuple[int, KubePod], ...]
+    size: int | None
+    members: list[tuple[int, KubePod]]
     first_index: int = 0
     required: LevelAsk | None = None
     preferred: LevelAsk | None = None
     slices: tuple[SliceAsk, ...] = ()
+    stride: int = 1
+
+    @property
+    def span(self) -> int:
+        """Indexes from the first to the highest that exists."""
+        return self.members[-1][0] + 1 - self.first_index if self.members else 0
+
+    @property
+    def missing(self) -> int:
+        """Pods that do not exist yet."""
+        return (self.size or 0) - len(self.members)
+
+    def renumber(self) -> bool:
+        """Number the members without gaps; whether any index changed."""
+        before = self.members
+        self.members = [(self.first_index + i, pod) for i, (_, pod) in enumerate(before)]
+        return self.members != before
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class KubeGang:
     """A gang as its group object or its controller describes it.
 
     ``kind``: of the controller or group (``JobSet``, ``PodGroup``, ``Pod``). ``missing``: what must
-    still come before it can start, in words; None when all are there. ``problems``: what it asks
-    that is not modelled. ``submitted_at``, ``started_at``, ``last_checkpoint``, ``resize_after``:
-    seconds since 1970.
+    still come before it can start, in words; None if it is complete. ``problems``: requirements that
+    are not modelled. ``submitted_at``, ``started_at``, ``last_checkpoint``, ``resize_after``: seconds
+    since 1970.
     """
 
     namespace: str
     name: str
     kind: str
-    roles: tuple[KubeRole, ...]
+    roles: list[KubeRole]
     priority: int = 0
     queue: str | None = None
     submitted_at: int | None = None

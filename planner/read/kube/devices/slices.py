@@ -1,18 +1,17 @@
-"""GPUs as dynamic resource allocation describes them: the devices in ResourceSlices, by node.
+"""GPUs in ResourceSlices, by node: whole ones, of the newest generation of each pool.
 
-Promises: whole GPUs only, of the newest generation of each pool; partitions, IMEX channels and other
-devices are passed over; what is odd becomes a remark. Called by ``nodes`` and ``pods``.
+Partitions, IMEX channels and other devices are skipped.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from planner.read.findings import Remarks
 from planner.read.kube.lookup import Tree, at, flag, mapping, number, objects, text, whole
-from planner.read.kube.records import Device, KubeObject, Objects
+from planner.read.kube.records import MAX_GPUS, Device, KubeObject, Objects
 
 GROUP = "resource.k8s.io"
 
@@ -27,8 +26,7 @@ _DRIVERS = {
 WHOLE = frozenset({"gpu", "amdgpu"})
 """Values of the attribute ``type`` that mean a whole GPU; a driver without it has nothing else."""
 
-_SHUT = frozenset({"NoSchedule", "NoExecute"})
-_MOST_INDICES = 1024
+_CLOSING = frozenset({"NoSchedule", "NoExecute"})
 
 _BUS = re.compile(
     r"(?:([0-9a-f]{1,8}):)?([0-9a-f]{1,2}):([0-9a-f]{1,2})[.:]([0-9a-f]{1,2})", re.IGNORECASE
@@ -37,12 +35,12 @@ _FIRST_NUMBER = re.compile(r"[0-9]{1,9}")
 
 
 def is_gpu_driver(driver: str) -> bool:
-    """Whether a driver gives out GPUs: the known ones, and any in a domain ``gpu``."""
+    """Whether a driver provides GPUs: the known ones, and any in a domain ``gpu``."""
     return driver in _DRIVERS or driver.startswith("gpu.")
 
 
 def resource_of(driver: str) -> str:
-    """The resource name under which the same GPUs are asked for without claims."""
+    """The resource name by which the same GPUs are requested without claims."""
     return _DRIVERS.get(driver, driver)
 
 
@@ -50,8 +48,8 @@ def resource_of(driver: str) -> str:
 class NodeDevices:
     """Whole GPUs of one driver on one node, ascending by index.
 
-    ``sick``: indices of those its driver or an operator has tainted. ``shared``: whether some are
-    given to several claims at once, or cut into partitions.
+    ``sick``: indices that the driver or an operator tainted. ``shared``: some allow several claims
+    at once, or are partitioned.
     """
 
     driver: str
@@ -62,102 +60,96 @@ class NodeDevices:
 
 @dataclass(slots=True)
 class _Found:
-    """One device of a slice, before its index is known. ``said``: the index it states itself."""
+    """One device of a slice, before it is numbered. ``stated``: the index it states itself."""
 
     device: Device
-    said: int | None
+    stated: int | None
     bus: tuple[int, ...] | None
     sick: bool
     shared: bool
 
 
-@dataclass(slots=True)
-class _Pool:
-    """The slices of the newest generation of a pool."""
-
-    generation: int = -1
-    slices: list[KubeObject] = field(default_factory=list)
-
-
 def read_slices(objects_: Objects, remarks: Remarks) -> dict[str, tuple[NodeDevices, ...]]:
-    """GPUs by node name, a tuple entry a driver, drivers in order of their names."""
+    """GPUs by node name, one entry a driver, sorted by driver."""
     found: dict[tuple[str, str], list[_Found]] = {}
-    parted: set[tuple[str, str]] = set()
+    partitioned: set[tuple[str, str]] = set()
     rules = _taint_rules(objects_)
-    for (driver, pool), kept in sorted(_pools(objects_).items()):
-        _check_whole(driver, pool, kept, remarks)
+    for (driver, pool), slices in sorted(_pools(objects_).items()):
+        _check_complete(driver, pool, slices, remarks)
         taken: set[tuple[str, str]] = set()
-        for one in kept.slices:
+        for one in slices:
             for node, tree in _devices(one):
-                if _kind(tree, driver) not in WHOLE:
-                    if "partition" in _kind(tree, driver):
-                        parted.add((node, driver))
+                kind = _attribute(tree, driver, "type")
+                if kind is not None and kind not in WHOLE:
+                    if "partition" in str(kind):
+                        partitioned.add((node, driver))
                     continue
                 name = text(tree, "name")
                 if name is None or (node, name) in taken:
-                    remarks.add(one.where, "has a device without a name of its own; it is left out")
+                    remarks.add(one.where, "has a device without a name of its own; ignored")
                     continue
                 taken.add((node, name))
-                one_found = _found(tree, driver, pool, name)
-                one_found.sick |= any(_about(rule, driver, pool, name) for rule in rules)
-                found.setdefault((node, driver), []).append(one_found)
+                device = _found(tree, driver, pool, name)
+                device.sick |= any(_applies(rule, driver, pool, name) for rule in rules)
+                found.setdefault((node, driver), []).append(device)
     result: dict[str, tuple[NodeDevices, ...]] = {}
-    for node, driver in sorted({*found, *parted}):
+    for node, driver in sorted({*found, *partitioned}):
         entry = _numbered(node, driver, found.get((node, driver), []), remarks)
-        if (node, driver) in parted:
+        if (node, driver) in partitioned:
             entry = replace(entry, shared=True)
         result[node] = (*result.get(node, ()), entry)
     return result
 
 
-def _pools(objects_: Objects) -> dict[tuple[str, str], _Pool]:
-    """Pools of GPU drivers by driver and name."""
-    pools: dict[tuple[str, str], _Pool] = {}
+def _pools(objects_: Objects) -> dict[tuple[str, str], list[KubeObject]]:
+    """Slices of the newest generation of each pool of GPUs, by driver and pool name."""
+    pools: dict[tuple[str, str], tuple[int, list[KubeObject]]] = {}
     for one in objects_.of("ResourceSlice", GROUP):
         driver = text(one.tree, "spec", "driver")
         if driver is None or not is_gpu_driver(driver):
             continue
-        node = text(one.tree, "spec", "nodeName")
-        pool = pools.setdefault(
-            (driver, text(one.tree, "spec", "pool", "name") or node or one.name), _Pool()
-        )
+        name = text(one.tree, "spec", "pool", "name") or text(one.tree, "spec", "nodeName")
+        key = (driver, name or one.name)
         generation = whole(one.tree, "spec", "pool", "generation") or 0
-        if generation > pool.generation:
-            pool.generation, pool.slices = generation, [one]
-        elif generation == pool.generation:
-            pool.slices.append(one)
-    return pools
+        newest, slices = pools.get(key, (-1, []))
+        if generation > newest:
+            pools[key] = (generation, [one])
+        elif generation == newest:
+            slices.append(one)
+    return {key: slices for key, (_, slices) in pools.items()}
 
 
 def _taint_rules(objects_: Objects) -> list[Tree]:
-    """Device selectors of an operator's DeviceTaintRules that shut devices."""
+    """Device selectors of the DeviceTaintRules that close devices."""
     return [
         mapping(one.tree, "spec", "deviceSelector")
         for one in objects_.of("DeviceTaintRule", GROUP)
-        if text(one.tree, "spec", "taint", "effect") in _SHUT
+        if text(one.tree, "spec", "taint", "effect") in _CLOSING
     ]
 
 
-def _about(rule: Tree, driver: str, pool: str, device: str) -> bool:
-    """Whether a rule is about the device: what it leaves open it is about all of."""
+def _applies(rule: Tree, driver: str, pool: str, device: str) -> bool:
+    """Whether a rule selects the device; a field that is absent selects all."""
     if "deviceClassName" in rule or "selectors" in rule:
-        return False  # an older form, about devices that only an expression tells
+        return False  # an older form that selects by CEL
     own = (("driver", driver), ("pool", pool), ("device", device))
     return all(rule.get(name) in (None, value) for name, value in own)
 
 
-def _check_whole(driver: str, name: str, pool: _Pool, remarks: Remarks) -> None:
-    wanted = max(whole(one.tree, "spec", "pool", "resourceSliceCount") or 0 for one in pool.slices)
-    if wanted > len(pool.slices):
+def _check_complete(driver: str, pool: str, slices: Sequence[KubeObject], remarks: Remarks) -> None:
+    wanted = max(
+        (whole(o.tree, "spec", "pool", "resourceSliceCount") or 0 for o in slices), default=0
+    )
+    if wanted > len(slices):
         remarks.add(
-            f"pool {name} of {driver}",
-            "some of its ResourceSlices are missing; only the devices that are there count",
+            f"pool {pool} of {driver}",
+            "some of its ResourceSlices are missing; only the devices in the input count",
             "record the cluster again when the driver has published all of them",
         )
 
 
 def _devices(one: KubeObject) -> Iterator[tuple[str, Tree]]:
-    """(node, device) of a slice; devices that belong to no one node are passed over."""
+    """(node, device) of a slice; devices that belong to no single node are skipped."""
     own = text(one.tree, "spec", "nodeName")
     for tree in objects(one.tree, "spec", "devices"):
         node = own or text(tree, "nodeName") or text(tree, "basic", "nodeName")
@@ -166,13 +158,13 @@ def _devices(one: KubeObject) -> Iterator[tuple[str, Tree]]:
 
 
 def _body(tree: Tree) -> Tree:
-    """What a device says of itself: under ``basic`` in the beta versions of the API."""
+    """The fields of a device: below ``basic`` in the beta versions of the API."""
     basic = at(tree, "basic")
     return basic if isinstance(basic, dict) else tree
 
 
 def _attribute(tree: Tree, driver: str, *names: str) -> str | int | None:
-    """The first of these attributes that is there; a plain name means one of the driver's own."""
+    """The first of these attributes that is present; a plain name means one of the driver's own."""
     attributes = mapping(_body(tree), "attributes")
     for name in names:
         for key in (name, f"{driver}/{name}"):
@@ -195,13 +187,7 @@ def _text(tree: Tree, driver: str, *names: str) -> str | None:
 def _number(tree: Tree, driver: str, *names: str) -> int | None:
     """A small non-negative attribute."""
     value = _attribute(tree, driver, *names)
-    return value if isinstance(value, int) and 0 <= value < _MOST_INDICES else None
-
-
-def _kind(tree: Tree, driver: str) -> str:
-    """The attribute ``type``; ``gpu`` where the driver knows nothing but GPUs."""
-    kind = _attribute(tree, driver, "type")
-    return "gpu" if kind is None else str(kind)
+    return value if isinstance(value, int) and 0 <= value < MAX_GPUS else None
 
 
 def _found(tree: Tree, driver: str, pool: str, name: str) -> _Found:
@@ -217,7 +203,7 @@ def _found(tree: Tree, driver: str, pool: str, name: str) -> _Found:
         numa=_number(tree, driver, "resource.kubernetes.io/numaNode", "numaNode", "numa"),
     )
     body = _body(tree)
-    tainted = any(taint.get("effect") in _SHUT for taint in objects(body, "taints"))
+    tainted = any(taint.get("effect") in _CLOSING for taint in objects(body, "taints"))
     shared = flag(body, "allowMultipleAllocations")
     return _Found(device, _number(tree, driver, "index"), _bus(bus), tainted, shared)
 
@@ -229,21 +215,21 @@ def _bus(written: str | None) -> tuple[int, ...] | None:
 
 
 def _numbered(node: str, driver: str, found: Sequence[_Found], remarks: Remarks) -> NodeDevices:
-    """The devices with their indices: as they state them, else by PCI address, else by name."""
-    said = [one.said for one in found]
+    """The devices with their indices: as stated, else by PCI address, else by name."""
+    stated = [one.stated for one in found]
     buses = [one.bus for one in found]
     names = [_number_in(one.device.name) for one in found]
-    if _usable(said):
-        indices = [index for index in said if index is not None]
+    if _usable(stated):
+        indices = [index for index in stated if index is not None]
     elif _usable(buses):
         rank = {bus: i for i, bus in enumerate(sorted(bus for bus in buses if bus is not None))}
         indices = [rank[bus] for bus in buses if bus is not None]
-    elif _usable(names) and all(index is not None and index < _MOST_INDICES for index in names):
+    elif _usable(names) and all(index is not None and index < MAX_GPUS for index in names):
         indices = [index for index in names if index is not None]
     else:
         remarks.add(
             f"Node {node}",
-            f"the devices of {driver} say neither index nor PCI address; they count by their names",
+            f"the devices of {driver} have neither index nor PCI address; they are numbered by name",
         )
         found = sorted(found, key=lambda one: (one.device.name, one.device.pool))
         indices = list(range(len(found)))

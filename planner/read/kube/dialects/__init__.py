@@ -1,1 +1,1 @@
-"""How each scheduler and controller names gangs and holds GPUs, one file each."""
+"""How each scheduler and controller describes gangs and GPU holdings: one file a dialect."""

@@ -1,14 +1,6 @@
-"""How many: counts that objects state, told apart from those they leave out or spoil.
+"""What a dialect can describe: pod groups, controllers, GPU holdings and a GPU back end.
 
-Promises: never negative. Called by the controller dialects.
-
-What a group dialect and a controller dialect say: the forms between them and the gangs.
-
-Promises: frozen data. Built by the dialects of ``groups`` and ``makers``; read by the rest of gangs.
-
-What a dialect tells about the GPUs of a pod, and helpers to read it safely.
-
-Promises: bounded in size and depth; never raises. Called by the dialects beside it.
+A dialect reads untrusted objects: its functions are bounded and never raise.
 """
 
 from __future__ import annotations
@@ -19,30 +11,31 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from planner.read.findings import Remarks
-from planner.read.kube.lookup import at, number
-from planner.read.kube.records import KubeObject, KubePod, LevelAsk, Objects, SliceAsk
+from planner.read.kube.lookup import Tree, at, number
+from planner.read.kube.records import KubeNode, KubeObject, KubePod, LevelAsk, Objects, SliceAsk
 
-
-def counted(tree: object, *path: str, absent: int | None) -> int | None:
-    """The count below the path, however large; ``absent`` where none is stated, None if it is none."""
-    value = at(tree, *path)
-    if value is None:
-        return absent
-    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        return None
-    return value
-
-
-def times(one: int | None, other: int | None) -> int | None:
-    """The product; None if a factor is not known."""
-    return None if one is None or other is None else one * other
-
+MAX_ANNOTATION = 65_536
+"""Longest annotation that is read, in characters."""
 
 PodKey = tuple[str, str]
+"""(namespace, name)"""
 
 
-class MakerKey(NamedTuple):
-    """One controller; ``part``: which of the gangs it makes (the group of a LeaderWorkerSet)."""
+class GroupKey(NamedTuple):
+    """One pod group; ``reader``: the name of its ``GroupReader``."""
+
+    reader: str
+    namespace: str
+    name: str
+
+    @property
+    def title(self) -> str:
+        """The name in messages; a group inside an object is ``object-group``."""
+        return self.name.replace("/", "-")
+
+
+class ControllerKey(NamedTuple):
+    """One controller; ``part``: which of its gangs (the group of a LeaderWorkerSet)."""
 
     kind: str
     namespace: str
@@ -50,34 +43,21 @@ class MakerKey(NamedTuple):
     part: str = ""
 
 
-class Link(NamedTuple):
-    """One group object as a pod names it."""
-
-    dialect: str
-    namespace: str
-    name: str
-
-    @property
-    def title(self) -> str:
-        """The name shown; a group inside an object is named as ``object/group``."""
-        return self.name.replace("/", "-")
-
-
 @dataclass(frozen=True, slots=True)
-class Seat:
-    """The place of a pod in its gang; ``index`` None: nothing says which."""
+class RoleIndex:
+    """The place of a pod in its gang; ``index`` None: unknown."""
 
     role: str
     index: int | None
 
 
 @dataclass(frozen=True, slots=True)
-class RolePlan:
-    """A role as its controller wants it.
+class RoleSpec:
+    """A role as its controller specifies it.
 
-    ``size``: None if nothing says. ``stride``: pods of one Job of a JobSet. ``queue_like``: its
-    pods work through more indexes than run at once, so an index is no rank. ``later``: its pods are
-    made once others run, so that none of them is missing before the first is there.
+    ``size``: None if unknown. ``stride``: pods of one Job of a JobSet. ``queue_like``: its pods work
+    through more indexes than run at once, so an index is no rank. ``later``: the controller creates
+    its pods only once other roles run, so none counts as missing before the first exists.
     """
 
     name: str
@@ -91,65 +71,65 @@ class RolePlan:
 
 
 @dataclass(frozen=True, slots=True)
-class Maker:
-    """A controller. ``name``: of the gang it makes. ``roles``: in its order.
+class Controller:
+    """A controller and the gang it makes. ``kind``, ``name``: of the gang; ``roles``: in its order.
 
-    ``ranks``: order of the parts of a role that have names and no numbers.
+    ``ranks``: order of the replicas of a role that have names and no numbers.
     """
 
-    key: MakerKey
+    key: ControllerKey
     kind: str
     name: str
     object: KubeObject | None = None
-    roles: tuple[RolePlan, ...] = ()
+    roles: tuple[RoleSpec, ...] = ()
     required: LevelAsk | None = None
     preferred: LevelAsk | None = None
     queue: str | None = None
     problems: tuple[str, ...] = ()
     ranks: dict[str, int] = field(default_factory=dict)
 
-    def role(self, name: str) -> RolePlan | None:
+    def role(self, name: str) -> RoleSpec | None:
         return next((role for role in self.roles if role.name == name), None)
 
 
 @dataclass(frozen=True, slots=True)
-class Together:
+class Colocation:
     """Pods that ask for one domain of a level; with ``size``, every so many by index do.
 
-    ``hard``: required, else preferred. ``what``: what asks, in words. ``apart``: the members are one
-    such part already, told apart by labels.
+    ``hard``: required, else preferred. ``source``: who asks, for messages. ``partial``: the members
+    are one part of ``size`` pods, selected by labels.
     """
 
     members: frozenset[PodKey]
     level: LevelAsk
     hard: bool
-    what: str
+    source: str
     size: int | None = None
-    apart: bool = False
+    partial: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
-    """A group object. ``gang`` False: its pods may start one by one.
+class PodGroup:
+    """A pod group. ``gang`` False: its pods may start one by one.
 
-    ``minimum``: pods it needs. ``minimums``: the same by role. ``wider``: the group of groups it
-    starts with, ``partners``: the names of all of these, ``around``: the level all of them share.
-    ``roles``: role by pod, for pods that no controller gives one; ``order``: their names in order.
+    ``minimum``: pods it needs; ``minimums``: the same by role. ``parent``: the group of groups it
+    starts with, ``siblings``: the names of all groups in it, ``parent_required``: the level they
+    share. ``roles``: role by pod, for pods without a controller; ``order``: order of these roles.
     """
 
-    link: Link
+    key: GroupKey
     object: KubeObject | None = None
     gang: bool = True
     minimum: int | None = None
     minimums: dict[str, int] = field(default_factory=dict)
     required: LevelAsk | None = None
     preferred: LevelAsk | None = None
-    together: tuple[Together, ...] = ()
+    colocations: tuple[Colocation, ...] = ()
     queue: str | None = None
     preemptible: bool = False
-    wider: str | None = None
-    partners: tuple[str, ...] = ()
-    around: LevelAsk | None = None
+    parent: str | None = None
+    siblings: tuple[str, ...] = ()
+    parent_required: LevelAsk | None = None
     roles: dict[PodKey, str] = field(default_factory=dict)
     order: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
@@ -157,92 +137,147 @@ class Group:
     @property
     def subject(self) -> str:
         kind = self.object.kind if self.object is not None else "PodGroup"
-        return f"{kind} {self.link.namespace}/{self.link.name}"
+        return f"{kind} {self.key.namespace}/{self.key.name}"
 
 
 @dataclass(frozen=True, slots=True)
-class GroupDialect:
+class GroupReader:
     """How one scheduler groups pods.
 
-    ``claim``: the name of the pod's group, None if it names none. ``find``: the group object of
-    that name, if the dialect has objects at all. ``describe``: what the group says of these pods.
+    ``api_group``, ``kind``: of its group objects; ``api_group`` None: groups exist in labels only.
+    ``group_name``: the group a pod names, None if none. ``describe``: the group, from its object
+    (None if it is not in the input) and its pods.
     """
 
     name: str
-    claim: Callable[[KubePod], str | None]
-    find: Callable[[Objects, str, str], KubeObject | None]
-    describe: Callable[[Link, Sequence[KubePod], Objects, Remarks], Group]
+    api_group: str | None
+    group_name: Callable[[KubePod], str | None]
+    describe: Callable[[GroupKey, KubeObject | None, Sequence[KubePod], Objects, Remarks], PodGroup]
+    kind: str = "PodGroup"
+
+    def find(self, api: Objects, namespace: str, name: str) -> KubeObject | None:
+        """The group object; a Workload holds groups named ``workload/group``."""
+        if self.api_group is None:
+            return None
+        own = name.partition("/")[0] if self.kind == "Workload" else name
+        return api.named(self.api_group, self.kind, namespace, own)
 
 
 @dataclass(frozen=True, slots=True)
-class MakerDialect:
-    """How one controller names what it makes. ``name``: the kind of its keys.
+class ControllerReader:
+    """How one controller labels its pods. ``kind``: that of its keys.
 
-    ``claim``: the controller of a pod. ``describe``: that controller, from its object or else from
-    its pods. ``seat``: role and index of a pod.
+    ``key``: the controller of a pod. ``describe``: that controller, from its object or else from its
+    pods. ``role_index``: role and index of a pod.
+    """
+
+    kind: str
+    key: Callable[[KubePod, Objects], ControllerKey | None]
+    describe: Callable[[ControllerKey, Sequence[KubePod], Objects], Controller]
+    role_index: Callable[[KubePod, Controller], RoleIndex]
+
+
+@dataclass(frozen=True, slots=True)
+class HoldingReader:
+    """How pods record which GPUs they hold. ``name``: in messages.
+
+    ``keys``: annotations, without any of which ``read`` is not called. ``read``: GPU indices from a
+    pod's annotations and its node; ``()`` if they cannot be read, None if the pod names none.
     """
 
     name: str
-    claim: Callable[[KubePod, Objects], MakerKey | None]
-    describe: Callable[[MakerKey, Sequence[KubePod], Objects], Maker]
-    seat: Callable[[KubePod, Maker], Seat]
+    keys: tuple[str, ...]
+    read: Callable[[Mapping[str, str], KubeNode], tuple[int, ...] | None]
 
 
-def no_object(objects: Objects, namespace: str, name: str) -> KubeObject | None:
-    """The finder of a dialect that lives on labels alone."""
-    del objects, namespace, name
-    return None
+class CannotEncode(Exception):  # noqa: N818  # said of a plan, not of a fault of ours
+    """The back end cannot make the node use the GPUs that the plan chose.
+
+    ``why``: a clause about the pod, without a full stop; may hold names of the cluster (untrusted).
+    """
+
+    def __init__(self, why: str) -> None:
+        super().__init__(why)
+        self.why = why
 
 
-def marked(pod: KubePod, key: str) -> str | None:
-    """An annotation of the pod, or a label: projects moved keys from one to the other."""
+@dataclass(frozen=True, slots=True)
+class AnnotationBackend:
+    """Passes the chosen GPUs to the node in one pod annotation, ``key``.
+
+    ``name``: as in the Policy. ``note``: what it enforces and what not. ``objection``: why a pod of
+    this scheduler cannot be given chosen GPUs, None if it can. ``chosen_by_owner``: what the
+    annotation means on a pod that has no plan. ``value``: the annotation for GPU indices of a named
+    node, from the trees of node and pod; raises CannotEncode.
+    """
+
+    name: str
+    key: str
+    note: str
+    objection: Callable[[str], str | None]
+    chosen_by_owner: str
+    value: Callable[[Sequence[int], str, Tree, Tree], str]
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """Everything gangplan knows about one scheduler or controller; each part is optional."""
+
+    name: str
+    groups: tuple[GroupReader, ...] = ()
+    controller: ControllerReader | None = None
+    holdings: tuple[HoldingReader, ...] = ()
+    backend: AnnotationBackend | None = None
+
+
+def count(tree: object, *path: str, absent: int | None) -> int | None:
+    """The count below the path; ``absent`` if none is stated, None if it is not a count."""
+    value = at(tree, *path)
+    if value is None:
+        return absent
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        return None
+    return value
+
+
+def product(one: int | None, other: int | None) -> int | None:
+    """The product; None if a factor is unknown."""
+    return None if one is None or other is None else one * other
+
+
+def label_or_annotation(pod: KubePod, key: str) -> str | None:
+    """Projects moved keys from annotations to labels and back."""
     return pod.annotations.get(key) or pod.labels.get(key) or None
 
 
-LONGEST = 65_536
-"""Longest annotation that is read, in characters."""
-
-_MOST = 4096
-
-
-@dataclass(frozen=True, slots=True)
-class Told:
-    """GPU indices as a dialect tells them, in its order; None where it cannot be read."""
-
-    indices: tuple[int, ...] | None
-
-
-UNREADABLE = Told(None)
-
-
-def written(annotations: Mapping[str, str], key: str) -> str | None:
+def annotation(annotations: Mapping[str, str], key: str) -> str | None:
     """The annotation, None if it is absent or blank."""
     found = annotations.get(key)
     return found if found and found.strip() else None
 
 
-def comma_list(found: str) -> Told:
-    """Indices written as ``0,3`` (blanks allowed)."""
-    if len(found) > LONGEST:
-        return UNREADABLE
-    return told(number(part.strip()) for part in found.split(",") if part.strip())
-
-
-def told(indices: Iterable[int | None]) -> Told:
-    """Indices that are all there and at least one; anything else cannot be read."""
-    found = []
-    for index in indices:
-        if index is None or not 0 <= index < _MOST:
-            return UNREADABLE
-        found.append(index)
-    return Told(tuple(found)) if found else UNREADABLE
-
-
-def tree(found: str) -> object:
-    """The value of a JSON text; None where it is none, too long or too deep."""
-    if len(found) > LONGEST:
+def json_value(written: str | None) -> object:
+    """The value of a JSON text; None if it is absent, malformed, too long or too deep."""
+    if written is None or len(written) > MAX_ANNOTATION:
         return None
     try:
-        return json.loads(found)
+        return json.loads(written)
     except (ValueError, RecursionError):
         return None
+
+
+def gpu_indices(numbers: Iterable[int | None]) -> tuple[int, ...]:
+    """The indices, if every one is valid; else ``()``."""
+    found = []
+    for index in numbers:
+        if index is None or not 0 <= index < 4096:
+            return ()
+        found.append(index)
+    return tuple(found)
+
+
+def comma_list(written: str) -> tuple[int, ...]:
+    """Indices written as ``0,3``; blanks are allowed."""
+    if len(written) > MAX_ANNOTATION:
+        return ()
+    return gpu_indices(number(part.strip()) for part in written.split(",") if part.strip())

@@ -1,141 +1,168 @@
-"""HAMi (and Volcano's vGPU): devices by uuid, told apart by what the node registered.
+"""HAMi and Volcano's vGPU: cards by uuid, which nodes register in an annotation.
 
-Promises: facts of annotations and of the node's slices; an unknown uuid cannot be read. Called by
-the table of dialects in ``holdings`` and by the back end that writes uuids.
-
-Whole cards of a node that HAMi hands out: what its registration lists.
-
-Promises: a registration in which any card is cut up, or numbered oddly, lists none. Called by ``reading``
-where the Policy's back end is HAMi; elsewhere such nodes count as giving fractions.
+An unknown uuid makes a pod's list unreadable.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from planner.read.kube.dialects.base import LONGEST, Told, told, tree, written
-from planner.read.kube.lookup import Tree, flag, number, objects, text, whole
-from planner.read.kube.nodes.gpus import MOST_GPUS
-from planner.read.kube.records import KubeNode
+from planner.read.kube.dialects.base import (
+    MAX_ANNOTATION,
+    AnnotationBackend,
+    CannotEncode,
+    Dialect,
+    HoldingReader,
+    annotation,
+    gpu_indices,
+    json_value,
+)
+from planner.read.kube.lookup import Tree, flag, items, number, text, texts, whole
+from planner.read.kube.records import MAX_GPUS, KubeNode
 
 PODS = (
     "hami.io/vgpu-devices-allocated",
     "hami.io/vgpu-devices-to-allocate",
     "volcano.sh/vgpu-ids-new",
 )
-NODES = ("hami.io/node-nvidia-register", "volcano.sh/node-vgpu-register")
+REGISTER = "hami.io/node-nvidia-register"
+NODES = (REGISTER, "volcano.sh/node-vgpu-register")
+USE = "nvidia.com/use-gpuuuid"
+AVOID = "nvidia.com/nouse-gpuuuid"
 
 
-def devices(annotations: Mapping[str, str], node: KubeNode) -> Told | None:
-    """``GPU-uuid,NVIDIA,memory,cores:`` a device; ``;`` between containers."""
-    for key in PODS:
-        found = written(annotations, key)
-        if found is None or len(found) > LONGEST:
-            continue
-        uuids = [
-            device.partition(",")[0].strip()
-            for container in found.split(";")
-            for device in container.split(":")
-            if device.strip()
-        ]
-        if not uuids:
-            continue
-        known = indices_of(node)
-        return told(dict.fromkeys(known.get(uuid) for uuid in uuids))
-    return None
+@dataclass(frozen=True, slots=True)
+class Card:
+    """One registered card; ``index`` None: malformed. ``partitioned``: MIG."""
 
-
-def indices_of(node: KubeNode) -> dict[str, int]:
-    """Index of every uuid that the node's slices or its registration name."""
-    found = registered(node.object.annotations)
-    found |= {device.uuid: device.index for device in node.devices if device.uuid is not None}
-    return found
-
-
-def registered(annotations: Mapping[str, str]) -> dict[str, int]:
-    """Index of every uuid that a node registered, from the node's annotations."""
-    found: dict[str, int] = {}
-    for key in NODES:
-        register = written(annotations, key)
-        if register is not None:
-            found |= _registered(register)
-    return found
+    uuid: str
+    index: int | None
+    healthy: bool
+    partitioned: bool
 
 
 @lru_cache(maxsize=4096)
-def _registered(register: str) -> dict[str, int]:
-    """Uuid to index: JSON, or ``uuid,count,memory,cores,type,numa,health[,index,mode]:`` each."""
-    if len(register) > LONGEST:
-        return {}
-    if register.lstrip().startswith("["):
-        # an absent index is 0: HAMi leaves zeros out
-        stated_ = {
-            text(entry, "id"): whole(entry, "index") if "index" in entry else 0
-            for entry in objects({"devices": tree(register)}, "devices")
-        }
-        return {
-            uuid: index for uuid, index in stated_.items() if uuid is not None and index is not None
-        }
-    found = {}
-    for place, device in enumerate(part for part in register.split(":") if part.strip()):
-        fields = [field.strip() for field in device.split(",")]
-        stated = number(fields[7]) if len(fields) > 7 else None
-        found[fields[0]] = place if stated is None else stated
-    return found
+def registration(written: str) -> tuple[Card, ...]:
+    """The cards of a node's annotation.
+
+    JSON, or of old ``uuid,count,memory,cores,type,numa,health[,index,mode]:`` for each card.
+    """
+    if len(written) > MAX_ANNOTATION:
+        return ()
+    return tuple(_json_cards(written) if written.lstrip().startswith("[") else _cards(written))
 
 
-REGISTER = "hami.io/node-nvidia-register"
-_LONGEST = 1_000_000
+def _json_cards(written: str) -> Iterator[Card]:
+    """HAMi leaves out what is 0, false or empty."""
+    for entry in items({"cards": json_value(written)}, "cards"):
+        tree: Tree = entry if isinstance(entry, dict) else {}
+        index = whole(tree, "index") if "index" in tree else 0
+        uuid, partitioned = text(tree, "id") or "", text(tree, "mode") == "mig"
+        yield Card(uuid, index if uuid else None, flag(tree, "health"), partitioned)
+
+
+def _cards(written: str) -> Iterator[Card]:
+    for place, entry in enumerate(part for part in written.split(":") if part.strip()):
+        fields = [field.strip() for field in entry.split(",")]
+        uuid = fields[0] if len(fields) > 1 else ""
+        index = number(fields[7]) if len(fields) > 7 else place
+        healthy, partitioned = fields[6:7] == ["true"], fields[8:9] == ["mig"]
+        yield Card(uuid, index if uuid else None, healthy, partitioned)
+
+
+def registered(annotations: Mapping[str, str]) -> dict[str, int]:
+    """Index of every uuid that a node registered."""
+    return {
+        card.uuid: card.index
+        for key in NODES
+        for card in registration(annotations.get(key) or "")
+        if card.index is not None
+    }
+
+
+def count_registered(annotations: Mapping[str, str]) -> int:
+    """How many cards a node registered, whatever their indices."""
+    cards = (registration(annotations.get(key) or "") for key in NODES)
+    return min(MAX_GPUS, max(sum(bool(card.uuid) for card in found) for found in cards))
 
 
 @dataclass(frozen=True, slots=True)
 class Cards:
-    """``count``: indices are 0 to count - 1. ``sick``: those HAMi counts as unhealthy, ascending."""
+    """Whole cards of a node, numbered from 0 to ``count`` - 1; ``sick``: unhealthy ones, ascending."""
 
     count: int
     sick: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class _Card:
-    index: int | None
-    healthy: bool
-    cut: bool
-
-
-def read_cards(annotations: Mapping[str, str]) -> Cards | None:
-    """The cards of a node; None where HAMi registered none, or some of them are not given whole."""
-    written = annotations.get(REGISTER, "").strip()
-    if not written or len(written) > _LONGEST:
-        return None
-    cards = list(_json(written) if written.startswith("[") else _text(written))
+def whole_cards(annotations: Mapping[str, str]) -> Cards | None:
+    """The cards of a node; None if HAMi registered none, or some are partitioned or misnumbered."""
+    cards = registration((annotations.get(REGISTER) or "").strip())
     indices = sorted(-1 if card.index is None else card.index for card in cards)
-    if any(card.cut for card in cards) or indices != list(range(len(cards))):
+    if any(card.partitioned for card in cards) or indices != list(range(len(cards))):
         return None
     sick = sorted(card.index or 0 for card in cards if not card.healthy)
-    return Cards(len(cards), tuple(sick)) if 0 < len(cards) <= MOST_GPUS else None
+    return Cards(len(cards), tuple(sick)) if 0 < len(cards) <= MAX_GPUS else None
 
 
-def _json(written: str) -> Iterator[_Card]:
-    """A list of objects; HAMi leaves out what is 0, false or empty."""
-    try:
-        entries = json.loads(written)
-    except (ValueError, RecursionError):
-        return
-    for entry in entries:
-        tree: Tree = entry if isinstance(entry, dict) else {}
-        index = whole(tree, "index") if "index" in tree else 0
-        named = text(tree, "id") is not None
-        yield _Card(index if named else None, flag(tree, "health"), text(tree, "mode") == "mig")
+def indices_by_uuid(node: KubeNode) -> dict[str, int]:
+    """Index of every GPU uuid that the node's registration or its ResourceSlices name."""
+    slices = {device.uuid: device.index for device in node.devices if device.uuid is not None}
+    return registered(node.object.annotations) | slices
 
 
-def _text(written: str) -> Iterator[_Card]:
-    """``uuid,count,memory,cores,type,numa,health[,index,mode]``, a colon after each."""
-    for place, entry in enumerate(part for part in written.split(":") if part.strip()):
-        fields = [field.strip() for field in entry.split(",")]
-        stated = number(fields[7]) if len(fields) > 7 else place
-        healthy = len(fields) > 6 and fields[6] == "true"
-        yield _Card(stated if fields[0] else None, healthy, fields[8:9] == ["mig"])
+def allocated(annotations: Mapping[str, str], node: KubeNode) -> tuple[int, ...] | None:
+    """``GPU-uuid,NVIDIA,memory,cores:`` for each device; ``;`` between containers."""
+    for key in PODS:
+        found = annotation(annotations, key)
+        if found is None or len(found) > MAX_ANNOTATION:
+            continue
+        devices = (device for container in found.split(";") for device in container.split(":"))
+        uuids = [device.partition(",")[0].strip() for device in devices if device.strip()]
+        if uuids:
+            known = indices_by_uuid(node)
+            return gpu_indices(dict.fromkeys(known.get(uuid) for uuid in uuids))
+    return None
+
+
+def _objection(scheduler: str) -> str | None:
+    """HAMi's scheduler is recognised by its name, ``hami-scheduler`` by default."""
+    if "hami" in scheduler.lower():
+        return None
+    return f"its scheduler is {scheduler}, and only HAMi's scheduler reads a list of cards"
+
+
+def _uuids(gpus: Sequence[int], node: str, node_tree: Tree, pod_tree: Tree) -> str:
+    """The uuids of the GPUs, in their order."""
+    cards: dict[int, list[str]] = {}
+    for uuid, index in registered(texts(node_tree, "metadata", "annotations")).items():
+        cards.setdefault(index, []).append(uuid)
+    chosen = []
+    for index in gpus:
+        uuids = cards.get(index, [])
+        if len(uuids) != 1:
+            number_ = "no card" if not uuids else "several cards"
+            raise CannotEncode(f"node {node} registered {number_} with HAMi as GPU {index}")
+        chosen.append(uuids[0])
+    avoided = texts(pod_tree, "metadata", "annotations").get(AVOID) or ""
+    if not {part.strip() for part in avoided.split(",")}.isdisjoint(chosen):
+        raise CannotEncode(f"its annotation {AVOID} forbids a card that the plan gives it")
+    return ",".join(chosen)
+
+
+DIALECT = Dialect(
+    "HAMi",
+    holdings=(HoldingReader("HAMi annotation of devices", PODS, allocated),),
+    backend=AnnotationBackend(
+        name="hami",
+        key=USE,
+        note=(
+            f"{USE} limits HAMi's scheduler to the cards that the plan chose; "
+            "pods of other schedulers may still use them"
+        ),
+        objection=_objection,
+        chosen_by_owner="chooses cards already",
+        value=_uuids,
+    ),
+)

@@ -1,7 +1,6 @@
-"""HiveD: the leaf cells (GPUs) a pod was isolated to on its node.
+"""HiveD: the leaf cells (GPUs) of a pod on its node.
 
-Promises: facts of the annotations only; the long one is searched, never parsed whole. Called by
-the table of dialects in ``holdings``, and by ``pods`` for how many GPUs HiveD was asked for.
+The bind info is long and untrusted: it is searched, never parsed whole.
 """
 
 from __future__ import annotations
@@ -9,7 +8,14 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from planner.read.kube.dialects.base import LONGEST, UNREADABLE, Told, comma_list, told, written
+from planner.read.kube.dialects.base import (
+    MAX_ANNOTATION,
+    Dialect,
+    HoldingReader,
+    annotation,
+    comma_list,
+    gpu_indices,
+)
 from planner.read.kube.lookup import number
 from planner.read.kube.records import KubeNode
 
@@ -30,27 +36,33 @@ _NODE = re.compile(
 _NUMBER = re.compile(r"\"?(?:leafCellNumber|gpuNumber)\"?\s{0,9}:\s{0,9}([0-9]{1,9})")
 
 
-def isolation(annotations: Mapping[str, str], node: KubeNode) -> Told | None:
-    """``"0,3"``, else ``leafCellIsolation`` of the bind info, YAML or JSON, if made for this node."""
+def isolation(annotations: Mapping[str, str], node: KubeNode) -> tuple[int, ...] | None:
+    """``"0,3"``, else ``leafCellIsolation`` of bind info (YAML or JSON) made for this node."""
     for key in ISOLATION:
-        if (found := written(annotations, key)) is not None:
+        if (found := annotation(annotations, key)) is not None:
             return comma_list(found)
-    info = written(annotations, BIND_INFO)
+    info = annotation(annotations, BIND_INFO)
     if info is None:
         return None
-    bound = _NODE.search(info) if len(info) <= LONGEST else None
+    bound = _NODE.search(info) if len(info) <= MAX_ANNOTATION else None
     if bound is None or bound.group(1) != node.name:
-        return UNREADABLE
+        return ()
     if (inline := _INLINE.search(info)) is not None:
-        return told(number(part.strip()) for part in inline.group(1).split(","))
+        return gpu_indices(number(part.strip()) for part in inline.group(1).split(","))
     block = _BLOCK.search(info)
-    return told(number(part) for part in _ENTRY.findall(block.group(1))) if block else UNREADABLE
+    return gpu_indices(number(part) for part in _ENTRY.findall(block.group(1))) if block else ()
 
 
-def cells_asked(annotations: Mapping[str, str]) -> int | None:
-    """How many leaf cells the scheduling spec asks for; None where it does not say."""
-    spec = written(annotations, SPEC)
-    if spec is None or len(spec) > LONGEST:
+def requested_cells(annotations: Mapping[str, str]) -> int | None:
+    """How many leaf cells the scheduling spec requests; None if it does not say."""
+    spec = annotation(annotations, SPEC)
+    if spec is None or len(spec) > MAX_ANNOTATION:
         return None
     found = _NUMBER.search(spec)
     return None if found is None else number(found.group(1))
+
+
+DIALECT = Dialect(
+    "HiveD",
+    holdings=(HoldingReader("HiveD annotation of leaf cells", (*ISOLATION, BIND_INFO), isolation),),
+)

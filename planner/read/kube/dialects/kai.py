@@ -1,12 +1,6 @@
-"""KAI's PodGroup, named by an annotation of the pod: sub-groups, topology constraint, queue.
+"""KAI and Run:ai: the PodGroup that a pod annotation names, topology annotations, reservation pods.
 
-Promises: level names and aliases become labels through KAI's Topology objects. Called through
-``gangs.table``; ``owner_asks`` also for controllers that carry KAI's annotations.
-
-KAI and Run:ai: a reservation pod holds each GPU that fraction pods share.
-
-Promises: facts of labels and annotations only. Called by the table of dialects in ``holdings`` and
-by ``pods`` for the groups of fraction pods.
+KAI's Topology objects map level names and aliases to node labels.
 """
 
 from __future__ import annotations
@@ -15,16 +9,16 @@ from collections.abc import Mapping, Sequence
 
 from planner.read.findings import Remarks
 from planner.read.kube.dialects.base import (
-    Group,
-    GroupDialect,
-    Link,
-    PodKey,
-    Together,
-    Told,
-    told,
-    written,
+    Colocation,
+    Dialect,
+    GroupKey,
+    GroupReader,
+    HoldingReader,
+    PodGroup,
+    annotation,
+    gpu_indices,
 )
-from planner.read.kube.dialects.hami import indices_of
+from planner.read.kube.dialects.hami import indices_by_uuid
 from planner.read.kube.lookup import Tree, mapping, number, objects, text, whole
 from planner.read.kube.records import KubeNode, KubeObject, KubePod, LevelAsk, Objects, SliceAsk
 
@@ -36,141 +30,141 @@ REQUIRED = f"{TOPOLOGY}-required-placement"
 PREFERRED = f"{TOPOLOGY}-preferred-placement"
 SEGMENT_SIZE = "kai.scheduler/segment-size"
 SEGMENT_REQUIRED = "kai.scheduler/segment-topology-required-placement"
-UNKNOWN_LEVEL = "asks for a topology level that no KAI Topology names"
-_SCHEDULER = "kai-scheduler"
-_DEEPEST = 32
+RESERVED = "run.ai/reserve_for_gpu_index"
+GPU_GROUP = "runai-gpu-group"
+UNKNOWN_LEVEL = "asks for a topology level that no KAI Topology defines"
+SCHEDULERS = ("kai-scheduler", "runai-scheduler")
+_MAX_DEPTH = 32
 
 
-def claim(pod: KubePod) -> str | None:
+def group_name(pod: KubePod) -> str | None:
     name = pod.annotations.get(KEY)
-    if name or pod.scheduler != _SCHEDULER:
+    if name or pod.scheduler != "kai-scheduler":
         return name or None
-    # A key without a prefix is anybody's: as a label it is KAI's only on pods of KAI.
+    # The key has no prefix: as a label it is KAI's only on pods of KAI.
     return pod.labels.get(KEY) or None
 
 
-def find(found: Objects, namespace: str, name: str) -> KubeObject | None:
-    return found.named(GROUP, "PodGroup", namespace, name)
-
-
-def describe(link: Link, pods: Sequence[KubePod], found: Objects, remarks: Remarks) -> Group:
+def describe(
+    key: GroupKey, group: KubeObject | None, pods: Sequence[KubePod], api: Objects, remarks: Remarks
+) -> PodGroup:
     subgroup = {pod.key: name for pod in pods if (name := pod.labels.get(SUBGROUP))}
-    made = find(found, link.namespace, link.name)
-    if made is None:
-        return Group(link, roles=subgroup)
-    constraint = mapping(made.tree, "spec", "topologyConstraint")
-    required, preferred, problems = _levels(constraint, found)
-    parts: dict[str, Tree] = {}
-    for part in objects(made.tree, "spec", "subGroups"):
-        if (name := text(part, "name")) is not None:
-            parts.setdefault(name, part)
-    together: list[Together] = []
-    for name, part in parts.items():
-        inside, more = _part(name, part, parts, subgroup, found)
-        together += inside
-        problems += more
-    if problems:
-        remarks.add(made.subject, UNKNOWN_LEVEL)
-    sizes = {name: size for name, part in parts.items() if (size := whole(part, "minMember"))}
-    minimum = whole(made.tree, "spec", "minMember")
+    if group is None:
+        return PodGroup(key, roles=subgroup)
+    constraint = mapping(group.tree, "spec", "topologyConstraint")
+    required, preferred, unknown = _levels(constraint, api)
+    subgroups: dict[str, Tree] = {}
+    for tree in objects(group.tree, "spec", "subGroups"):
+        if (name := text(tree, "name")) is not None:
+            subgroups.setdefault(name, tree)
+    colocations: list[Colocation] = []
+    for name, tree in subgroups.items():
+        *levels, lost = _levels(mapping(tree, "topologyConstraint"), api)
+        members = frozenset(pod for pod, own in subgroup.items() if _under(own, name, subgroups))
+        colocations += [
+            Colocation(members, level, hard, f"sub-group {name}")
+            for level, hard in zip(levels, (True, False), strict=True)
+            if level is not None
+        ]
+        unknown = unknown or lost
+    if unknown:
+        remarks.add(group.subject, UNKNOWN_LEVEL)
+    sizes = {name: size for name, part in subgroups.items() if (size := whole(part, "minMember"))}
+    minimum = whole(group.tree, "spec", "minMember")
     if minimum is None and sizes:
         minimum = sum(size for size in sizes.values() if size > 0)
-    return Group(
-        link,
-        made,
+    return PodGroup(
+        key,
+        group,
         minimum=minimum,
         minimums=sizes,
         required=required,
         preferred=preferred,
-        together=tuple(together),
-        queue=text(made.tree, "spec", "queue"),
-        preemptible=text(made.tree, "spec", "preemptibility") == "preemptible",
+        colocations=tuple(colocations),
+        queue=text(group.tree, "spec", "queue"),
+        preemptible=text(group.tree, "spec", "preemptibility") == "preemptible",
         roles=subgroup,
-        order=tuple(parts),
-        problems=tuple(dict.fromkeys(problems)),
+        order=tuple(subgroups),
+        problems=(UNKNOWN_LEVEL,) if unknown else (),
     )
 
 
-def _part(
-    name: str, part: Tree, parts: dict[str, Tree], subgroup: dict[PodKey, str], found: Objects
-) -> tuple[list[Together], list[str]]:
-    """What one sub-group asks of its pods and of those of the sub-groups below it."""
-    required, preferred, problems = _levels(mapping(part, "topologyConstraint"), found)
-    members = frozenset(key for key, own in subgroup.items() if _under(own, name, parts))
-    what = f"sub-group {name}"
-    asks = [(required, True), (preferred, False)]
-    return [
-        Together(members, level, hard, what) for level, hard in asks if level is not None
-    ], problems
-
-
-def _under(own: str | None, name: str, parts: dict[str, Tree]) -> bool:
-    for _ in range(_DEEPEST):
+def _under(own: str | None, name: str, subgroups: dict[str, Tree]) -> bool:
+    """Whether a sub-group is the named one or below it."""
+    for _ in range(_MAX_DEPTH):
         if own == name:
             return True
-        if own is None or own not in parts:
+        if own is None or own not in subgroups:
             return False
-        own = text(parts[own], "parent")
+        own = text(subgroups[own], "parent")
     return False
 
 
-def _levels(constraint: Tree, found: Objects) -> tuple[LevelAsk | None, LevelAsk | None, list[str]]:
-    """(required, preferred, problems) of a topologyConstraint."""
-    topology = text(constraint, "topology")
-    required, lost = _level(topology, text(constraint, "requiredTopologyLevel"), found)
-    preferred, _ = _level(topology, text(constraint, "preferredTopologyLevel"), found)
-    return required, preferred, [UNKNOWN_LEVEL] if lost else []
+def _levels(constraint: Tree, api: Objects) -> tuple[LevelAsk | None, LevelAsk | None, bool]:
+    """(required, preferred, whether the required one is unknown) of a topologyConstraint."""
+    return _named_levels(
+        text(constraint, "topology"),
+        text(constraint, "requiredTopologyLevel"),
+        text(constraint, "preferredTopologyLevel"),
+        api,
+    )
 
 
-def _level(topology: str | None, name: str | None, found: Objects) -> tuple[LevelAsk | None, bool]:
-    """The level of that name or alias, and whether it names nothing."""
-    if name is None:
-        return None, False
-    made = found.named("kai.scheduler", "Topology", "", topology) if topology else None
+def _named_levels(
+    topology: str | None, required: str | None, preferred: str | None, api: Objects
+) -> tuple[LevelAsk | None, LevelAsk | None, bool]:
+    found = _level(topology, required, api)
+    return found, _level(topology, preferred, api), found is None and bool(required)
+
+
+def _level(topology: str | None, name: str | None, api: Objects) -> LevelAsk | None:
+    """The level of that name or alias."""
+    if not name:
+        return None
+    made = api.named("kai.scheduler", "Topology", "", topology) if topology else None
     for level in objects(made.tree, "spec", "levels") if made is not None else []:
         label = text(level, "nodeLabel")
         if label is not None and name in (label, text(level, "alias")):
-            return LevelAsk(label=label), False
+            return LevelAsk(label=label)
     # Without the Topology a name with a prefix can only be a label.
-    return (LevelAsk(label=name), False) if "/" in name else (None, True)
+    return LevelAsk(label=name) if "/" in name else None
 
 
-def owner_asks(
-    notes: dict[str, str], found: Objects
+def controller_levels(
+    annotations: dict[str, str], api: Objects
 ) -> tuple[LevelAsk | None, LevelAsk | None, bool]:
-    """(required, preferred, whether one names nothing) of KAI's annotations on a controller."""
-    topology = notes.get(TOPOLOGY)
-    required, lost = _level(topology, notes.get(REQUIRED) or None, found)
-    preferred, _ = _level(topology, notes.get(PREFERRED) or None, found)
-    return required, preferred, lost
+    """(required, preferred, whether the required one is unknown) of a controller's annotations."""
+    return _named_levels(
+        annotations.get(TOPOLOGY), annotations.get(REQUIRED), annotations.get(PREFERRED), api
+    )
 
 
-def segments(notes: dict[str, str], found: Objects) -> tuple[SliceAsk | None, bool]:
-    """The slices that KAI's annotations ask for, and whether their level names nothing."""
-    size = number(notes.get(SEGMENT_SIZE))
-    level, lost = _level(notes.get(TOPOLOGY), notes.get(SEGMENT_REQUIRED) or None, found)
-    return (SliceAsk(size, level) if size and level is not None else None), lost
+def segments(annotations: dict[str, str], api: Objects) -> tuple[SliceAsk | None, bool]:
+    """The slices that the annotations ask for, and whether their level is unknown."""
+    size, name = number(annotations.get(SEGMENT_SIZE)), annotations.get(SEGMENT_REQUIRED)
+    level = _level(annotations.get(TOPOLOGY), name, api)
+    return (SliceAsk(size, level) if size and level else None), level is None and bool(name)
 
 
-DIALECT = GroupDialect("KAI", claim, find, describe)
-
-
-RESERVED = "run.ai/reserve_for_gpu_index"
-GROUP_KAI = "runai-gpu-group"
-
-
-def reserved(annotations: Mapping[str, str], node: KubeNode) -> Told | None:
+def reserved(annotations: Mapping[str, str], node: KubeNode) -> tuple[int, ...] | None:
     """The GPU of a reservation pod, by index or by uuid."""
-    found = written(annotations, RESERVED)
+    found = annotation(annotations, RESERVED)
     if found is None:
         return None
     index = number(found.strip())
-    return told([indices_of(node).get(found.strip()) if index is None else index])
+    return gpu_indices([indices_by_uuid(node).get(found.strip()) if index is None else index])
 
 
-def groups(labels: Mapping[str, str]) -> tuple[str, ...]:
+def gpu_groups(labels: Mapping[str, str]) -> tuple[str, ...]:
     """Groups of fraction pods that a pod belongs to: each shares one GPU."""
-    found = {labels[GROUP_KAI]: None} if labels.get(GROUP_KAI) else {}
-    prefix = GROUP_KAI + "/"
+    found = {labels[GPU_GROUP]: None} if labels.get(GPU_GROUP) else {}
+    prefix = GPU_GROUP + "/"
     more = sorted(key.removeprefix(prefix) for key in labels if key.startswith(prefix))
     return tuple(found | dict.fromkeys(more))
+
+
+DIALECT = Dialect(
+    "KAI",
+    groups=(GroupReader("KAI", GROUP, group_name, describe),),
+    holdings=(HoldingReader(f"annotation {RESERVED}", (RESERVED,), reserved),),
+)

@@ -1,17 +1,6 @@
-"""Koordinator's and ACK's gangs: labels and annotations of pods, or the old PodGroup they name.
+"""Koordinator: gangs in labels and annotations or in the PodGroup they name, and allocated devices.
 
-Promises: gangs that name each other in ``groups`` start together; layers become labels through the
-ClusterNetworkTopology. Called through ``gangs.table``.
-
-Koordinator: the devices its scheduler allocated to a pod.
-
-Promises: facts of the annotation only, nothing checked against the node. Called by the table of
-dialects in ``holdings``.
-
-ACK (Alibaba): which GPUs a pod sees, and on which one its share of memory lies.
-
-Promises: facts of annotations only, nothing checked against the node. Called by the table of
-dialects in ``holdings``.
+Gangs that list each other in ``groups`` start together; the ClusterNetworkTopology maps layers to labels.
 """
 
 from __future__ import annotations
@@ -21,16 +10,16 @@ from collections.abc import Mapping, Sequence
 
 from planner.read.findings import Remarks
 from planner.read.kube.dialects.base import (
-    UNREADABLE,
-    Group,
-    GroupDialect,
-    Link,
-    Told,
-    comma_list,
-    marked,
-    told,
-    tree,
-    written,
+    AnnotationBackend,
+    Dialect,
+    GroupKey,
+    GroupReader,
+    HoldingReader,
+    PodGroup,
+    annotation,
+    gpu_indices,
+    json_value,
+    label_or_annotation,
 )
 from planner.read.kube.lookup import Tree, items, number, objects, text, whole
 from planner.read.kube.records import KubeNode, KubeObject, KubePod, LevelAsk, Objects
@@ -39,102 +28,87 @@ GROUP = "scheduling.sigs.k8s.io"
 _GANG = "gang.scheduling.koordinator.sh/"
 NAME = f"{_GANG}name"
 MINIMUM = f"{_GANG}min-available"
-TOGETHER = f"{_GANG}groups"
+SIBLINGS = f"{_GANG}groups"
 TOPOLOGY = f"{_GANG}network-topology-spec"
 POD_GROUP = "pod-group.scheduling.sigs.k8s.io"
+ALLOCATED = "scheduling.koordinator.sh/device-allocated"
 UNKNOWN_LAYER = "must gather in a topology layer that no ClusterNetworkTopology describes"
 _NODE_LAYERS = frozenset({"node", "nodetopologylayer"})
-_DEEPEST = 32
+_MAX_DEPTH = 32
+_WHOLE_GPU = {"koordinator.sh/gpu-core": "100", "koordinator.sh/gpu-memory-ratio": "100"}
+"""A whole GPU in Koordinator's percents."""
 
 
-def claim(pod: KubePod) -> str | None:
+def group_name(pod: KubePod) -> str | None:
     keys = (NAME, f"{POD_GROUP}/name", POD_GROUP)
-    return next((name for key in keys if (name := marked(pod, key))), None)
+    return next((name for key in keys if (name := label_or_annotation(pod, key))), None)
 
 
-def find(found: Objects, namespace: str, name: str) -> KubeObject | None:
-    return found.named(GROUP, "PodGroup", namespace, name)
-
-
-def describe(link: Link, pods: Sequence[KubePod], found: Objects, remarks: Remarks) -> Group:
-    made = find(found, link.namespace, link.name)
-    notes = [made.annotations] if made is not None else []
+def describe(
+    key: GroupKey, group: KubeObject | None, pods: Sequence[KubePod], api: Objects, remarks: Remarks
+) -> PodGroup:
+    notes = [group.annotations] if group is not None else []
     notes += [pod.annotations for pod in pods] + [pod.labels for pod in pods]
-    minimum = whole(made.tree, "spec", "minMember") if made is not None else None
+    minimum = whole(group.tree, "spec", "minMember") if group is not None else None
     if minimum is None:
-        stated = _first(notes, MINIMUM) or _first(notes, f"{POD_GROUP}/min-available")
-        minimum = number(stated)
-    required, preferred, lost = _levels(_first(notes, TOPOLOGY), found)
-    partners = _partners(_first(notes, TOGETHER), link)
-    group = Group(
-        link,
-        made,
+        minimum = number(_first(notes, MINIMUM) or _first(notes, f"{POD_GROUP}/min-available"))
+    required, preferred, unknown = _levels(_first(notes, TOPOLOGY), api)
+    siblings = _siblings(_first(notes, SIBLINGS), key)
+    found = PodGroup(
+        key,
+        group,
         minimum=minimum,
         required=required,
         preferred=preferred,
-        wider=partners[0] if partners else None,
-        partners=partners,
-        problems=(UNKNOWN_LAYER,) if lost else (),
+        parent=siblings[0] if siblings else None,
+        siblings=siblings,
+        problems=(UNKNOWN_LAYER,) if unknown else (),
     )
-    if lost:
-        remarks.add(group.subject, UNKNOWN_LAYER)
-    return group
+    if unknown:
+        remarks.add(found.subject, UNKNOWN_LAYER)
+    return found
 
 
 def _first(notes: Sequence[dict[str, str]], key: str) -> str | None:
     return next((value for note in notes if (value := note.get(key))), None)
 
 
-def _partners(written: str | None, link: Link) -> tuple[str, ...]:
-    """The gangs of this namespace that start together, in sort order; none if it starts alone."""
-    names = sorted({name for name in _parsed_list(written) if isinstance(name, str)})
-    own = (link.name, f"{link.namespace}/{link.name}")
-    here = [name for name in names if name in own or name.startswith(f"{link.namespace}/")]
-    if len(here) < 2 or not any(name in own for name in here):
+def _siblings(written: str | None, key: GroupKey) -> tuple[str, ...]:
+    """The gangs of this namespace that start together, sorted; none if it starts alone."""
+    listed = items({"names": json_value(written)}, "names")
+    own, prefix = (key.name, f"{key.namespace}/{key.name}"), f"{key.namespace}/"
+    names = {name for name in listed if isinstance(name, str)}
+    here = {name for name in names if name in own or name.startswith(prefix)}
+    if len(here) < 2 or here.isdisjoint(own):
         return ()
-    return tuple(sorted({name.removeprefix(f"{link.namespace}/") for name in here}))
+    return tuple(sorted({name.removeprefix(prefix) for name in here}))
 
 
-def _parsed_list(written: str | None) -> list[object]:
-    return items({"found": _parsed(written)}, "found")
-
-
-def _parsed(written: str | None) -> object:
-    if written is None or len(written) > 65536:
-        return None
-    try:
-        parsed: object = json.loads(written)
-    except (ValueError, RecursionError):
-        return None
-    return parsed
-
-
-def _levels(written: str | None, found: Objects) -> tuple[LevelAsk | None, LevelAsk | None, bool]:
+def _levels(written: str | None, api: Objects) -> tuple[LevelAsk | None, LevelAsk | None, bool]:
     """(required, preferred, whether a layer is unknown); of several layers the nearest counts."""
-    layers = _layers(found)
+    layers = _layers(api)
     hard: list[tuple[int, str]] = []
     soft: list[tuple[int, str]] = []
-    lost = False
-    for entry in objects(_parsed(written), "gatherStrategy"):
+    unknown = False
+    for entry in objects(json_value(written), "gatherStrategy"):
         layer, strategy = text(entry, "layer"), text(entry, "strategy")
         place = layers.get((layer or "").lower())
-        if strategy == "MustGather":
-            lost = lost or place is None
-            hard += [place] if place is not None else []
-        elif place is not None:
-            soft.append(place)
+        if place is not None:
+            (hard if strategy == "MustGather" else soft).append(place)
+        elif strategy == "MustGather":
+            unknown = True
     required = LevelAsk(label=max(hard)[1]) if hard else None
     preferred = LevelAsk(label=max(soft)[1]) if soft else None
-    return required, preferred, lost
+    return required, preferred, unknown
 
 
-def _layers(found: Objects) -> dict[str, tuple[int, str]]:
+def _layers(api: Objects) -> dict[str, tuple[int, str]]:
     """(depth, label) by layer, in lower case."""
-    layers = dict.fromkeys(_NODE_LAYERS, (_DEEPEST + 1, "kubernetes.io/hostname"))
-    topologies = found.of("ClusterNetworkTopology", "scheduling.koordinator.sh")
-    for made in sorted(topologies, key=lambda one: one.name):
+    layers = dict.fromkeys(_NODE_LAYERS, (_MAX_DEPTH + 1, "kubernetes.io/hostname"))
+    topologies = api.of("ClusterNetworkTopology", "scheduling.koordinator.sh")
+    for topology in sorted(topologies, key=lambda one: one.name):
         parts: dict[str, Tree] = {}
-        for part in objects(made.tree, "spec", "networkTopologySpec"):
+        for part in objects(topology.tree, "spec", "networkTopologySpec"):
             parts.setdefault(text(part, "topologyLayer") or "", part)
         for name, part in parts.items():
             keys = [key for key in items(part, "labelKey") if isinstance(key, str) and key]
@@ -144,59 +118,53 @@ def _layers(found: Objects) -> dict[str, tuple[int, str]]:
 
 
 def _depth(name: str | None, parts: dict[str, Tree]) -> int:
-    for depth in range(_DEEPEST):
+    for depth in range(_MAX_DEPTH):
         if name is None or name not in parts:
             return depth
         name = text(parts[name], "parentTopologyLayer")
-    return _DEEPEST
+    return _MAX_DEPTH
 
 
-DIALECT = GroupDialect("Koordinator", claim, find, describe)
-
-
-ALLOCATED = "scheduling.koordinator.sh/device-allocated"
-
-
-def allocated(annotations: Mapping[str, str], node: KubeNode) -> Told | None:
+def allocated(annotations: Mapping[str, str], node: KubeNode) -> tuple[int, ...] | None:
     """``{"gpu": [{"minor": 0, "resources": {...}}], "rdma": [...]}``: minors are indices."""
     del node
-    found = written(annotations, ALLOCATED)
+    found = annotation(annotations, ALLOCATED)
     if found is None:
         return None
-    devices = tree(found)
+    devices = json_value(found)
     if not isinstance(devices, dict):
-        return UNREADABLE
+        return ()
     if "gpu" not in devices:
         return None
-    return told(whole(entry, "minor") for entry in items(devices, "gpu"))
+    return gpu_indices(whole(entry, "minor") for entry in items(devices, "gpu"))
 
 
-VISIBLE = "topology.kubernetes.io/gpu-visible"
-GROUP_ACK = "topology.kubernetes.io/gpu-group"
-SHARE = "scheduler.framework.gpushare.allocation"
-OLD_SHARE = "ALIYUN_COM_GPU_MEM_IDX"
+def _objection(scheduler: str) -> str | None:
+    """Koordinator's own scheduler is recognised by its name, ``koord-scheduler``."""
+    if "koord" not in scheduler.lower():
+        return None
+    return f"its scheduler {scheduler} chooses the GPUs by itself"
 
 
-def visible(annotations: Mapping[str, str], node: KubeNode) -> Told | None:
-    """``gpu-visible: "0,3"``; ``gpu-group`` in the same form where only that is written."""
-    del node
-    found = written(annotations, VISIBLE) or written(annotations, GROUP_ACK)
-    return None if found is None else comma_list(found)
+def _devices(gpus: Sequence[int], node: str, node_tree: Tree, pod_tree: Tree) -> str:
+    del node, node_tree, pod_tree
+    devices = [{"minor": index, "resources": _WHOLE_GPU} for index in gpus]
+    return json.dumps({"gpu": devices}, sort_keys=True, separators=(",", ":"))
 
 
-def share(annotations: Mapping[str, str], node: KubeNode) -> Told | None:
-    """``{"0": {"1": 4}}``: container to GPU to memory; of old, one index as text."""
-    del node
-    found = written(annotations, SHARE)
-    if found is None:
-        found = written(annotations, OLD_SHARE)
-        return None if found is None else comma_list(found)
-    containers = tree(found)
-    if not isinstance(containers, dict):
-        return UNREADABLE
-    indices: dict[int | None, None] = {}
-    for gpus in containers.values():
-        if not isinstance(gpus, dict):
-            return UNREADABLE
-        indices |= {number(index): None for index in gpus}
-    return told(indices)
+DIALECT = Dialect(
+    "Koordinator",
+    groups=(GroupReader("Koordinator", GROUP, group_name, describe),),
+    holdings=(HoldingReader(f"annotation {ALLOCATED}", (ALLOCATED,), allocated),),
+    backend=AnnotationBackend(
+        name="koordinator",
+        key=ALLOCATED,
+        note=(
+            f"{ALLOCATED} makes koordlet give a pod the GPUs that the plan chose; "
+            "a node without koordlet ignores it"
+        ),
+        objection=_objection,
+        chosen_by_owner="chooses devices already",
+        value=_devices,
+    ),
+)

@@ -1,7 +1,6 @@
-"""Jobs of the Kubeflow training operators: MPIJob, PyTorchJob, TFJob and their kin.
+"""Jobs of the Kubeflow training operators: MPIJob, PyTorchJob, TFJob and the like.
 
-Promises: the replica types are roles; a launcher made through a batch Job is of its MPIJob.
-Called through ``gangs.table``.
+Replica types are roles; a launcher that a batch Job creates belongs to its MPIJob.
 """
 
 from __future__ import annotations
@@ -9,7 +8,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from planner.read.kube.dialects.base import Maker, MakerDialect, MakerKey, RolePlan, Seat, counted
+from planner.read.kube.dialects.base import (
+    Controller,
+    ControllerKey,
+    ControllerReader,
+    Dialect,
+    RoleIndex,
+    RoleSpec,
+    count,
+)
 from planner.read.kube.lookup import flag, mapping, number, text
 from planner.read.kube.records import KubeObject, KubePod, Objects
 
@@ -32,49 +39,46 @@ KINDS = {
 }
 """Kind by what the name of its operator begins with."""
 
-_WAITS = "WaitForWorkersReady"
-"""The launcher of such an MPIJob is made once all workers are ready."""
+_AFTER_WORKERS = "WaitForWorkersReady"
+"""The operator creates the launcher of such an MPIJob once all workers are ready."""
 
 _ORDER = ("launcher", "chief", "master", "scheduler", "ps", "server", "worker", "evaluator")
 """Roles in the order shown: the API keeps replica types in a map, which has none."""
 
 
-def claim(pod: KubePod, found: Objects) -> MakerKey | None:
-    name = pod.labels.get(NAME) or _owner_name(pod, found)
-    return MakerKey("TrainingJob", pod.object.namespace, name) if name else None
+def controller_key(pod: KubePod, api: Objects) -> ControllerKey | None:
+    name = pod.labels.get(NAME) or _owner_name(pod, api)
+    return ControllerKey("TrainingJob", pod.object.namespace, name) if name else None
 
 
-def _owner_name(pod: KubePod, found: Objects) -> str | None:
-    """The training job that owns the pod, at most one batch Job between."""
+def _owner_name(pod: KubePod, api: Objects) -> str | None:
+    """The training job that owns the pod, directly or through a batch Job."""
     owner = pod.object.owner
     if owner is not None and owner.kind == "Job":
-        job = found.owner_of(pod.object)
+        job = api.owner_of(pod.object)
         owner = job.owner if job is not None else None
     if owner is None or owner.group != GROUP or owner.kind not in KINDS.values():
         return None
     return owner.name
 
 
-def describe(key: MakerKey, pods: Sequence[KubePod], found: Objects) -> Maker:
-    made = _object(key, pods, found)
-    kind = made.kind if made is not None else _kinds(pods)[0]
-    plans = _from_object(made) if made is not None else []
-    known = {plan.name for plan in plans}
-    seen = dict.fromkeys(_role(pod, key.name) for pod in pods)
-    plans += [RolePlan(role, None) for role in seen if role not in known]
-    if kind == "MPIJob" and made is not None and flag(made.tree, "spec", "runLauncherAsWorker"):
-        plans = [_from_one(plan, pods, key.name) for plan in plans]
-    if made is not None and text(made.tree, "spec", "launcherCreationPolicy") == _WAITS:
-        plans = [replace(plan, later=plan.name == "launcher") for plan in plans]
-    return Maker(key, kind, key.name, made, tuple(sorted(plans, key=_place)))
-
-
-def _object(key: MakerKey, pods: Sequence[KubePod], found: Objects) -> KubeObject | None:
-    for kind in _kinds(pods):
-        made = found.named(GROUP, kind, key.namespace, key.name)
-        if made is not None:
-            return made
-    return None
+def describe(key: ControllerKey, pods: Sequence[KubePod], api: Objects) -> Controller:
+    kinds = _kinds(pods)
+    jobs = (api.named(GROUP, kind, key.namespace, key.name) for kind in kinds)
+    job = next((one for one in jobs if one is not None), None)
+    kind = job.kind if job is not None else kinds[0]
+    roles = _roles(job) if job is not None else {}
+    for role in (_role(pod, key.name) for pod in pods):
+        roles.setdefault(role, RoleSpec(role, None))
+    found = list(roles.values())
+    spec = mapping(None if job is None else job.tree, "spec")
+    if kind == "MPIJob" and flag(spec, "runLauncherAsWorker"):
+        # The launcher is worker 0, and the others count from 1 unless one of them is 0.
+        first = int(RoleIndex("worker", 0) not in [_role_index(pod, key.name) for pod in pods])
+        found = [replace(one, first_index=first * (one.name == "worker")) for one in found]
+    if text(spec, "launcherCreationPolicy") == _AFTER_WORKERS:
+        found = [replace(one, later=one.name == "launcher") for one in found]
+    return Controller(key, kind, key.name, job, tuple(sorted(found, key=_place)))
 
 
 def _kinds(pods: Sequence[KubePod]) -> list[str]:
@@ -86,29 +90,18 @@ def _kinds(pods: Sequence[KubePod]) -> list[str]:
     return list(dict.fromkeys([*likely, *KINDS.values()]))
 
 
-def _from_object(made: KubeObject) -> list[RolePlan]:
-    plans: dict[str, RolePlan] = {}
-    for field, types in mapping(made.tree, "spec").items():
-        if not field.endswith("ReplicaSpecs") or not isinstance(types, dict):
-            continue
-        for kind, replica in types.items():
-            role = kind.lower()
-            plans.setdefault(role, RolePlan(role, counted(replica, "replicas", absent=1)))
-    return list(plans.values())
+def _roles(job: KubeObject) -> dict[str, RoleSpec]:
+    roles: dict[str, RoleSpec] = {}
+    for field, types in mapping(job.tree, "spec").items():
+        if field.endswith("ReplicaSpecs") and isinstance(types, dict):
+            for kind, replica in types.items():
+                role = kind.lower()
+                roles.setdefault(role, RoleSpec(role, count(replica, "replicas", absent=1)))
+    return roles
 
 
-def _from_one(plan: RolePlan, pods: Sequence[KubePod], job: str) -> RolePlan:
-    """Workers beside a launcher that is worker 0 count from 1, if theirs do."""
-    if plan.name != "worker":
-        return plan
-    seats = [_seat(pod, job) for pod in pods]
-    if Seat("worker", 0) in seats:
-        return plan
-    return replace(plan, first_index=1)
-
-
-def _place(plan: RolePlan) -> tuple[int, str]:
-    return (_ORDER.index(plan.name) if plan.name in _ORDER else len(_ORDER), plan.name)
+def _place(role: RoleSpec) -> tuple[int, str]:
+    return (_ORDER.index(role.name) if role.name in _ORDER else len(_ORDER), role.name)
 
 
 def _role(pod: KubePod, job: str) -> str:
@@ -119,17 +112,19 @@ def _role(pod: KubePod, job: str) -> str:
     return rest if rest in _ORDER else "worker"
 
 
-def seat(pod: KubePod, maker: Maker) -> Seat:
-    return _seat(pod, maker.key.name)
+def role_index(pod: KubePod, controller: Controller) -> RoleIndex:
+    return _role_index(pod, controller.key.name)
 
 
-def _seat(pod: KubePod, job: str) -> Seat:
+def _role_index(pod: KubePod, job: str) -> RoleIndex:
     role = _role(pod, job)
     index = number(pod.labels.get(INDEX))
     if index is None:
         # Names end in the index, where a batch Job did not add letters of its own.
         index = 0 if role == "launcher" else number(pod.name.rpartition("-")[2])
-    return Seat(role, index)
+    return RoleIndex(role, index)
 
 
-DIALECT = MakerDialect("TrainingJob", claim, describe, seat)
+DIALECT = Dialect(
+    "Kubeflow", controller=ControllerReader("TrainingJob", controller_key, describe, role_index)
+)

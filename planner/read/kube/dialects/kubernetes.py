@@ -1,15 +1,7 @@
-"""Kubernetes' own PodGroup (scheduling.k8s.io, 1.36 on): pods name it in spec.schedulingGroup.
+"""Kubernetes' own gang scheduling: PodGroups (1.36) and the pod groups of a Workload (1.35).
 
-Promises: what the PodGroup leaves out is taken from the template of its Workload; groups under one
-composite start together. Called through ``gangs.table``.
-
-Kubernetes 1.35: pods name a Workload and a pod group inside it in spec.workloadRef.
-
-Promises: every replica key is a group of its own. Called through ``gangs.table``.
-
-Jobs of the batch group: one role, ``worker``; Indexed Jobs say which pod is which.
-
-Promises: asked last, for what is made of Jobs has its own dialect. Called through ``gangs.table``.
+A PodGroup takes from its Workload's template what it leaves out; groups under one composite start
+together. Each replica key of a Workload is a group of its own.
 """
 
 from __future__ import annotations
@@ -17,118 +9,92 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from planner.read.findings import Remarks
-from planner.read.kube.dialects.base import (
-    Group,
-    GroupDialect,
-    Link,
-    Maker,
-    MakerDialect,
-    MakerKey,
-    RolePlan,
-    Seat,
-    counted,
-)
-from planner.read.kube.lookup import Tree, at, mapping, number, objects, text, whole
+from planner.read.kube.dialects.base import Dialect, GroupKey, GroupReader, PodGroup
+from planner.read.kube.lookup import Tree, mapping, objects, text, whole
 from planner.read.kube.records import KubeObject, KubePod, LevelAsk, Objects
 
 GROUP = "scheduling.k8s.io"
 COMPOSITE = "CompositePodGroup"
-_DEEPEST = 16
+SEVERAL_KEYS = "asks for several topology keys; only the first one counts"
+_MAX_DEPTH = 16
 
 
-def claim(pod: KubePod) -> str | None:
+def group_name(pod: KubePod) -> str | None:
     return text(pod.object.tree, "spec", "schedulingGroup", "podGroupName")
 
 
-def find(found: Objects, namespace: str, name: str) -> KubeObject | None:
-    return found.named(GROUP, "PodGroup", namespace, name)
-
-
-def describe(link: Link, pods: Sequence[KubePod], found: Objects, remarks: Remarks) -> Group:
+def describe(
+    key: GroupKey, group: KubeObject | None, pods: Sequence[KubePod], api: Objects, remarks: Remarks
+) -> PodGroup:
     del pods
-    made = find(found, link.namespace, link.name)
-    if made is None:
-        return Group(link)
-    spec = mapping(made.tree, "spec")
-    template = _template(spec, link.namespace, found)
-    policy = mapping(spec, "schedulingPolicy") or mapping(template, "schedulingPolicy")
-    required, more = asked_topology(mapping(spec, "schedulingConstraints"))
-    if required is None:
-        required, more = asked_topology(mapping(template, "schedulingConstraints"))
-    if more:
-        remarks.add(made.subject, "asks for several topology keys; the first one counts")
-    gang, minimum = gang_policy(policy)
-    wider = _widest(made, found)
-    return Group(
-        link,
-        made,
+    if group is None:
+        return PodGroup(key)
+    spec = mapping(group.tree, "spec")
+    template = _template(spec, key.namespace, api)
+    gang, minimum = _policy(
+        mapping(spec, "schedulingPolicy") or mapping(template, "schedulingPolicy")
+    )
+    required = _required(spec, group, remarks) or _required(template, group, remarks)
+    parent = _outermost(group, api)
+    if parent is None:
+        return PodGroup(key, group, gang=gang, minimum=minimum, required=required)
+    composite = api.named(GROUP, COMPOSITE, group.namespace, parent)
+    around = mapping(None if composite is None else composite.tree, "spec")
+    groups = (one for one in api.of("PodGroup", GROUP) if one.namespace == group.namespace)
+    return PodGroup(
+        key,
+        group,
         gang=gang,
         minimum=minimum,
         required=required,
-        wider=wider,
-        partners=_partners(wider, made.namespace, found) if wider is not None else (),
-        around=_around(wider, made.namespace, found) if wider is not None else None,
+        parent=parent,
+        siblings=tuple(sorted(one.name for one in groups if _outermost(one, api) == parent)),
+        parent_required=_required(around, group, Remarks()),
     )
 
 
-def gang_policy(policy: Tree) -> tuple[bool, int | None]:
+def _policy(policy: Tree) -> tuple[bool, int | None]:
     """Whether the pods start together, and how many at least."""
-    minimum = whole(policy, "gang", "minCount")
     if "basic" in policy and not mapping(policy, "gang"):
         return False, None
-    return True, minimum
+    return True, whole(policy, "gang", "minCount")
 
 
-def asked_topology(constraints: Tree) -> tuple[LevelAsk | None, bool]:
-    """The level all pods share, and whether more were asked for than we take."""
-    keys = [key for entry in objects(constraints, "topology") if (key := text(entry, "key"))]
-    return (LevelAsk(label=keys[0]) if keys else None), len(keys) > 1
+def _required(spec: Tree, group: KubeObject, remarks: Remarks) -> LevelAsk | None:
+    """The level that all pods share."""
+    entries = objects(spec, "schedulingConstraints", "topology")
+    keys = [key for entry in entries if (key := text(entry, "key"))]
+    if len(keys) > 1:
+        remarks.add(group.subject, SEVERAL_KEYS)
+    return LevelAsk(label=keys[0]) if keys else None
 
 
-def _template(spec: Tree, namespace: str, found: Objects) -> Tree:
-    """The template of the Workload that the PodGroup was made from; empty where there is none."""
+def _template(spec: Tree, namespace: str, api: Objects) -> Tree:
+    """The template of the Workload that the PodGroup was made from; empty if there is none."""
     of = mapping(spec, "podGroupTemplateRef", "workload") or mapping(spec, "podGroupTemplateRef")
     workload, name = text(of, "workloadName"), text(of, "podGroupTemplateName")
-    made = found.named(GROUP, "Workload", namespace, workload) if workload else None
+    made = api.named(GROUP, "Workload", namespace, workload) if workload else None
     if made is None:
         return {}
     templates = objects(made.tree, "spec", "podGroupTemplates")
     return next((entry for entry in templates if text(entry, "name") == name), {})
 
 
-def _widest(made: KubeObject, found: Objects) -> str | None:
-    """The outermost composite group it stands under."""
+def _outermost(group: KubeObject, api: Objects) -> str | None:
+    """The outermost composite group above it."""
     name = None
-    spec: object = at(made.tree, "spec")
-    for _ in range(_DEEPEST):
-        parent = text(spec, "parentCompositePodGroupName")
+    above: KubeObject | None = group
+    for _ in range(_MAX_DEPTH):
+        parent = text(above.tree, "spec", "parentCompositePodGroupName") if above else None
         if parent is None or parent == name:
             break
         name = parent
-        above = found.named(GROUP, COMPOSITE, made.namespace, parent)
-        if above is None:
-            break
-        spec = at(above.tree, "spec")
+        above = api.named(GROUP, COMPOSITE, group.namespace, parent)
     return name
 
 
-def _around(wider: str, namespace: str, found: Objects) -> LevelAsk | None:
-    """The level that the outermost composite asks of all groups under it."""
-    made = found.named(GROUP, COMPOSITE, namespace, wider)
-    tree = made.tree if made is not None else None
-    return asked_topology(mapping(tree, "spec", "schedulingConstraints"))[0]
-
-
-def _partners(wider: str, namespace: str, found: Objects) -> tuple[str, ...]:
-    """All groups of the namespace under that composite."""
-    groups = (one for one in found.of("PodGroup", GROUP) if one.namespace == namespace)
-    return tuple(sorted(one.name for one in groups if _widest(one, found) == wider))
-
-
-DIALECT = GroupDialect("PodGroup", claim, find, describe)
-
-
-def claim_of_workload(pod: KubePod) -> str | None:
+def workload_group_name(pod: KubePod) -> str | None:
+    """``workload/group/replica key``."""
     reference = mapping(pod.object.tree, "spec", "workloadRef")
     name = text(reference, "name")
     if name is None:
@@ -137,83 +103,32 @@ def claim_of_workload(pod: KubePod) -> str | None:
     return "/".join(part for part in parts if part)
 
 
-def find_of_workload(found: Objects, namespace: str, name: str) -> KubeObject | None:
-    return found.named(GROUP, "Workload", namespace, name.partition("/")[0])
+def describe_workload_group(
+    key: GroupKey,
+    workload: KubeObject | None,
+    pods: Sequence[KubePod],
+    api: Objects,
+    remarks: Remarks,
+) -> PodGroup:
+    del pods, api
+    if workload is None:
+        return PodGroup(key)
+    groups = objects(workload.tree, "spec", "podGroups")
+    groups += objects(workload.tree, "spec", "podGroupTemplates")
+    name = [*key.name.split("/"), None][1]
+    spec = next((entry for entry in groups if text(entry, "name") == name), None)
+    if spec is None:
+        remarks.add(workload.subject, "has no pod group of the name that its pods refer to")
+        return PodGroup(key, workload)
+    gang, minimum = _policy(mapping(spec, "policy") or mapping(spec, "schedulingPolicy"))
+    required = _required(spec, workload, remarks)
+    return PodGroup(key, workload, gang=gang, minimum=minimum, required=required)
 
 
-def describe_of_workload(
-    link: Link, pods: Sequence[KubePod], found: Objects, remarks: Remarks
-) -> Group:
-    del pods
-    made = find_of_workload(found, link.namespace, link.name)
-    if made is None:
-        return Group(link)
-    parts = link.name.split("/")
-    groups = objects(made.tree, "spec", "podGroups")
-    groups += objects(made.tree, "spec", "podGroupTemplates")
-    inside = parts[1] if len(parts) > 1 else None
-    of = next((entry for entry in groups if text(entry, "name") == inside), None)
-    if of is None:
-        remarks.add(made.subject, "has no pod group of the name that its pods give")
-        return Group(link, made)
-    gang, minimum = gang_policy(mapping(of, "policy") or mapping(of, "schedulingPolicy"))
-    required, more = asked_topology(mapping(of, "schedulingConstraints"))
-    if more:
-        remarks.add(made.subject, "asks for several topology keys; the first one counts")
-    return Group(link, made, gang=gang, minimum=minimum, required=required)
-
-
-DIALECT_WORKLOAD = GroupDialect(
-    "Workload", claim_of_workload, find_of_workload, describe_of_workload
+DIALECT = Dialect(
+    "Kubernetes",
+    groups=(
+        GroupReader("PodGroup", GROUP, group_name, describe),
+        GroupReader("Workload", GROUP, workload_group_name, describe_workload_group, "Workload"),
+    ),
 )
-
-
-ROLE = "worker"
-INDEX = "batch.kubernetes.io/job-completion-index"
-_NAMES = ("batch.kubernetes.io/job-name", "job-name")
-
-
-def pods_at_once(spec: Tree) -> int | None:
-    """Pods of a Job that run together; 1 where nothing is said, None where nonsense is."""
-    wanted = counted(spec, "parallelism", absent=1)
-    completions = counted(spec, "completions", absent=None)
-    return wanted if wanted is None or completions is None else min(wanted, completions)
-
-
-def completion_index(pod: KubePod) -> int | None:
-    return number(pod.labels.get(INDEX) or pod.annotations.get(INDEX))
-
-
-def claim_of_job(pod: KubePod, found: Objects) -> MakerKey | None:
-    del found
-    owner = pod.object.owner
-    if owner is not None:
-        if owner.kind != "Job" or owner.group != "batch":
-            return None
-        return MakerKey("Job", pod.object.namespace, owner.name)
-    name = next((pod.labels[key] for key in _NAMES if pod.labels.get(key)), None)
-    return MakerKey("Job", pod.object.namespace, name) if name else None
-
-
-def describe_of_job(key: MakerKey, pods: Sequence[KubePod], found: Objects) -> Maker:
-    made = found.named("batch", "Job", key.namespace, key.name)
-    if made is None:
-        return Maker(key, "Job", key.name, None, (RolePlan(ROLE, None),))
-    size = pods_at_once(mapping(made.tree, "spec"))
-    completions = counted(made.tree, "spec", "completions", absent=None)
-    over_time = completions is not None and size is not None and completions > size
-    if completions is not None and size is not None and completions > size:
-        # Towards the end fewer pods run at once: those that succeeded are not made again.
-        left = completions - (whole(made.tree, "status", "succeeded") or 0)
-        standing = sum(pod.finished is None for pod in pods)
-        size = max(min(size, left), standing)
-    plan = RolePlan(ROLE, size, queue_like=over_time)
-    return Maker(key, "Job", key.name, made, (plan,))
-
-
-def seat(pod: KubePod, maker: Maker) -> Seat:
-    del maker
-    return Seat(ROLE, completion_index(pod))
-
-
-DIALECT_JOB = MakerDialect("Job", claim_of_job, describe_of_job, seat)

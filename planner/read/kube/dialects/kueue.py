@@ -1,45 +1,21 @@
-"""Kueue's groups of plain pods: a label names the group, an annotation counts it.
+"""Kueue: groups of plain pods, and the topology that podset annotations ask for.
 
-Promises: the group needs all its pods. Called through ``gangs.table``.
-
-Kueue's podset annotations: the levels that the pods of one role ask for.
-
-Promises: what contradicts itself is a remark, what cannot be honoured a problem. Called by
-``asking``.
+A label names the group, an annotation counts its pods; the group needs all of them.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
 from planner.read.findings import Remarks
-from planner.read.kube.dialects.base import Group, GroupDialect, Link, no_object
+from planner.read.kube.dialects.base import Dialect, GroupKey, GroupReader, PodGroup, json_value
 from planner.read.kube.lookup import number, text, whole
-from planner.read.kube.records import KubePod, LevelAsk, Objects, SliceAsk
+from planner.read.kube.records import KubeObject, KubePod, LevelAsk, Objects, SliceAsk
 
 NAME = "kueue.x-k8s.io/pod-group-name"
 TOTAL = "kueue.x-k8s.io/pod-group-total-count"
-
-
-def claim(pod: KubePod) -> str | None:
-    return pod.labels.get(NAME) or None
-
-
-def describe(link: Link, pods: Sequence[KubePod], found: Objects, remarks: Remarks) -> Group:
-    del found
-    counts = {pod.annotations.get(TOTAL) for pod in pods} - {None}
-    group = Group(link, minimum=max((number(count) or 0 for count in counts), default=0) or None)
-    if len(counts) > 1:
-        remarks.add(group.subject, f"its pods disagree about {TOTAL}; the largest counts")
-    return group
-
-
-DIALECT = GroupDialect("Kueue", claim, no_object, describe)
-
-
 _KEY = "kueue.x-k8s.io/podset-"
 REQUIRED = f"{_KEY}required-topology"
 PREFERRED = f"{_KEY}preferred-topology"
@@ -47,60 +23,70 @@ UNCONSTRAINED = f"{_KEY}unconstrained-topology"
 SLICE_LEVEL = f"{_KEY}slice-required-topology"
 SLICE_SIZE = f"{_KEY}slice-size"
 SLICES = f"{_KEY}slice-required-topology-constraints"
-GROUP = f"{_KEY}group-name"
-OFFSET = "kueue.x-k8s.io/pod-index-offset"
+PODSET_GROUP = f"{_KEY}group-name"
+_KEYS = (REQUIRED, PREFERRED, UNCONSTRAINED, SLICE_LEVEL, SLICE_SIZE, SLICES, PODSET_GROUP)
+_MAX_LAYERS = 3
 
-_KEYS = (REQUIRED, PREFERRED, UNCONSTRAINED, SLICE_LEVEL, SLICE_SIZE, SLICES, GROUP, OFFSET)
-_LAYERS = 3
-
-BOTH = "asks for a required and a preferred topology at once, which Kueue refuses; both count"
-FREE_AND_BOUND = (
-    "asks for a topology and for none at once, which Kueue refuses; the topology counts"
-)
+BOTH = "asks for a required and a preferred topology, which Kueue refuses; both count"
+FREE_AND_BOUND = "asks for a topology and for none, which Kueue refuses; the topology counts"
 NO_SIZE = "asks for slices without a size"
+NO_LEVEL = "asks for slices without a level"
 BAD_SLICES = "asks for slices in a form that cannot be read"
 DEEP_SLICES = "asks for more than three layers of slices, which Kueue refuses"
 NOT_NESTED = "asks for slices whose sizes do not divide each other"
 
 
+def group_name(pod: KubePod) -> str | None:
+    return pod.labels.get(NAME) or None
+
+
+def describe(
+    key: GroupKey, group: KubeObject | None, pods: Sequence[KubePod], api: Objects, remarks: Remarks
+) -> PodGroup:
+    del group, api
+    counts = {pod.annotations.get(TOTAL) for pod in pods} - {None}
+    found = PodGroup(key, minimum=max((number(one) or 0 for one in counts), default=0) or None)
+    if len(counts) > 1:
+        remarks.add(found.subject, f"its pods disagree about {TOTAL}; the largest counts")
+    return found
+
+
 @dataclass(frozen=True, slots=True)
-class PodSetAsk:
-    """``odd``: worth a remark; ``problems``: what cannot be honoured."""
+class PodSetTopology:
+    """What podset annotations ask for. ``remarks``: contradictions; ``problems``: not supported."""
 
     required: LevelAsk | None = None
     preferred: LevelAsk | None = None
     slices: tuple[SliceAsk, ...] = ()
     group: str | None = None
-    offset: int | None = None
-    odd: tuple[str, ...] = ()
+    remarks: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
 
 
-NOTHING = PodSetAsk()
+NOTHING = PodSetTopology()
 
 
-def asked(annotations: dict[str, str], job_size: int) -> PodSetAsk:
-    """What the annotations of a pod ask; ``job_size``: slices without a size are that large (0: none)."""
+def podset_topology(annotations: dict[str, str], job_size: int) -> PodSetTopology:
+    """What a pod's annotations ask; ``job_size``: default size of slices, 0 if there is none."""
     values = tuple(annotations.get(key) for key in _KEYS)
     return _read(values, job_size) if any(value is not None for value in values) else NOTHING
 
 
 @lru_cache(maxsize=4096)
-def _read(values: tuple[str | None, ...], job_size: int) -> PodSetAsk:
-    required, preferred, free, level, size, layers, group, offset = values
-    odd = []
+def _read(values: tuple[str | None, ...], job_size: int) -> PodSetTopology:
+    required, preferred, free, level, size, layers, group = values
+    remarks = []
     if required and preferred:
-        odd.append(BOTH)
+        remarks.append(BOTH)
     if free is not None and free.lower() != "false" and (required or preferred):
-        odd.append(FREE_AND_BOUND)
+        remarks.append(FREE_AND_BOUND)
     slices, problem = _slices(level, size, layers, job_size)
-    return PodSetAsk(
+    return PodSetTopology(
         LevelAsk(label=required) if required else None,
         LevelAsk(label=preferred) if preferred else None,
         slices,
         group or None,
-        number(offset),
-        tuple(odd),
+        tuple(remarks),
         (problem,) if problem else (),
     )
 
@@ -111,7 +97,7 @@ def _slices(
     if layers is not None:
         return _layered(layers)
     if not level:
-        return (), NO_SIZE.replace("without a size", "without a level") if size else None
+        return (), NO_LEVEL if size else None
     pods = number(size) if size is not None else job_size
     if not pods:
         return (), NO_SIZE if size is None else BAD_SLICES
@@ -120,13 +106,10 @@ def _slices(
 
 def _layered(written: str) -> tuple[tuple[SliceAsk, ...], str | None]:
     """Slices in slices, from the widest level to the nearest."""
-    try:
-        parsed = json.loads(written) if len(written) <= 65536 else None
-    except (ValueError, RecursionError):
-        parsed = None
+    parsed = json_value(written)
     if not isinstance(parsed, list) or not parsed:
         return (), BAD_SLICES
-    if len(parsed) > _LAYERS:
+    if len(parsed) > _MAX_LAYERS:
         return (), DEEP_SLICES
     found = []
     for entry in parsed:
@@ -139,3 +122,6 @@ def _layered(written: str) -> tuple[tuple[SliceAsk, ...], str | None]:
     if any(wide.size % near.size for wide, near in zip(found, found[1:], strict=False)):
         return (), NOT_NESTED
     return tuple(found), None
+
+
+DIALECT = Dialect("Kueue", groups=(GroupReader("Kueue", None, group_name, describe),))

@@ -1,18 +1,26 @@
-"""LeaderWorkerSet: every group is a gang of its own, a leader and its workers.
+"""LeaderWorkerSet: each group is a gang, a leader and its workers, which count from 1.
 
-Promises: the gang is named ``<set>-<group>``, or as the set where it has one group; workers are
-numbered from 1. Called through ``gangs.table``.
+The gang is named ``<set>-<group>``, or like the set if it has one group.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from planner.read.kube.dialects.base import Maker, MakerDialect, MakerKey, RolePlan, Seat, counted
+from planner.read.kube.dialects.base import (
+    Controller,
+    ControllerKey,
+    ControllerReader,
+    Dialect,
+    RoleIndex,
+    RoleSpec,
+    count,
+)
 from planner.read.kube.lookup import number, text
 from planner.read.kube.records import KubeObject, KubePod, LevelAsk, Objects
 
 GROUP = "leaderworkerset.x-k8s.io"
+KIND = "LeaderWorkerSet"
 _KEY = "leaderworkerset.sigs.k8s.io/"
 NAME = f"{_KEY}name"
 GROUP_INDEX = f"{_KEY}group-index"
@@ -24,68 +32,67 @@ SUBGROUP_EXCLUSIVE = f"{_KEY}subgroup-exclusive-topology"
 SUBGROUPS = "asks for a domain of its own for every sub-group, which is not modelled"
 
 
-def claim(pod: KubePod, found: Objects) -> MakerKey | None:
-    del found
+def controller_key(pod: KubePod, api: Objects) -> ControllerKey | None:
+    del api
     name = pod.labels.get(NAME)
     if not name:
         return None
     part = number(pod.labels.get(GROUP_INDEX))
     if part is None:
-        part = _part_of_leader(pod, name)
-    return MakerKey("LeaderWorkerSet", pod.object.namespace, name, str(part or 0))
+        # The leader is named ``<set>-<group>``, and names of workers begin with that.
+        leader = pod.annotations.get(LEADER_NAME) or pod.name
+        part = number(leader.removeprefix(f"{name}-").partition("-")[0])
+    return ControllerKey(KIND, pod.object.namespace, name, str(part or 0))
 
 
-def _part_of_leader(pod: KubePod, name: str) -> int | None:
-    """The group by the name of its leader, ``<set>-<group>``: a worker's own name begins so."""
-    leader = pod.annotations.get(LEADER_NAME) or pod.name
-    rest = leader.removeprefix(f"{name}-")
-    return number(rest.partition("-")[0])
-
-
-def describe(key: MakerKey, pods: Sequence[KubePod], found: Objects) -> Maker:
-    made = found.named(GROUP, "LeaderWorkerSet", key.namespace, key.name)
-    leaders = found.named("apps", "StatefulSet", key.namespace, key.name)
+def describe(key: ControllerKey, pods: Sequence[KubePod], api: Objects) -> Controller:
+    made = api.named(GROUP, KIND, key.namespace, key.name)
+    leaders = api.named("apps", "StatefulSet", key.namespace, key.name)
     of = made if made is not None else leaders
-    replicas = counted(of.tree, "spec", "replicas", absent=1) if of is not None else None
-    # A group beside a set of one group is a rolling update's surge: it keeps its number.
+    replicas = count(of.tree, "spec", "replicas", absent=1) if of is not None else None
+    # A second group in a set of one group is the surge of a rolling update: it keeps its number.
     name = key.name if replicas == 1 and key.part == "0" else f"{key.name}-{key.part}"
     size = _size(made, pods)
-    # LeaderReady: workers are made once their leader is ready.
-    of_spec = made.tree if made is not None else None
-    later = text(of_spec, "spec", "startupPolicy") == "LeaderReady"
-    roles = [RolePlan("leader", 1)]
+    # LeaderReady: the controller creates workers once their leader is ready.
+    later = made is not None and text(made.tree, "spec", "startupPolicy") == "LeaderReady"
+    roles = [RoleSpec("leader", 1)]
     if size is None:
-        roles.append(RolePlan("worker", None, first_index=1))
+        roles.append(RoleSpec("worker", None, first_index=1))
     elif size > 1:
-        roles.append(RolePlan("worker", size - 1, first_index=1, later=later))
+        roles.append(RoleSpec("worker", size - 1, first_index=1, later=later))
     label = _annotation(EXCLUSIVE, made, pods)
-    level = LevelAsk(label=label) if label else None
-    problems = (SUBGROUPS,) if _annotation(SUBGROUP_EXCLUSIVE, made, pods) else ()
-    kind = "LeaderWorkerSet"
-    return Maker(key, kind, name, made, tuple(roles), required=level, problems=problems)
+    return Controller(
+        key,
+        KIND,
+        name,
+        made,
+        tuple(roles),
+        required=LevelAsk(label=label) if label else None,
+        problems=(SUBGROUPS,) if _annotation(SUBGROUP_EXCLUSIVE, made, pods) else (),
+    )
 
 
 def _size(made: KubeObject | None, pods: Sequence[KubePod]) -> int | None:
     if made is not None:
-        size = counted(made.tree, "spec", "leaderWorkerTemplate", "size", absent=1)
+        size = count(made.tree, "spec", "leaderWorkerTemplate", "size", absent=1)
         if size is not None:
             return size
     return max((number(pod.annotations.get(SIZE)) or 0 for pod in pods), default=0) or None
 
 
 def _annotation(key: str, made: KubeObject | None, pods: Sequence[KubePod]) -> str | None:
-    """Of the set, which is where people write it, or of the pods, where it is copied to."""
+    """People write it on the set; the controller copies it to the pods."""
     if made is not None and made.annotations.get(key):
         return made.annotations[key]
     return next((pod.annotations[key] for pod in pods if pod.annotations.get(key)), None)
 
 
-def seat(pod: KubePod, maker: Maker) -> Seat:
-    del maker
+def role_index(pod: KubePod, controller: Controller) -> RoleIndex:
+    del controller
     index = number(pod.labels.get(WORKER_INDEX))
     if index is None:
-        return Seat("worker" if pod.annotations.get(LEADER_NAME) else "leader", None)
-    return Seat("leader" if index == 0 else "worker", index)
+        return RoleIndex("worker" if pod.annotations.get(LEADER_NAME) else "leader", None)
+    return RoleIndex("leader" if index == 0 else "worker", index)
 
 
-DIALECT = MakerDialect("LeaderWorkerSet", claim, describe, seat)
+DIALECT = Dialect(KIND, controller=ControllerReader(KIND, controller_key, describe, role_index))

@@ -1,7 +1,7 @@
 """Ray clusters: the head and every worker group are roles.
 
-Promises: a worker of several hosts counts as that many pods; the cluster of a RayJob goes by the
-name of the job, for its own is drawn anew at every start. Called through ``gangs.table``.
+A worker of several hosts counts as that many pods. The cluster of a RayJob takes the name of the job,
+because its own changes at every start.
 """
 
 from __future__ import annotations
@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from planner.read.kube.dialects.base import (
-    Maker,
-    MakerDialect,
-    MakerKey,
-    RolePlan,
-    Seat,
-    counted,
-    times,
+    Controller,
+    ControllerKey,
+    ControllerReader,
+    Dialect,
+    RoleIndex,
+    RoleSpec,
+    count,
+    product,
 )
 from planner.read.kube.lookup import number, objects, text
 from planner.read.kube.records import KubeObject, KubePod, Objects
@@ -35,32 +36,31 @@ JOB = "RayJob"
 HEAD = "head"
 
 
-def claim(pod: KubePod, found: Objects) -> MakerKey | None:
-    del found
+def controller_key(pod: KubePod, api: Objects) -> ControllerKey | None:
+    del api
     owner = pod.object.owner
     name = pod.labels.get(NAME)
     if not name and owner is not None and owner.kind == KIND and owner.group == GROUP:
         name = owner.name
-    return MakerKey(KIND, pod.object.namespace, name) if name else None
+    return ControllerKey(KIND, pod.object.namespace, name) if name else None
 
 
-def describe(key: MakerKey, pods: Sequence[KubePod], found: Objects) -> Maker:
-    made = found.named(GROUP, KIND, key.namespace, key.name)
-    plans = {HEAD: RolePlan(HEAD, 1)} | (_from_object(made) if made is not None else {})
+def describe(key: ControllerKey, pods: Sequence[KubePod], api: Objects) -> Controller:
+    cluster = api.named(GROUP, KIND, key.namespace, key.name)
+    roles = {HEAD: RoleSpec(HEAD, 1)} | (_worker_groups(cluster) if cluster is not None else {})
     for role in sorted({_role(pod) for pod in pods}):
-        plans.setdefault(role, RolePlan(role, None))
-    job = _job(made, pods)
-    kind, name = (KIND, key.name) if job is None else (JOB, job)
-    speaker = found.named(GROUP, JOB, key.namespace, job) if job is not None else None
-    roles = tuple(plans.values())
-    return Maker(key, kind, name, speaker or made, roles, ranks=_ranks(pods))
+        roles.setdefault(role, RoleSpec(role, None))
+    name = _job_name(cluster, pods)
+    job = api.named(GROUP, JOB, key.namespace, name) if name is not None else None
+    kind, name = (KIND, key.name) if name is None else (JOB, name)
+    return Controller(key, kind, name, job or cluster, tuple(roles.values()), ranks=_ranks(pods))
 
 
-def _job(made: KubeObject | None, pods: Sequence[KubePod]) -> str | None:
+def _job_name(cluster: KubeObject | None, pods: Sequence[KubePod]) -> str | None:
     """The RayJob that the cluster was made for."""
-    if made is not None and made.owner is not None and made.owner.kind == JOB:
-        return made.owner.name
-    labels = made.labels if made is not None else next((pod.labels for pod in pods), {})
+    if cluster is not None and cluster.owner is not None and cluster.owner.kind == JOB:
+        return cluster.owner.name
+    labels = cluster.labels if cluster is not None else next((pod.labels for pod in pods), {})
     return (labels.get(ORIGIN_NAME) or None) if labels.get(ORIGIN_KIND) == JOB else None
 
 
@@ -74,18 +74,16 @@ def _ranks(pods: Sequence[KubePod]) -> dict[str, int]:
     return {name: rank for group in names.values() for rank, name in enumerate(sorted(group))}
 
 
-def _from_object(made: KubeObject) -> dict[str, RolePlan]:
-    plans: dict[str, RolePlan] = {}
-    for group in objects(made.tree, "spec", "workerGroupSpecs"):
+def _worker_groups(cluster: KubeObject) -> dict[str, RoleSpec]:
+    roles: dict[str, RoleSpec] = {}
+    for group in objects(cluster.tree, "spec", "workerGroupSpecs"):
         name = text(group, "groupName") or "worker"
-        least = counted(group, "minReplicas", absent=0)
-        replicas = counted(group, "replicas", absent=least)
-        hosts = counted(group, "numOfHosts", absent=1)
+        replicas = count(group, "replicas", absent=count(group, "minReplicas", absent=0))
+        hosts = count(group, "numOfHosts", absent=1)
         if name != HEAD:
-            plans.setdefault(
-                name, RolePlan(name, times(replicas, hosts), stride=max(hosts or 1, 1))
-            )
-    return plans
+            size = product(replicas, hosts)
+            roles.setdefault(name, RoleSpec(name, size, stride=max(hosts or 1, 1)))
+    return roles
 
 
 def _role(pod: KubePod) -> str:
@@ -94,17 +92,17 @@ def _role(pod: KubePod) -> str:
     return pod.labels.get(WORKER_GROUP) or "worker"
 
 
-def seat(pod: KubePod, maker: Maker) -> Seat:
+def role_index(pod: KubePod, controller: Controller) -> RoleIndex:
     role = _role(pod)
     if role == HEAD:
-        return Seat(role, 0)
-    plan = maker.role(role)
+        return RoleIndex(role, 0)
+    spec = controller.role(role)
     replica, host = number(pod.labels.get(REPLICA)), number(pod.labels.get(HOST))
     if replica is None:
-        replica = maker.ranks.get(pod.labels.get(REPLICA_NAME, ""))
-    if replica is None or plan is None:
-        return Seat(role, None)
-    return Seat(role, replica * plan.stride + min(host or 0, plan.stride - 1))
+        replica = controller.ranks.get(pod.labels.get(REPLICA_NAME, ""))
+    if replica is None or spec is None:
+        return RoleIndex(role, None)
+    return RoleIndex(role, replica * spec.stride + min(host or 0, spec.stride - 1))
 
 
-DIALECT = MakerDialect(KIND, claim, describe, seat)
+DIALECT = Dialect("Ray", controller=ControllerReader(KIND, controller_key, describe, role_index))

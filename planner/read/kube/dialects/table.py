@@ -1,24 +1,14 @@
-"""The dialects: how schedulers name groups of pods, and how controllers name what they make.
-
-Promises: one row a dialect, in the order they are asked. Called by ``sorting``. A new dialect is a
-file of ``groups`` or ``makers`` and a row here.
-
-Which GPUs a running pod holds: one file a dialect, and the table of them.
-
-Promises: dialects tell, ``settling`` believes or not; what is told stays a claim of the tenant's
-until it fits the node and every other pod. Called by ``pods``.
-"""
+"""The dialects: one row a scheduler or controller. A new dialect is a file here and a row."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-
 from planner.read.kube.dialects import (
+    ack,
     gangplan,
     grove,
     hami,
     hived,
+    job,
     jobset,
     kai,
     koordinator,
@@ -30,66 +20,53 @@ from planner.read.kube.dialects import (
     scheduler_plugins,
     volcano,
 )
-from planner.read.kube.dialects.base import GroupDialect, MakerDialect, Told
-from planner.read.kube.records import KubeNode
-
-GROUPS: tuple[GroupDialect, ...] = (
-    kubernetes.DIALECT,
-    kubernetes.DIALECT_WORKLOAD,
-    volcano.DIALECT,
-    scheduler_plugins.DIALECT,
-    kai.DIALECT,
-    koordinator.DIALECT,
-    kueue.DIALECT,
+from planner.read.kube.dialects.base import (
+    AnnotationBackend,
+    ControllerReader,
+    Dialect,
+    GroupReader,
+    HoldingReader,
 )
-"""Which group object a pod belongs to. Of several, the first whose object exists counts."""
 
-MAKERS: tuple[MakerDialect, ...] = (
+DIALECTS: tuple[Dialect, ...] = (
     grove.DIALECT,
     leaderworkerset.DIALECT,
     jobset.DIALECT,
     kubeflow.DIALECT,
-    volcano.DIALECT_VOLCANO,
+    kubernetes.DIALECT,
+    volcano.DIALECT,
+    scheduler_plugins.DIALECT,
     ray.DIALECT,
-    kubernetes.DIALECT_JOB,
+    kai.DIALECT,
+    ack.DIALECT,
+    koordinator.DIALECT,
+    hived.DIALECT,
+    hami.DIALECT,
+    kueue.DIALECT,
+    gangplan.DIALECT,
+    job.DIALECT,
 )
-"""Which controller made a pod. Widest first: a JobSet before the Jobs it makes."""
+"""In order of precedence. A controller comes before those of the objects it makes: JobSet before Job.
+A pod that names several groups belongs to the first whose object exists."""
 
 
-@dataclass(frozen=True, slots=True)
-class Dialect:
-    """``name``: how messages call it. ``keys``: annotations without which it tells nothing.
-
-    ``read``: from a pod's annotations and its node; None where it tells nothing after all.
-    """
-
-    name: str
-    keys: tuple[str, ...]
-    read: Callable[[Mapping[str, str], KubeNode], Told | None]
+def group_readers() -> tuple[GroupReader, ...]:
+    return tuple(reader for dialect in DIALECTS for reader in dialect.groups)
 
 
-DIALECTS = (
-    Dialect(
-        "annotation topology.kubernetes.io/gpu-visible",
-        (koordinator.VISIBLE, koordinator.GROUP_ACK),
-        koordinator.visible,
-    ),
-    Dialect(
-        "annotation scheduling.koordinator.sh/device-allocated",
-        (koordinator.ALLOCATED,),
-        koordinator.allocated,
-    ),
-    Dialect("HiveD annotation of leaf cells", (*hived.ISOLATION, hived.BIND_INFO), hived.isolation),
-    Dialect("HAMi annotation of devices", hami.PODS, hami.devices),
-    Dialect(
-        "annotation of the GPU share", (koordinator.SHARE, koordinator.OLD_SHARE), koordinator.share
-    ),
-    Dialect("annotation run.ai/reserve_for_gpu_index", (kai.RESERVED,), kai.reserved),
-    Dialect("annotation gangplan.dev/gpus", (gangplan.GPUS,), gangplan.given),
-)
-"""Every dialect, in the order in which they are asked; DRA comes before all of them."""
+def controller_readers() -> tuple[ControllerReader, ...]:
+    return tuple(one.controller for one in DIALECTS if one.controller is not None)
 
-KEYS = frozenset(key for dialect in DIALECTS for key in dialect.keys)
-"""Annotations that any dialect reads."""
 
-__all__ = ["DIALECTS", "KEYS", "Dialect", "Told"]
+def controller_reader(kind: str) -> ControllerReader:
+    """The reader of keys of this kind."""
+    return next(reader for reader in controller_readers() if reader.kind == kind)
+
+
+def holding_readers() -> tuple[HoldingReader, ...]:
+    return tuple(reader for dialect in DIALECTS for reader in dialect.holdings)
+
+
+def annotation_backends() -> dict[str, AnnotationBackend]:
+    """By their name in the Policy."""
+    return {one.backend.name: one.backend for one in DIALECTS if one.backend is not None}

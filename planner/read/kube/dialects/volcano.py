@@ -1,16 +1,6 @@
-"""Volcano's networkTopology as the levels it asks for.
+"""Volcano: the PodGroup that an annotation names, and the Job, whose tasks are roles.
 
-Promises: hard asks for the tier it names, soft prefers the lowest there is. Called by the Volcano
-dialects of groups and of controllers.
-
-Volcano's PodGroup, named by an annotation: minimums, network topology, sub-groups.
-
-Promises: a sub-group policy asks of every so many pods, or of those with equal labels, that they
-share a domain. Called through ``gangs.table``.
-
-Volcano's Job: its tasks are roles, their partitions slices.
-
-Promises: sizes from spec.tasks. Called through ``gangs.table``.
+A hard networkTopology asks for the tier it names, a soft one prefers the lowest tier.
 """
 
 from __future__ import annotations
@@ -19,48 +9,50 @@ from collections.abc import Sequence
 
 from planner.read.findings import Remarks
 from planner.read.kube.dialects.base import (
-    Group,
-    GroupDialect,
-    Link,
-    Maker,
-    MakerDialect,
-    MakerKey,
-    RolePlan,
-    Seat,
-    Together,
-    counted,
+    Colocation,
+    Controller,
+    ControllerKey,
+    ControllerReader,
+    Dialect,
+    GroupKey,
+    GroupReader,
+    PodGroup,
+    RoleIndex,
+    RoleSpec,
+    count,
 )
 from planner.read.kube.lookup import Tree, items, mapping, matches, number, objects, text, whole
 from planner.read.kube.records import KubeObject, KubePod, LevelAsk, Objects, SliceAsk
 
 MODE = "volcano.sh/network-topology-mode"
 TIER = "volcano.sh/network-topology-highest-tier"
-NO_TIER = "hard network topology without a tier; Volcano does not honour it, and it is ignored"
-_TIERS = 1000
-
+NO_TIER = "hard network topology without a tier, which Volcano does not support; it is ignored"
+_MAX_TIER = 1000
 LOWEST = LevelAsk(tier=0)
 
+Topology = tuple[LevelAsk | None, LevelAsk | None, str | None]
+"""(required, preferred, what is odd about it)"""
 
-def asked(tree: Tree, *path: str) -> tuple[LevelAsk | None, LevelAsk | None, str | None]:
-    """(required, preferred, what is odd) of the networkTopology below the path."""
+NO_TOPOLOGY: Topology = (None, None, None)
+
+
+def _topology(tree: Tree, *path: str) -> Topology:
+    """The networkTopology below the path."""
     found = mapping(tree, *path)
     if not found:
-        return None, None, None
+        return NO_TOPOLOGY
     tier = whole(found, "highestTierAllowed")
     return _levels(text(found, "mode") or "hard", tier, text(found, "highestTierName"))
 
 
-def annotated(notes: dict[str, str]) -> tuple[LevelAsk | None, LevelAsk | None, str | None]:
-    """The same from annotations."""
-    mode, tier = notes.get(MODE), notes.get(TIER)
+def _annotated_topology(annotations: dict[str, str]) -> Topology:
+    mode, tier = annotations.get(MODE), annotations.get(TIER)
     if mode is None and tier is None:
-        return None, None, None
+        return NO_TOPOLOGY
     return _levels(mode or "hard", number(tier), None if number(tier) is not None else tier)
 
 
-def _levels(
-    mode: str, tier: int | None, name: str | None
-) -> tuple[LevelAsk | None, LevelAsk | None, str | None]:
+def _levels(mode: str, tier: int | None, name: str | None) -> Topology:
     if mode == "soft":
         return None, LOWEST, None
     if mode != "hard":
@@ -69,8 +61,8 @@ def _levels(
         return LevelAsk(tier_name=name), None, None
     if tier is None:
         return None, None, NO_TIER
-    if not 0 <= tier <= _TIERS:
-        return None, None, f"network topology tier {tier} is no tier; it is ignored"
+    if not 0 <= tier <= _MAX_TIER:
+        return None, None, f"network topology tier {tier} is out of range; it is ignored"
     return LevelAsk(tier=tier), None, None
 
 
@@ -79,59 +71,59 @@ ANNOTATION = "scheduling.k8s.io/group-name"
 VOLCANO_ANNOTATION = "scheduling.volcano.sh/group-name"
 
 
-def claim(pod: KubePod) -> str | None:
+def group_name(pod: KubePod) -> str | None:
     return pod.annotations.get(ANNOTATION) or pod.annotations.get(VOLCANO_ANNOTATION) or None
 
 
-def find(found: Objects, namespace: str, name: str) -> KubeObject | None:
-    return found.named(GROUP, "PodGroup", namespace, name)
-
-
-def describe(link: Link, pods: Sequence[KubePod], found: Objects, remarks: Remarks) -> Group:
-    made = find(found, link.namespace, link.name)
-    if made is None:
-        return _annotated(Group(link), pods, remarks)
-    required, preferred, odd = asked(made.tree, "spec", "networkTopology")
-    if required is None and preferred is None and odd is None:
-        required, preferred, odd = annotated(made.annotations)
+def describe_group(
+    key: GroupKey, group: KubeObject | None, pods: Sequence[KubePod], api: Objects, remarks: Remarks
+) -> PodGroup:
+    del api
+    if group is None:
+        return _group_of_pods(key, pods, remarks)
+    topology = _topology(group.tree, "spec", "networkTopology")
+    required, preferred, odd = (
+        _annotated_topology(group.annotations) if topology == NO_TOPOLOGY else topology
+    )
     if odd is not None:
-        remarks.add(made.subject, odd)
-    minimums = mapping(made.tree, "spec", "minTaskMember")
-    together = [
+        remarks.add(group.subject, odd)
+    minimums = mapping(group.tree, "spec", "minTaskMember")
+    colocations = [
         one
-        for policy in objects(made.tree, "spec", "subGroupPolicy")
-        for one in _sub_groups(policy, made, pods, remarks)
+        for policy in objects(group.tree, "spec", "subGroupPolicy")
+        for one in _sub_groups(policy, group, pods, remarks)
     ]
-    return Group(
-        link,
-        made,
-        minimum=whole(made.tree, "spec", "minMember"),
+    return PodGroup(
+        key,
+        group,
+        minimum=whole(group.tree, "spec", "minMember"),
         minimums={task: size for task in minimums if (size := whole(minimums, task)) is not None},
         required=required,
         preferred=preferred,
-        together=tuple(together),
-        queue=text(made.tree, "spec", "queue"),
+        colocations=tuple(colocations),
+        queue=text(group.tree, "spec", "queue"),
     )
 
 
-def _annotated(group: Group, pods: Sequence[KubePod], remarks: Remarks) -> Group:
-    """The group as its pods alone tell of it."""
+def _group_of_pods(key: GroupKey, pods: Sequence[KubePod], remarks: Remarks) -> PodGroup:
+    """The group as the annotations of its pods describe it."""
     for pod in pods:
-        required, preferred, odd = annotated(pod.annotations)
+        required, preferred, odd = _annotated_topology(pod.annotations)
         if odd is not None:
             remarks.add(pod.subject, odd)
         if required is not None or preferred is not None:
-            return Group(group.link, required=required, preferred=preferred)
-    return group
+            return PodGroup(key, required=required, preferred=preferred)
+    return PodGroup(key)
 
 
 def _sub_groups(
-    policy: Tree, made: KubeObject, pods: Sequence[KubePod], remarks: Remarks
-) -> list[Together]:
+    policy: Tree, group: KubeObject, pods: Sequence[KubePod], remarks: Remarks
+) -> list[Colocation]:
+    """Every ``subGroupSize`` pods, or those with equal labels, share a domain."""
     name = text(policy, "name") or "sub-group"
-    required, preferred, odd = asked(policy, "networkTopology")
+    required, preferred, odd = _topology(policy, "networkTopology")
     if odd is not None:
-        remarks.add(made.subject, odd)
+        remarks.add(group.subject, odd)
     level = required or preferred
     if level is None:
         return []
@@ -141,25 +133,22 @@ def _sub_groups(
     by_labels: dict[tuple[str | None, ...], list[KubePod]] = {}
     for pod in pods:
         if matches(selector, pod.labels):
-            # Without keys all selected pods are alike, and only the size tells sub-groups apart.
+            # Without keys all selected pods are alike, and only the size separates sub-groups.
             by_labels.setdefault(tuple(pod.labels.get(key) for key in keys), []).append(pod)
     return [
-        Together(
+        Colocation(
             frozenset(pod.key for pod in members),
             level,
             required is not None,
             f"sub-group policy {name}",
             size if size is not None and size > 0 else None,
-            apart=bool(keys),
+            partial=bool(keys),
         )
         for members in by_labels.values()
     ]
 
 
-DIALECT = GroupDialect("Volcano", claim, find, describe)
-
-
-GROUP_VOLCANO = "batch.volcano.sh"
+JOB_GROUP = "batch.volcano.sh"
 KIND = "VCJob"
 _KEY = "volcano.sh/"
 NAME = f"{_KEY}job-name"
@@ -167,45 +156,44 @@ TASK = f"{_KEY}task-spec"
 INDEX = f"{_KEY}task-index"
 
 
-def claim_of_volcano(pod: KubePod, found: Objects) -> MakerKey | None:
-    del found
+def controller_key(pod: KubePod, api: Objects) -> ControllerKey | None:
+    del api
     owner = pod.object.owner
     name = pod.labels.get(NAME) or pod.annotations.get(NAME)
-    if not name and owner is not None and owner.kind == "Job" and owner.group == GROUP_VOLCANO:
+    if not name and owner is not None and owner.kind == "Job" and owner.group == JOB_GROUP:
         name = owner.name
-    return MakerKey(KIND, pod.object.namespace, name) if name else None
+    return ControllerKey(KIND, pod.object.namespace, name) if name else None
 
 
-def describe_of_volcano(key: MakerKey, pods: Sequence[KubePod], found: Objects) -> Maker:
-    made = found.named(GROUP_VOLCANO, "Job", key.namespace, key.name)
-    if made is None:
-        seen = sorted({_task(pod) for pod in pods})
-        return Maker(key, KIND, key.name, None, tuple(RolePlan(task, None) for task in seen))
-    plans: dict[str, RolePlan] = {}
-    for number_, task in enumerate(objects(made.tree, "spec", "tasks")):
-        name = text(task, "name") or f"default{number_}"
-        size = counted(task, "replicas", absent=1)
-        plans.setdefault(
-            name, RolePlan(name, size, later=bool(task.get("dependsOn")), slices=_parts(task))
-        )
-    required, preferred, _ = asked(made.tree, "spec", "networkTopology")
-    return Maker(
+def describe_job(key: ControllerKey, pods: Sequence[KubePod], api: Objects) -> Controller:
+    job = api.named(JOB_GROUP, "Job", key.namespace, key.name)
+    if job is None:
+        tasks = sorted({_task(pod) for pod in pods})
+        return Controller(key, KIND, key.name, None, tuple(RoleSpec(task, None) for task in tasks))
+    roles: dict[str, RoleSpec] = {}
+    for place, task in enumerate(objects(job.tree, "spec", "tasks")):
+        name = text(task, "name") or f"default{place}"
+        size = count(task, "replicas", absent=1)
+        later = bool(task.get("dependsOn"))
+        roles.setdefault(name, RoleSpec(name, size, later=later, slices=_partitions(task)))
+    required, preferred, _ = _topology(job.tree, "spec", "networkTopology")
+    return Controller(
         key,
         KIND,
         key.name,
-        made,
-        tuple(plans.values()),
+        job,
+        tuple(roles.values()),
         required=required,
         preferred=preferred,
-        queue=text(made.tree, "spec", "queue"),
+        queue=text(job.tree, "spec", "queue"),
     )
 
 
-def _parts(task: Tree) -> tuple[SliceAsk, ...]:
-    """Partitions of a task that each need one domain; what they only prefer is not modelled."""
+def _partitions(task: Tree) -> tuple[SliceAsk, ...]:
+    """Partitions of a task that each require one domain; preferences are not modelled."""
     policy = mapping(task, "partitionPolicy")
     size = whole(policy, "partitionSize")
-    required, _, _ = asked(policy, "networkTopology")
+    required, _, _ = _topology(policy, "networkTopology")
     return (SliceAsk(size, required),) if size is not None and size > 0 and required else ()
 
 
@@ -213,9 +201,13 @@ def _task(pod: KubePod) -> str:
     return pod.labels.get(TASK) or pod.annotations.get(TASK) or "worker"
 
 
-def seat(pod: KubePod, maker: Maker) -> Seat:
-    del maker
-    return Seat(_task(pod), number(pod.labels.get(INDEX) or pod.annotations.get(INDEX)))
+def role_index(pod: KubePod, controller: Controller) -> RoleIndex:
+    del controller
+    return RoleIndex(_task(pod), number(pod.labels.get(INDEX) or pod.annotations.get(INDEX)))
 
 
-DIALECT_VOLCANO = MakerDialect(KIND, claim_of_volcano, describe_of_volcano, seat)
+DIALECT = Dialect(
+    "Volcano",
+    groups=(GroupReader("Volcano", GROUP, group_name, describe_group),),
+    controller=ControllerReader(KIND, controller_key, describe_job, role_index),
+)

@@ -1,183 +1,262 @@
-"""Pods to gangs: bunches of pods, their roles, what they ask, and whether they are whole.
+"""Pods to gangs, with priority, queue, times and marks.
 
-Promises: gangs ascending by (namespace, name), names distinct; every pod that holds room or is ours
-to place is in exactly one, unless it holds no GPU and belongs to no gang. Called by
-``kubernetes.assembling``.
+Every pod that holds room or waits for gangplan is in exactly one gang, unless it holds no GPU and belongs
+to no group or controller. No single pod raises its gang: the lowest priority counts, and marks must be on
+the controller, the group or every pod.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
 
+from models.policy import LOST_RUNTIME, KubernetesPolicy, Policy
+from models.units import InvalidValueError, epoch_seconds
 from planner.read.findings import Remarks
-from planner.read.kube.gangs import attributes as ages
-from planner.read.kube.gangs import attributes as facts
-from planner.read.kube.gangs.completeness import need, settle
-from planner.read.kube.gangs.membership import Bunch, sort_out
-from planner.read.kube.gangs.roles import DEFAULT_ROLE, Draft, drafts, holds, waits
-from planner.read.kube.gangs.topology import Asks, asks
-from planner.read.kube.records import KubeGang, KubePod, KubeRole, Objects
-
-if TYPE_CHECKING:
-    from models.policy import KubernetesPolicy
+from planner.read.kube.gangs.membership import Member, Membership, group_pods
+from planner.read.kube.gangs.roles import DEFAULT_ROLE, complete_roles, read_roles
+from planner.read.kube.gangs.topology import add_topology
+from planner.read.kube.lookup import text
+from planner.read.kube.records import KubeGang, KubeObject, KubePod, KubeRole, Objects
 
 ALONE = "Pod"
-RENAMED = "another gang of its namespace has its name; it is named after its kind as well"
-_NOBODYS = frozenset({"Pod", "ReplicaSet", "StatefulSet", "DaemonSet", "Node"})
-"""Owners of group objects that make no gangs: such a group goes by its own name."""
+RENAMED = "another gang of its namespace has its name; its kind is appended"
+PRIORITIES = "its pods have different priorities; the lowest counts"
+
+CHECKPOINT = "gangplan.dev/last-checkpoint"
+RESIZE_AFTER = "gangplan.dev/resize-after"
+SUBMITTED = "gangplan.dev/submitted-at"
+PREEMPTIBLE = "gangplan.dev/preemptible"
+MOVABLE = "gangplan.dev/movable"
+
+_QUEUES = (
+    "kueue.x-k8s.io/queue-name",
+    "volcano.sh/queue-name",
+    "scheduling.volcano.sh/queue-name",
+    "kai.scheduler/queue",
+)
+"""Labels and annotations that name a queue, in order of precedence."""
+
+_PREEMPTIBLE = (
+    (PREEMPTIBLE, "true"),
+    ("kai.scheduler/preemptibility", "preemptible"),
+    ("volcano.sh/preemptable", "true"),
+)
+_NO_GANGS = frozenset({"Pod", "ReplicaSet", "StatefulSet", "DaemonSet", "Node"})
+"""Owners of group objects that make no gangs: the gang takes the name of the group."""
+
+LATE = f"annotation {CHECKPOINT} is later than any time of the cluster; it counts as the latest one"
+LATE_HINT = "state the time: --now, or `now` in a Policy"
 
 
 def read_gangs(
-    objects: Objects, pods: Sequence[KubePod], policy: KubernetesPolicy, remarks: Remarks
+    api: Objects, pods: Sequence[KubePod], policy: KubernetesPolicy, remarks: Remarks
 ) -> list[KubeGang]:
-    """Every gang that stands, or that waits for us; a lone pod with GPUs, or of ours, is one too."""
+    """Gangs that run or wait for gangplan, sorted by namespace and name; names are distinct.
+
+    A pod without group and controller is a gang if it has GPUs or waits for gangplan.
+    """
     ordered = sorted(pods, key=lambda pod: pod.key)
-    bunches, alone = sort_out(objects, ordered, remarks)
+    memberships, alone = group_pods(api, ordered, remarks)
     gangs = [
-        _gang(bunch, objects, policy, remarks)
-        for bunch in bunches
-        if (_counts(bunch.pods) or _stranded(bunch.pods)) and not _idle(bunch, policy)
+        _gang(members, api, policy, remarks)
+        for members in memberships
+        if any(_counts(pod) or _lost_node(pod) for pod in members.pods)
+        and not _is_housekeeping(members, policy)
     ]
-    for pod in alone:
-        if _counts([pod]) and (pod.gpus or pod.ours):
-            lone = Bunch(pod.object.namespace, [pod], [None], [None])
-            gangs.append(_lone(lone, pod, objects, policy, remarks))
-    gangs.sort(key=_first_named)
+    gangs += [
+        _lone_pod(pod, api, policy, remarks)
+        for pod in alone
+        if _counts(pod) and (pod.gpus or pod.ours)
+    ]
     return _distinct(gangs, remarks)
 
 
-def _first_named(gang: KubeGang) -> tuple[object, ...]:
-    """Of gangs of one name the one that asks for GPUs keeps it: a RayJob before its submitter."""
+def _counts(pod: KubePod) -> bool:
+    """Whether it runs, or waits for gangplan: waiting gangs of other schedulers are left out."""
+    return pod.holds_room or (pod.waits and pod.ours)
+
+
+def _lost_node(pod: KubePod) -> bool:
+    """Whether it is bound to a node that is not in the input: its gang runs."""
+    return pod.bound and pod.waits
+
+
+def _is_housekeeping(members: Membership, policy: KubernetesPolicy) -> bool:
+    """A plain Job of one pod without GPUs that is not gangplan's."""
+    kinds = {controller.kind for controller in members.controllers.values()}
+    if members.groups or kinds != {"Job"} or len(members.members) > 1:
+        return False
+    pod = members.members[0].pod
+    return not pod.gpus and not pod.ours and pod.scheduler != policy.scheduler_name
+
+
+def _gang(
+    members: Membership, api: Objects, policy: KubernetesPolicy, remarks: Remarks
+) -> KubeGang:
+    name, kind = _identity(members)
+    gang = KubeGang(members.namespace, name, kind, [])
+    problems: list[str] = []
+    gang.roles = read_roles(members, problems, remarks)
+    gang.problems = tuple(problems)
+    groups = list(members.groups.values())
+    gang.missing = complete_roles(gang.roles, groups, gang.subject, remarks)
+    return _finished(gang, members, api, policy, remarks)
+
+
+def _lone_pod(pod: KubePod, api: Objects, policy: KubernetesPolicy, remarks: Remarks) -> KubeGang:
+    members = Membership(pod.object.namespace, [Member(pod)])
+    role = KubeRole(DEFAULT_ROLE, 1, [(0, pod)])
+    gang = KubeGang(pod.object.namespace, pod.name, ALONE, [role])
+    return _finished(gang, members, api, policy, remarks)
+
+
+def _finished(
+    gang: KubeGang, members: Membership, api: Objects, policy: KubernetesPolicy, remarks: Remarks
+) -> KubeGang:
+    """The gang with its topology and attributes."""
+    add_topology(gang, members, api, remarks)
+    priorities = {pod.priority for pod in members.pods}
+    if len(priorities) > 1:
+        remarks.add(gang.subject, PRIORITIES)
+    objects = _objects(members)
+    every = [*objects, *(pod.object for pod in members.pods)]
+    gang.priority = min(priorities, default=0)
+    gang.queue = _queue(members, every)
+    gang.submitted_at = _submitted_at(members, objects, policy, remarks)
+    gang.preemptible = any(group.preemptible for group in members.groups.values()) or any(
+        _is_marked(members, objects, key, value) for key, value in _PREEMPTIBLE
+    )
+    gang.movable = _is_marked(members, objects, MOVABLE, "true")
+    gang.started_at = max(_known(_started_at(pod) for pod in members.pods), default=None)
+    gang.last_checkpoint = max(_times(every, CHECKPOINT, remarks), default=None)
+    gang.resize_after = max(_times(every, RESIZE_AFTER, remarks), default=None)
+    return gang
+
+
+def _identity(members: Membership) -> tuple[str, str]:
+    """(name, kind): the controller's if it is the only one and completely here, else the group's."""
+    keys = {member.controller for member in members.members}
+    if len(keys) == 1 and keys == members.complete:
+        (controller,) = members.controllers.values()
+        return controller.name, controller.kind
+    if not members.groups:
+        controller = members.sorted_controllers()[0]
+        return controller.name, controller.kind
+    group = next(iter(members.groups.values()))
+    if group.parent is not None:
+        return group.parent, "PodGroup"
+    owner = group.object.owner if group.object is not None else None
+    if not members.controllers and owner is not None and owner.kind not in _NO_GANGS:
+        return owner.name, owner.kind
+    return group.key.title, "PodGroup"
+
+
+def _distinct(gangs: list[KubeGang], remarks: Remarks) -> list[KubeGang]:
+    """Give every gang a name of its own in its namespace.
+
+    Of gangs of one name the one that requests GPUs keeps it: a RayJob before its submitter.
+    """
+    taken = {(gang.namespace, gang.name) for gang in gangs}
+    seen: set[tuple[str, str]] = set()
+    for gang in sorted(gangs, key=_precedence):
+        if (gang.namespace, gang.name) in seen:
+            remarks.add(gang.subject, RENAMED)
+            base = name = f"{gang.name}-{gang.kind.lower()}"
+            again = 1
+            while (gang.namespace, name) in taken:
+                again += 1
+                name = f"{base}-{again}"
+            gang.name = name
+            taken.add((gang.namespace, name))
+        seen.add((gang.namespace, gang.name))
+    return sorted(gangs, key=lambda gang: (gang.namespace, gang.name))
+
+
+def _precedence(gang: KubeGang) -> tuple[object, ...]:
     without = not any(pod.gpus for pod in gang.pods())
     return (gang.namespace, gang.name, gang.kind == ALONE, without, gang.kind)
 
 
-def _counts(pods: Sequence[KubePod]) -> bool:
-    """Whether any of them stands, or waits for us: other schedulers' waiting gangs are left out."""
-    return any(holds(pod) or (waits(pod) and pod.ours) for pod in pods)
+def _objects(members: Membership) -> list[KubeObject]:
+    """The controllers and group objects of a gang."""
+    controllers = [one.object for one in members.sorted_controllers()]
+    groups = [group.object for group in (*members.groups.values(), *members.loose.values())]
+    return [one for one in (*controllers, *groups) if one is not None]
 
 
-def _stranded(pods: Sequence[KubePod]) -> bool:
-    """Whether any of them is bound to a node that is not there: it ran, and is not to be forgotten."""
-    return any(pod.bound and pod.node is None and pod.finished is None for pod in pods)
+def _queue(members: Membership, every: Sequence[KubeObject]) -> str | None:
+    """The group's own queue, else the controller's, else what labels and annotations name."""
+    stated = [group.queue for group in members.groups.values()]
+    stated += [controller.queue for controller in members.sorted_controllers()]
+    notes = [part for one in every for part in (one.labels, one.annotations)]
+    stated += [note.get(key) for key in _QUEUES for note in notes]
+    return next((name for name in stated if name), None)
 
 
-def _idle(bunch: Bunch, policy: KubernetesPolicy) -> bool:
-    """A plain Job of one pod without GPUs that was never ours: housekeeping, not a gang."""
-    kinds = {maker.kind for maker in bunch.makers.values()}
-    if bunch.groups or kinds != {"Job"} or len(bunch.pods) > 1:
-        return False
-    (pod,) = bunch.pods
-    return not pod.gpus and not pod.ours and pod.scheduler != policy.scheduler_name
+def _submitted_at(
+    members: Membership, objects: Sequence[KubeObject], policy: KubernetesPolicy, remarks: Remarks
+) -> int | None:
+    """When the controller was created, else the earliest pod; the annotation if it is trusted."""
+    pods = [pod.object for pod in members.pods]
+    if policy.trust_submitted_at:
+        stated = next(iter(_times(objects, SUBMITTED, remarks)), None)
+        if stated is None:
+            stated = min(_times(pods, SUBMITTED, remarks), default=None)
+        if stated is not None:
+            return stated
+    controllers = [one.object for one in members.sorted_controllers()]
+    created = list(_known(one.created for one in controllers if one is not None))
+    return min(created or _known(pod.created for pod in pods), default=None)
 
 
-def _gang(bunch: Bunch, objects: Objects, policy: KubernetesPolicy, remarks: Remarks) -> KubeGang:
-    name, kind = _identity(bunch)
-    subject = f"{kind} {bunch.namespace}/{name}"
-    roles = drafts(bunch, remarks)
-    missing = settle(roles, need(list(bunch.groups.values())), subject, remarks)
-    asked = asks(bunch, roles, subject, objects, remarks)
-    asked.problems[:0] = [problem for draft in roles for problem in draft.problems]
-    return _built(bunch, (name, kind), roles, asked, missing, policy, remarks)
+def _known(times: Iterable[int | None]) -> list[int]:
+    return [time for time in times if time is not None]
 
 
-def _lone(
-    bunch: Bunch, pod: KubePod, objects: Objects, policy: KubernetesPolicy, remarks: Remarks
-) -> KubeGang:
-    roles = drafts(bunch, remarks)
-    for draft in roles:
-        draft.name = DEFAULT_ROLE
-        draft.close_ranks()
-        draft.members = [(0, member) for _, member in draft.members]
-        draft.size = 1
-    asked = asks(bunch, roles, pod.subject, objects, remarks)
-    return _built(bunch, (pod.name, ALONE), roles, asked, None, policy, remarks)
+def _times(objects: Iterable[KubeObject], key: str, remarks: Remarks) -> list[int]:
+    """The times in an annotation of these objects."""
+    times = []
+    for one in objects:
+        written = one.annotations.get(key)
+        if written is not None:
+            try:
+                times.append(epoch_seconds(written))
+            except InvalidValueError:
+                remarks.add(one.subject, f"annotation {key} is not a time; ignored")
+    return times
 
 
-def _built(
-    bunch: Bunch,
-    identity: tuple[str, str],
-    roles: Sequence[Draft],
-    asked: Asks,
-    missing: str | None,
-    policy: KubernetesPolicy,
-    remarks: Remarks,
-) -> KubeGang:
-    name, kind = identity
-    subject = f"{kind} {bunch.namespace}/{name}"
-    speakers = facts.speakers(bunch)
-    return KubeGang(
-        namespace=bunch.namespace,
-        name=name,
-        kind=kind,
-        roles=tuple(
-            KubeRole(
-                name=draft.name,
-                size=draft.size or len(draft.members),
-                members=tuple(draft.members),
-                first_index=draft.first,
-                required=role.required,
-                preferred=role.preferred,
-                slices=role.slices,
-            )
-            for draft, role in zip(roles, asked.roles, strict=True)
-        ),
-        priority=facts.priority(bunch.pods, subject, remarks),
-        queue=facts.queue(bunch),
-        submitted_at=facts.submitted_at(bunch, bunch.pods, policy, remarks),
-        required=asked.required,
-        preferred=asked.preferred,
-        preemptible=facts.preemptible(bunch),
-        movable=facts.movable(bunch),
-        missing=missing,
-        problems=tuple(asked.problems),
-        started_at=ages.started_at(bunch.pods),
-        last_checkpoint=ages.latest(speakers, bunch.pods, ages.CHECKPOINT, remarks),
-        resize_after=ages.latest(speakers, bunch.pods, ages.RESIZE_AFTER, remarks),
-    )
+def _started_at(pod: KubePod) -> int | None:
+    """When a running pod started, else when it was created."""
+    if not pod.holds_room:
+        return None
+    written = text(pod.object.tree, "status", "startTime")
+    if written is not None:
+        try:
+            return epoch_seconds(written)
+        except InvalidValueError:
+            pass  # it was created no later
+    return pod.object.created
 
 
-def _identity(bunch: Bunch) -> tuple[str, str]:
-    """(name, kind): the controller's where it is the only one and wholly here, else the group's."""
-    if len(bunch.makers) == 1 and None not in bunch.keys:
-        (key,) = bunch.makers
-        if key in bunch.complete:
-            return bunch.makers[key].name, bunch.makers[key].kind
-    if not bunch.groups:
-        maker = bunch.makers[min(bunch.makers)]
-        return maker.name, maker.kind
-    group = next(iter(bunch.groups.values()))
-    if group.wider is not None:
-        return group.wider, "PodGroup"
-    owner = group.object.owner if group.object is not None else None
-    if not bunch.makers and owner is not None and owner.kind not in _NOBODYS:
-        return owner.name, owner.kind
-    return group.link.title, "PodGroup"
+def _is_marked(members: Membership, objects: Sequence[KubeObject], key: str, value: str) -> bool:
+    """Whether its controller, its group or every pod is marked."""
+
+    def marked(one: KubeObject) -> bool:
+        return value in (one.annotations.get(key), one.labels.get(key))
+
+    return any(marked(one) for one in objects) or all(marked(pod.object) for pod in members.pods)
 
 
-def _distinct(gangs: list[KubeGang], remarks: Remarks) -> list[KubeGang]:
-    """The same gangs under names of their own."""
-    taken = {(gang.namespace, gang.name) for gang in gangs}
-    seen: set[tuple[str, str]] = set()
-    found: list[KubeGang] = []
+def bound_checkpoints(gangs: Sequence[KubeGang], policy: Policy, remarks: Remarks) -> None:
+    """No checkpoint is later than now: the Policy's, else the latest time of the cluster.
+
+    What a tenant writes never moves the time that the ages of others are counted to.
+    """
+    times = _known(time for gang in gangs for time in (gang.submitted_at, gang.started_at))
+    now = max(times, default=0) if policy.now is None else policy.now
     for gang in gangs:
-        if (gang.namespace, gang.name) not in seen:
-            seen.add((gang.namespace, gang.name))
-            found.append(gang)
-            continue
-        base = f"{gang.name}-{gang.kind.lower()}"
-        name, again = base, 1
-        while (gang.namespace, name) in taken:
-            again += 1
-            name = f"{base}-{again}"
-        taken.add((gang.namespace, name))
-        seen.add((gang.namespace, name))
-        remarks.add(gang.subject, RENAMED)
-        found.append(_renamed(gang, name))
-    return sorted(found, key=lambda gang: (gang.namespace, gang.name))
-
-
-def _renamed(gang: KubeGang, name: str) -> KubeGang:
-    return replace(gang, name=name)
+        if gang.last_checkpoint is not None and gang.last_checkpoint > now:
+            if policy.disruption.weight == LOST_RUNTIME:
+                remarks.add(gang.subject, LATE, LATE_HINT)
+            gang.last_checkpoint = now

@@ -1,169 +1,170 @@
-"""Pods to bunches: those of one group object, or of one controller, belong to one gang.
-
-Promises: every pod is in exactly one bunch or alone. Called by ``reading``.
-"""
+"""Which pods belong to one gang: those of one pod group, or of one controller."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from planner.read.findings import Remarks
-from planner.read.kube.dialects.base import Group, Link, Maker, MakerKey, no_object
-from planner.read.kube.dialects.table import GROUPS, MAKERS
+from planner.read.kube.dialects.base import (
+    Controller,
+    ControllerKey,
+    GroupKey,
+    GroupReader,
+    PodGroup,
+)
+from planner.read.kube.dialects.table import controller_reader, controller_readers, group_readers
 from planner.read.kube.records import KubePod, Objects
 
-_GROUP_OF = {dialect.name: dialect for dialect in GROUPS}
+NO_OBJECT = "PodGroup not found; its pods are grouped by label"
+LOOSE = "requires one domain for pods that start one by one, which cannot be guaranteed; ignored"
 
-NO_OBJECT = "its pods name a group that is not in the input; they belong together all the same"
-LOOSE = "asks for one domain for pods that start one by one, which cannot be promised; ignored"
+
+class Member(NamedTuple):
+    """A pod, the group it names and the controller that made it."""
+
+    pod: KubePod
+    group: GroupKey | None = None
+    controller: ControllerKey | None = None
 
 
 @dataclass(slots=True)
-class Bunch:
-    """Pods of one gang, not yet in roles; ``keys``, ``links``: controller and group of each.
+class Membership:
+    """The pods of one gang.
 
-    ``groups``: the group objects, several under one composite; ``loose``: those whose pods may
-    start one by one. ``makers``: the controllers; ``complete``: those with no pod elsewhere.
+    ``groups``: its pod groups, several under one composite; ``loose``: groups whose pods may start
+    one by one. ``controllers``: those of its pods; ``complete``: those with no pod in another gang.
     """
 
     namespace: str
-    pods: list[KubePod] = field(default_factory=list)
-    links: list[Link | None] = field(default_factory=list)
-    keys: list[MakerKey | None] = field(default_factory=list)
-    groups: dict[Link, Group] = field(default_factory=dict)
-    loose: dict[Link, Group] = field(default_factory=dict)
-    makers: dict[MakerKey, Maker] = field(default_factory=dict)
-    complete: set[MakerKey] = field(default_factory=set)
+    members: list[Member] = field(default_factory=list)
+    groups: dict[GroupKey, PodGroup] = field(default_factory=dict)
+    loose: dict[GroupKey, PodGroup] = field(default_factory=dict)
+    controllers: dict[ControllerKey, Controller] = field(default_factory=dict)
+    complete: set[ControllerKey] = field(default_factory=set)
+
+    @property
+    def pods(self) -> list[KubePod]:
+        return [member.pod for member in self.members]
+
+    def sorted_controllers(self) -> list[Controller]:
+        return [self.controllers[key] for key in sorted(self.controllers)]
 
 
-@dataclass(slots=True)
-class _Claims:
-    """What each pod names, by its place in the list; ``by_maker``: places by controller."""
-
-    links: list[Link | None]
-    keys: list[MakerKey | None]
-    by_maker: dict[MakerKey, list[int]]
-    rows: dict[MakerKey, int]
-
-
-def sort_out(
-    objects: Objects, pods: Sequence[KubePod], remarks: Remarks
-) -> tuple[list[Bunch], list[KubePod]]:
-    """The bunches, and the pods that no group and no controller of gangs holds."""
-    claims = _claims(objects, pods)
-    _adopt(objects, claims)
-    groups = _groups(objects, pods, claims, remarks)
-    makers = {
-        key: MAKERS[claims.rows[key]].describe(key, [pods[place] for place in places], objects)
-        for key, places in claims.by_maker.items()
+def group_pods(
+    api: Objects, pods: Sequence[KubePod], remarks: Remarks
+) -> tuple[list[Membership], list[KubePod]]:
+    """The gangs, and the pods that belong to no group and no controller of gangs."""
+    members = _members(api, pods)
+    by_controller: dict[ControllerKey, list[KubePod]] = {}
+    for member in members:
+        if member.controller is not None:
+            by_controller.setdefault(member.controller, []).append(member.pod)
+    groups = _groups(api, members, remarks)
+    controllers = {
+        key: controller_reader(key.kind).describe(key, own, api)
+        for key, own in by_controller.items()
     }
-    bunches: dict[tuple[object, ...], Bunch] = {}
+    gangs: dict[tuple[object, ...], Membership] = {}
     alone: list[KubePod] = []
-    for place, pod in enumerate(pods):
-        link, key = claims.links[place], claims.keys[place]
-        group = groups[link] if link is not None else None
-        name = _bunch(group, key)
-        if name is None:
-            alone.append(pod)
+    for member in members:
+        group = groups[member.group] if member.group is not None else None
+        key = _gang_key(group, member.controller)
+        if key is None:
+            alone.append(member.pod)
             if group is not None and group.required is not None:
                 remarks.add(group.subject, LOOSE)
             continue
-        bunch = bunches.setdefault(name, Bunch(pod.object.namespace))
-        bunch.pods.append(pod)
-        bunch.keys.append(key)
-        bunch.links.append(link)
+        gang = gangs.setdefault(key, Membership(member.pod.object.namespace))
+        gang.members.append(member)
         if group is not None:
-            (bunch.groups if group.gang else bunch.loose)[group.link] = group
-        if key is not None:
-            bunch.makers[key] = makers[key]
-    for bunch in bunches.values():
-        _complete(bunch, claims)
-    return list(bunches.values()), alone
+            (gang.groups if group.gang else gang.loose)[group.key] = group
+        if member.controller is not None:
+            gang.controllers[member.controller] = controllers[member.controller]
+    for gang in gangs.values():
+        here = Counter(member.controller for member in gang.members)
+        gang.complete = {key for key in gang.controllers if here[key] == len(by_controller[key])}
+    return list(gangs.values()), alone
 
 
-def _claims(objects: Objects, pods: Sequence[KubePod]) -> _Claims:
-    claims = _Claims([], [], {}, {})
-    for place, pod in enumerate(pods):
-        claims.links.append(_link(objects, pod))
-        key = None
-        for row, dialect in enumerate(MAKERS):
-            key = dialect.claim(pod, objects)
-            if key is not None:
-                claims.rows.setdefault(key, row)
-                claims.by_maker.setdefault(key, []).append(place)
-                break
-        claims.keys.append(key)
-    return claims
+def _members(api: Objects, pods: Sequence[KubePod]) -> list[Member]:
+    """Each pod with its group and controller.
+
+    Pods that lost the name of their group belong to the only group that their controller's pods name.
+    """
+    groups, controllers = group_readers(), controller_readers()
+    members = []
+    by_controller: dict[ControllerKey, dict[GroupKey, None]] = {}
+    for pod in pods:
+        group = _group_of(pod, groups, api)
+        keys = (reader.key(pod, api) for reader in controllers)
+        controller = next((key for key in keys if key is not None), None)
+        members.append(Member(pod, group, controller))
+        if controller is not None and group is not None:
+            by_controller.setdefault(controller, {})[group] = None
+    readers = {reader.name: reader for reader in groups}
+    common: dict[ControllerKey, GroupKey] = {}
+    for controller, named in by_controller.items():
+        existing = [key for key in named if _exists(key, readers[key.reader], api)]
+        if len(existing) == 1 or len(named) == 1:
+            common[controller] = (existing or list(named))[0]
+    return [
+        member._replace(group=common[member.controller]) if member.controller in common else member
+        for member in members
+    ]
 
 
-def _link(objects: Objects, pod: KubePod) -> Link | None:
+def _group_of(pod: KubePod, readers: Sequence[GroupReader], api: Objects) -> GroupKey | None:
     """The group that the pod names: of several the first whose object exists."""
     first = None
-    for dialect in GROUPS:
-        name = dialect.claim(pod)
+    for reader in readers:
+        name = reader.group_name(pod)
         if name is None:
             continue
-        link = Link(dialect.name, pod.object.namespace, name)
-        if dialect.find(objects, link.namespace, name) is not None:
-            return link
-        first = first or link
+        key = GroupKey(reader.name, pod.object.namespace, name)
+        if reader.find(api, key.namespace, name) is not None:
+            return key
+        first = first or key
     return first
 
 
-def _adopt(objects: Objects, claims: _Claims) -> None:
-    """Pods of a controller whose pods name one group belong to it, though they lost its name."""
-    for places in claims.by_maker.values():
-        named = {link for place in places if (link := claims.links[place]) is not None}
-        real = {link for link in named if _exists(objects, link)}
-        if len(real) == 1 or len(named) == 1:
-            (only,) = real or named
-            for place in places:
-                claims.links[place] = only
+def _exists(key: GroupKey, reader: GroupReader, api: Objects) -> bool:
+    return reader.api_group is None or reader.find(api, key.namespace, key.name) is not None
 
 
-def _exists(objects: Objects, link: Link) -> bool:
-    find = _GROUP_OF[link.dialect].find
-    return find is no_object or find(objects, link.namespace, link.name) is not None
-
-
-def _groups(
-    objects: Objects, pods: Sequence[KubePod], claims: _Claims, remarks: Remarks
-) -> dict[Link, Group]:
-    members: dict[Link, list[int]] = {}
-    for place, link in enumerate(claims.links):
-        if link is not None:
-            members.setdefault(link, []).append(place)
+def _groups(api: Objects, members: Sequence[Member], remarks: Remarks) -> dict[GroupKey, PodGroup]:
+    by_group: dict[GroupKey, list[Member]] = {}
+    for member in members:
+        if member.group is not None:
+            by_group.setdefault(member.group, []).append(member)
+    readers = {reader.name: reader for reader in group_readers()}
     groups = {}
-    for link, places in members.items():
-        dialect = _GROUP_OF[link.dialect]
-        group = dialect.describe(link, [pods[place] for place in places], objects, remarks)
-        if group.object is None and group.minimum is None and dialect.find is not no_object:
+    for key, own in by_group.items():
+        reader = readers[key.reader]
+        made = reader.find(api, key.namespace, key.name)
+        group = reader.describe(key, made, [member.pod for member in own], api, remarks)
+        if group.object is None and group.minimum is None and reader.api_group is not None:
             remarks.add(group.subject, NO_OBJECT)
-        made = any(claims.keys[place] is not None for place in places)
-        if group.minimum == 1 and not made and not _asks(group):
+        controlled = any(member.controller is not None for member in own)
+        if group.minimum == 1 and not controlled and not _has_requirements(group):
             # Schedulers put every lone pod, and the pods of a Deployment, in a group of one.
             group = replace(group, gang=False)
-        groups[link] = group
+        groups[key] = group
     return groups
 
 
-def _asks(group: Group) -> bool:
-    asked = group.required or group.preferred or group.together or group.problems
-    return bool(asked or group.wider)
+def _has_requirements(group: PodGroup) -> bool:
+    asks = group.required or group.preferred or group.colocations or group.problems
+    return bool(asks or group.parent)
 
 
-def _bunch(group: Group | None, key: MakerKey | None) -> tuple[object, ...] | None:
+def _gang_key(
+    group: PodGroup | None, controller: ControllerKey | None
+) -> tuple[object, ...] | None:
     if group is not None and group.gang:
-        link = group.link
-        if group.wider is not None:
-            return ("wider", link.dialect, link.namespace, group.wider)
-        return ("group", *link)
-    return ("maker", *key) if key is not None else None
-
-
-def _complete(bunch: Bunch, claims: _Claims) -> None:
-    for key in bunch.makers:
-        here = sum(own == key for own in bunch.keys)
-        if here == len(claims.by_maker[key]):
-            bunch.complete.add(key)
+        if group.parent is not None:
+            return ("parent", group.key.reader, group.key.namespace, group.parent)
+        return ("group", *group.key)
+    return ("controller", *controller) if controller is not None else None

@@ -1,118 +1,205 @@
-"""Pods to seats: each index of a role once, whatever the labels say.
+"""The roles of a gang: the index and the role of every pod, sizes, and which pods are missing.
 
-Promises: a pod that holds room is never left out; of two pods for one index the one that holds room
-has it. Called by ``roles``.
-
-Bunches to roles: seats, sizes, and what of it has to be told.
-
-Promises: names of roles differ; pods of one role ask for equally many GPUs; sizes are bounded.
-Called by ``reading``.
+Each index of a role is used once. A pod that holds room is never left out, and wins over others that claim
+its index. Pods of one role request equally many GPUs. Sizes are bounded.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 from planner.read.findings import Remarks
-from planner.read.kube.dialects.base import Link, MakerKey, RolePlan, Seat
-from planner.read.kube.dialects.table import MAKERS
-from planner.read.kube.gangs.membership import Bunch
-from planner.read.kube.lookup import number
-from planner.read.kube.records import KubePod
+from planner.read.kube.dialects.base import ControllerKey, PodGroup, RoleIndex, RoleSpec
+from planner.read.kube.dialects.table import controller_reader
+from planner.read.kube.gangs.membership import Member, Membership
+from planner.read.kube.lookup import distinct, number
+from planner.read.kube.records import KubePod, KubeRole
+
+MAX_SIZE = 1_000_000
+"""Most pods of a role."""
+
+_LARGE, _MAX_RATIO = 20_000, 100
+"""A role of more than so many pods needs one existing pod for so many of them."""
+
+DEFAULT_ROLE = "worker"
+NEXT_FREE = "its index is missing, malformed or taken; it gets the next free one"
+BEHIND = "waits for the terminating pod of its index, and is left out until that is gone"
+SPLIT = "requests another number of GPUs than others of its role; it counts as a role of its own"
+RENUMBERED = "runs with fewer pods than it could have; the existing ones are renumbered"
+
+_INDEXES = ("kueue.x-k8s.io/pod-group-pod-index", "apps.kubernetes.io/pod-index")
+_INDEX_LABEL = "kueue.x-k8s.io/pod-group-pod-index-label"
+_SHOWN = 3
 
 Claim = tuple[int | None, KubePod]
-Member = tuple[int, KubePod]
+"""A pod and the index it claims."""
 
-NEXT_FREE = "its index is missing, odd or taken; it counts under the next free one"
-BEHIND = "waits for the terminating pod of its index to go, and is left out until then"
-
-
-def holds(pod: KubePod) -> bool:
-    """Whether the pod stands somewhere or has room kept for it."""
-    return pod.node is not None and pod.finished is None
+Claims = dict[tuple[ControllerKey | None, str], list[Claim]]
+"""The pods of each role, by controller and name of the role."""
 
 
-def waits(pod: KubePod) -> bool:
-    return pod.node is None and pod.finished is None
+def read_roles(gang: Membership, problems: list[str], remarks: Remarks) -> list[KubeRole]:
+    """The roles in the order of their controllers; sizes that cannot be used go to ``problems``."""
+    claims: Claims = {}
+    for member in gang.members:
+        place = _role_index(gang, member)
+        claims.setdefault((member.controller, place.role), []).append((place.index, member.pod))
+    roles: list[KubeRole] = []
+    for key, spec in _specs(gang, claims):
+        own = claims.get((key, spec.name), [])
+        if key is None:
+            own = _by_name_suffix(own, _stated_size(gang, spec.name, len(claims)))
+        size = spec.size
+        if size is not None and not _is_plausible(size, len(own)):
+            shown = size if abs(size) < 10**18 else "far too many"
+            problems.append(f"role {spec.name} of {shown} pods")
+            size = None
+        role = KubeRole(
+            _name(gang, claims, key, spec.name),
+            size,
+            _assign_indexes(own, replace(spec, size=size), remarks),
+            spec.first_index,
+            required=spec.required,
+            slices=spec.slices,
+            stride=spec.stride,
+        )
+        role.size = size if size is None else max(size, role.span)
+        roles += _by_gpus(role, remarks)
+    taken: set[str] = set()
+    for one in roles:
+        one.name = distinct(one.name, taken)
+    return roles
 
 
-def seated(claims: Sequence[Claim], plan: RolePlan, remarks: Remarks) -> list[Member]:
+def _role_index(gang: Membership, member: Member) -> RoleIndex:
+    pod, key = member.pod, member.controller
+    if key is not None:
+        return controller_reader(key.kind).role_index(pod, gang.controllers[key])
+    # Groups that start together, each of pods without a controller, are roles of one gang.
+    several = member.group is not None and len(gang.groups) > 1
+    default = member.group.title if several and member.group is not None else DEFAULT_ROLE
+    roles = (group.roles.get(pod.key) for group in gang.groups.values())
+    role = next((role for role in roles if role is not None), default)
+    labels = (pod.annotations.get(_INDEX_LABEL), *_INDEXES)
+    indexes = (number(pod.labels.get(label)) for label in labels if label)
+    return RoleIndex(role, next((index for index in indexes if index is not None), None))
+
+
+def _stated_size(gang: Membership, role: str, roles: int) -> int | None:
+    """How many pods the group says that a role without a controller has."""
+    for group in gang.groups.values():
+        if role in group.minimums:
+            return group.minimums[role]
+        if role == group.key.title and len(gang.groups) > 1:
+            return group.minimum
+    totals = [group.minimum for group in gang.groups.values()]
+    return totals[0] if roles == 1 and len(totals) == 1 else None
+
+
+def _specs(gang: Membership, claims: Claims) -> list[tuple[ControllerKey | None, RoleSpec]]:
+    """Every role with pods here, and those that a controller specifies and that have no pods yet."""
+    found: list[tuple[ControllerKey | None, RoleSpec]] = []
+    for controller in gang.sorted_controllers():
+        key = controller.key
+        for spec in controller.roles:
+            here = (key, spec.name) in claims
+            if key in gang.complete and (here or (spec.size and not spec.later)):
+                found.append((key, spec))
+            elif here:
+                # Split over several groups: the size that the controller wants is not this gang's.
+                found.append((key, replace(spec, size=None)))
+        known = {spec.name for spec in controller.roles}
+        more = sorted(role for own, role in claims if own == key and role not in known)
+        found += [(key, RoleSpec(role, None)) for role in more]
+    order = [role for group in gang.groups.values() for role in group.order]
+    others = sorted(role for own, role in claims if own is None)
+    others.sort(key=lambda role: order.index(role) if role in order else len(order))
+    return found + [(None, RoleSpec(role, None)) for role in others]
+
+
+def _is_plausible(size: int, existing: int) -> bool:
+    return 0 <= size <= MAX_SIZE and (size <= _LARGE or size <= _MAX_RATIO * existing)
+
+
+def _name(gang: Membership, claims: Claims, key: ControllerKey | None, role: str) -> str:
+    """The role, prefixed with its controller if two controllers have one of that name."""
+    owners = {own for own, name in claims if name == role}
+    return role if key is None or len(owners) < 2 else f"{gang.controllers[key].name}-{role}"
+
+
+def _by_gpus(role: KubeRole, remarks: Remarks) -> list[KubeRole]:
+    """One role for each number of GPUs; missing pods belong to the first."""
+    by_gpus: dict[int, list[tuple[int, KubePod]]] = {}
+    for index, pod in role.members:
+        by_gpus.setdefault(pod.gpus, []).append((index, pod))
+    if len(by_gpus) < 2:
+        return [role]
+    # The commonest number is what the role requests; the others are the odd ones.
+    first, *others = sorted(by_gpus.values(), key=lambda members: (-len(members), members[0][0]))
+    missing = max(role.missing, 0) if role.size is not None else 0
+    parts = [replace(role, members=first, size=len(first) + missing)]
+    for place, members in enumerate(others, 2):
+        name = f"{role.name}-{place}"
+        parts.append(replace(role, name=name, members=members, size=len(members), first_index=0))
+        for _, pod in members:
+            remarks.add(pod.subject, SPLIT)
+    for part in parts:
+        part.renumber()
+    return parts
+
+
+def _assign_indexes(
+    claims: Sequence[Claim], spec: RoleSpec, remarks: Remarks
+) -> list[tuple[int, KubePod]]:
     """(index, pod) of a role, ascending, each index once."""
-    if plan.queue_like:
-        return _in_a_row(claims, plan)
+    if spec.queue_like:
+        return _in_order(claims, spec)
     taken: dict[int, KubePod] = {}
-    left: list[Claim] = []
-    reach = plan.size if plan.size is not None else 2 * len(claims) + 16
+    rest: list[Claim] = []
+    reach = spec.size if spec.size is not None else 2 * len(claims) + 16
     for index, pod in sorted(claims, key=_precedence):
-        if index is None or not plan.first_index <= index < plan.first_index + reach:
-            left.append((index, pod))
+        if index is None or not spec.first_index <= index < spec.first_index + reach:
+            rest.append((index, pod))
         elif index not in taken:
             taken[index] = pod
-        elif pod.finished is not None or (waits(pod) and pod.terminating):
+        elif pod.finished is not None or (pod.waits and pod.terminating):
             continue  # its successor has the index
-        elif waits(pod) and taken[index].terminating:
+        elif pod.waits and taken[index].terminating:
             remarks.add(pod.subject, BEHIND)
         else:
-            left.append((index, pod))
-    _seat_rest(taken, left, plan, remarks)
-    return sorted(taken.items())
-
-
-def numbered(claims: list[Claim], size: int | None) -> list[Claim]:
-    """Pods that nobody made, under the numbers that end their names, if these count to ``size``.
-
-    The numbers start at 0, or at 1 where the last is the size; others say nothing.
-    """
-    if size is None or any(index is not None or pod.object.owner for index, pod in claims):
-        return claims
-    tails = [number(pod.name.rpartition("-")[2]) for _, pod in claims]
-    known = [tail for tail in tails if tail is not None]
-    if len(set(known)) < len(claims):
-        return claims
-    first = 1 if min(known) == 1 and max(known) == size else 0
-    if max(known) - first >= size:
-        return claims
-    return [(tail - first, pod) for tail, (_, pod) in zip(known, claims, strict=True)]
-
-
-def by_name(pod: KubePod) -> tuple[str, int, str]:
-    """The order of names; of pods that nobody made, 10 after 9: people number them."""
-    front, _, last = pod.name.rpartition("-")
-    rank = number(last) if pod.object.owner is None else None
-    return (pod.name, 0, "") if rank is None else (front, rank, pod.name)
+            rest.append((index, pod))
+    _assign_free(taken, rest, spec, remarks)
+    return sorted(taken.items(), key=lambda entry: entry[0])
 
 
 def _precedence(claim: Claim) -> tuple[bool, bool, bool, str]:
     pod = claim[1]
-    return (not holds(pod), pod.finished is not None, pod.terminating, pod.name)
+    return (not pod.holds_room, pod.finished is not None, pod.terminating, pod.name)
 
 
-def _in_a_row(claims: Sequence[Claim], plan: RolePlan) -> list[Member]:
-    """Pods whose index is no rank: those that stand or wait, in the order of index and name."""
+def _in_order(claims: Sequence[Claim], spec: RoleSpec) -> list[tuple[int, KubePod]]:
+    """Pods whose index is no rank: unfinished ones, in the order of index and name."""
     live = [claim for claim in claims if claim[1].finished is None] or claims
     ordered = sorted(live, key=lambda claim: (claim[0] is None, claim[0] or 0, claim[1].name))
-    return [(plan.first_index + place, pod) for place, (_, pod) in enumerate(ordered)]
+    return [(spec.first_index + place, pod) for place, (_, pod) in enumerate(ordered)]
 
 
-def _seat_rest(
-    taken: dict[int, KubePod], left: Sequence[Claim], plan: RolePlan, remarks: Remarks
+def _assign_free(
+    taken: dict[int, KubePod], rest: Sequence[Claim], spec: RoleSpec, remarks: Remarks
 ) -> None:
     """Give the rest the free indexes, by name; finished pods only what no other pod needs."""
-    room = None if plan.size is None else plan.size - len(taken)
-    crowded = room is not None and len(left) > room
-    free = _free(taken, plan.first_index)
-    expected = bool(taken) or any(index is not None for index, _ in left)
-    for _, pod in sorted(left, key=lambda claim: (crowded and _done(claim), *by_name(claim[1]))):
-        if crowded and pod.finished is not None and len(taken) >= (plan.size or 0):
+    crowded = spec.size is not None and len(rest) > spec.size - len(taken)
+    free = _free(taken, spec.first_index)
+    expected = bool(taken) or any(index is not None for index, _ in rest)
+    pods = [pod for _, pod in rest]
+    for pod in sorted(pods, key=lambda pod: (crowded and pod.finished is not None, *_by_name(pod))):
+        if crowded and pod.finished is not None and len(taken) >= (spec.size or 0):
             continue
         taken[next(free)] = pod
         if expected:
             remarks.add(pod.subject, NEXT_FREE)
-
-
-def _done(claim: Claim) -> bool:
-    return claim[1].finished is not None
 
 
 def _free(taken: dict[int, KubePod], first: int) -> Iterator[int]:
@@ -123,169 +210,160 @@ def _free(taken: dict[int, KubePod], first: int) -> Iterator[int]:
         index += 1
 
 
-LARGEST = 1_000_000
-"""Most pods a role can have."""
-
-_MANY, _TIMES = 20_000, 100
-"""A role of more than so many pods must have at least one in so many of them."""
-
-SPLIT = "asks for another number of GPUs than others of its role; they count as a role of their own"
-_SEATS = {dialect.name: dialect.seat for dialect in MAKERS}
-_INDEXES = ("kueue.x-k8s.io/pod-group-pod-index", "apps.kubernetes.io/pod-index")
-_INDEX_LABEL = "kueue.x-k8s.io/pod-group-pod-index-label"
-DEFAULT_ROLE = "worker"
+def _by_name(pod: KubePod) -> tuple[str, int, str]:
+    """The order of names; 10 comes after 9 for pods without an owner, which people number."""
+    front, _, last = pod.name.rpartition("-")
+    rank = number(last) if pod.object.owner is None else None
+    return (pod.name, 0, "") if rank is None else (front, rank, pod.name)
 
 
-@dataclass(slots=True)
-class Draft:
-    """A role on its way: ``size`` None while nothing says it."""
+def _by_name_suffix(claims: list[Claim], size: int | None) -> list[Claim]:
+    """Pods without an owner, indexed by the numbers that end their names, if these count to ``size``.
 
-    name: str
-    plan: RolePlan
-    members: list[Member]
-    size: int | None
-    problems: list[str] = field(default_factory=list)
-
-    @property
-    def first(self) -> int:
-        return self.plan.first_index
-
-    @property
-    def end(self) -> int:
-        """One above the highest index that is there."""
-        return self.members[-1][0] + 1 if self.members else self.first
-
-    def close_ranks(self) -> bool:
-        """Number the members without gaps; whether any index changed."""
-        ranks = [(self.first + place, pod) for place, (_, pod) in enumerate(self.members)]
-        changed = ranks != self.members
-        self.members = ranks
-        return changed
+    The numbers start at 0, or at 1 if the last is the size; others mean nothing.
+    """
+    if size is None or any(index is not None or pod.object.owner for index, pod in claims):
+        return claims
+    suffixes = [number(pod.name.rpartition("-")[2]) for _, pod in claims]
+    known = [suffix for suffix in suffixes if suffix is not None]
+    if len(set(known)) < len(claims):
+        return claims
+    first = 1 if min(known) == 1 and max(known) == size else 0
+    if max(known) - first >= size:
+        return claims
+    return [(suffix - first, pod) for suffix, (_, pod) in zip(known, claims, strict=True)]
 
 
-def drafts(bunch: Bunch, remarks: Remarks) -> list[Draft]:
-    """The roles of a bunch in the order of their controllers."""
-    claims: dict[tuple[MakerKey | None, str], list[Claim]] = {}
-    for pod, key, link in zip(bunch.pods, bunch.keys, bunch.links, strict=True):
-        seat = _seat(bunch, pod, key, link)
-        claims.setdefault((key, seat.role), []).append((seat.index, pod))
-    made: list[Draft] = []
-    for key, wanted in _plans(bunch, claims):
-        mine = claims.get((key, wanted.name), [])
-        if key is None:
-            mine = numbered(mine, _stated(bunch, wanted.name, len(claims)))
-        plan, problem = _bounded(wanted, len(mine))
-        members = seated(mine, plan, remarks)
-        draft = Draft(_name(bunch, claims, key, plan.name), plan, members, plan.size)
-        if draft.size is not None:
-            draft.size = max(draft.size, draft.end - draft.first)
-        draft.problems += [problem] if problem else []
-        made += _by_gpus(draft, remarks)
-    _tell_apart(made)
-    return made
+def complete_roles(
+    roles: list[KubeRole], groups: Sequence[PodGroup], subject: str, remarks: Remarks
+) -> str | None:
+    """Fix the sizes of all roles; what is missing, in words.
+
+    A gang whose groups have the pods they need is complete with those.
+    """
+    totals = [group.minimum for group in groups if (group.minimum or 0) > 0]
+    needed = sum(one or 0 for one in totals) if totals else None
+    minimums = _minimums(groups)
+    running = any(pod.holds_room for pod in _pods(roles))
+    done = 0 if running else _drop_succeeded(roles)
+    existing = done + len(_pods(roles))
+    by_role = all(len(role.members) >= minimums.get(role.name, 0) for role in roles)
+    enough = needed is not None and existing >= needed and by_role
+    _set_sizes(roles, minimums, needed, enough=enough)
+    lacking = [name for role in roles for name in _missing_pods(role)]
+    missing = []
+    if lacking and enough:
+        changed = [role.renumber() for role in roles]
+        if any(changed):
+            remarks.add(subject, RENUMBERED)
+        for role in roles:
+            role.size = len(role.members)
+    elif lacking:
+        missing.append(_not_created(lacking, roles, existing))
+    elif needed is not None and existing < needed:
+        missing.append(f"{existing} of the {needed} pods that {groups[0].subject} needs exist")
+    here = {group.key.name for group in groups}
+    absent = sorted({name for group in groups for name in group.siblings} - here)
+    missing += [f"group {name} has no pods yet" for name in absent[:_SHOWN]]
+    if any(role.members for role in roles):
+        roles[:] = [role for role in roles if role.size]
+    return "; ".join(missing + _finished(roles) + _not_ours(roles)) or None
 
 
-def _seat(bunch: Bunch, pod: KubePod, key: MakerKey | None, link: Link | None) -> Seat:
-    if key is not None:
-        return _SEATS[key.kind](pod, bunch.makers[key])
-    roles = (group.roles.get(pod.key) for group in bunch.groups.values())
-    # Groups that start together, each of pods that nobody made, are roles of one gang.
-    default = link.title if link is not None and len(bunch.groups) > 1 else DEFAULT_ROLE
-    role = next((role for role in roles if role is not None), default)
-    labels = (pod.annotations.get(_INDEX_LABEL), *_INDEXES)
-    indexes = (number(pod.labels.get(label)) for label in labels if label)
-    return Seat(role, next((index for index in indexes if index is not None), None))
-
-
-def _stated(bunch: Bunch, role: str, roles: int) -> int | None:
-    """How many pods the group says that a role without a controller has."""
-    for group in bunch.groups.values():
-        if role in group.minimums:
-            return group.minimums[role]
-        if role == group.link.title and len(bunch.groups) > 1:
-            return group.minimum
-    totals = [group.minimum for group in bunch.groups.values()]
-    return totals[0] if roles == 1 and len(totals) == 1 else None
-
-
-def _plans(
-    bunch: Bunch, claims: dict[tuple[MakerKey | None, str], list[Claim]]
-) -> list[tuple[MakerKey | None, RolePlan]]:
-    """Every role with pods here, and those that a controller wants and has no pods of yet."""
-    found: list[tuple[MakerKey | None, RolePlan]] = []
-    for key in sorted(bunch.makers):
-        maker = bunch.makers[key]
-        for plan in maker.roles:
-            here = (key, plan.name) in claims
-            if key in bunch.complete and (here or (plan.size and not plan.later)):
-                found.append((key, plan))
-            elif here:
-                # Split over several groups: what the controller wants is not what this one has.
-                found.append((key, replace(plan, size=None)))
-        known = {plan.name for plan in maker.roles}
-        more = sorted(role for own, role in claims if own == key and role not in known)
-        found += [(key, RolePlan(role, None)) for role in more]
-    order = [role for group in bunch.groups.values() for role in group.order]
-    loose = sorted(role for own, role in claims if own is None)
-    loose.sort(key=lambda role: order.index(role) if role in order else len(order))
-    return found + [(None, RolePlan(role, None)) for role in loose]
-
-
-def _bounded(plan: RolePlan, standing: int) -> tuple[RolePlan, str | None]:
-    size = plan.size
-    if size is None:
-        return plan, None
-    if 0 <= size <= LARGEST and (size <= _MANY or size <= _TIMES * standing):
-        return plan, None
-    words = f"role {plan.name} of {size if abs(size) < 10**18 else 'far too many'} pods"
-    return replace(plan, size=None), words
-
-
-def _name(
-    bunch: Bunch,
-    claims: dict[tuple[MakerKey | None, str], list[Claim]],
-    key: MakerKey | None,
-    role: str,
-) -> str:
-    """The role, with its controller before it where two controllers have one of that name."""
-    owners = {own for own, name in claims if name == role}
-    if key is None or len(owners) < 2:
-        return role
-    maker = bunch.makers[key]
-    return f"{maker.name}-{role}"
-
-
-def _by_gpus(draft: Draft, remarks: Remarks) -> list[Draft]:
-    """One draft a number of GPUs; the rest of the size belongs to the first."""
-    by_gpus: dict[int, list[Member]] = {}
-    for index, pod in draft.members:
-        by_gpus.setdefault(pod.gpus, []).append((index, pod))
-    if len(by_gpus) < 2:
-        return [draft]
-    # The commonest number is what the role asks for; the others are the odd ones.
-    ordered = sorted(by_gpus.items(), key=lambda entry: (-len(entry[1]), entry[1][0][0]))
-    found = []
-    for place, (_, members) in enumerate(ordered):
-        name = draft.name if place == 0 else f"{draft.name}-{place + 1}"
-        plan = draft.plan if place == 0 else replace(draft.plan, first_index=0)
-        part = Draft(name, plan, members, len(members), list(draft.problems) if place == 0 else [])
-        part.close_ranks()
-        found.append(part)
-        if place > 0:
-            for _, pod in members:
-                remarks.add(pod.subject, SPLIT)
-    if draft.size is not None:
-        standing = sum(len(part.members) for part in found)
-        found[0].size = len(found[0].members) + max(draft.size - standing, 0)
+def _minimums(groups: Sequence[PodGroup]) -> dict[str, int]:
+    """Pods that groups need, by role."""
+    found: dict[str, int] = {}
+    for group in groups:
+        if len(groups) > 1 and group.minimum is not None:
+            found[group.key.title] = group.minimum
+        found.update(group.minimums)
     return found
 
 
-def _tell_apart(made: list[Draft]) -> None:
-    taken: set[str] = set()
-    for draft in made:
-        name, again = draft.name, 1
-        while name in taken:
-            again += 1
-            name = f"{draft.name}-{again}"
-        draft.name = name
-        taken.add(name)
+def _pods(roles: Sequence[KubeRole]) -> list[KubePod]:
+    return [pod for role in roles for _, pod in role.members]
+
+
+def _drop_succeeded(roles: Sequence[KubeRole]) -> int:
+    """Take the pods that succeeded out of a waiting gang: they need no place. Their number."""
+    dropped = 0
+    for role in roles:
+        kept = [(index, pod) for index, pod in role.members if pod.finished != "Succeeded"]
+        fewer = len(role.members) - len(kept)
+        if fewer:
+            role.members = kept
+            if role.size is not None:
+                role.size -= fewer
+                if role.span > role.size:
+                    role.renumber()
+            dropped += fewer
+    return dropped
+
+
+def _set_sizes(
+    roles: Sequence[KubeRole], minimums: dict[str, int], needed: int | None, *, enough: bool
+) -> None:
+    """Sizes that no controller states: from the groups, else from the pods, gaps included."""
+    for role in roles:
+        if role.size is None:
+            stated = minimums.get(role.name, needed if len(roles) == 1 else None)
+            existing = len(role.members) if enough else role.span
+            limit = 100 * len(role.members) + 1000
+            role.size = max(existing, min(stated or 0, limit))
+            if enough:
+                role.renumber()
+
+
+def _missing_pods(role: KubeRole) -> list[str]:
+    """Names of the first pods that do not exist, one more than are shown."""
+    present = {index for index, _ in role.members}
+    span = range(role.first_index, role.first_index + (role.size or 0))
+    absent = (index for index in span if index not in present)
+    return [f"{role.name} {next(absent)}" for _ in range(min(role.missing, _SHOWN + 1))]
+
+
+def _not_created(names: Sequence[str], roles: Sequence[KubeRole], existing: int) -> str:
+    count = sum(max(role.missing, 0) for role in roles)
+    total = existing + sum(role.missing for role in roles)
+    shown = names[: min(count, _SHOWN)]
+    if count > len(shown):
+        who = f"{', '.join(shown)} and {count - len(shown)} more have"
+    elif len(shown) > 1:
+        who = f"{', '.join(shown[:-1])} and {shown[-1]} have"
+    else:
+        who = f"{shown[0]} has"
+    return f"{who} not been created ({existing} of {total} pods exist)"
+
+
+def _finished(roles: Sequence[KubeRole]) -> list[str]:
+    phases = Counter(pod.finished for pod in _pods(roles) if pod.finished is not None)
+    if not phases:
+        return []
+    count = phases.total()
+    listed = ", ".join(f"{phases[phase]} {phase}" for phase in sorted(phases, reverse=True))
+    return [f"{count} {'pod has' if count == 1 else 'pods have'} finished ({listed})"]
+
+
+def _not_ours(roles: Sequence[KubeRole]) -> list[str]:
+    """Waiting pods that gangplan does not place."""
+    by_reason: dict[str, list[str]] = {}
+    for role in roles:
+        for index, pod in role.members:
+            if pod.waits and (pod.terminating or not pod.ours):
+                by_reason.setdefault(_why_not_ours(pod), []).append(f"{role.name} {index}")
+    found = []
+    for reason, names in sorted(by_reason.items()):
+        more = len(names) - _SHOWN
+        listed = ", ".join(names[:_SHOWN]) + (f" and {more} more" if more > 0 else "")
+        found.append(f"{listed} {reason}")
+    return found
+
+
+def _why_not_ours(pod: KubePod) -> str:
+    if pod.terminating:
+        return "being deleted, not yet replaced"
+    if pod.bound:
+        return "bound to a node that is not in the input"
+    if pod.gates:
+        return f"held by the scheduling gate {pod.gates[0]}"
+    return f"left to scheduler {pod.scheduler}"

@@ -1,12 +1,11 @@
-"""Nodes: what they offer, whether they take pods, and what is known about their GPUs.
+"""Nodes: what they offer, whether they take pods, and their GPUs.
 
-Promises: never raises; a node that cannot be understood offers nothing rather than too much, and
-never changes another. Called by ``assembling``.
+Nothing raises; a malformed node offers nothing rather than too much, and does not change others.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import lru_cache
@@ -15,11 +14,12 @@ from models.cluster import Taint
 from models.policy import KubernetesPolicy
 from models.units import InvalidValueError, offered, quantity
 from planner.read.findings import Remarks
-from planner.read.kube.devices.requests import KOORDINATOR, DeviceClasses, is_gpu_name
+from planner.read.kube.devices.claims import DeviceClasses
 from planner.read.kube.devices.slices import NodeDevices, read_slices, resource_of
-from planner.read.kube.dialects.hami import read_cards
+from planner.read.kube.dialects.hami import whole_cards
 from planner.read.kube.lookup import Tree, at, mapping, objects, text
-from planner.read.kube.nodes.gpus import ACK_MODE, Told, node_gpus
+from planner.read.kube.nodes.gpus import ACK_MODE, GpuNames, GpuReader
+from planner.read.kube.pods.requests import KOORDINATOR, is_gpu_name
 from planner.read.kube.records import KubeNode, KubeObject, Objects
 
 _EFFECTS = frozenset({"NoSchedule", "NoExecute", "PreferNoSchedule"})
@@ -30,19 +30,18 @@ def read_nodes(objects_: Objects, policy: KubernetesPolicy, remarks: Remarks) ->
     """Every Node, sorted by name."""
     nodes = sorted(objects_.of("Node", ""), key=lambda one: one.name)
     slices = read_slices(objects_, remarks)
+    drivers = frozenset(entry.driver for found in slices.values() for entry in found)
+    doubled = frozenset(
+        entry.driver
+        for one in nodes
+        for entry in slices.get(one.name, ())
+        if resource_of(entry.driver) in mapping(one.tree, "status", "capacity")
+    )
+    extended = DeviceClasses(objects_, drivers).names_by_driver()
     reader = _NodeReader(
-        resources=policy.gpu_resources,
+        names=GpuNames(policy.gpu_resources, extended, doubled),
         slices=slices,
         health={one.name: one for one in objects_.of("Device", "scheduling.koordinator.sh")},
-        extended=DeviceClasses(
-            objects_, frozenset(entry.driver for found in slices.values() for entry in found)
-        ).names_by_driver(),
-        doubled=frozenset(
-            entry.driver
-            for one in nodes
-            for entry in slices.get(one.name, ())
-            if resource_of(entry.driver) in mapping(one.tree, "status", "capacity")
-        ),
         hami=policy.gpu_backend == "hami",
         remarks=remarks,
     )
@@ -51,92 +50,96 @@ def read_nodes(objects_: Objects, policy: KubernetesPolicy, remarks: Remarks) ->
 
 @dataclass(frozen=True, slots=True)
 class _NodeReader:
-    """Reads nodes of one input; fields as in ``Told``, by node name where they differ.
+    """Reads nodes of one input; ``slices``, ``health``: by node name.
 
-    ``hami``: whether HAMi is told which cards to give, so that its nodes give them whole.
+    ``hami``: HAMi is told which cards to give, so that its nodes give them whole.
     """
 
-    resources: Sequence[str]
+    names: GpuNames
     slices: Mapping[str, Sequence[NodeDevices]]
     health: Mapping[str, KubeObject]
-    extended: Mapping[str, tuple[str, ...]]
-    doubled: Collection[str]
     hami: bool
     remarks: Remarks
 
-    def read(self, node: KubeObject) -> KubeNode:
-        capacity = _amounts(node, mapping(node.tree, "status", "capacity"), self.remarks)
-        allocatable = self._allocatable(node, capacity)
-        offers = {name: allocatable.pop(name) for name in self.resources if name in allocatable}
-        told = Told(
-            node=node,
-            capacity={name: capacity[name] for name in self.resources if name in capacity},
-            allocatable=offers,
-            others=allocatable,
+    def read(self, object_: KubeObject) -> KubeNode:
+        capacity = self._amounts(object_, mapping(object_.tree, "status", "capacity"))
+        allocatable = self._allocatable(object_, capacity)
+        resources = self.names.resources
+        gpus = {name: allocatable.pop(name) for name in resources if name in allocatable}
+        node = KubeNode(
+            object_,
+            allocatable,
+            ready=_is_ready(object_),
+            topology_only=object_.labels.get(ACK_MODE) == "topology",
+        )
+        self._remark_on_other_gpus(node)
+        GpuReader(
+            node,
+            self.names,
+            self.remarks,
+            capacity={name: capacity[name] for name in resources if name in capacity},
+            offered=gpus,
             slices=self.slices.get(node.name, ()),
             health=self.health.get(node.name),
-            extended=self.extended,
-            doubled=self.doubled,
-            cards=read_cards(node.annotations) if self.hami else None,
-        )
-        self._tell_of_others(node, allocatable)
-        gpus = node_gpus(told, self.resources, self.remarks)
-        taints = _taints(node)
-        return KubeNode(
-            object=node,
-            allocatable=allocatable,
-            gpus=gpus.gpus,
-            installed=gpus.installed,
-            gpu_resource=gpus.resource,
-            ready=_ready(node),
-            unschedulable=_closed(node, taints, self.remarks),
-            taints=taints or (),
-            devices=gpus.devices,
-            asked_by=gpus.asked_by,
-            shared=gpus.shared,
-            topology_only=node.labels.get(ACK_MODE) == "topology",
-            sick=gpus.sick,
-        )
+            cards=whole_cards(object_.annotations) if self.hami else None,
+        ).read()
+        taints = _taints(object_)
+        node.unschedulable = self._is_closed(object_, readable=taints is not None)
+        node.taints = taints or ()
+        return node
 
-    def _tell_of_others(self, node: KubeObject, allocatable: Mapping[str, int]) -> None:
-        """Say which GPUs do not count because the Policy leaves their name out."""
-        for name, amount in sorted(allocatable.items()):
+    def _remark_on_other_gpus(self, node: KubeNode) -> None:
+        """Report GPUs that do not count because the Policy does not list their name."""
+        for name, amount in sorted(node.allocatable.items()):
             if is_gpu_name(name) and amount and not name.startswith(KOORDINATOR):
                 self.remarks.add(
-                    node.where,
+                    node.object.where,
                     f"offers GPUs as {name}, which the Policy does not list; they are not counted",
                     "list the name under kubernetes.gpuResources",
                 )
 
     def _allocatable(self, node: KubeObject, capacity: dict[str, int]) -> dict[str, int]:
         written = at(node.tree, "status", "allocatable")
-        # The API server itself takes the capacity where no allocatable is set.
-        found = dict(capacity)
-        if isinstance(written, dict):
-            found = _amounts(node, written, self.remarks)
+        # The API server takes the capacity if no allocatable is set.
+        found = self._amounts(node, written) if isinstance(written, dict) else dict(capacity)
         for resource in _EVERY_POD_TAKES:
             if resource not in found:
-                self.remarks.add(node.where, f"tells of no {resource}; it has none to give")
+                self.remarks.add(node.where, f"has no {resource} in its status; it offers none")
                 found[resource] = 0
         return found
+
+    def _amounts(self, node: KubeObject, written: Tree) -> dict[str, int]:
+        """Amounts by resource; a malformed one is 0, because an absent one would not limit."""
+        found = {}
+        for resource, value in written.items():
+            try:
+                found[resource] = _amount(resource, value)
+            except InvalidValueError:
+                what = "has an amount that is not a quantity; it counts as 0"
+                self.remarks.add(node.where, what)
+                found[resource] = 0
+        return found
+
+    def _is_closed(self, node: KubeObject, *, readable: bool) -> bool:
+        """Whether nothing new may go there. ``readable``: its taints are."""
+        cordon = at(node.tree, "spec", "unschedulable")
+        if not readable:
+            self.remarks.add(node.where, "has a malformed taint; nothing is placed on it")
+        elif at(node.tree, "metadata", "deletionTimestamp") is not None:
+            self.remarks.add(node.where, "is being deleted; nothing is placed on it")
+        elif cordon is not None and not isinstance(cordon, bool):
+            self.remarks.add(
+                node.where, "has a malformed unschedulable field; it counts as cordoned"
+            )
+        else:
+            return cordon is True
+        return True
 
 
 @lru_cache(maxsize=65536)
 def _units(resource: str, written: str) -> int:
     """Units a node offers of a resource. Raises InvalidValueError."""
     return offered(resource, quantity(written))
-
-
-def _amounts(node: KubeObject, written: Tree, remarks: Remarks) -> dict[str, int]:
-    """Amounts by resource; one that cannot be read is 0, for an absent one would not limit."""
-    found = {}
-    for resource, value in written.items():
-        try:
-            found[resource] = _amount(resource, value)
-        except InvalidValueError:
-            remarks.add(node.where, "tells an amount that is no quantity; it counts as 0")
-            found[resource] = 0
-    return found
 
 
 def _amount(resource: str, value: object) -> int:
@@ -149,18 +152,18 @@ def _amount(resource: str, value: object) -> int:
     raise InvalidValueError("not a quantity")
 
 
-def _ready(node: KubeObject) -> bool:
-    """Whether every Ready condition says True; a node without one has never been heard of."""
-    said = [
+def _is_ready(node: KubeObject) -> bool:
+    """Whether every Ready condition is True; a node without one has never reported."""
+    statuses = [
         condition.get("status")
         for condition in objects(node.tree, "status", "conditions")
         if condition.get("type") == "Ready"
     ]
-    return bool(said) and all(status == "True" for status in said)
+    return bool(statuses) and all(status == "True" for status in statuses)
 
 
 def _taints(node: KubeObject) -> tuple[Taint, ...] | None:
-    """Its taints; None if there is one that cannot be read."""
+    """Its taints; None if one is malformed."""
     written = at(node.tree, "spec", "taints")
     if written is None:
         return ()
@@ -175,18 +178,3 @@ def _taint(entry: object) -> Taint | None:
     if key is None or effect not in _EFFECTS or not isinstance(value, str | None):
         return None
     return Taint(key, value or "", effect)
-
-
-def _closed(node: KubeObject, taints: tuple[Taint, ...] | None, remarks: Remarks) -> bool:
-    """Whether nothing new may go there: cordoned, or no one can tell that it may."""
-    cordon = at(node.tree, "spec", "unschedulable")
-    if taints is None:
-        remarks.add(node.where, "has a taint that cannot be read; nothing is placed on it")
-        return True
-    if at(node.tree, "metadata", "deletionTimestamp") is not None:
-        remarks.add(node.where, "is being deleted; nothing is placed on it")
-        return True
-    if cordon is not None and not isinstance(cordon, bool):
-        remarks.add(node.where, "does not say clearly whether it is cordoned; it counts as such")
-        return True
-    return cordon is True

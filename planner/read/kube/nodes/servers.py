@@ -15,7 +15,7 @@ from models.policy import KubernetesPolicy
 from models.units import shown
 from planner.read.findings import Remarks
 from planner.read.kube.devices.slices import resource_of
-from planner.read.kube.nodes.gpus import MOST_GPUS, PRODUCT
+from planner.read.kube.nodes.gpus import PRODUCT
 from planner.read.kube.nodes.products import (
     AMD_DEVICES,
     GKE_ACCELERATORS,
@@ -27,7 +27,7 @@ from planner.read.kube.nodes.products import (
     plain_instance,
     product,
 )
-from planner.read.kube.records import KubeNode
+from planner.read.kube.records import MAX_GPUS, KubeNode
 
 Find = Callable[[str], ServerModel | None]
 
@@ -101,7 +101,7 @@ def unknown_model(gpu: str, gpus: int) -> ServerModel:
     Above 16 GPUs a matrix is not allowed; a switch with one link a GPU at the same rate prices
     every set of two or more GPUs just so.
     """
-    gpus = min(max(gpus, 1), MOST_GPUS)
+    gpus = min(max(gpus, 1), MAX_GPUS)
     found = product(gpu)
     name = found.gpu if found.known else gpu_name(gpu)
     meshed = gpus <= MAX_MESH_GPUS

@@ -1,253 +1,218 @@
-"""Who holds which GPU of a node, after everybody has told.
+"""Which GPUs of its node a pod holds: whole ones and shares.
 
-Promises: nothing that is held is forgotten; a GPU told by two is known of neither, unless one of
-them has it from DRA; pods that share a GPU hold it once together. Called by ``pods``.
-
-What a pod holds of its node's GPUs, as it alone tells: whole ones, shares, and which.
-
-Promises: DRA is asked before annotations; in doubt a pod holds. Called by ``pods``; settled
-against all other pods by ``holdings.settling``.
+DRA counts before annotations, and in doubt a pod holds. A GPU that two pods claim is assigned to neither
+unless DRA allocated it; pods that share a GPU hold it together.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from planner.read.findings import Remarks
-from planner.read.kube.devices.requests import KAI_SCHEDULERS, Asking
+from planner.read.kube.devices.claims import ClaimedGpus
 from planner.read.kube.dialects import hived, kai
-from planner.read.kube.dialects.table import DIALECTS
-from planner.read.kube.pods.claims import Claimed
-from planner.read.kube.records import KubeNode, KubeObject
+from planner.read.kube.dialects.table import holding_readers
+from planner.read.kube.pods.requests import GpuRequest
+from planner.read.kube.records import KubeNode, KubePod
 
 Share = int | str
-"""A GPU that pods may hold together: its index, or any name where nobody knows the index."""
+"""A GPU that pods may hold together: its index, or any name if the index is unknown."""
 
 
 @dataclass(slots=True)
-class Holder:
-    """A pod on a node. ``gpus``: whole GPUs of its own; ``told``: which, None if unknown.
+class Holding:
+    """What one pod claims to hold of its node.
 
-    ``sure``: told by DRA. ``shares``: GPUs it holds together with others. After ``settle``:
-    ``count`` GPUs are counted with it, ``indices`` of them (None: nobody knows).
+    ``gpus``: whole GPUs of its own; ``indices``: which, None if unknown; ``allocated``: by DRA.
+    ``shares``: GPUs it holds together with others; ``reserves``: shares that it holds alone.
     """
 
-    object: KubeObject
+    pod: KubePod
     gpus: int
-    told: tuple[int, ...] | None = None
-    sure: bool = False
+    indices: tuple[int, ...] | None = None
+    allocated: bool = False
     shares: tuple[Share, ...] = ()
     reserves: tuple[Share, ...] = ()
-    count: int = 0
-    indices: tuple[int, ...] | None = None
 
 
-def believe(holder: Holder, node: KubeNode, remarks: Remarks, *, shared: bool) -> None:
-    """Ask the dialects for the GPUs of a pod and keep the first answer that fits its node.
-
-    ``shared``: the answer names GPUs it holds with others, one for each of its shares.
-    """
-    wanted = len(holder.shares) if shared else holder.gpus
-    annotations = holder.object.annotations
-    for dialect in DIALECTS:
-        if not any(key in annotations for key in dialect.keys):
-            continue
-        answer = dialect.read(annotations, node)
-        if answer is None:
-            continue
-        trouble = _trouble(answer.indices, wanted, node)
-        if trouble is not None or answer.indices is None:
-            remarks.add(holder.object.subject, f"its {dialect.name} {trouble}; it is ignored")
-            continue
-        if shared:
-            holder.shares = tuple(sorted(answer.indices))
-        else:
-            holder.told = tuple(sorted(answer.indices))
-        return
-
-
-def misfit(indices: Sequence[int], wanted: int, installed: int) -> str | None:
-    """What speaks against these indices for so many GPUs of a node, in words; None if nothing."""
-    if len(set(indices)) != len(indices):
-        return "names a GPU twice"
-    if len(indices) != wanted:
-        return "names another number of GPUs than the pod asks for"
-    if any(not 0 <= index < installed for index in indices):
-        return "names a GPU that its node does not have"
-    return None
-
-
-def _trouble(indices: tuple[int, ...] | None, wanted: int, node: KubeNode) -> str | None:
-    if indices is None:
-        return "cannot be read"
-    return misfit(indices, wanted, max(node.installed, node.gpus))
-
-
-def settle(node: KubeNode, holders: Sequence[Holder], remarks: Remarks) -> None:
-    """Give every holder of one node its ``count`` and ``indices``; holders in a fixed order."""
-    _contradictions(holders, remarks)
-    _deal(node, holders)
-    held, has = sum(holder.count for holder in holders), max(node.installed, node.gpus)
-    if held > has:
-        what = "its pods, planned ones included, hold more GPUs than it has; none is free there"
-        remarks.add(node.object.subject, what)
-
-
-def _contradictions(holders: Iterable[Holder], remarks: Remarks) -> None:
-    """Forget what is told twice; DRA stands against an annotation."""
-    claims: dict[int, list[Holder]] = {}
-    for holder in holders:
-        for index in holder.told or ():
-            claims.setdefault(index, []).append(holder)
-    sharers: dict[int, list[Holder]] = {}
-    for holder in holders:
-        for share in holder.shares:
-            if isinstance(share, int):
-                sharers.setdefault(share, []).append(holder)
-    wrong: dict[int, Holder] = {}
-    for index, owners in claims.items():
-        rivals = owners + sharers.get(index, [])
-        sure = sum(rival.sure for rival in rivals)
-        if len(rivals) > 1:
-            wrong |= {id(rival): rival for rival in rivals if not rival.sure or sure > 1}
-    for holder in wrong.values():
-        holder.told = None
-        holder.shares = tuple(
-            f"{holder.object.subject}#{place}" for place in range(len(holder.shares))
-        )
-        what = "holds a GPU that another pod on its node holds too; which ones it has is unknown"
-        remarks.add(holder.object.subject, what)
-
-
-def _deal(node: KubeNode, holders: Sequence[Holder]) -> None:
-    """Count every shared GPU with the first pod that has it; bound the ones nobody knows."""
-    taken: set[Share] = {share for holder in holders for share in holder.reserves}
-    for holder in holders:
-        own = [share for share in holder.shares if isinstance(share, int) and share not in taken]
-        taken.update(own)
-        holder.count = holder.gpus + len(own)
-        known = holder.told if holder.gpus else ()
-        holder.indices = None if known is None else tuple(sorted({*known, *own}))
-    room = max(node.installed, node.gpus) - sum(holder.count for holder in holders)
-    for holder in holders:
-        for share in holder.shares:
-            if isinstance(share, str) and share not in taken and room > 0:
-                taken.add(share)
-                room -= 1
-                holder.count += 1
-                holder.indices = None
-
-
-def read_holder(
-    pod: KubeObject,
+def read_holding(
+    pod: KubePod,
     node: KubeNode,
-    asking: Asking,
-    claimed: Claimed,
-    scheduler: str,
+    request: GpuRequest,
+    claimed: ClaimedGpus,
     remarks: Remarks,
     *,
     unreadable: bool,
-) -> Holder | None:
-    """What the pod holds; None if it has to do with no GPU.
-
-    ``unreadable``: it asks a number of GPUs that nobody can read.
-    """
-    if not (unreadable or asking.gpus or asking.part or asking.hived or _claims(claimed)):
+) -> Holding | None:
+    """What the pod claims; None if it has no GPU. ``unreadable``: its GPU request is malformed."""
+    if not (unreadable or request.gpus or request.fraction or request.hived or claimed):
         return None
     if node.shared is not None:
-        what = "holds shares of GPUs on a node that shares them; none of that node's is given"
+        what = "holds shares of GPUs on a node with shared GPUs, none of which is planned"
         remarks.add(pod.subject, what)
-        return Holder(pod, 0)
+        return Holding(pod, 0)
     if unreadable:
-        what = "asks a number of GPUs that cannot be read; it counts as all of its node's"
+        what = "requests GPUs in a form that cannot be read; it counts as holding all of its node"
         remarks.add(pod.subject, what)
-        return Holder(pod, max(1, node.gpus))
-    holder = _whole(pod, node, asking, claimed, remarks)
-    if holder.told is None and holder.gpus:
-        believe(holder, node, remarks, shared=False)
-    if asking.part and asking.shares:
-        _share(holder, node, asking, scheduler, remarks)
-    elif asking.gpus:
-        holder.reserves = tuple(f"group {group}" for group in kai.groups(pod.labels))
-    return holder
+        return Holding(pod, max(1, node.gpus))
+    holding = _whole_gpus(pod, node, request, claimed, remarks)
+    if holding.indices is None and holding.gpus:
+        holding.indices = _from_annotations(pod, node, holding.gpus, remarks)
+    if request.fraction and request.shares:
+        holding.shares = _shares(pod, node, request, remarks) + holding.shares
+    elif request.gpus:
+        holding.reserves = _group_shares(pod)
+    return holding
 
 
-def _claims(claimed: Claimed) -> bool:
-    return bool(claimed.held or claimed.gpus or claimed.every or claimed.missing)
-
-
-def _whole(
-    pod: KubeObject, node: KubeNode, asking: Asking, claimed: Claimed, remarks: Remarks
-) -> Holder:
-    """Whole GPUs: by resource name, by HiveD, or by claims; which ones, as far as DRA says."""
-    held = claimed.held
-    if asking.gpus:
-        holder = Holder(pod, asking.gpus)
-        # claims may stand behind the resource name; then there are as many of them
-        if len(held) == asking.gpus:
-            _name(holder, node, claimed, remarks)
-        return holder
-    if asking.hived:
-        return Holder(pod, hived.cells_asked(pod.annotations) or _told_cells(pod, node) or 1)
+def _whole_gpus(
+    pod: KubePod, node: KubeNode, request: GpuRequest, claimed: ClaimedGpus, remarks: Remarks
+) -> Holding:
+    """Whole GPUs by resource name, by HiveD or by claims; which ones, as far as DRA knows."""
+    held = list(claimed.held.values())
+    if request.gpus:
+        # Claims may stand behind the resource name; then there are as many of them.
+        behind = len(held) == request.gpus
+        indices = _allocated(pod, node, claimed, remarks, shared=True) if behind else None
+        return Holding(pod, request.gpus, indices, allocated=indices is not None)
+    if request.hived:
+        cells = hived.requested_cells(pod.annotations)
+        return Holding(pod, cells or len(hived.isolation(pod.annotations, node) or ()) or 1)
     shares: list[Share] = [
         one.key if one.index is None or one.node != node.name else one.index
         for one in held
         if one.shared
     ]
-    holder = Holder(pod, sum(not one.shared for one in held), shares=tuple(shares), sure=bool(held))
-    _name(holder, node, claimed, remarks)
+    holding = Holding(pod, claimed.own, allocated=bool(held), shares=tuple(shares))
+    holding.indices = _allocated(pod, node, claimed, remarks, shared=False)
+    more = 0
     if claimed.every and not held:
-        holder.gpus += max(1, node.gpus)
-        holder.told = None
+        more = max(1, node.gpus)
     elif claimed.gpus:
-        holder.gpus += claimed.gpus
-        holder.told = None
+        more = claimed.gpus
     elif claimed.missing and node.devices and not held:
         what = "uses a resource claim that is not in the input; it counts as one GPU"
         remarks.add(pod.subject, what, "add the ResourceClaims to the input")
-        holder.gpus += 1
-        holder.told = None
-    return holder
+        more = 1
+    if more:
+        holding.gpus += more
+        holding.indices = None
+    return holding
 
 
-def _name(holder: Holder, node: KubeNode, claimed: Claimed, remarks: Remarks) -> None:
-    """Set the indices of an allocation, if it names them all and they fit the node."""
-    own = [one for one in claimed.held if not one.shared or holder.gpus == len(claimed.held)]
-    if not holder.gpus or len(own) != holder.gpus:
-        return
+def _allocated(
+    pod: KubePod, node: KubeNode, claimed: ClaimedGpus, remarks: Remarks, *, shared: bool
+) -> tuple[int, ...] | None:
+    """The indices of its allocation, shared ones or not; None if they are unknown or do not fit."""
+    own = [one for one in claimed.held.values() if shared or not one.shared]
+    if not own:
+        return None
     if any(one.node is not None and one.node != node.name for one in own):
-        remarks.add(holder.object.subject, "its DRA allocation is of another node; it is ignored")
-        return
+        remarks.add(pod.subject, "its DRA allocation is on another node; ignored")
+        return None
     indices = [one.index for one in own if one.index is not None]
     if len(indices) != len(own):
-        return
-    trouble = misfit(indices, holder.gpus, max(node.installed, node.gpus))
+        return None
+    trouble = _misfit(indices, len(own), node)
     if trouble is not None:
-        remarks.add(holder.object.subject, f"its DRA allocation {trouble}; it is ignored")
-        return
-    holder.told, holder.sure = tuple(sorted(indices)), True
+        remarks.add(pod.subject, f"its DRA allocation {trouble}; ignored")
+        return None
+    return tuple(sorted(indices))
 
 
-def _told_cells(pod: KubeObject, node: KubeNode) -> int:
-    answer = hived.isolation(pod.annotations, node)
-    return len(answer.indices or ()) if answer is not None else 0
+def _from_annotations(
+    pod: KubePod, node: KubeNode, wanted: int, remarks: Remarks
+) -> tuple[int, ...] | None:
+    """The first indices in its annotations that fit the pod and its node."""
+    for reader in holding_readers():
+        if not any(key in pod.annotations for key in reader.keys):
+            continue
+        indices = reader.read(pod.annotations, node)
+        if indices is None:
+            continue
+        trouble = _misfit(indices, wanted, node) if indices else "cannot be read"
+        if trouble is None:
+            return tuple(sorted(indices))
+        remarks.add(pod.subject, f"its {reader.name} {trouble}; ignored")
+    return None
 
 
-def _share(
-    holder: Holder, node: KubeNode, asking: Asking, scheduler: str, remarks: Remarks
-) -> None:
-    """Shares of GPUs: of KAI's groups, of the GPUs a dialect names, or of any."""
-    pod = holder.object
-    if asking.kai:
-        if scheduler not in KAI_SCHEDULERS:
-            return  # an annotation that no scheduler of this pod reads gives it nothing
-        groups = kai.groups(pod.labels)
-        if groups:
-            holder.shares += tuple(f"group {group}" for group in groups)
-            return
-    unknown = tuple(f"{pod.subject}#{place}" for place in range(asking.shares))
-    before = holder.shares
-    holder.shares = unknown
-    believe(holder, node, remarks, shared=True)
-    holder.shares += before
+def _misfit(indices: Sequence[int], wanted: int, node: KubeNode) -> str | None:
+    """Why these cannot be so many GPUs of the node; None if they can."""
+    if len(set(indices)) != len(indices):
+        return "names a GPU twice"
+    if len(indices) != wanted:
+        return "names another number of GPUs than the pod requests"
+    if any(not 0 <= index < node.largest_gpus for index in indices):
+        return "names a GPU that its node does not have"
+    return None
+
+
+def _shares(
+    pod: KubePod, node: KubeNode, request: GpuRequest, remarks: Remarks
+) -> tuple[Share, ...]:
+    """Shares of GPUs: of KAI's groups, of the GPUs that annotations name, or of unknown ones."""
+    if request.kai:
+        if pod.scheduler not in kai.SCHEDULERS:
+            return ()  # no scheduler of this pod reads the annotation
+        if groups := _group_shares(pod):
+            return groups
+    unknown = tuple(f"{pod.subject}#{place}" for place in range(request.shares))
+    return _from_annotations(pod, node, request.shares, remarks) or unknown
+
+
+def _group_shares(pod: KubePod) -> tuple[str, ...]:
+    return tuple(f"group {group}" for group in kai.gpu_groups(pod.labels))
+
+
+def settle(node: KubeNode, holdings: Sequence[Holding], remarks: Remarks) -> None:
+    """Set ``gpus`` and ``indices`` of every pod of one node; holdings in a fixed order."""
+    _drop_contradictions(holdings, remarks)
+    _assign(node, holdings)
+    if sum(holding.pod.gpus for holding in holdings) > node.largest_gpus:
+        what = "its pods, planned ones included, hold more GPUs than it has; none is free there"
+        remarks.add(node.object.subject, what)
+
+
+def _drop_contradictions(holdings: Sequence[Holding], remarks: Remarks) -> None:
+    """Forget indices that several pods claim; a DRA allocation wins over annotations."""
+    owners: dict[int, list[Holding]] = {}
+    sharers: dict[int, list[Holding]] = {}
+    for holding in holdings:
+        for index in holding.indices or ():
+            owners.setdefault(index, []).append(holding)
+        for share in holding.shares:
+            if isinstance(share, int):
+                sharers.setdefault(share, []).append(holding)
+    wrong: dict[int, Holding] = {}
+    for index, claiming in owners.items():
+        rivals = claiming + sharers.get(index, [])
+        allocated = sum(rival.allocated for rival in rivals)
+        if len(rivals) > 1:
+            wrong |= {id(one): one for one in rivals if not one.allocated or allocated > 1}
+    for holding in wrong.values():
+        subject = holding.pod.subject
+        holding.indices = None
+        holding.shares = tuple(f"{subject}#{place}" for place in range(len(holding.shares)))
+        what = "holds a GPU that another pod on its node holds too; which ones it has is unknown"
+        remarks.add(subject, what)
+
+
+def _assign(node: KubeNode, holdings: Sequence[Holding]) -> None:
+    """Count every shared GPU with the first pod that has it; bound those with unknown indices."""
+    taken: set[Share] = {share for holding in holdings for share in holding.reserves}
+    for holding in holdings:
+        own = [share for share in holding.shares if isinstance(share, int) and share not in taken]
+        taken.update(own)
+        holding.pod.gpus = holding.gpus + len(own)
+        known = holding.indices if holding.gpus else ()
+        holding.pod.indices = None if known is None else tuple(sorted({*known, *own}))
+    room = node.largest_gpus - sum(holding.pod.gpus for holding in holdings)
+    for holding in holdings:
+        for share in holding.shares:
+            if isinstance(share, str) and share not in taken and room > 0:
+                taken.add(share)
+                room -= 1
+                holding.pod.gpus += 1
+                holding.pod.indices = None

@@ -1,0 +1,357 @@
+"""GPUs requested and held through DRA: device classes, resource claims and their allocations.
+
+A class is judged by its selectors, else by its name; CEL is never evaluated, only searched for drivers
+and types. An allocation counts before what was requested.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from functools import lru_cache
+
+from planner.read.kube.devices.slices import GROUP, is_gpu_driver
+from planner.read.kube.lookup import Tree, at, flag, mapping, objects, text, whole
+from planner.read.kube.records import KubeNode, KubeObject, Objects
+
+FABRIC_DRIVER = "compute-domain.nvidia.com"
+IMPLICIT = "deviceclass.resource.kubernetes.io/"
+"""Prefix of the extended resource by which every device class can be requested."""
+
+_FABRIC_CLASS = re.compile(r"compute-domain[a-z0-9.-]*\.nvidia\.com")
+_QUOTED_DOMAIN = re.compile(r"""["']([a-z0-9-]{1,63}(?:\.[a-z0-9-]{1,63}){1,8})["']""")
+_PART_TYPE = re.compile(r"""["']mig["']|\bprofile\b""", re.IGNORECASE)
+_MAX_EXPRESSION = 10_000
+_ONLY_TYPE = re.compile(r"device\.attributes\['gpu\.[^']*'\]\.type=='gpu'")
+_OWNER_POD_CLAIM = "resource.kubernetes.io/pod-claim-name"
+_MAX_DEVICES = 100_000
+
+
+class Sort(Enum):
+    """What devices of a class are."""
+
+    WHOLE = "whole GPUs"
+    PART = "parts of GPUs"
+    FABRIC = "channels of a fabric between nodes"
+    OTHER = "something else"
+
+
+def means_part(expression: str) -> bool:
+    """Whether a CEL expression asks for a part of a GPU."""
+    return len(expression) <= _MAX_EXPRESSION and _PART_TYPE.search(expression) is not None
+
+
+def only_type(expression: str) -> bool:
+    """Whether a CEL expression says only that the device is a GPU."""
+    compact = "".join(expression.split()).replace('"', "'")
+    return _ONLY_TYPE.fullmatch(compact) is not None
+
+
+@lru_cache(maxsize=1024)
+def is_part_name(device: str) -> bool:
+    """Whether a device's name is that of a MIG partition."""
+    return "mig" in re.split(r"[^a-z]+", device.lower())
+
+
+@dataclass(slots=True)
+class DeviceClasses:
+    """Device classes of one input. ``drivers``: those known to have GPUs.
+
+    ``extended_resources``: names by which classes can be requested without a claim.
+    """
+
+    input: Objects
+    drivers: frozenset[str]
+    extended_resources: dict[str, Sort] = field(default_factory=dict)
+    _known: dict[str, tuple[Sort, str | None]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for one in self.input.of("DeviceClass", GROUP):
+            for name in _resource_names(one):
+                self.extended_resources[name] = self.sort(one.name)
+
+    def sort(self, name: str) -> Sort:
+        """What devices of the class are."""
+        return self._class(name)[0]
+
+    def driver(self, name: str) -> str | None:
+        """The driver whose whole GPUs the class gives out; None if there is none, or none is known."""
+        return self._class(name)[1]
+
+    def is_gpu_driver(self, driver: str) -> bool:
+        return driver in self.drivers or is_gpu_driver(driver)
+
+    def names_by_driver(self) -> dict[str, tuple[str, ...]]:
+        """Extended resources that stand for whole GPUs, by their driver."""
+        found: dict[str, tuple[str, ...]] = {}
+        for one in self.input.of("DeviceClass", GROUP):
+            driver = self.driver(one.name)
+            if driver is not None:
+                found[driver] = (*found.get(driver, ()), *_resource_names(one))
+        return found
+
+    def _class(self, name: str) -> tuple[Sort, str | None]:
+        if name not in self._known:
+            found = self.input.named(GROUP, "DeviceClass", "", name)
+            sort, driver = self._by_selectors(name, found) if found else _by_name(name)
+            self._known[name] = (sort, driver if sort is Sort.WHOLE else None)
+        return self._known[name]
+
+    def _by_selectors(self, name: str, found: KubeObject) -> tuple[Sort, str | None]:
+        selectors = objects(found.tree, "spec", "selectors")
+        written = [text(selector, "cel", "expression") or "" for selector in selectors]
+        expressions = [one for one in written if len(one) <= _MAX_EXPRESSION]
+        domains = {domain for one in expressions for domain in _QUOTED_DOMAIN.findall(one)}
+        if FABRIC_DRIVER in domains:
+            daemon = "daemon" in name or any("daemon" in one for one in expressions)
+            return (Sort.OTHER if daemon else Sort.FABRIC), None
+        drivers = [domain for domain in sorted(domains) if self.is_gpu_driver(domain)]
+        if drivers:
+            part = is_part_name(name) or any(means_part(one) for one in expressions)
+            return (Sort.PART if part else Sort.WHOLE), drivers[0]
+        return (Sort.OTHER, None) if domains else _by_name(name)
+
+
+def _by_name(name: str) -> tuple[Sort, str | None]:
+    driver = name.removeprefix("vfio.")
+    if _FABRIC_CLASS.fullmatch(name):
+        return (Sort.OTHER if "daemon" in name else Sort.FABRIC), None
+    if is_part_name(name):
+        return Sort.PART, driver
+    return (Sort.WHOLE if is_gpu_driver(driver) else Sort.OTHER), driver
+
+
+def _resource_names(device_class: KubeObject) -> tuple[str, ...]:
+    named = text(device_class.tree, "spec", "extendedResourceName")
+    return (IMPLICIT + device_class.name, *([named] if named else []))
+
+
+@dataclass(frozen=True, slots=True)
+class AllocatedGpu:
+    """One GPU of an allocation. ``index``: None if no ResourceSlice names the device.
+
+    ``key``: identifies the device; ``node``: where it is. ``shared``: other pods may hold it too,
+    through the same claim or because it is a part of a GPU.
+    """
+
+    key: str
+    node: str | None
+    index: int | None
+    shared: bool
+
+
+@dataclass(slots=True)
+class ClaimedGpus:
+    """What the claims of one pod come to.
+
+    ``gpus``: whole GPUs requested by claims without an allocation. ``held``: GPUs of allocations by
+    key. ``driver``: of the GPUs, None if unknown. ``node``: where allocations tie the pod to.
+    ``exclusive``: no other pod uses these claims. ``fabric``: an IMEX channel. ``part``: asks for
+    parts of GPUs; ``every``: for all GPUs of a node. ``missing``: claims that are not in the input.
+    ``problems``: what cannot be planned, in words.
+    """
+
+    gpus: int = 0
+    held: dict[str, AllocatedGpu] = field(default_factory=dict)
+    driver: str | None = None
+    node: str | None = None
+    exclusive: bool = True
+    fabric: bool = False
+    part: bool = False
+    every: bool = False
+    missing: int = 0
+    problems: dict[str, None] = field(default_factory=dict)
+
+    def problem(self, words: str) -> None:
+        self.problems[words] = None
+
+    @property
+    def own(self) -> int:
+        """GPUs that no other pod holds."""
+        return sum(not one.shared for one in self.held.values())
+
+    def __bool__(self) -> bool:
+        return bool(self.held or self.gpus or self.every or self.missing)
+
+
+_NO_CLAIMS = ClaimedGpus()
+
+
+class Claims:
+    """Resource claims of one input."""
+
+    def __init__(self, found: Objects, nodes: Sequence[KubeNode]) -> None:
+        self._input = found
+        drivers = frozenset(device.driver for node in nodes for device in node.devices)
+        self.classes = DeviceClasses(found, drivers)
+        self._devices = {
+            (device.driver, device.pool, device.name): (node.name, device.index)
+            for node in nodes
+            for device in node.devices
+        }
+        self._pools = {(driver, pool) for driver, pool, _ in self._devices}
+        self._by_owner: dict[tuple[str, str], KubeObject] = {}
+        for claim in found.of("ResourceClaim", GROUP):
+            name = claim.annotations.get(_OWNER_POD_CLAIM)
+            if name is not None and claim.owner is not None and claim.owner.uid:
+                self._by_owner.setdefault((claim.owner.uid, name), claim)
+        self._channels = {
+            (domain.namespace, name)
+            for domain in found.of("ComputeDomain", "resource.nvidia.com")
+            if (name := text(domain.tree, "spec", "channel", "resourceClaimTemplate", "name"))
+        }
+
+    def of(self, pod: KubeObject) -> ClaimedGpus:
+        """What the pod requests and holds through its claims."""
+        spec, status = mapping(pod.tree, "spec"), mapping(pod.tree, "status")
+        if "resourceClaims" not in spec and "extendedResourceClaimStatus" not in status:
+            return _NO_CLAIMS
+        result = ClaimedGpus()
+        for entry in objects(spec, "resourceClaims"):
+            self._add_entry(pod, entry, result)
+        extended = text(status, "extendedResourceClaimStatus", "resourceClaimName")
+        if extended and (claim := self._named(pod.namespace, extended)):
+            self._add_allocation(pod, claim, result)
+        return result
+
+    def _add_entry(self, pod: KubeObject, entry: Tree, result: ClaimedGpus) -> None:
+        template = text(entry, "resourceClaimTemplateName")
+        channel = template is not None and (pod.namespace, template) in self._channels
+        result.fabric = result.fabric or channel
+        claim = self._claim_of(pod, entry)
+        if claim is not None:
+            if not self._add_allocation(pod, claim, result):
+                self._add_requests(mapping(claim.tree, "spec"), result)
+            return
+        made = self._input.named(GROUP, "ResourceClaimTemplate", pod.namespace, template or "")
+        if made is not None:
+            self._add_requests(mapping(made.tree, "spec", "spec"), result)
+        elif not channel:
+            result.missing += 1
+
+    def _claim_of(self, pod: KubeObject, entry: Tree) -> KubeObject | None:
+        """The claim of an entry: named, stated in the status, or owned by the pod."""
+        named = text(entry, "resourceClaimName")
+        if named is not None:
+            return self._named(pod.namespace, named)
+        name = text(entry, "name")
+        for stated in objects(pod.tree, "status", "resourceClaimStatuses"):
+            if name is not None and stated.get("name") == name:
+                made = text(stated, "resourceClaimName")
+                return self._named(pod.namespace, made) if made else None
+        return self._by_owner.get((pod.uid, name)) if pod.uid and name else None
+
+    def _named(self, namespace: str, name: str) -> KubeObject | None:
+        return self._input.named(GROUP, "ResourceClaim", namespace, name)
+
+    def _add_allocation(self, pod: KubeObject, claim: KubeObject, result: ClaimedGpus) -> bool:
+        """Count what is allocated; False if nothing is."""
+        if not isinstance(at(claim.tree, "status", "allocation", "devices", "results"), list):
+            return False
+        users = objects(claim.tree, "status", "reservedFor")
+        others = len(users) > 1 or not all(_is(user, pod) for user in users)
+        gpus = False
+        for entry in objects(claim.tree, "status", "allocation", "devices", "results"):
+            gpus |= self._add_device(claim, entry, result, shared=others)
+        if gpus:
+            result.exclusive = result.exclusive and not others
+            result.node = result.node or _node_of(claim, result)
+        return True
+
+    def _add_device(
+        self, claim: KubeObject, entry: Tree, result: ClaimedGpus, *, shared: bool
+    ) -> bool:
+        """Count one device of an allocation; whether it is a GPU that is held."""
+        driver = text(entry, "driver") or ""
+        pool, device = text(entry, "pool") or "", text(entry, "device") or ""
+        if driver == FABRIC_DRIVER:
+            result.fabric = result.fabric or "daemon" not in device
+            return False
+        if not self.classes.is_gpu_driver(driver) or flag(entry, "adminAccess"):
+            return False
+        part = is_part_name(device) or "shareID" in entry or "consumedCapacity" in entry
+        if part:
+            result.part = True
+            device = device.partition("-mig")[0]
+        node, index = self._devices.get((driver, pool, device), (None, None))
+        if part and index is None and (driver, pool) in self._pools:
+            return True  # its GPU is partitioned for good: no slice offers it whole
+        key = f"{driver}/{pool}/{device}" if device else f"{claim.subject}#{len(result.held)}"
+        if key not in result.held:
+            result.held[key] = AllocatedGpu(key, node, index, shared or part)
+            result.driver = result.driver or driver
+        return True
+
+    def _add_requests(self, spec: Tree, result: ClaimedGpus) -> None:
+        """Count what a claim without an allocation requests."""
+        gpus = False
+        for request in objects(spec, "devices", "requests"):
+            choices = objects(request, "firstAvailable")
+            exactly = mapping(request, "exactly") if "exactly" in request else request
+            first, *others = [self._request(one, result) for one in choices or [exactly]]
+            if any(other != first for other in others):
+                result.problem("a choice between devices (firstAvailable)")
+            result.gpus = min(result.gpus + first, _MAX_DEVICES)
+            gpus = gpus or first > 0
+        if gpus and objects(spec, "devices", "constraints"):
+            result.problem("constraints between the devices of a claim")
+
+    def _request(self, request: Tree, result: ClaimedGpus) -> int:
+        """Whole GPUs of one request without alternatives."""
+        name = text(request, "deviceClassName") or ""
+        sort = self.classes.sort(name)
+        if sort is Sort.FABRIC:
+            result.fabric = True
+        elif flag(request, "adminAccess"):
+            pass  # looks at devices, holds none
+        elif sort is Sort.OTHER:
+            result.problem(f"devices of class {name}" if name else "devices of no class")
+        else:
+            selectors = objects(request, "selectors")
+            expressions = [text(one, "cel", "expression") or "" for one in selectors]
+            if sort is Sort.PART or "capacity" in request or any(map(means_part, expressions)):
+                result.part = True
+            else:
+                if not all(map(only_type, expressions)):
+                    result.problem("selectors on the devices of a claim")
+                result.driver = result.driver or self.classes.driver(name)
+                return _count(request, result)
+        return 0
+
+
+def _node_of(claim: KubeObject, result: ClaimedGpus) -> str | None:
+    """The node an allocation ties its pods to."""
+    for held in result.held.values():
+        if held.node is not None:
+            return held.node
+    terms = objects(claim.tree, "status", "allocation", "nodeSelector", "nodeSelectorTerms")
+    for term in terms:
+        for entry in objects(term, "matchFields"):
+            values = entry.get("values")
+            if entry.get("key") == "metadata.name" and isinstance(values, list):
+                return values[0] if len(values) == 1 and isinstance(values[0], str) else None
+    return None
+
+
+def _is(user: Tree, pod: KubeObject) -> bool:
+    """Whether an entry of ``reservedFor`` is this pod: by uid where both have one, else by name."""
+    uid = text(user, "uid")
+    if uid is not None and pod.uid is not None:
+        return uid == pod.uid
+    return user.get("resource") == "pods" and user.get("name") == pod.name
+
+
+def _count(request: Tree, result: ClaimedGpus) -> int:
+    """How many devices a request asks for."""
+    if request.get("allocationMode") == "All":
+        result.every = True
+        return 0
+    if request.get("count") is None:
+        return 1
+    count = whole(request, "count")
+    if count is None or not 0 < count <= _MAX_DEVICES:
+        result.problem("a number of devices that cannot be read")
+        return 1
+    return count

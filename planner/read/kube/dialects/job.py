@@ -1,0 +1,65 @@
+"""Jobs of the batch API: one role, ``worker``. Indexed Jobs number their pods."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from planner.read.kube.dialects.base import (
+    Controller,
+    ControllerKey,
+    ControllerReader,
+    Dialect,
+    RoleIndex,
+    RoleSpec,
+    count,
+)
+from planner.read.kube.lookup import Tree, mapping, number, whole
+from planner.read.kube.records import KubePod, Objects
+
+ROLE = "worker"
+INDEX = "batch.kubernetes.io/job-completion-index"
+_NAMES = ("batch.kubernetes.io/job-name", "job-name")
+
+
+def parallel_pods(spec: Tree) -> int | None:
+    """Pods of a Job that run together; 1 by default, None if the spec is malformed."""
+    wanted = count(spec, "parallelism", absent=1)
+    completions = count(spec, "completions", absent=None)
+    return wanted if wanted is None or completions is None else min(wanted, completions)
+
+
+def completion_index(pod: KubePod) -> int | None:
+    return number(pod.labels.get(INDEX) or pod.annotations.get(INDEX))
+
+
+def controller_key(pod: KubePod, api: Objects) -> ControllerKey | None:
+    del api
+    owner = pod.object.owner
+    if owner is not None:
+        name = owner.name if owner.kind == "Job" and owner.group == "batch" else None
+    else:
+        name = next((pod.labels[key] for key in _NAMES if pod.labels.get(key)), None)
+    return ControllerKey("Job", pod.object.namespace, name) if name is not None else None
+
+
+def describe(key: ControllerKey, pods: Sequence[KubePod], api: Objects) -> Controller:
+    job = api.named("batch", "Job", key.namespace, key.name)
+    if job is None:
+        return Controller(key, "Job", key.name, None, (RoleSpec(ROLE, None),))
+    size = parallel_pods(mapping(job.tree, "spec"))
+    completions = count(job.tree, "spec", "completions", absent=None)
+    queue_like = completions is not None and size is not None and completions > size
+    if completions is not None and size is not None and queue_like:
+        # Towards the end fewer pods run at once: those that succeeded are not created again.
+        left = completions - (whole(job.tree, "status", "succeeded") or 0)
+        size = max(min(size, left), sum(pod.finished is None for pod in pods))
+    role = RoleSpec(ROLE, size, queue_like=queue_like)
+    return Controller(key, "Job", key.name, job, (role,))
+
+
+def role_index(pod: KubePod, controller: Controller) -> RoleIndex:
+    del controller
+    return RoleIndex(ROLE, completion_index(pod))
+
+
+DIALECT = Dialect("Job", controller=ControllerReader("Job", controller_key, describe, role_index))
