@@ -70,4 +70,4 @@ def test_a_page_of_a_longer_list_is_remarked(tmp_path: Path, more: object, told:
     (tmp_path / "pods.json").write_text(json.dumps(pods), encoding="utf-8")
     (tmp_path / "nodes.json").write_text(json.dumps(node("n1")), encoding="utf-8")
     remarks = load([str(tmp_path)]).remarks
-    assert any("pods.json: a page of a longer list" in remark for remark in remarks) is told
+    assert any("pods.json: one page of a longer list" in remark for remark in remarks) is told

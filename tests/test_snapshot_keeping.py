@@ -18,6 +18,7 @@ from kube_kinds import SAMPLES
 from planner.cluster.kinds import ALL, PODS, Kind
 from planner.cluster.pruning import GONE, allowed
 from planner.read.kube.dialects.table import holding_readers
+from planner.read.kube.pods.constraints import VOLUME_CLAIMS
 
 Tree = dict[str, Any]
 
@@ -193,10 +194,10 @@ def test_volumes_become_the_names_of_their_claims() -> None:
 
 
 def test_claims_that_a_tenant_notes_down_are_no_facts() -> None:
-    tree = pod("p", annotations={CLAIMS: "made-up", "gangplan.dev/gpus": "0,1"})
+    tree = pod("p", annotations={VOLUME_CLAIMS: "made-up", "gangplan.dev/gpus": "0,1"})
     kept = PODS.prune(tree)
     assert kept["metadata"]["annotations"] == {"gangplan.dev/gpus": "0,1"}
-    assert tree["metadata"]["annotations"][CLAIMS] == "made-up"
+    assert tree["metadata"]["annotations"][VOLUME_CLAIMS] == "made-up"
 
 
 def test_of_ports_only_those_of_the_host_are_kept() -> None:
