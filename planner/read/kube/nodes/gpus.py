@@ -14,11 +14,11 @@ from planner.read.findings import Remarks
 from planner.read.kube.devices.slices import NodeDevices, resource_of
 from planner.read.kube.dialects import hami
 from planner.read.kube.lookup import number, objects, text, whole
+from planner.read.kube.nodes.products import PRODUCT
 from planner.read.kube.pods.requests import KOORDINATOR, KOORDINATOR_PERCENTS, PARTITIONS
 from planner.read.kube.records import MAX_GPUS, KubeNode, KubeObject
 
 NVIDIA, AMD, ACK = "nvidia.com/gpu", "amd.com/gpu", "aliyun.com/gpu"
-PRODUCT = "nvidia.com/gpu.product"
 ACK_MODE = "ack.node.gpu.schedule"
 
 _SAME = (NVIDIA, ACK)

@@ -13,6 +13,9 @@ from typing import Literal
 
 from models.hardware import slug
 
+PRODUCT = "nvidia.com/gpu.product"
+"""Label with the product name of the GPUs of a node."""
+
 Form = Literal["board", "board-16", "pair", "card", "open"]
 """How a GPU is built in: on a board with links (of 8 or 4; of 16), in bridged pairs, as a card
 without links, or by a name that leaves it open."""

@@ -15,11 +15,11 @@ from models.policy import KubernetesPolicy
 from models.units import shown
 from planner.read.findings import Remarks
 from planner.read.kube.devices.slices import resource_of
-from planner.read.kube.nodes.gpus import PRODUCT
 from planner.read.kube.nodes.products import (
     AMD_DEVICES,
     GKE_ACCELERATORS,
     NO_INSTANCE,
+    PRODUCT,
     Product,
     board,
     gpu_name,
