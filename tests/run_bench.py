@@ -22,7 +22,7 @@ from snapshots import environment
 
 from planner.errors import Fault, UnavailableError
 from planner.pipelines import plan as planning
-from planner.pipelines.replan import Planner
+from planner.pipelines.live_planner import LivePlanner
 
 Tree = dict[str, Any]
 
@@ -123,7 +123,7 @@ def memory_bench(
         del environ
         yield FakeWire(cluster)
 
-    def record(self: Planner, place: Path) -> None:
+    def record(self: LivePlanner, place: Path) -> None:
         del self
         place.mkdir()
         for name, path in _RECORDED.items():
@@ -135,7 +135,7 @@ def memory_bench(
     with monkeypatch.context() as patched:
         patched.setattr("planner.cluster.proxy.connect", opened)
         patched.setattr("planner.cluster.retry.RetryingTransport", Hasty)
-        patched.setattr(Planner, "_record", record)
+        patched.setattr(LivePlanner, "_record", record)
         yield RunBench(cluster, folder, cli)
 
 

@@ -49,7 +49,7 @@ def test_the_plan_of_another_cluster_is_refused(
         said = elsewhere.apply(plan)
 
     assert (said.code, other.writes) == (65, [])
-    assert "this one has other" in said.err
+    assert "this cluster has other" in said.err
     assert "--context" in said.err
 
 
@@ -129,7 +129,7 @@ def test_a_node_that_other_schedulers_may_fill_takes_no_binding(
             "error: node n1 is open: no taint keeps other schedulers off it",
             (
                 "hint: kubectl taint nodes NAME example.com/gangplan=only:NoSchedule; "
-                "or take the risk: --allow-shared-nodes"
+                "or accept the risk: --allow-shared-nodes"
             ),
         ]
 
@@ -149,7 +149,7 @@ def test_a_node_whose_taint_others_tolerate_is_no_reason_to_taint_it_again(
             f"error: node {node} is open: default/rival of default-scheduler holds GPUs on it",
             (
                 "hint: let only pods of gangplan tolerate the taint of its nodes; "
-                "or take the risk: --allow-shared-nodes"
+                "or accept the risk: --allow-shared-nodes"
             ),
         ]
 

@@ -16,7 +16,7 @@ from snapshots import environment
 from planner.cli.doctor_checks import REVIEW, Finding, Level, exit_code
 from planner.cli.doctor_examination import Needs, Wish, in_cluster
 from planner.cluster.rights import Right, worded
-from planner.pipelines.apply_steps import Reach, Way
+from planner.pipelines.apply_steps import ApplyOptions, ClusterTarget
 
 PREEMPTIBLE = {"gangplan.dev/preemptible": "true"}
 
@@ -129,7 +129,7 @@ def _doctor(cluster: FakeCluster) -> list[Finding]:
 
     from models.policy import KubernetesPolicy
 
-    wish = Wish(Reach({}), Way(allow_evictions=True))
+    wish = Wish(ClusterTarget({}), ApplyOptions(allow_evictions=True))
     needs = Needs(KubernetesPolicy(gpu_backend="dra"))
     return list(in_cluster(FakeWire(cluster, USER), wish, needs))
 

@@ -88,7 +88,7 @@ def test_the_exit_code_tells_changes_only_where_it_is_asked_to(any_mode: Bench) 
     any_mode.apply(plan)
     said = any_mode.run("diff", str(plan), "--detailed-exitcode", "-o", "json")
     assert (said.code, said.data()) == (0, [])
-    assert said.err.splitlines() == ["the cluster is as the plan wants it"]
+    assert said.err.splitlines() == ["no changes: the cluster matches the plan"]
 
 
 def test_names_of_what_differs_are_for_the_next_program(gated: Bench) -> None:
@@ -108,7 +108,7 @@ def test_the_table_names_an_object_once_and_says_what_is_next(gated: Bench) -> N
     assert gate in said.out.splitlines()
     assert max(map(len, said.out.splitlines())) <= 80
     assert said.err.splitlines() == [
-        "4 objects of the cluster would change",
+        "4 objects would change",
         f"next: gangplan apply {plan}",
     ]
 
@@ -124,7 +124,7 @@ def test_evictions_are_changes_too(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         said = made.run("diff", str(plan))
         assert fields(made, plan, "low-0") == {"spec.nodeName": ("n1", None)}
     assert said.err.splitlines()[-2:] == [
-        "1 pod would be evicted, only with --allow-evictions",
+        "1 pod would be evicted, which needs --allow-evictions",
         f"next: gangplan apply --allow-evictions {plan}",
     ]
     assert said.out.splitlines()[-2:] == [

@@ -18,7 +18,7 @@ from run_bench import (
     while_solving,
 )
 
-from planner.pipelines import run_rounds as rounds
+from planner.pipelines import run as pipeline
 
 PREEMPTIBLE = {"gangplan.dev/preemptible": "true"}
 
@@ -174,13 +174,13 @@ def test_the_lock_tells_which_plan_is_being_applied(
     four: RunBench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[str] = []
-    applied = rounds.Rounds._applied
+    applied = pipeline._LockedRun._apply
 
-    def applying(self: rounds.Rounds, *given: object) -> None:
+    def applying(self: pipeline._LockedRun, *given: object) -> None:
         seen.append(four.lease()["metadata"]["annotations"]["gangplan.dev/plan"])
         applied(self, *given)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(rounds.Rounds, "_applied", applying)
+    monkeypatch.setattr(pipeline._LockedRun, "_apply", applying)
     result = four.run("--log-format", "json")
     assert result.code == 0
     assert seen == [events(result)[-1]["plan"]]

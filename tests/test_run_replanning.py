@@ -17,16 +17,17 @@ from snapshots import environment
 from models.documents.plan import PlanDocument
 from models.verify.check import check
 from planner.errors import CannotWriteError
+from planner.pipelines.apply_steps import ClusterTarget
+from planner.pipelines.live_planner import ClusterSource, LivePlanner, private_folder, time_left
 from planner.pipelines.plan import Planned, PlanRequest
-from planner.pipelines.replan import Planner, Source, private_folder, time_left
 from planner.show.console import Console
 
 
-def planner(folder: Path, err: io.StringIO, **wished: int) -> Planner:
+def planner(folder: Path, err: io.StringIO, **wished: int) -> LivePlanner:
     environ = environment(folder, SOURCE_DATE_EPOCH="1795000000")
     console = Console(stdout=io.StringIO(), stderr=err, environ=environ)
     wish = PlanRequest(paths=(), budget=5, workers=1, keep_running=True, **wished)  # type: ignore[arg-type]
-    return Planner(wish, Source(environ), console, clock=time.monotonic)
+    return LivePlanner(wish, ClusterSource(ClusterTarget(environ)), console, clock=time.monotonic)
 
 
 def test_the_plan_is_that_of_a_snapshot_and_says_which_cluster_and_pods_it_is_of(

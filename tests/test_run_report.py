@@ -77,7 +77,7 @@ def test_the_event_holds_the_same_facts() -> None:
     err = io.StringIO()
     console = Console(stdout=io.StringIO(), stderr=err, environ={})
     console.log_in(LogFormat.json)
-    report().tell(console, 12.34)
+    report().print_summary(console, 12.34)
     assert json.loads(err.getvalue()) == {
         "type": "summary",
         "verb": "run",

@@ -102,7 +102,7 @@ def test_a_signal_during_the_search_keeps_the_plan_and_applies_nothing(
     assert result.code == 143, result.err
     assert bench.written() == []
     assert check(parse(out.read_bytes(), str(out))) == []
-    assert "the best plan until then is in" in result.err
+    assert "the best plan so far is saved and verified:" in result.err
     assert "run interrupted (exit 143)" in summary(result)
     note = bench.last_run()
     assert (note["status"], note["exit_code"]) == ("interrupted", 143)

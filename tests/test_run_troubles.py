@@ -25,7 +25,7 @@ from run_bench import (
 
 from models.units import epoch_seconds
 from planner.cluster import lease
-from planner.pipelines.run_rounds import Rounds
+from planner.pipelines.run import _LockedRun
 
 
 @pytest.fixture
@@ -307,7 +307,7 @@ def test_a_bug_gives_the_lock_back_and_is_one_summary_too(
     def broken(*_: object) -> None:
         raise RuntimeError("a bug")
 
-    monkeypatch.setattr(Rounds, "_applied", broken)
+    monkeypatch.setattr(_LockedRun, "_apply", broken)
     path = tmp_path / "gangplan.prom"
     result = bench.run("--log-format", "json", "--metrics-file", str(path))
     assert result.code == 1
@@ -333,7 +333,7 @@ def test_a_server_that_goes_during_the_recording_is_unavailable_and_nothing_is_w
     result = bench.run()
     assert result.code in (69, 75), result.err
     assert bench.written() == []
-    assert "the lock was not given back" in result.err
+    assert "the lock was not released" in result.err
     summary(result)
 
 
@@ -341,7 +341,7 @@ def test_a_server_that_goes_during_the_recording_is_unavailable_and_nothing_is_w
 def test_a_run_reads_no_stdin(words: tuple[str, ...], bench: RunBench) -> None:
     result = bench.run(*words)
     assert result.code == 64
-    assert "run reads no stdin" in result.err
+    assert "run does not read stdin" in result.err
     assert bench.cluster.calls == []
 
 

@@ -60,7 +60,7 @@ def half_there(bench: RunBench) -> str:
 def test_a_cluster_that_was_never_planned_has_nothing_to_tell(bench: RunBench) -> None:
     result = bench.verb("status")
     assert (result.code, result.err) == (0, "")
-    assert result.out == "lock      free\nlast run  none is known\n"
+    assert result.out == "lock      free\nlast run  unknown\n"
     assert document(bench) == {
         "context": "test",
         "cluster": document(bench)["cluster"],
@@ -107,7 +107,7 @@ def test_the_holder_of_the_lock_is_named_with_the_way_to_free_it(
 
 def test_a_lock_that_is_over_is_told_apart(bench: RunBench) -> None:
     half_there(bench)
-    assert ": over, the next run takes it" in bench.verb("status").out
+    assert "expired, the next run takes it" in bench.verb("status").out
     assert document(bench)["lock"]["expired"] is True
 
 

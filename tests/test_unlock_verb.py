@@ -93,7 +93,7 @@ def test_a_lock_that_nobody_holds_stays_as_it_is(
     result = run(cli, served[1], "0123456789")
     assert (result.code, result.err) == (
         0,
-        "nobody holds the lock in namespace gangplan-system; nothing was changed\n",
+        "the lock in namespace gangplan-system is free; nothing was changed\n",
     )
     assert {asked.method for asked in served[0].asked} == {"GET"}
 

@@ -1,8 +1,4 @@
-"""``gangplan apply PLAN``: a saved plan carried out on the live cluster it is of.
-
-Promises: applies exactly that plan; asks first on a terminal; safe to stop and to repeat at any time. The
-work is done in ``planner.pipelines.apply``.
-"""
+"""``gangplan apply PLAN``: apply a saved plan to the live cluster that it was made for."""
 
 from __future__ import annotations
 
@@ -35,7 +31,7 @@ from planner.show.text import Format
 
 
 class DryRun(StrEnum):
-    """Who plays it through: the offline preview is ``render``."""
+    """The only kind of dry run: ``render`` is the offline preview."""
 
     server = "server"
 
@@ -46,7 +42,7 @@ def apply(  # the options of the verb
     *,
     dry_run: Annotated[
         DryRun | None,
-        typer.Option("--dry-run", help="Ask the API server for all of it, and change nothing."),
+        typer.Option("--dry-run", help="Send every request as a server-side dry run."),
     ] = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     max_age: Annotated[
@@ -75,15 +71,14 @@ def apply(  # the options of the verb
 ) -> None:
     """Apply a saved plan to its cluster: a gang whole or not at all."""
     console = console_of(context, color=color, log_format=log_format, debug=debug)
-    from planner.cli.apply_report import Ear, can_ask, report
+    from planner.cli.apply_report import ConsoleApplyReporter, can_ask, report
     from planner.cli.options import seconds_of, timeout_of
-    from planner.pipelines.apply import ApplyWish
-    from planner.pipelines.apply import apply as carried
-    from planner.pipelines.apply_steps import Way
+    from planner.pipelines import apply as pipeline
+    from planner.pipelines.apply_steps import ApplyOptions
 
-    wish = ApplyWish(
+    request = pipeline.ApplyRequest(
         path=path,
-        way=Way(
+        options=ApplyOptions(
             lock_namespace=lock_namespace,
             lock_wait_s=seconds_of("--lock-timeout", lock_timeout),
             allow_evictions=allow_evictions,
@@ -97,13 +92,13 @@ def apply(  # the options of the verb
         timeout_s=timeout_of(request_timeout),
         max_age_s=None if max_age is None else seconds_of("--max-age", max_age),
         dry=dry_run is not None,
-        sure=yes,
+        yes=yes,
     )
-    if not (wish.sure or wish.dry or can_ask(console, path)):
-        hint = "look first: gangplan diff PLAN, or gangplan apply PLAN --dry-run server"
-        raise UsageError(Fault("nobody to ask: without a terminal apply needs --yes", hint))
-    ear = Ear(console, wish, output, time.monotonic)
-    applied = carried(wish, console, ear.hearing(), stdin=console.stdin)
-    code = report(console, wish, output, applied)
+    if not (request.yes or request.dry or can_ask(console, path)):
+        hint = "preview it: gangplan diff PLAN, or gangplan apply PLAN --dry-run server"
+        raise UsageError(Fault("apply cannot ask without a terminal: add --yes", hint))
+    reporter = ConsoleApplyReporter(console, request, output, time.monotonic)
+    result = pipeline.apply(request, console, reporter, stdin=console.stdin)
+    code = report(console, request, output, result)
     if code:
         raise typer.Exit(code)

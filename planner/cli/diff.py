@@ -1,8 +1,4 @@
-"""``gangplan diff PLAN``: what applying a plan would change in the live cluster, field by field.
-
-Promises: reads only; needs no lock; says what moved since the plan was made. The work is done in
-``planner.cluster.plan_diff``.
-"""
+"""``gangplan diff PLAN``: the fields of live objects that applying a plan would change. Reads only."""
 
 from __future__ import annotations
 
@@ -27,7 +23,7 @@ from planner.show.text import Format
 if TYPE_CHECKING:
     from models.apply.live_state import ClusterView
     from planner.cluster.plan_diff import Difference
-    from planner.pipelines.apply_steps import Ready
+    from planner.pipelines.apply_steps import VerifiedPlan
     from planner.show.console import Console
 
 CHANGES = 2
@@ -57,19 +53,14 @@ def diff(
     from planner.cluster.api_paths import look_paths
     from planner.cluster.live_view import ClusterReader
     from planner.cluster.plan_diff import differences
-    from planner.cluster.proxy import connect
     from planner.cluster.retry import RetryingTransport
-    from planner.pipelines.apply_steps import check_cluster, read_ready
+    from planner.pipelines.apply_steps import ClusterTarget, check_cluster, read_verified
 
-    plan = read_ready(path, console.stdin)
+    plan = read_verified(path, console.stdin)
     console.event("verify_done", violations=0)
-    with connect(
-        console.environ,
-        context=kube_context,
-        kubeconfig=kubeconfig,
-        timeout_s=timeout_of(request_timeout),
-        accept=look_paths(),
-    ) as wire:
+    timeout_s = timeout_of(request_timeout)
+    target = ClusterTarget(console.environ, kube_context, kubeconfig, timeout_s)
+    with target.connect(look_paths()) as wire:
         reader = ClusterReader(RetryingTransport(wire), plan.settings)
         check_cluster(plan, reader.identity())
         view = reader.read_view()
@@ -107,8 +98,8 @@ def _data(console: Console, output: Format, found: list[Difference]) -> None:
         console.table(showing.difference_table(found))
 
 
-def _warn(console: Console, plan: Ready, view: ClusterView) -> int:
-    """Say what the plan relied on and does not hold any more; how many things."""
+def _warn(console: Console, plan: VerifiedPlan, view: ClusterView) -> int:
+    """Warn about facts the plan relied on that no longer hold; how many."""
     from models.apply.staleness import changes
     from planner.untrusted_text import one_line
 
@@ -128,18 +119,18 @@ def _talk(
     kubeconfig: str | None,
     found: list[Difference],
 ) -> int:
-    """The last lines; how many objects differ."""
+    """Print the summary and the next command; how many objects differ."""
     from planner.show.diff import objects_of
     from planner.show.text import plural
 
     count = len(objects_of(found))
     if not found:
-        console.say("the cluster is as the plan wants it")
+        console.say("no changes: the cluster matches the plan")
         return 0
-    console.say(f"{plural(count, 'object')} of the cluster would change")
+    console.say(f"{plural(count, 'object')} would change")
     leaving = sum(one.field == "spec.nodeName" and one.before is not None for one in found)
     if leaving:
-        console.say(f"{plural(leaving, 'pod')} would be evicted, only with --allow-evictions")
+        console.say(f"{plural(leaving, 'pod')} would be evicted, which needs --allow-evictions")
     if path != "-":
         options = [f"--context={context}"] if context is not None else []
         options += [f"--kubeconfig={kubeconfig}"] if kubeconfig is not None else []

@@ -74,14 +74,14 @@ def doctor(  # the options of the verb
     from planner.cli.doctor_checks import Level, exit_code
     from planner.cli.doctor_examination import Wish, examine
     from planner.cli.options import timeout_of
-    from planner.pipelines.apply_steps import Reach, Way
+    from planner.pipelines.apply_steps import ApplyOptions, ClusterTarget
     from planner.show import doctor as doctoring
 
     if path is not None and policy is not None:
         raise UsageError(Fault("a plan has its own Policy", "leave out --policy, or the plan"))
     wish = Wish(
-        Reach(console.environ, kube_context, kubeconfig, timeout_of(request_timeout)),
-        Way(lock_namespace=_name(lock_namespace), allow_evictions=allow_evictions),
+        ClusterTarget(console.environ, kube_context, kubeconfig, timeout_of(request_timeout)),
+        ApplyOptions(lock_namespace=_name(lock_namespace), allow_evictions=allow_evictions),
         plan=path,
         policy=policy,
         namespaces=tuple(dict.fromkeys(map(_name, namespaces or []))),

@@ -20,7 +20,7 @@ from planner.cli.doctor_checks import Finding, failed, odd, well
 from planner.cluster.api_paths import checked
 from planner.cluster.discovery import served_groups
 from planner.errors import Fault, GangplanError, InputError
-from planner.pipelines.apply_steps import Reach, Way
+from planner.pipelines.apply_steps import ApplyOptions, ClusterTarget
 
 if TYPE_CHECKING:
     from models.apply.live_state import ClusterView
@@ -37,8 +37,8 @@ class Wish:
     ``policy``: file with the gate, the scheduler's name and the back end; a plan has its own.
     """
 
-    reach: Reach
-    way: Way = field(default_factory=Way)
+    reach: ClusterTarget
+    way: ApplyOptions = field(default_factory=ApplyOptions)
     plan: str | None = None
     policy: str | None = None
     namespaces: tuple[str, ...] = ()
@@ -167,9 +167,9 @@ def _needs(wish: Wish, stdin: IO[bytes] | None) -> Needs:
         from planner.read.inputs import read_policy
 
         return Needs(read_policy([], policy=wish.policy).kubernetes)
-    from planner.pipelines.apply_steps import read_ready
+    from planner.pipelines.apply_steps import read_verified
 
-    plan = read_ready(wish.plan, stdin)
+    plan = read_verified(wish.plan, stdin)
     return Needs(plan.settings, plan.orders)
 
 

@@ -1,8 +1,4 @@
-"""``gangplan run``: record the live cluster, plan, verify, apply; for cron and nobody at the keyboard.
-
-Promises: never asks; one summary at the end; the exit code says how it went. The work is done in
-``planner.pipelines.run``.
-"""
+"""``gangplan run``: plan the live cluster and apply the plan, unattended."""
 
 from __future__ import annotations
 
@@ -82,29 +78,28 @@ def run(
     console = console_of(context, color=color, log_format=log_format, debug=debug)
     from planner.cli.options import seconds_of, timeout_of
     from planner.cli.snapshot import skipped
-    from planner.pipelines import plan as planning
-    from planner.pipelines import run as running
-    from planner.pipelines.apply_steps import Way
-    from planner.pipelines.run_rounds import RunWish
+    from planner.pipelines import run as pipeline
+    from planner.pipelines.apply_steps import ApplyOptions
+    from planner.pipelines.plan import PlanRequest
 
     if str(out) == "-":
         raise UsageError(Fault("--out takes a file", "the plan does not go to stdout here"))
-    wish = RunWish(
-        planning=planning.PlanRequest(
+    request = pipeline.RunRequest(
+        planning=PlanRequest(
             paths=_paths(paths or [], policy),
             out=out,
             policy=policy,
             budget=budget,
             time_limit_s=None if time_limit is None else _time_limit(time_limit),
         ),
-        way=Way(
+        options=ApplyOptions(
             lock_namespace=lock_namespace,
             lock_wait_s=seconds_of("--lock-timeout", lock_timeout),
             allow_evictions=allow_evictions,
             max_evictions=max_evictions,
             evict_partial=evict_partial,
             shared_nodes=allow_shared_nodes,
-            # One tenant's pods on an open node must not keep everybody's waiting.
+            # An open node in one tenant's pool must not block the gangs of the others.
             one_by_one=True,
             wait_s=seconds_of("--wait", wait),
         ),
@@ -114,15 +109,15 @@ def run(
         skip=skipped(skip or []),
         metrics=metrics_file,
     )
-    code = running.run(wish, console)
+    code = pipeline.run(request, console)
     if code:
         raise typer.Exit(code)
 
 
 def _paths(paths: list[str], policy: str | None) -> tuple[str, ...]:
-    """Raises UsageError for stdin: every plan reads its input anew."""
+    """Raises UsageError for stdin: it could be read only once."""
     if "-" in (*paths, policy):
-        raise UsageError(Fault("run reads no stdin", "put it into a file"))
+        raise UsageError(Fault("run does not read stdin", "pass a file"))
     return tuple(paths)
 
 

@@ -1,7 +1,4 @@
-"""``gangplan status``: who holds the lock, how the last run went, what plans left on pods.
-
-Promises: reads only. Judged from the cluster alone, wherever runs run.
-"""
+"""``gangplan status``: the lock, the last run, and the plans that live pods carry. Reads only."""
 
 from __future__ import annotations
 
@@ -27,7 +24,7 @@ from planner.show.console import Color, LogFormat
 if TYPE_CHECKING:
     from models.policy import KubernetesPolicy
     from planner.cluster.plan_status import GangStatus
-    from planner.pipelines.apply_steps import Reach
+    from planner.pipelines.apply_steps import ClusterTarget
     from planner.show.console import Console
     from planner.show.status import Status, Undo
 
@@ -64,14 +61,14 @@ def status(
     """Show the lock, the last run, and incomplete gangs."""
     console = console_of(context, color=color, log_format=log_format, debug=debug)
     from planner.cli.options import timeout_of
-    from planner.pipelines.apply_steps import Reach
+    from planner.pipelines.apply_steps import ClusterTarget
     from planner.read.inputs import read_policy
     from planner.show.apply import undo_commands
 
     if policy == "-":
-        raise UsageError(Fault("status reads no stdin", "put the Policy into a file"))
-    reach = Reach(console.environ, kube_context, kubeconfig, timeout_of(request_timeout))
-    found = _read(reach, lock_namespace, read_policy([], policy=policy).kubernetes)
+        raise UsageError(Fault("status does not read stdin", "pass the Policy as a file"))
+    target = ClusterTarget(console.environ, kube_context, kubeconfig, timeout_of(request_timeout))
+    found = _read(target, lock_namespace, read_policy([], policy=policy).kubernetes)
 
     def undo(gang: GangStatus) -> list[str]:
         return undo_commands(gang.left, found.context, kubeconfig)
@@ -92,26 +89,26 @@ def status(
         context=found.context,
         cluster=found.cluster,
         locked=found.lease.holder is not None and not found.lease.holder.expired,
-        half_there=len(found.half),
+        half_there=len(found.partial),
         pending=len(found.pins),
     )
 
 
-def _read(reach: Reach, lock_namespace: str, settings: KubernetesPolicy) -> Status:
+def _read(target: ClusterTarget, lock_namespace: str, settings: KubernetesPolicy) -> Status:
     from models.apply.live_state import PodClassifier, forged
     from planner.cluster.lease import read_lease
     from planner.cluster.lease_document import seal_key_of
     from planner.cluster.live_view import read_cluster
     from planner.cluster.plan_status import gang_statuses, pending_pods, plan_statuses
     from planner.cluster.retry import RetryingTransport
-    from planner.pipelines.apply_steps import for_looking
+    from planner.pipelines.apply_steps import status_paths
     from planner.show.status import Status
 
-    with for_looking(reach, lock_namespace) as door:
-        wire = RetryingTransport(door)
+    with target.connect(status_paths(lock_namespace)) as proxy:
+        wire = RetryingTransport(proxy)
         lease = read_lease(wire, lock_namespace)
         view = read_cluster(wire, settings, seal_key_of(lease.tree))
-        context = door.context
+        context = proxy.context
     classifier = PodClassifier(settings.scheduling_gate, settings.scheduler_name)
     gangs = gang_statuses(view, classifier)
     pins, alien = (

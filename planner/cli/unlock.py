@@ -1,8 +1,4 @@
-"""``gangplan unlock ID``: free the lock of a run that died without giving it back.
-
-Promises: frees that one lock and nothing else; a run that is alive after all begins no further gang.
-The work is done in ``planner.cluster.lease``.
-"""
+"""``gangplan unlock ID``: release the lock of a run that died; a run that is alive starts no further gang."""
 
 from __future__ import annotations
 
@@ -30,7 +26,8 @@ if TYPE_CHECKING:
 def unlock(
     context: typer.Context,
     identity: Annotated[
-        str, typer.Argument(metavar="ID", help="Of the lock, as `status` and refused runs tell it.")
+        str,
+        typer.Argument(metavar="ID", help="ID of the lock, shown by `status` and by refused runs."),
     ],
     *,
     kube_context: KubeContextOption = None,
@@ -41,7 +38,7 @@ def unlock(
     log_format: LogOption = LogFormat.text,
     debug: DebugOption = False,
 ) -> None:
-    """Free the lock of a run that died. It is over by itself a minute after the last renewal."""
+    """Release the lock of a run that died. It expires a minute after the last renewal."""
     console = console_of(context, color=color, log_format=log_format, debug=debug)
     from planner.cluster.lease import accepted, unlocked
     from planner.cluster.proxy import connect
@@ -49,7 +46,7 @@ def unlock(
 
     timeout_s = _timeout(request_timeout)
     if not identity:
-        raise UsageError(Fault("the ID of a lock is not empty", "see `status`"))
+        raise UsageError(Fault("the ID of the lock is empty", "gangplan status shows it"))
     accept = accepted(lock_namespace)
     with connect(
         console.environ,
@@ -70,13 +67,13 @@ def unlock(
 
 def _report(console: Console, holder: Holder | None, namespace: str, context: str | None) -> None:
     if holder is None:
-        console.say(f"nobody holds the lock in namespace {namespace}; nothing was changed")
+        console.say(f"the lock in namespace {namespace} is free; nothing was changed")
     else:
         console.say(f"unlocked in namespace {namespace}: {holder.worded()}")
         if holder.left_s is not None and holder.left_s > 0:
             console.warn(
-                "it was renewed within the last minute: a run that is alive after all notices it within"
-                " seconds, and begins no further gang"
+                "it was renewed within the last minute: if that run is alive, it stops within seconds"
+                " and starts no further gang"
             )
         console.next(f"{console.program} status")
     console.event(

@@ -28,7 +28,7 @@ def open_nodes(orders: Orders, view: ClusterView) -> list[tuple[str, str]]:
     return unguarded(nodes, view.pods.values(), scheduler=orders.scheduler, ours=ours)
 
 
-def unconcerned(orders: Orders, view: ClusterView, names: Collection[str]) -> bool:
+def works_without(orders: Orders, view: ClusterView, names: Collection[str]) -> bool:
     """Whether some gang of the plan has something to be done and none of its pods bound to those nodes."""
     return any(
         (gang.starts or gang.stops or gang.resizes)

@@ -376,11 +376,11 @@ def _asked(  # as many words as such a request has
 
 
 Machine = Generator[Request, Event, Verdict]
-Tell = Callable[[Request, Event], None]
+OnEvent = Callable[[Request, Event], None]
 """Hears of every request once it is answered."""
 
 
-def carried(machine: Machine, sender: RequestSender, tell: Tell) -> Verdict:
+def run_machine(machine: Machine, sender: RequestSender, on_event: OnEvent) -> Verdict:
     """Carry out everything the machine asks for; its last word."""
     try:
         request = next(machine)
@@ -388,9 +388,9 @@ def carried(machine: Machine, sender: RequestSender, tell: Tell) -> Verdict:
             event = sender.answer(request)
             if isinstance(request, RequestGroup) and isinstance(event, EventGroup):
                 for one, answer in zip(request.requests, event.events, strict=True):
-                    tell(one, answer)
+                    on_event(one, answer)
             else:
-                tell(request, event)
+                on_event(request, event)
             request = machine.send(event)
     except StopIteration as ended:
         verdict: Verdict = ended.value

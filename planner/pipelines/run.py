@@ -1,7 +1,7 @@
 """The pipeline of ``run``: lock, recover, record, plan, verify, apply; one summary, whatever happens.
 
-Promises: never asks; nothing is applied that the checker refuses, or after a signal came; the lock is
-renewed while the solver works and given back at the end. Called by ``planner.cli.run``.
+Never asks. Nothing is applied that the verifier refuses, or after a signal or without time left on the lock,
+which is renewed while the solver works and released at the end.
 """
 
 from __future__ import annotations
@@ -9,10 +9,12 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from models.apply.outcomes import GangVerdict, Outcome, Verdict
 from planner.atomic_files import check_target
 from planner.errors import (
     Fault,
@@ -24,18 +26,33 @@ from planner.errors import (
     StaleError,
     UnavailableError,
 )
-from planner.pipelines.run_rounds import Course, RunWish
-from planner.show.run import RunReport
-from planner.signals import Interrupted, stop_on_signal
+from planner.pipelines.apply_steps import (
+    ApplyOptions,
+    ClusterTarget,
+    VerifiedPlan,
+    check_and_apply,
+    check_open_nodes,
+    check_rights,
+    exit_code,
+    run_paths,
+    verified,
+)
+from planner.pipelines.live_planner import ClusterSource, LivePlanner
+from planner.pipelines.plan import Phases, PlanRequest
+from planner.show.apply import ApplyProgress, announce_changes, undo_commands
+from planner.show.run import RunReport, show_verdict
+from planner.signals import Interrupted, Stop, interruptible, stop_on_signal
 
 if TYPE_CHECKING:
-    from models.policy import KubernetesPolicy
+    from models.apply.live_state import ClusterView, PodClassifier
     from planner.cluster.lock import Lock
     from planner.cluster.proxy import ProxyTransport
+    from planner.cluster.sending import RequestSender
+    from planner.pipelines.plan import Planned
     from planner.show.console import Console
 
 LEAST_LOCK_S = 15.0
-"""Nothing is begun with less time left on the lock."""
+"""Least time left on the lock to start applying."""
 
 _STATUS: tuple[tuple[type[BaseException], str], ...] = (
     (LockedError, "locked"),
@@ -46,145 +63,378 @@ _STATUS: tuple[tuple[type[BaseException], str], ...] = (
     (UnavailableError, "unavailable"),
     (Interrupted, "interrupted"),
 )
-"""What a run came to that an error ended, in a word or two."""
+"""Status of a run that an error ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunRequest:
+    """Arguments of ``run``. ``planning``: without the recorded paths. ``timeout_s``: of one request.
+
+    ``skip``: resources that are not recorded. ``metrics``: file to write.
+    """
+
+    planning: PlanRequest
+    options: ApplyOptions = field(default_factory=ApplyOptions)
+    context: str | None = None
+    kubeconfig: str | None = None
+    timeout_s: float = 30.0
+    skip: frozenset[str] = frozenset()
+    metrics: Path | None = None
 
 
 def run(
-    wish: RunWish,
+    request: RunRequest,
     console: Console,
     *,
     clock: Callable[[], float] = time.monotonic,
     wall: Callable[[], float] = time.time,
 ) -> int:
-    """Do it all; the exit code. Every expected failure has been said, and the summary, too."""
+    """Run everything; the exit code. Expected failures and the summary are printed."""
     report, begun = RunReport(), clock()
-    said: tuple[Fault, ...] = ()
+    shown: tuple[Fault, ...] = ()
     with stop_on_signal() as stop:
         try:
-            _Run(Course(wish, console, report, stop, clock, wall)).go()
+            _Run(request, console, report, stop, clock).execute()
         except (GangplanError, Interrupted) as error:
-            _failed(report, error)
-            _say(console, wish, report, error)
-            said = getattr(error, "faults", ())
+            _record_failure(report, error)
+            _show_error(console, request, report, error)
+            shown = getattr(error, "faults", ())
         except BaseException as error:
-            # A bug: the command line says what it is, and its event is the summary.
-            _failed(report, error)
+            # A bug: the command line reports it, and its event is the summary.
+            _record_failure(report, error)
             with contextlib.suppress(GangplanError):
-                _metrics(wish, report, wall)
+                _write_metrics(request, report, wall)
             console.say(report.line(clock() - begun))
             raise
         try:
-            _metrics(wish, report, wall)
+            _write_metrics(request, report, wall)
         except GangplanError as error:
-            if error.faults != said:  # a file that cannot be written was looked at first of all
-                _say(console, wish, report, error)
+            if error.faults != shown:  # the first check of the run may have reported it
+                _show_error(console, request, report, error)
             if not report.exit_code:
-                _failed(report, error)
-        report.tell(console, clock() - begun)
+                _record_failure(report, error)
+        report.print_summary(console, clock() - begun)
     return report.exit_code
 
 
-def _metrics(wish: RunWish, report: RunReport, wall: Callable[[], float]) -> None:
-    if wish.metrics is not None:
+def _write_metrics(request: RunRequest, report: RunReport, wall: Callable[[], float]) -> None:
+    if request.metrics is not None:
         from planner.show import metrics
 
-        metrics.write(wish.metrics, report.metrics(wall()))
+        metrics.write(request.metrics, report.metrics(wall()))
 
 
-def _failed(report: RunReport, error: BaseException) -> None:
+def _record_failure(report: RunReport, error: BaseException) -> None:
     report.exit_code = getattr(error, "exit_code", 1)
     report.status = next((word for kind, word in _STATUS if isinstance(error, kind)), "failed")
 
 
-def _say(console: Console, wish: RunWish, report: RunReport, error: BaseException) -> None:
+def _show_error(
+    console: Console, request: RunRequest, report: RunReport, error: BaseException
+) -> None:
     if isinstance(error, GangplanError):
         for fault in error.faults:
             console.error(fault)
         return
-    kept = wish.planning.out if report.decided is not None else None
-    hint = None if kept is None else f"the best plan until then is in {kept}, checked"
+    saved = request.planning.out if report.decided is not None else None
+    hint = None if saved is None else f"the best plan so far is saved and verified: {saved}"
     console.error(Fault("interrupted; nothing of the plan was applied", hint))
 
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """One run, under its signal handlers."""
+    """One run under its signal handlers. ``clock``: monotonic seconds."""
 
-    course: Course
+    request: RunRequest
+    console: Console
+    report: RunReport
+    stop: Stop
+    clock: Callable[[], float]
 
-    def go(self) -> None:
+    def execute(self) -> None:
         """From the first check to the release of the lock."""
+        from planner.cluster.backends.table import backend_of
+        from planner.cluster.lock import Guarded
+        from planner.cluster.retry import RetryingTransport
+        from planner.cluster.sending import RequestSender
         from planner.read.inputs import read_policy
 
-        planning = self.course.wish.planning
-        for target in (planning.out, self.course.wish.metrics):
-            if target is not None:
-                check_target(target)
+        planning = self.request.planning
+        for file in (planning.out, self.request.metrics):
+            if file is not None:
+                check_target(file)
         settings = read_policy(planning.paths, policy=planning.policy).kubernetes
         with contextlib.ExitStack() as stack:
-            with self.course.phase("connect"):
-                door = stack.enter_context(self._doorway(settings))
-            self.course.report.context = door.context
-            with self.course.phase("lock"):
-                lock = self._locked(door)
+            with self.phase("connect"):
+                paths = run_paths(self.request.options, settings)
+                wire = stack.enter_context(self.target().connect(paths))
+            self.report.context = wire.context
+            with self.phase("lock"):
+                lock = self._acquire_lock(wire)
             with self._released(lock):
-                self._work(door, lock, settings)
+                self.check_signal()
+                event = self.stop.event
+                sender = RequestSender(
+                    wire=RetryingTransport(Guarded(wire, lock), sleep=event.wait),
+                    settings=settings,
+                    backend=backend_of(settings.gpu_backend),
+                    lock=lock,
+                    stop=event,
+                    clock=self.clock,
+                    sleep=event.wait,
+                )
+                _LockedRun(self, lock, sender).execute()
 
-    def _doorway(self, settings: KubernetesPolicy) -> AbstractContextManager[ProxyTransport]:
-        from planner.pipelines.apply_steps import for_writing
+    def target(self) -> ClusterTarget:
+        """The cluster; once connected, by the context in use."""
+        request = self.request
+        context = request.context if self.report.context is None else self.report.context
+        return ClusterTarget(self.console.environ, context, request.kubeconfig, request.timeout_s)
 
-        return for_writing(self.course.reach, self.course.wish.way, settings)
-
-    def _locked(self, door: ProxyTransport) -> Lock:
-        """The lock. Raises LockedError that says who has it, NotPermittedError before anything else."""
+    def _acquire_lock(self, wire: ProxyTransport) -> Lock:
+        """Raises LockedError with the holder, NotPermittedError before anything else."""
         from planner.cluster import lease, rights
         from planner.cluster.discovery import served_groups
         from planner.cluster.lease_document import here
         from planner.cluster.retry import RetryingTransport
 
-        way, wire = self.course.wish.way, RetryingTransport(door)
-        self.course.check_signal()
-        # A kind that is served and may not be read would have its gangs taken for single pods.
-        read = rights.reading(served_groups(wire), skip=self.course.wish.skip)
-        every = (*read, *rights.looking(), *rights.locking(way.lock_namespace))
-        rights.demand(wire, tuple(dict.fromkeys(every)))
-        self.course.check_signal()
+        options, transport = self.request.options, RetryingTransport(wire)
+        self.check_signal()
+        # If a served kind could not be read, its gangs would be taken for single pods.
+        read = rights.reading(served_groups(transport), skip=self.request.skip)
+        needed = (*read, *rights.looking(), *rights.locking(options.lock_namespace))
+        rights.demand(transport, tuple(dict.fromkeys(needed)))
+        self.check_signal()
         return lease.acquire(
-            door,
-            namespace=way.lock_namespace,
+            wire,
+            namespace=options.lock_namespace,
             operation="run",
             plan=None,
-            who=here(self.course.console.environ),
-            wait_s=way.lock_wait_s,
-            sleep=self.course.pause,
-            tell=lambda holder: self.course.console.say(f"waiting: {holder.worded()}"),
-            unlock=(*self.course.console.program.split(), "unlock"),
+            who=here(self.console.environ),
+            wait_s=options.lock_wait_s,
+            sleep=self._pause,
+            tell=lambda holder: self.console.say(f"waiting: {holder.worded()}"),
+            unlock=(*self.console.program.split(), "unlock"),
         )
 
     @contextmanager
     def _released(self, lock: Lock) -> Iterator[None]:
-        """Give the lock back at the end, with what the run came to."""
+        """Release the lock at the end, with a note about this run."""
         from models.units import time_text
 
         try:
             yield
         except BaseException as error:
-            _failed(self.course.report, error)
+            _record_failure(self.report, error)
             raise
         finally:
-            with self.course.phase("release"):
-                given_back = lock.release(self.course.report.note(time_text(lock.now())))
-            if not given_back:
-                line = f"the lock was not given back: {lock.lost or 'no answer'}"
-                self.course.console.warn(line)
-                self.course.report.warnings.append(line)
+            with self.phase("release"):
+                released = lock.release(self.report.note(time_text(lock.now())))
+            if not released:
+                self.warn(f"the lock was not released: {lock.lost or 'no answer'}")
 
-    def _work(self, door: ProxyTransport, lock: Lock, settings: KubernetesPolicy) -> None:
-        """What is done under the lock."""
-        from planner.cluster.lock import Guarded
-        from planner.cluster.retry import RetryingTransport
-        from planner.pipelines.run_rounds import Rounds
+    def warn(self, line: str) -> None:
+        self.console.warn(line)
+        self.report.warnings.append(line)
 
-        self.course.check_signal()
-        wire = RetryingTransport(Guarded(door, lock), sleep=self.course.stop.event.wait)
-        Rounds(self.course, lock).work(wire, settings)
+    def check_signal(self) -> None:
+        """Raises Interrupted after a signal."""
+        if self.stop.exit_code is not None:
+            raise Interrupted(self.stop.exit_code - 128)
+
+    def record_signal(self, exit_code: int) -> None:
+        """Note a signal that another handler received; the next one ends the process."""
+        self.stop.exit_code = exit_code
+        self.stop.event.set()
+
+    def _pause(self, seconds: float) -> None:
+        self.stop.event.wait(seconds)
+        self.check_signal()
+
+    @contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        """Add the seconds of the block to a phase."""
+        phases = Phases(self.clock)
+        try:
+            with phases.phase(name):
+                yield
+        finally:
+            self.add_seconds(name, phases.seconds[name])
+
+    def add_seconds(self, phase: str, seconds: float) -> None:
+        known = self.report.seconds
+        known[phase] = round(known.get(phase, 0.0) + seconds, 3)
+
+
+@dataclass(frozen=True, slots=True)
+class _LockedRun:
+    """The part of a run under the lock: recover, record, plan, verify, apply."""
+
+    run: _Run
+    lock: Lock
+    sender: RequestSender
+
+    @property
+    def _classifier(self) -> PodClassifier:
+        from models.apply.live_state import PodClassifier
+
+        settings = self.sender.settings
+        return PodClassifier(settings.scheduling_gate, settings.scheduler_name)
+
+    def execute(self) -> None:
+        self.run.check_signal()
+        with self.run.phase("recover"):
+            recovered = self._recover()
+        self._judge()
+        if recovered.stop is None:
+            self.run.check_signal()
+            self._plan_and_apply()
+            self._judge()
+
+    def _recover(self) -> Verdict:
+        """Complete, withdraw or report what earlier runs left incomplete."""
+        from models.apply.machine import recover_gangs
+        from planner.cluster import rights
+        from planner.cluster.plan_status import forged_warning, namespaces_to_recover
+        from planner.cluster.sending import run_machine
+
+        run, settings = self.run, self.sender.settings
+        options, classifier = run.request.options, self._classifier
+        view = self.sender.read_view()
+        run.report.cluster = view.cluster
+        run.check_signal()
+        if (warning := forged_warning(view)) is not None:
+            run.warn(warning)
+        namespaces = namespaces_to_recover(view, classifier)
+        if not namespaces:
+            return Verdict()
+        bound = {pod.namespace for pod in view.pods.values() if classifier.binds(pod)}
+        backend = settings.gpu_backend
+        rights.demand(
+            self.sender.wire,
+            rights.working(
+                namespaces, evictions=options.evict_partial, backend=backend, bound=bound
+            ),
+        )
+        progress = ApplyProgress(run.console, run.clock)
+        machine = recover_gangs(view, options.limits(settings))
+        verdict = run_machine(machine, self.sender, progress.on_event)
+        progress.done()
+        run.report.recovered = verdict
+        show_verdict(run.console, None, verdict, self._undo_commands)
+        return verdict
+
+    def _plan_and_apply(self) -> None:
+        """Plan and apply; once more if the cluster changed in between."""
+        run, reader = self.run, self.sender.reader
+        planner = self._planner()
+        try:
+            planned = self._make_plan(planner, None)
+            plan = verified(planned.document, planned.plan)
+            try:
+                self._apply(plan)
+            except StaleError as error:
+                if reader.view is not None and not run.request.options.shared_nodes:
+                    # Open nodes would stop another plan, too.
+                    check_open_nodes(plan, reader.view, one_by_one=True)
+                for fault in error.faults:
+                    run.console.say(f"{fault.what}; planning once more")
+                run.report.replanned = True
+                planned = self._make_plan(planner, planned)
+                self._apply(verified(planned.document, planned.plan))
+        finally:
+            run.report.warnings += planner.warnings
+            for phase, seconds in planner.seconds.items():
+                run.add_seconds(phase, seconds)
+
+    def _planner(self) -> LivePlanner:
+        from planner.cluster import rights
+
+        run, wire, view = self.run, self.sender.wire, self.sender.reader.view
+        request, backend = run.request, self.sender.settings.gpu_backend
+        assert view is not None  # recovery has read it
+        unserved = rights.unserved(wire, view, self._classifier, backend)
+        if unserved:
+            run.warn(rights.told(unserved))
+        # A plan that stops or moves running gangs could not be applied completely.
+        planning = replace(request.planning, keep_running=not request.options.allow_evictions)
+        if request.options.allow_evictions:
+            kept = rights.unyielding(wire, view, backend)
+            planning = replace(planning, keep_in=frozenset(kept))
+        source = ClusterSource(
+            run.target(),
+            skip=request.skip,
+            seal_key=self.lock.seal_key,
+            leave=rights.waiting_in(unserved, self._classifier),
+        )
+        # Ages are computed with the server's clock: that of this host may be wrong.
+        return LivePlanner(planning, source, run.console, clock=run.clock, date=self.lock.now)
+
+    def _make_plan(self, planner: LivePlanner, before: Planned | None) -> Planned:
+        """A plan of the cluster as it is, made while the lock is renewed."""
+        from models.apply.orders import plan_id
+
+        run, lock = self.run, self.lock
+        try:
+            with lock.keeping(), interruptible():
+                planned = planner.plan(before)
+        except Interrupted as signal:
+            run.record_signal(signal.exit_code)
+            raise
+        run.report.decided = planned.plan
+        lock.plan = run.report.plan = plan_id(planned.plan)
+        if planned.signal_exit is not None:
+            run.record_signal(planned.signal_exit)
+        run.check_signal()
+        if not lock.holds(LEAST_LOCK_S):
+            what = f"the lock was lost while planning: {lock.lost or 'it could not be renewed'}"
+            hint = "nothing of the plan was applied; the next run tries again"
+            raise LockedError(Fault(what, hint))
+        return planned
+
+    def _apply(self, plan: VerifiedPlan) -> None:
+        """Apply the plan, if it orders anything. Raises StaleError before the first write."""
+        if not any(gang.starts or gang.stops or gang.resizes for gang in plan.orders.gangs):
+            return
+        run = self.run
+        report, console, options = run.report, run.console, run.request.options
+        if options.max_evictions is not None:
+            left = max(0, options.max_evictions - report.evicted)
+            options = replace(options, max_evictions=left)
+        progress = ApplyProgress(console, run.clock)
+
+        def announce(view: ClusterView) -> None:
+            found = announce_changes(console, plan.orders, view, evictions=options.allow_evictions)
+            progress.pods = sum(change.starts for change in found)
+
+        with run.phase("apply"):
+            check_rights(plan, options, self.sender.wire)
+            verdict = check_and_apply(plan, options, self.sender, progress.on_event, announce)
+            progress.done()
+        shown = () if report.recovered is None else report.recovered.gangs
+        report.applied = verdict
+        show_verdict(console, plan.orders.plan, verdict, self._undo_commands, shown=shown)
+
+    def _undo_commands(self, verdict: GangVerdict) -> list[str]:
+        if verdict.outcome is not Outcome.partial:
+            return []
+        target = self.run.target()
+        return undo_commands(verdict.undo, target.context, target.kubeconfig)
+
+    def _judge(self) -> None:
+        """Set status and exit code from the verdicts on all gangs."""
+        report = self.run.report
+        recovered, applied = report.recovered or Verdict(), report.applied or Verdict()
+        # A gang whose intents were withdrawn is planned anew: that is no failure.
+        withdrawn = {one.gang for one in recovered.gangs if one.outcome is Outcome.skipped} - {
+            one.gang for one in applied.gangs
+        }
+        gangs = tuple(one for one in report.verdicts if one.gang not in withdrawn)
+        verdict = Verdict(gangs, stop=applied.stop or recovered.stop)
+        report.exit_code = exit_code(verdict, self.run.stop.exit_code)
+        if report.exit_code > 128:
+            report.status = "interrupted"
+        elif report.exit_code:
+            report.status = "stopped part-way"
+        else:
+            report.status = "applied" if report.writes else "unchanged"

@@ -186,6 +186,36 @@ def _how(pods: Iterable[LivePod], view: ClusterView, classifier: PodClassifier, 
     return " + ".join(sorted(modes)) + (", all or none" if whole else "")
 
 
+def announce_changes(
+    console: Console, orders: Orders, view: ClusterView, *, evictions: bool, dry: bool = False
+) -> list[GangChange]:
+    """Log what applying will change, as JSON events; the gangs that change."""
+    found = [one for one in gang_changes(orders, view) if one.changes]
+    for one in found:
+        nodes = [safe(name) for name in one.nodes[:MOST_NAMES]]
+        console.event(
+            "change",
+            gang=safe(one.named),
+            action=one.action,
+            starts=one.starts,
+            evicts=one.stops,
+            gpus=one.gpus,
+            by=one.how or None,
+            nodes=nodes,
+            more_nodes=len(one.nodes) - len(nodes),
+        )
+    console.event(
+        "apply_start",
+        plan=orders.plan,
+        cluster=orders.cluster,
+        gangs=len(found),
+        pods=sum(one.starts for one in found),
+        evictions=sum(one.stops for one in found) if evictions else 0,
+        dry_run=dry,
+    )
+    return found
+
+
 def change_table(found: Iterable[GangChange], *, evictions: bool) -> Table:
     """One row per gang. ``evictions``: whether they are allowed."""
     rows = tuple(

@@ -1,8 +1,4 @@
-"""What one ``run`` did: one line for people, one event for machines, a note on the lock.
-
-Promises: the same facts in all three; nothing is printed here but through the console; names from the
-cluster are not in the line. Called by ``planner.pipelines.run``.
-"""
+"""The report of one ``run``: summary line, summary event, metrics and the note in the lock."""
 
 from __future__ import annotations
 
@@ -12,25 +8,20 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from models.apply.outcomes import GangVerdict, Outcome, Verdict
-from planner.show.apply import counts, undo_heading
+from planner.show.apply import MOST_NAMES, counts, undo_heading
 from planner.show.metrics import Metrics
 from planner.show.text import percent, plural
 from planner.untrusted_text import safe
 
 if TYPE_CHECKING:
-    from models.apply.live_state import ClusterView
-    from models.apply.orders import Orders
     from models.documents.plan import PlanDocument
     from planner.show.console import Console
 
-MOST_NAMES = 64
-"""Names in one JSON log line."""
-
 Undo = Callable[[GangVerdict], list[str]]
-"""The commands that undo a partial gang; none for others."""
+"""Commands that undo a partial gang; empty for others."""
 
 WAITING = ("wait", "preempt")
-"""Decisions of gangs that the plan leaves waiting."""
+"""Decisions that leave a gang waiting."""
 
 STARTING = ("place", "complete")
 
@@ -45,17 +36,15 @@ _WORDS = {
     Outcome.withheld: "withheld",
     Outcome.advised: "to be resized by hand",
 }
-"""In the order in which the line tells them; gangs that were whole already are not worth a word."""
+"""In the order of the summary line, which omits unchanged gangs."""
 
 
 @dataclass(slots=True)
 class RunReport:
-    """Filled in as the run goes. ``status``: one word or two of what it came to.
+    """Filled in during the run. ``recovered``: verdict on gangs that earlier runs left incomplete.
 
-    ``recovered``: of gangs that an earlier run left half there; ``applied``: of this run's plan.
-    ``plan``: its id; ``decided``: the plan itself. ``cluster``: its uid. ``seconds``: of each phase, summed
-    where it runs twice.
-    ``warnings``: said already where people read.
+    ``applied``: verdict on this run's plan. ``plan``: its id; ``decided``: the plan itself.
+    ``cluster``: uid. ``seconds``: of each phase, summed if it runs twice. ``warnings``: as printed.
     """
 
     status: str = "failed"
@@ -72,25 +61,25 @@ class RunReport:
 
     @property
     def verdicts(self) -> list[GangVerdict]:
-        """The last word on every gang, in order of first mention."""
+        """The last verdict on every gang, in order of first appearance."""
         last: dict[tuple[str, str], GangVerdict] = {}
         for verdict in (self.recovered, self.applied):
             for gang in () if verdict is None else verdict.gangs:
                 before = last.get(gang.gang)
-                # Finished a moment ago and then found whole: it is the first that tells what we did.
+                # A recovered gang is unchanged afterwards: the first verdict says what was done.
                 if before is None or gang.outcome is not Outcome.unchanged:
                     last[gang.gang] = gang
         return list(last.values())
 
     @property
     def counts(self) -> dict[Outcome, int]:
-        """Gangs of each outcome, those that occur."""
+        """Gangs per outcome."""
         found = Counter(gang.outcome for gang in self.verdicts)
         return {outcome: found[outcome] for outcome in Outcome if found[outcome]}
 
     @property
     def writes(self) -> int:
-        """Requests that changed something besides the lock."""
+        """Requests that changed something, without those of the lock."""
         return sum(one.writes for one in (self.recovered, self.applied) if one is not None)
 
     @property
@@ -118,26 +107,25 @@ class RunReport:
         return sum(gang.decision in decisions for gang in gangs)
 
     def line(self, seconds: float) -> str:
-        """The summary line: what was done with how many gangs, what waits, how long it took."""
+        """The summary line."""
         parts = [
-            f"{self.counts[one]:,} {said}" for one, said in _WORDS.items() if one in self.counts
+            f"{self.counts[one]:,} {word}" for one, word in _WORDS.items() if one in self.counts
         ]
-        done = f"gangs: {', '.join(parts)}" if parts else "nothing changed"
-        told = [done]
+        facts = [f"gangs: {', '.join(parts)}" if parts else "nothing changed"]
         if self.evicted:
-            told.append(f"{plural(self.evicted, 'pod')} evicted")
+            facts.append(f"{plural(self.evicted, 'pod')} evicted")
         if self.waiting is not None:
-            told.append(f"{self.waiting:,} waiting")
+            facts.append(f"{self.waiting:,} waiting")
         if self.gap is not None:
-            told.append(f"gap {percent(self.gap)}")
+            facts.append(f"gap {percent(self.gap)}")
         if self.replanned:
-            told.append("planned twice")
-        told.append(f"{seconds:.1f} s")
+            facts.append("planned twice")
+        facts.append(f"{seconds:.1f} s")
         plan = f" plan {self.plan};" if self.plan else ""
-        return f"run {self.status} (exit {self.exit_code}):{plan} {'; '.join(told)}"
+        return f"run {self.status} (exit {self.exit_code}):{plan} {'; '.join(facts)}"
 
-    def tell(self, console: Console, seconds: float) -> None:
-        """The one summary: a line in text, an event in JSON."""
+    def print_summary(self, console: Console, seconds: float) -> None:
+        """A line in text logs, an event in JSON logs."""
         console.say(self.line(seconds))
         digests = None if self.decided is None else self.decided.status.digests.model_dump()
         console.event(
@@ -161,7 +149,7 @@ class RunReport:
         )
 
     def note(self, finished: str) -> dict[str, Any]:
-        """What the lock says of the last run. ``finished``: RFC 3339 UTC."""
+        """The note about the last run in the lock. ``finished``: RFC 3339 UTC."""
         return {
             "status": self.status,
             "exit_code": self.exit_code,
@@ -187,53 +175,19 @@ class RunReport:
         )
 
 
-def announce(console: Console, orders: Orders, view: ClusterView, *, evictions: bool) -> int:
-    """What will happen, gang by gang, in the events that ``apply`` has for it; pods to start."""
-    from planner.show.apply import gang_changes
-
-    found = [one for one in gang_changes(orders, view) if one.changes]
-    for one in found:
-        nodes = [safe(name) for name in one.nodes[:MOST_NAMES]]
-        console.event(
-            "change",
-            gang=safe(one.named),
-            action=one.action,
-            starts=one.starts,
-            evicts=one.stops,
-            gpus=one.gpus,
-            by=one.how or None,
-            nodes=nodes,
-            more_nodes=len(one.nodes) - len(nodes),
-        )
-    pods = sum(one.starts for one in found)
-    console.event(
-        "apply_start",
-        plan=orders.plan,
-        cluster=orders.cluster,
-        gangs=len(found),
-        pods=pods,
-        evictions=sum(one.stops for one in found) if evictions else 0,
-        dry_run=False,
-    )
-    return pods
-
-
-def tell(
+def show_verdict(
     console: Console,
     plan: str | None,
     verdict: Verdict,
     undo: Undo,
     *,
-    told: Collection[GangVerdict] = (),
+    shown: Collection[GangVerdict] = (),
 ) -> None:
-    """What became of the gangs. ``plan`` None: of those that earlier runs left half there.
-
-    ``told``: verdicts that need not be told again.
-    """
+    """Print the outcome of each gang. ``plan``: None while recovering. ``shown``: printed before."""
     changed = [one for one in verdict.gangs if one.outcome is not Outcome.unchanged]
     partial = [one for one in changed if one.outcome is Outcome.partial]
     for one in changed:
-        if one in told:
+        if one in shown:
             continue
         why = f": {one.why}" if one.why else ""
         atomic = " (its PodGroup starts all or none)" if one.atomic else ""

@@ -1,8 +1,4 @@
-"""What ``status`` shows: the lock, the last run, plans, gangs that are not whole, pins that wait.
-
-Promises: pure; a table and a document with the same facts; whatever the cluster wrote is made harmless.
-Called by ``planner.cli.status``.
-"""
+"""The output of ``status``, as tables and as data: the lock, the last run, plans, incomplete gangs, pins."""
 
 from __future__ import annotations
 
@@ -21,7 +17,7 @@ if TYPE_CHECKING:
     from planner.cluster.lease_document import Holder, LeaseSeen
 
 UNSETTLED = (GangPhase.partial, GangPhase.stuck, GangPhase.begun, GangPhase.intended)
-"""States that the next ``apply`` or ``run`` settles, or reports."""
+"""Phases that the next ``apply`` or ``run`` resolves or reports."""
 
 _STYLES = {
     GangPhase.partial: "bad",
@@ -32,23 +28,20 @@ _STYLES = {
 }
 
 _NEXT = {
-    GangPhase.partial: "run or apply finishes it where it can; to undo it, see below",
-    GangPhase.begun: "run or apply takes the marks off, or starts it",
+    GangPhase.partial: "run or apply completes it if possible; to undo it, see below",
+    GangPhase.begun: "run or apply starts it or removes the intents",
     GangPhase.intended: "run or apply starts it",
 }
 
 _MOST_FORGED = 5
 
 Undo = Callable[[GangStatus], list[str]]
-"""The commands that undo a gang that is half there."""
+"""Commands that undo a partial gang."""
 
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """``cluster``: its uid. ``context``: of kubectl, None if it has none.
-
-    ``forged``: pods with marks that no run wrote.
-    """
+    """``cluster``: uid. ``context``: of kubectl, None inside a pod. ``forged``: pods with forged intents."""
 
     context: str | None
     cluster: str
@@ -63,21 +56,21 @@ class Status:
         return tuple(gang for gang in self.gangs if gang.state in UNSETTLED)
 
     @property
-    def half(self) -> tuple[GangStatus, ...]:
+    def partial(self) -> tuple[GangStatus, ...]:
         return tuple(gang for gang in self.gangs if gang.state is GangPhase.partial)
 
     @property
-    def wrong(self) -> tuple[GangStatus, ...]:
-        """Gangs that hold GPUs in vain, or may: what undoes them is shown."""
-        return tuple(gang for gang in self.gangs if _wrong(gang))
+    def undoable(self) -> tuple[GangStatus, ...]:
+        """Gangs that hold GPUs without running, or may."""
+        return tuple(gang for gang in self.gangs if _undoable(gang))
 
 
-def _wrong(gang: GangStatus) -> bool:
+def _undoable(gang: GangStatus) -> bool:
     return gang.state in (GangPhase.partial, GangPhase.stuck)
 
 
 def facts(status: Status, program: str) -> Table:
-    """The lock and the last run. ``program``: how we were called."""
+    """The lock and the last run. ``program``: as the user called it."""
     rows = [
         (Cell("lock"), _lock(status.lease, program)),
         (Cell("last run"), _last_run(status.lease.last_run, status.lease.now)),
@@ -86,12 +79,14 @@ def facts(status: Status, program: str) -> Table:
         shown = ", ".join("/".join(key) for key in status.forged[:_MOST_FORGED])
         more = len(status.forged) - _MOST_FORGED
         shown += f" and {more:,} more" if more > 0 else ""
-        rows.append((Cell("ignored"), Cell(f"marks that no run wrote, on {shown}", "warn")))
+        rows.append(
+            (Cell("ignored"), Cell(f"gangplan annotations that no run wrote, on {shown}", "warn"))
+        )
     return Table((Column(""), Column("", fold=True)), tuple(rows), headless=True)
 
 
 def plans(status: Status) -> Table:
-    """The plans seen on pods."""
+    """Plans whose ids pods carry."""
     states = [state for state in GangPhase if any(state in dict(one.gangs) for one in status.plans)]
     rows = tuple(
         (
@@ -135,9 +130,9 @@ def unsettled(status: Status) -> Table:
 
 def _next(gang: GangStatus) -> str:
     if gang.state is GangPhase.stuck:
-        return f"{one_line(gang.why)}: if that does not pass, undo it, see below"
+        return f"{one_line(gang.why)}: if that persists, undo it, see below"
     if gang.unsure:
-        return "it may have been whole: if it cannot go on as it is, undo it, see below"
+        return "it may have been whole: if it cannot continue, undo it, see below"
     return _NEXT[gang.state]
 
 
@@ -162,15 +157,15 @@ def pins(status: Status) -> Table:
 
 
 def undoing(status: Status, undo: Undo) -> Iterator[str]:
-    """Lines for a shell: what undoes every gang that is half there, or stuck."""
-    for gang in status.wrong:
-        unsure = ", if it cannot go on without the pods that are gone" if gang.unsure else ""
+    """Shell commands that undo every partial or stuck gang."""
+    for gang in status.undoable:
+        unsure = ", if it cannot continue without the missing pods" if gang.unsure else ""
         yield f"# undo {one_line('/'.join(gang.gang))}{unsure}:"
         yield from undo(gang)
 
 
 def document(status: Status, undo: Undo) -> dict[str, Any]:
-    """The whole as data."""
+    """The status as data."""
     return {
         "context": status.context,
         "cluster": status.cluster,
@@ -191,7 +186,7 @@ def document(status: Status, undo: Undo) -> dict[str, Any]:
                 "bound": one.bound,
                 "why": one_line(one.why) or None,
                 "unsure": one.unsure,
-                "undo": undo(one) if _wrong(one) else [],
+                "undo": undo(one) if _undoable(one) else [],
             }
             for one in status.unsettled
         ],
@@ -214,8 +209,7 @@ def _lock(lease: LeaseSeen, program: str) -> Cell:
     if holder is None:
         return Cell("free", "good")
     if holder.expired:
-        said = f"left by {holder.worded()}: over, the next run takes it"
-        return Cell(said, "warn")
+        return Cell(f"expired, the next run takes it; left by {holder.worded()}", "warn")
     from planner.cluster.lease_document import unlock_command
 
     free = unlock_command(holder.id, (*program.split(), "unlock"))
@@ -238,19 +232,19 @@ def _holder(holder: Holder | None) -> dict[str, Any] | None:
 
 
 def _last_run(note: dict[str, Any] | None, now: float | None) -> Cell:
-    """What it came to, when, and its counts; the note is text that anybody may have written."""
+    """Status, time and counts; the note is untrusted text."""
     if note is None:
-        return Cell("none is known", "dim")
+        return Cell("unknown", "dim")
     code = note.get("exit_code")
-    told = [f"{_word(note.get('status'))} (exit {_word(code)})"]
+    facts = [f"{_word(note.get('status'))} (exit {_word(code)})"]
     if finished := note.get("finished"):
-        told.append(f"at {_word(finished)}{_ago(finished, now)}")
+        facts.append(f"at {_word(finished)}{_ago(finished, now)}")
     if plan := note.get("plan"):
-        told.append(f"plan {_word(plan)}")
+        facts.append(f"plan {_word(plan)}")
     counts = note.get("counts")
     if isinstance(counts, dict):
-        told += [f"{_word(value)} {_word(name)}" for name, value in counts.items() if value]
-    return Cell(", ".join(told), "good" if code == 0 else "warn")
+        facts += [f"{_word(value)} {_word(name)}" for name, value in counts.items() if value]
+    return Cell(", ".join(facts), "good" if code == 0 else "warn")
 
 
 def _ago(finished: object, now: float | None) -> str:
