@@ -39,7 +39,7 @@ def test_a_plan_of_another_cluster_would_be_refused(examined: Callable[..., Doct
     doctor.cluster.put({**system, "metadata": {**system["metadata"], "uid": "another"}})
     result = doctor.run(str(plan))
     assert result.code == 65
-    assert f"of the cluster with uid {live}, this cluster has another" in result.out
+    assert f"of the cluster with uid {live}, this one has another" in result.out
 
 
 def test_a_plan_names_the_namespaces_that_are_asked_about(

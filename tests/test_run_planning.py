@@ -19,7 +19,7 @@ INPUTS = Path(__file__).parent.parent / "inputs"
 
 
 def decisions(*, keep_running: bool, folder: str = "preemption") -> dict[str, str]:
-    wish = planning.Wish(
+    wish = planning.PlanRequest(
         paths=(str(INPUTS / folder),), budget=10, keep_running=keep_running, workers=1
     )
     console = Console(stdout=io.StringIO(), stderr=io.StringIO(), environ={})

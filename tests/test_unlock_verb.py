@@ -52,8 +52,8 @@ def test_the_lock_of_a_dead_run_is_freed(
     assert result.err == (
         f"unlocked in namespace gangplan-system: apply of plan gp-1 by ana@login1 (lock {dead.id},"
         " since 2026-11-21T10:00:00Z, until 2026-11-21T10:01:00Z)\n"
-        "warning: it was renewed within the last minute: a run that is alive after all notices it"
-        " within seconds, and begins no further gang\n"
+        "warning: it was renewed within the last minute: if that run is alive, it stops"
+        " within seconds and starts no further gang\n"
         "next: gangplan status\n"
     )
     assert lease.spec["holderIdentity"] == ""
