@@ -14,13 +14,15 @@ from email.utils import parsedate_to_datetime
 from functools import lru_cache
 from pathlib import Path
 from socketserver import StreamRequestHandler, ThreadingTCPServer
+from typing import Protocol
 from urllib.parse import parse_qsl, urlsplit
 
 import yaml
 from apiserver import FakeCluster
 from apiserver_discovery import CONTENT_TYPE, V2, decoded, described, swagger
 from apiserver_errors import ApiError
-from apiserver_kinds import Json, Tree
+from apiserver_kinds import Json, Kinds, Tree
+from apiserver_rbac import User
 from apiserver_store import Watching
 
 from planner.cluster.transport import JSON, Reply
@@ -58,6 +60,33 @@ _UNAUTHORIZED = {
 
 
 @dataclass(frozen=True, slots=True)
+class RawAnswer:
+    """A body sent as it is, after ``after_s``. ``missing``: bytes that are promised and never sent."""
+
+    code: int
+    body: bytes
+    after_s: float = 0.0
+    missing: int = 0
+
+
+class Server(Protocol):
+    """What can be served."""
+
+    kinds: Kinds
+    tokens: dict[str, User]
+
+    def handle(
+        self,
+        method: str,
+        target: str,
+        body: Json = None,
+        content_type: str = "application/json",
+        user: str | None = None,
+        agent: str = "",
+    ) -> tuple[int, Tree | RawAnswer, dict[str, str]]: ...
+
+
+@dataclass(frozen=True, slots=True)
 class Endpoint:
     """Where a cluster is served. ``kubeconfig``: leads there as an administrator, context ``test``."""
 
@@ -78,7 +107,7 @@ class Endpoint:
 
 
 @contextmanager
-def serving(cluster: FakeCluster, folder: Path, *, tls: bool = True) -> Iterator[Endpoint]:
+def serving(cluster: Server, folder: Path, *, tls: bool = True) -> Iterator[Endpoint]:
     """Serve on a free port of localhost while the block runs. Without ``tls`` kubectl sends no tokens.
 
     Everybody is an administrator then.
@@ -97,7 +126,9 @@ def serving(cluster: FakeCluster, folder: Path, *, tls: bool = True) -> Iterator
             server.hang_up()
 
 
-def write_kubeconfig(path: Path, url: str, *, token: str, tls: bool, name: str = "test") -> Path:
+def write_kubeconfig(
+    path: Path, url: str, *, token: str = ADMIN, tls: bool = False, name: str = "test"
+) -> Path:
     """A kubeconfig with one context, which is the current one."""
     where: Tree = {"server": url}
     if tls:
@@ -173,6 +204,10 @@ class _Handler(StreamRequestHandler):
             self._send(400, ApiError(400, f"couldn't get version/kind; {error}").tree(), {})
             return True
         code, tree, more = self.server.cluster.handle(method, target, body, kind, user, agent)
+        if isinstance(tree, RawAnswer):
+            self.server.stopped.wait(tree.after_s)
+            self._write(code, tree.body, {"Content-Type": "application/json"} | more, tree.missing)
+            return not tree.missing
         if code:
             self._send(code, tree, more)
         return code != 0
@@ -214,14 +249,15 @@ class _Handler(StreamRequestHandler):
         query = dict(parse_qsl(parts.query))
         cluster = self.server.cluster
         place = cluster.kinds.place(parts.path)
-        if place is None or query.get("watch") not in ("1", "true"):
+        watching = self.server.watching
+        if place is None or watching is None or query.get("watch") not in ("1", "true"):
             return False
         if cluster.handle("GET", target, user=user)[0] != 200:
             return False
         head = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nConnection: close\r\n\r\n"
         self.request.sendall(head.encode())
         seconds = float(query.get("timeoutSeconds") or 300)
-        for event in self.server.watching.events(place, query, seconds):
+        for event in watching.events(place, query, seconds):
             if self.server.stopped.is_set():
                 break
             if event is not None:
@@ -231,8 +267,9 @@ class _Handler(StreamRequestHandler):
     def _send(self, code: int, tree: Tree, headers: dict[str, str]) -> None:
         self._write(code, _encoded(tree), {"Content-Type": "application/json"} | headers)
 
-    def _write(self, code: int, body: bytes, headers: dict[str, str]) -> None:
-        lines = [f"HTTP/1.1 {code} {_WORDS.get(code, 'Something')}", f"Content-Length: {len(body)}"]
+    def _write(self, code: int, body: bytes, headers: dict[str, str], missing: int = 0) -> None:
+        length = len(body) + missing
+        lines = [f"HTTP/1.1 {code} {_WORDS.get(code, 'Something')}", f"Content-Length: {length}"]
         lines += [f"{name}: {value}" for name, value in headers.items()]
         self.request.sendall("\r\n".join([*lines, "", ""]).encode("latin-1") + body)
 
@@ -243,9 +280,11 @@ class _Server(ThreadingTCPServer):
     allow_reuse_address = True
     request_queue_size = 64
 
-    def __init__(self, cluster: FakeCluster, *, tls: bool) -> None:
+    def __init__(self, cluster: Server, *, tls: bool) -> None:
         self.cluster = cluster
-        self.watching = Watching(cluster.store, cluster.lock)
+        self.watching = (
+            Watching(cluster.store, cluster.lock) if isinstance(cluster, FakeCluster) else None
+        )
         self.stopped = threading.Event()
         self.context: ssl.SSLContext | None = None
         self.open: dict[socket.socket, threading.Thread] = {}
@@ -259,7 +298,7 @@ class _Server(ThreadingTCPServer):
         for one, thread in list(self.open.items()):
             with suppress(OSError):
                 one.shutdown(socket.SHUT_RDWR)
-            thread.join(5)
+            thread.join(60)
 
     def handle_error(self, request: Json, client_address: Json) -> None:
         """A client that goes away is what some tests are about."""

@@ -288,14 +288,21 @@ def selected(store: Store, kind: Kind, namespace: str, query: dict[str, str]) ->
         items = list(filter(by_labels(selector), items))
     if selector := query.get("fieldSelector"):
         items = list(filter(by_fields(kind, selector), items))
-    metadata: Tree = {"resourceVersion": str(store.revision)}
+    return page(kind, items, query, str(store.revision), typed=kind.custom)
+
+
+def page(
+    kind: Kind, items: list[Tree], query: dict[str, str], version: str, *, typed: bool = True
+) -> Tree:
+    """The part of a list that ``limit`` and ``continue`` ask for. ``typed``: items keep their kind."""
+    metadata: Tree = {"resourceVersion": version}
     if limit := int(query.get("limit") or 0):
         start = _start(query.get("continue"))
         left = len(items) - start - limit
         items = items[start : start + limit]
         if left > 0:
             metadata |= {"continue": _token(start + limit), "remainingItemCount": left}
-    if not kind.custom:
+    if not typed:
         items = [{key: item[key] for key in item if key not in _TYPE} for item in items]
     return {
         "kind": f"{kind.name}List",

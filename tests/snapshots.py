@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from api_server import ApiServer, serving
+from apiserver_http import serving
+from apiserver_recorded import RecordedServer
 from conftest import Result, RunCli
 from kube import parsed
 
@@ -43,7 +44,7 @@ def environment(home: Path, **more: str) -> dict[str, str]:
 class Cluster:
     """A cluster that is being served, and the command line that records it into ``out``."""
 
-    server: ApiServer
+    server: RecordedServer
     folder: Path
     url: str
     cli: RunCli
@@ -66,19 +67,19 @@ class Cluster:
         return sorted(entry.name for entry in self.folder.iterdir() if entry.name.startswith("out"))
 
 
-Serve = Callable[[ApiServer], Cluster]
+Serve = Callable[[RecordedServer], Cluster]
 
 
 @contextmanager
-def cluster(server: ApiServer, folder: Path, cli: RunCli) -> Iterator[Cluster]:
+def cluster(server: RecordedServer, folder: Path, cli: RunCli) -> Iterator[Cluster]:
     """Serve it while the block runs."""
-    with serving(server, folder) as endpoint:
+    with serving(server, folder, tls=False) as endpoint:
         yield Cluster(server, folder, endpoint.url, cli)
 
 
-def small() -> ApiServer:
+def small() -> RecordedServer:
     """Two nodes, three pods, the namespace: enough where it is about what goes wrong."""
-    server = ApiServer()
+    server = RecordedServer()
     meta = {"resourceVersion": "1"}
     server.add("nodes", _list("Node", [{"metadata": {"name": f"n{i}", **meta}} for i in (1, 2)]))
     server.add(
@@ -102,7 +103,7 @@ def _pod(name: str, namespace: str) -> Tree:
 
 
 def more(kind: str, plural: str, version: str, *names: str) -> tuple[str, Tree]:
-    """A list of objects that have names in team-a and nothing else; for ``ApiServer.add``."""
+    """A list of objects that have names in team-a and nothing else; for ``RecordedServer.add``."""
     items = [
         {
             "apiVersion": version,

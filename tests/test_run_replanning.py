@@ -10,7 +10,8 @@ from pathlib import Path
 
 import handmade
 import pytest
-from api_server import ApiServer, forbidden, serving
+from apiserver_http import serving
+from apiserver_recorded import RecordedServer, forbidden
 from conftest import RunCli
 from snapshots import environment
 
@@ -36,9 +37,9 @@ def test_the_plan_is_that_of_a_snapshot_and_says_which_cluster_and_pods_it_is_of
     scratch = tmp_path / "scratch"
     scratch.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(scratch))
-    server = ApiServer.of("v100-mpi")
+    server = RecordedServer.of("v100-mpi")
     err = io.StringIO()
-    with serving(server, tmp_path):
+    with serving(server, tmp_path, tls=False):
         one = planner(tmp_path, err)
         document = one.plan().document
         assert (
@@ -72,9 +73,9 @@ def test_the_plan_is_that_of_a_snapshot_and_says_which_cluster_and_pods_it_is_of
 
 
 def test_phases_of_two_plans_add_up_and_remarks_are_told_once(tmp_path: Path) -> None:
-    server = ApiServer.of("v100-mpi")
+    server = RecordedServer.of("v100-mpi")
     err = io.StringIO()
-    with serving(server, tmp_path):
+    with serving(server, tmp_path, tls=False):
         one = planner(tmp_path, err)
         first = one.plan()
         told = err.getvalue().count("warning:")
@@ -85,10 +86,10 @@ def test_phases_of_two_plans_add_up_and_remarks_are_told_once(tmp_path: Path) ->
 
 
 def test_a_kind_that_may_not_be_listed_is_named_and_the_rest_is_planned(tmp_path: Path) -> None:
-    server = ApiServer.of("v100-mpi")
+    server = RecordedServer.of("v100-mpi")
     server.refuse("/apis/apps/v1/statefulsets", forbidden("list", "statefulsets"))
     err = io.StringIO()
-    with serving(server, tmp_path):
+    with serving(server, tmp_path, tls=False):
         assert planner(tmp_path, err).plan().document["spec"]["gangs"]
     assert "not permitted, so not planned with: list statefulsets" in err.getvalue()
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from api_server import ApiServer, Request, forbidden, status
+from apiserver_recorded import RecordedServer, Request, forbidden, status
 from conftest import RunCli
 from snapshots import Cluster, Tree, cluster, files, more, objects_of, small
 
@@ -35,18 +35,18 @@ def tiny(tmp_path: Path, cli: RunCli) -> Iterator[Cluster]:
 def test_a_recorded_cluster_comes_back_with_the_same_objects(
     name: str, tmp_path: Path, cli: RunCli
 ) -> None:
-    server = ApiServer.of(name)
+    server = RecordedServer.of(name)
     with cluster(server, tmp_path, cli) as served:
         result = served.snapshot()
     assert result.code == 0, result.err
     written = files(served.out)
     for resource in server.resources:
-        tree = written[_file(resource.plural, resource.group)]
+        tree = written[_file(resource.kind.plural, resource.kind.group)]
         assert (tree["kind"], tree["apiVersion"]) == (
-            f"{resource.kind}List",
-            resource.api_version,
+            f"{resource.kind.name}List",
+            resource.kind.api_version,
         )
-        if resource.plural != "namespaces":
+        if resource.kind.plural != "namespaces":
             assert [_identity(item) for item in tree["items"]] == [
                 _identity(item) for item in resource.items
             ]
@@ -75,11 +75,11 @@ def _identity(item: dict[str, object]) -> tuple[object, ...]:
 def test_everything_reads_the_same_from_the_snapshot(
     name: str, tmp_path: Path, cli: RunCli
 ) -> None:
-    server = ApiServer.of(name)
+    server = RecordedServer.of(name)
     with cluster(server, tmp_path, cli) as served:
         assert served.snapshot().code == 0
     lists = [
-        {"kind": f"{one.kind}List", "apiVersion": one.api_version, "items": one.items}
+        {"kind": f"{one.kind.name}List", "apiVersion": one.kind.api_version, "items": one.items}
         for one in server.resources
     ]
     assert _facts(list(files(served.out).values())) == _facts(lists)
@@ -118,7 +118,7 @@ def _plain(value: object) -> object:
 
 
 def test_nodes_are_read_before_pods_and_both_before_the_rest(tmp_path: Path, cli: RunCli) -> None:
-    with cluster(ApiServer.of("h100-gke"), tmp_path, cli) as served:
+    with cluster(RecordedServer.of("h100-gke"), tmp_path, cli) as served:
         assert served.snapshot().code == 0
     lists = [r.path for r in served.server.requests if "limit" in r.query]
     assert lists[0] == "/api/v1/nodes"
@@ -301,7 +301,7 @@ def test_every_file_has_a_name_of_its_own() -> None:
 
 
 def test_a_list_that_expires_half_way_begins_again(tmp_path: Path, cli: RunCli) -> None:
-    server = ApiServer.of("h100-gke")
+    server = RecordedServer.of("h100-gke")
     gone = status(410, "Expired", "The provided continue parameter is too old to display a list")
     server.fail(PAGE, gone, when=_second_page)
     with cluster(server, tmp_path, cli) as served:
@@ -317,9 +317,9 @@ def _second_page(request: Request) -> bool:
 
 
 def test_a_list_that_always_expires_is_asked_for_in_one_piece(tmp_path: Path, cli: RunCli) -> None:
-    server = ApiServer.of("h100-gke")
+    server = RecordedServer.of("h100-gke")
     gone = status(410, "Gone", "The provided continue parameter is too old to display a list")
-    server.mishaps.append(lambda r: gone if r.path == PAGE and _second_page(r) else None)
+    server.hooks.append(lambda r: gone if r.path == PAGE and _second_page(r) else None)
     with cluster(server, tmp_path, cli) as served:
         result = served.snapshot()
     assert result.code == 0, result.err

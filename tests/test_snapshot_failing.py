@@ -10,7 +10,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
-from api_server import Answer, ApiServer, Request, kubeconfig, status
+from apiserver_http import RawAnswer, write_kubeconfig
+from apiserver_recorded import RecordedServer, Request, status
 from conftest import RunCli
 from snapshots import Cluster, cluster, environment, files, more, small
 
@@ -51,13 +52,15 @@ TRANSIENT = {
     ),
     "504": status(504, "Timeout", "Timeout: request did not complete within requested timeout"),
     "429": status(429, "TooManyRequests", "Too many requests, please try again later."),
-    "a proxy's page": Answer(502, b"<html><body>Bad Gateway</body></html>"),
-    "half an answer": Answer(200, b'{"kind":"PodList","items":[{"meta', missing=4000),
-    "half an answer that looks whole": Answer(200, b'{"kind":"PodList","items":[{"meta'),
-    "nothing": Answer(200, b""),
-    "no object": Answer(200, b"[]"),
-    "no number": Answer(200, b'{"kind":"PodList","items":[{"spec":{"priority":NaN}}]}'),
-    "too large a number": Answer(200, b'{"kind":"PodList","items":[{"spec":{"priority":1e999}}]}'),
+    "a proxy's page": RawAnswer(502, b"<html><body>Bad Gateway</body></html>"),
+    "half an answer": RawAnswer(200, b'{"kind":"PodList","items":[{"meta', missing=4000),
+    "half an answer that looks whole": RawAnswer(200, b'{"kind":"PodList","items":[{"meta'),
+    "nothing": RawAnswer(200, b""),
+    "no object": RawAnswer(200, b"[]"),
+    "no number": RawAnswer(200, b'{"kind":"PodList","items":[{"spec":{"priority":NaN}}]}'),
+    "too large a number": RawAnswer(
+        200, b'{"kind":"PodList","items":[{"spec":{"priority":1e999}}]}'
+    ),
 }
 
 
@@ -87,14 +90,14 @@ def test_a_page_that_comes_again_from_a_later_state_takes_its_own_continuation(
     tmp_path: Path, cli: RunCli
 ) -> None:
     # The first try begins with the token of an old state and breaks off; the second has another.
-    server = ApiServer.of("h100-gke")
+    server = RecordedServer.of("h100-gke")
     first = server.answer(f"{PODS}?limit=500").body
     token = json.loads(first)["metadata"]["continue"]
     stale = first.replace(token.encode(), b"b2xkIHN0YXRl")
     server.requests.clear()
-    server.fail(PODS, Answer(200, stale[: len(stale) // 2]))
+    server.fail(PODS, RawAnswer(200, stale[: len(stale) // 2]))
     gone = status(410, "Expired", "The provided continue parameter is too old")
-    server.mishaps.append(lambda r: gone if r.query.get("continue") == "b2xkIHN0YXRl" else None)
+    server.hooks.append(lambda r: gone if r.query.get("continue") == "b2xkIHN0YXRl" else None)
     with cluster(server, tmp_path, cli) as served:
         result = served.snapshot()
     assert result.code == 0, result.err
@@ -109,7 +112,7 @@ def test_a_server_that_continues_with_the_same_page_for_ever_is_found_out(tiny: 
         "metadata": {"resourceVersion": "1", "continue": "bW9yZQ"},
         "items": [],
     }
-    tiny.server.refuse(PODS, Answer(200, json.dumps(page, separators=(",", ":")).encode()))
+    tiny.server.refuse(PODS, RawAnswer(200, json.dumps(page, separators=(",", ":")).encode()))
     result = tiny.snapshot()
     assert result.code == 69
     assert "are not a list" in result.err
@@ -119,7 +122,7 @@ def test_a_server_that_continues_with_the_same_page_for_ever_is_found_out(tiny: 
 @pytest.mark.parametrize("items", [{}, "x", 7])
 def test_items_that_are_no_list_are_found_out(items: object, tiny: Cluster) -> None:
     page = {"kind": "PodList", "apiVersion": "v1", "metadata": {}, "items": items}
-    tiny.server.refuse(PODS, Answer(200, json.dumps(page).encode()))
+    tiny.server.refuse(PODS, RawAnswer(200, json.dumps(page).encode()))
     result = tiny.snapshot()
     assert (result.code, tiny.litter()) == (69, [])
 
@@ -127,7 +130,7 @@ def test_items_that_are_no_list_are_found_out(items: object, tiny: Cluster) -> N
 @pytest.mark.parametrize("metadata", [None, [], {"continue": 5, "remainingItemCount": "many"}])
 def test_odd_metadata_of_a_list_does_no_harm(metadata: object, tiny: Cluster) -> None:
     page = {"kind": "PodList", "apiVersion": "v1", "metadata": metadata, "items": None}
-    tiny.server.refuse(PODS, Answer(200, json.dumps(page).encode()))
+    tiny.server.refuse(PODS, RawAnswer(200, json.dumps(page).encode()))
     assert tiny.snapshot().code == 0
     assert files(tiny.out)["pods.json"] == {
         "apiVersion": "v1",
@@ -152,7 +155,7 @@ def test_odd_items_of_a_list_are_left_out(tiny: Cluster) -> None:
 
 
 def test_slow_answers_end_at_the_time_out(tiny: Cluster) -> None:
-    tiny.server.refuse(PODS, Answer(200, b"{}", after_s=30))
+    tiny.server.refuse(PODS, RawAnswer(200, b"{}", after_s=30))
     result = tiny.snapshot("--request-timeout", "1s")
     assert result.code == 69
     assert result.err.startswith("error: GET /api/v1/pods: no answer within 1 s\n")
@@ -176,7 +179,7 @@ def test_a_server_that_is_not_there_is_69(tmp_path: Path, cli: RunCli) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-        kubeconfig(tmp_path / "kubeconfig", f"http://127.0.0.1:{port}")
+        write_kubeconfig(tmp_path / "kubeconfig", f"http://127.0.0.1:{port}")
         result = cli("snapshot", "--out", str(tmp_path / "out"), environ=environment(tmp_path))
     assert result.code == 69
     first, second = result.err.splitlines()
@@ -207,12 +210,12 @@ def test_the_context_is_looked_up_once_and_then_named(tiny: Cluster, tmp_path: P
     tree = json.loads((tmp_path / "kubeconfig").read_text())
     tree["current-context"] = "elsewhere"
 
-    def switch(request: Request) -> Answer | None:
+    def switch(request: Request) -> RawAnswer | None:
         if request.path == PODS:
             (tmp_path / "kubeconfig").write_text(json.dumps(tree))
         return None
 
-    tiny.server.mishaps.append(switch)
+    tiny.server.hooks.append(switch)
     tiny.server.add(*more("Job", "jobs", "batch/v1", "j"))
     assert tiny.snapshot().code == 0
     assert "jobs.json" in files(tiny.out)
@@ -244,7 +247,7 @@ def test_without_kubectl_it_is_69_and_says_how_to_name_one(tiny: Cluster) -> Non
 
 def test_without_credentials_it_is_77(tiny: Cluster) -> None:
     unauthorized = status(401, "Unauthorized", "Unauthorized")
-    tiny.server.mishaps.append(lambda _: unauthorized)
+    tiny.server.hooks.append(lambda _: unauthorized)
     result = tiny.snapshot()
     assert result.code == 77
     assert result.err.startswith("error: not logged in: Unauthorized")

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from api_server import recorded
+from apiserver_recorded import recorded
 from effort import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st

@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from api_server import Answer, ApiServer, Request
+from apiserver_http import RawAnswer
+from apiserver_recorded import RecordedServer, Request
 from conftest import RunCli
 from interactive import on_terminal, started
 from snapshots import Cluster, cluster, environment, small
@@ -22,13 +23,13 @@ def held(tmp_path: Path, cli: RunCli) -> Iterator[tuple[Cluster, threading.Event
     """A cluster that never answers for its pods; the event says that somebody asked."""
     server, asked = small(), threading.Event()
 
-    def hold(request: Request) -> Answer | None:
+    def hold(request: Request) -> RawAnswer | None:
         if request.path != PODS:
             return None
         asked.set()
-        return Answer(200, b"{}", after_s=60)
+        return RawAnswer(200, b"{}", after_s=60)
 
-    server.mishaps.append(hold)
+    server.hooks.append(hold)
     with cluster(server, tmp_path, cli) as served:
         yield served, asked
 
@@ -128,7 +129,7 @@ def test_kubectl_behind_a_script_ends_with_what_it_started(
 
 
 def test_a_terminal_sees_how_far_it_is(tmp_path: Path, cli: RunCli) -> None:
-    with cluster(ApiServer.of("v100-mpi"), tmp_path, cli) as served:
+    with cluster(RecordedServer.of("v100-mpi"), tmp_path, cli) as served:
         code, seen = on_terminal(
             "snapshot", "--out", "out", cwd=served.folder, **environment(served.folder)
         )

@@ -11,7 +11,8 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
-from api_server import ApiServer, serving
+from apiserver_http import serving
+from apiserver_recorded import RecordedServer
 from interactive import started
 from snapshots import environment, files, real_kubectl
 
@@ -25,10 +26,10 @@ atexit.register(lambda: pathlib.Path("peak").write_text(
 """Writes the most memory the process ever had, in KiB."""
 
 
-def large() -> ApiServer:
+def large() -> RecordedServer:
     """The H100 cluster over and over; nodes with the fifty images that real ones list."""
-    server = ApiServer.of("h100-gke")
-    server.unchanging = True
+    server = RecordedServer.of("h100-gke")
+    server.cached = True
     images = [{"names": [f"registry.example.com/i-{i}@sha256:{i:064x}"]} for i in range(50)]
     for plural, count in (("nodes", NODES), ("pods", PODS)):
         resource = server.resource(plural)
@@ -74,7 +75,7 @@ def test_a_large_cluster_is_recorded_fast_in_bounded_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server = large()
-    with serving(server, tmp_path):
+    with serving(server, tmp_path, tls=False):
         for name, value in environment(tmp_path).items():
             monkeypatch.setenv(name, value)
         paged_raw(tmp_path)  # makes the answers
@@ -84,7 +85,7 @@ def test_a_large_cluster_is_recorded_fast_in_bounded_memory(
             _, err = process.communicate(timeout=120)
         took = time.monotonic() - begun
     assert process.returncode == 0, err
-    served = sum(len(answer.body) for answer in server._made.values())
+    served = sum(len(answer.body) for answer in server.answers.values())
     assert served > 60e6
     written = files(tmp_path / "out")
     assert (len(written["nodes.json"]["items"]), len(written["pods.json"]["items"])) == (
