@@ -1,7 +1,7 @@
 """One busy plan document with figures worked out by hand: the good plan that the sabotages spoil.
 
 Six DGX H100 and two DGX-1 V100 in four racks of two blocks, one server without GPUs; ten gangs:
-placed, kept, completed, left incomplete, waiting, with GPUs nobody knows. Called by tests/test_checking_*.
+placed, kept, completed, left incomplete, waiting, with GPUs nobody knows. Called by tests/test_verify_*.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Plan documents built by hand for the tests of the judge: plain dicts, no reader, no solver.
 
 Promises: ``busy_plan`` states figures worked out by hand below; ``sealed`` writes digests anew,
-``restated`` also every figure and tier value that follows from the pods. Called by tests/test_checking_*.
+``restated`` also every figure and tier value that follows from the pods. Called by tests/test_verify_*.
 """
 
 from __future__ import annotations

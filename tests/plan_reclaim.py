@@ -2,7 +2,7 @@
 
 Eight DGX H100 and two DGX-1 V100 in five racks; of ten gangs one moves, one shrinks, one is stopped, one
 grows, one is completed, one keeps its size, two start, one of them aged, and two wait.
-Called by tests/test_checking_*.
+Called by tests/test_verify_*.
 """
 
 from __future__ import annotations

@@ -1,12 +1,6 @@
-"""What the plan does to every gang: which pods stay, move, come and go, and what that makes of the gang.
+"""What the plan does to every gang and to every node, from existing and planned pods alone.
 
-Promises: derived from standing and planned pods alone; the stated decision is not trusted.
-Built once a check; read by every rule and every tier.
-
-What stands on every node after the plan: GPUs known, GPUs unknown, resources, newcomers.
-
-Promises: counted once, over every pod the plan keeps or places, in exact amounts.
-Read by the rules, the bandwidth (GPUs nobody knows) and the tiers (free GPUs).
+The stated decisions are not used.
 """
 
 from __future__ import annotations
@@ -28,13 +22,13 @@ class Change:
 
     @cached_property
     def binding(self) -> tuple[Pod, ...]:
-        """Pods placed or moved (another node, other GPUs): those the rules of placing bind."""
+        """Pods placed or moved (another node, other GPUs): the rules of placement bind them."""
         standing = self.gang.standing
         return tuple(pod for key, pod in self.pods.items() if standing.get(key) != pod)
 
     @cached_property
     def moved(self) -> tuple[PodKey, ...]:
-        """Pods that stand and change node or GPUs."""
+        """Running pods that change node or GPUs."""
         standing = self.gang.standing
         return tuple(
             key for key, pod in self.pods.items() if key in standing and standing[key] != pod
@@ -50,7 +44,7 @@ class Change:
 
     @cached_property
     def whole_before(self) -> bool:
-        """Whether every role that stands is its first indices, of an allowed count."""
+        """Whether the running pods of every role are its first indices, of an allowed count."""
         return is_whole(self.gang, self.gang.standing)
 
     @property
@@ -78,7 +72,7 @@ class Change:
 
     @cached_property
     def by_role(self) -> tuple[tuple[Pod, ...], ...]:
-        """Pods after the plan, a tuple a role."""
+        """Pods after the plan, by role."""
         found: list[list[Pod]] = [[] for _ in self.gang.roles]
         for pod in self.pods.values():
             found[pod.role].append(pod)
@@ -86,11 +80,11 @@ class Change:
 
     @property
     def admitted(self) -> bool:
-        """It has pods after the plan, and is not left with pods missing."""
+        """Whether it has pods after the plan, and none is missing."""
         return bool(self.pods) and not (self.incomplete and self.kind == "keep")
 
     def outranked_by(self, arrivals: Arrivals, leaving: Iterable[PodKey]) -> list[Change]:
-        """Gangs of strictly higher priority that come to a node which these pods of it leave."""
+        """Gangs of strictly higher priority that get a pod on a node which these pods leave."""
         nodes = {self.gang.standing[key].node for key in leaving}
         return [
             change
@@ -111,11 +105,10 @@ class Change:
 
 
 Arrivals = Mapping[int, Sequence[Change]]
-"""Node to the gangs that put a pod on it, one that does not stand there now."""
+"""By node, the gangs that get a pod there which does not run there now."""
 
 
 def arrivals_of(changes: Iterable[Change]) -> Arrivals:
-    """Who comes where."""
     found: dict[int, dict[int, Change]] = {}
     for position, change in enumerate(changes):
         standing = change.gang.standing
@@ -126,7 +119,7 @@ def arrivals_of(changes: Iterable[Change]) -> Arrivals:
 
 
 def is_whole(gang: Gang, pods: Mapping[PodKey, Pod]) -> bool:
-    """Every role has an allowed count, from its first index on, and no hole."""
+    """Whether every role has an allowed count, from its first index on, without a gap."""
     found: list[list[int]] = [[] for _ in gang.roles]
     for role, index in pods:
         found[role].append(index)
@@ -145,11 +138,10 @@ def gapless(role: Role, indices: Collection[int]) -> bool:
 
 @dataclass(slots=True)
 class NodeUse:
-    """After the plan. Masks: ``known`` by any pod, ``staying`` by pods that stay, ``shared`` by two pods.
+    """One node after the plan. Masks: GPUs ``known`` to be held, held by ``staying`` pods, ``shared``.
 
-    ``unknown_staying``: GPUs of pods that stay and do not know theirs; ``given_unknown``: of pods placed
-    there with ``gpus: null``; ``given_known``: of pods placed there with indices.
-    ``tenants``: (gang position, pod, whether it is placed or moved).
+    ``unknown_staying``: GPUs of unknown index of pods that stay; ``given_unknown``: of pods placed
+    with ``gpus: null``. ``tenants``: (gang position, pod, whether it is placed or moved).
     """
 
     known: int = 0
@@ -157,15 +149,14 @@ class NodeUse:
     shared: int = 0
     unknown_staying: int = 0
     given_unknown: int = 0
-    given_known: int = 0
     tenants: list[tuple[int, Pod, bool]] = field(default_factory=list)
 
     def unaccounted(self, node: Node) -> int:
-        """k: GPUs held or sick, and nobody knows which."""
+        """k: GPUs held or unhealthy of unknown index."""
         return self.unknown_staying + node.unknown_unhealthy
 
     def left(self, node: Node) -> int:
-        """Healthy GPUs in no pod; negative where more is held or given than there is."""
+        """Healthy GPUs in no pod; negative where more are held or given than there are."""
         healthy = node.healthy
         return (
             healthy.bit_count()
@@ -177,12 +168,12 @@ class NodeUse:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """``nodes[n]``: use of node n, one object a node; nodes without pods share an empty one."""
+    """``nodes[n]``: use of node n; nodes without pods share an empty one."""
 
     nodes: tuple[NodeUse, ...]
 
     def free(self, position: int, node: Node) -> int:
-        """Healthy GPUs in no pod after the plan, 0 where the node is not to be used."""
+        """Healthy GPUs in no pod after the plan, 0 if the node is not usable."""
         return max(0, self.nodes[position].left(node)) if node.usable else 0
 
 
@@ -210,7 +201,5 @@ def _add(use: NodeUse, gang: Gang, position: int, pod: Pod, *, placed: bool) -> 
         return
     use.shared |= use.known & pod.gpus
     use.known |= pod.gpus
-    if placed:
-        use.given_known += pod.gpus.bit_count()
-    else:
+    if not placed:
         use.staying |= pod.gpus

@@ -1,77 +1,66 @@
-"""The judge: a plan document in, every violation out.
+"""The judge: finds every difference between a plan and what follows from its own instance.
 
-Promises: uses no solver and no code of the formulation; no exception on any document, however hostile.
-Called by ``verify`` and by ``plan`` before anything is saved.
-
-The solver-free judge: feasibility, stated figures and tiers, re-derived from the plan document alone.
-
-Promises: no solver, no formulation code, no exception on hostile documents.
-Called by ``verify``, by ``plan`` before anything is saved, and by tests.
+It uses no solver and none of the planner's rules, rates or values. A broken document gives
+violations, never an exception.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from models.verify import stated_gangs as gangs
-from models.verify import stated_moves as moves
-from models.verify import stated_tiers as status
+from models.documents.plan import PlanDocument
+from models.verify import stated_gangs, stated_moves, stated_tiers
 from models.verify.adaptor import check_digests, read_case
-from models.verify.outcome import Figures, Outlook
-from models.verify.rules import gpus, nodes, topology
-from models.verify.rules import running as gang_rules
-from models.verify.rules import running as move_rules
-from models.verify.rules import running as sizes
+from models.verify.outcome import Figures, Outcome
+from models.verify.rules import bandwidth, eligibility, gpus, resources, running, topology
 from models.verify.tier_values import tiers
-from models.verify.violation import RULES, Violation, ordered
+from models.verify.violation import Violation, ordered
 
-CHECKS: tuple[Callable[[Outlook], Iterable[Violation]], ...] = (
-    lambda outlook: gpus.check(outlook.facts, outlook.changes, outlook.usage),
-    lambda outlook: nodes.check(outlook.facts, outlook.changes, outlook.usage),
-    lambda outlook: topology.check(outlook.facts, outlook.changes),
-    lambda outlook: gang_rules.check(outlook.changes, outlook.arrivals),
-    lambda outlook: sizes.check_of_sizes(outlook.changes, outlook.ages),
-    lambda outlook: move_rules.check_of_moves(outlook.facts, outlook.changes),
-    gangs.check_of_gangs,
-    moves.check,
-    status.check,
+CHECKS: tuple[Callable[[Outcome], Iterable[Violation]], ...] = (
+    gpus.check,
+    resources.check,
+    eligibility.check,
+    topology.check,
+    running.check,
+    bandwidth.check,
+    stated_gangs.check,
+    stated_moves.check,
+    stated_tiers.check,
 )
-"""Every rule of a plan, then what the plan states."""
+"""Every rule of a feasible plan, then what the plan states."""
 
 
-def check(plan: dict[str, object]) -> list[Violation]:
-    """Every difference between what the plan says and what follows from its instance; [] = fine.
+def check(plan: object, document: PlanDocument | None = None) -> list[Violation]:
+    """All violations of a plan; [] if there is none. A broken document is checked for form alone.
 
-    A document whose form is broken is judged by its form alone.
+    ``plan``: the JSON document, of which the digests are taken; ``document``: the same as the
+    document type, if it has been read already.
     """
-    case, faults = read_case(plan)
+    case, faults = read_case(plan, document)
     if case is None:
         return ordered(faults)
-    outlook = Outlook(case)
+    outcome = Outcome(case)
     found = [*faults, *check_digests(plan, case.status)]
     for rule in CHECKS:
-        found += rule(outlook)
+        found += rule(outcome)
     return ordered(found)
 
 
-def derive(plan: dict[str, object]) -> dict[str, int]:
-    """Value of every tier the policy asks for, by name, in order. Raises ValueError on a broken form."""
-    return {tier.name: tier.value for tier in tiers(_outlook(plan))}
+def derive(plan: object) -> dict[str, int]:
+    """Value of every tier by name, in order. Raises ValueError on a broken document."""
+    return {tier.name: tier.value for tier in tiers(_outcome(plan))}
 
 
-def figures(plan: dict[str, object]) -> dict[tuple[str, str], Figures]:
-    """bandwidthMBps, share and domains of every gang, by (namespace, name). Raises ValueError likewise."""
-    outlook = _outlook(plan)
+def figures(plan: object) -> dict[tuple[str, str], Figures]:
+    """Figures of every gang by (namespace, name). Raises ValueError on a broken document."""
+    outcome = _outcome(plan)
     return {
-        gang.key: found for gang, found in zip(outlook.facts.gangs, outlook.figures, strict=True)
+        gang.key: found for gang, found in zip(outcome.facts.gangs, outcome.figures, strict=True)
     }
 
 
-def _outlook(plan: dict[str, object]) -> Outlook:
+def _outcome(plan: object) -> Outcome:
     case, faults = read_case(plan)
     if case is None:
         raise ValueError("; ".join(fault.message for fault in faults[:3]))
-    return Outlook(case)
-
-
-__all__ = ["RULES", "Figures", "Violation", "check", "derive", "figures"]
+    return Outcome(case)

@@ -1,27 +1,24 @@
-"""The facts of the instance as the judge reads them, and one pod's place.
+"""The instance in dense indices, as the rules and values of the judge read it.
 
-Promises: plain data in dense indices, ``len(levels)`` meaning the level ``node``; GPU sets are masks.
-Built by ``clusters``, ``groups`` and ``policies``; read by the rules, the bandwidth and the tiers.
-
-What time makes of a gang: whether it is aged, whether its size is held, what a stop would cost it.
-
-All of it is counted to ``now``: the policy's, else the latest submittedAt, startedAt or lastCheckpoint.
-Promises: whole seconds, no clock. Called by the rules, the tiers and the comparison with what is stated.
+Level ``len(levels)`` is the node level. GPU sets are bit masks. Times are seconds since 1970.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 
+from models.documents.cluster import LevelDocument, TaintDocument
+from models.documents.gang import NodeExpressionDocument, TolerationDocument
+from models.documents.policy import MovesDocument
 from models.hardware import Nic, ServerModel
 
 
 @dataclass(frozen=True, slots=True)
 class Pod:
-    """One pod on one node, by indices. ``gpus``: a mask, None where unknown, 0 for a pod without."""
+    """One pod on one node. ``gpus``: a mask, None where unknown, 0 for a pod without GPUs."""
 
     role: int
     index: int
@@ -30,43 +27,14 @@ class Pod:
 
 
 PodKey = tuple[int, int]
-"""(role, index): which pod of its gang."""
-
-
-@dataclass(frozen=True, slots=True)
-class Level:
-    """``oversubscription`` >= 1 divides what crosses its domains."""
-
-    name: str
-    label: str | None
-    oversubscription: Fraction
-    nvlink: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Toleration:
-    key: str
-    operator: str
-    value: str
-    effect: str
-
-
-@dataclass(frozen=True, slots=True)
-class Expression:
-    """One requirement of a node affinity. ``key`` None: the node's name. ``limit``: of Gt and Lt."""
-
-    key: str | None
-    operator: str
-    values: frozenset[str]
-    limit: int | None
+"""(role, index) of a pod of its gang."""
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """``domain[l]``: dense index of its domain at level l, the node level last.
+    """``domain[l]``: index of its domain at level l, the node level last.
 
-    ``allocatable``: resource to exact amount. ``labels`` include the implied ones. ``taints``: (key, value,
-    effect), those that keep pods out. ``usable``: ready, not cordoned, ours. ``unhealthy``: mask.
+    ``labels`` include the implied ones. ``usable``: ready, not cordoned, selected by the policy.
     """
 
     name: str
@@ -74,7 +42,7 @@ class Node:
     domain: tuple[int, ...]
     allocatable: Mapping[str, Fraction]
     labels: Mapping[str, str]
-    taints: tuple[tuple[str, str, str], ...]
+    taints: tuple[TaintDocument, ...]
     nics: tuple[Nic, ...]
     usable: bool
     unhealthy: int
@@ -90,16 +58,15 @@ class Node:
 
     @property
     def healthy(self) -> int:
-        """Mask of the GPUs not known to be sick."""
+        """Mask of the GPUs not known to be unhealthy."""
         return self.all_gpus & ~self.unhealthy
 
 
 @dataclass(frozen=True, slots=True)
 class Role:
-    """``requests``: resource to exact amount a pod; ``model``: slug of a GPU or server model.
+    """``model``: slug of a GPU or server model. ``first``: index of its first pod.
 
-    ``first``: index of its first pod; the others follow without a gap. ``affinity``: terms, any of them.
-    ``slices``: (size, level) of every layer.
+    ``slices``: (size, level) of every layer. ``affinity``: terms, any of which must hold.
     """
 
     name: str
@@ -107,30 +74,29 @@ class Role:
     max: int
     step: int
     elastic: bool
+    first: int
     gpus: int
     requests: Mapping[str, Fraction]
     required: int | None
     preferred: int | None
     slices: tuple[tuple[int, int], ...]
-    selector: tuple[tuple[str, str], ...]
-    tolerations: tuple[Toleration, ...]
+    selector: Mapping[str, str]
+    affinity: tuple[tuple[NodeExpressionDocument, ...], ...]
+    tolerations: tuple[TolerationDocument, ...]
     model: str | None
     mix_models: bool
-    first: int = 0
-    affinity: tuple[tuple[Expression, ...], ...] = ()
 
     def allows(self, count: int) -> bool:
-        """Whether the role may run with so many pods."""
+        """Whether the role may run with ``count`` pods."""
         return self.min <= count <= self.max and (count - self.min) % self.step == 0
 
 
 @dataclass(frozen=True)
 class Gang:
-    """``existing``: (name, uid) of every pod that exists; ``standing``: those that run.
+    """``existing``: (name, uid) of every existing pod. ``standing``: the pods that run.
 
-    ``hold``: code of the reason why no pod of it may be placed, None where they may.
-    ``joined``: whether NVLink between servers counts for it. ``started``, ``checkpoint``,
-    ``resize_after``: seconds since 1970. ``planned``: nodes where an earlier plan wanted its pods.
+    ``hold``: code of the reason why no pod of it may be placed. ``joined``: NVLink between servers
+    counts for it. ``planned``: nodes where an earlier plan placed its pods.
     """
 
     namespace: str
@@ -144,15 +110,15 @@ class Gang:
     min_share: Fraction
     pattern: str
     weight: int
+    joined: bool
     roles: tuple[Role, ...]
     existing: Mapping[PodKey, tuple[str, str | None]]
     standing: Mapping[PodKey, Pod]
-    hold: str | None = None
-    joined: bool = True
-    started: int | None = None
-    checkpoint: int | None = None
-    resize_after: int | None = None
-    planned: Mapping[PodKey, int] = field(default_factory=dict)
+    hold: str | None
+    started: int | None
+    checkpoint: int | None
+    resize_after: int | None
+    planned: Mapping[PodKey, int]
 
     @property
     def key(self) -> tuple[str, str]:
@@ -172,24 +138,12 @@ class Gang:
 
     @property
     def w(self) -> int:
-        """Its GPUs, or 1 if it asks for none; elastic: at ``min``."""
+        """Its GPUs, or 1 if it needs none; elastic: at ``min``."""
         return self.gpus_at_min or 1
 
     def held(self, pod: Pod) -> int:
-        """GPUs the pod holds: as many as are named, as its role asks for where they are unknown."""
+        """GPUs the pod holds; of a pod with unknown GPUs, as many as its role requests."""
         return self.roles[pod.role].gpus if pod.gpus is None else pod.gpus.bit_count()
-
-
-@dataclass(frozen=True, slots=True)
-class MoveLimits:
-    """What may restart elsewhere in one plan; None: any number.
-
-    ``least_gain``: of a set, a GPU moved; 0 asks for nothing, sets may even lose.
-    """
-
-    gangs: int | None = None
-    gpus: int | None = None
-    least_gain: Fraction = Fraction(0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,30 +151,27 @@ class Policy:
     """``objectives``: (name, tolerance) in order; ``mix``: (GPUs, permille).
 
     ``lost_cap``: most seconds of lost runtime that a GPU counts in disruption, None where every GPU
-    counts 1. ``starvation``: seconds after which a waiting gang is aged, None for never. ``now``:
-    seconds since 1970, None where the policy does not say.
+    counts 1. ``starvation``: seconds after which a waiting gang is aged, None for never.
     """
 
     objectives: tuple[tuple[str, Fraction], ...]
     mix: tuple[tuple[int, int], ...]
-    min_share: Fraction
     binds_exactly: bool
-    selector: tuple[tuple[str, str], ...]
     seed: int
-    moves: MoveLimits = MoveLimits()
-    lost_cap: int | None = None
-    starvation: int | None = None
-    now: int | None = None
+    moves: MovesDocument
+    lost_cap: int | None
+    starvation: int | None
 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """Nodes sorted by name, gangs by (namespace, name)."""
+    """Nodes sorted by name, gangs by (namespace, name). ``now``: ages are counted to it."""
 
-    levels: tuple[Level, ...]
+    levels: tuple[LevelDocument, ...]
     nodes: tuple[Node, ...]
     gangs: tuple[Gang, ...]
     policy: Policy
+    now: int
 
     @property
     def node_level(self) -> int:
@@ -229,36 +180,27 @@ class Facts:
     def level_name(self, level: int) -> str:
         return "node" if level == len(self.levels) else self.levels[level].name
 
-
-class Ages:
-    """Times of one instance."""
-
-    def __init__(self, facts: Facts) -> None:
-        self.policy = facts.policy
-        # T of the contract
-        self.latest_submission = max(
-            (gang.submitted for gang in facts.gangs if gang.submitted is not None), default=0
-        )
-        named = (t for g in facts.gangs for t in (g.submitted, g.started, g.checkpoint))
-        latest = max((time for time in named if time is not None), default=0)
-        self.now = latest if self.policy.now is None else self.policy.now
+    def latest_submission(self) -> int:
+        """T of the contract."""
+        times = (gang.submitted for gang in self.gangs)
+        return max((time for time in times if time is not None), default=0)
 
     def aged(self, gang: Gang) -> bool:
-        """It waits, and has waited for longer than the limit."""
+        """Whether the gang waits, and has waited for longer than the policy's limit."""
         limit = self.policy.starvation
         if limit is None or gang.running or gang.submitted is None:
             return False
         return self.now - gang.submitted > limit
 
     def size_held(self, gang: Gang) -> bool:
-        """It runs, and its number of pods stays until a checkpoint that is yet to come."""
+        """Whether the gang runs and must keep its number of pods until a later checkpoint."""
         return gang.running and gang.resize_after is not None and gang.resize_after > self.now
 
-    def harm(self, gang: Gang) -> int:
+    def disruption_cost(self, gang: Gang) -> int:
         """What one of its GPUs counts in disruption: 1, or the seconds of runtime it would lose.
 
-        Seconds since it started or last wrote a checkpoint, whichever is later, from 1 to the cap; the
-        cap where neither is known.
+        Seconds since the later of its start and its last checkpoint, from 1 to the cap; the cap
+        where neither is known.
         """
         cap = self.policy.lost_cap
         if cap is None:

@@ -1,14 +1,4 @@
-"""Whole nodes and whole domains: what is left free in one piece, the tier ``defragment``.
-
-A node with GPUs is whole if free = g, g the GPUs of the largest node of its GPU model; a domain of the
-innermost level is whole if it has two or more nodes with GPUs and all of them are whole.
-Promises: counted over the plan's usage alone. Called by ``tiers`` and by the check of ``status.moves``.
-
-Everything that follows from a case: changes, usage, bandwidth and spread of every gang, once.
-
-Promises: derived from facts and planned pods alone, computed lazily and kept.
-Shared by the rules, the tiers and the comparison with what is stated.
-"""
+"""Everything that follows from a case, computed once: changes, usage, figures, free nodes and domains."""
 
 from __future__ import annotations
 
@@ -19,14 +9,94 @@ from functools import cached_property
 from models.verify.adaptor import Case
 from models.verify.bandwidth import GangSpeeds, Speed
 from models.verify.changes import Arrivals, Change, Usage, arrivals_of, usage_of
-from models.verify.facts import Ages, Facts
+from models.verify.facts import Facts
 
 
 @dataclass(frozen=True, slots=True)
-class Wholeness:
-    """Whole nodes by g, how many there could be by g; whole domains, how many there could be.
+class Figures:
+    """What a plan must state of one gang; None where it has no pods (or too few GPUs)."""
 
-    ``domain_gpus``: GPUs of the nodes of whole domains.
+    bandwidth: int | None
+    share: int | None
+    domains: dict[str, int] | None
+
+
+class Outcome:
+    """One plan, worked out. ``changes[i]``, ``speeds[i]``, ... belong to ``facts.gangs[i]``."""
+
+    def __init__(self, case: Case) -> None:
+        self.case = case
+        self.facts: Facts = case.facts
+        self.changes = tuple(
+            Change(gang, stated.label, stated.pods)
+            for gang, stated in zip(case.facts.gangs, case.gangs, strict=True)
+        )
+
+    @cached_property
+    def arrivals(self) -> Arrivals:
+        return arrivals_of(self.changes)
+
+    @cached_property
+    def by_priority(self) -> dict[int, list[Change]]:
+        found: dict[int, list[Change]] = {}
+        for change in self.changes:
+            found.setdefault(change.gang.priority, []).append(change)
+        return found
+
+    @cached_property
+    def latest_submission(self) -> int:
+        return self.facts.latest_submission()
+
+    @cached_property
+    def free(self) -> FreeNodes:
+        return free_nodes(self.facts, self.usage)
+
+    @cached_property
+    def usage(self) -> Usage:
+        return usage_of(self.facts, self.changes)
+
+    @cached_property
+    def speeds(self) -> tuple[Speed, ...]:
+        speeds = GangSpeeds(self.facts, self.usage)
+        return tuple(speeds.speed(change) for change in self.changes)
+
+    @cached_property
+    def domains(self) -> tuple[tuple[int, ...], ...]:
+        """Domains used by all pods of a gang at every level, the node level last; () without pods."""
+        found = []
+        for change in self.changes:
+            places = [self.facts.nodes[pod.node].domain for pod in change.pods.values()]
+            found.append(tuple(len(set(column)) for column in zip(*places, strict=True)))
+        return tuple(found)
+
+    @cached_property
+    def figures(self) -> tuple[Figures, ...]:
+        names = [self.facts.level_name(level) for level in range(self.facts.node_level + 1)]
+        return tuple(
+            Figures(
+                _settled(speed.MBps, stated.document.bandwidth),
+                _settled(speed.share, stated.document.share),
+                dict(zip(names, used, strict=True)) if used else None,
+            )
+            for speed, used, stated in zip(self.speeds, self.domains, self.case.gangs, strict=True)
+        )
+
+
+def _settled(possible: tuple[int, int] | None, stated: int | None) -> int | None:
+    """The one possible value; of several the stated one, or the one nearest to it."""
+    if possible is None:
+        return None
+    low, high = possible
+    return min(max(low if stated is None else stated, low), high)
+
+
+@dataclass(frozen=True, slots=True)
+class FreeNodes:
+    """Wholly free nodes by g, and how many there could be; wholly free domains likewise.
+
+    A node is wholly free if all g GPUs are, g = the GPUs of the largest node of its GPU model; a
+    domain of the innermost level if it has two or more nodes with GPUs and all are wholly free.
+    ``domain_gpus``: GPUs of the nodes of wholly free domains.
     """
 
     nodes: Counter[int]
@@ -37,12 +107,12 @@ class Wholeness:
 
     @property
     def value(self) -> int:
-        """Of the tier: GPUs of whole nodes, and again those of whole domains."""
+        """The tier ``defragment``: GPUs of wholly free nodes, and again those of whole domains."""
         return sum(gpus * count for gpus, count in self.nodes.items()) + self.domain_gpus
 
 
-def wholeness(facts: Facts, usage: Usage) -> Wholeness:
-    """What is whole after the plan."""
+def free_nodes(facts: Facts, usage: Usage) -> FreeNodes:
+    """What is wholly free after the plan."""
     largest: dict[str, int] = {}
     for node in facts.nodes:
         if node.model is not None:
@@ -61,81 +131,10 @@ def wholeness(facts: Facts, usage: Usage) -> Wholeness:
             members.setdefault(node.domain[-2], []).append((gpus, whole))
     several = [domain for domain in members.values() if len(domain) > 1]
     whole_domains = [domain for domain in several if all(whole for _, whole in domain)]
-    return Wholeness(
+    return FreeNodes(
         nodes=nodes,
         nodes_possible=possible,
         domains=len(whole_domains),
         domains_possible=len(several),
         domain_gpus=sum(gpus for domain in whole_domains for gpus, _ in domain),
     )
-
-
-@dataclass(frozen=True, slots=True)
-class Figures:
-    """What a plan must state of one gang; None where it has no pods (or too few GPUs)."""
-
-    bandwidth: int | None
-    share: int | None
-    domains: dict[str, int] | None
-
-
-class Outlook:
-    """One plan, worked out. ``changes[i]`` and ``speeds[i]`` belong to ``facts.gangs[i]``."""
-
-    def __init__(self, case: Case) -> None:
-        self.case = case
-        self.facts: Facts = case.facts
-        self.changes = tuple(
-            Change(gang, stated.label, stated.pods)
-            for gang, stated in zip(case.facts.gangs, case.gangs, strict=True)
-        )
-
-    @cached_property
-    def arrivals(self) -> Arrivals:
-        return arrivals_of(self.changes)
-
-    @cached_property
-    def ages(self) -> Ages:
-        return Ages(self.facts)
-
-    @cached_property
-    def wholeness(self) -> Wholeness:
-        return wholeness(self.facts, self.usage)
-
-    @cached_property
-    def usage(self) -> Usage:
-        return usage_of(self.facts, self.changes)
-
-    @cached_property
-    def speeds(self) -> tuple[Speed, ...]:
-        speeds = GangSpeeds(self.facts, self.usage)
-        return tuple(speeds.speed(change) for change in self.changes)
-
-    @cached_property
-    def domains(self) -> tuple[tuple[int, ...], ...]:
-        """Domains used by all pods of a gang, at every level, the node level last; () without pods."""
-        found = []
-        for change in self.changes:
-            places = [self.facts.nodes[pod.node].domain for pod in change.pods.values()]
-            found.append(tuple(len(set(column)) for column in zip(*places, strict=True)))
-        return tuple(found)
-
-    @cached_property
-    def figures(self) -> tuple[Figures, ...]:
-        names = [self.facts.level_name(level) for level in range(self.facts.node_level + 1)]
-        return tuple(
-            Figures(
-                _settled(speed.MBps, stated.bandwidth),
-                _settled(speed.share, stated.share),
-                dict(zip(names, used, strict=True)) if used else None,
-            )
-            for speed, used, stated in zip(self.speeds, self.domains, self.case.gangs, strict=True)
-        )
-
-
-def _settled(possible: tuple[int, int] | None, stated: int | None) -> int | None:
-    """The one possible value; of several the stated one, or the one nearest to it."""
-    if possible is None:
-        return None
-    low, high = possible
-    return min(max(low if stated is None else stated, low), high)

@@ -1,13 +1,11 @@
-"""What is stated of the moves against what follows from the plan.
+"""What a plan states of its moves.
 
-Every gang that moves is in one set, and its GPUs are those it stands on. What a set bought is a difference
-to a plan that is not in the document: it cannot be derived, so it is held to what it can be at all:
+Every gang that moves is in one set, and its GPUs are those it runs on. What a set bought is the
+difference to a plan that is not in the document, so only its limits are checked:
 
 - sum of w(bought) - sum of w(gangs not admitted) <= gpus <= sum of w(bought);
-- no more bandwidth, whole nodes or whole domains than the plan has, no less lost than there could be;
+- bandwidth, whole nodes and whole domains: at most what the plan has, at least that less all there is;
 - gain = (gpus + bandwidth / 1000 + GPUs of the whole nodes) / GPUs moved, rounded down to thousandths.
-
-Called by ``judging``.
 """
 
 from __future__ import annotations
@@ -16,81 +14,80 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
 
+from models.documents.plan import PlanMoves
 from models.verify.changes import Change
-from models.verify.form import shown
-from models.verify.outcome import Outlook, Wholeness
-from models.verify.statement import StatedSet
-from models.verify.violation import Violation
+from models.verify.outcome import FreeNodes, Outcome
+from models.verify.violation import Violation, quoted
 
 BOUGHT = "bought"
 
 
-def check(outlook: Outlook) -> Iterator[Violation]:
-    stated = outlook.case.status.moves
-    by_name = {"/".join(change.gang.key): change for change in outlook.changes}
+def check(outcome: Outcome) -> Iterator[Violation]:
+    stated = outcome.case.status.moves
+    by_name = {"/".join(change.gang.key): change for change in outcome.changes}
     listed = Counter(name for one in stated for name in one.gangs)
     for name, change in by_name.items():
         if change.moved and listed[name] != 1:
-            times = f"is named {listed[name]} times" if listed[name] else "is not named"
+            times = f"is listed {listed[name]} times" if listed[name] else "is not listed"
             yield Violation(BOUGHT, change.label, f"moves, but {times} in status.moves")
-    possible = _Possible(outlook)
+    possible = _Possible(outcome)
     for i, one in enumerate(stated):
         where = f"status.moves[{i}]"
         yield from _moved(one, where, by_name)
         yield from _bought(one, where, by_name, possible)
-        yield from _gain(outlook, one, where)
+        yield from _gain(outcome, one, where)
 
 
-def _moved(one: StatedSet, where: str, by_name: dict[str, Change]) -> Iterator[Violation]:
+def _moved(one: PlanMoves, where: str, by_name: dict[str, Change]) -> Iterator[Violation]:
     gpus = 0
     known = []
     for name in one.gangs:
         change = by_name.get(name)
         if change is None or not change.moved:
-            yield Violation(BOUGHT, None, f"{where}: {shown(name)} does not move")
+            yield Violation(BOUGHT, None, f"{where}: {quoted(name)} does not move")
         else:
             gpus += change.gpus_standing
             known.append(change.gang.key)
     if not one.gangs:
-        yield Violation(BOUGHT, None, f"{where}: names no gang")
+        yield Violation(BOUGHT, None, f"{where}: lists no gang")
     elif len(known) == len(one.gangs):
         if known != sorted(known):
             yield Violation("order", None, f"{where}.gangs: must be sorted by namespace and name")
-        if one.moved != gpus:
-            yield Violation(BOUGHT, None, f"{where}: says {one.moved} GPUs move, {gpus} do")
+        if one.gpus != gpus:
+            yield Violation(BOUGHT, None, f"{where}: says {one.gpus} GPUs move, {gpus} do")
 
 
 class _Possible:
-    """What the plan has, and what it could lack: the ends between which every difference lies."""
+    """What the plan has and what there is at all: the limits of every difference."""
 
-    def __init__(self, outlook: Outlook) -> None:
-        self.out = sum(change.gang.w for change in outlook.changes if not change.admitted)
+    def __init__(self, outcome: Outcome) -> None:
+        self.out = sum(change.gang.w for change in outcome.changes if not change.admitted)
         self.bandwidth = 0
         self.all_bandwidth = 0
-        for change, figures in zip(outlook.changes, outlook.figures, strict=True):
+        for change, figures in zip(outcome.changes, outcome.figures, strict=True):
             if change.gang.pattern == "none":
                 continue
             self.all_bandwidth += 1000 * change.gang.w
             if change.admitted and figures.share is not None:
                 self.bandwidth += change.gang.w * figures.share
-        self.wholeness = outlook.wholeness
+        self.free = outcome.free
 
 
 def _bought(
-    one: StatedSet, where: str, by_name: dict[str, Change], possible: _Possible
+    one: PlanMoves, where: str, by_name: dict[str, Change], possible: _Possible
 ) -> Iterator[Violation]:
     weight = 0
     known = []
-    for name in one.bought:
+    for name in one.bought.gangs:
         change = by_name.get(name)
         if change is None or not change.admitted:
-            yield Violation(BOUGHT, None, f"{where}.bought: {shown(name)} is not admitted")
+            yield Violation(BOUGHT, None, f"{where}.bought: {quoted(name)} is not admitted")
         elif _stays_in_any_plan(change):
-            yield Violation(BOUGHT, None, f"{where}.bought: {shown(name)} runs in any plan")
+            yield Violation(BOUGHT, None, f"{where}.bought: {quoted(name)} runs in any plan")
         else:
             weight += change.gang.w
             known.append(change.gang.key)
-    if len(known) == len(one.bought):
+    if len(known) == len(one.bought.gangs):
         if known != sorted(set(known)):
             yield Violation(
                 "order",
@@ -98,19 +95,21 @@ def _bought(
                 f"{where}.bought.gangs: must be sorted by namespace and name, once each",
             )
         else:
-            yield from _between(one.gpus, weight - possible.out, weight, f"{where}.bought.gpus")
-    whole = possible.wholeness
+            yield from _between(
+                one.bought.gpus, weight - possible.out, weight, f"{where}.bought.gpus"
+            )
+    whole = possible.free
     nodes, all_nodes = whole.nodes.total(), whole.nodes_possible.total()
     for name, says, has, most in (
-        ("bandwidth", one.bandwidth, possible.bandwidth, possible.all_bandwidth),
-        ("wholeNodes", one.nodes, nodes, all_nodes),
-        ("wholeDomains", one.domains, whole.domains, whole.domains_possible),
+        ("bandwidth", one.bought.bandwidth, possible.bandwidth, possible.all_bandwidth),
+        ("wholeNodes", one.bought.whole_nodes, nodes, all_nodes),
+        ("wholeDomains", one.bought.whole_domains, whole.domains, whole.domains_possible),
     ):
         yield from _between(says, has - most, has, f"{where}.bought.{name}")
 
 
 def _stays_in_any_plan(change: Change) -> bool:
-    """It runs whole and nothing allows it to stop: it is admitted whatever moves."""
+    """Whether it runs whole and may not be stopped: then it is admitted in every plan."""
     gang = change.gang
     return gang.running and not change.incomplete and not gang.preemptible
 
@@ -118,37 +117,41 @@ def _stays_in_any_plan(change: Change) -> bool:
 def _between(says: int, low: int, high: int, where: str) -> Iterator[Violation]:
     if not low <= says <= high:
         yield Violation(
-            BOUGHT, None, f"{where}: says {says}, can only be from {shown(low)} to {shown(high)}"
+            BOUGHT, None, f"{where}: says {says}, can only be from {quoted(low)} to {quoted(high)}"
         )
 
 
-def _gain(outlook: Outlook, one: StatedSet, where: str) -> Iterator[Violation]:
-    freed = _gpus_freed(outlook.wholeness, one.nodes)
-    low, high = ((1000 * (one.gpus + gpus) + one.bandwidth) // max(1, one.moved) for gpus in freed)
-    if not (low <= one.gain * 1000 <= high and (one.gain * 1000).denominator == 1):
+def _gain(outcome: Outcome, one: PlanMoves, where: str) -> Iterator[Violation]:
+    freed = _gpus_freed(outcome.free, one.bought.whole_nodes)
+    low, high = (
+        (1000 * (one.bought.gpus + gpus) + one.bought.bandwidth) // max(1, one.gpus)
+        for gpus in freed
+    )
+    gain = Fraction(repr(one.gain))
+    if not (low <= gain * 1000 <= high and (gain * 1000).denominator == 1):
         span = f"{low / 1000:g}" if low == high else f"{low / 1000:g} to {high / 1000:g}"
-        yield Violation(BOUGHT, None, f"{where}.gain: says {float(one.gain):g}, is {span}")
-    least = outlook.facts.policy.moves.least_gain
-    if least and one.gain < _rounded_down(least):
+        yield Violation(BOUGHT, None, f"{where}.gain: says {one.gain:g}, is {span}")
+    least = outcome.facts.policy.moves.min_gain
+    if least and gain < _rounded_down(least):
         yield Violation(
             "moves",
             None,
-            f"{where}: gains {float(one.gain):g} a GPU moved, at least {float(least):g} is asked for",
+            f"{where}: gains {one.gain:g} a GPU moved, at least {float(least):g} is required",
         )
 
 
 def _rounded_down(least: Fraction) -> Fraction:
-    """Gains are stated in thousandths: one that just reaches the least may be stated below it."""
+    """As gains are stated: one that just reaches the least may be stated below it."""
     return Fraction(int(least * 1000), 1000)
 
 
-def _gpus_freed(whole: Wholeness, nodes: int) -> Sequence[int]:
-    """Fewest and most GPUs of so many whole nodes gained, over servers of every size."""
+def _gpus_freed(whole: FreeNodes, nodes: int) -> Sequence[int]:
+    """Fewest and most GPUs of ``nodes`` whole nodes gained, over servers of every size."""
     ends = []
     for largest_first in (False, True):
         left = nodes
         gpus = 0
-        # Everything that could be lost is lost, then regained from one end on.
+        # All that could be lost is lost, then regained from one end.
         for size in whole.nodes_possible:
             lost = whole.nodes_possible[size] - whole.nodes[size]
             left += lost

@@ -1,8 +1,4 @@
-"""What the judge finds: a violation, named by the rule it breaks.
-
-Promises: frozen data; ``RULES`` lists every name a violation can carry, with what it guards.
-Built by every module of the package; read by ``verify``, by ``plan`` before it saves, and by tests.
-"""
+"""A violation: one difference between a plan and what follows from it, with the rule it breaks."""
 
 from __future__ import annotations
 
@@ -52,15 +48,12 @@ RULES: dict[str, str] = {
     "bought": "every moved gang is in one set of moves; its GPUs, and what it can have bought",
     "search": "what is said of the search",
 }
-"""Every rule name and what it guards, in the order of the work."""
+"""Every rule name and what it guards, in the order of the checks."""
 
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """One difference between what the plan says and what follows from it.
-
-    ``gang`` is ``namespace/name``, None where no single gang is at fault.
-    """
+    """``gang`` is ``namespace/name``, None where the violation is not about one gang."""
 
     rule: str
     gang: str | None
@@ -71,3 +64,17 @@ def ordered(violations: Iterable[Violation]) -> list[Violation]:
     """By rule in the order of ``RULES``, then gang, then message."""
     position = {rule: i for i, rule in enumerate(RULES)}
     return sorted(violations, key=lambda v: (position[v.rule], v.gang or "", v.message))
+
+
+def printable(text: str) -> str:
+    """Text of the document in a message: one line, control characters replaced, bounded length."""
+    return "".join(c if c.isprintable() else "?" for c in text[:200])
+
+
+def quoted(value: str | int | None) -> str:
+    """A stated value in a message, of bounded length."""
+    if value is None:
+        return "null"
+    if isinstance(value, int):
+        return str(value) if value.bit_length() <= 200 else "a huge integer"
+    return repr(value if len(value) <= 80 else value[:77] + "...")

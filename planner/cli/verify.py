@@ -1,7 +1,4 @@
-"""``gangplan verify PLAN``: re-derive everything the plan claims, from its document alone.
-
-Promises: no solver, no other file; any difference is exit 5.
-"""
+"""``gangplan verify PLAN``: check everything a plan states, from its document alone."""
 
 from __future__ import annotations
 
@@ -31,7 +28,7 @@ def verify(
 
     content = plan_files.read_bytes(path, console.stdin)
     plan = plan_files.read_plan(content, path)
-    violations = check(plan_files.parse(content, path))
+    violations = check(plan_files.parse(content, path), plan)
     console.event("verify_done", violations=len(violations))
     if violations:
         raise RefusedPlanError(*refusals(violations, path))

@@ -1,32 +1,30 @@
-"""GPUs: none is given that another pod has; sick ones are never given; what nobody knows is not named.
+"""GPUs: no two pods share one, unhealthy ones are never given, unknown ones are not named.
 
-On a node after the plan, with healthy GPUs H, GPUs K of pods whose GPUs are known, and k GPUs held or sick
-nobody knows which:  given without indices <= |H| - |K and H| - k;  k > 0 => pods placed there carry null;
-k = 0 => they carry indices, unless the node decides (gpuBinding none, no switch, part of it): null.
+With H the healthy GPUs of a node, K those of pods with known GPUs, and k GPUs held or unhealthy of
+unknown index: given without indices <= |H| - |K and H| - k. If k > 0 placed pods carry null. If k = 0
+they carry indices, except on part of a server without a switch under gpuBinding none.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from models.verify.changes import Change, NodeUse, Usage
+from models.verify.changes import Change, NodeUse
 from models.verify.facts import Facts, Node, Pod
-from models.verify.form import printable
+from models.verify.outcome import Outcome
 from models.verify.violation import Violation
 
 
-def check(facts: Facts, changes: Sequence[Change], usage: Usage) -> Iterator[Violation]:
-    for node, use in zip(facts.nodes, usage.nodes, strict=True):
-        if not use.tenants:
-            continue
+def check(outcome: Outcome) -> Iterator[Violation]:
+    for node, use in zip(outcome.facts.nodes, outcome.usage.nodes, strict=True):
         if use.shared:
-            yield from _shared(node, use, changes)
+            yield from _shared(node, use, outcome.changes)
         if any(placed for _, _, placed in use.tenants):
-            yield from _given(facts, node, use, changes)
+            yield from _given(outcome.facts, node, use, outcome.changes)
 
 
 def _shared(node: Node, use: NodeUse, changes: Sequence[Change]) -> Iterator[Violation]:
-    """Pods that stay may have shared a GPU before the plan: only what it gives is at fault."""
+    """Pods that stay may have shared a GPU before; only GPUs that the plan gives count."""
     given = 0
     for _, pod, placed in use.tenants:
         given |= (pod.gpus or 0) if placed else 0
@@ -35,14 +33,14 @@ def _shared(node: Node, use: NodeUse, changes: Sequence[Change]) -> Iterator[Vio
             yield Violation(
                 "gpu-shared",
                 changes[position].label,
-                f"node {printable(node.name)}: GPUs {_indices(contested)} belong to several pods",
+                f"node {node.name}: GPUs {_indices(contested)} belong to several pods",
             )
 
 
 def _given(
     facts: Facts, node: Node, use: NodeUse, changes: Sequence[Change]
 ) -> Iterator[Violation]:
-    name = printable(node.name)
+    name = node.name
     for position, pod, placed in use.tenants:
         if not placed:
             continue
@@ -52,7 +50,7 @@ def _given(
             yield Violation(
                 "gpu-count",
                 change.label,
-                f"{_pod(change, pod)}: gets {pod.gpus.bit_count()} GPUs, asks for {wanted}",
+                f"{_pod(change, pod)}: gets {pod.gpus.bit_count()} GPUs, requests {wanted}",
             )
         if pod.gpus and pod.gpus & node.unhealthy:
             yield Violation(
@@ -77,39 +75,39 @@ def _given(
 def _named_or_not(
     facts: Facts, node: Node, use: NodeUse, position: int, pod: Pod, change: Change
 ) -> Iterator[Violation]:
-    """Whether the pod's GPUs are named exactly where they can be."""
+    """The indices of a placed pod's GPUs are stated exactly where they are known."""
     unknown = use.unaccounted(node)
     if unknown:
         if pod.gpus is not None:
             yield Violation(
                 "unknown-gpus",
                 change.label,
-                f"{_pod(change, pod)}: names GPUs of {printable(node.name)}, "
-                f"where {unknown} are held or sick and nobody knows which",
+                f"{_pod(change, pod)}: states GPU indices on {node.name}, "
+                f"where {unknown} GPUs of unknown index are held or unhealthy",
             )
         return
     switched = node.model is not None and node.model.switched
     if facts.policy.binds_exactly or switched:
         if pod.gpus is None:
             yield Violation(
-                "gpu-binding", change.label, f"{_pod(change, pod)}: its GPUs must be named"
+                "gpu-binding", change.label, f"{_pod(change, pod)}: its GPU indices are missing"
             )
     elif pod.gpus is not None and not _takes_the_rest(node, use, position, change):
         yield Violation(
             "gpu-binding",
             change.label,
-            f"{_pod(change, pod)}: the node decides which of its GPUs a pod gets, so none can be named",
+            f"{_pod(change, pod)}: the node chooses its GPUs, so indices must be null",
         )
 
 
 def _takes_the_rest(node: Node, use: NodeUse, position: int, change: Change) -> bool:
-    """The gang's new pods take every healthy GPU that staying pods leave: then its set is certain."""
+    """Whether the gang's new pods take every healthy GPU that staying pods leave."""
     own = sum(change.gang.held(pod) for p, pod, placed in use.tenants if placed and p == position)
     return own == (node.healthy & ~use.staying).bit_count()
 
 
 def _pod(change: Change, pod: Pod) -> str:
-    return f"pod {printable(change.gang.roles[pod.role].name)}/{pod.index}"
+    return f"pod {change.gang.roles[pod.role].name}/{pod.index}"
 
 
 def _indices(mask: int) -> str:

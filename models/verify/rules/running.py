@@ -1,18 +1,9 @@
-"""Gangs: whole or not at all; what runs stays, unless something allows it to move, shrink or stop.
+"""Gangs: whole or not at all; running pods stay unless something allows them to move or stop.
 
-Waiting: role r gets indices f_r .. f_r + c_r - 1, f_r its first index and c_r an allowed count, or no pod.
-Running: see ``_running``.
-Pods missing: the standing pods stay, and all of the missing ones come or none; none where it is held.
-
-Sizes: until a gang's resizeAfter its number of pods stays.
-
-Running whole: every role keeps its count, wherever its pods are, or the gang is stopped. Pods missing: it is
-completed to the smallest allowed count of every role that reaches the highest pod that stands.
-
-Moves: no more restarts elsewhere than the policy allows.
-
-A gang moves if any of its standing pods changes node or GPUs, pods without GPUs included. Such gangs are
-at most maxGangs, all GPUs they stand on together at most maxGPUs. What they must gain: ``checking.moves``.
+Waiting: a role gets indices f .. f + c - 1, f its first index and c an allowed count, or no pod.
+Running: stopped if preemptible for a higher gang; moved if movable; shrunk if movable, or preemptible
+for a higher gang, highest indices first; grown if elastic. Pods missing: running pods stay, and all
+missing ones come or none. Until ``resizeAfter`` the number of pods stays. Moves keep to the policy.
 """
 
 from __future__ import annotations
@@ -20,13 +11,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from models.verify.changes import Arrivals, Change, gapless
-from models.verify.facts import Ages, Facts, Gang, PodKey, Role
-from models.verify.form import printable
+from models.verify.facts import Gang, PodKey, Role
+from models.verify.outcome import Outcome
 from models.verify.violation import Violation
 
 
-def check(changes: Sequence[Change], arrivals: Arrivals) -> Iterator[Violation]:
-    for change in changes:
+def check(outcome: Outcome) -> Iterator[Violation]:
+    arrivals = outcome.arrivals
+    for change in outcome.changes:
         if change.held_back and change.added:
             yield Violation(
                 "hold",
@@ -40,6 +32,8 @@ def check(changes: Sequence[Change], arrivals: Arrivals) -> Iterator[Violation]:
             yield from _with_pods_missing(change, arrivals)
         else:
             yield from _running(change, arrivals)
+    yield from _sizes(outcome)
+    yield from _moves(outcome)
 
 
 def _whole(change: Change, rule: str) -> Iterator[Violation]:
@@ -50,14 +44,14 @@ def _whole(change: Change, rule: str) -> Iterator[Violation]:
             yield Violation(
                 rule,
                 change.label,
-                f"role {printable(role.name)}: {len(indices)} pods are not an allowed count "
+                f"role {role.name}: {len(indices)} pods are not an allowed count "
                 f"({_counts(role.min, role.max, role.step)})",
             )
         elif not gapless(role, indices):
             yield Violation(
                 rule,
                 change.label,
-                f"role {printable(role.name)}: {len(indices)} pods must be {role.first} to "
+                f"role {role.name}: {len(indices)} pods must be {role.first} to "
                 f"{role.first + len(indices) - 1}",
             )
 
@@ -67,11 +61,7 @@ def _counts(low: int, high: int, step: int) -> str:
 
 
 def _running(change: Change, arrivals: Arrivals) -> Iterator[Violation]:
-    """A whole running gang.
-
-    Stop: preemptible, for a higher gang. Move: movable. Shrink: elastic and movable, or elastic and
-    preemptible for a higher gang; highest indices first. Grow: elastic, any allowed count.
-    """
+    """A gang that runs whole."""
     gang = change.gang
     if not change.pods:
         yield from _stopped(change, arrivals)
@@ -90,7 +80,7 @@ def _running(change: Change, arrivals: Arrivals) -> Iterator[Violation]:
 
 
 def _has_holes(change: Change) -> bool:
-    """It shrinks to allowed counts, but not from the top."""
+    """Whether it shrinks to allowed counts, but not from the highest index."""
     counts = [0] * len(change.gang.roles)
     for role, _ in change.pods:
         counts[role] += 1
@@ -118,7 +108,7 @@ def _with_pods_missing(change: Change, arrivals: Arrivals) -> Iterator[Violation
 def _stopped(change: Change, arrivals: Arrivals) -> Iterator[Violation]:
     if not change.gang.preemptible:
         yield Violation(
-            "standing", change.label, "runs, is not preemptible, and may not be stopped"
+            "standing", change.label, "is running and not preemptible, and may not be stopped"
         )
     else:
         yield from _gives_room(change, change.gang.standing, arrivals)
@@ -131,19 +121,21 @@ def _gives_room(
         yield Violation(
             "preemption",
             change.label,
-            "gives way, but no gang of higher priority comes to its nodes",
+            "is stopped or shrunk, but no gang of higher priority gets a pod on its nodes",
         )
 
 
 def _pods(gang: Gang, keys: Sequence[PodKey]) -> str:
-    names = [f"{printable(gang.roles[role].name)}/{index}" for role, index in keys[:3]]
+    names = [f"{gang.roles[role].name}/{index}" for role, index in keys[:3]]
     more = f" and {len(keys) - 3} more" if len(keys) > 3 else ""
     return f"pods {', '.join(names)}{more}"
 
 
-def check_of_sizes(changes: Sequence[Change], ages: Ages) -> Iterator[Violation]:
-    for change in changes:
-        if not change.pods or change.kind == "keep" or not ages.size_held(change.gang):
+def _sizes(outcome: Outcome) -> Iterator[Violation]:
+    """Until resizeAfter: a whole gang keeps its counts, a completed one gets the least possible."""
+    for change in outcome.changes:
+        facts = outcome.facts
+        if not change.pods or change.kind == "keep" or not facts.size_held(change.gang):
             continue
         standing: list[list[int]] = [[] for _ in change.gang.roles]
         for number, index in change.gang.standing:
@@ -158,25 +150,25 @@ def check_of_sizes(changes: Sequence[Change], ages: Ages) -> Iterator[Violation]
                 yield Violation(
                     "size",
                     change.label,
-                    f"role {printable(role.name)}: {count} pods, "
-                    f"but until its next checkpoint it keeps {held}",
+                    f"role {role.name}: {count} pods, but it must keep {held} until resizeAfter",
                 )
 
 
 def _completed(role: Role, indices: list[int]) -> int | None:
-    """Smallest allowed count that reaches every pod that stands; None if none does."""
+    """Smallest allowed count that includes every running pod; None if there is none."""
     least = max(indices, default=role.first - 1) + 1 - role.first
     steps = max(0, -(-(least - role.min) // role.step))
     count = role.min + steps * role.step
     return count if count <= role.max else None
 
 
-def check_of_moves(facts: Facts, changes: Sequence[Change]) -> Iterator[Violation]:
-    moved = [change for change in changes if change.moved]
-    limits = facts.policy.moves
+def _moves(outcome: Outcome) -> Iterator[Violation]:
+    """Gangs with a running pod that changes node or GPUs, and all GPUs they run on."""
+    moved = [change for change in outcome.changes if change.moved]
+    limits = outcome.facts.policy.moves
     for what, count, most in (
-        ("gangs that move", len(moved), limits.gangs),
-        ("their GPUs", sum(change.gpus_standing for change in moved), limits.gpus),
+        ("gangs that move", len(moved), limits.max_gangs),
+        ("their GPUs", sum(change.gpus_standing for change in moved), limits.max_gpus),
     ):
         if most is not None and count > most:
-            yield Violation("moves", None, f"{what}: {count}, at most {most} may be")
+            yield Violation("moves", None, f"{what}: {count}, the policy allows {most}")

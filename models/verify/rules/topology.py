@@ -1,8 +1,8 @@
 """Topology: required levels of gang and role, slices, one GPU model a role.
 
-For every set of pods bound together (gang, role, slice) with at least one pod placed or moved:
-the number of domains its pods use at the required level is 1; likewise the GPU models of a role's GPU pods.
-A set of which every pod stays is exempt.
+Every set of pods that belong together (gang, role, slice), of which at least one is placed or moved,
+uses one domain of the required level; likewise a role's GPU pods one GPU model. A set of which every
+pod stays is exempt.
 """
 
 from __future__ import annotations
@@ -11,18 +11,18 @@ from collections.abc import Iterator, Sequence
 
 from models.verify.changes import Change
 from models.verify.facts import Facts, Pod
-from models.verify.form import printable
+from models.verify.outcome import Outcome
 from models.verify.violation import Violation
 
 
-def check(facts: Facts, changes: Sequence[Change]) -> Iterator[Violation]:
-    for change in changes:
+def check(outcome: Outcome) -> Iterator[Violation]:
+    for change in outcome.changes:
         if change.binding:
-            yield from _gang(facts, change)
+            yield from _gang(outcome.facts, change)
 
 
 def domains_used(facts: Facts, pods: Sequence[Pod], level: int) -> int:
-    """How many domains of a level the pods stand in."""
+    """How many domains of a level the pods use."""
     return len({facts.nodes[pod.node].domain[level] for pod in pods})
 
 
@@ -36,7 +36,7 @@ def _gang(facts: Facts, change: Change) -> Iterator[Violation]:
     for number in sorted(bound_roles):
         role = gang.roles[number]
         pods = change.by_role[number]
-        name = printable(role.name)
+        name = role.name
         if role.required is not None:
             yield from _one(facts, change, pods, role.required, "required", f"role {name}")
         for size, level in role.slices:
@@ -49,7 +49,7 @@ def _gang(facts: Facts, change: Change) -> Iterator[Violation]:
                 yield Violation(
                     "one-model",
                     change.label,
-                    f"role {name}: runs on {', '.join(sorted(printable(m) for m in models))}",
+                    f"role {name}: runs on {', '.join(sorted(models))}",
                 )
 
 
@@ -62,7 +62,7 @@ def _slices(
     for pod in pods:
         members.setdefault(pod.index // size, []).append(pod)
     for which in sorted(bound):
-        what = f"slice {which} of role {printable(change.gang.roles[role].name)}"
+        what = f"slice {which} of role {change.gang.roles[role].name}"
         yield from _one(facts, change, members[which], level, "slice", what)
 
 
@@ -74,5 +74,5 @@ def _one(
         yield Violation(
             rule,
             change.label,
-            f"{what} must stay in one {printable(facts.level_name(level))}, uses {used}",
+            f"{what} must stay in one {facts.level_name(level)}, uses {used}",
         )

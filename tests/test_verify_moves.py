@@ -199,7 +199,10 @@ def test_bandwidth_bought_lies_between_all_that_there_is_and_all_that_there_coul
 def test_a_gain_may_be_negative_and_not_endless() -> None:
     plan = _one_moves(_servers(dgx()), bandwidth=-1, gain=-0.001)
     assert rules_broken(plan) == {"bought"}  # nobody waits: no bandwidth can have been lost
-    for gain in (1e300, -1e300, 2**70, float("nan"), "0.5", None):
+    for gain in (1e300, -1e300, 2**70):
+        plan["status"]["moves"][0]["gain"] = gain
+        assert rules_broken(plan) == {"bought"}
+    for gain in (float("nan"), "0.5", None):
         plan["status"]["moves"][0]["gain"] = gain
         assert rules_broken(plan) == {"form"}
 

@@ -81,7 +81,7 @@ def test_lost_runtime_is_capped_and_at_least_a_second() -> None:
 
 
 def test_gpus_are_what_counts_unless_lost_runtime_is() -> None:
-    for rules in (policy(), policy(disruption=None), policy(disruption={"cap": "1h"})):
+    for rules in (policy(), policy(disruption={}), policy(disruption={"cap": "1h"})):
         assert stops(rules, startedAt="2026-11-21T11:00:00Z") == 4
     assert stops(policy(disruption={"weight": "gpus", "cap": "60s"})) == 4
 

@@ -1,0 +1,23 @@
+"""Bandwidth: gangs that are placed, moved or completed reach their minBandwidthShare."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from models.verify.outcome import Outcome
+from models.verify.violation import Violation
+
+BOUND = ("place", "move", "complete")
+"""Growing and shrinking gangs are exempt."""
+
+
+def check(outcome: Outcome) -> Iterator[Violation]:
+    for change, speed in zip(outcome.changes, outcome.speeds, strict=True):
+        least = change.gang.min_share
+        if change.kind in BOUND and speed.below(least):
+            yield Violation(
+                "min-share",
+                change.label,
+                f"reaches {speed.share[1] if speed.share else 0} permille of its ideal bandwidth, "
+                f"at least {float(least):g} of it is required",
+            )

@@ -1,0 +1,81 @@
+"""Eligible nodes: a placed pod's node is usable, tolerated, selected, and of the role's model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from models.documents.cluster import TaintDocument
+from models.documents.gang import NodeExpressionDocument, TolerationDocument
+from models.hardware import slug
+from models.verify.changes import Change
+from models.verify.facts import Node, Role
+from models.verify.outcome import Outcome
+from models.verify.violation import Violation
+
+INTEGERS = range(-(2**63), 2**63)
+"""Values that Gt and Lt compare."""
+
+MOST_DIGITS = 64
+
+
+def check(outcome: Outcome) -> Iterator[Violation]:
+    for node, use in zip(outcome.facts.nodes, outcome.usage.nodes, strict=True):
+        for position, number in sorted({(p, pod.role) for p, pod, placed in use.tenants if placed}):
+            change = outcome.changes[position]
+            yield from _eligible(node, change.gang.roles[number], change)
+
+
+def _eligible(node: Node, role: Role, change: Change) -> Iterator[Violation]:
+    where = f"role {role.name} on node {node.name}"
+    if not node.usable:
+        what = "is cordoned, not ready or not selected by the policy"
+        yield Violation("schedulable", change.label, f"{where}: {what}")
+    for taint in node.taints:
+        if not any(_tolerates(one, taint) for one in role.tolerations):
+            yield Violation("taint", change.label, f"{where}: taint {taint.key} is not tolerated")
+    for key, value in sorted(role.selector.items()):
+        if node.labels.get(key) != value:
+            yield Violation("selector", change.label, f"{where}: label {key} does not match")
+    if role.affinity and not any(term and _all_hold(node, term) for term in role.affinity):
+        yield Violation("selector", change.label, f"{where}: its node affinity does not hold")
+    if role.model is not None and not (
+        node.model is not None and role.model in (slug(node.model.gpu), *node.model.slugs)
+    ):
+        yield Violation("selector", change.label, f"{where}: is not of the model {role.model}")
+
+
+def _tolerates(toleration: TolerationDocument, taint: TaintDocument) -> bool:
+    """Kubernetes' rule: no effect matches every effect, no key with Exists every taint."""
+    if toleration.effect not in ("", taint.effect):
+        return False
+    if toleration.operator == "Exists":
+        return toleration.key in ("", taint.key)
+    return toleration.key == taint.key and toleration.value == taint.value
+
+
+def _all_hold(node: Node, term: tuple[NodeExpressionDocument, ...]) -> bool:
+    return all(_holds(node, expression) for expression in term)
+
+
+def _holds(node: Node, expression: NodeExpressionDocument) -> bool:
+    value = node.name if expression.field else node.labels.get(expression.key)
+    operator = expression.operator
+    if operator in ("NotIn", "DoesNotExist"):
+        return value is None or (operator == "NotIn" and value not in expression.values)
+    if value is None:
+        return False
+    if operator in ("Gt", "Lt"):
+        own, limit = _integer(value), _integer(expression.values[0])
+        if own is None or limit is None:
+            return False
+        return own > limit if operator == "Gt" else own < limit
+    return operator == "Exists" or value in expression.values
+
+
+def _integer(text: str) -> int | None:
+    """A signed 64-bit decimal."""
+    digits = text[1:] if text[:1] in ("+", "-") else text
+    if not (digits.isascii() and digits.isdigit()) or len(digits) > MOST_DIGITS:
+        return None
+    number = int(text)
+    return number if number in INTEGERS else None

@@ -1,0 +1,47 @@
+"""Resources: for every node and resource, the requests of all pods <= allocatable.
+
+It binds wherever a placed pod requests the resource; pods that stay may overfill a node by
+themselves. Every pod takes one of ``pods``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from fractions import Fraction
+
+from models.verify.changes import Change, NodeUse
+from models.verify.facts import Node, Role
+from models.verify.outcome import Outcome
+from models.verify.violation import Violation
+
+PODS = "pods"
+_ONE = Fraction(1)
+
+
+def check(outcome: Outcome) -> Iterator[Violation]:
+    for node, use in zip(outcome.facts.nodes, outcome.usage.nodes, strict=True):
+        if any(placed for _, _, placed in use.tenants):
+            yield from _overfull(node, use, outcome.changes)
+
+
+def _requested(role: Role, resource: str) -> Fraction:
+    return _ONE if resource == PODS else role.requests.get(resource, Fraction(0))
+
+
+def _overfull(node: Node, use: NodeUse, changes: Sequence[Change]) -> Iterator[Violation]:
+    for resource, allocatable in node.allocatable.items():
+        total = Fraction(0)
+        placed_gangs: set[int] = set()
+        for position, pod, placed in use.tenants:
+            requested = _requested(changes[position].gang.roles[pod.role], resource)
+            total += requested
+            if placed and requested:
+                placed_gangs.add(position)
+        if total > allocatable:
+            for position in sorted(placed_gangs):
+                yield Violation(
+                    "resources",
+                    changes[position].label,
+                    f"node {node.name}: pods request {float(total):g} of {resource}, "
+                    f"{float(allocatable):g} is allocatable",
+                )
