@@ -33,7 +33,7 @@ from models.verify import check as judge
 from models.verify import tier_values as judged_values
 from models.verify import violation
 from models.verify.check import check, derive
-from models.verify.outcome import Outlook
+from models.verify.outcome import Outcome
 from models.verify.violation import Violation
 from planner.search.greedy import greedy
 from planner.search.solve import AGGREGATED_FROM, NEIGHBORHOODS_FROM, solve
@@ -75,7 +75,7 @@ def nodes_tier(monkeypatch: pytest.MonkeyPatch) -> None:
         "nodes",
         lambda values, _priority: sum(
             len({pod.node for pod in change.pods.values()})
-            for change in values.outlook.changes
+            for change in values.changes
             if change.admitted
         ),
     )
@@ -136,8 +136,8 @@ def side_rows(model: Model, gang: GangVariables, _topology: Topology) -> None:
         model.program.equal(gang.gpu_pods(position, even).add(chosen, -role.count))
 
 
-def side_check(outlook: Outlook) -> Iterator[Violation]:
-    for change in outlook.changes:
+def side_check(outcome: Outcome) -> Iterator[Violation]:
+    for change in outcome.changes:
         used = {pod.node % 2 for pod in change.pods.values()}
         if change.gang.name.startswith("one-side") and len(used) > 1:
             yield Violation("one-side", change.label, "is on even and on odd nodes")

@@ -56,7 +56,7 @@ def render(
 
     content = plan_files.read_bytes(path, console.stdin)
     plan = plan_files.read_plan(content, path)
-    violations = check(plan_files.parse(content, path))
+    violations = check(plan_files.parse(content, path), plan)
     console.event("verify_done", violations=len(violations))
     if violations:
         raise RefusedPlanError(*refusals(violations, path))
