@@ -81,7 +81,9 @@ def _waiting(outcome: Outcome, priority: int) -> int:
 
 def _aged_waiting(outcome: Outcome, priority: int) -> int:
     aged = outcome.facts.aged
-    return sum(_wait(outcome, change) for change in outcome.by_priority[priority] if aged(change.gang))
+    return sum(
+        _wait(outcome, change) for change in outcome.by_priority[priority] if aged(change.gang)
+    )
 
 
 def _wait(outcome: Outcome, change: Change) -> int:
