@@ -13,14 +13,14 @@ from typing import cast
 
 from pydantic import ValidationError
 
-from models.documents.base import Complaint
-from models.documents.cluster import ClusterSpec, LevelDocument, NodeDocument, level_complaints
+from models.documents.base import FieldError
+from models.documents.cluster import ClusterSpec, LevelDocument, NodeDocument, level_errors
 from models.documents.gang import GangDocument, PodDocument, RoleDocument
 from models.documents.plan import PlanDocument, PlanGang, PlanPod, PlanStatus
 from models.documents.policy import PolicySpec
 from models.hardware import ServerModel, slug
 from models.tiers import objective_names
-from models.units import Refused
+from models.units import InvalidValueError
 from models.verify.facts import Facts, Gang, Node, Pod, PodKey, Policy, Role
 from models.verify.violation import Violation, printable, quoted
 
@@ -63,10 +63,10 @@ class Faults:
         if len(self.found) < MAX_FAULTS:
             self.found.append(Violation(rule, gang, f"{where}: {what}"))
 
-    def add_complaints(self, where: Place, complaints: Iterator[Complaint]) -> None:
-        for complaint in complaints:
-            path = "".join(_step(step) for step in complaint.path)
-            self.add("form", printable(where + path), printable(complaint.what))
+    def add_errors(self, where: Place, errors: Iterator[FieldError]) -> None:
+        for error in errors:
+            path = "".join(_step(step) for step in error.path)
+            self.add("form", printable(where + path), printable(error.what))
 
 
 def read_case(
@@ -118,7 +118,7 @@ def _add_errors(faults: Faults, error: ValidationError) -> None:
     for one in error.errors(include_url=False, include_input=False)[:MAX_FAULTS]:
         where = "".join(_step(step) for step in one["loc"]).lstrip(".") or "plan"
         cause = one.get("ctx", {}).get("error")
-        what = cause.what if isinstance(cause, Refused) else one["msg"]
+        what = cause.what if isinstance(cause, InvalidValueError) else one["msg"]
         faults.add("form", printable(where), printable(what))
 
 
@@ -137,7 +137,7 @@ def _facts(faults: Faults, document: PlanDocument) -> tuple[Facts, _GangReader]:
     instance = document.instance
     spec = instance.cluster.spec
     where = "instance.cluster.spec"
-    faults.add_complaints(where, level_complaints(spec.levels, ("levels",)))
+    faults.add_errors(where, level_errors(spec.levels, ("levels",)))
     models = _server_models(faults, spec, f"{where}.serverModels")
     ours = instance.policy.spec.node_selector
     nodes = _NodeReader(faults, spec.levels, models, ours).read_all(spec.nodes, f"{where}.nodes")
@@ -185,8 +185,8 @@ def _server_models(faults: Faults, spec: ClusterSpec, where: Place) -> dict[str,
     for i, document in enumerate(spec.server_models):
         try:
             model = document.to_server_model()
-        except Refused as refused:
-            faults.add("form", f"{where}[{i}]", printable(refused.what))
+        except InvalidValueError as error:
+            faults.add("form", f"{where}[{i}]", printable(error.what))
             continue
         for name in model.slugs:
             if name in models:
@@ -346,7 +346,7 @@ class _GangReader:
             self.faults.add("form", f"{where}.replicas", "max is below min")
         for term in document.node_affinity:
             for expression in term:
-                self.faults.add_complaints(f"{where}.nodeAffinity", expression.complaints())
+                self.faults.add_errors(f"{where}.nodeAffinity", expression.field_errors())
         slices = (*([document.slice] if document.slice else []), *document.outer_slices)
         found = [(one.size, self._level(one.required, f"{where}.slice")) for one in slices]
         return Role(
