@@ -288,7 +288,7 @@ def test_names_that_could_leave_the_folder_are_refused(file: str, cli: RunCli) -
         docs.wanted(document, "bind")["status"]["pods"][0],
     ):
         pod["name"] = "../../evil"
-    result = cli("render", write(docs.restated(document)), "--to", "out")
+    result = cli("render", write(docs.sealed(document)), "--to", "out")
     said = "error: instance.gangs[0].status.pods[0].name: '../../evil' cannot be a name"
     assert (result.code, result.err.splitlines()[0]) == (65, said)
     assert not Path("out").exists()
