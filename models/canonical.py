@@ -18,7 +18,7 @@ from models.documents.cluster import (
     ClusterSpec,
     LevelDocument,
     NodeDocument,
-    StatedLevel,
+    PolicyLevel,
     TaintDocument,
 )
 from models.documents.gang import (
@@ -316,7 +316,7 @@ def _kubernetes(policy: KubernetesPolicy) -> KubernetesDocument:
         levels=None
         if levels is None
         else tuple(
-            StatedLevel.model_construct(
+            PolicyLevel.model_construct(
                 **dict(_level(level)),
                 domains=dict(domains[level.name]) if level.name in domains else None,
             )

@@ -1,20 +1,13 @@
-"""The strict base of every document and the field types they share.
-
-Promises: frozen, closed (unknown fields refused), no silent conversion, every size bounded;
-what a type refuses comes with a hint. Called by the document modules only.
-
-Hints for a word that is not known: the nearest one that is, or what there is.
-
-Promises: short text, deterministic. Called by the documents' field_errors, the readers and ``topo``.
-"""
+"""The strict base of every document, and the field types and hints that documents share."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from fractions import Fraction
+from functools import lru_cache
 from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import (
@@ -52,21 +45,18 @@ API_VERSION = "gangplan.dev/v1alpha1"
 ApiVersion = Literal["gangplan.dev/v1alpha1"]
 
 MAX_ITEMS = 200_000
-"""Most entries of one list: checked before any entry is looked at."""
+"""Most entries of one list; checked before any entry is."""
 
 MAX_FIELDS = 10_000
-"""Most fields of one object, for the same reason."""
+"""Most fields of one object; checked likewise."""
 
 Path = tuple[str | int, ...]
-"""Where something stands inside a document: field names and list positions."""
+"""A place inside a document: field names and list positions."""
 
 
 @dataclass(frozen=True, slots=True)
 class FieldError:
-    """A contradiction inside one document.
-
-    ``at_key``: its place is the field's name, not its value.
-    """
+    """Something wrong with a field. ``at_key``: its place is the field's name, not its value."""
 
     path: Path
     what: str
@@ -74,8 +64,14 @@ class FieldError:
     at_key: bool = False
 
 
+def within(path: Path, errors: Iterable[FieldError]) -> Iterator[FieldError]:
+    """The errors of a part of a document, with paths that start at the document."""
+    for error in errors:
+        yield replace(error, path=(*path, *error.path))
+
+
 class Document(BaseModel):
-    """Base of every object: strict, frozen, closed; fields are written in camelCase."""
+    """Base of every object: strict, frozen, no unknown fields; field names in camelCase."""
 
     model_config = ConfigDict(
         strict=True,
@@ -84,7 +80,6 @@ class Document(BaseModel):
         extra="forbid",
         alias_generator=to_camel,
         allow_inf_nan=False,
-        # pydantic's own text for an input it refuses is never shown
         hide_input_in_errors=True,
     )
 
@@ -117,7 +112,7 @@ T = TypeVar("T")
 K = TypeVar("K")
 
 Many = Annotated[tuple[T, ...], Field(strict=False), BeforeValidator(bounded_list)]
-"""A list. Only its own check is lax (a list may fill a tuple); its entries stay strict."""
+"""A list, kept as a tuple; only the conversion of the list itself is not strict."""
 
 Mapped = Annotated[dict[K, T], BeforeValidator(_bounded_map)]
 """An object with free field names."""
@@ -126,9 +121,10 @@ Mapped = Annotated[dict[K, T], BeforeValidator(_bounded_map)]
 def _matching(
     pattern: str, longest: int, what: str, hint: str
 ) -> tuple[AfterValidator, WithJsonSchema]:
-    """Validator and schema of a text of one form."""
+    """Validator and schema of a text of one form. Names repeat, so results are cached."""
     compiled = re.compile(pattern)
 
+    @lru_cache(maxsize=1 << 14)
     def check(text: str) -> str:
         if len(text) > longest:
             raise InvalidValueError(
@@ -167,9 +163,7 @@ _label_key = _matching(
 )
 LabelKey = Annotated[str, _label_key[0], _label_key[1]]
 
-_label_value = _matching(
-    rf"({_NAME_FORM})?", 63, "a label value", f"{_NAME_HINT}; or nothing at all"
-)
+_label_value = _matching(rf"({_NAME_FORM})?", 63, "a label value", f"{_NAME_HINT}; or empty")
 LabelValue = Annotated[str, _label_value[0], _label_value[1]]
 
 
@@ -177,7 +171,7 @@ def _title(text: str) -> str:
     if not text or text != text.strip() or not text.isprintable():
         raise InvalidValueError(
             f"{shown(text)} cannot be a name",
-            "printable characters, no blanks at the ends, at least one",
+            "write printable characters, at least one, without blanks at the ends",
         )
     if len(text) > 253:
         raise InvalidValueError(f"the name {shown(text)} is too long", "the most is 253 characters")
@@ -187,7 +181,7 @@ def _title(text: str) -> str:
 def _prose(text: str) -> str:
     if len(text) > 2000 or not text.isprintable():
         raise InvalidValueError(
-            f"{shown(text)} is not allowed here", "at most 2,000 printable characters"
+            f"{shown(text)} is not allowed here", "write at most 2,000 printable characters"
         )
     return text
 
@@ -198,7 +192,7 @@ Title = Annotated[str, AfterValidator(_title), Field(min_length=1, max_length=25
 Prose = Annotated[str, AfterValidator(_prose)]
 
 Sentence = Annotated[str, Field(min_length=1), AfterValidator(_prose)]
-"""Prose that says something."""
+"""Prose that is not empty."""
 
 
 def whole(least: int, most: int) -> FieldInfo:
@@ -306,12 +300,12 @@ _ALL_LISTED = 24
 """Most names that a hint lists in full; of more, it lists the first _LISTED."""
 _LISTED = 8
 _SIMILAR = 3
-_TELLING = 2  # letters and digits: T4 is a name
+_SHORTEST_PART = 2  # T4 is a name
 
 
 def suggestion(word: str, known: Iterable[str], called: str = "known") -> str:
     """``did you mean 'rack'?``, or ``known: block, rack``; ``called`` introduces the list."""
-    import difflib  # only a fault needs it, and it costs milliseconds
+    import difflib  # slow to import, and only errors need it
 
     options = sorted(set(known))
     folded = {option.lower(): option for option in reversed(options)}
@@ -321,25 +315,27 @@ def suggestion(word: str, known: Iterable[str], called: str = "known") -> str:
         return f"{called}: none"
     first = options if len(options) <= _ALL_LISTED else options[:_LISTED]
     more = f" and {len(options) - len(first)} more" if len(options) > len(first) else ""
-    # A name with a comma in it would look like two.
+    # A name that contains a comma would look like two names.
     listed = (shown(option) if "," in option else option for option in first)
     return f"{called}: {', '.join(listed)}{more}"
 
 
 def similar(word: str, known: Iterable[str]) -> list[str]:
-    """Known names that hold the word, blanks, dashes and case aside; else the nearest. At most 3.
+    """Known names that contain the word, ignoring blanks, dashes and case; else the nearest; at most 3.
 
-    For names of products, of which people write the telling part: GB200, dgx1, MI300X.
+    For product names, of which people write one part: GB200, dgx1, MI300X.
     """
     import difflib
 
     names = sorted(set(known))
     part = _squeezed(word[:100])
-    if len(part) >= _TELLING:
-        holding = [name for name in names if part in _squeezed(name)]
-        if holding:
-            holding.sort(key=lambda name: (not _squeezed(name).startswith(part), len(name), name))
-            return holding[:_SIMILAR]
+    if len(part) >= _SHORTEST_PART:
+        containing = [name for name in names if part in _squeezed(name)]
+        if containing:
+            containing.sort(
+                key=lambda name: (not _squeezed(name).startswith(part), len(name), name)
+            )
+            return containing[:_SIMILAR]
     folded = {name.lower(): name for name in reversed(names)}
     near = difflib.get_close_matches(word[:100].lower(), folded, n=1, cutoff=0.6)
     return [folded[match] for match in near]

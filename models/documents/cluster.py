@@ -1,12 +1,4 @@
-"""The Cluster document: levels, inline server models, nodes and ranges of nodes.
-
-Promises: types by pydantic, contradictions inside the document by ``field_errors``; what needs the
-catalogue or other documents is left to the reader's builder. Called by the readers.
-
-Levels as a Policy states them: by a node label, or by the nodes of every domain.
-
-Promises: types by pydantic, contradictions by ``field_errors``. Called by the Policy document.
-"""
+"""The Cluster document: levels, server models, nodes and ranges of nodes; and the levels of a Policy."""
 
 from __future__ import annotations
 
@@ -35,6 +27,7 @@ from models.documents.base import (
     omitted,
     suggestion,
     whole,
+    within,
 )
 from models.documents.server import MAX_GPUS, GpuIndices, NicDocument, ServerModelDocument
 from models.hardware import slug
@@ -70,7 +63,7 @@ class LevelDocument(Document):
     nvlink: bool = Field(default=False, description="Its domains share one NVLink fabric")
 
     def to_level(self) -> Level:
-        """The level as the planner takes it."""
+        """The level as the planner uses it."""
         return Level(self.name, self.label, self.oversubscription, self.nvlink)
 
 
@@ -99,21 +92,21 @@ class NodeDocument(Document):
     )
     unschedulable: bool = Field(default=False, description="Cordoned")
     ready: bool = True
-    unhealthy_gpus: GpuIndices = Field(default=(), description="Indices of its sick GPUs")
+    unhealthy_gpus: GpuIndices = Field(default=(), description="Indices of unhealthy GPUs")
     unknown_unhealthy: Annotated[int, whole(0, MAX_GPUS)] = Field(
-        default=0, description="So many more of its GPUs are sick, nobody knows which"
+        default=0, description="Number of unhealthy GPUs of unknown index, besides `unhealthyGpus`"
     )
     labels: Mapped[LabelKey, LabelValue] = Field(default={}, description="Kubernetes labels")
     taints: Many[TaintDocument] = ()
-    nics: Many[NicDocument] | None = omitted(description="Its own NICs, in place of its model's")
+    nics: Many[NicDocument] | None = omitted(description="Its NICs, in place of its model's")
 
     def field_errors(self, levels: Mapping[str, str | None]) -> Iterator[FieldError]:
-        """Contradictions with itself and with the levels (name -> label); paths start at the node."""
+        """Contradictions inside the node and with the levels (name to label); paths start at the node."""
         for level, value in self.domains.items():
             if level == NODE_LEVEL:
                 yield FieldError(
                     ("domains", level),
-                    "`node` is no domain to be named: every node is its own",
+                    "the level `node` has no domains to name: every node is its own",
                     f"remove it; levels: {', '.join(levels) or 'none'}",
                     at_key=True,
                 )
@@ -137,8 +130,8 @@ class NodeDocument(Document):
         if label is not None and own is not None and own != value:
             yield FieldError(
                 ("labels", label),
-                f"the label says {shown(own)}, domains say {shown(value)} at level {level}",
-                "remove the label: it is implied by the domain",
+                f"the label {shown(own)} contradicts the domain {shown(value)} of level {level}",
+                "remove the label: the domain implies it",
             )
 
     def _unnamed_domains(self, levels: Mapping[str, str | None]) -> Iterator[FieldError]:
@@ -146,19 +139,19 @@ class NodeDocument(Document):
             if label in self.labels and level not in self.domains:
                 yield FieldError(
                     ("labels", label),
-                    f"the label of level {level} without a domain at that level",
+                    f"the label of level {level}, but no domain at that level",
                     f"write domains: {{{level}: {self.labels[label]}}}",
                 )
 
 
 def resource_errors(amounts: Mapping[str, Fraction], path: Path) -> Iterator[FieldError]:
-    """GPUs are counted by themselves; cpu is kept in millicores, which must stay within bounds."""
+    """GPUs are no resource here; cpu is kept in millicores, which must stay within bounds."""
     for resource, amount in amounts.items():
         if resource.endswith("/gpu"):
             yield FieldError(
                 (*path, resource),
-                f"{shown(resource)} among the resources",
-                "GPUs come from the server model, and a role asks for them with `gpus`",
+                f"{shown(resource)} as a resource",
+                "the server model has the GPUs of a node; a role requests them with `gpus`",
                 at_key=True,
             )
         elif resource == "cpu" and amount * 1000 > MAX_AMOUNT:
@@ -166,7 +159,7 @@ def resource_errors(amounts: Mapping[str, Fraction], path: Path) -> Iterator[Fie
 
 
 class ClusterSpec(Document):
-    """Levels widest first, server models beside the shipped catalogue, nodes."""
+    """Levels, widest first; server models that the catalogue lacks; nodes."""
 
     levels: Many[LevelDocument] = Field(
         default=(),
@@ -199,9 +192,7 @@ class ClusterDocument(Document):
         yield from level_errors(self.spec.levels, ("spec", "levels"))
         slugs: dict[str, str] = {}
         for i, model in enumerate(self.spec.server_models):
-            for fault in model.field_errors():
-                path = ("spec", "serverModels", i, *fault.path)
-                yield FieldError(path, fault.what, fault.hint, fault.at_key)
+            yield from within(("spec", "serverModels", i), model.field_errors())
             for text in dict.fromkeys(slug(name) for name in (model.name, *model.aliases)):
                 if text in slugs:
                     yield FieldError(
@@ -213,21 +204,18 @@ class ClusterDocument(Document):
                 slugs.setdefault(text, model.name)
         levels = {level.name: level.label for level in self.spec.levels}
         for i, node in enumerate(self.spec.nodes):
-            for fault in node.field_errors(levels):
-                yield FieldError(
-                    ("spec", "nodes", i, *fault.path), fault.what, fault.hint, fault.at_key
-                )
+            yield from within(("spec", "nodes", i), node.field_errors(levels))
 
 
 def level_errors(levels: Iterable[LevelDocument], at: Path) -> Iterator[FieldError]:
-    """Levels that clash with each other or with what is implied; ``at``: the path of their list."""
+    """Levels that contradict each other or a reserved name; ``at``: the path of their list."""
     names: set[str] = set()
     labels: set[str] = set()
     for i, level in enumerate(levels):
         path = (*at, i)
         if level.name == NODE_LEVEL:
             yield FieldError(
-                (*path, "name"), "the level `node` is reserved", "it is implied; remove it"
+                (*path, "name"), "the level `node` is reserved", "remove it: it is implied"
             )
         if level.name in names:
             yield FieldError(
@@ -246,22 +234,11 @@ def level_errors(levels: Iterable[LevelDocument], at: Path) -> Iterator[FieldErr
         labels.add(level.label or "")
 
 
-__all__ = [
-    "ClusterDocument",
-    "Hosts",
-    "LevelDocument",
-    "NodeDocument",
-    "TaintDocument",
-    "level_errors",
-    "resource_errors",
-]
-
-
-class StatedLevel(LevelDocument):
-    """One topology level: of a label, or of domains that are written out."""
+class PolicyLevel(LevelDocument):
+    """One topology level: by a node label, or with the nodes of every domain."""
 
     domains: Mapped[Name, Many[Hosts]] | None = omitted(
-        description="Nodes of every domain, names or host ranges, in place of a label; others are alone",
+        description="Nodes of every domain, in place of a label; any other node is a domain by itself",
     )
 
     def field_errors(self) -> Iterator[FieldError]:
@@ -290,7 +267,7 @@ class StatedLevel(LevelDocument):
                     seen[node] = domain
 
     def to_domains(self) -> Domains:
-        """Its domains by name, each with its nodes, sorted and written out."""
+        """Its domains by name, each with its nodes, both sorted."""
         return tuple(
             (domain, tuple(sorted(node for pattern in patterns for node in hosts(pattern))))
             for domain, patterns in sorted((self.domains or {}).items())

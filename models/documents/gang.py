@@ -1,27 +1,12 @@
-"""Slices of a role: pods that share one domain, and slices around them.
+"""The Gang document: roles, topology rules, elastic ranges, and the pods that exist.
 
-Promises: types by pydantic; layers that do not nest by ``slice_errors``. Called by ``gang``.
-
-How a role chooses its nodes: tolerations, and expressions of a node affinity.
-
-Promises: types by pydantic, what Kubernetes itself would refuse by ``field_errors``. Called by ``gang``.
-
-What is there of a gang: its pods, when they started, what holds it back, where they were wanted.
-
-Promises: types by pydantic; what contradicts the gang's roles by ``pod_errors``; nodes are
-the builder's matter. Called by ``gang``.
-
-The Gang document: roles, topology rules, elastic range, and the pods that exist.
-
-Promises: types by pydantic, contradictions inside the gang by ``field_errors``; levels, nodes and
-other gangs are the builder's matter. Called by the readers.
+Nodes, levels and other gangs are left to the reader.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
 from typing import Annotated, Any, Literal
@@ -49,6 +34,7 @@ from models.documents.base import (
     omitted,
     suggestion,
     whole,
+    within,
 )
 from models.documents.cluster import resource_errors
 from models.documents.server import GpuIndices
@@ -148,7 +134,7 @@ class PodDocument(Document):
     node: Name | None = omitted()
     gpus: GpuIndices | None = Field(
         default=None,
-        description="GPUs it holds; null: as many as its role says, nobody knows which",
+        description="Indices of its GPUs; null: not known, or it waits",
     )
     mode: Literal["gate", "binding"] | None = omitted(
         description="How a waiting pod can be started"
@@ -165,14 +151,14 @@ class PodDocument(Document):
 
 
 class HoldDocument(Document):
-    """Why pods of the gang must not be started, whatever room there is."""
+    """Why pods of the gang must not start even if there is room."""
 
     code: Literal["Unsupported", "Incomplete"]
     message: Sentence
 
 
 class PlannedDocument(Document):
-    """Where an earlier plan wanted a pod, there or not."""
+    """Where an earlier plan placed a pod, whether it exists or not."""
 
     role: str
     index: Annotated[int, whole(0, MAX_PODS - 1)]
@@ -180,87 +166,15 @@ class PlannedDocument(Document):
 
 
 class GangStatus(Document):
-    """Pods of the gang that exist, since when, and what holds the others back."""
+    """Pods of the gang that exist, since when, and why the others must not start."""
 
     pods: Many[PodDocument] = ()
-    hold: HoldDocument | None = omitted(
-        description="While it is there no pod of the gang is placed"
-    )
+    hold: HoldDocument | None = omitted(description="While it is set, no pod of the gang is placed")
     started_at: Time | None = omitted(description="When its pods started")
-    last_checkpoint: Time | None = omitted(
-        description="What it did until then is not lost when it stops"
-    )
+    last_checkpoint: Time | None = omitted(description="Work until then is not lost when it stops")
     planned: Many[PlannedDocument] = omitted(
-        default=(), description="Where an earlier plan wanted its pods"
+        default=(), description="Where an earlier plan placed its pods"
     )
-
-
-@dataclass(frozen=True, slots=True)
-class Seats:
-    """What a role says of its pods: the indices they may have, and the GPUs each holds."""
-
-    indices: range
-    gpus: int
-
-
-def pod_errors(status: GangStatus, gang: str, roles: Mapping[str, Seats]) -> Iterator[FieldError]:
-    """Contradictions between the pods of a gang and its roles; paths start at the gang's top."""
-    slots: set[tuple[str, int]] = set()
-    for i, pod in enumerate(status.pods):
-        path: Path = ("status", "pods", i)
-        yield from _seat_errors(path, pod, roles)
-        if pod.role not in roles:
-            continue
-        if (pod.role, pod.index) in slots:
-            yield FieldError(
-                (*path, "index"),
-                f"two pods are {pod.role} {pod.index} of gang {shown(gang)}",
-                "give each its own index",
-            )
-        slots.add((pod.role, pod.index))
-        yield from _gpu_errors(path, pod, roles[pod.role].gpus)
-    wanted: set[tuple[str, int]] = set()
-    for i, planned in enumerate(status.planned):
-        path = ("status", "planned", i)
-        yield from _seat_errors(path, planned, roles)
-        if (planned.role, planned.index) in wanted:
-            what = f"pod {planned.role} {planned.index} is planned twice"
-            yield FieldError((*path, "index"), what, "keep one of the two")
-        wanted.add((planned.role, planned.index))
-
-
-def _seat_errors(
-    path: Path, pod: PodDocument | PlannedDocument, roles: Mapping[str, Seats]
-) -> Iterator[FieldError]:
-    """A pod that no role has."""
-    seats = roles.get(pod.role)
-    if seats is None:
-        hint = suggestion(pod.role, roles, "roles")
-        yield FieldError((*path, "role"), f"unknown role {shown(pod.role)}", hint)
-    elif pod.index not in seats.indices:
-        yield FieldError(
-            (*path, "index"),
-            f"there is no pod {pod.index} of role {shown(pod.role)}",
-            f"indices are {seats.indices[0]} to {seats.indices[-1]}",
-        )
-
-
-def _gpu_errors(path: Path, pod: PodDocument, asked: int) -> Iterator[FieldError]:
-    """GPUs that a pod cannot hold; ``asked``: how many its role asks for."""
-    if pod.gpus is None:
-        return
-    if pod.node is None and pod.gpus:
-        yield FieldError((*path, "gpus"), "a waiting pod holds no GPUs", "add its node")
-    elif len(pod.gpus) != asked and pod.node is not None:
-        yield FieldError(
-            (*path, "gpus"),
-            f"{len(pod.gpus)} GPUs held, but role {shown(pod.role)} asks for {asked}",
-            f"list {asked} of them, or null where nobody knows which",
-        )
-    for gpu, times in Counter(pod.gpus).items():
-        if times > 1:
-            last = max(i for i, other in enumerate(pod.gpus) if other == gpu)
-            yield FieldError((*path, "gpus", last), f"GPU {gpu} is listed twice", "list it once")
 
 
 MAX_GPUS_A_POD = 100_000
@@ -287,14 +201,14 @@ Replicas = Annotated[
 
 
 class RoleTopology(Document):
-    """Where pods go: all in one domain of `required`, rather in one of `preferred`."""
+    """Where pods go: all in one domain of `required`, if possible in one of `preferred`."""
 
     required: LevelName | None = omitted()
     preferred: LevelName | None = omitted()
 
 
 class GangTopology(RoleTopology):
-    """The same for all pods of the gang, with the least share of the ideal bandwidth."""
+    """The same for all pods of the gang, and the least share of the ideal bandwidth."""
 
     min_bandwidth_share: Share | None = omitted(
         description="Wait rather than run below this share of the ideal bandwidth"
@@ -310,9 +224,9 @@ class RoleDocument(Document):
         default=0, description="Index of its first pod"
     )
     gpus: Annotated[int, whole(0, MAX_GPUS_A_POD)] = Field(
-        description="Whole GPUs a pod; 0 for a launcher"
+        description="GPUs of each pod; 0 for a launcher"
     )
-    requests: Resources = Field(default={}, description="Other resources, a pod")
+    requests: Resources = Field(default={}, description="Other resources of each pod")
     topology: RoleTopology = RoleTopology.model_construct()
     slice: SliceDocument | None = omitted()
     outer_slices: Many[SliceDocument] = omitted(
@@ -335,6 +249,11 @@ class RoleDocument(Document):
             return self.replicas, self.replicas, 1
         return self.replicas.min, self.replicas.max, self.replicas.step
 
+    @property
+    def indices(self) -> range:
+        """Every index its pods may have."""
+        return range(self.first_index, self.first_index + self.span[1])
+
     def field_errors(self) -> Iterator[FieldError]:
         """Contradictions inside the role; paths start at the role."""
         least, most, _ = self.span
@@ -356,11 +275,9 @@ class RoleDocument(Document):
             )  # fmt: skip
         for t, term in enumerate(self.node_affinity):
             for e, expression in enumerate(term):
-                for fault in expression.field_errors():
-                    yield FieldError(("nodeAffinity", t, e, *fault.path), fault.what, fault.hint)
+                yield from within(("nodeAffinity", t, e), expression.field_errors())
         for i, toleration in enumerate(self.tolerations):
-            for fault in toleration.field_errors():
-                yield FieldError(("tolerations", i, *fault.path), fault.what, fault.hint)
+            yield from within(("tolerations", i), toleration.field_errors())
 
 
 Pattern = Literal[
@@ -383,18 +300,18 @@ class Communication(Document):
     weight: Annotated[int, whole(0, 1000)] = 1
     nvlink_across_nodes: bool = omitted(
         default=True,
-        description="false: its pods reach other servers over the network only, NVLink domain or not",
+        description="false: its pods use only the network between servers, even in an NVLink domain",
     )
 
 
 class GangSpec(Document):
-    """What the gang asks for."""
+    """What the gang requests."""
 
     queue: Title | None = omitted()
     submitted_at: Time | None = omitted()
     expected_duration: Duration | None = omitted()
     resize_after: Time | None = omitted(
-        description="While it runs its number of pods stays until then"
+        description="While it runs, its number of pods stays until then"
     )
     priority: Annotated[int, whole(-MAX_PRIORITY, MAX_PRIORITY)] = Field(
         default=0, description="Larger goes first"
@@ -442,7 +359,7 @@ class GangDocument(Document):
         return pod.name or f"{self.metadata.name}-{pod.role}-{pod.index}"
 
     def level_names(self) -> Iterator[tuple[Path, str]]:
-        """Every level the gang names, with its place."""
+        """Every level the gang names, with its path."""
         for field in ("required", "preferred"):
             if (level := getattr(self.spec.topology, field)) is not None:
                 yield ("spec", "topology", field), level
@@ -468,19 +385,62 @@ class GangDocument(Document):
                     (*path, "name"), f"two roles are named {shown(role.name)}", "rename one"
                 )
             names.add(role.name)
-            for fault in role.field_errors():
-                yield FieldError((*path, *fault.path), fault.what, fault.hint, fault.at_key)
+            yield from within(path, role.field_errors())
         if (pods := sum(role.span[1] for role in self.spec.roles)) > MAX_PODS:
             yield FieldError(
                 ("spec", "roles"), f"{pods:,} pods in one gang", f"the most is {MAX_PODS:,}"
             )
-        yield from pod_errors(self.status, self.metadata.name, _seats(self.spec.roles))
+        yield from _pod_errors(self)
 
 
-def _seats(roles: Sequence[RoleDocument]) -> dict[str, Seats]:
-    """By name; of two roles of one name the first counts."""
-    found: dict[str, Seats] = {}
-    for role in roles:
-        last = role.first_index + role.span[1]
-        found.setdefault(role.name, Seats(range(role.first_index, last), role.gpus))
-    return found
+def _pod_errors(gang: GangDocument) -> Iterator[FieldError]:
+    """Contradictions between the pods of a gang and its roles; paths start at the gang's top."""
+    roles = {role.name: role for role in reversed(gang.spec.roles)}
+    seen: set[tuple[str, int]] = set()
+    for i, pod in enumerate(gang.status.pods):
+        path: Path = ("status", "pods", i)
+        yield from _index_errors(path, pod, roles)
+        if pod.role not in roles:
+            continue
+        if (pod.role, pod.index) in seen:
+            what = f"two pods are {pod.role} {pod.index} of gang {shown(gang.metadata.name)}"
+            yield FieldError((*path, "index"), what, "give each its own index")
+        seen.add((pod.role, pod.index))
+        yield from _gpu_errors((*path, "gpus"), pod, roles[pod.role].gpus)
+    planned: set[tuple[str, int]] = set()
+    for i, place in enumerate(gang.status.planned):
+        path = ("status", "planned", i)
+        yield from _index_errors(path, place, roles)
+        if (place.role, place.index) in planned:
+            what = f"pod {place.role} {place.index} is planned twice"
+            yield FieldError((*path, "index"), what, "keep one of the two")
+        planned.add((place.role, place.index))
+
+
+def _index_errors(
+    path: Path, pod: PodDocument | PlannedDocument, roles: Mapping[str, RoleDocument]
+) -> Iterator[FieldError]:
+    """A pod that no role has."""
+    role = roles.get(pod.role)
+    if role is None:
+        hint = suggestion(pod.role, roles, "roles")
+        yield FieldError((*path, "role"), f"unknown role {shown(pod.role)}", hint)
+    elif pod.index not in role.indices:
+        what = f"there is no pod {pod.index} of role {shown(pod.role)}"
+        hint = f"indices are {role.indices[0]} to {role.indices[-1]}"
+        yield FieldError((*path, "index"), what, hint)
+
+
+def _gpu_errors(path: Path, pod: PodDocument, requested: int) -> Iterator[FieldError]:
+    """GPUs that a pod cannot hold; ``requested``: by its role."""
+    if pod.gpus is None:
+        return
+    if pod.node is None and pod.gpus:
+        yield FieldError(path, "a waiting pod holds no GPUs", "add its node")
+    elif len(pod.gpus) != requested and pod.node is not None:
+        what = f"{len(pod.gpus)} GPUs held, but role {shown(pod.role)} requests {requested}"
+        yield FieldError(path, what, f"list {requested} of them, or null if they are not known")
+    for gpu, times in Counter(pod.gpus).items():
+        if times > 1:
+            last = max(i for i, other in enumerate(pod.gpus) if other == gpu)
+            yield FieldError((*path, last), f"GPU {gpu} is listed twice", "list it once")

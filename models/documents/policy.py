@@ -1,11 +1,4 @@
-"""What a Policy says of gangs that run or wait too long: moves, disruption, starvation.
-
-Promises: types by pydantic; values as ``models.policy`` holds them. Called by ``policy``.
-
-The Policy document: objectives, mix of future requests, defaults and the search budget.
-
-Promises: types by pydantic, contradictions by ``field_errors``. Called by the readers.
-"""
+"""The Policy document: objectives, mix of future requests, defaults, limits and the search budget."""
 
 from __future__ import annotations
 
@@ -32,8 +25,9 @@ from models.documents.base import (
     omitted,
     suggestion,
     whole,
+    within,
 )
-from models.documents.cluster import MAX_LEVELS, StatedLevel, level_errors
+from models.documents.cluster import MAX_LEVELS, PolicyLevel, level_errors
 from models.documents.gang import Share
 from models.policy import DAY_S, UNMODELLED, Disruption, KubernetesPolicy, Moves
 from models.tiers import objective_names
@@ -47,7 +41,7 @@ Limit = Annotated[int, whole(0, MAX_MOVED)]
 
 
 class MovesDocument(Document):
-    """How much may restart elsewhere in one plan, and what it must be worth."""
+    """How much may restart elsewhere in one plan, and what it must gain."""
 
     max_gangs: Limit | None = omitted(
         description="Most gangs of which any pod moves; absent: no limit"
@@ -58,7 +52,7 @@ class MovesDocument(Document):
     )
     min_gain: Gain = Field(
         default=Fraction(0),
-        description="GPUs that a set of moves must buy for each GPU that it restarts",
+        description="GPUs that a set of moves must gain for each GPU that it restarts",
     )
 
     def to_moves(self) -> Moves | None:
@@ -84,9 +78,11 @@ class DisruptionDocument(Document):
 
 
 class StarvationDocument(Document):
-    """When a gang has waited for too long."""
+    """When a gang has waited too long."""
 
-    after: Duration = Field(description="One that waited longer goes before its priority peers")
+    after: Duration = Field(
+        description="A gang that waited longer goes before others of its priority"
+    )
 
 
 MAX_TOLERANCE = 1000
@@ -119,13 +115,13 @@ class ObjectiveDocument(Document):
 
 
 class SolveDocument(Document):
-    """How long to search."""
+    """Limits of the search."""
 
     budget: Annotated[int, whole(1, 1_000_000)] = Field(
-        default=60, description="Deterministic effort: what keeps plans equal"
+        default=60, description="Deterministic search budget"
     )
     time_limit: Duration = Field(
-        default=120, description="A guard on the clock", json_schema_extra={"default": "120s"}
+        default=120, description="Wall-clock limit", json_schema_extra={"default": "120s"}
     )
     workers: Annotated[int, whole(1, 256)] = 2
     seed: Annotated[int, whole(0, 2**31 - 1)] = 0
@@ -141,48 +137,48 @@ class ServerModelChoice(Document):
 
 
 class KubernetesDocument(Document):
-    """How Kubernetes objects are read, and how a plan reaches them."""
+    """How Kubernetes objects are read, and how a plan is applied to them."""
 
     scheduler_name: Name = Field(
-        default=DEFAULTS.scheduler_name, description="Waiting pods of this scheduler are ours"
+        default=DEFAULTS.scheduler_name, description="Waiting pods of this scheduler are planned"
     )
     scheduling_gate: LabelKey = Field(
-        default=DEFAULTS.scheduling_gate, description="Waiting pods with this gate are ours"
+        default=DEFAULTS.scheduling_gate, description="Waiting pods with this gate are planned"
     )
     gpu_resources: Many[LabelKey] = Field(
         default=DEFAULTS.gpu_resources,
-        description="Resource names that mean whole GPUs",
+        description="Resource names that count whole GPUs",
         max_length=MAX_GPU_RESOURCES,
     )
-    levels: Many[StatedLevel] | None = omitted(
-        description="Topology levels, widest first; absent: found, []: none"
+    levels: Many[PolicyLevel] | None = omitted(
+        description="Topology levels, widest first; absent: detected, []: none"
     )
     server_models: Many[ServerModelChoice] = Field(
-        default=(), description="Which nodes are servers of which model; the first match counts"
+        default=(), description="Server model of nodes, by their labels; the first match applies"
     )
     ignore: Many[str] = Field(
         default=(),
-        description="Constraints that are not modelled and do not make a gang wait",
+        description="Constraints that are not modelled, to ignore rather than make a gang wait",
         json_schema_extra={"items": {"type": "string", "enum": list(UNMODELLED)}},
     )
     trust_submitted_at: bool = Field(
-        default=False, description="Whether an annotation may say since when a gang waits"
+        default=False, description="Whether an annotation may set the submission time of a gang"
     )
     nvlink_across_nodes: Literal["assumed", "claimed"] = Field(
         default="assumed",
         description="Whether NVLink between servers counts for every gang, or only where all GPU pods "
-        "hold a ComputeDomain claim",
+        "have a ComputeDomain claim",
     )
     gpu_backend: Literal["annotation", "none", "hami", "koordinator", "dra"] = omitted(
         default="annotation",
-        description="How nodes are told which GPUs a pod was given, when a plan is applied",
+        description="How `apply` passes the GPU indices of a pod to its node",
     )
 
     def field_errors(self) -> Iterator[FieldError]:
         """Contradictions; paths start at `kubernetes`."""
         if not self.gpu_resources:
             yield FieldError(
-                ("gpuResources",), "no resource name means a GPU",
+                ("gpuResources",), "no resource name for GPUs",
                 f"list at least one, such as {DEFAULTS.gpu_resources[0]}",
             )  # fmt: skip
         yield from _listed_twice(self.gpu_resources, "gpuResources")
@@ -191,8 +187,7 @@ class KubernetesDocument(Document):
             yield FieldError(("levels",), f"{len(levels):,} levels", f"the most is {MAX_LEVELS}")
         yield from level_errors(levels, ("levels",))
         for i, level in enumerate(levels):
-            for fault in level.field_errors():
-                yield FieldError(("levels", i, *fault.path), fault.what, fault.hint, fault.at_key)
+            yield from within(("levels", i), level.field_errors())
         yield from _listed_twice(self.ignore, "ignore")
         for i, name in enumerate(self.ignore):
             if name not in UNMODELLED:
@@ -200,7 +195,7 @@ class KubernetesDocument(Document):
                 yield FieldError(("ignore", i), f"unknown constraint {shown(name)}", hint)
 
     def to_policy(self) -> KubernetesPolicy:
-        """The settings as the readers take them."""
+        """The settings as the readers use them."""
         return KubernetesPolicy(
             scheduler_name=self.scheduler_name,
             scheduling_gate=self.scheduling_gate,
@@ -229,7 +224,7 @@ def _listed_twice(names: Sequence[str], field: str) -> Iterator[FieldError]:
 
 
 class PolicySpec(Document):
-    """What is best, and how hard to look for it."""
+    """Objectives, defaults and limits."""
 
     objectives: Many[ObjectiveDocument] | None = Field(
         default=None, description="Tiers in order; absent: all of them in their usual order"
@@ -239,19 +234,19 @@ class PolicySpec(Document):
     )
     min_bandwidth_share: Share = Field(default=Fraction(0), description="Default for every gang")
     gpu_binding: Literal["exact", "none"] = Field(
-        default="exact", description="exact: the GPUs named are given; none: the node decides"
+        default="exact", description="exact: pods get the planned GPUs; none: the node decides"
     )
     node_selector: Mapped[LabelKey, LabelValue] = Field(
-        default={}, description="Which nodes are ours to use"
+        default={}, description="Labels of the nodes that may be used"
     )
     solve: SolveDocument = SolveDocument.model_construct()
     moves: MovesDocument = omitted(MovesDocument.model_construct())
     disruption: DisruptionDocument = omitted(DisruptionDocument.model_construct())
     starvation: StarvationDocument | None = omitted(
-        description="Absent: no gang goes before its peers for having waited"
+        description="Absent: waiting time gives no gang precedence"
     )
     now: Time | None = omitted(
-        description="What ages are counted to; absent: the latest time that the input names",
+        description="Reference time of ages; absent: the latest time in the input",
     )
     kubernetes: KubernetesDocument = omitted(KubernetesDocument.model_construct())
 
@@ -263,7 +258,7 @@ class PolicyMetadata(Document):
 
 
 class PolicyDocument(Document):
-    """How to plan; without one, the defaults hold."""
+    """How to plan; without one, the defaults apply."""
 
     api_version: ApiVersion
     kind: Literal["Policy"]
@@ -288,13 +283,10 @@ class PolicyDocument(Document):
                 ("spec", "mix"), f"the mix adds up to {total} permille", "the most is 1000"
             )
         yield from self._short_times()
-        for fault in self.spec.kubernetes.field_errors():
-            yield FieldError(
-                ("spec", "kubernetes", *fault.path), fault.what, fault.hint, fault.at_key
-            )
+        yield from within(("spec", "kubernetes"), self.spec.kubernetes.field_errors())
 
     def _short_times(self) -> Iterator[FieldError]:
-        """Durations that round to no second at all."""
+        """Durations under one second."""
         starvation = self.spec.starvation
         for section, field, seconds, name in (
             ("solve", "timeLimit", self.spec.solve.time_limit, "a time limit"),

@@ -1,8 +1,4 @@
-"""The server-model document: one kind of server, in the shipped catalogue or inline in a Cluster.
-
-Promises: types by pydantic, contradictions (matrix, link sums, lengths) by ``field_errors``.
-Called by the catalogue, the Cluster document and the readers.
-"""
+"""The server-model document: one kind of server, in the catalogue or inline in a Cluster."""
 
 from __future__ import annotations
 
@@ -23,6 +19,7 @@ from models.documents.base import (
     decimal_check,
     omitted,
     whole,
+    within,
 )
 from models.hardware import MAX_MESH_GPUS, Fabric, Nic, ServerModel, slug
 from models.units import InvalidValueError, number, shown
@@ -50,7 +47,7 @@ def _megabits(value: object) -> int:
     megabits = _gbps(value) * 1000
     if megabits == 0:
         raise InvalidValueError(
-            "a speed must be above zero", "leave the NIC out, or its gbps where unknown"
+            "a speed must be above zero", "remove the NIC, or write gbps: null if it is not known"
         )
     if megabits.denominator != 1:
         raise InvalidValueError("a speed finer than 0.001 Gb/s", "write it like 400, 25 or 2.5")
@@ -77,14 +74,14 @@ class NicDocument(Document):
     )
 
     def to_nic(self) -> Nic:
-        """The NIC as the planner keeps it, near GPUs ascending."""
+        """The NIC as the planner uses it."""
         return Nic(
             self.name, self.megabits, None if self.gpus is None else tuple(sorted(self.gpus))
         )
 
 
 def nic_errors(nics: tuple[NicDocument, ...], gpus: int) -> Iterator[FieldError]:
-    """Contradictions of a list of NICs of a server with so many GPUs; paths start in the list."""
+    """Contradictions in the NICs of a server with this number of GPUs; paths start in the list."""
     seen: set[str] = set()
     for i, nic in enumerate(nics):
         if nic.name in seen:
@@ -131,7 +128,7 @@ class ServerModelDocument(Document):
     pcie_switch: Many[GroupIndex | None] | None = omitted(description="PCIe switch of each GPU")
     nics: Many[NicDocument] = ()
     nvlink_domain_nodes: Annotated[int, whole(1, 10_000)] = Field(
-        default=1, description="So many such servers share one NVLink fabric"
+        default=1, description="Number of such servers that share one NVLink fabric"
     )
     sources: Many[Prose] = ()
     confidence: Prose = ""
@@ -141,7 +138,7 @@ class ServerModelDocument(Document):
         return (*self._naming(), *self._shape(), *self._links(), *self._nics())
 
     def to_server_model(self) -> ServerModel:
-        """The model as the planner keeps it. Raises InvalidValueError with the first contradiction."""
+        """The model as the planner uses it. Raises InvalidValueError with the first contradiction."""
         if faults := self.field_errors():
             raise InvalidValueError(f"{self.name}: {faults[0].what}", faults[0].hint)
         return ServerModel(
@@ -171,14 +168,14 @@ class ServerModelDocument(Document):
         ):
             if not slug(name).strip("-"):
                 yield FieldError(
-                    path, f"{shown(name)} has no letter or digit", "a model is found by those"
+                    path, f"{shown(name)} has no letter or digit", "add one: they identify a model"
                 )
 
     def _shape(self) -> Iterator[FieldError]:
         for field, groups in (("numa", self.numa), ("pcieSwitch", self.pcie_switch)):
             if groups is not None and len(groups) != self.gpus:
                 yield FieldError(
-                    (field,), f"entries: {len(groups)}, GPUs: {self.gpus}", "write one a GPU"
+                    (field,), f"entries: {len(groups)}, GPUs: {self.gpus}", "write one for each GPU"
                 )
         if self.matrix is None and self.fabric != "nvswitch":
             yield FieldError(
@@ -192,7 +189,9 @@ class ServerModelDocument(Document):
             )
         if self.links_per_gpu is None and self.fabric == "nvswitch":
             yield FieldError(
-                ("fabric",), "an nvswitch server needs its links a GPU", "add `linksPerGpu`"
+                ("fabric",),
+                "an nvswitch server needs the number of links of a GPU",
+                "add `linksPerGpu`",
             )
         if self.nvlink_domain_nodes > 1 and self.fabric != "nvswitch":
             yield FieldError(
@@ -206,7 +205,9 @@ class ServerModelDocument(Document):
             return
         if len(self.matrix) != self.gpus:
             yield FieldError(
-                ("matrix",), f"rows: {len(self.matrix)}, GPUs: {self.gpus}", "write one row a GPU"
+                ("matrix",),
+                f"rows: {len(self.matrix)}, GPUs: {self.gpus}",
+                "write one row for each GPU",
             )
             return
         for i, row in enumerate(self.matrix):
@@ -230,14 +231,14 @@ class ServerModelDocument(Document):
                 yield FieldError(
                     ("matrix", i, j),
                     f"{shown(name)} between GPU {i} and GPU {j}",
-                    "X stands on the diagonal and nowhere else",
+                    "X marks the diagonal only",
                 )
             elif j > i and self.matrix[j][i] != name:
                 yield FieldError(
                     ("matrix", j, i),
                     f"the matrix is not symmetric: {i} to {j} is {shown(name)},"
                     f" {j} to {i} is {shown(self.matrix[j][i])}",
-                    "both directions of a link have one name",
+                    "write the same name in both directions",
                 )
             elif found.group(1):
                 links = self._count(links, int(found.group(1)))
@@ -249,14 +250,13 @@ class ServerModelDocument(Document):
         elif self.links_per_gpu is not None and links > self.links_per_gpu:
             yield FieldError(
                 ("matrix", i),
-                f"row {i} uses {links} NVLinks, but a GPU has {self.links_per_gpu}",
+                f"row {i} has {links} NVLinks, but a GPU has {self.links_per_gpu}",
                 "check the row, or `linksPerGpu`",
             )
 
     def _count(self, links: int, more: int) -> int:
-        """Links are shared out among neighbours, but behind a switch each pair can use them all."""
+        """Links are split among neighbours; behind a switch each pair can use all of them."""
         return max(links, more) if self.fabric == "nvswitch" else links + more
 
     def _nics(self) -> Iterator[FieldError]:
-        for fault in nic_errors(self.nics, self.gpus):
-            yield FieldError(("nics", *fault.path), fault.what, fault.hint, fault.at_key)
+        yield from within(("nics",), nic_errors(self.nics, self.gpus))
