@@ -92,7 +92,7 @@ def test_the_usual_back_end_is_not_written_so_that_older_plans_keep_their_bytes(
         ({"levels": [{"name": "node"}]}, "the level `node` is reserved"),
         ({"levels": [{"name": "r"}, {"name": "r"}]}, "two levels are named 'r'"),
         ({"levels": [{"name": f"l{i}"} for i in range(11)]}, "11 levels"),
-        ({"gpuResources": []}, "no resource name means a GPU"),
+        ({"gpuResources": []}, "no resource name for GPUs"),
         ({"gpuResources": ["a/gpu", "a/gpu"]}, "'a/gpu' is listed twice"),
         ({"schedulerName": ""}, "'' cannot be a name"),
         ({"serverModels": [{"nodeSelector": {"a": "b"}}]}, "missing field 'model'"),
