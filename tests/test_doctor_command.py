@@ -107,13 +107,13 @@ def test_a_lock_namespace_that_is_not_there_is_66(examined: Callable[..., Doctor
 
 
 def test_who_holds_the_lock_is_said(examined: Callable[..., Doctor]) -> None:
-    from planner.cluster.lease import acquire
-    from planner.cluster.lease_document import here
+    from planner.cluster.lease import current_user
+    from planner.cluster.lock import acquire
 
     doctor = examined()
     wire = FakeWire(doctor.cluster)
-    who = here({"USER": "ada"})
-    lock = acquire(wire, namespace="gangplan-system", operation="run", plan=None, who=who)
+    user = current_user({"USER": "ada"})
+    lock = acquire(wire, namespace="gangplan-system", operation="run", plan=None, user=user)
     (found,) = doctor.checks()["lock"]
     assert found["is"] == "ok"
     assert lock.id in found["found"]

@@ -10,8 +10,8 @@ import pytest
 from apiserver import FakeCluster
 from apply_runs import TOLERATE, a_cluster, bench
 
-from planner.cluster import lease
-from planner.cluster.lock import LEAST_S, Guarded
+from planner.cluster import lock as locking
+from planner.cluster.lock import MIN_LEFT_S, GuardedTransport
 from planner.cluster.retry import RetryingTransport
 from planner.cluster.sending import RequestSender
 from planner.cluster.transport import JSON, LOST, ApiRequest, Reply, Tree
@@ -32,7 +32,7 @@ class Latch:
     def left_s(self) -> float:
         return self.left
 
-    def heard(self, date: float | None) -> None:
+    def note_date(self, date: float | None) -> None:
         self.dates.append(date)
 
 
@@ -54,11 +54,11 @@ class Door:
         return Reply(self.status, date=7.0)
 
 
-@pytest.mark.parametrize("left", [0.0, LEAST_S])
+@pytest.mark.parametrize("left", [0.0, MIN_LEFT_S])
 def test_without_time_left_only_what_changes_nothing_is_sent(left: float) -> None:
     lock = Latch(left)
     door = Door(lock)
-    wire = Guarded(door, lock)
+    wire = GuardedTransport(door, lock)
     for method, path in (("POST", BIND), ("PATCH", f"{PODS}/p"), ("PUT", "/x")):
         assert wire.send(method, path, {}).status == LOST
         assert wire.send_all([ApiRequest("GET", PODS), ApiRequest(method, path)])[0].status == LOST
@@ -71,15 +71,17 @@ def test_without_time_left_only_what_changes_nothing_is_sent(left: float) -> Non
 
 
 def test_with_a_little_more_it_is_sent() -> None:
-    lock = Latch(LEAST_S + 0.1)
-    assert Guarded(Door(lock), lock).send("POST", BIND, {}).ok
+    lock = Latch(MIN_LEFT_S + 0.1)
+    assert GuardedTransport(Door(lock), lock).send("POST", BIND, {}).ok
 
 
 def test_a_write_that_a_busy_server_puts_off_is_not_sent_again_too_late() -> None:
     """429 after 25 seconds each: at 60, 35 and 10 seconds left it is sent, then no more."""
     lock = Latch()
     door = Door(lock, slow=25.0, status=429)
-    reply = RetryingTransport(Guarded(door, lock), sleep=lambda _: None).send("POST", BIND, {})
+    reply = RetryingTransport(GuardedTransport(door, lock), sleep=lambda _: None).send(
+        "POST", BIND, {}
+    )
     assert (reply.status, len(door.sent)) == (LOST, 3)
 
 
@@ -90,7 +92,7 @@ def test_a_run_that_slept_past_its_lock_gives_no_gpu_twice(
     """It is stopped right before it begins its gang; meanwhile another gives the room away."""
     cluster: FakeCluster = a_cluster(mode=mode, gangs=(("slow", 3, 8),))
     clock: Any = cluster.clock
-    monkeypatch.setitem(lease.acquire.__kwdefaults__, "clock", clock)
+    monkeypatch.setitem(locking.acquire.__kwdefaults__, "clock", clock)
     held = RequestSender._held
     with bench(cluster, tmp_path, monkeypatch) as made:
         first = made.plan(name="first.json")

@@ -17,9 +17,8 @@ from lease_server import NAMESPACE, PATH, START, LeaseServer, LeaseWire, micro
 from test_lease_taking import take
 
 from planner.cluster import lock as locking
-from planner.cluster.lease import read_lease
-from planner.cluster.lease_document import seen
-from planner.cluster.lock import Lock
+from planner.cluster.lease import lease_state
+from planner.cluster.lock import Lock, read_lease
 from planner.errors import LockedError, UnavailableError
 
 
@@ -110,7 +109,7 @@ def test_a_lock_that_was_taken_over_is_lost_and_not_touched() -> None:
 
 def test_a_lock_that_somebody_freed_or_deleted_is_lost() -> None:
     for spoil, why in (
-        ("freed", "somebody unlocked it"),
+        ("freed", "it was unlocked"),
         ("deleted", "the Lease gangplan-system/"),
     ):
         server = LeaseServer()
@@ -159,10 +158,10 @@ def test_a_clock_of_ours_that_stood_still_is_put_right_by_any_answer() -> None:
     lock = take(LeaseWire(server), clock=lambda: stopped[0])
     server.now += 45  # a machine that was paused: for it no time has passed
     assert lock.left_s() == 59
-    lock.heard(server.now)
+    lock.note_date(server.now)
     assert lock.left_s() == 14
-    lock.heard(START)
-    lock.heard(None)
+    lock.note_date(START)
+    lock.note_date(None)
     assert lock.left_s() == 14
 
 
@@ -170,7 +169,7 @@ def test_it_is_kept_while_we_compute() -> None:
     server = LeaseServer()
     wire = LeaseWire(server)
     lock = take(wire)
-    with lock.keeping(tick_s=0.005):
+    with lock.renewing(tick_s=0.005):
         server.now += 20  # a third of 60 s, to the second: not yet
         time.sleep(0.03)
         assert server.spec["renewTime"] == micro(START)
@@ -196,9 +195,9 @@ def test_a_bug_while_it_is_kept_is_not_swallowed() -> None:
 
     server = LeaseServer()
     lock = take(LeaseWire(server))
-    lock._wire = Broken(server)
+    lock._transport = Broken(server)
     server.now += 30
-    with pytest.raises(ZeroDivisionError), lock.keeping(tick_s=0.001):
+    with pytest.raises(ZeroDivisionError), lock.renewing(tick_s=0.001):
         asked.wait(60)
 
 
@@ -298,7 +297,7 @@ def test_it_is_never_believed_to_be_ours_when_another_could_take_it(
         lock.renew_if_needed()
         left = lock.left_s()
         # another may take it once Date, whole seconds, is 2 beyond the end that stands in the Lease
-        holder = seen(server.tree, float(int(server.now))).holder
+        holder = lease_state(server.tree, float(int(server.now))).holder
         assert holder is not None
         assert holder.until is not None
         assert holder.id == lock.id
@@ -366,9 +365,11 @@ trees = st.recursive(
     | trees,
 )
 def test_whatever_stands_in_a_lease_is_read_and_shown_on_one_line(spec: Any, notes: Any) -> None:  # noqa: ANN401
-    found = seen({"metadata": {"annotations": notes, "resourceVersion": "1"}, "spec": spec}, START)
+    found = lease_state(
+        {"metadata": {"annotations": notes, "resourceVersion": "1"}, "spec": spec}, START
+    )
     if found.holder is not None:
-        assert found.holder.worded().isprintable()
+        assert found.holder.describe().isprintable()
     server = LeaseServer()
     server.taken_by("", START)
     assert server.tree is not None

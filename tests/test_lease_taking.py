@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 from lease_server import LEASES, NAMESPACE, PATH, START, LeaseServer, LeaseWire, micro
 
-from planner.cluster.lease import accepted, acquire, read_lease, read_lock
-from planner.cluster.lease_document import Who
-from planner.cluster.lock import Lock
+from planner.cluster.lease import UserAtHost, lease_path
+from planner.cluster.lock import Lock, acquire, read_lease
 from planner.errors import (
     LockedError,
     MissingPathError,
@@ -19,11 +18,11 @@ from planner.errors import (
     UsageError,
 )
 
-ANA = Who("ana", "login1")
+ANA = UserAtHost("ana", "login1")
 
 
 def take(wire: LeaseWire, **more: Any) -> Lock:  # noqa: ANN401  # of acquire
-    given = {"namespace": NAMESPACE, "operation": "apply", "plan": "gp-1", "who": ANA}
+    given = {"namespace": NAMESPACE, "operation": "apply", "plan": "gp-1", "user": ANA}
     return acquire(wire, **(given | {"clock": wire.clock, "sleep": wire.sleep} | more))
 
 
@@ -128,7 +127,7 @@ def test_a_taker_may_wait_for_the_lock_and_says_so_once() -> None:
             assert first.release()
 
     wire = LeaseWire(server, before=gives_back)
-    second = take(wire, wait_s=300, tell=lambda holder: told.append(holder.id))
+    second = take(wire, wait_s=300, on_wait=lambda holder: told.append(holder.id))
     assert told == [first.id]
     # looked at 10:00:00, :02, ... :12; given back before the eighth look, at :14, and created anew
     assert [method for method, _ in wire.sent] == ["GET"] * 8 + ["PUT"]
@@ -250,7 +249,7 @@ def test_a_lock_that_cannot_be_written_is_an_error(
 
 def test_a_lock_that_cannot_be_read_is_an_error() -> None:
     with pytest.raises(NotPermittedError, match="not permitted to read the lock"):
-        read_lock(LeaseWire(LeaseServer(), fault=lambda _: "403"), NAMESPACE)
+        read_lease(LeaseWire(LeaseServer(), fault=lambda _: "403"), NAMESPACE)
 
 
 def test_the_namespace_has_to_be_there() -> None:
@@ -268,24 +267,24 @@ def test_what_can_be_no_namespace_reaches_no_url(namespace: str) -> None:
     with pytest.raises(UsageError):
         take(wire, namespace=namespace)
     with pytest.raises(UsageError):
-        accepted(namespace)
+        lease_path(namespace)
     assert wire.sent == []
 
 
 def test_nobody_holds_a_lock_that_was_never_made() -> None:
-    assert read_lock(LeaseWire(LeaseServer()), NAMESPACE) is None
+    assert read_lease(LeaseWire(LeaseServer()), NAMESPACE).holder is None
 
 
 def test_a_reader_is_told_who_holds_it_and_for_how_long() -> None:
     server = LeaseServer()
     lock = take(LeaseWire(server), operation="run", plan=None)
     server.now += 20
-    holder = read_lock(LeaseWire(server), NAMESPACE)
+    holder = read_lease(LeaseWire(server), NAMESPACE).holder
     assert holder is not None
     assert (holder.id, holder.operation, holder.plan, holder.user) == (lock.id, "run", "", "ana")
     assert (holder.since, holder.until, holder.left_s) == (START, START + 60, 40)
     server.now += 41
     assert not holder.expired
-    late = read_lock(LeaseWire(server), NAMESPACE)
+    late = read_lease(LeaseWire(server), NAMESPACE).holder
     assert late is not None
     assert (late.left_s, late.expired) == (-1, False)

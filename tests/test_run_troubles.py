@@ -24,7 +24,7 @@ from run_bench import (
 )
 
 from models.units import epoch_seconds
-from planner.cluster import lease
+from planner.cluster import lock
 from planner.pipelines.run import _LockedRun
 
 
@@ -98,7 +98,7 @@ def test_the_lock_is_kept_alive_while_the_solver_works(
     bench: RunBench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A lock of six seconds is due for renewal after two; a real one lasts a minute."""
-    monkeypatch.setattr(lease, "acquire", partial(lease.acquire, duration_s=6))
+    monkeypatch.setattr(lock, "acquire", partial(lock.acquire, duration_s=6))
     renewed: list[bool] = []
 
     def renewals() -> int:

@@ -15,7 +15,7 @@ from lease_server import LEASES, NAMESPACE, PATH, START, LeaseServer, LeaseWire
 from snapshots import real_kubectl
 from test_lease_taking import take
 
-from planner.cluster.lease import unlocked
+from planner.cluster.lock import unlock
 from planner.errors import LockedError, NotPermittedError, UnavailableError
 
 
@@ -147,7 +147,7 @@ def test_another_namespace_can_be_named(served: tuple[Server, Path], cli: RunCli
 
 
 def free(wire: LeaseWire, identity: str) -> object:
-    return unlocked(wire, namespace=NAMESPACE, identity=identity, sleep=wire.sleep)
+    return unlock(wire, namespace=NAMESPACE, identity=identity, sleep=wire.sleep)
 
 
 def test_a_holder_that_renews_meanwhile_is_still_unlocked(lease: LeaseServer) -> None:

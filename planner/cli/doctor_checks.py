@@ -37,7 +37,7 @@ from planner import __version__
 from planner.cluster import rights
 from planner.cluster.api_paths import POD_GROUPS, RESOURCE_SLICES, core, grouped
 from planner.cluster.kubectl import Kubectl
-from planner.cluster.lease import read_lock
+from planner.cluster.lock import read_lease
 from planner.cluster.node_guard import open_nodes, unguarded
 from planner.cluster.rights import Right
 from planner.cluster.transport import STRATEGIC, Reply, Transport
@@ -283,10 +283,10 @@ def _lock(wire: Transport, namespace: str) -> Finding:
         hint = "look at quotas and admission policies of that namespace"
         return Finding("lock", Level.fail, said, hint, NotPermittedError.exit_code)
     try:
-        holder = read_lock(wire, namespace)
+        holder = read_lease(wire, namespace).holder
     except GangplanError as error:
         return odd("lock", str(error), "try again")
-    return well("lock", "free" if holder is None else holder.worded())
+    return well("lock", "free" if holder is None else holder.describe())
 
 
 def working(

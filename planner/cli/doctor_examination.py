@@ -19,6 +19,7 @@ from planner.cli import doctor_checks as server
 from planner.cli.doctor_checks import Finding, failed, odd, well
 from planner.cluster.api_paths import checked
 from planner.cluster.discovery import served_groups
+from planner.cluster.lease import lock_paths
 from planner.errors import Fault, GangplanError, InputError
 from planner.pipelines.apply_steps import ApplyOptions, ClusterTarget
 
@@ -177,7 +178,6 @@ def _opened(wish: Wish, needs: Needs) -> AbstractContextManager[ProxyTransport]:
     from planner.cluster import api_paths as reaching
     from planner.cluster import proxy, rights
     from planner.cluster.backends.table import backend_of
-    from planner.cluster.lease import accepted
 
     return proxy.connect(
         wish.reach.environ,
@@ -187,7 +187,7 @@ def _opened(wish: Wish, needs: Needs) -> AbstractContextManager[ProxyTransport]:
         accept=(
             *reaching.look_paths(),
             *reaching.pod_paths(evictions=False),
-            *accepted(wish.way.lock_namespace),
+            *lock_paths(wish.way.lock_namespace),
             *reaching.exactly(server.REVIEW, reaching.API_GROUPS),
             rights.ACCEPT,
             *backend_of(needs.backend).accept,

@@ -96,9 +96,9 @@ def status(
 
 def _read(target: ClusterTarget, lock_namespace: str, settings: KubernetesPolicy) -> Status:
     from models.apply.live_state import PodClassifier, forged
-    from planner.cluster.lease import read_lease
-    from planner.cluster.lease_document import seal_key_of
+    from planner.cluster.lease import seal_key_of
     from planner.cluster.live_view import read_cluster
+    from planner.cluster.lock import read_lease
     from planner.cluster.plan_status import gang_statuses, pending_pods, plan_statuses
     from planner.cluster.retry import RetryingTransport
     from planner.pipelines.apply_steps import status_paths

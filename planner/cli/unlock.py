@@ -20,7 +20,7 @@ from planner.errors import Fault, UsageError
 from planner.show.console import Color, Console, LogFormat
 
 if TYPE_CHECKING:
-    from planner.cluster.lease_document import Holder
+    from planner.cluster.lease import Holder
 
 
 def unlock(
@@ -40,22 +40,22 @@ def unlock(
 ) -> None:
     """Release the lock of a run that died. It expires a minute after the last renewal."""
     console = console_of(context, color=color, log_format=log_format, debug=debug)
-    from planner.cluster.lease import accepted, unlocked
+    from planner.cluster.lease import lock_paths
+    from planner.cluster.lock import unlock as unlock_lease
     from planner.cluster.proxy import connect
     from planner.cluster.retry import RetryingTransport
 
     timeout_s = _timeout(request_timeout)
     if not identity:
         raise UsageError(Fault("the ID of the lock is empty", "gangplan status shows it"))
-    accept = accepted(lock_namespace)
     with connect(
         console.environ,
         context=kube_context,
         kubeconfig=kubeconfig,
         timeout_s=timeout_s,
-        accept=accept,
+        accept=lock_paths(lock_namespace),
     ) as wire:
-        holder = unlocked(
+        holder = unlock_lease(
             RetryingTransport(wire),
             namespace=lock_namespace,
             identity=identity,
@@ -69,7 +69,7 @@ def _report(console: Console, holder: Holder | None, namespace: str, context: st
     if holder is None:
         console.say(f"the lock in namespace {namespace} is free; nothing was changed")
     else:
-        console.say(f"unlocked in namespace {namespace}: {holder.worded()}")
+        console.say(f"unlocked in namespace {namespace}: {holder.describe()}")
         if holder.left_s is not None and holder.left_s > 0:
             console.warn(
                 "it was renewed within the last minute: if that run is alive, it stops within seconds"

@@ -125,12 +125,6 @@ def pod_paths(*, evictions: bool) -> tuple[str, ...]:
     return (rf"^/api/v1/namespaces/{_ANY_NAME}/pods/{_ANY_NAME}(/({subs}))?$",)
 
 
-def lease_paths(namespace: str) -> tuple[str, ...]:
-    """The lock. Raises ValueError for what is not the name of a namespace."""
-    leases = grouped("coordination.k8s.io", "v1", "leases", namespace=checked(namespace))
-    return exactly(leases, f"{leases}/gangplan")
-
-
 def scale_paths() -> tuple[str, ...]:
     """Controllers of pods and their scale."""
     kinds = "apps/v1/namespaces/{0}/(statefulsets|replicasets|deployments)/{0}(/scale)?"

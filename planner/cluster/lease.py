@@ -1,251 +1,286 @@
-"""The lock: one run at a time, by the Lease ``gangplan`` of a namespace.
+"""The lock as a document: the Lease ``gangplan``, who holds it, and what the last run left in it.
 
-Promises: taken by create, or by replace with resourceVersion; from another only once it is over by the
-server's clock and a margin; who holds it is told to everybody else. Called by the verbs that write.
-
-Freeing the lock of a run that is dead, on a person's word.
-
-Promises: only the lock with that ID; with the resourceVersion that was read, so never one that was taken
-meanwhile; what the last run left in it stays. Called by ``planner.cli.unlock``.
+Nothing is sent here. Whatever a Lease contains is untrusted, and shown on one line.
 """
 
 from __future__ import annotations
 
-import re
-import secrets
-import time
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+import json
+import os
+import shlex
+import socket
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
-from planner.cluster.lease_document import (
-    DURATION_S,
-    LEASE,
-    Holder,
-    LeaseSeen,
-    Terms,
-    Who,
-    freed,
-    held,
-    here,
-    seen,
-    unlock_command,
-)
-from planner.cluster.lock import MANAGER, Clock, Lock, ServerClock, failure, path
-from planner.cluster.retry import RetryingTransport
-from planner.cluster.transport import LOST, Reply, Transport, Tree
-from planner.errors import Fault, LockedError, UnavailableError
+from models.apply.intents import SealKey
+from models.units import InvalidValueError, epoch_seconds, time_text
+from planner.cluster.api_paths import exactly, grouped
+from planner.cluster.transport import Tree
+from planner.errors import Fault, UsageError
 from planner.untrusted_text import one_line
 
-__all__ = [
-    "Holder",
-    "LeaseSeen",
-    "Lock",
-    "Who",
-    "accepted",
-    "acquire",
-    "here",
-    "read_lease",
-    "read_lock",
-]
+LEASE = "gangplan"
+DURATION_S = 60
+MARGIN_S = 2
+"""Seconds past its end before another run may take a lock that was not released: clocks differ."""
 
-POLL_S = 2.0
-"""Seconds between two looks at a lock that another run holds."""
+HOST = "gangplan.dev/host"
+USER = "gangplan.dev/user"
+OPERATION = "gangplan.dev/operation"
+PLAN = "gangplan.dev/plan"
+ACQUIRED = "gangplan.dev/acquired"
+LAST_RUN = "gangplan.dev/last-run"
 
-_TRIES = 5
-
-Sleep = Callable[[float], object]
+_OF_A_HOLDER = (HOST, USER, OPERATION, PLAN, ACQUIRED)
+_MAX_NAME = 200
+_MAX_LAST_RUN = 64 * 2**10
 
 
-def ticking() -> float:
-    """Seconds that pass even while the machine sleeps, where the system can tell; no time of day."""
-    boot = getattr(time, "CLOCK_BOOTTIME", None)
-    return time.monotonic() if boot is None else time.clock_gettime(boot)
+def lease_path(namespace: str, name: str | None = None) -> str:
+    """URL path of the Leases of a namespace, or of one. Raises UsageError."""
+    try:
+        return grouped("coordination.k8s.io", "v1", "leases", namespace=namespace, name=name)
+    except ValueError:
+        hint = "lower case letters, digits and dashes, at most 63"
+        what = f"--lock-namespace {one_line(namespace)!r} is not the name of a namespace"
+        raise UsageError(Fault(what, hint)) from None
 
 
-def accepted(namespace: str) -> tuple[str, ...]:
-    """Paths of the lock, for ``proxy.opened``. Raises UsageError."""
-    return (f"{re.escape(path(namespace))}(/{LEASE})?",)
+def lock_paths(namespace: str) -> tuple[str, ...]:
+    """The paths of the lock, for ``proxy.connect``. Raises UsageError."""
+    return exactly(lease_path(namespace), lease_path(namespace, LEASE))
 
 
-def read_lock(wire: Transport, namespace: str) -> Holder | None:
-    """Who holds the lock; None if nobody does. Raises as ``read_lease``."""
-    return read_lease(wire, namespace).holder
+@dataclass(frozen=True, slots=True)
+class UserAtHost:
+    """On whose behalf the lock is taken; other runs show it."""
+
+    user: str
+    host: str
 
 
-def read_lease(wire: Transport, namespace: str, *, sleep: Sleep = time.sleep) -> LeaseSeen:
-    """The lock as it is, with what the last run left in it.
+def current_user(environ: Mapping[str, str]) -> UserAtHost:
+    """This user on this host; in a pod the host is the pod's name."""
+    user = environ.get("USER") or environ.get("LOGNAME") or _account()
+    return UserAtHost(user[:_MAX_NAME], socket.gethostname()[:_MAX_NAME])
 
-    Raises NotPermittedError, UnavailableError, UsageError.
+
+def _account() -> str:
+    import pwd
+
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        return f"uid {os.getuid()}"
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """Who holds the lock, as the Lease says; "" where it says nothing.
+
+    ``since``, ``until``: seconds since the epoch on the server's clock, None if unreadable.
+    ``left_s``: seconds until ``until`` when the Lease was read, None if unknown.
     """
-    reply = _patient(wire, sleep).send("GET", path(namespace, LEASE))
-    if reply.status == 404:
-        return seen(None, reply.date)
-    if not reply.ok:
-        raise failure("read", namespace, reply)
-    return seen(reply.body, reply.date)
+
+    id: str
+    user: str = ""
+    host: str = ""
+    operation: str = ""
+    plan: str = ""
+    since: int | None = None
+    until: int | None = None
+    left_s: float | None = None
+
+    @property
+    def expired(self) -> bool:
+        """Whether another run may take over: not renewed for the whole duration and the margin."""
+        return self.left_s is not None and self.left_s <= -MARGIN_S
+
+    def describe(self) -> str:
+        """``apply of plan gp-0123 by ana@login1 (lock 4f2a9c01d7, since ..., until ...)``."""
+        what = one_line(self.operation) or "unknown operation"
+        what += f" of plan {one_line(self.plan)}" if self.plan else ""
+        if self.user or self.host:
+            what += f" by {one_line(f'{self.user}@{self.host}')}"
+        parts = [f"lock {one_line(self.id)}"]
+        parts += [f"since {time_text(self.since)}"] if self.since is not None else []
+        parts += [f"until {time_text(self.until)}"] if self.until is not None else []
+        return f"{what} ({', '.join(parts)})"
 
 
-def acquire(
-    wire: Transport,
-    *,
-    namespace: str,
-    operation: str,
-    plan: str | None,
-    who: Who,
-    wait_s: float = 0.0,
-    clock: Clock = ticking,
-    sleep: Sleep = time.sleep,
-    duration_s: int = DURATION_S,
-    tell: Callable[[Holder], object] | None = None,
-    unlock: Sequence[str] = ("gangplan", "unlock"),
-) -> Lock:
-    """The lock, once it is ours; ``plan`` None: not known yet, set ``Lock.plan`` later.
+def unlock_command(identity: str, command: Sequence[str] = ("gangplan", "unlock")) -> str:
+    """The command that frees a lock whose run is dead; quoted for a shell."""
+    shown = one_line(identity)
+    separator = ["--"] if shown.startswith("-") else []
+    return shlex.join([*command, *separator, shown])
 
-    ``wait_s``: how long to wait for another run to end; ``tell`` is called once, with its holder, when
-    the waiting begins. ``unlock``: the command that is told to people.
-    Raises LockedError (75), NotPermittedError (77), UnavailableError (69), MissingPathError (66: there is
-    no such namespace), UsageError (64: it can be no name of one).
+
+@dataclass(frozen=True, slots=True)
+class LeaseState:
+    """``tree``: the Lease as the server sent it, None if there is none.
+
+    ``now``: the server's clock, None if unknown. ``last_run``: the summary that ``release`` wrote.
     """
-    taking = _Taking(wire, namespace, operation, plan, who, clock, sleep, duration_s)
-    until = clock() + wait_s
-    waiting = False
-    while (lock := taking.tried()) is None:
-        holder = taking.holder
-        if holder is None:
-            continue
-        left = until - clock()
-        if left <= 0:
-            raise _locked(holder, namespace, unlock)
-        if not waiting and tell is not None:
-            tell(holder)
-        waiting = True
-        sleep(min(POLL_S, left))
-    return lock
+
+    tree: Tree | None = None
+    now: float | None = None
+    holder: Holder | None = None
+    last_run: dict[str, Any] | None = None
 
 
-class _Taking:
-    """Tries to take the lock. ``holder``: who held it at the last try, None if nobody did."""
+def lease_state(tree: Tree | None, now: float | None) -> LeaseState:
+    """Read a Lease."""
+    if tree is None:
+        return LeaseState(now=now)
+    annotations = _texts(_below(tree, "metadata").get("annotations"))
+    holder = _holder(_below(tree, "spec"), annotations, now)
+    return LeaseState(tree, now, holder, _last_run(annotations))
 
-    def __init__(
-        self,
-        wire: Transport,
-        namespace: str,
-        operation: str,
-        plan: str | None,
-        who: Who,
-        clock: Clock,
-        sleep: Sleep,
-        duration_s: int,
-    ) -> None:
-        self._wire = wire
-        self._namespace = namespace
-        self._terms = Terms(secrets.token_hex(5), who, operation, plan, 0, duration_s)
-        self._clock = clock
-        self._sleep = sleep
-        self._left = _TRIES
-        self.holder: Holder | None = None
 
-    def tried(self) -> Lock | None:
-        """The lock; None if somebody holds it, or if it has to be tried again."""
-        sent = self._clock()
-        lease = read_lease(self._wire, self._namespace, sleep=self._sleep)
-        if lease.now is None:
-            raise UnavailableError(Fault("the API server does not tell the time: no header Date"))
-        holder = self.holder = lease.holder
-        terms = self._terms
-        if holder is not None and holder.id == terms.id and lease.tree is not None:
-            # The answer to our write was lost; it had been done.
-            renewed = int(lease.now) if holder.until is None else holder.until - terms.duration_s
-            return self._taken(lease.tree, renewed, sent, lease.now)
-        if holder is not None and not holder.expired:
-            return None
-        self.holder = None
-        now = int(lease.now)
-        self._terms = terms = replace(terms, acquired=now)
-        body = held(lease.tree, self._namespace, terms, now)
-        if lease.tree is None:
-            reply = self._wire.send("POST", f"{path(self._namespace)}?{MANAGER}", body)
-        else:
-            reply = self._wire.send("PUT", f"{path(self._namespace, LEASE)}?{MANAGER}", body)
-        if reply.ok:
-            return self._taken(reply.body, now, sent, lease.now)
-        self._again(reply, "create" if lease.tree is None else "update")
+def _holder(spec: Tree, annotations: dict[str, str], now: float | None) -> Holder | None:
+    identity = spec.get("holderIdentity")
+    if not isinstance(identity, str) or not identity:
+        return None
+    duration = spec.get("leaseDurationSeconds")
+    if type(duration) is not int or not 0 < duration < 10**9:
+        duration = DURATION_S
+    acquired = _time(spec.get("acquireTime"))
+    renewed = _time(spec.get("renewTime"))
+    renewed = acquired if renewed is None else renewed
+    until = None if renewed is None else renewed + duration
+    since = _time(annotations.get(ACQUIRED))
+    return Holder(
+        id=identity,
+        user=annotations.get(USER, ""),
+        host=annotations.get(HOST, ""),
+        operation=annotations.get(OPERATION, ""),
+        plan=annotations.get(PLAN, ""),
+        since=acquired if since is None else since,
+        until=until,
+        left_s=None if until is None or now is None else until - now,
+    )
+
+
+def _last_run(annotations: dict[str, str]) -> dict[str, Any] | None:
+    written = annotations.get(LAST_RUN)
+    if written is None or len(written) > _MAX_LAST_RUN:
+        return None
+    try:
+        found = json.loads(written)
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def seal_key_of(tree: Tree | None) -> SealKey | None:
+    """Tells intents of runs from those that others wrote; None if it is unknown.
+
+    The Lease's uid is the secret: the server draws it, and only who may read the Lease knows it.
+    """
+    metadata = {} if tree is None else _below(tree, "metadata")
+    uid, created = metadata.get("uid"), _time(metadata.get("creationTimestamp"))
+    if not isinstance(uid, str) or not uid or created is None:
+        return None
+    return SealKey(uid, created)
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseTerms:
+    """What a holder writes about itself. ``acquired``: seconds since the epoch, the server's."""
+
+    id: str
+    user: UserAtHost
+    operation: str
+    plan: str | None
+    acquired: int
+    duration_s: int = DURATION_S
+
+
+def held_lease(tree: Tree | None, namespace: str, terms: LeaseTerms, renewed: int) -> Tree:
+    """The Lease to write while it is held. Of ``tree`` the rest stays, its resourceVersion too."""
+    fresh = tree is None or _below(tree, "spec").get("holderIdentity") != terms.id
+    found = _copy(tree, namespace)
+    spec, annotations = found["spec"], found["metadata"]["annotations"]
+    spec |= {
+        "holderIdentity": terms.id,
+        "leaseDurationSeconds": terms.duration_s,
+        "acquireTime": _micro_time(terms.acquired),
+        "renewTime": _micro_time(renewed),
+    }
+    if fresh:
+        before = spec.get("leaseTransitions")
+        count = before if type(before) is int and 0 <= before < 2**31 - 1 else 0
+        spec["leaseTransitions"] = count + (tree is not None)
+    for key in _OF_A_HOLDER:
+        annotations.pop(key, None)
+    annotations |= {
+        HOST: terms.user.host,
+        USER: terms.user.user,
+        OPERATION: terms.operation,
+        ACQUIRED: time_text(terms.acquired),
+    }
+    if terms.plan is not None:
+        annotations[PLAN] = terms.plan
+    return found
+
+
+def released_lease(
+    tree: Tree, namespace: str, last_run: Mapping[str, Any] | None, now: int
+) -> Tree:
+    """The Lease to write when it is released; ``last_run`` None leaves the summary that is there."""
+    found = _copy(tree, namespace)
+    found["spec"] |= {"holderIdentity": "", "renewTime": _micro_time(now)}
+    annotations = found["metadata"]["annotations"]
+    for key in _OF_A_HOLDER:
+        annotations.pop(key, None)
+    if last_run is not None:
+        annotations[LAST_RUN] = _bounded(last_run)
+    return found
+
+
+def _bounded(last_run: Mapping[str, Any]) -> str:
+    """As JSON that fits an annotation: the longest parts are left out."""
+    parts = dict(last_run)
+    while len(written := json.dumps(parts, separators=(",", ":"), sort_keys=True)) > _MAX_LAST_RUN:
+        del parts[max(parts, key=lambda name: len(json.dumps(parts[name])))]
+    return written
+
+
+def _copy(tree: Tree | None, namespace: str) -> Tree:
+    """A Lease to write over that one, without the fields of the server."""
+    metadata = {} if tree is None else {**_below(tree, "metadata")}
+    metadata.pop("managedFields", None)
+    metadata |= {"name": LEASE, "namespace": namespace}
+    metadata["annotations"] = _texts(metadata.get("annotations"))
+    spec = {} if tree is None else {**_below(tree, "spec")}
+    return {
+        "apiVersion": "coordination.k8s.io/v1",
+        "kind": "Lease",
+        "metadata": metadata,
+        "spec": spec,
+    }
+
+
+def _micro_time(epoch: int) -> str:
+    return f"{time_text(epoch).removesuffix('Z')}.000000Z"
+
+
+def _time(written: object) -> int | None:
+    if not isinstance(written, str):
+        return None
+    try:
+        return epoch_seconds(written)
+    except InvalidValueError:
         return None
 
-    def _taken(self, tree: Tree, renewed: int, sent: float, now: float) -> Lock:
-        clock = ServerClock(self._clock, now, sent)
-        return Lock(self._wire, self._namespace, self._terms, tree, renewed, clock)
 
-    def _again(self, reply: Reply, verb: str) -> None:
-        """Raises what ends it; otherwise the next look at the Lease decides."""
-        gone = reply.status == 404 and verb == "update"
-        transient = reply.status in {LOST, 409, 429} or reply.status >= 500 or gone
-        self._left -= 1
-        if not transient or self._left <= 0:
-            raise failure(verb, self._namespace, reply)
-        if reply.status != 409:
-            self._sleep(0.2 * (_TRIES - self._left))
+def _below(tree: Tree, name: str) -> Tree:
+    found = tree.get(name)
+    return found if isinstance(found, dict) else {}
 
 
-def _locked(holder: Holder, namespace: str, unlock: Sequence[str]) -> LockedError:
-    what = f"locked in namespace {namespace} by {holder.worded()}"
-    hint = (
-        f"wait with --lock-timeout; only if that run is dead: {unlock_command(holder.id, unlock)}"
-    )
-    return LockedError(Fault(what, hint))
-
-
-def _patient(wire: Transport, sleep: Sleep) -> Transport:
-    return wire if isinstance(wire, RetryingTransport) else RetryingTransport(wire, sleep=sleep)
-
-
-_TRIES_UNLOCKING = 5
-_PAUSE_S = 0.2
-
-
-def unlocked(
-    wire: Transport,
-    *,
-    namespace: str,
-    identity: str,
-    command: Sequence[str] = ("gangplan", "unlock"),
-    sleep: Callable[[float], object] = time.sleep,
-) -> Holder | None:
-    """Who held the lock; None if nobody did. Raises LockedError where it has another ID; as read_lease."""
-    first: Holder | None = None
-    for left in range(_TRIES_UNLOCKING, 0, -1):
-        lease = read_lease(wire, namespace, sleep=sleep)
-        holder = lease.holder
-        if holder is None or lease.tree is None:
-            return first
-        if holder.id != identity:
-            if first is not None:
-                return (
-                    first  # the one it was asked for is gone; that another came is not our business
-                )
-            raise _other(holder, namespace, identity, command)
-        first = first or holder
-        reply = _freed(wire, namespace, lease)
-        if reply.ok:
-            return first
-        if not _again(reply) or left == 1:
-            raise failure("update", namespace, reply)
-        if reply.status != 409:  # a renewal of its holder's; everything else takes a moment
-            sleep(_PAUSE_S)
-    raise AssertionError("the last try returns or raises")
-
-
-def _freed(wire: Transport, namespace: str, lease: LeaseSeen) -> Reply:
-    assert lease.tree is not None
-    body = freed(lease.tree, namespace, None, int(lease.now or 0))
-    return wire.send("PUT", f"{path(namespace, LEASE)}?{MANAGER}", body)
-
-
-def _again(reply: Reply) -> bool:
-    return reply.status in {LOST, 404, 409, 429} or reply.status >= 500
-
-
-def _other(holder: Holder, namespace: str, identity: str, command: Sequence[str]) -> LockedError:
-    what = f"the lock in namespace {namespace} is not {one_line(identity)!r}: {holder.worded()}"
-    hint = f"only if that run is dead: {unlock_command(holder.id, command)}"
-    return LockedError(Fault(what, hint))
+def _texts(value: object) -> dict[str, str]:
+    if not isinstance(value, dict):
+        return {}
+    return {key: text for key, text in value.items() if isinstance(text, str)}

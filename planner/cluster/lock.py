@@ -1,16 +1,13 @@
-"""The lock while it is ours: how long for, renewing it, giving it back.
+"""The lock: one run at a time, by the Lease ``gangplan`` of a namespace.
 
-Promises: ``left_s`` never says more than is left, by the server's clock; every write carries the
-resourceVersion, so a lock that another run took is never overwritten. Made by ``planner.cluster.lease``.
-
-A wire that writes only while the lock is ours: the last look at the clock, right before each request.
-
-Promises: a run that slept past the end of its lock, or whose server kept it waiting so long, sends no
-write any more; reads go through. Wrapped around the door by the pipelines of ``planner.pipelines``.
+It is taken by create, or by replace with the resourceVersion that was read; from another run only
+after its end by the server's clock and a margin. So a lock that another run took is never
+overwritten, and a run whose lock has ended sends no write.
 """
 
 from __future__ import annotations
 
+import secrets
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -19,167 +16,320 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 from models.apply.intents import SealKey
-from planner.cluster import api_paths as paths
-from planner.cluster.lease_document import LEASE, Terms, freed, held, seal_key_of, seen
-from planner.cluster.retry import may_change
+from planner.cluster.lease import (
+    DURATION_S,
+    LEASE,
+    Holder,
+    LeaseState,
+    LeaseTerms,
+    UserAtHost,
+    held_lease,
+    lease_path,
+    lease_state,
+    released_lease,
+    seal_key_of,
+    unlock_command,
+)
+from planner.cluster.retry import RetryingTransport, may_change
 from planner.cluster.transport import JSON, LOST, ApiRequest, Reply, Transport, Tree, send_all
 from planner.errors import (
     Fault,
     GangplanError,
+    LockedError,
     MissingPathError,
     NotPermittedError,
     UnavailableError,
-    UsageError,
 )
 from planner.untrusted_text import one_line
 
-MANAGER = "fieldManager=gangplan"
+POLL_S = 2.0
+"""Seconds between two looks at a lock that another run holds."""
 
-CHECK_S = 5.0
-"""Seconds after which a run that writes renews it."""
+RENEW_S = 5.0
+"""Age after which a run that writes renews it."""
 
+MIN_LEFT_S = 5.0
+"""Seconds left for a write to arrive: the next run may take the lock two seconds after its end."""
+
+_MANAGER = "fieldManager=gangplan"
 _TRIES = 5
+_PAUSE_S = 0.2
 _TICK_S = 1.0
-_PAUSE_S = 0.1
-_MOST_S = 10.0
-"""No further try to give it back is begun so long after the first."""
+_RELEASE_S = 10.0
+"""No further try to release it begins so long after the first."""
 
 Clock = Callable[[], float]
 """Seconds that pass; no time of day."""
+Sleep = Callable[[float], object]
+
+
+def ticking() -> float:
+    """Seconds that pass even while the machine sleeps, if the system counts those."""
+    boot = getattr(time, "CLOCK_BOOTTIME", None)
+    return time.monotonic() if boot is None else time.clock_gettime(boot)
+
+
+def read_lease(transport: Transport, namespace: str, *, sleep: Sleep = time.sleep) -> LeaseState:
+    """The lock as it is, with the summary of the last run.
+
+    Raises NotPermittedError, UnavailableError, UsageError.
+    """
+    if not isinstance(transport, RetryingTransport):
+        transport = RetryingTransport(transport, sleep=sleep)
+    reply = transport.send("GET", lease_path(namespace, LEASE))
+    if reply.status == 404:
+        return lease_state(None, reply.date)
+    if not reply.ok:
+        raise _failure("read", namespace, reply)
+    return lease_state(reply.body, reply.date)
+
+
+def acquire(
+    transport: Transport,
+    *,
+    namespace: str,
+    operation: str,
+    plan: str | None,
+    user: UserAtHost,
+    wait_s: float = 0.0,
+    clock: Clock = ticking,
+    sleep: Sleep = time.sleep,
+    duration_s: int = DURATION_S,
+    on_wait: Callable[[Holder], object] | None = None,
+    unlock: Sequence[str] = ("gangplan", "unlock"),
+) -> Lock:
+    """Take the lock. ``plan`` None: not known yet, set ``Lock.plan`` later.
+
+    ``wait_s``: how long to wait for another run to end; ``on_wait`` is called once, when waiting
+    begins. ``unlock``: the command that people are shown.
+    Raises LockedError (75), NotPermittedError (77), UnavailableError (69), MissingPathError (66: no such
+    namespace), UsageError (64: not the name of one).
+    """
+    terms = LeaseTerms(secrets.token_hex(5), user, operation, plan, 0, duration_s)
+    acquisition = _Acquisition(transport, namespace, terms, clock, sleep)
+    until = clock() + wait_s
+    waiting = False
+    while (lock := acquisition.try_once()) is None:
+        holder = acquisition.holder
+        if holder is None:
+            continue
+        left = until - clock()
+        if left <= 0:
+            hint = f"wait with --lock-timeout; only if that run is dead: {unlock_command(holder.id, unlock)}"
+            raise LockedError(
+                Fault(f"locked in namespace {namespace} by {holder.describe()}", hint)
+            )
+        if not waiting and on_wait is not None:
+            on_wait(holder)
+        waiting = True
+        sleep(min(POLL_S, left))
+    return lock
+
+
+class _Acquisition:
+    """``holder``: who held the lock at the last try, None if it was free."""
+
+    def __init__(
+        self, transport: Transport, namespace: str, terms: LeaseTerms, clock: Clock, sleep: Sleep
+    ) -> None:
+        self._transport = transport
+        self._namespace = namespace
+        self._terms = terms
+        self._clock = clock
+        self._sleep = sleep
+        self._tries = _TRIES
+        self.holder: Holder | None = None
+
+    def try_once(self) -> Lock | None:
+        """The lock; None if another run holds it, or another try is due."""
+        sent = self._clock()
+        lease = read_lease(self._transport, self._namespace, sleep=self._sleep)
+        if lease.now is None:
+            raise UnavailableError(Fault("the API server sends no header Date"))
+        holder, terms = lease.holder, self._terms
+        self.holder = holder
+        if holder is not None and holder.id == terms.id and lease.tree is not None:
+            # The reply to our write was lost; the write was carried out.
+            renewed = int(lease.now) if holder.until is None else holder.until - terms.duration_s
+            return self._lock(lease.tree, renewed, sent, lease.now)
+        if holder is not None and not holder.expired:
+            return None
+        self.holder = None
+        now = int(lease.now)
+        self._terms = terms = replace(terms, acquired=now)
+        body = held_lease(lease.tree, self._namespace, terms, now)
+        if lease.tree is None:
+            verb, path = "create", f"{lease_path(self._namespace)}?{_MANAGER}"
+            reply = self._transport.send("POST", path, body)
+        else:
+            verb = "update"
+            reply = _put(self._transport, self._namespace, body)
+        if reply.ok:
+            return self._lock(reply.body, now, sent, lease.now)
+        self._tries -= 1
+        gone = reply.status == 404 and verb == "update"
+        if not (_undecided(reply) or gone) or self._tries <= 0:
+            raise _failure(verb, self._namespace, reply)
+        if reply.status != 409:  # the next look at the Lease decides
+            self._sleep(_PAUSE_S * (_TRIES - self._tries))
+        return None
+
+    def _lock(self, tree: Tree, renewed: int, sent: float, now: float) -> Lock:
+        clock = ServerClock(self._clock, now, sent)
+        return Lock(self._transport, self._namespace, self._terms, tree, renewed, clock)
+
+
+def unlock(
+    transport: Transport,
+    *,
+    namespace: str,
+    identity: str,
+    command: Sequence[str] = ("gangplan", "unlock"),
+    sleep: Sleep = time.sleep,
+) -> Holder | None:
+    """Free the lock of a dead run; who held it, None if it was free. The summary in it stays.
+
+    Raises LockedError if the lock has another ID, and what ``read_lease`` raises.
+    """
+    first: Holder | None = None
+    for left in range(_TRIES, 0, -1):
+        lease = read_lease(transport, namespace, sleep=sleep)
+        holder = lease.holder
+        if holder is None or lease.tree is None:
+            return first
+        if holder.id != identity:
+            if first is not None:
+                return first  # that lock is gone; another run has taken it since
+            what = f"the lock in namespace {namespace} is not {one_line(identity)!r}: {holder.describe()}"
+            hint = f"only if that run is dead: {unlock_command(holder.id, command)}"
+            raise LockedError(Fault(what, hint))
+        first = first or holder
+        body = released_lease(lease.tree, namespace, None, int(lease.now or 0))
+        reply = _put(transport, namespace, body)
+        if reply.ok:
+            return first
+        if not (_undecided(reply) or reply.status == 404) or left == 1:
+            raise _failure("update", namespace, reply)
+        if reply.status != 409:  # a renewal by its holder; everything else takes a moment
+            sleep(_PAUSE_S)
+    raise AssertionError("the last try returns or raises")
 
 
 class ServerClock:
-    """What time it is at the server, from the header Date of an answer and the time that passed since.
+    """The time at the server, from the header Date of a reply and the time passed since then.
 
-    Date is cut to whole seconds and made between sending and answering: hence two bounds.
+    Date is cut to whole seconds and made between sending and receiving: hence two bounds.
+    ``sent``: when the request of that reply was sent, by ``read``.
     """
 
     def __init__(self, clock: Clock, date: float, sent: float) -> None:
-        self._clock = clock
+        self.read = clock
         self.set(date, sent)
 
-    def read(self) -> float:
-        """The clock of ours that measures what passes."""
-        return self._clock()
-
     def set(self, date: float, sent: float) -> None:
-        """``sent``: when the request was sent whose answer had that date."""
-        self._date, self._sent, self._got = date, sent, self._clock()
-
-    @property
-    def sent(self) -> float:
-        """When that request was sent, by the clock of ours."""
-        return self._sent
+        self._date, self.sent, self._received = date, sent, self.read()
 
     def earliest(self) -> float:
-        return self._date + (self._clock() - self._got)
+        return self._date + (self.read() - self._received)
 
     def latest(self) -> float:
-        return self._date + 1 + (self._clock() - self._sent)
+        return self._date + 1 + (self.read() - self.sent)
 
 
 class Lock:
-    """The lock while it is ours. Its methods may be called from several threads.
-
-    ``id``: what ``gangplan unlock`` takes. ``lost``: why it is no longer ours, None while it is.
-    """
+    """The lock while it is ours. Thread-safe. ``lost``: why it is no longer ours, else None."""
 
     def __init__(
         self,
-        wire: Transport,
+        transport: Transport,
         namespace: str,
-        terms: Terms,
+        terms: LeaseTerms,
         tree: Tree,
         renewed: int,
         clock: ServerClock,
     ) -> None:
         self.namespace = namespace
         self.lost: str | None = None
-        self._wire = wire
+        self._transport = transport
         self._terms = terms
         self._tree = tree
         self._renewed = renewed
         self._clock = clock
-        self._at = clock.sent
-        self._stale = False
+        self._renewed_at = clock.sent
+        self._plan_changed = False
         self._turn = threading.RLock()
 
     @property
     def id(self) -> str:
+        """What ``gangplan unlock`` takes."""
         return self._terms.id
 
     @property
     def seal_key(self) -> SealKey | None:
-        """What tells intents of runs from those that somebody else wrote."""
+        """Tells intents of runs from those that others wrote."""
         return seal_key_of(self._tree)
 
     @property
     def plan(self) -> str | None:
-        """The plan's id, told to whoever finds the lock taken; written with the next renewal."""
+        """The plan's id, for whoever finds the lock taken; written with the next renewal."""
         return self._terms.plan
 
     @plan.setter
     def plan(self, plan: str | None) -> None:
-        terms = self._terms
         with self._turn:
-            self._stale = self._stale or plan != terms.plan
-            self._terms = replace(terms, plan=plan)
+            self._plan_changed = self._plan_changed or plan != self._terms.plan
+            self._terms = replace(self._terms, plan=plan)
 
     def now(self) -> int:
         """The server's clock, in seconds since the epoch; at most a second early."""
         with self._turn:
             return int(self._clock.earliest())
 
-    def heard(self, date: float | None) -> None:
-        """Take note of another answer's Date: it corrects a clock of ours that stood still."""
+    def note_date(self, date: float | None) -> None:
+        """Learn from the Date of another reply; it corrects a clock of ours that stood still."""
         with self._turn:
             if date is not None and date > self._clock.latest():
                 self._clock.set(date, self._clock.read())
 
     def left_s(self) -> float:
-        """Seconds for which it is surely ours if it is not renewed any more; 0 if it is lost."""
+        """Seconds for which it is surely ours without another renewal; 0 if it is lost."""
         with self._turn:
             if self.lost is not None:
                 return 0.0
-            # A server whose clock goes back makes it no longer: by ours it is never more than that.
-            over = self._at + self._terms.duration_s - self._clock.read()
-            return max(
-                0.0, min(over, self._renewed + self._terms.duration_s - self._clock.latest())
-            )
+            # A server clock that goes back does not extend it: our clock bounds it too.
+            by_ours = self._renewed_at + self._terms.duration_s - self._clock.read()
+            by_server = self._renewed + self._terms.duration_s - self._clock.latest()
+            return max(0.0, min(by_ours, by_server))
 
     def holds(self, margin_s: float = 10.0) -> bool:
         """Renew it if that is due; whether it is then ours for longer than the margin."""
         self.renew_if_needed()
         return self.left_s() > margin_s
 
-    def renew_if_needed(self) -> None:
-        """Before and between writes: renew it where the last time is seconds ago.
+    def renew_if_needed(self, age_s: float = RENEW_S) -> None:
+        """Renew it if the last renewal is older; call it before and between writes.
 
-        So a run whose lock somebody frees notices soon. What cannot be renewed now is tried next time.
+        So a run whose lock is freed notices soon. A renewal that fails is tried again next time.
         """
-        self._renew_after(CHECK_S)
-
-    def _renew_after(self, seconds: float) -> None:
         with self._turn:
-            due = self.left_s() < self._terms.duration_s - 1 - seconds
-            if (due or self._stale) and self.lost is None:
+            due = self.left_s() < self._terms.duration_s - 1 - age_s
+            if (due or self._plan_changed) and self.lost is None:
                 self._renew()
 
     @contextmanager
-    def keeping(self, tick_s: float = _TICK_S) -> Iterator[None]:
-        """Renews it on a thread of its own from a third of its time on, while this one computes."""
-        third = self._terms.duration_s / 3
+    def renewing(self, tick_s: float = _TICK_S) -> Iterator[None]:
+        """Renew it on a thread, from a third of its duration on, while this thread computes."""
         done = threading.Event()
         failures: list[BaseException] = []
 
-        def keep() -> None:
+        def renew() -> None:
             try:
                 while not done.wait(tick_s) and self.lost is None:
-                    self._renew_after(third)
+                    self.renew_if_needed(self._terms.duration_s / 3)
             except BaseException as error:  # noqa: BLE001  # raised where the block ends
                 failures.append(error)
 
-        thread = threading.Thread(target=keep, name="lock", daemon=True)
+        thread = threading.Thread(target=renew, name="lock", daemon=True)
         thread.start()
         try:
             yield
@@ -190,59 +340,59 @@ class Lock:
             raise failures[0]
 
     def release(self, last_run: Mapping[str, Any] | None = None) -> bool:
-        """Give it back with the summary of this run; False if it was lost, or could not be given back.
+        """Release it with the summary of this run; False if it was lost or cannot be released.
 
-        Then it is over by itself in at most its duration. Does not raise for what the server says.
+        Then it ends by itself after its duration. Never raises for what the server answers.
         """
-        until = self._clock.read() + _MOST_S
+        until = self._clock.read() + _RELEASE_S
         with self._turn:
-            for tries in range(_TRIES):
+            for tries in range(1, _TRIES + 1):
                 if self.lost is not None:
                     return False
-                body = freed(self._tree, self.namespace, last_run, self.now())
-                reply = self._put(body)
+                body = released_lease(self._tree, self.namespace, last_run, self.now())
+                reply = _put(self._transport, self.namespace, body)
                 if reply.ok:
-                    self.lost = "it was given back"
+                    self.lost = "it was released"
                     return True
-                if self._looked() == "":
-                    self.lost = "it was given back"  # by us: the answer was lost
+                if self._look() == "":
+                    self.lost = "it was released"  # by us: the reply was lost
                     return reply.status in {LOST, 409} or reply.status >= 500
                 if self._clock.read() > until:
-                    return False  # whoever sent the signal does not wait for ever
-                if reply.status != 409 and tries + 1 < _TRIES:
-                    time.sleep(_PAUSE_S * (tries + 1))
+                    return False  # after a signal the program must end soon
+                if reply.status != 409 and tries < _TRIES:
+                    time.sleep(_PAUSE_S / 2 * tries)
             return False
 
     def _renew(self) -> None:
         for _ in range(2):
-            renewed = int(self._clock.earliest())
-            sent = self._clock.read()
-            reply = self._put(held(self._tree, self.namespace, self._terms, renewed))
+            renewed, sent = int(self._clock.earliest()), self._clock.read()
+            body = held_lease(self._tree, self.namespace, self._terms, renewed)
+            reply = _put(self._transport, self.namespace, body)
             if reply.ok:
-                self._tree, self._renewed, self._stale = reply.body, renewed, False
-                self._at = sent
+                self._tree, self._renewed, self._renewed_at = reply.body, renewed, sent
+                self._plan_changed = False
                 if reply.date is not None:
                     self._clock.set(reply.date, sent)
                 return
-            self._looked()
+            self._look()
             if self.lost is not None or reply.status != 409:
                 return
 
-    def _looked(self) -> str | None:
-        """See whose it is after a write that was not answered with yes: the ID there, None if unknown."""
+    def _look(self) -> str | None:
+        """Read the Lease after a write that failed: its holder's ID, None if unknown."""
         sent = self._clock.read()
-        reply = self._wire.send("GET", path(self.namespace, LEASE))
+        reply = self._transport.send("GET", lease_path(self.namespace, LEASE))
         if reply.status == 404:
             self.lost = f"the Lease {self.namespace}/{LEASE} is gone"
             return None
         if not reply.ok:
             return None
-        holder = seen(reply.body, reply.date).holder
+        holder = lease_state(reply.body, reply.date).holder
         if holder is None:
-            self.lost = "somebody unlocked it"
+            self.lost = "it was unlocked"
             return ""
         if holder.id != self.id:
-            self.lost = f"it was taken over: {holder.worded()}"
+            self.lost = f"it was taken over: {holder.describe()}"
             return holder.id
         self._tree = reply.body
         if holder.until is not None:
@@ -251,72 +401,64 @@ class Lock:
             self._clock.set(reply.date, sent)
         return holder.id
 
-    def _put(self, body: Tree) -> Reply:
-        return self._wire.send("PUT", f"{path(self.namespace, LEASE)}?{MANAGER}", body)
+
+def _put(transport: Transport, namespace: str, body: Tree) -> Reply:
+    return transport.send("PUT", f"{lease_path(namespace, LEASE)}?{_MANAGER}", body)
 
 
-def failure(verb: str, namespace: str, reply: Reply) -> GangplanError:
-    """What an answer to a request for the Lease means for the run."""
-    said = one_line(reply.message)
+def _undecided(reply: Reply) -> bool:
+    """Whether the Lease has to be read again to know what came of a write."""
+    return reply.status in {LOST, 409, 429} or reply.status >= 500
+
+
+def _failure(verb: str, namespace: str, reply: Reply) -> GangplanError:
+    """The error for a refused or lost request for the Lease."""
+    message = one_line(reply.message)
     if reply.status in {401, 403}:
-        what = f"not permitted to {verb} the lock, lease {namespace}/{LEASE}: {said}"
-        hint = f"it takes get and update of leases {LEASE}, and create, in namespace {namespace}"
+        what = f"not permitted to {verb} the lock, lease {namespace}/{LEASE}: {message}"
+        hint = f"grant get and update of leases {LEASE}, and create, in namespace {namespace}"
         return NotPermittedError(Fault(what, hint))
     if reply.status == 404:
-        what = f"there is no namespace {namespace} for the lock: {said}"
+        what = f"there is no namespace {namespace} for the lock: {message}"
         hint = f"kubectl create namespace {namespace}, or name another: --lock-namespace"
         return MissingPathError(Fault(what, hint))
-    return UnavailableError(Fault(f"cannot {verb} the lock, lease {namespace}/{LEASE}: {said}"))
+    return UnavailableError(Fault(f"cannot {verb} the lock, lease {namespace}/{LEASE}: {message}"))
 
 
-def path(namespace: str, name: str | None = None) -> str:
-    try:
-        return paths.grouped("coordination.k8s.io", "v1", "leases", namespace=namespace, name=name)
-    except ValueError:
-        hint = "lower case letters, digits and dashes, at most 63"
-        what = f"--lock-namespace {one_line(namespace)!r} is no name of a namespace"
-        raise UsageError(Fault(what, hint)) from None
+_NOT_SENT = Reply(LOST, why="not sent: the lock has ended, or is about to end")
 
 
-LEAST_S = 5.0
-"""Seconds that a request gets to arrive: the next run may take the lock two seconds after its end."""
+class LockTime(Protocol):
+    """The part of ``Lock`` that ``GuardedTransport`` uses."""
 
-_OVER = Reply(LOST, why="nothing was sent: the lock is over, or about to be")
+    def left_s(self) -> float: ...
 
-
-class Timed(Protocol):
-    """The lock of ``planner.cluster.lock``, as far as it matters here."""
-
-    def left_s(self) -> float:
-        """Seconds that it is surely ours."""
-
-    def heard(self, date: float | None) -> None:
-        """Take note of the server's clock in an answer."""
+    def note_date(self, date: float | None) -> None: ...
 
 
-class Guarded:
-    """A Transport around another one."""
+class GuardedTransport:
+    """Sends writes only while the lock is ours, checked right before each request; reads always."""
 
-    def __init__(self, wire: Transport, lock: Timed) -> None:
-        self._wire = wire
+    def __init__(self, transport: Transport, lock: LockTime) -> None:
+        self._transport = transport
         self._lock = lock
 
     def send(
         self, method: str, path: str, body: Tree | None = None, *, content_type: str = JSON
     ) -> Reply:
-        """The answer; LOST for a write that came too late to be sent."""
-        if may_change(method, path) and self._lock.left_s() <= LEAST_S:
-            return _OVER
-        reply = self._wire.send(method, path, body, content_type=content_type)
-        self._lock.heard(reply.date)
+        """LOST for a write that would come too late."""
+        if may_change(method, path) and self._lock.left_s() <= MIN_LEFT_S:
+            return _NOT_SENT
+        reply = self._transport.send(method, path, body, content_type=content_type)
+        self._lock.note_date(reply.date)
         return reply
 
-    def send_all(self, asked: Sequence[ApiRequest]) -> list[Reply]:
+    def send_all(self, requests: Sequence[ApiRequest]) -> list[Reply]:
         """The same for all of them at once."""
-        late = self._lock.left_s() <= LEAST_S
-        if late and any(may_change(one.method, one.path) for one in asked):
-            return [_OVER for _ in asked]
-        replies = send_all(self._wire, asked)
+        late = self._lock.left_s() <= MIN_LEFT_S
+        if late and any(may_change(one.method, one.path) for one in requests):
+            return [_NOT_SENT for _ in requests]
+        replies = send_all(self._transport, requests)
         for reply in replies:
-            self._lock.heard(reply.date)
+            self._lock.note_date(reply.date)
         return replies

@@ -126,7 +126,7 @@ _DRY = "&dryRun=All"
 
 
 class HeldLock(Protocol):
-    """The lock of ``planner.cluster.lease``, as far as it matters here."""
+    """The lock of ``planner.cluster.lock``, as far as it matters here."""
 
     @property
     def lost(self) -> str | None:

@@ -90,9 +90,9 @@ def apply(
     wall: Callable[[], float] = time.time,
 ) -> ApplyResult:
     """Apply the plan of a file. Raises what the steps of ``apply_steps`` raise, and LockedError."""
-    from planner.cluster.lease import read_lease
-    from planner.cluster.lease_document import seal_key_of
+    from planner.cluster.lease import seal_key_of
     from planner.cluster.live_view import ClusterReader
+    from planner.cluster.lock import read_lease
     from planner.cluster.retry import RetryingTransport
 
     phases = Phases(clock)
@@ -158,29 +158,31 @@ class _LockedApply:
 
     def acquire(self, wire: ProxyTransport) -> Lock:
         """Raises LockedError, and Interrupted if a signal arrives while waiting."""
-        from planner.cluster.lease import acquire
-        from planner.cluster.lease_document import here
+        from planner.cluster.lease import current_user
+        from planner.cluster.lock import acquire
 
         return acquire(
             wire,
             namespace=self.request.options.lock_namespace,
             operation="apply",
             plan=self.plan.orders.plan,
-            who=here(self.console.environ),
+            user=current_user(self.console.environ),
             wait_s=self.request.options.lock_wait_s,
             sleep=self._pause,
-            tell=lambda holder: self.console.say(f"waiting: {holder.worded()}"),
+            on_wait=lambda holder: self.console.say(f"waiting: {holder.describe()}"),
             unlock=(*self.console.program.split(), "unlock"),
         )
 
     def sender(self, wire: ProxyTransport, lock: Lock | None) -> RequestSender:
-        from planner.cluster.lock import Guarded
+        from planner.cluster.lock import GuardedTransport
         from planner.cluster.retry import RetryingTransport
         from planner.cluster.sending import RequestSender
 
         event = self.stop.event
         return RequestSender(
-            wire=RetryingTransport(wire if lock is None else Guarded(wire, lock), sleep=event.wait),
+            wire=RetryingTransport(
+                wire if lock is None else GuardedTransport(wire, lock), sleep=event.wait
+            ),
             settings=self.plan.settings,
             backend=self.plan.backend,
             lock=lock,

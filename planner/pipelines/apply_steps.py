@@ -177,11 +177,10 @@ def _write_paths(options: ApplyOptions, backend: Backend, *, scaling: bool) -> t
 
 def status_paths(lock_namespace: str) -> tuple[str, ...]:
     """URL paths to read the cluster and the lock. Raises UsageError for an invalid namespace."""
-    from planner.cluster import lock
-    from planner.cluster.api_paths import lease_paths, look_paths
+    from planner.cluster.api_paths import look_paths
+    from planner.cluster.lease import lock_paths
 
-    lock.path(lock_namespace)  # raises the UsageError
-    return (*look_paths(), *lease_paths(lock_namespace))
+    return (*look_paths(), *lock_paths(lock_namespace))
 
 
 # ---- checks before the first write

@@ -154,7 +154,7 @@ class _Run:
     def execute(self) -> None:
         """From the first check to the release of the lock."""
         from planner.cluster.backends.table import backend_of
-        from planner.cluster.lock import Guarded
+        from planner.cluster.lock import GuardedTransport
         from planner.cluster.retry import RetryingTransport
         from planner.cluster.sending import RequestSender
         from planner.read.inputs import read_policy
@@ -175,7 +175,7 @@ class _Run:
                 self.check_signal()
                 event = self.stop.event
                 sender = RequestSender(
-                    wire=RetryingTransport(Guarded(wire, lock), sleep=event.wait),
+                    wire=RetryingTransport(GuardedTransport(wire, lock), sleep=event.wait),
                     settings=settings,
                     backend=backend_of(settings.gpu_backend),
                     lock=lock,
@@ -193,9 +193,9 @@ class _Run:
 
     def _acquire_lock(self, wire: ProxyTransport) -> Lock:
         """Raises LockedError with the holder, NotPermittedError before anything else."""
-        from planner.cluster import lease, rights
+        from planner.cluster import lock, rights
         from planner.cluster.discovery import served_groups
-        from planner.cluster.lease_document import here
+        from planner.cluster.lease import current_user
         from planner.cluster.retry import RetryingTransport
 
         options, transport = self.request.options, RetryingTransport(wire)
@@ -205,15 +205,15 @@ class _Run:
         needed = (*read, *rights.looking(), *rights.locking(options.lock_namespace))
         rights.demand(transport, tuple(dict.fromkeys(needed)))
         self.check_signal()
-        return lease.acquire(
+        return lock.acquire(
             wire,
             namespace=options.lock_namespace,
             operation="run",
             plan=None,
-            who=here(self.console.environ),
+            user=current_user(self.console.environ),
             wait_s=options.lock_wait_s,
             sleep=self._pause,
-            tell=lambda holder: self.console.say(f"waiting: {holder.worded()}"),
+            on_wait=lambda holder: self.console.say(f"waiting: {holder.describe()}"),
             unlock=(*self.console.program.split(), "unlock"),
         )
 
@@ -376,7 +376,7 @@ class _LockedRun:
 
         run, lock = self.run, self.lock
         try:
-            with lock.keeping(), interruptible():
+            with lock.renewing(), interruptible():
                 planned = planner.plan(before)
         except Interrupted as signal:
             run.record_signal(signal.exit_code)

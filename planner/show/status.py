@@ -14,7 +14,7 @@ from planner.untrusted_text import one_line
 
 if TYPE_CHECKING:
     from models.apply.orders import Key
-    from planner.cluster.lease_document import Holder, LeaseSeen
+    from planner.cluster.lease import Holder, LeaseState
 
 UNSETTLED = (GangPhase.partial, GangPhase.stuck, GangPhase.begun, GangPhase.intended)
 """Phases that the next ``apply`` or ``run`` resolves or reports."""
@@ -45,7 +45,7 @@ class Status:
 
     context: str | None
     cluster: str
-    lease: LeaseSeen
+    lease: LeaseState
     plans: tuple[PlanStatus, ...]
     gangs: tuple[GangStatus, ...]
     pins: tuple[PendingPod, ...]
@@ -204,16 +204,16 @@ def document(status: Status, undo: Undo) -> dict[str, Any]:
     }
 
 
-def _lock(lease: LeaseSeen, program: str) -> Cell:
+def _lock(lease: LeaseState, program: str) -> Cell:
     holder = lease.holder
     if holder is None:
         return Cell("free", "good")
     if holder.expired:
-        return Cell(f"expired, the next run takes it; left by {holder.worded()}", "warn")
-    from planner.cluster.lease_document import unlock_command
+        return Cell(f"expired, the next run takes it; left by {holder.describe()}", "warn")
+    from planner.cluster.lease import unlock_command
 
     free = unlock_command(holder.id, (*program.split(), "unlock"))
-    return Cell(f"held: {holder.worded()}; if that run is dead: {free}", "busy")
+    return Cell(f"held: {holder.describe()}; if that run is dead: {free}", "busy")
 
 
 def _holder(holder: Holder | None) -> dict[str, Any] | None:
