@@ -120,9 +120,12 @@ class Objects:
         old = self.store.get(kind, place.namespace, name)
         version = metadata.get("resourceVersion") or ""
         if old is None:
-            if kind == LEASE:
-                return self.create(place, body, info)
-            raise missing(kind, name)
+            if kind != LEASE:
+                raise missing(kind, name)
+            if uid := metadata.get("uid"):
+                said = f"the provided object specified uid {uid}, and no existing object was found"
+                raise conflict(kind, name, f"uid mismatch: {said}")
+            return self.create(place, body, info)
         if kind.name in _CONDITIONAL and version in ("", "0"):
             fault = wrong("metadata.resourceVersion", "0", "must be specified for an update")
             raise invalid(kind, name, [fault], said=kind.resource) from None

@@ -160,7 +160,7 @@ def managed(
         if entry["manager"] == manager and entry.get("subresource", "") == sub:
             mine = entry
             continue
-        left = _without(_without(entry["fieldsV1"], changed), gone)
+        left = _without(_without(entry.get("fieldsV1") or {}, changed), gone)
         if left:
             entries.append(entry if left is entry["fieldsV1"] else entry | {"fieldsV1": left})
     fields = _without(mine["fieldsV1"], gone) if mine else {}

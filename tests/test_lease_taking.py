@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from lease_server import LEASES, NAMESPACE, PATH, START, LeaseServer, LeaseWire, micro
+from apiserver_lease import LEASES, NAMESPACE, PATH, START, LeaseServer, LeaseWire, micro
 
 from planner.cluster.lease import UserAtHost, lease_path
 from planner.cluster.lock import Lock, acquire, read_lease

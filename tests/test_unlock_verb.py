@@ -9,9 +9,9 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
+from apiserver_lease import LEASES, NAMESPACE, PATH, START, LeaseServer, LeaseWire
 from conftest import Result, RunCli
 from door_server import Answer, Asked, Server, answer, on_localhost
-from lease_server import LEASES, NAMESPACE, PATH, START, LeaseServer, LeaseWire
 from snapshots import real_kubectl
 from test_lease_taking import take
 
