@@ -379,7 +379,7 @@ def test_whatever_stands_in_a_lease_is_read_and_shown_on_one_line(spec: Any, not
     server.tree["metadata"]["annotations"] = {
         k: v for k, v in strings if k in NOTES and isinstance(v, str)
     }
-    found = seen(server.tree, START)
+    found = (server.tree, START)
     try:
         assert take(LeaseWire(server)).release({})
     except LockedError:
