@@ -9,10 +9,10 @@ from typing import Any
 
 from models.instance import Instance
 from planner.read.inputs import load
-from planner.read.instance_builder import Built
+from planner.read.instance_builder import LoadedInput
 
 
-def load_all(documents: Iterable[dict[str, Any]]) -> Built:
+def load_all(documents: Iterable[dict[str, Any]]) -> LoadedInput:
     """What is read of a List of these documents, with remarks."""
     bundle = {"apiVersion": "v1", "kind": "List", "items": list(documents)}
     return load(["-"], stdin=io.BytesIO(json.dumps(bundle).encode()))

@@ -11,7 +11,7 @@ from kube_gangs import owned, thing
 
 from models.gang import Gang
 from models.units import epoch_seconds
-from planner.read.instance_builder import Built
+from planner.read.instance_builder import LoadedInput
 
 CHECKPOINT = "gangplan.dev/last-checkpoint"
 RESIZE = "gangplan.dev/resize-after"
@@ -43,7 +43,7 @@ def policy(**spec: object) -> Json:
     return {"apiVersion": "gangplan.dev/v1alpha1", "kind": "Policy", "spec": spec}
 
 
-def built(*objects: Json) -> Built:
+def built(*objects: Json) -> LoadedInput:
     return load_all([node("n1"), *objects])
 
 

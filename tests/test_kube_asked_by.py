@@ -13,13 +13,13 @@ from kube_pods import asking, thing
 from kube_pods import one as one_pod
 
 from planner.read.inputs import load
-from planner.read.instance_builder import Built
+from planner.read.instance_builder import LoadedInput
 
 NVIDIA_DRIVER, AMD_DRIVER = "gpu.nvidia.com", "gpu.amd.com"
 RESOURCE = "resource.k8s.io/v1"
 
 
-def built(*trees: dict[str, Any]) -> Built:
+def built(*trees: dict[str, Any]) -> LoadedInput:
     listed = {"apiVersion": "v1", "kind": "List", "items": list(trees)}
     return load(["-"], stdin=io.BytesIO(json.dumps(listed).encode()))
 

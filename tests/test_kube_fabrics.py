@@ -17,7 +17,7 @@ from models.instance import Instance
 from models.plan import compose
 from models.verify.check import check
 from planner.read.inputs import instance_from_document, load
-from planner.read.instance_builder import Built
+from planner.read.instance_builder import LoadedInput
 from planner.search.solve import solve
 
 CLIQUE = {"nvidia.com/gpu.clique": "d1.1", "nvidia.com/gpu.product": "NVIDIA-GB200"}
@@ -63,16 +63,16 @@ def pods(claims: tuple[bool, ...] = (False, False)) -> list[dict[str, Any]]:
     return [group, *members]
 
 
-def built(*trees: dict[str, Any]) -> Built:
+def built(*trees: dict[str, Any]) -> LoadedInput:
     return load_all(trees)
 
 
-def gang_of(found: Built) -> Gang:
+def gang_of(found: LoadedInput) -> Gang:
     (gang,) = found.instance.gangs
     return gang
 
 
-def warnings(found: Built) -> list[str]:
+def warnings(found: LoadedInput) -> list[str]:
     return [line for line in found.remarks if WARNING in line]
 
 

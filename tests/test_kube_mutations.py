@@ -14,10 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from planner.errors import InputError
-from planner.read.compact_cluster import shipped
+from planner.read.compact_cluster import catalogue_model
 from planner.read.document_kinds import Documents
 from planner.read.findings import Findings
-from planner.read.instance_builder import Built, build
+from planner.read.instance_builder import LoadedInput, build
 
 Tree = dict[str, Any]
 
@@ -40,15 +40,15 @@ def recorded(name: str) -> tuple[Tree, ...]:
     return tuple(trees)
 
 
-def read_trees(trees: list[Tree]) -> Built:
+def read_trees(trees: list[Tree]) -> LoadedInput:
     documents = Documents(Findings())
     for tree in trees:
         documents.gatherer.add(tree, "a test")
-    return build(documents, shipped)
+    return build(documents, catalogue_model)
 
 
 @cache
-def untouched(name: str) -> Built:
+def untouched(name: str) -> LoadedInput:
     return read_trees([copy.deepcopy(tree) for tree in recorded(name)])
 
 
@@ -107,7 +107,7 @@ def is_pod(tree: Tree) -> bool:
     return bool(tree["kind"] == "Pod")
 
 
-def held(found: Built) -> dict[tuple[str, str], str]:
+def held(found: LoadedInput) -> dict[tuple[str, str], str]:
     """Node of every standing pod."""
     nodes = found.instance.cluster.nodes
     return {

@@ -12,12 +12,12 @@ from kube import node, pod
 
 from planner.errors import InputError
 from planner.read.inputs import load
-from planner.read.instance_builder import Built
+from planner.read.instance_builder import LoadedInput
 
 GUESSED = "kind or apiVersion is unreadable; the kind is inferred from its fields"
 
 
-def built(*trees: dict[str, Any]) -> Built:
+def built(*trees: dict[str, Any]) -> LoadedInput:
     listed = {"apiVersion": "v1", "kind": "List", "items": list(trees)}
     return load(["-"], stdin=io.BytesIO(json.dumps(listed).encode()))
 

@@ -7,10 +7,10 @@ import json
 import kube
 import pytest
 
-from planner.read.compact_cluster import shipped
+from planner.read.compact_cluster import catalogue_model
 from planner.read.document_kinds import Documents
 from planner.read.findings import Findings
-from planner.read.instance_builder import Built, build
+from planner.read.instance_builder import LoadedInput, build
 from planner.read.kube.gang_documents import minimal_layers, nest
 
 BLOCK, RACK = "example.com/block", "example.com/rack"
@@ -53,7 +53,7 @@ def test_layers_that_do_not_nest_hold_the_gang() -> None:
     assert gang.hold.code == "Unsupported"
 
 
-def jobs_of(layers: list[dict[str, object]]) -> Built:
+def jobs_of(layers: list[dict[str, object]]) -> LoadedInput:
     """Eight racks of four nodes, two racks a block; a Job of eight pods cut as the layers say."""
     documents = Documents(Findings())
     for i in range(32):
@@ -90,4 +90,4 @@ def jobs_of(layers: list[dict[str, object]]) -> Built:
         }
         tree["metadata"]["ownerReferences"] = [owner]
         documents.gatherer.add(tree, "a test")
-    return build(documents, shipped)
+    return build(documents, catalogue_model)

@@ -22,7 +22,7 @@ from models.instance import Instance
 from models.policy import KubernetesPolicy
 from planner.errors import InputError
 from planner.read.inputs import instance_from_document, read
-from planner.read.instance_builder import Built
+from planner.read.instance_builder import LoadedInput
 
 API = "gangplan.dev/v1alpha1"
 
@@ -31,7 +31,7 @@ def policy(*levels: dict[str, Any]) -> dict[str, Any]:
     return {"apiVersion": API, "kind": "Policy", "spec": {"kubernetes": {"levels": levels}}}
 
 
-def built(*trees: dict[str, Any]) -> Built:
+def built(*trees: dict[str, Any]) -> LoadedInput:
     return load_all(trees)
 
 

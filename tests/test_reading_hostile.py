@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from planner.errors import Fault, GangplanError, InputError, MissingPathError
 from planner.read import sources
-from planner.read.compact_cluster import shipped
+from planner.read.compact_cluster import catalogue_model
 from planner.read.document_kinds import Documents
 from planner.read.findings import Findings
 from planner.read.inputs import instance_from_document, read
@@ -75,7 +75,7 @@ def survives(raw: bytes, suffix: str = "") -> None:
 def _read_source(source: sources.Source) -> None:
     documents = Documents(Findings())
     documents.read(source)
-    build(documents, shipped)
+    build(documents, catalogue_model)
 
 
 @slow_ok

@@ -263,7 +263,7 @@ def test_comments_continued_lines_quotes_and_any_case_are_read() -> None:
         ("SwitchName= Nodes=a", 1, 1, "SwitchName= without a value", "give one"),
         ("SwitchName=-s Nodes=a", 1, 12, "cannot be the name of a domain", "letters"),
         ("SwitchName=s Nodes=a_", 1, 20, "'a_' cannot be a name", "letters"),
-        ("SwitchName=s Nodes=a nodes=b", 1, 22, "stands twice", "remove one"),
+        ("SwitchName=s Nodes=a nodes=b", 1, 22, "appears twice", "remove one"),
         ("SwitchName=s Nodes=n[0-199999],m", 1, 20, "more than 200,000 nodes", "narrow"),
         ("SwitchName=s Nodes=n[0-99999999]m[0-99999999]", 1, 20, "more than 200,000", "narrow"),
         ("Include /etc/hosts", 1, 1, "cannot include '/etc/hosts'", "in the folder"),

@@ -13,13 +13,13 @@ from models.cluster import Node
 from models.gang import Gang
 from models.instance import Instance
 from planner.read.inputs import load
-from planner.read.instance_builder import Built
+from planner.read.instance_builder import LoadedInput
 
 NAMES = ("h100-gke", "nvl72", "v100-mpi")
 
 
 @cache
-def built(name: str) -> Built:
+def built(name: str) -> LoadedInput:
     return load([str(kube.SNAPSHOTS / name)])
 
 

@@ -1,6 +1,6 @@
-"""``gangplan validate PATH...``: read and check, and say every fault with its place.
+"""``gangplan validate PATH...``: read and check the input; report every fault with its place.
 
-Promises: no solver is loaded; nothing is written but the file of ``--save-policy``.
+No solver is loaded; the only file written is that of ``--save-policy``.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def validate(
     console = console_of(context, color=color, log_format=log_format, debug=debug)
     from models.policy import Policy
     from planner.read.inputs import load
-    from planner.show.remarks import tell
+    from planner.show.remarks import print_reading
 
     built = load(paths, policy=policy, stdin=console.stdin)
     instance = built.instance
@@ -51,7 +51,7 @@ def validate(
         f"valid: {plural(len(nodes), 'node')}, {plural(sum(node.gpus for node in nodes), 'GPU')},"
         f" {plural(len(instance.gangs), 'gang')} ({running:,} running, {waiting:,} waiting)\n"
     )
-    tell(console, built)
+    print_reading(console, built)
     if save_policy is not None:
         _save(save_policy, built.levels_policy)
         console.say(f"saved {shlex.quote(str(save_policy))}")

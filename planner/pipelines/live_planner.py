@@ -20,7 +20,7 @@ from planner.pipelines.plan import Phases, Planned, PlanRequest
 
 if TYPE_CHECKING:
     from models.apply.intents import SealKey
-    from planner.read.instance_builder import Built
+    from planner.read.instance_builder import LoadedInput
     from planner.show.console import Console
 
 MOST_WARNINGS = 4
@@ -110,7 +110,7 @@ class LivePlanner:
         if recorded.forbidden and not self._reported:
             self._warn(f"not permitted, so not planned with: {'; '.join(recorded.forbidden)}")
 
-    def _report_remarks(self, built: Built) -> None:
+    def _report_remarks(self, built: LoadedInput) -> None:
         """Show the first remarks, once: the plan contains all of them."""
         if self._reported:
             return

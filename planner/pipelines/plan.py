@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from models.instance import Instance
     from models.solution import Solution
     from models.verify.violation import Violation
-    from planner.read.instance_builder import Built
+    from planner.read.instance_builder import LoadedInput
     from planner.show.console import Console
 
 DEFRAGMENT = "defragment"
@@ -108,7 +108,7 @@ class PlanRequest:
     keep_in: frozenset[str] = frozenset()
 
 
-ReadReporter = Callable[["Built"], None]
+ReadReporter = Callable[["LoadedInput"], None]
 """Receives the result of reading, before the search."""
 
 
@@ -206,11 +206,13 @@ def plan(
 _NAME = str.maketrans("", "", "-:")
 
 
-def _tell(console: Console, built: Built, request: PlanRequest) -> None:
+def _tell(console: Console, built: LoadedInput, request: PlanRequest) -> None:
     from planner.show import remarks
 
     reading = [*request.paths, *(("--policy", request.policy) if request.policy else ())]
-    remarks.tell(console, built, all_with=f"{console.program} validate {shlex.join(reading)}")
+    remarks.print_reading(
+        console, built, all_with=f"{console.program} validate {shlex.join(reading)}"
+    )
 
 
 def refusals(violations: list[Violation], path: str | None = None) -> list[Fault]:
@@ -257,7 +259,7 @@ def _check_out(out: Path, paths: tuple[str, ...]) -> None:
     check_target(out)
 
 
-def _read(request: PlanRequest, stdin: BinaryIO | None) -> Built:
+def _read(request: PlanRequest, stdin: BinaryIO | None) -> LoadedInput:
     """Read the input and apply the options of the command line."""
     from planner.pipelines.previous_plan import with_previous
     from planner.read import plan_files

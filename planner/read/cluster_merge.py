@@ -1,7 +1,7 @@
-"""What real clusters say of themselves, beside what was written by hand: one list of Clusters.
+"""The Clusters of the input, whatever they were read from, as one list of Cluster documents.
 
-Promises: Kubernetes objects and topology files end as Cluster documents like any other; a Cluster
-written without levels takes over those that were found. Called by the builder.
+Kubernetes objects and Slurm topology files become Cluster documents. A Cluster without levels takes
+over those that were found.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from models.hardware import ServerModel, slug
 from models.policy import Policy
 from models.units import shown
 from planner.errors import Fault
-from planner.read.compact_cluster import Find, Hardware
+from planner.read.compact_cluster import Find, ServerModels
 from planner.read.document_kinds import Documents
 from planner.read.sources import Source
 from planner.read.validation import Entry
@@ -27,14 +27,14 @@ if TYPE_CHECKING:
 
 ClusterEntry = Entry[ClusterDocument]
 
-NODES_TOO = "record nodes and pods together: kubectl get nodes,pods -A -o json"
+NODES_HINT = "record nodes and pods together: kubectl get nodes,pods -A -o json"
 
 
 @dataclass(slots=True)
-class Real:
-    """Every Cluster, found ones first; gangs of Kubernetes; the catalogue with models made up.
+class ClusterInput:
+    """Every Cluster, found ones first; gangs of Kubernetes; the catalogue and inferred models.
 
-    ``topology``: still to be laid under the merged Cluster.
+    ``topology``: whose levels replace those of the merged Cluster.
     """
 
     clusters: list[ClusterEntry]
@@ -45,7 +45,7 @@ class Real:
     topology: SlurmTopology | None = None
 
 
-def real_cluster(documents: Documents, policy: Policy, find: Find) -> Real:
+def collect_clusters(documents: Documents, policy: Policy, find: Find) -> ClusterInput:
     """The Clusters of the input, whatever they were read from."""
     topology = _only_topology(documents)
     objects = documents.objects
@@ -59,13 +59,15 @@ def real_cluster(documents: Documents, policy: Policy, find: Find) -> Real:
         topology = rated(topology, policy.kubernetes.levels, documents.remarks)
     written = any(entry.document.spec.nodes for entry in documents.clusters)
     if topology is None or written or "Cluster" in documents.unusable:
-        return Real(documents.clusters, find, topology=topology)
+        return ClusterInput(documents.clusters, find, topology=topology)
     return _slurm(documents, policy, find, topology)
 
 
 def _without_nodes(documents: Documents, objects: Objects) -> None:
     if objects.of("Pod"):
-        documents.findings.fault(Fault("Kubernetes pods, but no Node among the objects", NODES_TOO))
+        documents.findings.fault(
+            Fault("Kubernetes pods, but no Node among the objects", NODES_HINT)
+        )
         return
     for kind, found in sorted(objects.by_kind.items()):
         what = "an object that says nothing without Nodes; it is left out"
@@ -91,22 +93,22 @@ def _kubernetes(
     policy: Policy,
     find: Find,
     topology: SlurmTopology | None,
-) -> Real:
+) -> ClusterInput:
     from planner.read.kube.assembly import assemble  # only where there are objects
 
-    find = _written_first(documents.clusters, find)
+    find = _inline_first(documents.clusters, find)
     made = assemble(objects, policy, find, documents.findings, documents.remarks, topology)
 
     def found(name: str) -> ServerModel | None:
         return made.models.get(slug(name)) or find(name)
 
-    clusters = [made.cluster, *_adopting(documents.clusters, made.cluster)]
+    clusters = [made.cluster, *_adopt_levels(documents.clusters, made.cluster)]
     if made.partial_gpu_names:
-        _offer(documents.clusters, made.partial_gpu_names, found)
-    return Real(clusters, found, made.gangs, made.levels.found, made.levels.policy_text())
+        _add_gpu_labels(documents.clusters, made.partial_gpu_names, found)
+    return ClusterInput(clusters, found, made.gangs, made.levels.found, made.levels.policy_text())
 
 
-def _written_first(entries: Sequence[ClusterEntry], find: Find) -> Find:
+def _inline_first(entries: Sequence[ClusterEntry], find: Find) -> Find:
     """Models as Clusters of the input write them, before those of the catalogue."""
     written: dict[str, ServerModel] = {}
     for entry in entries:
@@ -122,8 +124,8 @@ def _written_first(entries: Sequence[ClusterEntry], find: Find) -> Find:
     return found
 
 
-def _offer(entries: Sequence[ClusterEntry], partial: Collection[str], find: Find) -> None:
-    """Let nodes written by hand offer their GPUs by the names that pods of Kubernetes ask with."""
+def _add_gpu_labels(entries: Sequence[ClusterEntry], partial: Collection[str], find: Find) -> None:
+    """Add to compact nodes the labels of the GPU resources that Kubernetes pods request."""
     from planner.read.kube.node_documents import assumed_gpu_labels  # only where there are objects
 
     for entry in entries:
@@ -138,16 +140,18 @@ def _offer(entries: Sequence[ClusterEntry], partial: Collection[str], find: Find
         entry.document = entry.document.model_copy(update={"spec": spec})
 
 
-def _slurm(documents: Documents, policy: Policy, find: Find, topology: SlurmTopology) -> Real:
-    """The nodes of the topology file alone: what they are, a Policy says, or nobody knows.
+def _slurm(
+    documents: Documents, policy: Policy, find: Find, topology: SlurmTopology
+) -> ClusterInput:
+    """The nodes of the topology file alone; their server models are those of a Policy, or unknown.
 
     Clusters of the input have no nodes; they may describe server models.
     """
     from planner.read.kube.nodes.servers import unknown_model  # only where it is needed
     from planner.read.slurm.cluster import cluster_tree
 
-    find = _written_first(documents.clusters, find)
-    _models_are_known(documents, find)
+    find = _inline_first(documents.clusters, find)
+    _check_policy_models(documents, find)
     asked = [role.gpus for entry in documents.gangs for role in entry.document.spec.roles]
     unknown = unknown_model("unknown", max(asked)) if any(asked) else None
     guessed: list[str] = []
@@ -173,21 +177,21 @@ def _slurm(documents: Documents, policy: Policy, find: Find, topology: SlurmTopo
     document = ClusterDocument.model_validate(tree)
     names = ", ".join(level.name for level in topology.levels) or "none"
     entry = Entry(Source(topology.source, "", "json"), (), document, documents.findings)
-    clusters = [entry, *_adopting(documents.clusters, entry)]
-    return Real(clusters, found, found=f"levels from {topology.source}: {names}")
+    clusters = [entry, *_adopt_levels(documents.clusters, entry)]
+    return ClusterInput(clusters, found, found=f"levels from {topology.source}: {names}")
 
 
-def _models_are_known(documents: Documents, find: Find) -> None:
-    """Report a server model of the Policy that is none: here nothing else tells what nodes are."""
+def _check_policy_models(documents: Documents, find: Find) -> None:
+    """Report an unknown server model in the Policy, which alone names the models of these nodes."""
     for entry in documents.policies[:1]:
         for i, choice in enumerate(entry.document.spec.kubernetes.server_models):
             if find(choice.model) is None:
                 at = ("spec", "kubernetes", "serverModels", i, "model")
                 what = f"unknown server model {shown(choice.model)}"
-                entry.fault(at, what, Hardware(find).hint(choice.model))
+                entry.fault(at, what, ServerModels(find).hint(choice.model))
 
 
-def _adopting(entries: Sequence[ClusterEntry], base: ClusterEntry) -> list[ClusterEntry]:
+def _adopt_levels(entries: Sequence[ClusterEntry], base: ClusterEntry) -> list[ClusterEntry]:
     """Clusters that state no levels take over those of the base."""
     for entry in entries:
         if not entry.document.spec.levels and not entry.lacks("spec", "levels"):

@@ -1,12 +1,7 @@
-"""Server models by name: those written in the input beside those of the shipped catalogue.
+"""Cluster documents to one Cluster: levels agreed, host ranges expanded, nodes sorted.
 
-Promises: a slug finds one model; the catalogue is opened only when a name is not inline.
-Called by the builder.
-
-Cluster documents to one Cluster: levels agreed, ranges expanded, nodes sorted.
-
-Promises: every node of every document once; what clashes is reported at its second place.
-Called by the builder.
+Server models are found by name, inline ones before those of the catalogue, which is opened only
+for a name that is not inline. Clashes are reported at their second place.
 """
 
 from __future__ import annotations
@@ -21,26 +16,26 @@ from models.documents.server import nic_errors, out_of_range
 from models.hardware import ServerModel, slug
 from models.host_ranges import MAX_NAMES, host_count, hosts
 from models.units import offered, shown
-from planner.read.validation import Entry, original
+from planner.read.validation import Entry, original_path
 
 Find = Callable[[str], ServerModel | None]
 
 
-def shipped(name: str) -> ServerModel | None:
+def catalogue_model(name: str) -> ServerModel | None:
     """A model of the catalogue."""
     from models.rates import catalogue  # opened only when something asks for it
 
     return catalogue.find(name)
 
 
-def nothing(_: str) -> ServerModel | None:
+def no_model(_: str) -> ServerModel | None:
     """The catalogue of an instance that is complete in itself."""
     return None
 
 
 @dataclass(slots=True)
-class Hardware:
-    """Models known to one reading. ``find``: the catalogue behind the inline ones."""
+class ServerModels:
+    """Inline server models, then those of ``find``, the catalogue."""
 
     find: Find
     inline: dict[str, ServerModel] = field(default_factory=dict)
@@ -70,7 +65,7 @@ class Hardware:
                 self.inline.setdefault(text, model)
 
     def _clash(self, text: str, model: ServerModel, own: set[str]) -> str | None:
-        """The other model that a slug finds already, unless its document reports that itself."""
+        """The other model of a slug, unless its document reports that itself."""
         if text in own:
             return None
         if (other := self.inline.get(text)) is not None and other != model:
@@ -79,18 +74,18 @@ class Hardware:
             return f"{shown(other.name)} of the catalogue"
         return None
 
-    def model(self, name: str) -> ServerModel | None:
+    def find_model(self, name: str) -> ServerModel | None:
         """The model of a name or alias, inline first."""
         if name not in self.found:
             self.found[name] = self.inline.get(slug(name)) or self.find(name)
         return self.found[name]
 
     def hint(self, name: str) -> str:
-        """What a name that finds nothing may have meant."""
+        """A hint for an unknown name."""
         names = {model.name for model in self.inline.values()}
         aliases: set[str] = set()
-        if self.find is not nothing:
-            from models.rates import catalogue  # as in shipped()
+        if self.find is not no_model:
+            from models.rates import catalogue  # as in catalogue_model
 
             for model in catalogue.server_models():
                 names.add(model.name)
@@ -105,8 +100,8 @@ Place = tuple[Entry[ClusterDocument], int]
 
 
 @dataclass(slots=True)
-class Merged:
-    """The one cluster, and where each node was written: entry and position in its nodes.
+class MergedCluster:
+    """The merged cluster, and the place of each node: entry and position in its nodes.
 
     ``whole``: no node was lost to a fault; ``levels_known``: the levels are those meant.
     """
@@ -117,22 +112,24 @@ class Merged:
     levels_known: bool = True
 
 
-def merge(entries: Sequence[Entry[ClusterDocument]], hardware: Hardware) -> Merged:
+def merge_clusters(
+    entries: Sequence[Entry[ClusterDocument]], models: ServerModels
+) -> MergedCluster:
     """One Cluster of all documents; needs at least one."""
     for entry in entries:
         entry.report_errors(_cluster_errors(entry))
-        hardware.add(entry)
+        models.add(entry)
     levels = _levels(entries)
     known = not any(entry.lacks("spec", "levels") for entry in entries)
     if _too_many(entries):
-        return Merged(_cluster(entries, levels, {}), {}, whole=False, levels_known=known)
+        return MergedCluster(_cluster(entries, levels, {}), {}, whole=False, levels_known=known)
     nodes: dict[str, Node] = {}
     places: dict[str, Place] = {}
     for entry in entries:
         for i, document in enumerate(entry.document.spec.nodes):
-            _expand(document, (entry, i), levels, hardware, nodes, places)
+            _expand(document, (entry, i), levels, models, nodes, places)
     whole = not any(entry.lacks("spec", "nodes") for entry in entries)
-    return Merged(_cluster(entries, levels, nodes), places, whole, known)
+    return MergedCluster(_cluster(entries, levels, nodes), places, whole, known)
 
 
 def _too_many(entries: Sequence[Entry[ClusterDocument]]) -> bool:
@@ -153,7 +150,7 @@ def _cluster_errors(entry: Entry[ClusterDocument]) -> Iterator[FieldError]:
     levels_lost = entry.lacks("spec", "levels")
     for complaint in entry.document.field_errors():
         about_levels = "domains" in complaint.path or "labels" in complaint.path
-        node = original(complaint.path[:3], entry.kept)
+        node = original_path(complaint.path[:3], entry.kept)
         if not about_levels or not (levels_lost or entry.lacks(*node, "domains")):
             yield complaint
 
@@ -195,14 +192,14 @@ def _expand(  # one entry of the input, and what it goes into
     document: NodeDocument,
     place: Place,
     levels: tuple[Level, ...],
-    hardware: Hardware,
+    models: ServerModels,
     nodes: dict[str, Node],
     places: dict[str, Place],
 ) -> None:
-    """Add every node that one entry stands for."""
+    """Add every node of one entry, which may be a host range."""
     entry, i = place
     at: Path = ("spec", "nodes", i)
-    model = _model(document, entry, at, hardware)
+    model = _model(document, entry, at, models)
     node = _node(document, model, levels)
     for name in hosts(document.name):
         if name in places:
@@ -210,7 +207,7 @@ def _expand(  # one entry of the input, and what it goes into
             where = other.document.spec.nodes[j].name
             entry.fault(
                 (*at, "name"),
-                f"node {shown(name)} stands in the input twice"
+                f"node {shown(name)} is in the input twice"
                 + (f", also in {shown(where)}" if where != name else ""),
                 "rename it, or narrow the range",
             )
@@ -228,18 +225,18 @@ def _named(node: Node, name: str) -> Node:
 
 
 def _model(
-    document: NodeDocument, entry: Entry[ClusterDocument], at: Path, hardware: Hardware
+    document: NodeDocument, entry: Entry[ClusterDocument], at: Path, models: ServerModels
 ) -> ServerModel | None:
-    """The node's server model; reports a name that finds none, and what the model contradicts."""
+    """The node's server model; reports an unknown name and contradictions with the model."""
     if document.model is None:
         if not entry.lacks(*at):
             _without_gpus(document, entry, at)
         return None
-    model = hardware.model(document.model)
+    model = models.find_model(document.model)
     if model is None:
-        if not hardware.incomplete:
+        if not models.incomplete:
             what = f"unknown server model {shown(document.model)}"
-            entry.fault((*at, "model"), what, hardware.hint(document.model))
+            entry.fault((*at, "model"), what, models.hint(document.model))
         return None
     if model.matrix is None and model.fabric != "nvswitch":
         what = f"the link matrix of {shown(model.name)} is not known"
@@ -251,7 +248,7 @@ def _model(
     if document.unknown_unhealthy > healthy:
         entry.fault(
             (*at, "unknownUnhealthy"),
-            f"{document.unknown_unhealthy} unknown sick GPUs among {healthy}",
+            f"{document.unknown_unhealthy} unknown unhealthy GPUs among {healthy}",
             f"{model.name} has {model.gpus}, less those in unhealthyGpus",
         )
     for fault in nic_errors(document.nics or (), model.gpus):
@@ -262,7 +259,7 @@ def _model(
 def _without_gpus(document: NodeDocument, entry: Entry[ClusterDocument], at: Path) -> None:
     if document.unhealthy_gpus or document.unknown_unhealthy:
         field_ = "unhealthyGpus" if document.unhealthy_gpus else "unknownUnhealthy"
-        what = "sick GPUs on a node without a server model"
+        what = "unhealthy GPUs on a node without a server model"
         entry.fault((*at, field_), what, "add `model`, or remove this", at_key=True)
     for fault in nic_errors(document.nics or (), 0):
         entry.fault((*at, "nics", *fault.path), fault.what, fault.hint)

@@ -1,18 +1,12 @@
-"""What running pods say they hold, taken as it was observed: more than there is, or one GPU twice.
+"""Gang documents to Gangs: level names to indices, pods to nodes and bit masks.
 
-Promises: never a fault; a GPU that two pods hold, and one the node cannot have, nobody knows.
-Called by ``planner.read.compact_gangs`` for live clusters and for plans.
-
-Gang documents to Gangs: level names to indices, pods to nodes and bit masks.
-
-Promises: every level, node and GPU a gang names exists, or is reported; no GPU is held twice. Read
-leniently, what running pods hold is believed only where it can be: nobody knows the rest.
-Called by the builder.
+Every level, node and GPU of a gang exists, or is reported; no GPU is held twice. In a lenient
+reading, of pods observed in a live cluster, GPU indices that cannot be true are unknown instead.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
@@ -24,75 +18,27 @@ from models.documents.server import out_of_range
 from models.gang import ExistingPod, Gang, Hold, NodeExpression, PlannedPod, Role, Toleration
 from models.hardware import bits
 from models.units import requested, shown
-from planner.read.compact_cluster import Merged
+from planner.read.compact_cluster import MergedCluster
 from planner.read.validation import Entry
-
-
-def believable(pod: PodDocument, role: RoleDocument, node: Node) -> int | None:
-    """Mask of the GPUs a pod says it holds; None where it names none, or the node cannot have them."""
-    if not role.gpus:
-        return 0
-    if pod.gpus is None or role.gpus > node.gpus or any(gpu >= node.gpus for gpu in pod.gpus):
-        return None
-    return sum(1 << gpu for gpu in set(pod.gpus))
-
-
-def settled(
-    gangs: Sequence[Gang], held: dict[tuple[int, int], str], unknown: dict[int, int]
-) -> list[Gang]:
-    """The gangs, GPUs that two pods hold unknown in both of them.
-
-    ``held``, (node, GPU) to its owner, and ``unknown``, GPUs a node, learn of what their pods hold.
-    """
-    once: dict[int, int] = {}
-    twice: dict[int, int] = {}
-    for node, gpu in held:
-        once[node] = once.get(node, 0) | 1 << gpu
-    for _, node, pod in _running(gangs):
-        twice[node] = twice.get(node, 0) | (once.get(node, 0) & (pod.gpus or 0))
-        once[node] = once.get(node, 0) | (pod.gpus or 0)
-    for gang, node, pod in _running(gangs):
-        if pod.gpus is None or pod.gpus & twice[node]:
-            unknown[node] = unknown.get(node, 0) + gang.roles[pod.role].gpus
-            continue
-        for gpu in bits(pod.gpus):
-            held[node, gpu] = f"pod {shown(pod.name)}"
-    return [_unsure(gang, twice) for gang in gangs]
-
-
-def _running(gangs: Iterable[Gang]) -> list[tuple[Gang, int, ExistingPod]]:
-    return [(gang, pod.node, pod) for gang in gangs for pod in gang.pods if pod.node is not None]
-
-
-def _unsure(gang: Gang, twice: dict[int, int]) -> Gang:
-    """The gang with GPUs unknown of every pod that holds one of those; ``twice``: a mask a node."""
-    pods = tuple(
-        replace(pod, gpus=None)
-        if pod.node is not None and (pod.gpus or 0) & twice[pod.node]
-        else pod
-        for pod in gang.pods
-    )
-    return gang if pods == gang.pods else replace(gang, pods=pods)
-
 
 GangEntry = Entry[GangDocument]
 
 
 def gang_errors(entry: GangEntry) -> Iterator[FieldError]:
-    """Contradictions inside a gang; a role that was cut out is not missed by its pods."""
-    for complaint in entry.document.field_errors():
-        if complaint.path[0] != "status" or not entry.lacks("spec", "roles"):
-            yield complaint
+    """Contradictions inside a gang, except those of pods whose role was removed."""
+    for error in entry.document.field_errors():
+        if error.path[0] != "status" or not entry.lacks("spec", "roles"):
+            yield error
 
 
 @dataclass(slots=True)
 class GangReader:
-    """Turns gangs into dense form against one cluster, and watches what they share.
+    """Turns gang documents into Gangs of one cluster and checks what gangs share.
 
-    ``held``: (node, GPU) to its owner; ``unknown``: GPUs a node that pods hold unnamed.
+    ``held``: owner by (node, GPU); ``unknown``: by node, number of held GPUs without known index.
     """
 
-    merged: Merged
+    merged: MergedCluster
     levels: dict[str, int] = field(init=False)
     positions: dict[str, int] = field(init=False)
     gangs: dict[tuple[str, str], GangEntry] = field(default_factory=dict)
@@ -112,13 +58,13 @@ class GangReader:
     def read(self, entries: Sequence[GangEntry], *, lenient: bool = False) -> tuple[Gang, ...]:
         """Every gang of these entries, by (namespace, name).
 
-        ``lenient``: what runs is taken as it is, for it was observed and not written. Pods may hold
-        more GPUs than their node has, or one GPU two of them; which GPUs those are, nobody knows.
+        ``lenient``: the pods were observed in a cluster, so contradictions are no faults. Where pods
+        hold more GPUs than their node has, or two hold one GPU, the indices are unknown.
         """
         self.lenient = lenient
         gangs = [gang for entry in entries if (gang := self._gang(entry)) is not None]
         if lenient:
-            gangs = settled(gangs, self.held, self.unknown)
+            gangs = self._without_double_holds(gangs)
         return tuple(sorted(gangs, key=lambda gang: gang.key))
 
     def _gang(self, entry: GangEntry) -> Gang | None:
@@ -131,8 +77,8 @@ class GangReader:
             return None
         self.gangs[key] = entry
         entry.report_errors(gang_errors(entry))
-        if not self.lenient:  # a live pod has its name, and pods to come are not ours to make
-            self._planned_names(entry)
+        if not self.lenient:  # live pods have names, and their controllers name later ones
+            self._check_pod_names(entry)
         self._check_levels(entry)
         roles = {role.name: i for i, role in enumerate(document.spec.roles)}
         pods = tuple(
@@ -146,6 +92,37 @@ class GangReader:
             if pod.role in roles
         )
         return self._built(document, pods, planned)
+
+    def _without_double_holds(self, gangs: Sequence[Gang]) -> list[Gang]:
+        """The gangs; of pods that hold a GPU another pod holds, the indices are unknown."""
+        running = [
+            (gang, pod.node, pod) for gang in gangs for pod in gang.pods if pod.node is not None
+        ]
+        once: dict[int, int] = {}
+        twice: dict[int, int] = {}
+        for node, gpu in self.held:
+            once[node] = once.get(node, 0) | 1 << gpu
+        for _, node, pod in running:
+            twice[node] = twice.get(node, 0) | (once.get(node, 0) & (pod.gpus or 0))
+            once[node] = once.get(node, 0) | (pod.gpus or 0)
+        for gang, node, pod in running:
+            if pod.gpus is None or pod.gpus & twice[node]:
+                self.unknown[node] = self.unknown.get(node, 0) + gang.roles[pod.role].gpus
+                continue
+            for gpu in bits(pod.gpus):
+                self.held[node, gpu] = f"pod {shown(pod.name)}"
+        return [
+            replace(
+                gang,
+                pods=tuple(
+                    replace(pod, gpus=None)
+                    if pod.node is not None and (pod.gpus or 0) & twice[pod.node]
+                    else pod
+                    for pod in gang.pods
+                ),
+            )
+            for gang in gangs
+        ]
 
     def _check_levels(self, entry: GangEntry) -> None:
         if not self.merged.levels_known:
@@ -164,8 +141,8 @@ class GangReader:
                         f"write a level around {inner}, or remove this layer",
                     )
 
-    def _planned_names(self, entry: GangEntry) -> None:
-        """Pods to come are named gang-role-index: two gangs may not arrive at one name."""
+    def _check_pod_names(self, entry: GangEntry) -> None:
+        """Report two gangs whose future pods would have one name, gang-role-index."""
         namespace, name = entry.document.metadata.namespace, entry.document.metadata.name
         for i, role in enumerate(entry.document.spec.roles):
             prefix = (namespace, f"{name}-{role.name}")
@@ -203,7 +180,7 @@ class GangReader:
     def _planned(
         self, entry: GangEntry, number: int, pod: PlannedDocument, role: int
     ) -> PlannedPod:
-        """Where an earlier plan wanted a pod; the faulty ones get some node, for nothing is built."""
+        """The pod of an earlier plan; an unknown node is reported and replaced by any."""
         position = self.positions.get(pod.node)
         if position is None and self.merged.whole:
             what = f"pod {pod.role} {pod.index} is planned on unknown node {shown(pod.node)}"
@@ -226,10 +203,10 @@ class GangReader:
     def _gpus(
         self, entry: GangEntry, path: Path, pod: PodDocument, role: RoleDocument, position: int
     ) -> int | None:
-        """Mask of the GPUs a running pod holds; None where nobody knows which."""
+        """Mask of the GPUs a running pod holds; None where the indices are unknown."""
         node = self.merged.cluster.nodes[position]
         if self.lenient:
-            return believable(pod, role, node)
+            return _observed_gpus(pod, role, node)
         if role.gpus > node.gpus and node.model is not None:
             what = f"role {shown(role.name)} asks for {role.gpus} GPUs, but node {shown(node.name)}"
             hint = f"the pod cannot run there as written: {node.model.name} has {node.gpus}"
@@ -340,3 +317,12 @@ class GangReader:
                 for term in role.node_affinity
             ),
         )
+
+
+def _observed_gpus(pod: PodDocument, role: RoleDocument, node: Node) -> int | None:
+    """Mask of the GPUs an observed pod holds; None without indices or if the node lacks them."""
+    if not role.gpus:
+        return 0
+    if pod.gpus is None or role.gpus > node.gpus or any(gpu >= node.gpus for gpu in pod.gpus):
+        return None
+    return sum(1 << gpu for gpu in set(pod.gpus))

@@ -1,12 +1,7 @@
-"""Remarks: what a reader found odd in an object it did not write, and what it did about it.
+"""Findings, the errors of the input, and remarks, its non-fatal warnings.
 
-Promises: a remark never stops a reading; equal topics are told together, with the first subjects.
-Gathered by the readers of Kubernetes objects and topology files; shown by the verbs.
-
-What is wrong with the input, gathered, placed in the texts, sorted and cut to 20.
-
-Promises: places are looked up only when something is wrong; the order is by file, line, column.
-Called by every step of reading.
+Findings get their places in the texts only when they are raised: sorted by file, line and column,
+at most 20. Remarks never stop a reading; equal ones are merged and name their first subjects.
 """
 
 from __future__ import annotations
@@ -30,7 +25,7 @@ _SHOWN_CHARACTERS = 80
 
 @dataclass(frozen=True, slots=True)
 class Remark:
-    """``subject``: the object, as ``Pod team-a/vit-3``; ``what``: what is odd and what was done."""
+    """``subject``: the object, as ``Pod team-a/vit-3``; ``what``: the problem and how it was handled."""
 
     subject: str
     what: str
@@ -39,13 +34,13 @@ class Remark:
 
 @dataclass(slots=True)
 class Remarks:
-    """Every remark of one reading, in the order they were made."""
+    """Every remark of one reading, in order."""
 
     all: list[Remark] = field(default_factory=list)
     left_out: int = 0
 
     def add(self, subject: str, what: str, hint: str | None = None) -> None:
-        """Remember it, printable and bounded."""
+        """Add a remark, printable and bounded."""
         if len(self.all) >= MAX_REMARKS:
             self.left_out += 1
             return
@@ -53,30 +48,30 @@ class Remarks:
         self.all.append(Remark(_bounded(subject), _bounded(what), hint))
 
     def lines(self) -> list[str]:
-        """``subject: what`` a topic, in order of first mention; many subjects are counted."""
+        """One line ``subjects: what`` for equal remarks, in order of first mention."""
         subjects: dict[tuple[str, str | None], list[str]] = {}
         for remark in self.all:
             subjects.setdefault((remark.what, remark.hint), []).append(remark.subject)
         lines = []
         for (what, hint), about in subjects.items():
-            lines.append(f"{_together(about)}: {what}" + (f" (hint: {hint})" if hint else ""))
+            lines.append(f"{_subjects_text(about)}: {what}" + (f" (hint: {hint})" if hint else ""))
         if self.left_out:
             lines.append(f"and {self.left_out:,} more remarks")
         return lines
 
 
-def _together(subjects: list[str]) -> str:
-    """``Node a, b, c and 2 more``: the first ones, each once; a kind they share is said once."""
+def _subjects_text(subjects: list[str]) -> str:
+    """``Node a, b, c and 2 more``: the first ones, each once; a shared kind is written once."""
     distinct = list(dict.fromkeys(subjects))
     for count in range(_SHOWN_SUBJECTS, 0, -1):
-        named = _named(distinct[:count])
+        named = _joined(distinct[:count])
         if len(named) <= _SHOWN_CHARACTERS:
             break
     more = len(distinct) - count
     return f"{named} and {more:,} more" if more > 0 else named
 
 
-def _named(subjects: list[str]) -> str:
+def _joined(subjects: list[str]) -> str:
     kinds = {subject.partition(" ")[0] for subject in subjects}
     if len(kinds) > 1 or not all(" " in subject for subject in subjects):
         return ", ".join(subjects)
@@ -90,12 +85,12 @@ def _bounded(text: str) -> str:
 
 MAX_FAULTS = 20
 MAX_GATHERED = 2_000
-"""After so many nothing more is gathered: 20 are shown."""
+"""Most faults kept; 20 are shown."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that is wrong with what stands at a path of a source."""
+    """A fault at a path of a source; ``at_key``: its place is the field's name."""
 
     source: Source
     path: Path
@@ -106,7 +101,7 @@ class Finding:
 
 @dataclass(slots=True)
 class Findings:
-    """Everything wrong so far."""
+    """Every fault so far."""
 
     placed: list[Fault] = field(default_factory=list)
     unplaced: list[Finding] = field(default_factory=list)
@@ -130,7 +125,7 @@ class Findings:
             self.placed.append(fault)
 
     def extend(self, other: Findings) -> None:
-        """Take over what another gatherer found."""
+        """Add the findings of another collector."""
         self.placed += other.placed
         self.unplaced += other.unplaced
 

@@ -1,7 +1,7 @@
 """Input documents, and the instance inside a plan, to one frozen Instance.
 
-Promises: strict; every fault with its place, at most 20; bounded memory; nothing but InputError
-(65) or MissingPathError (66) comes out. Imports no solver. Called by the commands and by tests.
+Every fault has its place, at most 20 are reported. Only InputError (65) and MissingPathError (66)
+are raised. Imports no solver.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from models.instance import Instance
 from models.policy import Policy
 from models.units import shown
 from planner.errors import Fault, InputError
-from planner.read.compact_cluster import nothing, shipped
+from planner.read.compact_cluster import catalogue_model, no_model
 from planner.read.document_kinds import Documents
 from planner.read.findings import Findings
-from planner.read.instance_builder import Built, build, policy_alone
+from planner.read.instance_builder import LoadedInput, build, policy_alone
 from planner.read.sources import Source, read_sources
 
-__all__ = ["Built", "instance_from_document", "load", "read", "read_policy"]
+__all__ = ["LoadedInput", "instance_from_document", "load", "read", "read_policy"]
 
 _ALONE = "put a Policy alone there"
 
@@ -38,7 +38,7 @@ def load(
     policy: str | None = None,
     now: int | None = None,
     stdin: BinaryIO | None = None,
-) -> Built:
+) -> LoadedInput:
     """The Instance of everything the paths name (files, folders, ``-``), with remarks.
 
     ``policy``: a file whose Policy replaces any in the paths. ``now``: seconds since the epoch, in
@@ -55,7 +55,7 @@ def load(
         if not own.policies and not findings:
             findings.fault(Fault(f"no Policy in {shown(policy)}", "put a Policy there"))
         documents.policies = own.policies
-    return build(documents, shipped, now=now)
+    return build(documents, catalogue_model, now=now)
 
 
 def read_policy(paths: Sequence[str], *, policy: str | None = None) -> Policy:
@@ -97,4 +97,4 @@ def instance_from_document(document: object) -> Instance:
         raise InputError(Fault("the plan's instance is nested too deep")) from None
     documents = Documents(Findings())
     documents.read(Source("<plan>", text, "json"))
-    return build(documents, nothing, lenient=True).instance
+    return build(documents, no_model, lenient=True).instance

@@ -1,12 +1,6 @@
-"""The default mix of future requests, from the gangs and nodes of the input.
+"""Typed documents to the frozen Instance, and the Policy with every default written out.
 
-Promises: every gang's GPUs at ``max``, zeros left out, plus one whole node a GPU model; permille by
-largest remainder, ties to the smaller size. Called by the builder.
-
-The one place where typed documents become the frozen Instance.
-
-Promises: every dialect ends here; what clashes between documents is reported at its place; with a
-fault anywhere nothing is built. Called by ``planner.read.inputs``.
+Clashes between documents are reported at their places; with a fault anywhere nothing is built.
 """
 
 from __future__ import annotations
@@ -23,8 +17,8 @@ from models.instance import Instance
 from models.policy import Objective, Policy, SolveLimits
 from models.units import shown
 from planner.errors import Fault
-from planner.read.cluster_merge import NODES_TOO, real_cluster
-from planner.read.compact_cluster import Find, Hardware, merge
+from planner.read.cluster_merge import NODES_HINT, collect_clusters
+from planner.read.compact_cluster import Find, ServerModels, merge_clusters
 from planner.read.compact_gangs import GangEntry, GangReader, gang_errors
 from planner.read.document_kinds import Documents
 from planner.read.unknown_rates import check_rates
@@ -40,10 +34,10 @@ def default_mix(gangs: Iterable[Gang], nodes: Iterable[Node]) -> tuple[tuple[int
             largest[node.model.gpu] = max(largest.get(node.model.gpu, 0), node.gpus)
     sizes.update(largest.values())
     del sizes[0]
-    return tuple((size, share) for size, share in shared_out(sizes) if share)
+    return tuple((size, share) for size, share in split_proportionally(sizes) if share)
 
 
-def shared_out(counts: dict[int, int], whole: int = 1000) -> list[tuple[int, int]]:
+def split_proportionally(counts: dict[int, int], whole: int = 1000) -> list[tuple[int, int]]:
     """``whole`` split in proportion to the counts, in integers that add up; ascending by key."""
     total = sum(counts.values())
     if not total:
@@ -57,11 +51,11 @@ def shared_out(counts: dict[int, int], whole: int = 1000) -> list[tuple[int, int
 
 
 @dataclass(frozen=True, slots=True)
-class Built:
-    """The Instance, and what people should know of how it was read.
+class LoadedInput:
+    """The Instance, with remarks on how it was read.
 
-    ``found``: where the levels come from, in a sentence; ``levels_policy``: a Policy document (YAML)
-    that fixes them; both None where the input states its levels itself.
+    ``found``: the source of the levels, in a sentence; ``levels_policy``: a Policy document (YAML)
+    with these levels; both None where the input states its levels itself.
     """
 
     instance: Instance
@@ -72,25 +66,25 @@ class Built:
 
 def build(
     documents: Documents, find: Find, *, lenient: bool = False, now: int | None = None
-) -> Built:
+) -> LoadedInput:
     """The Instance of all documents. Raises InputError with everything that is wrong.
 
-    ``lenient``: standing pods may hold more than their nodes have, as they may in a real cluster;
+    ``lenient``: existing pods may hold more than their nodes have, as they may in a real cluster;
     so may those of a plan's instance that is read as input again. ``now``: in place of the Policy's.
     """
     findings = documents.findings
     documents.report_unrecognised()
     policy = _only_policy(documents.policies)
     document = policy.document if policy is not None else None
-    cluster = real_cluster(documents, policy_of(document, (), now), find)
+    cluster = collect_clusters(documents, policy_of(document, (), now), find)
     if not cluster.clusters:
         objects = documents.objects
         pods_alone = objects is not None and objects.of("Pod")  # reported already
         if "Cluster" not in documents.unusable and not pods_alone:
             findings.fault(_no_cluster(documents))
-        _gangs_alone(documents)
+        _report_gangs(documents)
         findings.raise_all()
-    merged = merge(cluster.clusters, Hardware(cluster.find))
+    merged = merge_clusters(cluster.clusters, ServerModels(cluster.find))
     if cluster.topology is not None:
         from planner.read.slurm.cluster import under  # only where there is a topology file
 
@@ -112,32 +106,34 @@ def build(
     check_rates(instance, merged)
     if findings:
         findings.raise_all()
-    return Built(instance, tuple(documents.remarks.lines()), cluster.found, cluster.levels_policy)
+    return LoadedInput(
+        instance, tuple(documents.remarks.lines()), cluster.found, cluster.levels_policy
+    )
 
 
 def _observed(entry: GangEntry) -> bool:
-    """Whether a cluster that is told apart by its uid was seen to hold all pods of this gang."""
+    """Whether every pod of the gang was observed: it has a uid."""
     pods = entry.document.status.pods
     return bool(pods) and all(pod.uid is not None for pod in pods)
 
 
 def _no_cluster(documents: Documents) -> Fault:
     if documents.objects:
-        return Fault("no Node among the Kubernetes objects", NODES_TOO)
+        return Fault("no Node among the Kubernetes objects", NODES_HINT)
     hint = (
         "add a document of kind Cluster, or Kubernetes objects: kubectl get nodes,pods -A -o json"
     )
     return Fault("no Cluster in the input", hint)
 
 
-def _gangs_alone(documents: Documents) -> None:
-    """What can be said of gangs without a cluster."""
+def _report_gangs(documents: Documents) -> None:
+    """Report the errors of gangs that do not depend on a cluster."""
     for entry in documents.gangs:
         entry.report_errors(gang_errors(entry))
 
 
 def policy_alone(documents: Documents) -> Policy:
-    """The Policy among the documents, with its defaults; what else they say is not looked at.
+    """The Policy among the documents, with its defaults; other documents are ignored.
 
     Raises InputError.
     """
@@ -157,14 +153,14 @@ def _only_policy(entries: list[Entry[PolicyDocument]]) -> Entry[PolicyDocument] 
 
 
 def _timed(instance: Instance) -> Instance:
-    """The instance with the time that ages are counted to in its policy, if any of them decides."""
+    """The instance with the reference time of ages in its policy, if any age decides."""
     return replace(instance, policy=replace(instance.policy, now=reference_time(instance)))
 
 
 def policy_of(
     document: PolicyDocument | None, mix: tuple[tuple[int, int], ...], now: int | None
 ) -> Policy:
-    """The policy with every default written out. ``mix``: the default one. ``now``: goes first."""
+    """The policy with every default written out. ``mix``: the default. ``now``: replaces its own."""
     if document is None:
         return Policy(mix=mix, now=now)
     spec = document.spec

@@ -168,7 +168,7 @@ def _from_documents(texts: Sequence[Source], path: str) -> tuple[ServerModel, ..
 
 
 def _models(documents: list[Any]) -> Iterator[tuple[Path, dict[str, Any]]]:
-    """Where a server model stands, and the model: a whole document, or an entry of a Cluster."""
+    """Path and fields of every server model: a whole document, or an entry of a Cluster."""
     for number, tree in enumerate(documents):
         if not isinstance(tree, dict):
             continue

@@ -1,7 +1,7 @@
 """YAML and JSON texts as plain values, and the line and column of a path inside them.
 
 Values come from ``json.loads`` and from PyYAML's events. Only when there is something to report
-is a text read again to find where it stands. Nothing here knows what a document means.
+is a text read again to find its place. Nothing here knows what a document means.
 """
 
 from __future__ import annotations
@@ -392,7 +392,7 @@ class _YamlReader:
         sources = value if isinstance(value, list) else [value]
         found = [source for source in sources if isinstance(source, dict)]
         if len(found) != len(sources):
-            raise Malformed("'<<' takes objects alone", *_place(event), "remove it")
+            raise Malformed("'<<' merges objects only", *_place(event), "remove it")
         return found
 
     def _alias(self, event: Any) -> object:  # noqa: ANN401
@@ -406,7 +406,7 @@ class _YamlReader:
         value, size = target
         self.aliased += size
         if self.aliased > MAX_ALIASED:
-            what = f"aliases that stand for more than {MAX_ALIASED:,} values"
+            what = f"aliases of more than {MAX_ALIASED:,} values"
             raise Malformed(what, *_place(event), "write the values out")
         return value
 
@@ -440,7 +440,7 @@ def _scalar(event: Any) -> object:  # noqa: ANN401
 
 def _tagged(event: Any) -> Malformed:  # noqa: ANN401
     short = event.tag.replace("tag:yaml.org,2002:", "!!")
-    return Malformed(f"the tag {shown(short)} is not read", *_place(event), "remove the tag")
+    return Malformed(f"the tag {shown(short)} is not supported", *_place(event), "remove the tag")
 
 
 def _one_line(text: str) -> str:

@@ -1,7 +1,6 @@
 """JSON schemas of the document kinds, generated from the types that read them.
 
-Promises: deterministic text; ``python -m planner.read.schemas docs/schemas`` writes one file a
-kind. Called by hand after a change to ``models.documents``; a test compares the files.
+``python -m planner.read.schemas docs/schemas`` writes one file a kind; a test compares them.
 """
 
 from __future__ import annotations

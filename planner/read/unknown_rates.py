@@ -1,7 +1,6 @@
 """Link rates and NIC speeds that are not known, where a gang that is to be placed may need them.
 
-Promises: an instance that passes can be priced wherever its gangs may go.
-Called by the builder, last.
+An instance that passes can be priced wherever its gangs may be placed.
 """
 
 from __future__ import annotations
@@ -12,10 +11,10 @@ from models.cluster import Node
 from models.gang import Gang, Role
 from models.instance import Instance
 from models.units import shown
-from planner.read.compact_cluster import Merged
+from planner.read.compact_cluster import MergedCluster
 
 
-def check_rates(instance: Instance, merged: Merged) -> None:
+def check_rates(instance: Instance, merged: MergedCluster) -> None:
     """Report each kind of hardware once, at the first node that has it."""
     seen: set[tuple[object, object, str]] = set()
     suspects = [node for node in instance.cluster.nodes if _unknown(node)]
@@ -43,7 +42,7 @@ NIC = "a NIC speed"
 
 
 def _unknown(node: Node) -> list[tuple[str, str]]:
-    """(what, hint) of every rate the node's hardware does not tell."""
+    """(what, hint) of every rate of the node's hardware that is not known."""
     if node.model is None:
         return []
     found = []
@@ -62,12 +61,12 @@ def _has_links(node: Node) -> bool:
 
 
 def _to_place(gang: Gang) -> tuple[Role, ...]:
-    """Roles with GPUs of which a pod is to be placed."""
+    """Roles with GPUs that have a pod to be placed."""
     if gang.hold is not None:
         return ()
-    stand = Counter(pod.role for pod in gang.running_pods)
+    existing = Counter(pod.role for pod in gang.running_pods)
     counts = gang.target_counts()
-    return tuple(role for i, role in enumerate(gang.roles) if stand[i] < counts[i] and role.gpus)
+    return tuple(role for i, role in enumerate(gang.roles) if existing[i] < counts[i] and role.gpus)
 
 
 def _taker(
@@ -83,7 +82,7 @@ def _taker(
 
 
 def _needs(instance: Instance, gang: Gang, node: Node, what: str) -> bool:
-    """Links matter to two GPUs in a server, NICs to two pods that may stand in several."""
+    """Links matter to two GPUs in a server, NICs to two pods that may run in several."""
     counts = gang.target_counts()
     gpus = sum(count * role.gpus for count, role in zip(counts, gang.roles, strict=True))
     pods = sum(count for count, role in zip(counts, gang.roles, strict=True) if role.gpus)

@@ -1,13 +1,7 @@
-"""pydantic's errors in the user's words: what is wrong at which field, and what to write.
+"""Plain values to typed documents; every pydantic error becomes a message with its place.
 
-Promises: one line a message, nothing of the input beyond a few escaped characters.
-Called by ``validating``.
-
-Plain trees to typed documents, with every fault worded and placed; the sound part goes on.
-
-Promises: a document with faults is read again without its faulty parts, so that what is wrong
-elsewhere is reported in the same run; ``lost`` says which parts are gone, so that nothing is
-blamed for their absence. Called by ``planner.read.document_kinds``.
+A document with faults is read again without its faulty parts, so that one run reports faults
+elsewhere too. ``lost`` names the removed parts, so that nothing is blamed for their absence.
 """
 
 from __future__ import annotations
@@ -39,7 +33,7 @@ _EXPECTED = {
 }
 
 
-def path_text(path: tuple[str | int, ...]) -> str:
+def path_text(path: Path) -> str:
     """``spec.roles[0].gpus``; field names that are not plain words are quoted."""
     text = ""
     for step in path:
@@ -52,15 +46,15 @@ def path_text(path: tuple[str | int, ...]) -> str:
     return text
 
 
-def prefixed(path: tuple[str | int, ...], what: str) -> str:
-    """The message with the path it is about in front."""
+def with_path(path: Path, what: str) -> str:
+    """The message with its path in front."""
     return f"{path_text(path)}: {what}" if path else what
 
 
-def worded(
-    model: type[BaseModel], error: dict[str, Any], path: tuple[str | int, ...]
+def describe_error(
+    model: type[BaseModel], error: dict[str, Any], path: Path
 ) -> tuple[str, str | None]:
-    """(what, hint) of one pydantic error whose real place in the document is ``path``."""
+    """(what, hint) of one pydantic error at ``path`` of the document."""
     kind, context = error["type"], error.get("ctx", {})
     if kind == "extra_forbidden":
         what = f"unknown field {shown(str(path[-1]))}{_inside(path[:-1])}"
@@ -70,15 +64,15 @@ def worded(
         return f"missing field {shown(name)}{_inside(path)}", f"add {name}"
     if kind == "value_error" and isinstance(context.get("error"), InvalidValueError):
         refused = context["error"]
-        return prefixed(path, refused.what), refused.hint
-    what, hint = _worded_value(model, error, path)
-    return prefixed(path, what), hint
+        return with_path(path, refused.what), refused.hint
+    what, hint = _describe_value(model, error, path)
+    return with_path(path, what), hint
 
 
-def _worded_value(
-    model: type[BaseModel], error: dict[str, Any], path: tuple[str | int, ...]
+def _describe_value(
+    model: type[BaseModel], error: dict[str, Any], path: Path
 ) -> tuple[str, str | None]:
-    """(what, hint) of an error that is about a value."""
+    """(what, hint) of an error about a value."""
     kind, value, context = error["type"], error.get("input"), error.get("ctx", {})
     if kind in _EXPECTED:
         return f"expected {_EXPECTED[kind]}, not {described(value)}", _type_hint(kind, value)
@@ -89,7 +83,7 @@ def _worded_value(
     return _bound(kind, value, context) or (str(error["msg"]).lower(), None)
 
 
-def _inside(path: tuple[str | int, ...]) -> str:
+def _inside(path: Path) -> str:
     return f" in {path_text(path)}" if path else ""
 
 
@@ -125,8 +119,8 @@ def _bound(kind: str, value: object, context: dict[str, Any]) -> tuple[str, str]
     return what.format(value=described(value)), hint.format(**context)
 
 
-def fields_at(model: type[BaseModel], path: tuple[str | int, ...]) -> list[str]:
-    """Field names an object at a path may have, as they are written."""
+def fields_at(model: type[BaseModel], path: Path) -> list[str]:
+    """Field names of an object at a path, as in YAML."""
     return [
         info.alias or name
         for found in _models_at(model, path)
@@ -134,8 +128,8 @@ def fields_at(model: type[BaseModel], path: tuple[str | int, ...]) -> list[str]:
     ]
 
 
-def literals_at(model: type[BaseModel], path: tuple[str | int, ...]) -> list[str]:
-    """Words the field at a path may hold."""
+def literals_at(model: type[BaseModel], path: Path) -> list[str]:
+    """Allowed words of the field at a path."""
     return [
         str(word)
         for annotation in _annotations_at(model, path)
@@ -146,7 +140,7 @@ def literals_at(model: type[BaseModel], path: tuple[str | int, ...]) -> list[str
     ]
 
 
-def _models_at(model: type[BaseModel], path: tuple[str | int, ...]) -> list[type[BaseModel]]:
+def _models_at(model: type[BaseModel], path: Path) -> list[type[BaseModel]]:
     return [
         arm
         for annotation in _annotations_at(model, path)
@@ -155,8 +149,8 @@ def _models_at(model: type[BaseModel], path: tuple[str | int, ...]) -> list[type
     ]
 
 
-def _annotations_at(model: type[BaseModel], path: tuple[str | int, ...]) -> list[Any]:
-    """Types that may stand at a path."""
+def _annotations_at(model: type[BaseModel], path: Path) -> list[Any]:
+    """Types of a value at a path."""
     current: list[Any] = [model]
     for step in path:
         current = [below for kind in current for arm in _arms(kind) for below in _below(arm, step)]
@@ -195,7 +189,8 @@ D = TypeVar("D", bound=BaseModel)
 class Entry(Generic[D]):
     """A typed document and where it came from.
 
-    ``lost``: paths that were cut out; an entry that lost something has been reported already.
+    ``lost``: paths of removed parts, which have been reported. ``kept``: list positions that are
+    left, by path.
     """
 
     source: Source
@@ -209,33 +204,33 @@ class Entry(Generic[D]):
         self, path: Path, what: str, hint: str | None = None, *, at_key: bool = False
     ) -> None:
         """Report something wrong at a path of this document."""
-        origin = original(path, self.kept)
-        finding = Finding(self.source, (*self.path, *origin), prefixed(origin, what), hint, at_key)
+        origin = original_path(path, self.kept)
+        finding = Finding(self.source, (*self.path, *origin), with_path(origin, what), hint, at_key)
         self.findings.add(finding)
 
     def report_errors(self, field_errors: Iterator[FieldError]) -> None:
-        """Report contradictions, but none that what was cut out may have caused."""
+        """Report contradictions, except those that a removed part may have caused."""
         for error in field_errors:
             if self.findings.full:
                 return
-            if not self._doubtful(original(error.path, self.kept)):
+            if not self._may_follow_from_lost(original_path(error.path, self.kept)):
                 self.fault(error.path, error.what, error.hint, at_key=error.at_key)
 
-    def _doubtful(self, path: Path) -> bool:
-        """Whether a contradiction there may come from a part that is gone, or gone beside it."""
+    def _may_follow_from_lost(self, path: Path) -> bool:
+        """Whether a contradiction there may follow from a removed part or a removed neighbour."""
         return any(
-            path[: len(gone)] == gone or gone[:-1] in (path, path[:-1]) for gone in self.lost
+            path[: len(lost)] == lost or lost[:-1] in (path, path[:-1]) for lost in self.lost
         )
 
     def lacks(self, *path: str | int) -> bool:
-        """Whether something at or below a path was cut out."""
-        return any(gone[: len(path)] == path for gone in self.lost)
+        """Whether a part at or below a path was removed."""
+        return any(lost[: len(path)] == path for lost in self.lost)
 
 
 def validate(
     model: type[D], tree: dict[str, Any], source: Source, path: Path, findings: Findings
 ) -> Entry[D] | None:
-    """The typed document, or what is left of it; None where nothing usable is."""
+    """The typed document without its faulty parts; None if nothing is left."""
     lost: list[Path] = []
     kept: dict[Path, list[int]] = {}
     current: Any = tree
@@ -249,9 +244,9 @@ def validate(
         cuts = []
         for one in errors:
             real, at_key = real_path(current, one)
-            origin = original(real, kept)
-            what, hint = worded(model, one, origin)  # type: ignore[arg-type]  # a TypedDict
-            # Later rounds fail because of what was cut, which has been reported.
+            origin = original_path(real, kept)
+            what, hint = describe_error(model, one, origin)  # type: ignore[arg-type]  # a TypedDict
+            # Later rounds fail because of removed parts, which have been reported.
             if round_ == 0:
                 findings.add(Finding(source, (*path, *origin), what, hint, at_key))
             cuts.append(real)
@@ -264,10 +259,10 @@ def validate(
 
 
 def real_path(tree: Any, error: Any) -> tuple[Path, bool]:  # noqa: ANN401  # plain data
-    """The path in the tree that an error is about, and whether its place is the field's name.
+    """The path of an error in the tree, and whether its place is the field's name.
 
-    pydantic's own steps (arms of a union, ``[key]``) are left out; a missing field is the fault of
-    the object that lacks it.
+    Steps that pydantic adds (arms of a union, ``[key]``) are left out; a missing field is the fault
+    of the object around it.
     """
     path: list[str | int] = []
     here = tree
@@ -281,8 +276,8 @@ def real_path(tree: Any, error: Any) -> tuple[Path, bool]:  # noqa: ANN401  # pl
     return tuple(path), at_key
 
 
-def original(path: Path, kept: dict[Path, list[int]]) -> Path:
-    """The path before anything was cut: list positions are those of the text."""
+def original_path(path: Path, kept: dict[Path, list[int]]) -> Path:
+    """The path before any part was removed: list positions are those of the text."""
     result: Path = ()
     for step in path:
         if isinstance(step, int) and result in kept and step < len(kept[result]):
@@ -293,9 +288,9 @@ def original(path: Path, kept: dict[Path, list[int]]) -> Path:
 
 
 def _without(tree: Any, cuts: list[Path], kept: dict[Path, list[int]], at: Path = ()) -> Any:  # noqa: ANN401
-    """A copy without the parts at the paths; ``kept`` learns which list positions are left.
+    """A copy without the parts at the paths; records in ``kept`` which list positions are left.
 
-    ``at`` and the keys of ``kept`` are paths in the text. Parts that stay whole are shared.
+    ``at`` and the keys of ``kept`` are paths in the text. Unchanged parts are shared.
     """
     branches: dict[str | int, list[Path]] = {}
     for cut in cuts:
@@ -306,7 +301,7 @@ def _without(tree: Any, cuts: list[Path], kept: dict[Path, list[int]], at: Path 
         if step in gone:
             continue
         below = branches.get(step)
-        origin = original((*at, step), {at: kept[at]} if at in kept else {})
+        origin = original_path((*at, step), {at: kept[at]} if at in kept else {})
         left[step] = tree[step] if below is None else _without(tree[step], below, kept, origin)
     if not isinstance(tree, list):
         return left

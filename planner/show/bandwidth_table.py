@@ -30,8 +30,8 @@ MOST_SHAPES = 2
 one set can take ten seconds to price."""
 
 _UNKNOWN_LINK = 10**15
-"""MB/s that stand for one link of unknown rate: so much more than any PCIe path carries that what
-holds back a set of GPUs is never mistaken."""
+"""MB/s of one link of unknown rate: so much more than any PCIe path that the limiting path of a set of
+GPUs is not mistaken."""
 
 _IN_LINKS = _UNKNOWN_LINK // 2
 """From here on a rate is one in links: a chain over single links reaches 0.92 of one or more."""
@@ -107,7 +107,7 @@ def _few(model: ServerModel, size: int) -> bool:
 
 
 def _shapes(model: ServerModel, size: int) -> set[Hashable]:
-    """What tells apart how the sets of one size are linked; empty without a matrix."""
+    """Distinct ways in which the sets of one size are linked; empty without a matrix."""
     if model.matrix is None:
         return set()
     links = [[link_count(cell) for cell in row] for row in model.matrix]

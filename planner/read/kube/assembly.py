@@ -41,7 +41,7 @@ from planner.read.kube.pods.pods import read_pods
 from planner.read.kube.records import KubeGang, KubeNode, Objects
 from planner.read.slurm.levels import SlurmTopology
 from planner.read.sources import Source
-from planner.read.validation import Entry, real_path, worded
+from planner.read.validation import Entry, describe_error, real_path
 
 SOURCE = "the Kubernetes objects"
 CLUSTER_NAME = "kubernetes"
@@ -140,7 +140,7 @@ def _validated(tree: Json) -> tuple[GangDocument | None, str]:
         document = GangDocument.model_validate(tree)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        return None, worded(GangDocument, dict(first), real_path(tree, first)[0])[0]
+        return None, describe_error(GangDocument, dict(first), real_path(tree, first)[0])[0]
     wrong = next(iter(document.field_errors()), None)
     return (document, "") if wrong is None else (None, wrong.what)
 
@@ -221,7 +221,7 @@ def _node(tree: Json, node: KubeNode, remarks: Remarks) -> NodeDocument:
         return NodeDocument.model_validate(tree)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        what = worded(NodeDocument, dict(first), real_path(tree, first)[0])[0]
+        what = describe_error(NodeDocument, dict(first), real_path(tree, first)[0])[0]
     remarks.add(node.object.where, f"{what}; nothing is placed on it")
     safe = {name: tree[name] for name in ("name", "model", "domains") if name in tree}
     return NodeDocument.model_validate({**safe, "unschedulable": True})

@@ -84,7 +84,7 @@ def under(cluster: Cluster, topology: SlurmTopology, remarks: Remarks) -> Cluste
         remarks.add(topology.source, what)
     for node in cluster.nodes:
         if node.model is not None and node.name not in topology.domains:
-            what = "is not in the topology file: it stands alone at every level"
+            what = "is not in the topology file: it is alone at every level"
             remarks.add(f"node {node.name}", what)
     nodes = tuple(_under(node, cluster, topology) for node in cluster.nodes)
     return replace(cluster, levels=topology.levels, nodes=nodes)

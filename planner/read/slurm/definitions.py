@@ -40,7 +40,7 @@ class HostList:
     spot: Spot
 
     def count(self, findings: Findings) -> int:
-        """How many names it stands for, counted without making any; 0 with a fault if it is wrong."""
+        """Number of its names, counted without making any; 0 with a fault if it is malformed."""
         try:
             return sum(host_count(piece) for piece in _pieces(self.text))
         except InvalidValueError as refused:

@@ -108,7 +108,9 @@ class _Reader:
                 return None
             key = found[1]
             if key.lower() in pairs:
-                line.spot(at).fault(self.findings, f"{key} stands twice on this line", "remove one")
+                line.spot(at).fault(
+                    self.findings, f"{key} appears twice on this line", "remove one"
+                )
                 return None
             spot = line.spot(found.start(2) if found[2] else at)
             pairs[key.lower()] = (key, HostList((found[2] or "").strip('"'), spot))

@@ -81,7 +81,7 @@ def _check_diagonal(table: Table) -> None:
         for b, cell in zip(table.labels, table.cells[a], strict=True):
             if (cell.text == "X") != (a == b):
                 what = f"{shown(cell.text)} between {a} and {b}"
-                hint = "X stands on the diagonal and nowhere else: is a column missing?"
+                hint = "X is on the diagonal and nowhere else: is a column missing?"
                 raise InputError(Fault(what, hint, table.file, table.lines[a], cell.column))
 
 
