@@ -8,7 +8,7 @@ from apiserver_http import FakeWire
 
 from models.apply.orders import Resize
 from models.apply.requests import Conflict, Done, Rejected, Scale
-from planner.cluster.scale import scale
+from planner.cluster.sending import scale
 from planner.cluster.transport import JSON, Reply, Tree
 
 GROW = Resize("worker", 2, 3)

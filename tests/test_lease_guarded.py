@@ -93,7 +93,7 @@ def test_a_run_that_slept_past_its_lock_gives_no_gpu_twice(
     cluster: FakeCluster = a_cluster(mode=mode, gangs=(("slow", 3, 8),))
     clock: Any = cluster.clock
     monkeypatch.setitem(locking.acquire.__kwdefaults__, "clock", clock)
-    held = RequestSender._held
+    held = RequestSender._check_lock
     with bench(cluster, tmp_path, monkeypatch) as made:
         first = made.plan(name="first.json")
         cluster.gang_of_pods("high", 3, gpus=8, mode=mode, priority=9, tolerations=TOLERATE)
@@ -108,7 +108,7 @@ def test_a_run_that_slept_past_its_lock_gives_no_gpu_twice(
                 codes[0] = made.apply(second).code
             return found
 
-        monkeypatch.setattr(RequestSender, "_held", sleeping)
+        monkeypatch.setattr(RequestSender, "_check_lock", sleeping)
         said = made.apply(first)
         assert (said.code, codes) == (7, [0]), said.err
         assert {name: node is not None for name, node in made.bound().items()} == {

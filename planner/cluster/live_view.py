@@ -1,12 +1,7 @@
-"""Marks of ours on pods: which of them a run wrote, and which anybody with a right to the pod could have.
+"""Reads the live cluster for applying: nodes and pods, and whether intents on pods are genuine.
 
-Promises: pure; a mark that no run wrote moves nothing and holds no room. Called by ``live``, ``sending``
-and ``recording``.
-
-The live cluster as applying sees it: nodes first, then pods, over the wire.
-
-Promises: reads only; what a pod holds is read as planning reads it; one odd object changes no other.
-Raises UnavailableError and NotPermittedError. Called by ``sending``, ``apply_steps`` and the verbs.
+Reads only. What a pod holds is read as planning reads it; one odd object affects no other.
+Raises UnavailableError and NotPermittedError.
 """
 
 from __future__ import annotations
@@ -33,7 +28,7 @@ from planner.read.kube.records import KubeNode, KubePod, Objects
 
 
 def is_ours(tree: Tree, intent: Intent, seal_key: SealKey | None) -> bool:
-    """Whether a run wrote the intent that this pod carries. ``seal_key`` None: managedFields decide."""
+    """Whether a run wrote the intent of this pod. Without ``seal_key``, managedFields decide."""
     metadata = mapping(tree, "metadata")
     if not written_by_us(metadata, intent):
         return False
@@ -44,8 +39,8 @@ def is_ours(tree: Tree, intent: Intent, seal_key: SealKey | None) -> bool:
     return seal_key.holds(namespace, name, uid, intent, seal, _created(metadata))
 
 
-def believable(tree: Tree, seal_key: SealKey | None) -> Tree:
-    """The pod without marks of ours that no run wrote."""
+def without_forged_intent(tree: Tree, seal_key: SealKey | None) -> Tree:
+    """The pod without intent annotations and label that no run wrote."""
     metadata = mapping(tree, "metadata")
     labels, notes = mapping(metadata, "labels"), mapping(metadata, "annotations")
     if PLAN not in labels and notes.keys().isdisjoint(KEYS):
@@ -58,9 +53,9 @@ def believable(tree: Tree, seal_key: SealKey | None) -> Tree:
     return {**tree, "metadata": {**metadata, "labels": plain, "annotations": kept}}
 
 
-def standing(tree: Tree, seal_key: SealKey | None) -> Tree:
-    """The same for planning, which takes a bound pod's word for its GPUs, as for every back end's."""
-    found = believable(tree, seal_key)
+def for_planning(tree: Tree, seal_key: SealKey | None) -> Tree:
+    """The same, but a bound pod keeps the annotation with its GPUs, which planning accepts from anyone."""
+    found = without_forged_intent(tree, seal_key)
     if found is tree or not text(tree, "spec", "nodeName"):
         return found
     gpus = texts(tree, "metadata", "annotations").get(GPUS)
@@ -70,9 +65,9 @@ def standing(tree: Tree, seal_key: SealKey | None) -> Tree:
 
 
 def written_by_us(metadata: Tree, intent: Intent) -> bool:
-    """Whether managedFields name our field manager for the label and every annotation of the intent.
+    """Whether our field manager owns the label and every annotation of the intent.
 
-    A field belongs to whoever changed it last, so an intent that somebody else touched is not ours.
+    The last client to change a field owns it, so an intent that another client changed is not ours.
     """
     labels: set[str] = set()
     annotations: set[str] = set()
@@ -85,7 +80,7 @@ def written_by_us(metadata: Tree, intent: Intent) -> bool:
 
 
 def owned_annotations(tree: Tree) -> tuple[str, ...]:
-    """Annotations of a pod that are ours to take off: those of an intent, and what else we wrote."""
+    """Annotations of a pod to remove with its intent: those of the intent, and others that we wrote."""
     metadata = mapping(tree, "metadata")
     owned = {
         key.removeprefix("f:")
@@ -112,7 +107,7 @@ DEFAULT_SCHEDULER = "default-scheduler"
 
 _REPELLING = ("NoSchedule", "NoExecute")
 _MOST_WORDS = 1000
-"""Characters kept of what a scheduler says of a pod."""
+"""Characters kept of a scheduler's message."""
 
 
 def read_cluster(
@@ -124,11 +119,11 @@ def read_cluster(
 
 @dataclass(slots=True)
 class ClusterReader:
-    """Reads one cluster, again and again; ``view``, ``nodes`` and ``pods`` are of the last reading.
+    """Reads one cluster repeatedly; ``view``, ``nodes`` and ``pods`` are of the last reading.
 
-    ``nodes``, ``pods``: the trees as the server sent them, by name and by (namespace, name).
-    ``date``: the server's clock in seconds since the epoch, None if it never said. ``seal_key``: of the
-    lock; None: whoever names our field manager is believed.
+    ``nodes``, ``pods``: objects as the server sent them, by name and by (namespace, name). ``date``: the
+    server's clock in seconds since the epoch, if known. ``seal_key``: of the lock; without it managedFields
+    decide whose an intent is.
     """
 
     wire: Transport
@@ -145,7 +140,7 @@ class ClusterReader:
     _others: tuple[Tree, ...] = ()
 
     def read_view(self) -> ClusterView:
-        """Nodes, then pods, then what pods refer to: the groups and the claims some of them name."""
+        """Read nodes, then pods, then the groups and claims that pods refer to."""
         if self._cluster is None:
             self._cluster = self.identity()
         nodes = [one for one in list_objects(self.wire, core("nodes")) if _name(one)]
@@ -166,15 +161,15 @@ class ClusterReader:
         return self.view
 
     def identity(self) -> str:
-        """The uid of the namespace kube-system: what tells this cluster from every other."""
+        """The uid of the namespace kube-system, which identifies the cluster."""
         reply = get(self.wire, core("namespaces", name="kube-system"))
         self.date = reply.date or self.date
         return text(reply.body, "metadata", "uid") or ""
 
     def one(self, tree: Tree) -> LivePod | None:
-        """A pod as an answer of the server shows it; None if that is no pod.
+        """The pod of an answer; None if it is no pod.
 
-        What it asks for never changes while its uid is the same, so it is read once.
+        Requests of a pod never change while its uid is the same, so they are read once.
         """
         if not _name(tree) or text(tree, "metadata", "uid") is None:
             return None
@@ -186,7 +181,7 @@ class ClusterReader:
         return self._again(tree, before)
 
     def _again(self, tree: Tree, before: LivePod) -> LivePod:
-        """The pod seen before, with all that can change read anew."""
+        """A known pod with everything that can change read again."""
         seen = _seen(tree, self.seal_key)
         ours = self.settings.scheduling_gate in seen.gates
         ours = ours or seen.scheduler == self.settings.scheduler_name
@@ -209,8 +204,8 @@ class ClusterReader:
 
     def _objects(self, nodes: Sequence[Tree], pods: Sequence[Tree]) -> Objects:
         gatherer = Gatherer(Remarks())
-        believed = [believable(tree, self.seal_key) for tree in pods]
-        for kind, trees in (("Node", nodes), ("Pod", believed)):
+        genuine = [without_forged_intent(tree, self.seal_key) for tree in pods]
+        for kind, trees in (("Node", nodes), ("Pod", genuine)):
             listing = {"kind": f"{kind}List", "apiVersion": "v1", "items": list(trees)}
             gatherer.add(listing, "the cluster")
         for tree in self._others:
@@ -242,12 +237,12 @@ class ClusterReader:
 
     def _pods(self, found: Objects) -> Iterator[LivePod]:
         for pod in read_pods(found, self._read, self.settings, Remarks()):
-            # its own tree: what it only says of itself was left out for the reader
+            # its original tree: forged intents were removed for the reader
             tree = self.pods.get((pod.object.namespace, pod.object.name), pod.object.tree)
             yield _with_holdings(_seen(tree, self.seal_key), pod)
 
     def _referred(self, pods: Iterable[Tree]) -> Iterator[Tree]:
-        """Slices, claims and classes, where there are any; what may not be read is left out."""
+        """Slices, claims and classes, if any exist and may be read."""
         if self._devices is None:
             self._devices = has_objects(self.wire, RESOURCE_SLICES)
         if not self._devices and not any(
@@ -291,7 +286,7 @@ def _with_holdings(seen: LivePod, pod: KubePod) -> LivePod:
 
 
 def _seen(tree: Tree, seal_key: SealKey | None = None) -> LivePod:
-    """What a pod alone tells of itself, less what it holds."""
+    """A pod as its own object describes it, without what it holds."""
     metadata, spec, status = (mapping(tree, name) for name in ("metadata", "spec", "status"))
     intent = read_intent(texts(metadata, "labels"), texts(metadata, "annotations"))
     namespace, name = _key(tree)

@@ -1,7 +1,6 @@
-"""Whether nodes are kept from other schedulers: a binding of ours checks nothing, theirs do not know.
+"""Whether taints keep other schedulers off the nodes that gangplan binds pods to.
 
-Promises: pure; says of each node who may fill it meanwhile. Called by ``planner.pipelines.apply_steps`` and
-``planner.cli.doctor``.
+A binding is not checked for free room, and other schedulers do not know about pods still to be bound.
 """
 
 from __future__ import annotations
@@ -14,13 +13,13 @@ from models.policy import GPU_RESOURCES
 
 UNTAINTED = "no taint keeps other schedulers off it"
 
-_PASSING = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/")
-"""Taints that come and go with a node's health keep nobody off a healthy one."""
+_HEALTH_TAINTS = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/")
+"""Taints that come and go with a node's health."""
 
 
 def open_nodes(orders: Orders, view: ClusterView) -> list[tuple[str, str]]:
-    """(node, why) of nodes that this plan binds pods onto and other schedulers may fill; sorted."""
-    # A pod that the plan stops was there before: whoever put it there, its room is the plan's to give.
+    """(node, reason) of nodes that the plan binds pods to and other schedulers may fill; sorted."""
+    # The plan may give away the room of a pod that it stops, whatever scheduler placed it.
     ours = {pod.uid for gang in orders.gangs for pod in gang.starts}
     ours |= {pod.uid for gang in orders.gangs for pod in gang.stops}
     bound = {node for gang in orders.gangs for node in _bound(gang, orders, view)}
@@ -29,7 +28,7 @@ def open_nodes(orders: Orders, view: ClusterView) -> list[tuple[str, str]]:
 
 
 def works_without(orders: Orders, view: ClusterView, names: Collection[str]) -> bool:
-    """Whether some gang of the plan has something to be done and none of its pods bound to those nodes."""
+    """Whether the plan changes a gang without binding pods to any of those nodes."""
     return any(
         (gang.starts or gang.stops or gang.resizes)
         and not _bound(gang, orders, view).intersection(names)
@@ -38,7 +37,7 @@ def works_without(orders: Orders, view: ClusterView, names: Collection[str]) -> 
 
 
 def _bound(gang: GangOrder, orders: Orders, view: ClusterView) -> set[str]:
-    """Nodes that we bind pods of the gang to ourselves."""
+    """Nodes that gangplan binds pods of the gang to."""
     return {
         pod.node
         for pod in gang.starts
@@ -54,14 +53,14 @@ def unguarded(
     ours: Collection[str] = (),
     gpu_resources: Collection[str] = GPU_RESOURCES,
 ) -> list[tuple[str, str]]:
-    """(node, why) of those nodes that other schedulers may fill. ``ours``: uids of pods of the plan."""
-    strangers = _strangers(pods, scheduler, ours)
+    """(node, reason) of the nodes that other schedulers may fill. ``ours``: uids of pods of the plan."""
+    foreign = _foreign_pods(pods, scheduler, ours)
     found = []
     for node in nodes:
         if not any(_guards(key, gpu_resources) for key, _, _ in node.taints):
             found.append((node.name, UNTAINTED))
-        elif node.name in strangers:
-            pod = strangers[node.name]
+        elif node.name in foreign:
+            pod = foreign[node.name]
             found.append(
                 (node.name, f"{pod.namespace}/{pod.name} of {pod.scheduler} holds GPUs on it")
             )
@@ -69,20 +68,20 @@ def unguarded(
 
 
 def _binds(pod: LivePod | None, scheduler: str, mode: str | None) -> bool:
-    """Whether we bind the pod ourselves: its scheduler is ours, seen or, where it is gone, planned."""
+    """Whether gangplan is the pod's scheduler: on the live pod, or if it is gone in the plan."""
     return mode == "binding" if pod is None else pod.scheduler == scheduler
 
 
 def _guards(key: str, gpu_resources: Collection[str]) -> bool:
-    """Every GPU pod tolerates its vendor's own taint, so that one keeps no GPU pod off."""
+    """Every GPU pod tolerates its vendor's own taint, so that taint does not count."""
     vendors = {*GPU_RESOURCES, *gpu_resources}
-    return not key.startswith(_PASSING) and key not in vendors
+    return not key.startswith(_HEALTH_TAINTS) and key not in vendors
 
 
-def _strangers(
+def _foreign_pods(
     pods: Iterable[LivePod], scheduler: str, ours: Collection[str]
 ) -> Mapping[str, LivePod]:
-    """By node, a live GPU pod that another scheduler put there."""
+    """By node, a live GPU pod of another scheduler."""
     found: dict[str, LivePod] = {}
     for pod in pods:
         theirs = pod.scheduler != scheduler and pod.uid not in ours and not pod.intent_is_ours

@@ -1,8 +1,4 @@
-"""A plan against the live cluster: which fields of which objects applying it would change.
-
-Promises: reads nothing itself and writes nothing; sorted by object and field. Called by
-``planner.cli.diff``.
-"""
+"""The fields of live objects that applying a plan would change. Reads and writes nothing itself."""
 
 from __future__ import annotations
 
@@ -24,7 +20,7 @@ if TYPE_CHECKING:
     from planner.cluster.live_view import ClusterReader
 
 Value = str | int | bool | list[str] | dict[str, Any] | None
-"""Of a field: as JSON has it, None where there is none."""
+"""Of a field, as in JSON; None if there is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,16 +36,16 @@ class Difference:
 def differences(
     orders: Orders, view: ClusterView, reader: ClusterReader, backend: Backend
 ) -> list[Difference]:
-    """Every field that applying would change, evictions and sizes included."""
-    comparing = _Comparing(
+    """Every field that applying would change, evictions and sizes included, by object and field."""
+    comparison = _Comparison(
         orders, view, reader, backend, PodClassifier(orders.gate, orders.scheduler)
     )
-    found = [one for gang in orders.gangs for one in comparing.gang(gang)]
+    found = [one for gang in orders.gangs for one in comparison.gang(gang)]
     return sorted(found, key=lambda one: (one.object, one.field))
 
 
 @dataclass(frozen=True, slots=True)
-class _Comparing:
+class _Comparison:
     orders: Orders
     view: ClusterView
     reader: ClusterReader
@@ -100,7 +96,7 @@ class _Comparing:
             node = self.reader.nodes.get(order.node, {})
             written |= self.backend.annotations(order, node, tree)
         except CannotEncode:
-            pass  # said by the check of the back end, before anything is compared
+            pass  # the check of the back end reports it
         for part, new in (("labels", intent.labels()), ("annotations", written)):
             now = texts(tree, "metadata", part)
             for key, value in new.items():
@@ -114,7 +110,7 @@ def _pin(seen: LivePod, node: LiveNode | None, name: str) -> Iterator[Difference
     try:
         added = pin(seen, node)
     except CannotPin:
-        return  # what moved since says so
+        return  # the staleness check reports it
     for key, value in added.get("nodeSelector", {}).items():
         yield Difference(name, f"spec.nodeSelector.{key}", dict(seen.selector).get(key), value)
     if "affinity" in added:

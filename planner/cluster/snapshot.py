@@ -17,7 +17,7 @@ from models.apply.intents import SealKey
 from planner.cluster.api_paths import IDENTITY, list_paths
 from planner.cluster.discovery import ServedKind, discover
 from planner.cluster.kinds import ALL, FILE_NAMES, NAMESPACES, NODES, OTHERS, PODS, Kind, file_name
-from planner.cluster.live_view import standing
+from planner.cluster.live_view import for_planning
 from planner.cluster.pages import ListPages, failed
 from planner.cluster.pruning import GONE
 from planner.cluster.snapshot_folder import ListFile, SnapshotFolder
@@ -147,7 +147,7 @@ class _Recorder:
             if kind is PODS and isinstance(item, dict):
                 if self._request.leave(item):
                     continue
-                kept = standing(item, self._request.seal_key)
+                kept = for_planning(item, self._request.seal_key)
             kept = prune(kept)
             if kept is not GONE:
                 yield kept

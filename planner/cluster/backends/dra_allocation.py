@@ -33,7 +33,7 @@ from planner.cluster.backends.dra_claims import (
     wants,
 )
 from planner.cluster.backends.dra_devices import VERSION, Devices, Holder
-from planner.cluster.scale import event_of
+from planner.cluster.sending import event_of
 from planner.cluster.transport import MERGE, Reply, Transport, Tree
 from planner.read.kube.devices.slices import GROUP
 from planner.read.kube.dialects.base import CannotEncode
