@@ -19,7 +19,7 @@ from models.gang import NodeAffinity, NodeExpression, matches, shown
 from models.instance import Instance
 from models.plan import compose
 from models.program.base_state import base_decisions
-from models.program.demand_builder import demand_beside
+from models.program.demand_builder import remaining_demand
 from models.program.formulation import pairs
 from models.verify.check import check
 from planner.errors import InputError
@@ -202,7 +202,7 @@ def test_many_affinities_on_many_nodes_cost_little() -> None:
     ]
     instance = build(nodes=nodes, gangs=gangs)
     began = time.process_time()
-    assert all(demand_beside(instance, index, (1,)).roles for index in range(500))
+    assert all(remaining_demand(instance, index, (1,)).roles for index in range(500))
     assert time.process_time() - began < 4
     assert pairs(instance) >= 0
     placed = greedy(instance, base_decisions(instance))

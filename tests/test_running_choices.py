@@ -15,7 +15,7 @@ from comparing import differences
 
 from models.gang import Gang, PlannedPod
 from models.instance import Instance
-from models.program.base_state import ground_of
+from models.program.base_state import build_base_state
 from models.program.formulation import formulate
 from models.solution import Solution
 from planner.search.solve import solve
@@ -120,7 +120,7 @@ def test_gpus_nobody_knows_of_a_gang_to_be_completed_are_counted_where_the_numbe
 
 def test_growing_is_not_bound_by_a_minimum_share() -> None:
     # One GPU has no bandwidth; a second one on the other node gives 50,000 of 370,800 MB/s: 134 permille
-    # of the one GPU it asks for, far below the nine tenths that a start would need.
+    # of the one GPU it requests for, far below the nine tenths that a start would need.
     grows = gang("grows", roles=[role(pods=1, most=2)], stands=[(0, 0, 0, 0b10)], min_share="9/10")
     gangs = [grows, fixed("here", 0, 0b01), fixed("there", 1, 0b01)]
     instance = build(
@@ -268,7 +268,7 @@ def test_pods_on_cordoned_nodes_are_told_by_their_number() -> None:
     nodes = [node(f"n{i}", switched(2), unschedulable=i < 8) for i in range(10)]
     moves = gang("moves", 8, 1, stands=[(0, i, i, 1) for i in range(8)], movable=True)
     instance = build(nodes=nodes, gangs=[moves])
-    (choice,) = ground_of(instance).asks.choices
+    (choice,) = build_base_state(instance).requests.choices
     assert sorted(len(option.demand.stays) for option in choice.options) == list(range(9))
     assert formulate(instance).complete
 
@@ -282,6 +282,6 @@ def test_a_role_that_breaks_its_rule_stays_whole_or_not_at_all() -> None:
         movable=True,
     )
     instance = build(racks=2, nodes_per_rack=2, gpus=4, gangs=[moves])
-    (choice,) = ground_of(instance).asks.choices
+    (choice,) = build_base_state(instance).requests.choices
     assert sorted(len(option.demand.stays) for option in choice.options) == [0, 8]
     assert formulate(instance).complete

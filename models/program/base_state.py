@@ -1,13 +1,6 @@
-"""The options that have pods to place, flat, and which of them are identical.
+"""What a search starts from: the plan without the gangs to decide about, and the options of these gangs.
 
-Promises: one demand an option, in choice order; identical gangs together, in the order in which they go.
-Called by ``formulation`` and ``pooled``.
-
-What is given and what is to be decided: the plan without the gangs that are decided about.
-
-Promises: rooms beside what stays in any case, the options of every other gang, and what these leave
-on the nodes; the one place where a search is held to some gangs, nodes or to gangs that must not move.
-Called by ``formulation`` and ``pooled``; its ``base_decisions`` by every search.
+The only place where a search is restricted to some gangs or nodes, or to gangs that must not move.
 """
 
 from __future__ import annotations
@@ -21,14 +14,20 @@ from models.occupancy import Room, rooms
 from models.program.demand_builder import identity
 from models.program.demands import Demand
 from models.program.options import Choice, Effect, Option, choices_of, standing_gpus
-from models.program.regions import Pools
-from models.program.server_cases import Contents, Left, contents_of, left_by, told_apart
+from models.program.regions import RegionSet
+from models.program.server_cases import (
+    NodeUsage,
+    NodeUsages,
+    needs_cases,
+    node_usages,
+    usage_by_node,
+)
 from models.solution import GangDecision, PodPlacement, Reason
 from models.tier_values import known_masks
 
 
 @dataclass(frozen=True)
-class Asked:
+class PlacementRequests:
     """``demands``: of every option with pods to place; ``origin``: their (choice, option)."""
 
     choices: tuple[Choice, ...]
@@ -36,12 +35,14 @@ class Asked:
     origin: tuple[tuple[int, int], ...]
 
     def effect(self, number: int) -> Effect:
-        """What the option of that demand does to its gang."""
+        """The effect of the option with that demand."""
         choice, position = self.origin[number]
         return self.choices[choice].options[position].effect
 
 
-def asked(choices: Sequence[Choice], within: frozenset[int] | None = None) -> Asked:
+def collect_requests(
+    choices: Sequence[Choice], within: frozenset[int] | None = None
+) -> PlacementRequests:
     """``within``: nodes that pods may be placed on."""
     origin = tuple(
         (number, position)
@@ -51,41 +52,41 @@ def asked(choices: Sequence[Choice], within: frozenset[int] | None = None) -> As
     )
     demands = (choices[number].options[position].demand for number, position in origin)
     held = (d if within is None else d.within(within) for d in demands)
-    return Asked(tuple(choices), tuple(held), origin)
+    return PlacementRequests(tuple(choices), tuple(held), origin)
 
 
-def may_stop(choices: Sequence[Choice]) -> bool:
-    """Whether any gang may be stopped or shrunk for a higher one that comes to its nodes."""
+def may_vacate(choices: Sequence[Choice]) -> bool:
+    """Whether any gang may be stopped or shrunk for a higher one that takes its room."""
     return any(
-        not choice.must or any(option.effect.gives for option in choice.options)
+        not choice.must or any(option.effect.vacates for option in choice.options)
         for choice in choices
-        if choice.stop.gives
+        if choice.stop.vacates
     )
 
 
-def yielding(instance: Instance, choices: Sequence[Choice]) -> int | None:
-    """Priority of the least gang that may be stopped or shrunk for a higher one; None if there is none."""
-    own = (c for c in choices if not c.must or any(o.effect.gives for o in c.options))
-    return min((instance.gangs[c.gang].priority for c in own if c.stop.gives), default=None)
+def least_victim(instance: Instance, choices: Sequence[Choice]) -> int | None:
+    """The lowest priority of a gang that may be stopped or shrunk for a higher one; None if there is none."""
+    own = (c for c in choices if not c.must or any(o.effect.vacates for o in c.options))
+    return min((instance.gangs[c.gang].priority for c in own if c.stop.vacates), default=None)
 
 
 def classes(
-    instance: Instance, asks: Asked, pools: Pools, *, planned: bool = True
+    instance: Instance, requests: PlacementRequests, pools: RegionSet, *, planned: bool = True
 ) -> list[list[tuple[int, Demand]]]:
-    """Identical gangs together, each class in the order (priority, age, name) in which they go.
+    """Identical gangs, each class in the order in which its gangs start (priority, age, name).
 
-    ``planned``: gangs that an earlier plan placed are by themselves. Those of unlike priority are apart
-    where it matters who comes to a node: for whom it is given up.
+    ``planned``: a gang that an earlier plan placed is a class of its own. Gangs of different priorities are
+    in different classes where a gang may be stopped for one of higher priority.
     """
-    apart = may_stop(asks.choices)
+    slices = may_vacate(requests.choices)
     classes: dict[object, list[tuple[int, Demand]]] = {}
-    for number, demand in enumerate(asks.demands):
+    for number, demand in enumerate(requests.demands):
         gang = instance.gangs[demand.gang]
         key = (
             identity(instance, demand, planned=planned),
-            pools.riding[number],
-            None if demand.sole else number,
-            gang.priority if apart else None,
+            pools.cpu_only_follow[number],
+            None if demand.only_option else number,
+            gang.priority if slices else None,
         )
         classes.setdefault(key, []).append((number, demand))
 
@@ -100,15 +101,15 @@ Pods = tuple[PodPlacement, ...]
 
 
 def base_decisions(instance: Instance) -> tuple[GangDecision, ...]:
-    """The plan that changes nothing: running gangs kept as they are, the others wait.
+    """The plan that changes nothing: running gangs stay as they are, the others wait.
 
-    Held gangs have their reason already: no plan does more for them.
+    Held gangs have their reason already.
     """
     return tuple(base_decision(instance, index) for index in range(len(instance.gangs)))
 
 
 def base_decision(instance: Instance, index: int) -> GangDecision:
-    """What becomes of a gang when nothing changes."""
+    """The decision about a gang when nothing changes."""
     gang = instance.gangs[index]
     held = None if gang.hold is None else Reason(gang.hold.code, gang.hold.message)
     if not gang.running:
@@ -120,30 +121,30 @@ def base_decision(instance: Instance, index: int) -> GangDecision:
 
 
 @dataclass(frozen=True)
-class Ground:
-    """What is to be decided, and what is given: ``base`` has every gang that is decided about away.
+class BaseState:
+    """``base``: the plan in which every gang to decide about is away.
 
-    ``rooms``, ``held``: room, and GPUs known held, a node, beside all pods that stay whatever is chosen.
-    ``moved``: gangs and GPUs moved in ``base``.
+    ``rooms``, ``held``: room, and mask of GPUs known to be held, a node, next to the pods that stay under
+    every option. ``moved``: gangs and GPUs that move in ``base``.
     """
 
-    asks: Asked
+    requests: PlacementRequests
     base: tuple[GangDecision, ...]
     rooms: tuple[Room, ...]
     held: tuple[int, ...]
-    contents: Contents
+    node_usages: NodeUsages
     moved: tuple[int, int]
 
 
-def ground_of(
+def build_base_state(
     instance: Instance,
     *,
     base: tuple[GangDecision, ...] | None = None,
     only: frozenset[int] | None = None,
     within: frozenset[int] | None = None,
     still: frozenset[int] = frozenset(),
-) -> Ground:
-    """``base``: what becomes of the gangs that are not in ``only``; by default nothing changes for them.
+) -> BaseState:
+    """``base``: decisions about the gangs that are not in ``only``; by default nothing changes for them.
 
     ``within``: nodes on which pods may be placed. ``still``: gangs that must not move.
     """
@@ -155,7 +156,7 @@ def ground_of(
     for choice in choices:
         away[choice.gang] = GangDecision("wait")
     if only is not None:
-        choices = _beside(instance, choices, now, away)
+        choices = _still_free(instance, choices, now, away)
     for choice in choices:
         always[choice.gang] = GangDecision("keep", placed(instance, choice.gang, choice.always))
     moved = [
@@ -164,33 +165,33 @@ def ground_of(
         if moves_pods(old.pods, new.pods)
     ]
     room = rooms(instance, always)
-    return Ground(
-        asked(choices, within),
+    return BaseState(
+        collect_requests(choices, within),
         tuple(away),
         room,
         tuple(known_masks(instance, always)),
-        _deciding(instance, contents_of(instance, choices), room),
+        _deciding(instance, node_usages(instance, choices), room),
         (len(moved), sum(moved)),
     )
 
 
-def _deciding(instance: Instance, contents: Contents, room: Sequence[Room]) -> Contents:
-    """Those of nodes that may take pods, or where who stays tells what the others are worth."""
+def _deciding(instance: Instance, node_usages: NodeUsages, room: Sequence[Room]) -> NodeUsages:
+    """Usages of nodes that may take pods, or whose GPU sets depend on who stays."""
     nodes = instance.cluster.nodes
     return {
-        n: content
-        for n, content in contents.items()
-        if instance.schedulable(nodes[n]) or told_apart(nodes[n], room[n], content)
+        n: usages
+        for n, usages in node_usages.items()
+        if instance.schedulable(nodes[n]) or needs_cases(nodes[n], room[n], usages)
     }
 
 
-def _beside(
+def _still_free(
     instance: Instance,
     choices: Sequence[Choice],
     now: Sequence[GangDecision],
     away: Sequence[GangDecision],
 ) -> tuple[Choice, ...]:
-    """The choices without options whose pods stay where what is given has put others since."""
+    """The choices without options whose pods stay where the base plan has placed others."""
     came = {
         pod.node
         for old, new in zip(now, away, strict=True)
@@ -202,7 +203,7 @@ def _beside(
     left, held = rooms(instance, away), known_masks(instance, away)
 
     def free(option: Option) -> bool:
-        here = left_by(instance, option.demand.gang, option.demand.stays)
+        here = usage_by_node(instance, option.demand.gang, option.demand.stays)
         return all(fits(left[n], held[n], what) for n, what in here.items() if n in came)
 
     return tuple(
@@ -211,8 +212,8 @@ def _beside(
     )
 
 
-def fits(room: Room, held: int, left: Left) -> bool:
-    """Whether pods may stay in what is free beside others that came. ``held``: GPUs known to be held."""
+def fits(room: Room, held: int, left: NodeUsage) -> bool:
+    """Whether pods may stay in the free room next to others that came. ``held``: GPUs known to be held."""
     free = (room.mask & ~left.known).bit_count() - room.unknown - left.blind
     spare = dict(room.left)
     enough = all(amount <= spare.get(name, amount) for name, amount in left.use)
@@ -220,7 +221,7 @@ def fits(room: Room, held: int, left: Left) -> bool:
 
 
 def moves_pods(old: Sequence[PodPlacement], new: Sequence[PodPlacement]) -> bool:
-    """Whether a pod that stood is elsewhere, or on other GPUs."""
+    """Whether a standing pod is on another node or other GPUs."""
     before = {(p.role, p.index): p for p in old}
     return any(before.get((p.role, p.index), p) != p for p in new)
 
@@ -236,7 +237,7 @@ def placed(instance: Instance, index: int, pods: Sequence[ExistingPod]) -> Pods:
 
 
 def outcome(instance: Instance, index: int, pods: Sequence[PodPlacement]) -> GangDecision:
-    """The decision that these pods make of a gang (contract, section 5). Reasons come later."""
+    """The decision that these pods imply for a gang (contract, section 5), without a reason."""
     gang = instance.gangs[index]
     after = tuple(sorted(pods, key=lambda p: (p.role, p.index)))
     if not gang.running:

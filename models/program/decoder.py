@@ -1,14 +1,6 @@
-"""Which node of a region carries which pods, when only their sizes were decided.
+"""From an assignment of the variables to nodes, GPU indices and pod indices.
 
-Largest first, a gang's pods together, on the tightest node that holds them: where sizes divide one
-another any order of equal sizes works (an s-pod uses exactly s/g of the g-slots wherever it lands), so
-the choice may serve locality. Returns None where this packing fails; the caller then takes the flow's own.
-Called by ``pooled``.
-
-From an assignment of the variables to nodes, GPU indices and pod indices.
-
-Promises: every piece gets a server and a set of its type, a gang's pieces different servers where that
-can be, pods of a slice one domain; same values, same plan. Called by ``formulation.decode``.
+Every piece gets a server and a set of its type, and the pods of a slice one domain. Same values, same plan.
 """
 
 from __future__ import annotations
@@ -19,15 +11,14 @@ from dataclasses import dataclass, field
 from models.hardware import bits
 from models.instance import Instance
 from models.occupancy import Room, rooms
-from models.program.base_state import Asked, outcome, placed
+from models.program.base_state import PlacementRequests, outcome, placed
 from models.program.demands import Demand, RoleDemand
 from models.program.packing import SetType
 from models.program.packing_flows import Admits, RegionFlow
-from models.program.pieces import Piece
-from models.program.pod_assignment import Layer, arranged, homeward
-from models.program.regions import Pools, Region
-from models.program.rules.running import with_arrivals
-from models.program.variables import GangVariables, Variables
+from models.program.pod_assignment import Layer, arrange_slices, give_own_places
+from models.program.regions import Region, RegionSet
+from models.program.rules.running import justify_preemptions
+from models.program.variables import GangVariables, Piece, Variables
 from models.solution import GangDecision, PodPlacement
 
 Item = tuple[int, int, int]
@@ -35,14 +26,18 @@ Item = tuple[int, int, int]
 
 
 @dataclass
-class Settled:
+class PackedSets:
     """``sets``: (owner, node, GPUs) of every set placed."""
 
     sets: list[tuple[int, int, int]]
 
 
-def settle(free: dict[int, int], items: Sequence[Item]) -> Settled | None:
-    """Pack sets on nodes with so many free GPUs."""
+def pack_by_size(free: dict[int, int], items: Sequence[Item]) -> PackedSets | None:
+    """Pack sets on nodes with so many free GPUs; None where this order fails.
+
+    Largest first, the sets of an owner together, on the tightest node that holds them. Where sizes divide
+    one another, any order of equal sizes works.
+    """
     left = dict(free)
     used: dict[int, set[int]] = {}
     sets: list[tuple[int, int, int]] = []
@@ -59,11 +54,11 @@ def settle(free: dict[int, int], items: Sequence[Item]) -> Settled | None:
             used[owner].add(n)
             sets += [(owner, n, gpus)] * take
             rest -= take
-    return Settled(sets)
+    return PackedSets(sets)
 
 
 def _best(left: dict[int, int], used: set[int], gpus: int, rest: int) -> int | None:
-    """A node the owner has, else the tightest that takes all that is left, else the fullest taker."""
+    """A node of the owner, else the tightest that takes all remaining sets, else the one that takes most."""
     able = [n for n in left if left[n] >= gpus]
     if not able:
         return None
@@ -77,7 +72,7 @@ def _best(left: dict[int, int], used: set[int], gpus: int, rest: int) -> int | N
 
 
 @dataclass
-class Slot:
+class GpuSlot:
     """A set of GPUs carved out of a node: ``mask`` None where the node decides."""
 
     node: int
@@ -86,104 +81,104 @@ class Slot:
 
 
 @dataclass
-class Share:
-    """What one gang got: (slot, pods of each GPU role), and nodes for its pods without GPUs.
+class GangSlots:
+    """What one gang gets: (slot, pods of each GPU role), and nodes for its pods without GPUs.
 
-    ``fixed[role]``: a layer, innermost first, the domain of each slice that has one, by its number.
-    ``assigned``: nodes for the pods (role, index) of which it was told where they go.
+    ``fixed[role]``: for each layer, innermost first, the domain of each slice that has one, by its number.
+    ``assigned``: nodes for the pods (role, index) that have variables of their own.
     """
 
-    slots: list[tuple[Slot, tuple[int, ...]]] = field(default_factory=list)
-    zeros: dict[int, list[int]] = field(default_factory=dict)
+    slots: list[tuple[GpuSlot, tuple[int, ...]]] = field(default_factory=list)
+    cpu_only_counts: dict[int, list[int]] = field(default_factory=dict)
     fixed: dict[int, list[dict[int, int]]] = field(default_factory=dict)
     assigned: dict[tuple[int, int], tuple[int, ...]] = field(default_factory=dict)
 
 
 def decode(
     instance: Instance,
-    asks: Asked,
-    pools: Pools,
+    requests: PlacementRequests,
+    pools: RegionSet,
     variables: Variables,
     values: Sequence[int],
     base: Sequence[GangDecision],
 ) -> tuple[GangDecision, ...]:
     """One decision a gang. Shape of ``values``: one integer a variable of the program."""
-    staying = stays_of(instance, asks, variables.admits, values, base)
+    staying = staying_decisions(instance, requests, variables.admits, values, base)
     left = rooms(instance, staying)
     free = [
         carve_slots(region, left, variables.flows[number], values)
         for number, region in enumerate(pools.regions)
     ]
-    shares: dict[int, tuple[Demand, Share]] = {}
-    wanting: list[tuple[int, int, GangVariables, list[Piece]]] = []
+    shares: dict[int, tuple[Demand, GangSlots]] = {}
+    queue: list[tuple[int, int, GangVariables, list[Piece]]] = []
     for gang in variables.gangs:
         if values[gang.admit]:
-            shares[gang.demand.gang] = (gang.demand, Share())
+            shares[gang.demand.gang] = (gang.demand, GangSlots())
             pieces = [p for p in gang.pieces for _ in range(values[p.variable])]
-            wanting.append((-len(pieces), gang.demand.gang, gang, pieces))
-    for _, index, _, pieces in sorted(wanting, key=lambda want: want[:2]):
-        serve(free, pieces, shares[index][1])
+            queue.append((-len(pieces), gang.demand.gang, gang, pieces))
+    for _, index, _, pieces in sorted(queue, key=lambda want: want[:2]):
+        assign_slots(free, pieces, shares[index][1])
     for gang in variables.gangs:
         if values[gang.admit]:
             share = shares[gang.demand.gang][1]
-            zeros_of(pools, gang, values, share)
-            slices_of(instance, pools, gang, values, share)
+            place_cpu_only_pods(pools, gang, values, share)
+            assign_slices(instance, pools, gang, values, share)
             share.assigned = assigned(pools, gang, values)
     for group in variables.groups:
         given = [p for p in group.pieces for _ in range(values[p.variable])]
-        lucky = [d for d, a in zip(group.demands, group.admits, strict=True) if values[a]]
-        for demand, piece in zip(lucky, given, strict=True):
-            shares[demand.gang] = (demand, Share())
-            serve(free, [piece], shares[demand.gang][1])
-    return decided(instance, left, staying, shares)
+        admitted = [d for d, a in zip(group.demands, group.admits, strict=True) if values[a]]
+        for demand, piece in zip(admitted, given, strict=True):
+            shares[demand.gang] = (demand, GangSlots())
+            assign_slots(free, [piece], shares[demand.gang][1])
+    return build_decisions(instance, left, staying, shares)
 
 
-def stays_of(
+def staying_decisions(
     instance: Instance,
-    asks: Asked,
+    requests: PlacementRequests,
     admits: Admits,
     values: Sequence[int],
     base: Sequence[GangDecision],
 ) -> list[GangDecision]:
-    """What becomes of every gang before anything is placed: the pods that stay under its option."""
+    """The decision about every gang before anything is placed: the pods that stay under its option."""
     found = list(base)
-    for choice, own in zip(asks.choices, admits, strict=True):
-        lucky = [o for o, admit in zip(choice.options, own, strict=True) if values[admit]]
-        stays = lucky[0].demand.stays if lucky else ()
+    for choice, own in zip(requests.choices, admits, strict=True):
+        admitted = [o for o, admit in zip(choice.options, own, strict=True) if values[admit]]
+        stays = admitted[0].demand.stays if admitted else ()
         found[choice.gang] = outcome(instance, choice.gang, placed(instance, choice.gang, stays))
     return found
 
 
-def decided(
+def build_decisions(
     instance: Instance,
     left: Sequence[Room],
     staying: Sequence[GangDecision],
-    shares: Mapping[int, tuple[Demand, Share]],
+    shares: Mapping[int, tuple[Demand, GangSlots]],
 ) -> tuple[GangDecision, ...]:
-    """One decision a gang: its pods that stay and those it was given places for."""
+    """One decision a gang: its pods that stay and those that get places."""
     decisions = list(staying)
     for index, (demand, share) in shares.items():
         pods = pods_of(instance, left, demand, share)
-        pods = homeward(instance, demand, pods, share.assigned)
+        pods = give_own_places(instance, demand, pods, share.assigned)
         decisions[index] = outcome(instance, index, (*staying[index].pods, *pods))
     placing = {index: demand for index, (demand, _) in sorted(shares.items())}
-    return tuple(with_arrivals(instance, decisions, placing))
+    return tuple(justify_preemptions(instance, decisions, placing))
 
 
 def carve_slots(
     region: Region, rooms: Sequence[Room], flow: RegionFlow, values: Sequence[int]
-) -> dict[SetType, list[Slot]]:
+) -> dict[SetType, list[GpuSlot]]:
     """Split the flow into one path a node, in node order, largest state first.
 
-    ``rooms``: what is free beside the pods that stay.
+    ``rooms``: what is free next to the pods that stay.
     """
     if flow.meshed:
-        taken: dict[SetType, list[Slot]] = {}
+        taken: dict[SetType, list[GpuSlot]] = {}
         for gpus, kind, variable in flow.sets:
             if values[variable]:
-                taken.setdefault(kind, []).append(Slot(region.nodes[0], kind, gpus))
+                taken.setdefault(kind, []).append(GpuSlot(region.nodes[0], kind, gpus))
         for _, kind, variable in flow.hidden:
-            unknown = [Slot(region.nodes[0], kind, None) for _ in range(values[variable])]
+            unknown = [GpuSlot(region.nodes[0], kind, None) for _ in range(values[variable])]
             taken.setdefault(kind, []).extend(unknown)
         return taken
     if flow.held:
@@ -193,7 +188,7 @@ def carve_slots(
 
 def _carve_paths(
     region: Region, rooms: Sequence[Room], flow: RegionFlow, values: Sequence[int]
-) -> dict[SetType, list[Slot]]:
+) -> dict[SetType, list[GpuSlot]]:
     packing = region.packing
     waiting: dict[int, list[tuple[int, int]]] = {}
     for n in region.nodes:
@@ -203,7 +198,7 @@ def _carve_paths(
     for position, (arc, variable) in enumerate(flow.arcs):
         if values[variable]:
             leaving.setdefault(arc.source, []).append((position, values[variable]))
-    slots: dict[SetType, list[Slot]] = {}
+    slots: dict[SetType, list[GpuSlot]] = {}
     todo = sorted(leaving, key=lambda s: (-packing.size(s), s))
     for state in todo:
         here = sorted(waiting.get(state, []))
@@ -212,19 +207,19 @@ def _carve_paths(
             for _ in range(count):
                 node, mask = here.pop(0)
                 chosen = None if rooms[node].blind else packing.choose(mask, arc)
-                slots.setdefault(arc.kind, []).append(Slot(node, arc.kind, chosen))
+                slots.setdefault(arc.kind, []).append(GpuSlot(node, arc.kind, chosen))
                 waiting.setdefault(arc.target, []).append((node, mask & ~(chosen or 0)))
     return slots
 
 
 def _carve_one(
     region: Region, room: Room, flow: RegionFlow, values: Sequence[int]
-) -> dict[SetType, list[Slot]]:
-    """The sets of a server where only their sizes count, less those of the pods that stay."""
+) -> dict[SetType, list[GpuSlot]]:
+    """The sets of a server where only their sizes count, without those of the pods that stay."""
     staying: dict[int, int] = {}
     for _, gpus, stays in flow.held:
         staying[gpus] = staying.get(gpus, 0) + stays.value(values)
-    slots: dict[SetType, list[Slot]] = {}
+    slots: dict[SetType, list[GpuSlot]] = {}
     mask = room.mask
     for arc, variable in sorted(flow.arcs, key=lambda item: -item[0].kind.gpus):
         for _ in range(values[variable]):
@@ -233,20 +228,20 @@ def _carve_one(
                 continue
             chosen = None if room.blind else region.packing.choose(mask, arc)
             mask &= ~(chosen or 0)
-            slots.setdefault(arc.kind, []).append(Slot(region.nodes[0], arc.kind, chosen))
+            slots.setdefault(arc.kind, []).append(GpuSlot(region.nodes[0], arc.kind, chosen))
     return slots
 
 
-def serve(
-    free: list[dict[SetType, list[Slot]]],
+def assign_slots(
+    free: list[dict[SetType, list[GpuSlot]]],
     pieces: Sequence[Piece],
-    share: Share,
+    share: GangSlots,
     *,
     fresh: bool = True,
 ) -> None:
     """Give every piece a slot of its type.
 
-    On a node the gang does not use yet if ``fresh``, otherwise on one it does use, where there is one.
+    If ``fresh``, on a node that the gang does not use yet where possible, otherwise on one that it uses.
     """
     for piece in pieces:
         offers = free[piece.region][piece.kind]
@@ -255,23 +250,29 @@ def serve(
         share.slots.append((offers.pop(best), piece.pods))
 
 
-def zeros_of(pools: Pools, gang: GangVariables, values: Sequence[int], share: Share) -> None:
-    """Nodes of the pods without GPUs: beside the gang's GPUs of the same region, else its first node."""
+def place_cpu_only_pods(
+    pools: RegionSet, gang: GangVariables, values: Sequence[int], share: GangSlots
+) -> None:
+    """Nodes of the pods without GPUs: next to the gang's GPUs in the same region, else its first node."""
     used = {slot.node for slot, _ in share.slots} | set(gang.demand.standing_nodes)
-    for (position, number), variable in sorted(gang.zeros.items()):
+    for (position, number), variable in sorted(gang.cpu_only_counts.items()):
         nodes = pools.regions[number].nodes
         chosen = next((n for n in nodes if n in used), nodes[0])
-        share.zeros.setdefault(position, []).extend([chosen] * values[variable])
+        share.cpu_only_counts.setdefault(position, []).extend([chosen] * values[variable])
 
 
-def slices_of(
-    instance: Instance, pools: Pools, gang: GangVariables, values: Sequence[int], share: Share
+def assign_slices(
+    instance: Instance,
+    pools: RegionSet,
+    gang: GangVariables,
+    values: Sequence[int],
+    share: GangSlots,
 ) -> None:
-    """The domains of slices told apart; several nodes of one region are all one to the variables."""
-    for role, apart in gang.apart.items():
+    """The domains of slices that have variables of their own."""
+    for role, separate in gang.slices.items():
         share.fixed[role] = []
         layers = gang.gang.roles[role].slice_layers
-        for slices, (size, level) in zip(apart, layers, strict=True):
+        for slices, (size, level) in zip(separate, layers, strict=True):
             own: dict[int, int] = {}
             for indices, options in slices:
                 for regions, variable in options:
@@ -283,12 +284,12 @@ def slices_of(
 
 
 def assigned(
-    pools: Pools, gang: GangVariables, values: Sequence[int]
+    pools: RegionSet, gang: GangVariables, values: Sequence[int]
 ) -> dict[tuple[int, int], tuple[int, ...]]:
-    """Nodes of the region that each pod of a role goes to whose pods are told apart."""
+    """Nodes of the region that each pod goes to, for roles whose pods have variables of their own."""
     found: dict[tuple[int, int], tuple[int, ...]] = {}
-    for role, alike in gang.exchange.items():
-        for indices, places in alike:
+    for role, identical in gang.exchange.items():
+        for indices, places in identical:
             regions = [r for r, variable in places.items() for _ in range(values[variable])]
             for index, region in zip(indices, regions, strict=True):
                 found[role, index] = pools.regions[region].nodes
@@ -296,7 +297,7 @@ def assigned(
 
 
 def pods_of(
-    instance: Instance, rooms: Sequence[Room], demand: Demand, share: Share
+    instance: Instance, rooms: Sequence[Room], demand: Demand, share: GangSlots
 ) -> list[PodPlacement]:
     of = instance.cluster.domain_of
     slots = sorted(share.slots, key=lambda s: (*(level[s[0].node] for level in of), s[0].mask or 0))
@@ -308,8 +309,8 @@ def pods_of(
             for _ in range(pods[position]):
                 places[role.role].append((slot.node, _take(instance, rooms, slot.node, role, pool)))
     home = slots[0][0].node if slots else None
-    for position, role in enumerate(demand.zero_roles):
-        nodes = share.zeros.get(position)
+    for position, role in enumerate(demand.cpu_only_roles):
+        nodes = share.cpu_only_counts.get(position)
         if nodes is None:
             assert home is not None
             nodes = [home] * role.count
@@ -324,7 +325,7 @@ def pods_of(
 def _take(
     instance: Instance, rooms: Sequence[Room], n: int, role: RoleDemand, pool: list[int] | None
 ) -> int | None:
-    """The next GPUs of the slot; where indices are the node's choice, only a whole node has them."""
+    """The next GPUs of the slot; where the node chooses, only a pod of the whole node has indices."""
     if pool is not None:
         chosen, pool[: role.gpus] = pool[: role.gpus], []
         return sum(1 << i for i in chosen)
@@ -348,11 +349,11 @@ def _indexed(
         if role.layers:
             fixed |= {g[0] // size: d for g, d in role.layers[number] if d is not None}
         of = instance.cluster.domain_of[level]
-        layers.append(Layer(size, of, fixed, apart=bool(role.layers)))
+        layers.append(Layer(size, of, fixed, slices=bool(role.layers)))
     stood = {
         p.index: p.node for p in gang.running_pods if p.role == role.role and p.node is not None
     }
     wanted = {p.index: p.node for p in gang.planned if p.role == role.role}
-    found = arranged(layers[::-1], role.indices, places, [wanted, stood])
+    found = arrange_slices(layers[::-1], role.indices, places, [wanted, stood])
     assert found is not None, "the slice rows promise a domain for every slice"
     return sorted(found, key=lambda pair: pair[0])

@@ -1,4 +1,4 @@
-"""Builds the demand of a gang at given pod counts, beside the pods of it that have a place already.
+"""Builds the demand of a gang at given pod counts, next to its pods that have a place already.
 
 Pods to place are held to the domains and GPU models of the pods that have a place (contract 2.6, section 7).
 """
@@ -16,7 +16,7 @@ from models.rates.gang_bandwidth import ServerSet, server_set
 from models.solution import PodPlacement
 
 SEPARATE_SLICES_NODES = 16
-"""In a cluster of up to so many nodes, slices that an earlier plan placed have variables of their own."""
+"""Up to so many nodes, slices that an earlier plan placed have variables of their own."""
 
 PlacedPods = Sequence[ExistingPod] | Sequence[PodPlacement]
 
@@ -48,7 +48,7 @@ def demand_for(
     )
 
 
-def demand_beside(
+def remaining_demand(
     instance: Instance, index: int, counts: Sequence[int], placed: Sequence[PodPlacement] = ()
 ) -> Demand:
     """The pods of these counts that ``placed`` lacks, for the heuristics: slices are not separate."""
@@ -75,7 +75,7 @@ def _roles(
         allowed = eligible_nodes(instance, gang, role)
         layers: tuple[Groups, ...] = ()
         if own:
-            allowed, layers, fine = _beside(instance, gang, number, indices, own, allowed)
+            allowed, layers, fine = _next_to_placed(instance, gang, number, indices, own, allowed)
             possible &= fine
         allowed, fine = _same_domain(instance, gang.required, nodes, allowed)
         possible &= fine
@@ -83,7 +83,7 @@ def _roles(
     return tuple(roles), possible
 
 
-def _beside(
+def _next_to_placed(
     instance: Instance,
     gang: Gang,
     number: int,
@@ -91,7 +91,7 @@ def _beside(
     own: Sequence[ExistingPod | PodPlacement],
     allowed: frozenset[int],
 ) -> tuple[frozenset[int], tuple[Groups, ...], bool]:
-    """Nodes and slices of pods beside others of their role; False if these break a rule of the role."""
+    """Nodes and slices of pods next to others of their role; False if these break a rule of the role."""
     cluster, role = instance.cluster, gang.roles[number]
     nodes = {pod.node for pod in own if pod.node is not None}
     allowed, possible = _same_domain(instance, role.required, nodes, allowed)
@@ -120,7 +120,7 @@ def _with_slices(instance: Instance, gang: Gang, demand: RoleDemand) -> RoleDema
 
 
 def _needs_slices(instance: Instance, gang: Gang, demand: RoleDemand) -> bool:
-    """Whether it matters which slice is where, not only how many are."""
+    """Whether it matters which slice is where, not only how many there are."""
     role, cluster = gang.roles[demand.role], instance.cluster
     if role.outer_slices and role.slice_level == cluster.node_level:
         # pieces cannot count two short slices on nodes and hold them to their outer slices as well
@@ -138,7 +138,7 @@ def _needs_slices(instance: Instance, gang: Gang, demand: RoleDemand) -> bool:
 def _same_domain(
     instance: Instance, level: int | None, nodes: set[int], allowed: frozenset[int]
 ) -> tuple[frozenset[int], bool]:
-    """Allowed nodes within the one domain that these nodes are in; False if they are in several."""
+    """Allowed nodes within the domain that these nodes are in; False if they are in several."""
     if level is None or not nodes:
         return allowed, True
     of = instance.cluster.domain_of[level]
@@ -188,7 +188,7 @@ def _standing_sets(
 
 
 def identity(instance: Instance, demand: Demand, *, planned: bool = True) -> tuple[object, ...]:
-    """Equal for waiting gangs that differ in nothing but name, priority and submit time.
+    """Equal for waiting gangs that differ only in name, priority and submit time.
 
     ``planned``: a gang that an earlier plan placed is equal to no other.
     """

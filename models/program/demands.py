@@ -10,7 +10,7 @@ from models.rates.gang_bandwidth import ServerSet
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
+class SliceCut:
     """``head`` and ``tail``: pods of the short first and last slice, 0 where there is none.
 
     head + whole x size + tail pods in all; 0 <= head, tail < size.
@@ -28,19 +28,19 @@ class Cut:
 
     @property
     def sums(self) -> tuple[int, ...]:
-        """What a place may hold beside whole slices: sums of short slices, ascending."""
+        """Pods that a place may hold besides whole slices: sums of short slices, ascending."""
         return tuple(sorted({0, self.head, self.tail, self.head + self.tail}))
 
     def fits(self, pods: int) -> bool:
-        """Whether so many pods may be slices that are not torn apart."""
+        """Whether so many pods may be slices that are not split."""
         return any(pods >= short and (pods - short) % self.size == 0 for short in self.sums)
 
 
-def cut_of(first: int, count: int, size: int) -> Cut:
+def cut_of(first: int, count: int, size: int) -> SliceCut:
     """The slices of the pods first, first + 1, ..., ``count`` of them."""
     head = min(count, -first % size)
     whole, tail = divmod(count - head, size)
-    return Cut(size, head, whole, tail)
+    return SliceCut(size, head, whole, tail)
 
 
 def groups_of(indices: Iterable[int], size: int) -> list[list[int]]:
@@ -52,15 +52,15 @@ def groups_of(indices: Iterable[int], size: int) -> list[list[int]]:
 
 
 Groups = tuple[tuple[tuple[int, ...], int | None], ...]
-"""(indices of the pods to place of one slice, the domain where others of it stand or None), a slice."""
+"""A slice: (indices of its pods to place, the domain where other pods of it stand or None)."""
 
 
 @dataclass(frozen=True, slots=True)
 class RoleDemand:
-    """Pods of one role to place. ``nodes``: those allowed, ascending, room aside.
+    """Pods of one role to place. ``nodes``: those allowed, room aside.
 
-    ``indices``: the pod indices to fill, ascending. ``layers``: where slices are told apart, their
-    groups for each layer, innermost first; else empty.
+    ``indices``: the pod indices to fill, ascending. ``layers``: if slices have variables of their own, the
+    slices of each layer, innermost first; else empty.
     """
 
     role: int
@@ -72,14 +72,14 @@ class RoleDemand:
 
     @property
     def groups(self) -> Groups:
-        """Those of the innermost slices."""
+        """The innermost slices."""
         return self.layers[0] if self.layers else ()
 
     @property
     def count(self) -> int:
         return len(self.indices)
 
-    def cut(self, size: int) -> Cut:
+    def cut(self, size: int) -> SliceCut:
         """Its slices of that size; only for a role that waits as a whole."""
         return cut_of(self.indices[0], self.count, size)
 
@@ -88,9 +88,9 @@ class RoleDemand:
 class Demand:
     """One way in which a gang may run after the plan: pods that stay, and pods to place.
 
-    ``possible`` is False where pods that stay already break a rule of those to place. ``counts``: pods a
-    role, all of them. ``stays``: standing pods left as they are. ``standing``: their GPUs, by node;
-    ``standing_nodes``: their nodes, ascending. ``sole``: no other way exists for this waiting gang.
+    ``possible`` is False where pods that stay already break a rule for those to place. ``counts``: all pods
+    a role. ``stays``: standing pods left as they are. ``standing``: their GPUs, by node; ``standing_nodes``:
+    their nodes, ascending. ``only_option``: this waiting gang has no other option.
     """
 
     gang: int
@@ -100,10 +100,10 @@ class Demand:
     stays: tuple[ExistingPod, ...] = ()
     standing: tuple[tuple[int, ServerSet], ...] = ()
     standing_nodes: tuple[int, ...] = ()
-    sole: bool = True
+    only_option: bool = True
 
     def within(self, nodes: frozenset[int]) -> Demand:
-        """The same demand, held to these nodes."""
+        """The same demand on these nodes only."""
         roles = tuple(replace(role, nodes=role.nodes & nodes) for role in self.roles)
         return replace(self, roles=roles)
 
@@ -112,7 +112,7 @@ class Demand:
         return tuple(role for role in self.roles if role.gpus)
 
     @property
-    def zero_roles(self) -> tuple[RoleDemand, ...]:
+    def cpu_only_roles(self) -> tuple[RoleDemand, ...]:
         return tuple(role for role in self.roles if not role.gpus)
 
     @property

@@ -1,7 +1,6 @@
-"""Instance -> Formulation: demands, regions, variables, rules and tiers, put together.
+"""The full formulation of an instance: demands, regions, variables, rules and tiers.
 
-Promises: the program's optimum, tier by tier, is the best plan (exact) or no worse than it (bound);
-``exact`` says which. Called by ``planner.search``; knows no solver.
+Tier by tier, its optimum is the best plan if ``exact``, and otherwise a bound on it.
 """
 
 from __future__ import annotations
@@ -11,12 +10,12 @@ from dataclasses import dataclass, field
 
 from models.instance import Instance
 from models.occupancy import Room
-from models.program.base_state import Asked, Ground, ground_of, yielding
+from models.program.base_state import BaseState, PlacementRequests, build_base_state, least_victim
 from models.program.decoder import decode
 from models.program.demands import Demand
 from models.program.linear_program import Linear, Program
-from models.program.regions import Pools, local, pools_of
-from models.program.rules.bandwidth import standing_claims
+from models.program.regions import RegionSet, build_regions, is_single_piece
+from models.program.rules.bandwidth import case_claims
 from models.program.rules.rows import Model, add_rows
 from models.program.tiers import TierExpressions
 from models.program.variables import Variables, create
@@ -30,23 +29,23 @@ SPLIT_NODES = 16
 
 @dataclass
 class Formulation:
-    """The program of one instance. ``tiers``: expressions on demand; ``exact``: no relaxation in it.
+    """The program of one instance. ``tiers``: expressions on demand; ``exact``: without relaxations.
 
-    ``complete``: every plan is among its assignments, so that its bounds hold. ``settles``: those of
-    who runs hold in any case.
+    ``complete``: every plan is one of its assignments, so that its bounds hold. ``covers_admission``: the
+    bounds on which gangs run hold in any case.
     """
 
     instance: Instance
     program: Program
-    asks: Asked
+    requests: PlacementRequests
     rooms: tuple[Room, ...]
-    pools: Pools
+    pools: RegionSet
     variables: Variables
     tiers: TierExpressions
     base: tuple[GangDecision, ...]
     exact: bool
     complete: bool
-    settles: bool
+    covers_admission: bool
     _expressions: dict[Tier, Linear] = field(default_factory=dict)
 
     def expression(self, tier: Tier) -> Linear:
@@ -55,8 +54,8 @@ class Formulation:
         return self._expressions[tier]
 
     def decode(self, values: Sequence[int]) -> tuple[GangDecision, ...]:
-        """The plan an assignment stands for; waiting gangs carry no reason yet."""
-        return decode(self.instance, self.asks, self.pools, self.variables, values, self.base)
+        """The plan that an assignment stands for; waiting gangs have no reason yet."""
+        return decode(self.instance, self.requests, self.pools, self.variables, values, self.base)
 
 
 def formulate(
@@ -69,21 +68,21 @@ def formulate(
     still: frozenset[int] = frozenset(),
     cache: ValueCache | None = None,
 ) -> Formulation:
-    """The whole formulation. ``split``: every node on its own; by default where there are few.
+    """``split``: every node is a region; by default in small clusters.
 
-    The others as in ``ground_of``: about which gangs it decides, and what is given.
+    The others as in ``build_base_state``: the gangs to decide about, and what is given.
     """
-    ground = ground_of(instance, base=base, only=only, within=within, still=still)
-    asks, room = ground.asks, ground.rooms
+    base_state = build_base_state(instance, base=base, only=only, within=within, still=still)
+    requests, room = base_state.requests, base_state.rooms
     if split is None:
         split = len(instance.cluster.nodes) <= SPLIT_NODES
-    split = split or slices_by_node(instance, asks.demands)
-    pools = _pools(instance, ground, split=split)
+    split = split or slices_by_node(instance, requests.demands)
+    pools = _pools(instance, base_state, split=split)
     program = Program()
-    variables = create(instance, program, asks, room, pools)
-    model = Model(program, instance, asks, room, pools, variables, moved=ground.moved)
+    variables = create(instance, program, requests, room, pools)
+    model = Model(program, instance, requests, room, pools, variables, moved=base_state.moved)
     add_rows(model)
-    case_claims = standing_claims(program, instance, pools, room, variables.stays, model.cases)
+    by_case = case_claims(program, instance, pools, room, variables.stays, model.cases)
     tiers = TierExpressions(
         program,
         instance,
@@ -92,57 +91,57 @@ def formulate(
         room,
         model.topologies,
         model.claims,
-        case_claims,
-        Evaluation(instance, ground.base, cache),
+        by_case,
+        Evaluation(instance, base_state.base, cache),
     )
-    exact = pools.exact and all(claim.exact for claim in (*model.claims, *case_claims.values()))
-    complete = all(choice.complete for choice in asks.choices)
-    settles = all(choice.settles for choice in asks.choices)
+    exact = pools.exact and all(claim.exact for claim in (*model.claims, *by_case.values()))
+    complete = all(choice.complete for choice in requests.choices)
+    covers_admission = all(choice.covers_admission for choice in requests.choices)
     return Formulation(
         instance,
         program,
-        asks,
+        requests,
         room,
         pools,
         variables,
         tiers,
-        ground.base,
+        base_state.base,
         exact,
         complete,
-        settles,
+        covers_admission,
     )
 
 
-def _pools(instance: Instance, ground: Ground, *, split: bool) -> Pools:
-    # a launcher may be all that comes to a node that is given up: told where nodes are told apart
-    least = yielding(instance, ground.asks.choices) if split else None
-    return pools_of(
+def _pools(instance: Instance, base_state: BaseState, *, split: bool) -> RegionSet:
+    # a pod without GPUs may be the only one that comes to a vacated node: needs a region a node
+    least = least_victim(instance, base_state.requests.choices) if split else None
+    return build_regions(
         instance,
-        ground.asks.demands,
-        ground.rooms,
-        ground.contents,
+        base_state.requests.demands,
+        base_state.rooms,
+        base_state.node_usages,
         split=split,
-        held=ground.held,
-        yielding=least,
+        held=base_state.held,
+        least_victim=least,
     )
 
 
 def pairs(instance: Instance) -> int:
-    """(option, region) pairs the full formulation would hold: what its size grows with."""
-    ground = ground_of(instance)
-    demands = ground.asks.demands
+    """(option, region) pairs that the full formulation would hold: its size grows with them."""
+    base_state = build_base_state(instance)
+    demands = base_state.requests.demands
     split = len(instance.cluster.nodes) <= SPLIT_NODES
-    pools = _pools(instance, ground, split=split)
+    pools = _pools(instance, base_state, split=split)
     single = sum(
         1
-        for d, rides in zip(demands, pools.riding, strict=True)
-        if not local(instance, d, rides=rides)
+        for d, cpu_only_follow in zip(demands, pools.cpu_only_follow, strict=True)
+        if not is_single_piece(instance, d, cpu_only_follow=cpu_only_follow)
     )
     return single * len(pools.regions)
 
 
 def slices_by_node(instance: Instance, demands: Sequence[Demand]) -> bool:
-    """Whether an incomplete gang has slices that must share a node: then nodes are told apart."""
+    """Whether slices that must share a node have variables of their own: then every node is a region."""
     node_level = instance.cluster.node_level
     return any(
         role.groups and instance.gangs[demand.gang].roles[role.role].slice_level == node_level

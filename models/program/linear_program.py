@@ -1,8 +1,4 @@
-"""An integer linear program as plain arrays: variables with bounds, rows, linear expressions.
-
-Promises: no solver types, so that one model goes to several engines (CP-SAT, LP) unchanged.
-Built by ``formulation``; handed over by ``engines``.
-"""
+"""An integer linear program as plain arrays, independent of any solver."""
 
 from __future__ import annotations
 

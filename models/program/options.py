@@ -1,9 +1,7 @@
-"""What may become of a gang: every way in which it may run after the plan, and what each costs.
+"""Every way in which a gang may run after the plan, and what each costs.
 
-Promises: a running gang has one option a number of pods it may have and a set of pods that stay
-(contract 2.7, 2.8); stopping it is no option but the lack of one. Where there are too many to write
-out some are left out, and ``complete`` says so: the bounds of such a program prove nothing.
-Built once per formulation.
+A running gang has one option for each number of pods and set of pods that stay (contract 2.7, 2.8); no option
+means that it is stopped. Options beyond a limit are left out: the choice is then not ``complete``.
 """
 
 from __future__ import annotations
@@ -22,22 +20,22 @@ from models.program.packing import by_count
 from models.program.rules.declarations import eligible_nodes
 
 MOST_COUNTS = 32
-"""Numbers of pods of one gang told apart; of more the smallest, the largest and some between."""
+"""Numbers of pods of one gang that become options; beyond it the smallest, the largest and some between."""
 
 
 @dataclass(frozen=True, slots=True)
 class Effect:
     """What an option does to a gang.
 
-    ``kept``: GPUs of pods that stood and are there after, wherever. ``lost``: GPUs that the disruption
-    tier counts. ``moved``: whether a standing pod may change its place; ``gives``: nodes on which room
-    is given that only a higher gang may ask for.
+    ``kept``: GPUs of standing pods that run after the plan, wherever. ``lost``: GPUs that the disruption
+    tier counts. ``moved``: whether a standing pod may change its place; ``vacates``: nodes whose room only a
+    gang of higher priority may take.
     """
 
     kept: int
     lost: int
     moved: bool = False
-    gives: tuple[int, ...] = ()
+    vacates: tuple[int, ...] = ()
     admitted: bool = True
 
 
@@ -53,10 +51,10 @@ class Option:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """A gang and its options, at most one of which comes true. ``must``: one of them has to.
+    """A gang and its options, of which at most one is chosen, or exactly one if it ``must``.
 
-    ``stop``: what it means that none does. ``complete`` False: options were left out. ``settles``: all
-    the same none was that could change who runs, for each left out there is a smaller size of it.
+    ``stop``: the effect of choosing none. ``complete`` False: options are left out. ``covers_admission``:
+    none of those left out could change which gangs run, as each has a smaller size of the same gang.
     """
 
     gang: int
@@ -64,7 +62,7 @@ class Choice:
     must: bool
     stop: Effect
     complete: bool = True
-    settles: bool = True
+    covers_admission: bool = True
 
     @property
     def always(self) -> tuple[ExistingPod, ...]:
@@ -89,12 +87,12 @@ def choices_of(
     only: Collection[int] | None = None,
     still: Collection[int] = (),
 ) -> tuple[Choice, ...]:
-    """Every gang for which there is something to decide, in instance order.
+    """Every gang with something to decide, in instance order.
 
-    ``known``: mask of GPUs known held, a node. ``rooms``: beside all that runs. ``only``: indices of the
-    gangs to decide about. ``still``: gangs that must not move.
+    ``known``: mask of GPUs known to be held, a node. ``rooms``: next to all that runs. ``only``: indices of
+    the gangs to decide about. ``still``: gangs that must not move.
     """
-    found, settled = [], []
+    found, unchanging = [], []
     for index, gang in enumerate(instance.gangs):
         if only is not None and index not in only:
             continue
@@ -103,19 +101,19 @@ def choices_of(
             if len(choice.options) > 1 or not choice.must:
                 found.append(choice)
             else:
-                settled.append(choice)
+                unchanging.append(choice)
         elif gang.hold is None:
             found.append(_waiting(instance, known, index))
-    found += _doubtful(instance, found, settled)
+    found += _with_unknown_gpus(instance, found, unchanging)
     return tuple(sorted(found, key=lambda choice: choice.gang))
 
 
-def _doubtful(
-    instance: Instance, found: Sequence[Choice], settled: Sequence[Choice]
+def _with_unknown_gpus(
+    instance: Instance, found: Sequence[Choice], unchanging: Sequence[Choice]
 ) -> Iterator[Choice]:
-    """Gangs that stay in any case, of which others decide what their unknown GPUs are worth.
+    """Gangs that stay in any case, but whose unknown GPUs have a worth that depends on other gangs.
 
-    Those may be any that nobody is known to hold, and where only the number counts that is all one.
+    Where only the number of GPUs counts, their worth is the same.
     """
     nodes = instance.cluster.nodes
     told = {
@@ -124,7 +122,7 @@ def _doubtful(
         for p in instance.gangs[choice.gang].running_pods
         if p.gpus and p not in choice.always
     }
-    for choice in settled:
+    for choice in unchanging:
         for p in instance.gangs[choice.gang].running_pods:
             if p.gpus is not None or p.node is None or p.node not in told:
                 continue
@@ -137,13 +135,15 @@ def _doubtful(
 
 def _waiting(instance: Instance, known: Sequence[int], index: int) -> Choice:
     counts, complete = _counts(instance.gangs[index], None)
-    sole = len(counts) == 1
-    demands = (replace(demand_for(instance, index, c, (), known), sole=sole) for c in counts)
+    only_option = len(counts) == 1
+    demands = (
+        replace(demand_for(instance, index, c, (), known), only_option=only_option) for c in counts
+    )
     options = tuple(Option(demand, PLACED) for demand in demands)
     stop = Effect(0, 0, admitted=False)
-    # with fewer pods it has room wherever it has with more, but may be too slow there
-    settles = complete or not instance.min_share(instance.gangs[index])
-    return Choice(index, options, False, stop, complete, settles)  # noqa: FBT003  # must
+    # fewer pods fit wherever more do, but may be too slow there
+    covers_admission = complete or not instance.min_share(instance.gangs[index])
+    return Choice(index, options, False, stop, complete, covers_admission)  # noqa: FBT003  # must
 
 
 def _counts(gang: Gang, near: tuple[int, ...] | None) -> tuple[list[tuple[int, ...]], bool]:
@@ -173,7 +173,7 @@ def _few(gang: Gang) -> bool:
 
 
 MOST_SETS = 256
-"""Sets of pods that stay of one gang at one size; of more only none and all of the odd ones."""
+"""Sets of pods of one gang and size that may stay; beyond it only none and all."""
 
 Pods = tuple[ExistingPod, ...]
 
@@ -181,9 +181,9 @@ Pods = tuple[ExistingPod, ...]
 class StayingSets:
     """Which pods of a running gang may stay while the others are placed anew (contract 2.6, 2.8).
 
-    A pod placed where it stands is as good as one that stays, so only two things make a difference: pods
+    A pod placed where it stands is as good as one that stays. So only two things make a difference: pods
     that could not be placed there again, and roles or slices that break a rule as they stand, which they
-    may do only as a whole. ``rooms``: room of every node beside all that runs.
+    may do only as a whole. ``rooms``: room of every node next to all that runs.
     """
 
     def __init__(self, instance: Instance, rooms: Sequence[Room], index: int) -> None:
@@ -192,9 +192,9 @@ class StayingSets:
         self._gang = instance.gangs[index]
 
     def sets(self, there: Sequence[ExistingPod]) -> tuple[list[Pods], bool]:
-        """Sets of these pods that stay, never all; False if some were left out.
+        """Sets of these pods that stay, never all; False if some are left out.
 
-        Beside them those with all GPUs in place: moving pods without GPUs disturbs nothing.
+        Each also with all pods with GPUs: moving pods without GPUs disrupts nothing.
         """
         units = self._units(there)
         number = 1
@@ -214,7 +214,7 @@ class StayingSets:
         return list(found), complete
 
     def _units(self, there: Sequence[ExistingPod]) -> list[list[Pods]]:
-        """What may stay or not, each by itself: as many of some alike pods, or a whole group or none."""
+        """Independent decisions: how many of identical pods stay, or whether a whole group does."""
         units: list[list[Pods]] = [[(), group] for group in self._broken(there)]
         alike: dict[object, list[ExistingPod]] = {}
         for pod in there:
@@ -252,7 +252,7 @@ class StayingSets:
         return len({model.gpu for model in models if model is not None}) > 1
 
     def _placeable(self, pod: ExistingPod) -> bool:
-        """Whether the pod, taken away, could be put where it stands."""
+        """Whether the pod could be placed where it stands."""
         instance, role = self._instance, self._gang.roles[pod.role]
         assert pod.node is not None
         node, room = instance.cluster.nodes[pod.node], self._rooms[pod.node]
@@ -263,18 +263,18 @@ class StayingSets:
             return False
         hidden = room.blind and node.model and not by_count(node.model, node.effective_nics)
         if hidden and pod.gpus:
-            return False  # its GPUs are known as long as it stays, those of a new pod would not be
-        # where what stands is too much already it may stay, but nothing may be added
+            return False  # the GPUs of a pod that stays are known, those of a new pod would not be
+        # standing pods may stay on an overfull node, but nothing may be added
         return room.mask.bit_count() >= room.unknown and all(left >= 0 for _, left in room.left)
 
     def _kind(self, pod: ExistingPod, there: Sequence[ExistingPod]) -> object:
-        """Equal for pods of which it does not matter which stay."""
+        """Equal for pods of which any may stay in place of any other."""
         assert pod.node is not None
         role, node = self._gang.roles[pod.role], self._instance.cluster.nodes[pod.node]
         where: object = pod.node
         gpus: object = pod.gpus
         if node.model is None or by_count(node.model, node.effective_nics):
-            # what is free of a node that takes no pods is worth nothing, wherever it is
+            # free GPUs of a node that takes no pods are worth nothing
             alone = sum(p.node == pod.node for p in there) == 1
             if alone and not self._instance.schedulable(node):
                 of = self._instance.cluster.domain_of[:-1]
@@ -313,24 +313,29 @@ class _Running:
 
     def choice(self) -> Choice:
         gang = self._gang
-        gives = tuple(sorted({p.node for p in gang.running_pods if p.node is not None}))
-        stop = Effect(0, self._gpus, gives=gives, admitted=False)
+        vacates = tuple(sorted({p.node for p in gang.running_pods if p.node is not None}))
+        stop = Effect(0, self._gpus, vacates=vacates, admitted=False)
         if gang.missing():
             options, complete = self._completions()
         else:
             options, complete = self._sizes()
         return Choice(
-            self._index, tuple(options), not gang.preemptible, stop, complete, settles=complete
+            self._index,
+            tuple(options),
+            not gang.preemptible,
+            stop,
+            complete,
+            covers_admission=complete,
         )
 
     def _option(
         self, counts: Sequence[int], stays: Sequence[ExistingPod], effect: Effect
     ) -> Option:
         demand = demand_for(self._instance, self._index, counts, stays, self._known)
-        return Option(replace(demand, sole=False), effect)
+        return Option(replace(demand, only_option=False), effect)
 
     def _completions(self) -> tuple[list[Option], bool]:
-        """As it is, or completed: its pods that stand stay, the others come all at once."""
+        """As it is, or completed: its standing pods stay, the others come all at once."""
         gang = self._gang
         as_it_is = self._option(self._now, gang.running_pods, Effect(self._gpus, 0, admitted=False))
         nothing = replace(as_it_is.demand, roles=(), possible=True)
@@ -349,7 +354,7 @@ class _Running:
         return options, complete
 
     def _sizes(self) -> tuple[list[Option], bool]:
-        """Kept, shrunk, grown, and moved at every size it may have."""
+        """Kept, shrunk, grown, and moved, at every size it may have."""
         gang = self._gang
         counts, complete = [self._now], True
         if gang.elastic and not self._instance.size_held(gang):
@@ -357,7 +362,7 @@ class _Running:
         options: list[Option] = []
         for count in sorted(counts, key=lambda c: (c != self._now, c)):
             shrinks = any(a < b for a, b in zip(count, self._now, strict=True))
-            # being movable is enough to shrink, whether or not it moves
+            # a movable gang may shrink even if it does not move
             if not shrinks or gang.movable or gang.preemptible:
                 options.append(self._in_place(count, shrinks=shrinks))
             if self._movable:
@@ -370,11 +375,11 @@ class _Running:
     def _in_place(self, counts: tuple[int, ...], *, shrinks: bool) -> Option:
         stays = [p for p in self._gang.running_pods if self._has(counts, p)]
         gone = [p for p in self._gang.running_pods if not self._has(counts, p)]
-        gives: tuple[int, ...] = ()
+        vacates: tuple[int, ...] = ()
         if shrinks and not self._gang.movable:
-            gives = tuple(sorted({p.node for p in gone if p.node is not None}))
+            vacates = tuple(sorted({p.node for p in gone if p.node is not None}))
         lost = self._sum(gone)
-        return self._option(counts, stays, Effect(self._gpus - lost, lost, gives=gives))
+        return self._option(counts, stays, Effect(self._gpus - lost, lost, vacates=vacates))
 
     def _moved(self, counts: tuple[int, ...], stays: Sequence[ExistingPod]) -> Option:
         there = [p for p in self._gang.running_pods if self._has(counts, p)]
@@ -384,7 +389,7 @@ class _Running:
         return self._option(counts, stays, Effect(kept, lost, moved=True))
 
     def _has(self, counts: tuple[int, ...], pod: ExistingPod) -> bool:
-        """Whether the pod is among the gang's when it has so many: the highest indices go first."""
+        """Whether the pod exists at that size: the highest indices go first."""
         return pod.index in self._gang.roles[pod.role].indices(counts[pod.role])
 
     def _sum(self, pods: Collection[ExistingPod]) -> int:

@@ -1,9 +1,7 @@
-"""How the GPUs of one server may be cut into sets: states, set types, and the arcs between states.
+"""How the GPUs of one server may be split into sets: states, set types, and the arcs between states.
 
-A state is what is free on a server: a count where only the number of GPUs matters, otherwise a mask
-of the link mesh up to its automorphisms. Carving a set of some type leads from state to state, so a
-server's packing is a path and a pool of servers is an integer flow: exact, without node variables.
-Called by ``regions`` (to build the flow) and ``decoding`` (to turn flow back into GPU indices).
+A state is what is free on a server: a count where only the number of GPUs matters, otherwise a mask of the
+link mesh up to automorphisms. Carving a set leads from state to state: a pool of servers is an integer flow.
 """
 
 from __future__ import annotations
@@ -21,7 +19,7 @@ from models.rates.server_bandwidth import best_inside_MBps
 from models.rates.set_classes import automorphisms, count_only
 
 LARGEST_MESH_STATE = 9
-"""Free masks with more GPUs than this are relaxed to counts: 3^16 subset pairs would never end."""
+"""Free masks with more GPUs than this are relaxed to counts: 3^16 pairs of subsets are too many."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,13 +27,13 @@ class SetType:
     """What a set of GPUs is worth: its size, inside(S) and N(S) in MB/s.
 
     ``inside`` None: unlimited (one GPU). ``network`` None: a NIC speed is not known.
-    ``beside``: (inside, N) of the set together with the standing GPUs of each incomplete gang there.
+    ``with_standing``: (inside, N) of the set together with the standing GPUs of each incomplete gang there.
     """
 
     gpus: int
     inside: Fraction | None
     network: Fraction | None
-    beside: tuple[tuple[Fraction | None, Fraction | None], ...] = ()
+    with_standing: tuple[tuple[Fraction | None, Fraction | None], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +60,7 @@ class Packing(Protocol):
 
 
 def inside_known_MBps(node: Node, chosen: ServerSet) -> Fraction | None:
-    """inside(S); 0 where a link rate is not known (the readers refuse that for gangs to be placed)."""
+    """inside(S); 0 where a link rate is unknown (the readers refuse that for gangs to be placed)."""
     try:
         return set_inside_MBps(node, chosen)
     except UnknownRate:
@@ -70,7 +68,7 @@ def inside_known_MBps(node: Node, chosen: ServerSet) -> Fraction | None:
 
 
 def network_MBps(node: Node, chosen: ServerSet) -> Fraction | None:
-    """N(S), None where a speed it needs is not known (the readers refuse that where it matters)."""
+    """N(S), None where a speed it needs is unknown (the readers refuse that where it matters)."""
     try:
         return set_nics_MBps(node, chosen)
     except UnknownRate:
@@ -78,7 +76,7 @@ def network_MBps(node: Node, chosen: ServerSet) -> Fraction | None:
 
 
 class CountPacking:
-    """States are counts: switched servers, servers whose GPUs have no known index, relaxed meshes."""
+    """States are counts: switched servers, servers with unknown GPU indices, relaxed meshes."""
 
     def __init__(
         self,
@@ -87,13 +85,13 @@ class CountPacking:
         *,
         blind: bool,
         relaxed: bool,
-        beside: tuple[ServerSet, ...] = (),
+        with_standing: tuple[ServerSet, ...] = (),
     ) -> None:
         self._node = node
         self._candidates = candidates
         self.blind = blind
         self._relaxed = relaxed
-        self._beside = beside
+        self._with_standing = with_standing
         self._kinds: dict[int, SetType] = {}
         self.exact = not relaxed
 
@@ -110,7 +108,7 @@ class CountPacking:
         return (Arc(state, self._kind(gpus), state - gpus),)
 
     def choose(self, mask: int, arc: Arc) -> int | None:
-        """The indices given: None if blind, the best set found if relaxed, otherwise the lowest."""
+        """The indices given: None if unknown, the best set found if relaxed, otherwise the lowest."""
         if self.blind:
             return None
         free = bits(mask)
@@ -128,21 +126,23 @@ class CountPacking:
         if self._relaxed:
             model, network = node.model, _most_network(node)
             assert model is not None
-            beside = tuple(
+            with_standing = tuple(
                 (best_inside_MBps(model, min(model.gpus, base.count + gpus)), network)
-                for base in self._beside
+                for base in self._with_standing
             )
-            return SetType(gpus, best_inside_MBps(model, gpus), network, beside)
-        # only the number counts, so that any set of the server's GPUs stands for all of that size
+            return SetType(gpus, best_inside_MBps(model, gpus), network, with_standing)
+        # only the number counts: any set of the size will do
         known = 0 if self.blind else (1 << gpus) - 1
         chosen = ServerSet(known, gpus if self.blind else 0, self._candidates)
-        beside = tuple(self._with(base, gpus) for base in self._beside)
-        return SetType(gpus, inside_known_MBps(node, chosen), network_MBps(node, chosen), beside)
+        with_standing = tuple(self._with(base, gpus) for base in self._with_standing)
+        return SetType(
+            gpus, inside_known_MBps(node, chosen), network_MBps(node, chosen), with_standing
+        )
 
     def _with(self, base: ServerSet, gpus: int) -> tuple[Fraction | None, Fraction | None]:
         node, count = self._node, base.count + gpus
         if count > node.gpus:
-            return Fraction(0), Fraction(0)  # never both: those that stay take what this would
+            return Fraction(0), Fraction(0)  # never both: the pods that stay hold these GPUs
         both = ServerSet(base.known, base.blind + gpus, self._candidates)
         if node.model is not None and by_count(node.model, node.effective_nics):
             both = ServerSet((1 << count) - 1)
@@ -179,16 +179,16 @@ def _good_set(node: Node, mask: int, gpus: int) -> int:
 
 
 class MaskPacking:
-    """States are free masks up to automorphisms; ``beside`` (standing GPUs) switches those off."""
+    """States are free masks up to automorphisms, or all of them if GPUs stand there (``with_standing``)."""
 
     exact = True
 
-    def __init__(self, node: Node, beside: tuple[ServerSet, ...] = ()) -> None:
+    def __init__(self, node: Node, with_standing: tuple[ServerSet, ...] = ()) -> None:
         assert node.model is not None
         self._node = node
-        self._beside = beside
+        self._with_standing = with_standing
         identity = (tuple(range(node.model.gpus)),)
-        self._maps = identity if beside else automorphisms(node.model, node.effective_nics)
+        self._maps = identity if with_standing else automorphisms(node.model, node.effective_nics)
         self._canonical: dict[int, int] = {}
         self._kinds: dict[int, SetType] = {}
         self._carved: dict[tuple[int, int], tuple[Arc, ...]] = {}
@@ -226,22 +226,25 @@ class MaskPacking:
     def kind(self, chosen: int) -> SetType:
         if chosen not in self._kinds:
             node, own = self._node, ServerSet(chosen)
-            # beside unknown GPUs nobody gets an index, so that this set is then never given
-            beside = tuple(
+            # next to unknown GPUs pods get no indices: this set is never given
+            with_standing = tuple(
                 (Fraction(0), Fraction(0))
                 if base.blind
                 else (inside_known_MBps(node, both), network_MBps(node, both))
-                for base in self._beside
+                for base in self._with_standing
                 for both in (ServerSet(base.known | chosen),)
             )
             self._kinds[chosen] = SetType(
-                chosen.bit_count(), inside_known_MBps(node, own), network_MBps(node, own), beside
+                chosen.bit_count(),
+                inside_known_MBps(node, own),
+                network_MBps(node, own),
+                with_standing,
             )
         return self._kinds[chosen]
 
 
 class SizePacking:
-    """Another packing with all sets of one size alike: enough where no bandwidth is asked."""
+    """Another packing in which all sets of one size are alike: enough where bandwidth does not matter."""
 
     exact = True
 
@@ -274,7 +277,7 @@ def _image(mask: int, permutation: tuple[int, ...]) -> int:
 
 
 def by_count(model: ServerModel, nics: tuple[Nic, ...]) -> bool:
-    """Whether only the number of GPUs matters; False also where a NIC speed it needs is not known."""
+    """Whether only the number of GPUs matters; False also where a NIC speed it needs is unknown."""
     try:
         return count_only(model, nics)
     except UnknownRate:

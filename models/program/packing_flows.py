@@ -1,26 +1,20 @@
-"""The flow of a region's servers through packing states, and where it begins.
+"""The flow of a region's servers through packing states.
 
-Promises: a server begins with what is free beside the pods that stay there under the options chosen:
-exactly, for any number of gangs on it. Called by ``variables``; read by the packing rule and decoding.
-
-What may be carved out of the servers of a region: its flow with all arcs, or with the sets themselves.
-
-Promises: every set of the sizes asked for that the packing offers, each with a variable that counts it.
-Called by ``variables``.
+A server starts with what is free next to the pods that stay there under the chosen options. The flow offers
+every GPU set of the sizes in demand that the packing has, each with a variable that counts it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from models.hardware import bits
 from models.occupancy import Room
 from models.program.linear_program import Linear, Program
 from models.program.packing import Arc, MaskPacking, SetType, subsets
-from models.program.pieces import arcs_of
 from models.program.regions import Region
-from models.program.server_cases import Case, CasePacking, Left
+from models.program.server_cases import Case, CasePacking, NodeUsage
 
 Admits = Sequence[Sequence[int]]
 """The variable of every option of every choice."""
@@ -30,12 +24,11 @@ Admits = Sequence[Sequence[int]]
 class RegionFlow:
     """Integer flow of a region's servers through packing states.
 
-    ``sets``: where the region is one mesh server, its GPU sets themselves (mask, type, boolean)
-    instead of arcs (``meshed``): 255 booleans for eight GPUs against some 1,700 arcs. ``rests[state]``:
-    servers left so. ``starts[state]``: servers that begin so, which the choice decides whose gang stands
-    there; where several do, ``held``: (mask, GPUs, 1 if they stay) of what each may leave on the one server.
-    ``cases``: of a server told apart by them, each case and its boolean; ``hidden``: sets of unknown GPUs
-    carved there (place of the case, type, how many).
+    ``sets``: where the region is one mesh server (``meshed``), its GPU sets (mask, type, boolean) instead of
+    arcs: 255 booleans for eight GPUs instead of some 1,700 arcs. ``rests[state]``: servers that end so.
+    ``starts[state]``: servers that start so. ``held``: where several gangs may stay on the one server, (mask,
+    GPUs, 1 if they stay) of what each may leave. ``cases``: of a server with cases, each case and its
+    boolean; ``hidden``: sets of unknown GPUs carved there (position of the case, type, how many).
     """
 
     starts: dict[int, Linear]
@@ -54,44 +47,44 @@ class RegionFlow:
         return carved + [kind for _, kind, _ in self.sets] + [kind for _, kind, _ in self.hidden]
 
 
-def beginning(
+def start_flow(
     program: Program, region: Region, rooms: Sequence[Room], admits: Admits
 ) -> RegionFlow:
     """A flow that has only its start."""
-    content = region.content
-    if len(content) == 1:
+    usages = region.usages
+    if len(usages) == 1:
         return RegionFlow(_one_choice(region, rooms, admits))
     starts: dict[int, Linear] = {}
-    if len(content) > 1:
+    if len(usages) > 1:
         room = rooms[region.nodes[0]]
         if _most_left(region, room.mask) > room.free_gpus:
             return RegionFlow(_starts_by_total(program, region, room, admits))
-        starts[state_beside(region, room, Left())] = Linear(constant=1)
-        return RegionFlow(starts, held=held_of(region, room.mask, admits))
+        starts[state_with(region, room, NodeUsage())] = Linear(constant=1)
+        return RegionFlow(starts, held=staying_sets(region, room.mask, admits))
     for n in region.nodes:
-        state = state_beside(region, rooms[n], Left())
+        state = state_with(region, rooms[n], NodeUsage())
         starts.setdefault(state, Linear()).constant += 1
     return RegionFlow(dict(sorted(starts.items())))
 
 
-def state_beside(region: Region, room: Room, left: Left) -> int:
-    """The packing state of a server of the region on which this is left."""
+def state_with(region: Region, room: Room, left: NodeUsage) -> int:
+    """The packing state of a server of the region with this usage."""
     mask = room.mask & ~left.known
     free = max(0, mask.bit_count() - room.unknown - left.blind) if room.free_gpus else 0
     return region.packing.state(mask, free)
 
 
-def left_gpus(left: Left, mask: int) -> int:
-    """GPUs of those that could be free which are held by what is left."""
+def gpus_used(left: NodeUsage, mask: int) -> int:
+    """GPUs that could be free but are held under this usage."""
     return (left.known & mask).bit_count() + left.blind
 
 
-def held_of(region: Region, mask: int, admits: Admits) -> list[tuple[int, int, Linear]]:
+def staying_sets(region: Region, mask: int, admits: Admits) -> list[tuple[int, int, Linear]]:
     """(mask, GPUs, 1 if they stay) of what each choice may leave; ``mask``: free without any of it."""
     found: dict[tuple[int, int, int], Linear] = {}
-    for number, options in region.content.items():
+    for number, options in region.usages.items():
         for position, left in enumerate(options):
-            gpus = left_gpus(left, mask)
+            gpus = gpus_used(left, mask)
             if gpus:
                 key = (number, left.known & mask, gpus)
                 found.setdefault(key, Linear()).add(admits[number][position])
@@ -99,13 +92,13 @@ def held_of(region: Region, mask: int, admits: Admits) -> list[tuple[int, int, L
 
 
 def _one_choice(region: Region, rooms: Sequence[Room], admits: Admits) -> dict[int, Linear]:
-    ((number, options),) = region.content.items()
+    ((number, options),) = region.usages.items()
     starts: dict[int, Linear] = {}
     for n in region.nodes:
-        gone = starts.setdefault(state_beside(region, rooms[n], Left()), Linear())
+        gone = starts.setdefault(state_with(region, rooms[n], NodeUsage()), Linear())
         gone.constant += 1
         for position, left in enumerate(options):
-            own = starts.setdefault(state_beside(region, rooms[n], left), Linear())
+            own = starts.setdefault(state_with(region, rooms[n], left), Linear())
             own.add(admits[number][position])
             gone.add(admits[number][position], -1)
     return dict(sorted(starts.items()))
@@ -113,8 +106,8 @@ def _one_choice(region: Region, rooms: Sequence[Room], admits: Admits) -> dict[i
 
 def _most_left(region: Region, mask: int) -> int:
     """The most GPUs that the choices may leave on the server."""
-    contents = region.content.values()
-    return sum(max(left_gpus(left, mask) for left in options) for options in contents)
+    node_usages = region.usages.values()
+    return sum(max(gpus_used(left, mask) for left in options) for options in node_usages)
 
 
 def _starts_by_total(
@@ -129,9 +122,9 @@ def _starts_by_total(
     if not room_for:
         return {region.packing.state(room.mask, 0): Linear(constant=1)}
     held = Linear()
-    for number, options in region.content.items():
+    for number, options in region.usages.items():
         for admit, left in zip(admits[number], options, strict=True):
-            held.add(admit, left_gpus(left, room.mask))
+            held.add(admit, gpus_used(left, room.mask))
     totals = [program.boolean() for _ in range(room_for + 1)]
     program.equal(Linear().add_all(totals), 1)
     excess = program.integer(0, max(0, _most_left(region, room.mask) - room_for))
@@ -151,14 +144,14 @@ def mesh_start(program: Program, region: Region, room: Room, admits: Admits) -> 
     assert isinstance(region.packing, MaskPacking)
     if isinstance(region.packing, CasePacking):
         return _case_start(program, region, region.packing, admits)
-    held = held_of(region, room.mask, admits)
+    held = staying_sets(region, room.mask, admits)
     return RegionFlow({room.mask: Linear(constant=1)}, held=held, meshed=True)
 
 
 def _case_start(
     program: Program, region: Region, packing: CasePacking, admits: Admits
 ) -> RegionFlow:
-    """One case comes true: the one with just the GPUs known and unknown that the options leave."""
+    """Exactly one case holds: the one with the known and unknown GPUs that the options leave."""
     cases = [(case, program.boolean()) for case in packing.cases]
     program.equal(Linear().add_all(variable for _, variable in cases), 1)
     blind, known = Linear(), dict[int, Linear]()
@@ -166,7 +159,7 @@ def _case_start(
         blind.add(variable, -case.blind)
         for gpu in bits(case.known):
             known.setdefault(gpu, Linear()).add(variable, -1)
-    for number, options in region.content.items():
+    for number, options in region.usages.items():
         for left, admit in zip(options, admits[number], strict=True):
             blind.add(admit, left.blind)
             for gpu in bits(left.known):
@@ -186,17 +179,17 @@ def flow_of(
 
 
 def _by_sets(region: Region, sizes: set[int]) -> bool:
-    """One mesh server on which anything is decided."""
+    """Whether this is one mesh server with anything to decide."""
     if isinstance(region.packing, CasePacking):
         return True
     mesh = isinstance(region.packing, MaskPacking) and len(region.nodes) == 1
-    return mesh and bool(sizes or len(region.content) > 1)
+    return mesh and bool(sizes or len(region.usages) > 1)
 
 
 def _flow(
     program: Program, region: Region, rooms: Sequence[Room], admits: Admits, sizes: set[int]
 ) -> RegionFlow:
-    flow = beginning(program, region, rooms, admits)
+    flow = start_flow(program, region, rooms, admits)
     sizes = sizes | {gpus for _, gpus, _ in flow.held}
     arcs = arcs_of(region, flow.starts, sizes)
     servers = len(region.nodes)
@@ -218,7 +211,7 @@ def _sets(
         for size in sorted(sizes)
         for chosen in (subsets(room.mask, size) if indexed else ())
     ]
-    # a rest is told by its size alone: any mask of that size stands for it
+    # only the size of a rest matters: any mask of that size stands for it
     most = room.mask.bit_count()
     flow.rests = {(1 << left) - 1: program.boolean() for left in range(most + 1)}
     if isinstance(packing, CasePacking):
@@ -229,3 +222,20 @@ def _sets(
             if case.hidden and size <= case.free
         ]
     return flow
+
+
+def arcs_of(region: Region, starts: Iterable[int], sizes: Iterable[int]) -> list[Arc]:
+    """Every arc reachable from the start states by carving sets of these sizes."""
+    wanted = sorted(set(sizes), reverse=True)
+    seen = set(starts)
+    stack = sorted(seen)
+    arcs: list[Arc] = []
+    while stack:
+        state = stack.pop()
+        for size in wanted:
+            for arc in region.packing.carve(state, size):
+                arcs.append(arc)
+                if arc.target not in seen:
+                    seen.add(arc.target)
+                    stack.append(arc.target)
+    return arcs

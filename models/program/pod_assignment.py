@@ -1,13 +1,7 @@
-"""Which pod of a role takes which of its places: its own, or the one an earlier plan had for it.
+"""Which pod of a role takes which of its places.
 
-Promises: a permutation of the places among the pods to place; a pod that may have the place where it
-stands or was planned gets it, as many as can be; pods in slices keep the place their slice has.
-Called by ``decoding``.
-
-Which pod of a sliced role goes to which place, so that every slice of every layer stays in one domain.
-
-Promises: places that keep the slice rows are always paired; pods of a domain take its places in order;
-same places, same pairs. Called by ``decoding``.
+Pods keep their own or planned place where possible, and the pods of every slice, in every layer, share a
+domain.
 """
 
 from __future__ import annotations
@@ -23,15 +17,15 @@ from models.solution import PodPlacement
 Key = tuple[int, int]
 
 
-def homeward(
+def give_own_places(
     instance: Instance,
     demand: Demand,
     pods: Sequence[PodPlacement],
     assigned: Mapping[Key, Sequence[int]],
 ) -> list[PodPlacement]:
-    """The same places, those wanted given to the pods that want them.
+    """A permutation of the places in which pods get their own places as far as possible.
 
-    ``assigned``: nodes of which a pod must have one; of a role whose pods are told apart every pod has.
+    ``assigned``: allowed nodes of the pods that have variables of their own.
     """
     gang = instance.gangs[demand.gang]
     planned = {(pod.role, pod.index): pod.node for pod in gang.planned}
@@ -48,13 +42,13 @@ def homeward(
         if gang.roles[role.role].slice_layers:
             found += own
         elif any(key[0] == role.role for key in assigned):
-            found += _as_told(own, assigned)
+            found += _as_assigned(own, assigned)
         else:
             found += _given(own, [exact, planned, where] if not planned else [planned, where])
     return found
 
 
-def _as_told(
+def _as_assigned(
     pods: Sequence[PodPlacement], assigned: Mapping[Key, Sequence[int]]
 ) -> list[PodPlacement]:
     places = [(pod.node, pod.gpus) for pod in pods]
@@ -67,16 +61,16 @@ def _as_told(
 
 
 def _given(
-    pods: Sequence[PodPlacement], wishes: Sequence[Mapping[Key, object]]
+    pods: Sequence[PodPlacement], preferences: Sequence[Mapping[Key, object]]
 ) -> list[PodPlacement]:
-    """Pods with their places exchanged: wishes of the first kind first."""
+    """Pods with their places exchanged: preferences of the first kind first."""
     places = [(pod.node, pod.gpus) for pod in pods]
     left = [(pod.role, pod.index) for pod in pods]
     found: list[PodPlacement] = []
-    for wish in wishes:
+    for preference in preferences:
         for key in list(left):
-            match = next((p for p in places if wish.get(key) in (p, p[0])), None)
-            if key in wish and match is not None:
+            match = next((p for p in places if preference.get(key) in (p, p[0])), None)
+            if key in preference and match is not None:
                 left.remove(key)
                 places.remove(match)
                 found.append(PodPlacement(*key, *match))
@@ -95,17 +89,17 @@ Group = list[int]
 class Layer:
     """Slices of one size. ``of[n]``: domain of node n at their level.
 
-    ``fixed``: domain by slice number, where pods of the slice stand. ``apart``: any slice may have any
+    ``fixed``: domain by slice number, where pods of the slice stand. ``slices``: any slice may have any
     number of pods; otherwise all are whole but the first and the last.
     """
 
     size: int
     of: Sequence[int]
     fixed: Mapping[int, int]
-    apart: bool
+    slices: bool
 
 
-def arranged(
+def arrange_slices(
     layers: Sequence[Layer],
     indices: Sequence[int],
     places: Sequence[Place],
@@ -113,22 +107,21 @@ def arranged(
 ) -> list[tuple[int, Place]] | None:
     """(index, place) of every pod; None if slices do not fit these places. Layers: outermost first.
 
-    ``homes``: by index, the node where a pod is wanted, what matters most first; it gets a place there of
-    those its slice has.
+    ``homes``: preferred node by index, the most important preference first, within the places of its slice.
     """
     if not layers:
-        return _homeward(indices, places, homes)
+        return _prefer_own(indices, places, homes)
     layer, by_domain = layers[0], dict[int, list[Place]]()
     for place in places:
         by_domain.setdefault(layer.of[place[0]], []).append(place)
     counts = {domain: len(by_domain[domain]) for domain in sorted(by_domain)}
     groups = groups_of(indices, layer.size)
-    options = _apart(layer, groups, counts) if layer.apart else _in_line(layer, groups, counts)
+    options = _apart(layer, groups, counts) if layer.slices else _in_line(layer, groups, counts)
     for option in options:
         found: list[tuple[int, Place]] = []
         for domain, members in option.items():
             inside = [index for group in members for index in group]
-            below = arranged(layers[1:], inside, by_domain[domain], homes)
+            below = arrange_slices(layers[1:], inside, by_domain[domain], homes)
             if below is None:
                 break
             found += below
@@ -137,7 +130,7 @@ def arranged(
     return None
 
 
-def _homeward(
+def _prefer_own(
     indices: Sequence[int], places: Sequence[Place], homes: Sequence[Mapping[int, int]]
 ) -> list[tuple[int, Place]]:
     found: list[tuple[int, Place]] = []
@@ -155,7 +148,7 @@ def _homeward(
 def _in_line(
     layer: Layer, groups: list[Group], counts: Mapping[int, int]
 ) -> Iterator[dict[int, list[Group]]]:
-    """Groups by domain: whole slices fill the domains in order, short ones go where they fit.
+    """Slices by domain: whole slices fill the domains in order, short ones go where they fit.
 
     A domain whose places are no multiple of the size has a short slice; if none is, both are in one.
     """
@@ -186,7 +179,7 @@ def _in_line(
 def _apart(
     layer: Layer, groups: list[Group], counts: Mapping[int, int]
 ) -> Iterator[dict[int, list[Group]]]:
-    """Every way to give each slice a domain with places for it; slices held by standing pods first."""
+    """Every way to give each slice a domain with places for it; slices with standing pods first."""
 
     def fixed(group: Group) -> int | None:
         return layer.fixed.get(group[0] // layer.size)

@@ -1,13 +1,8 @@
-"""On which nodes cpu, memory, the number of pods or another resource may bind at all.
+"""Regions: sets of nodes that no rule distinguishes and that share variables.
 
-Promises: a node that is not tight needs no row of its own: nothing that its free GPUs admit reaches a limit.
-Called by ``regions``.
-
-Regions: pools of nodes that no rule can tell apart, so that they need no variables of their own.
-
-Promises: nodes of one region share hardware, eligibility, domains and the way free GPUs may be cut;
-a node where cpu, memory or the pod count may bind, or where an incomplete gang stands, is alone.
-Built once per formulation; every rule works on regions.
+Nodes of one region have the same hardware, eligibility, domains and splits of their free GPUs. A node on
+which cpu, memory or the pod count may bind (a tight node), or on which an incomplete gang stands, is a
+region.
 """
 
 from __future__ import annotations
@@ -21,65 +16,72 @@ from models.occupancy import PODS, Room
 from models.program.demands import Demand
 from models.program.packing import LARGEST_MESH_STATE, CountPacking, MaskPacking, Packing, by_count
 from models.program.rules.declarations import node_key, own_variables
-from models.program.server_cases import CasePacking, Contents, Left, cases_of, told_apart
+from models.program.server_cases import (
+    CasePacking,
+    NodeUsage,
+    NodeUsages,
+    needs_cases,
+    server_cases,
+)
 from models.rates.gang_bandwidth import ServerSet
 
 
 def tight_nodes(
     demands: Sequence[Demand],
     rooms: Sequence[Room],
-    contents: Contents,
+    node_usages: NodeUsages,
     signatures: dict[int, tuple[int, ...]],
     placed: Sequence[bool],
 ) -> tuple[frozenset[int], tuple[bool, ...]]:
-    """Nodes where some resource may bind, and which demands' pods without GPUs ride along.
+    """Tight nodes, on which some resource may bind, and the demands whose cpu-only pods follow the others.
 
-    A node is safe when the worst set of GPU pods its free GPUs admit beside what may be left there, the
-    riders of the gangs those pods belong to, and every pod that does not ride, fit together. Riders of
-    a gang that may use a tight node stop riding, which may make more nodes tight: repeated until nothing
-    changes. ``placed``: demands of which no pod rides.
+    A node is not tight if the worst set of GPU pods that fits its free GPUs and what may stay there, the
+    cpu-only pods that follow them, and all other cpu-only pods fit together. The cpu-only pods of a gang that
+    may use a tight node do not follow, which may make more nodes tight: repeat until nothing changes.
+    ``placed``: demands whose cpu-only pods are always placed on their own.
     """
-    riding = [
-        _may_ride(demand) and not (by_itself and demand.zero_roles)
+    cpu_only_follow = [
+        _may_follow(demand) and not (by_itself and demand.cpu_only_roles)
         for demand, by_itself in zip(demands, placed, strict=True)
     ]
     keys: dict[int, object] = {
-        n: (signature, rooms[n].free_gpus, rooms[n].left, tuple(contents.get(n, {}).items()))
+        n: (signature, rooms[n].free_gpus, rooms[n].left, tuple(node_usages.get(n, {}).items()))
         for n, signature in signatures.items()
     }
     while True:
         known: dict[object, bool] = {}
         for n, key in keys.items():
             if key not in known:
-                lefts = list(contents.get(n, {}).values())
-                known[key] = _may_bind(demands, rooms[n], lefts, riding, n)
+                lefts = list(node_usages.get(n, {}).values())
+                known[key] = _may_bind(demands, rooms[n], lefts, cpu_only_follow, n)
         tight = frozenset(n for n, key in keys.items() if known[key])
         again = [
-            rides and not any(n in tight for role in demand.gpu_roles for n in role.nodes)
-            for rides, demand in zip(riding, demands, strict=True)
+            cpu_only_follow and not any(n in tight for role in demand.gpu_roles for n in role.nodes)
+            for cpu_only_follow, demand in zip(cpu_only_follow, demands, strict=True)
         ]
         again = [
-            rides or not demand.zero_roles for rides, demand in zip(again, demands, strict=True)
+            cpu_only_follow or not demand.cpu_only_roles
+            for cpu_only_follow, demand in zip(again, demands, strict=True)
         ]
-        if again == riding:
-            return tight, tuple(riding)
-        riding = again
+        if again == cpu_only_follow:
+            return tight, tuple(cpu_only_follow)
+        cpu_only_follow = again
 
 
-def _may_ride(demand: Demand) -> bool:
-    if not demand.zero_roles:
+def _may_follow(demand: Demand) -> bool:
+    if not demand.cpu_only_roles:
         return True
     if not demand.gpu_roles or demand.stays:
         return False
     gpu_nodes = frozenset().union(*(role.nodes for role in demand.gpu_roles))
-    return all(gpu_nodes <= role.nodes for role in demand.zero_roles)
+    return all(gpu_nodes <= role.nodes for role in demand.cpu_only_roles)
 
 
-def _gpus(left: Left) -> int:
+def _gpus(left: NodeUsage) -> int:
     return left.known.bit_count() + left.blind
 
 
-def _stood(lefts: Sequence[tuple[Left, ...]], resource: str, most: int) -> list[int]:
+def _stood(lefts: Sequence[tuple[NodeUsage, ...]], resource: str, most: int) -> list[int]:
     """The most of a resource that may be left on a node together with so many GPUs or fewer."""
     worst = [0] * (most + 1)
     for options in lefts:
@@ -94,19 +96,19 @@ def _stood(lefts: Sequence[tuple[Left, ...]], resource: str, most: int) -> list[
 def _may_bind(
     demands: Sequence[Demand],
     room: Room,
-    lefts: Sequence[tuple[Left, ...]],
-    riding: Sequence[bool],
+    lefts: Sequence[tuple[NodeUsage, ...]],
+    cpu_only_follow: Sequence[bool],
     n: int,
 ) -> bool:
     if sum(max(_gpus(left) for left in options) for options in lefts) > room.free_gpus:
-        return True  # what stands there is too much already
+        return True  # more stands there than fits already
     for resource, left in room.left:
         worst = _stood(lefts, resource, room.free_gpus)
-        riders: dict[int, int] = {}
+        followers: dict[int, int] = {}
         loose: dict[int, int] = {}
         by_size: dict[int, int] = {}
-        for demand, rides in zip(demands, riding, strict=True):
-            zero = 0
+        for demand, follows in zip(demands, cpu_only_follow, strict=True):
+            cpu_only = 0
             for role in demand.roles:
                 if n not in role.nodes:
                     continue
@@ -114,17 +116,17 @@ def _may_bind(
                 if role.gpus:
                     by_size[role.gpus] = max(by_size.get(role.gpus, 0), amount)
                 else:
-                    zero += amount * role.count
-            if zero:
-                # of one gang's options only one comes true
-                where = riders if rides else loose
-                where[demand.gang] = max(where.get(demand.gang, 0), zero)
+                    cpu_only += amount * role.count
+            if cpu_only:
+                # only one option of a gang is chosen
+                where = followers if follows else loose
+                where[demand.gang] = max(where.get(demand.gang, 0), cpu_only)
         for gpus in range(1, room.free_gpus + 1):
             worst[gpus] = max(
                 [worst[gpus], worst[gpus - 1]]
                 + [worst[gpus - size] + need for size, need in by_size.items() if size <= gpus]
             )
-        most = sorted(riders.values(), reverse=True)[: room.free_gpus]
+        most = sorted(followers.values(), reverse=True)[: room.free_gpus]
         if worst[room.free_gpus] + sum(most) + sum(loose.values()) > left:
             return True
     return False
@@ -132,12 +134,12 @@ def _may_bind(
 
 @dataclass(frozen=True)
 class Region:
-    """A pool of alike nodes; ``model`` is one of them.
+    """A set of identical nodes; ``model`` is one of them.
 
-    ``domains[l]``: the domain of all its nodes at level l (the node level left out), None where
-    levels do not matter. ``tight``: one node whose resources are counted. ``specials``: demands (by
-    index) with GPUs that stay on the node, and their place in ``SetType.beside``. ``content``: what is
-    left there by each choice; of several nodes all are left alike, by one choice.
+    ``domains[l]``: the domain of all its nodes at level l (without the node level), None where levels do
+    not matter. ``tight``: one node whose resources are counted. ``standing_demands``: demands (by index)
+    with GPUs that stay on the node, and their position in ``SetType.with_standing``. ``usages``: what each
+    choice may leave there; if there are several nodes, one choice leaves the same on all.
     """
 
     number: int
@@ -146,8 +148,8 @@ class Region:
     packing: Packing
     domains: tuple[int | None, ...]
     tight: bool
-    specials: Mapping[int, int] = field(default_factory=dict)
-    content: Mapping[int, tuple[Left, ...]] = field(default_factory=dict)
+    standing_demands: Mapping[int, int] = field(default_factory=dict)
+    usages: Mapping[int, tuple[NodeUsage, ...]] = field(default_factory=dict)
 
     @property
     def gpu_name(self) -> str | None:
@@ -155,53 +157,53 @@ class Region:
 
 
 @dataclass(frozen=True)
-class Pools:
-    """``riding[d]``: the demand's pods without GPUs go along on a node it uses anyway, at no cost."""
+class RegionSet:
+    """``cpu_only_follow[d]``: cpu-only pods of the demand go to a node that the gang uses anyway."""
 
     regions: tuple[Region, ...]
-    riding: tuple[bool, ...]
+    cpu_only_follow: tuple[bool, ...]
     exact: bool
 
 
-def pools_of(
+def build_regions(
     instance: Instance,
     demands: Sequence[Demand],
     rooms: Sequence[Room],
-    contents: Contents,
+    node_usages: NodeUsages,
     *,
     split: bool,
     held: Sequence[int] | None = None,
-    yielding: int | None = None,
-) -> Pools:
+    least_victim: int | None = None,
+) -> RegionSet:
     """Group the nodes that any demand may use or any choice may empty.
 
-    ``split``: every node on its own (exact on any hardware). ``held``: mask of GPUs known held whatever is
-    chosen, a node; by default all that are not free. ``yielding``: priority of the least gang that gives
-    room to those who come: where they are told apart, pods of a higher gang do not ride.
+    ``split``: every node is a region (exact on any hardware). ``held``: mask of GPUs known to be held under
+    every option, a node; by default all that are not free. ``least_victim``: lowest priority of a gang that
+    may be stopped or shrunk: cpu-only pods of a higher gang are then placed on their own.
     """
     if held is None:
         nodes = instance.cluster.nodes
         held = [n.healthy & ~room.mask for n, room in zip(nodes, rooms, strict=True)]
-    used = sorted({n for d in demands for role in d.roles for n in role.nodes} | set(contents))
+    used = sorted({n for d in demands for role in d.roles for n in role.nodes} | set(node_usages))
     signatures = _signatures(demands, used)
     fixed = [
-        yielding is not None and instance.gangs[demand.gang].priority > yielding
+        least_victim is not None and instance.gangs[demand.gang].priority > least_victim
         for demand in demands
     ]
-    tight, riding = tight_nodes(demands, rooms, contents, signatures, fixed)
+    tight, cpu_only_follow = tight_nodes(demands, rooms, node_usages, signatures, fixed)
     standing = {n for demand in demands for n in demand.standing_nodes}
-    specials: dict[int, list[int]] = {}
+    standing_demands: dict[int, list[int]] = {}
     for number, demand in enumerate(demands):
         for node, _ in demand.standing:
-            specials.setdefault(node, []).append(number)
-    by_level = _levels_matter(instance, demands, riding)
+            standing_demands.setdefault(node, []).append(number)
+    by_level = _levels_matter(instance, demands, cpu_only_follow)
     grouped: dict[tuple[object, ...], list[int]] = {}
     for n in used:
-        content = contents.get(n, {})
-        alone = split or n in tight or n in specials or n in standing or len(content) > 1
-        alone = alone or told_apart(instance.cluster.nodes[n], rooms[n], content)
+        usages = node_usages.get(n, {})
+        alone = split or n in tight or n in standing_demands or n in standing or len(usages) > 1
+        alone = alone or needs_cases(instance.cluster.nodes[n], rooms[n], usages)
         key = (
-            tuple(content.items()),
+            tuple(usages.items()),
             _hardware_key(instance, rooms, n),
             node_key(instance, n),
             signatures[n],
@@ -214,17 +216,17 @@ def pools_of(
             instance,
             rooms,
             demands,
-            contents,
+            node_usages,
             number,
             nodes,
             tight,
-            specials,
+            standing_demands,
             held[nodes[0]],
             by_level=by_level,
         )
         for number, nodes in enumerate(sorted(grouped.values()))
     )
-    return Pools(regions, riding, all(region.packing.exact for region in regions))
+    return RegionSet(regions, cpu_only_follow, all(region.packing.exact for region in regions))
 
 
 def _innermost(instance: Instance, node: int) -> tuple[int, ...]:
@@ -245,9 +247,14 @@ def _hardware_key(instance: Instance, rooms: Sequence[Room], n: int) -> tuple[ob
     return (node.model, node.effective_nics, room.blind, free)
 
 
-def _levels_matter(instance: Instance, demands: Sequence[Demand], riding: Sequence[bool]) -> bool:
+def _levels_matter(
+    instance: Instance, demands: Sequence[Demand], cpu_only_follow: Sequence[bool]
+) -> bool:
     """Whether any demand may use several nodes, or requests of the mix count whole nodes by domain."""
-    if any(not local(instance, d, rides=r) for d, r in zip(demands, riding, strict=True)):
+    if any(
+        not is_single_piece(instance, d, cpu_only_follow=r)
+        for d, r in zip(demands, cpu_only_follow, strict=True)
+    ):
         return True
     if instance.policy.lists("defragment"):
         return True
@@ -255,36 +262,41 @@ def _levels_matter(instance: Instance, demands: Sequence[Demand], riding: Sequen
     return any(size > largest for size, _ in instance.policy.mix)
 
 
-def local(instance: Instance, demand: Demand, *, rides: bool) -> bool:
-    """Whether the whole gang is one piece on one node: by its own rule, or one GPU pod with riders."""
+def is_single_piece(instance: Instance, demand: Demand, *, cpu_only_follow: bool) -> bool:
+    """Whether the whole gang is one piece on one node: by its own rule, or one GPU pod with followers."""
     gang = instance.gangs[demand.gang]
-    if not demand.sole or gang.running or not demand.gpu_roles or own_variables(instance, gang):
+    if (
+        not demand.only_option
+        or gang.running
+        or not demand.gpu_roles
+        or own_variables(instance, gang)
+    ):
         return False
     if gang.required == instance.cluster.node_level:
         return True
-    return rides and sum(role.count for role in demand.gpu_roles) == 1
+    return cpu_only_follow and sum(role.count for role in demand.gpu_roles) == 1
 
 
 def _region(
     instance: Instance,
     rooms: Sequence[Room],
     demands: Sequence[Demand],
-    contents: Contents,
+    node_usages: NodeUsages,
     number: int,
     nodes: list[int],
     tight: frozenset[int],
-    specials: dict[int, list[int]],
+    standing_demands: dict[int, list[int]],
     held: int,
     *,
     by_level: bool,
 ) -> Region:
     first = instance.cluster.nodes[nodes[0]]
-    beside: dict[ServerSet, int] = {}
-    special: dict[int, int] = {}
-    for d in specials.get(nodes[0], ()):
+    with_standing: dict[ServerSet, int] = {}
+    standing_index: dict[int, int] = {}
+    for d in standing_demands.get(nodes[0], ()):
         own = dict(demands[d].standing)[nodes[0]]
-        special[d] = beside.setdefault(own, len(beside))
-    content = contents.get(nodes[0], {})
+        standing_index[d] = with_standing.setdefault(own, len(with_standing))
+    usages = node_usages.get(nodes[0], {})
     domains: tuple[int | None, ...] = tuple(None for _ in instance.cluster.levels)
     if by_level:
         domains = _innermost(instance, nodes[0])
@@ -292,39 +304,45 @@ def _region(
         number,
         tuple(nodes),
         first,
-        packing_of(first, [rooms[n] for n in nodes], tuple(beside), content=content, held=held),
+        packing_of(
+            first, [rooms[n] for n in nodes], tuple(with_standing), usages=usages, held=held
+        ),
         domains,
         nodes[0] in tight,
-        special,
-        content,
+        standing_index,
+        usages,
     )
 
 
 def packing_of(
     node: Node,
     rooms: Sequence[Room],
-    beside: tuple[ServerSet, ...] = (),
+    with_standing: tuple[ServerSet, ...] = (),
     *,
-    content: Mapping[int, tuple[Left, ...]] | None = None,
+    usages: Mapping[int, tuple[NodeUsage, ...]] | None = None,
     held: int = 0,
 ) -> Packing:
-    """How the free GPUs of such nodes may be cut.
+    """How the free GPUs of such nodes may be split.
 
-    ``content``: what the choices leave there. ``held``: mask of GPUs known held whatever is chosen.
+    ``usages``: what the choices leave there. ``held``: mask of GPUs known to be held under every option.
     """
-    # where only the number counts one room stands for all: it must hold the largest set of any
+    # where only the number counts one room stands for all: the one with the largest set
     room = max(rooms, key=lambda r: r.mask.bit_count())
     if node.model is None:
         return CountPacking(node, 0, blind=False, relaxed=False)
     counted = by_count(node.model, node.effective_nics)
-    if content and told_apart(node, room, content):
-        cases = cases_of(node, room, held, content)
+    if usages and needs_cases(node, room, usages):
+        cases = server_cases(node, room, held, usages)
         indexed = [case.mask.bit_count() for case in cases or () if not case.hidden]
         if cases is None or max(indexed, default=0) > LARGEST_MESH_STATE:
-            return CountPacking(node, room.mask, blind=room.blind, relaxed=True, beside=beside)
-        return CasePacking(node, cases, beside)
+            return CountPacking(
+                node, room.mask, blind=room.blind, relaxed=True, with_standing=with_standing
+            )
+        return CasePacking(node, cases, with_standing)
     if room.blind or counted:
-        return CountPacking(node, room.mask, blind=room.blind, relaxed=False, beside=beside)
+        return CountPacking(
+            node, room.mask, blind=room.blind, relaxed=False, with_standing=with_standing
+        )
     if max(r.mask.bit_count() for r in rooms) > LARGEST_MESH_STATE:
-        return CountPacking(node, room.mask, blind=False, relaxed=True, beside=beside)
-    return MaskPacking(node, beside)
+        return CountPacking(node, room.mask, blind=False, relaxed=True, with_standing=with_standing)
+    return MaskPacking(node, with_standing)

@@ -1,15 +1,8 @@
-"""What stands on a node only as long as its gang stays: the part of the room that is to be decided.
+"""What may be left on a node by the gangs that run there, and the cases of a server that follow.
 
-Promises: for every node, the gangs whose options differ in what they leave there, and what each leaves;
-pods that stay whatever is chosen are not among it, they are part of the node's room.
-Built once per formulation; read by regions, variables, packing and resources.
-
-What a server is left with, case by case, where it matters which GPUs are held and some are unknown.
-
-Whether pods placed there get indices, and what the worst set of unknown GPUs is worth, hangs on who
-stays. Promises: one case for every (GPUs known held, GPUs held by nobody knows whom) that the options
-of the choices standing there may leave; within a case the sets of the server are worth what they are.
-Called by ``regions``; read by variables, the packing rule and carriers.
+Pods that stay under every option are part of the node's room instead. Where GPU indices matter and some are
+unknown, the worth of a GPU set depends on who stays: one case for every combination of known and unknown
+GPUs.
 """
 
 from __future__ import annotations
@@ -28,37 +21,39 @@ from models.rates.gang_bandwidth import ServerSet, server_set
 
 
 @dataclass(frozen=True, slots=True)
-class Left:
-    """What an option leaves on a node: GPUs known, GPUs nobody knows which, and resources."""
+class NodeUsage:
+    """What an option leaves on a node: known GPUs, the number of unknown ones, and resources."""
 
     known: int = 0
     blind: int = 0
     use: tuple[tuple[str, int], ...] = ()
 
 
-Contents = Mapping[int, Mapping[int, tuple[Left, ...]]]
-"""By node and choice (its place in the sequence of choices): what each of its options leaves there."""
+NodeUsages = Mapping[int, Mapping[int, tuple[NodeUsage, ...]]]
+"""By node and choice (its position among the choices): what each of its options leaves there."""
 
 
-def contents_of(instance: Instance, choices: Sequence[Choice]) -> Contents:
-    """Contents of every node on which it is decided who stays."""
-    found: dict[int, dict[int, tuple[Left, ...]]] = {}
+def node_usages(instance: Instance, choices: Sequence[Choice]) -> NodeUsages:
+    """Usages of every node on which it is decided who stays."""
+    found: dict[int, dict[int, tuple[NodeUsage, ...]]] = {}
     for number, choice in enumerate(choices):
         always = set(choice.always)
-        by_node: dict[int, list[Left]] = {}
+        by_node: dict[int, list[NodeUsage]] = {}
         for position, option in enumerate(choice.options):
-            here = left_by(
+            here = usage_by_node(
                 instance, choice.gang, [p for p in option.demand.stays if p not in always]
             )
             for n in {**by_node, **here}:
-                row = by_node.setdefault(n, [Left()] * len(choice.options))
-                row[position] = here.get(n, Left())
+                row = by_node.setdefault(n, [NodeUsage()] * len(choice.options))
+                row[position] = here.get(n, NodeUsage())
         for n, row in by_node.items():
             found.setdefault(n, {})[number] = tuple(row)
     return {n: found[n] for n in sorted(found)}
 
 
-def left_by(instance: Instance, index: int, pods: Sequence[ExistingPod]) -> dict[int, Left]:
+def usage_by_node(
+    instance: Instance, index: int, pods: Sequence[ExistingPod]
+) -> dict[int, NodeUsage]:
     """What these pods of a gang hold, by node."""
     gang = instance.gangs[index]
     known: dict[int, int] = {}
@@ -75,18 +70,18 @@ def left_by(instance: Instance, index: int, pods: Sequence[ExistingPod]) -> dict
         for resource, amount in ((PODS, 1), *role.requests):
             own[resource] = own.get(resource, 0) + amount
     return {
-        n: Left(known.get(n, 0), blind.get(n, 0), tuple(sorted(amounts.items())))
+        n: NodeUsage(known.get(n, 0), blind.get(n, 0), tuple(sorted(amounts.items())))
         for n, amounts in use.items()
     }
 
 
 MOST_CASES = 128
-"""Of more cases than these none is told apart, and the server is relaxed to counts."""
+"""With more cases than these the server is relaxed to counts."""
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """``known``, ``blind``: what the choices leave. ``held``: GPUs known held, all of them.
+    """``known``, ``blind``: what the choices leave. ``held``: all GPUs known to be held.
 
     ``mask``: healthy GPUs not known to be held; ``free``: how many may be given. ``hidden``: pods placed
     there get no indices.
@@ -100,22 +95,22 @@ class Case:
     hidden: bool
 
 
-def told_apart(node: Node, room: Room, content: Mapping[int, Sequence[Left]]) -> bool:
-    """Whether the sets of the server are worth something else in one case than in another."""
+def needs_cases(node: Node, room: Room, usages: Mapping[int, Sequence[NodeUsage]]) -> bool:
+    """Whether the worth of the sets of the server differs between cases."""
     if node.model is None or by_count(node.model, node.effective_nics):
         return False
-    lefts = [left for options in content.values() for left in options]
+    lefts = [left for options in usages.values() for left in options]
     if any(left.blind for left in lefts):
         return not room.blind or any(left.known for left in lefts)
     return room.blind and any(left.known for left in lefts)
 
 
-def cases_of(
-    node: Node, room: Room, held: int, content: Mapping[int, Sequence[Left]]
+def server_cases(
+    node: Node, room: Room, held: int, usages: Mapping[int, Sequence[NodeUsage]]
 ) -> tuple[Case, ...] | None:
-    """Every case, the emptiest first; None if there are too many. ``held``: known whatever is chosen."""
+    """Every case, the emptiest first; None if there are too many. ``held``: known under every option."""
     found = {(0, 0)}
-    for options in content.values():
+    for options in usages.values():
         plain = {(left.known, left.blind) for left in options} | {(0, 0)}
         found = {(k | known, b + blind) for k, b in found for known, blind in plain}
         if len(found) > MOST_CASES:
@@ -130,30 +125,32 @@ def _case(node: Node, room: Room, held: int, known: int, blind: int) -> Case:
 
 
 class CasePacking(MaskPacking):
-    """One server by its GPU sets, in every case; sets of unknown GPUs are the worst they may be."""
+    """One server by its GPU sets, in every case; unknown GPUs are the worst they may be."""
 
     def __init__(
-        self, node: Node, cases: tuple[Case, ...], beside: tuple[ServerSet, ...] = ()
+        self, node: Node, cases: tuple[Case, ...], with_standing: tuple[ServerSet, ...] = ()
     ) -> None:
-        super().__init__(node, beside)
+        super().__init__(node, with_standing)
         self.cases = cases
 
     def unknown(self, case: Case, gpus: int) -> SetType:
-        """So many GPUs of which nobody will know the indices."""
+        """So many GPUs whose indices stay unknown."""
         own = ServerSet(0, gpus, case.mask)
-        beside = tuple(self._beside_unknown(case, base, gpus) for base in self._beside)
+        with_standing = tuple(
+            self._combined_unknown(case, base, gpus) for base in self._with_standing
+        )
         node = self._node
-        return SetType(gpus, inside_known_MBps(node, own), network_MBps(node, own), beside)
+        return SetType(gpus, inside_known_MBps(node, own), network_MBps(node, own), with_standing)
 
-    def _beside_unknown(
+    def _combined_unknown(
         self, case: Case, base: ServerSet, gpus: int
     ) -> tuple[Fraction | None, Fraction | None]:
         if base.known & ~case.held or base.count + gpus > self._node.gpus:
-            return Fraction(0), Fraction(0)  # never both: the case is not one in which it stays
+            return Fraction(0), Fraction(0)  # never both: it does not stay in this case
         both = server_set(self._node, base.known, base.blind + gpus, case.held)
         return inside_known_MBps(self._node, both), network_MBps(self._node, both)
 
 
-def standing_in(node: Node, base: ServerSet, case: Case) -> ServerSet:
-    """The set that a gang's standing GPUs are in this case."""
+def standing_set(node: Node, base: ServerSet, case: Case) -> ServerSet:
+    """The set that the standing GPUs of a gang are in this case."""
     return server_set(node, base.known, base.blind, case.held)

@@ -19,10 +19,16 @@ from models.program.linear_program import Linear, Program
 from models.program.options import PLACED, Effect, standing_gpus
 from models.program.packing import SetType
 from models.program.packing_flows import RegionFlow
-from models.program.regions import Pools, Region
+from models.program.regions import Region, RegionSet
 from models.program.rules.bandwidth import Claims
 from models.program.rules.topology import Topology
-from models.program.variables import Apart, GangVariables, GroupVariables, StayVariables, Variables
+from models.program.variables import (
+    GangVariables,
+    GroupVariables,
+    SliceVariables,
+    StayVariables,
+    Variables,
+)
 from models.rates.gang_bandwidth import ideal_MBps, share_permille
 from models.rates.gpu_sets import UnknownRate
 from models.tier_values import (
@@ -113,7 +119,7 @@ class StandingValues:
 class FreeServers:
     """What the flows leave free on the servers of every region; all other nodes stay as they are."""
 
-    pools: Pools
+    pools: RegionSet
     rooms: Sequence[Room]
     flows: Sequence[RegionFlow]
 
@@ -217,7 +223,7 @@ FREE_SPACE: dict[str, Callable[[Program, Instance, FreeServers], Linear]] = {
 """Tiers that depend on the free GPUs of every node alone: exact in both models."""
 
 
-def gpus_as_planned(program: Program, pools: Pools, gang: GangVariables) -> Linear:
+def gpus_as_planned(program: Program, pools: RegionSet, gang: GangVariables) -> Linear:
     """GPUs of pods to place that may be on the nodes an earlier plan had for them.
 
     For a role and a region: matched <= pods placed there, matched <= pods planned there; with a variable a
@@ -258,7 +264,7 @@ def _planned_in(
 
     None instead of the boolean where slices have no variables of their own.
     """
-    slices: Apart = gang.apart.get(role.role, [[(role.indices, [])]])[0]
+    slices: SliceVariables = gang.slices.get(role.role, [[(role.indices, [])]])[0]
     found: dict[int, list[tuple[int, int | None]]] = {}
     for indices, options in slices:
         counts: dict[int, int] = {}
@@ -273,7 +279,7 @@ def _planned_in(
     return found
 
 
-def group_gpus_as_planned(pools: Pools, group: GroupVariables) -> Linear:
+def group_gpus_as_planned(pools: RegionSet, group: GroupVariables) -> Linear:
     """The same for a gang on one node: a gang that was planned before is a group of one."""
     total = Linear()
     if not group.gangs[0].planned:
@@ -331,7 +337,7 @@ class TierExpressions:
     program: Program
     instance: Instance
     variables: Variables
-    pools: Pools
+    pools: RegionSet
     rooms: Sequence[Room]
     topologies: Sequence[Topology]
     claims: Sequence[Claims]

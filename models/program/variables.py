@@ -1,37 +1,47 @@
-"""Every variable of the formulation and what it means.
+"""Every variable of the program and what it means; rules read them through the records here.
 
-Promises: the only place that creates variables shared between rules; rules read them through the
-records here and may add helpers of their own. Called by ``formulation`` and ``pooled``.
+A piece is what a gang puts on one node: a number of pods of each GPU role, and the type of GPU set they use.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import product
 
 from models.gang import Gang
 from models.instance import Instance
 from models.occupancy import Room
-from models.program.base_state import Asked, classes
+from models.program.base_state import PlacementRequests, classes
 from models.program.demands import Demand, RoleDemand
 from models.program.linear_program import Linear, Program
 from models.program.options import Effect
 from models.program.packing import SetType
 from models.program.packing_flows import Admits, RegionFlow, flow_of
-from models.program.pieces import Piece, vectors
-from models.program.regions import Pools, Region, local
+from models.program.regions import Region, RegionSet, is_single_piece
 
-Apart = list[tuple[tuple[int, ...], list[tuple[set[int], int]]]]
-"""Slices told apart: the indices of each, and its boolean for every domain (as regions)."""
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """``pods``: pods of each GPU role of the demand, in its order; ``variable`` counts such nodes."""
+
+    region: int
+    pods: tuple[int, ...]
+    kind: SetType
+    variable: int
+
+
+SliceVariables = list[tuple[tuple[int, ...], list[tuple[set[int], int]]]]
+"""Slices with variables of their own: the indices of each, and its boolean for every domain (as regions)."""
 
 
 @dataclass
 class GangVariables:
-    """One option of a gang with pods to place. ``number``: of its demand; ``admit``: whether it comes true.
+    """One option of a gang with pods to place. ``number``: of its demand; ``admit``: whether it is chosen.
 
-    ``zeros[(i, r)]``: pods of its i-th role without GPUs in region r. ``apart[role]``: a layer, innermost
-    first, each slice told apart: its indices, and its boolean for every domain (as regions).
-    ``exchange[role]``: pods that are alike, by index, and how many of them are in each region.
+    ``cpu_only_counts[(i, r)]``: pods of its i-th cpu-only role in region r. ``slices[role]``: for each layer,
+    innermost first, slices with variables of their own. ``exchange[role]``: identical pods, by index, and
+    how many of them are in each region.
     """
 
     number: int
@@ -40,9 +50,9 @@ class GangVariables:
     admit: int
     effect: Effect
     pieces: list[Piece] = field(default_factory=list)
-    zeros: dict[tuple[int, int], int] = field(default_factory=dict)
-    rides: bool = True
-    apart: dict[int, list[Apart]] = field(default_factory=dict)
+    cpu_only_counts: dict[tuple[int, int], int] = field(default_factory=dict)
+    cpu_only_follow: bool = True
+    slices: dict[int, list[SliceVariables]] = field(default_factory=dict)
     exchange: dict[int, list[tuple[tuple[int, ...], dict[int, int]]]] = field(default_factory=dict)
 
     @property
@@ -51,7 +61,9 @@ class GangVariables:
 
     @property
     def regions(self) -> list[int]:
-        return sorted({p.region for p in self.pieces} | {region for _, region in self.zeros})
+        return sorted(
+            {p.region for p in self.pieces} | {region for _, region in self.cpu_only_counts}
+        )
 
     def admitted(self, factor: int = 1) -> Linear:
         return Linear().add(self.admit, factor)
@@ -64,10 +76,10 @@ class GangVariables:
                 expression.add(piece.variable, piece.pods[role])
         return expression
 
-    def zero_pods(self, role: int, regions: Sequence[int] | set[int]) -> Linear:
+    def cpu_only_pods(self, role: int, regions: Sequence[int] | set[int]) -> Linear:
         """Pods of the i-th role without GPUs in these regions."""
         expression = Linear()
-        for (number, region), variable in self.zeros.items():
+        for (number, region), variable in self.cpu_only_counts.items():
             if number == role and region in regions:
                 expression.add(variable)
         return expression
@@ -85,9 +97,9 @@ class StayVariables:
 
 @dataclass
 class GroupVariables:
-    """Identical gangs that each take one piece on one node: counts say it all.
+    """Identical gangs that each take one piece on one node: numbers suffice.
 
-    ``admits``: one boolean a gang, in the order in which they go (priority, age, name).
+    ``admits``: one boolean a gang, in the order in which they start (priority, age, name).
     """
 
     demands: tuple[Demand, ...]
@@ -121,9 +133,9 @@ Owner = GangVariables | GroupVariables | PodPool
 
 @dataclass
 class Variables:
-    """All of it. ``siblings``: identical gangs placed one by one, in the order in which they go.
+    """All variables. ``siblings``: identical gangs placed one by one, in the order in which they start.
 
-    ``admits[c][o]``: whether option o of choice c comes true.
+    ``admits[c][o]``: whether option o of choice c is chosen.
     """
 
     gangs: list[GangVariables]
@@ -135,63 +147,76 @@ class Variables:
 
 
 def create(
-    instance: Instance, program: Program, asks: Asked, rooms: Sequence[Room], pools: Pools
+    instance: Instance,
+    program: Program,
+    requests: PlacementRequests,
+    rooms: Sequence[Room],
+    pools: RegionSet,
 ) -> Variables:
     """Variables of every option and every region."""
     gangs: list[GangVariables] = []
     groups: list[GroupVariables] = []
     siblings: list[tuple[int, ...]] = []
-    admits = [[-1] * len(choice.options) for choice in asks.choices]
-    wishes = Wishes(instance, pools, rooms)
-    for members in classes(instance, asks, pools):
+    admits = [[-1] * len(choice.options) for choice in requests.choices]
+    preferences = PieceBuilder(instance, pools, rooms)
+    for members in classes(instance, requests, pools):
         first = members[0]
-        if local(instance, first[1], rides=pools.riding[first[0]]):
+        if is_single_piece(instance, first[1], cpu_only_follow=pools.cpu_only_follow[first[0]]):
             group = GroupVariables(
                 tuple(d for _, d in members),
                 tuple(instance.gangs[d.gang] for _, d in members),
                 tuple(program.boolean() for _ in members),
             )
             for (number, _), admit in zip(members, group.admits, strict=True):
-                _note(admits, asks, number, admit)
+                _note(admits, requests, number, admit)
             groups.append(group)
-            wishes.local(group)
+            preferences.is_single_piece(group)
             continue
         if len(members) > 1:
             siblings.append(tuple(range(len(gangs), len(gangs) + len(members))))
         for number, _ in members:
-            variables = option_of(instance, program, asks, number, rides=pools.riding[number])
-            _note(admits, asks, number, variables.admit)
+            variables = option_of(
+                instance, program, requests, number, cpu_only_follow=pools.cpu_only_follow[number]
+            )
+            _note(admits, requests, number, variables.admit)
             gangs.append(variables)
-            wishes.alone(program, variables)
-    stays = staying(instance, program, asks, admits)
-    flows = wishes.flows(program, admits)
-    wishes.pieces(program)
+            preferences.alone(program, variables)
+    stays = staying(instance, program, requests, admits)
+    flows = preferences.flows(program, admits)
+    preferences.pieces(program)
     return Variables(gangs, groups, stays, flows, siblings, admits)
 
 
 def option_of(
-    instance: Instance, program: Program, asks: Asked, number: int, *, rides: bool
+    instance: Instance,
+    program: Program,
+    requests: PlacementRequests,
+    number: int,
+    *,
+    cpu_only_follow: bool,
 ) -> GangVariables:
-    """One option with pods to place, by itself."""
-    demand = asks.demands[number]
+    """One option with pods to place."""
+    demand = requests.demands[number]
     admit = program.boolean()
     if not demand.possible:
         program.fix(admit, 0)
     gang = instance.gangs[demand.gang]
-    return GangVariables(number, demand, gang, admit, asks.effect(number), rides=rides)
+    return GangVariables(
+        number, demand, gang, admit, requests.effect(number), cpu_only_follow=cpu_only_follow
+    )
 
 
-def _note(admits: list[list[int]], asks: Asked, number: int, admit: int) -> None:
-    choice, position = asks.origin[number]
+def _note(admits: list[list[int]], requests: PlacementRequests, number: int, admit: int) -> None:
+    choice, position = requests.origin[number]
     admits[choice][position] = admit
 
 
 def staying(
-    instance: Instance, program: Program, asks: Asked, admits: list[list[int]]
+    instance: Instance, program: Program, requests: PlacementRequests, admits: list[list[int]]
 ) -> list[StayVariables]:
     """The options that place nothing."""
     found = []
-    for number, choice in enumerate(asks.choices):
+    for number, choice in enumerate(requests.choices):
         for position, option in enumerate(choice.options):
             if not option.demand.roles:
                 admit = admits[number][position] = program.boolean()
@@ -200,10 +225,10 @@ def staying(
     return found
 
 
-class Wishes:
-    """Collects which vectors each demand may put on each region before the flow tells the set types."""
+class PieceBuilder:
+    """Collects the pieces that each demand may put on each region; the flows then give their set types."""
 
-    def __init__(self, instance: Instance, pools: Pools, rooms: Sequence[Room]) -> None:
+    def __init__(self, instance: Instance, pools: RegionSet, rooms: Sequence[Room]) -> None:
         self._instance = instance
         self._pools = pools
         self._most = [max(rooms[n].free_gpus for n in region.nodes) for region in pools.regions]
@@ -212,7 +237,7 @@ class Wishes:
         self._sizes: list[set[int]] = [set() for _ in pools.regions]
         self._kinds: list[dict[int, dict[SetType, None]]] = []
 
-    def local(self, group: GroupVariables) -> None:
+    def is_single_piece(self, group: GroupVariables) -> None:
         self._gpu_pieces(group, group.demands[0], whole=True)
 
     def pool(self, pool: PodPool) -> None:
@@ -221,12 +246,14 @@ class Wishes:
 
     def alone(self, program: Program, variables: GangVariables) -> None:
         self._gpu_pieces(variables, variables.demand, whole=False)
-        if variables.rides:
+        if variables.cpu_only_follow:
             return
-        for position, role in enumerate(variables.demand.zero_roles):
+        for position, role in enumerate(variables.demand.cpu_only_roles):
             for region in self._pools.regions:
                 if region.nodes[0] in role.nodes:
-                    variables.zeros[position, region.number] = program.integer(0, role.count)
+                    variables.cpu_only_counts[position, region.number] = program.integer(
+                        0, role.count
+                    )
 
     def _gpu_pieces(self, owner: Owner, demand: Demand, *, whole: bool) -> None:
         if not demand.gpu_roles:
@@ -261,6 +288,51 @@ class Wishes:
             role.count // count for role, count in zip(demand.gpu_roles, pods, strict=True) if count
         )
         return min(len(region.nodes), by_role)
+
+
+def vectors(
+    instance: Instance, demand: Demand, region: Region, most_gpus: int, *, whole: bool
+) -> list[tuple[int, ...]]:
+    """Pods of each GPU role that one node of the region may carry. ``whole``: only the whole gang."""
+    gang = instance.gangs[demand.gang]
+    roles = demand.gpu_roles
+    n = region.nodes[0]
+    if whole:
+        pods = tuple(role.count for role in roles)
+        fits = all(n in role.nodes for role in demand.roles) and demand.gpus <= most_gpus
+        return [pods] if fits else []
+    choices = [_counts(instance, gang, role, n, most_gpus) for role in roles]
+    found = [
+        pods
+        for pods in product(*choices)
+        if 0 < sum(role.gpus * count for role, count in zip(roles, pods, strict=True)) <= most_gpus
+    ]
+    if gang.required == instance.cluster.node_level:
+        found = [pods for pods in found if pods == tuple(role.count for role in roles)]
+    return found
+
+
+def _counts(
+    instance: Instance, gang: Gang, role: RoleDemand, n: int, most_gpus: int
+) -> Iterable[int]:
+    """How many pods of the role one node may carry under its node-level rules."""
+    if n not in role.nodes:
+        return (0,)
+    most = min(role.count, most_gpus // role.gpus)
+    spec = gang.roles[role.role]
+    node_level = instance.cluster.node_level
+    if spec.required == node_level:
+        return (0, role.count) if most == role.count else (0,)
+    if spec.slice_level == node_level and spec.slice_size is not None:
+        sizes = (len(indices) for indices, _ in role.groups) if role.groups else None
+        if sizes is None:
+            cut = role.cut(spec.slice_size)
+            return [c for c in range(most + 1) if cut.fits(c)]
+        sums = {0}
+        for size in sizes:
+            sums |= {total + size for total in sums}
+        return sorted(c for c in sums if c <= most)
+    return range(most + 1)
 
 
 def _by_size(kinds: Iterable[SetType]) -> dict[int, dict[SetType, None]]:

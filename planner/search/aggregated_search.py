@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from models.program.aggregated.model import AdmissionProgram
+from models.program.aggregated.model import AggregatedModel
 from models.program.linear_program import UNBOUNDED
 from planner.search.budget import Budget, Progress
 from planner.search.engines.common import Goal
@@ -12,7 +12,7 @@ from planner.search.tier_search import TierSearch
 
 
 def admit(
-    program: AdmissionProgram,
+    program: AggregatedModel,
     ledger: Ledger,
     budget: Budget,
     progress: Progress,
@@ -33,7 +33,7 @@ def admit(
         expression = program.expression(ledger.tiers[position])
         if expression.terms:
             keep.append((expression, ledger.incumbent.values[position], UNBOUNDED))
-    goal = Goal(program.likeness(liked), maximize=True, keep=tuple(keep))
+    goal = Goal(program.similarity(liked), maximize=True, keep=tuple(keep))
     answer = solve_briefly(program.program, goal, budget)
     if answer.values:
         ledger.offer(program.decode(answer.values))
@@ -43,7 +43,7 @@ PLACING_SHARE = 0.2
 """Share of the remaining time that one placement tier may take on the aggregated model."""
 
 
-def place(program: AdmissionProgram, ledger: Ledger, budget: Budget, progress: Progress) -> None:
+def place(program: AggregatedModel, ledger: Ledger, budget: Budget, progress: Progress) -> None:
     """Search the placement tiers with pooled pods and record their bounds. The tiers stay open."""
     first = ledger.closed
     last = len(ledger.tiers)

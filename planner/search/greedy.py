@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from models.instance import Instance
-from models.program.demand_builder import demand_beside
+from models.program.demand_builder import remaining_demand
 from models.program.demands import Demand
 from models.program.rules.declarations import allows, node_sets
 from models.solution import GangDecision, PodPlacement
@@ -50,7 +50,7 @@ def queue(space: FreeSpace) -> list[Demand]:
 def missing_demand(space: FreeSpace, gang: int) -> Demand:
     """The missing pods of a gang at its smallest size."""
     counts = space.instance.gangs[gang].target_counts()
-    return demand_beside(space.instance, gang, counts, space.pods[gang])
+    return remaining_demand(space.instance, gang, counts, space.pods[gang])
 
 
 def queue_key(instance: Instance, demand: Demand) -> QueueKey:
@@ -74,7 +74,7 @@ def admit(space: FreeSpace, demand: Demand) -> bool:
     pods = place(space, demand)
     if pods is None and space.instance.min_share(space.instance.gangs[gang]):
         larger = (
-            demand_beside(space.instance, gang, counts, held) for counts in _larger(space, gang)
+            remaining_demand(space.instance, gang, counts, held) for counts in _larger(space, gang)
         )
         found = (place(space, more) for more in larger if more.possible)
         pods = next((pods for pods in found if pods is not None), None)

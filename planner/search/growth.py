@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from models.gang import Gang
 from models.instance import Instance
-from models.program.demand_builder import demand_beside
+from models.program.demand_builder import remaining_demand
 from models.program.rules.declarations import eligible_nodes
 from models.solution import GangDecision
 from models.tier_values import Evaluation, gang_value, tiers_of
@@ -89,7 +89,7 @@ class _Grower:
     def _grow_to(self, index: int, counts: Counts) -> bool:
         """Grow to these counts if nothing that counts more gets worse."""
         space, held = self.space, self.space.pods[index]
-        demand = demand_beside(self._instance, index, counts, held)
+        demand = remaining_demand(self._instance, index, counts, held)
         bound = space.decision(index).decision in ("place", "move", "complete")
         pods = place(space, demand, bound=bound) if demand.possible else None
         if pods is None:

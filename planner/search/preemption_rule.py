@@ -14,7 +14,7 @@ from dataclasses import replace
 from models.instance import Instance
 from models.occupancy import rooms
 from models.program.base_state import base_decision
-from models.program.demand_builder import demand_beside
+from models.program.demand_builder import remaining_demand
 from models.solution import GangDecision
 from models.tier_values import gang_value
 from planner.search.free_space import FreeSpace, Pods
@@ -159,7 +159,7 @@ def _swapped(space: FreeSpace, gang: int) -> bool:
 def place_again(space: FreeSpace, gang: int, before: Pods) -> bool:
     """Place the pods that a gang gave up on other nodes; returns whether that works."""
     counts = counts_of(space.instance.gangs[gang], before)
-    found = place(space, demand_beside(space.instance, gang, counts, space.pods[gang]))
+    found = place(space, remaining_demand(space.instance, gang, counts, space.pods[gang]))
     if found is None:
         return False
     space.set(gang, (*space.pods[gang], *found))

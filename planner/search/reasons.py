@@ -12,7 +12,7 @@ from fractions import Fraction
 
 from models.instance import Instance
 from models.policy import SolveLimits
-from models.program.demand_builder import demand_beside, identity
+from models.program.demand_builder import identity, remaining_demand
 from models.program.demands import Demand
 from models.program.formulation import formulate
 from models.program.linear_program import Linear
@@ -199,7 +199,9 @@ class _Finder:
             after_others = f"after {starting}"
             if bands:
                 after_others += f" ({', '.join(bands)})"
-        after = demand_beside(instance, demand.gang, gang.target_counts(), space.pods[demand.gang])
+        after = remaining_demand(
+            instance, demand.gang, gang.target_counts(), space.pods[demand.gang]
+        )
         short = shortage(space, after)
         if short is not None:
             text = f"{after_others}: {short.message}"

@@ -10,7 +10,7 @@ from dataclasses import replace
 from importlib.metadata import version
 
 from models.instance import Instance
-from models.program.aggregated.model import AdmissionProgram
+from models.program.aggregated.model import AggregatedModel
 from models.program.base_state import base_decisions
 from models.program.formulation import formulate, pairs
 from models.program.packing import by_count
@@ -84,14 +84,14 @@ def _search(
     """One search. ``still``: gangs that must not move. ``first``: if gangs move, further searches follow."""
     ledger = Ledger(instance, _start(instance, still))
     size = pairs(instance) if size is None else size
-    pooled = AdmissionProgram(instance, still) if size >= AGGREGATED_FROM else None
+    pooled = AggregatedModel(instance, still) if size >= AGGREGATED_FROM else None
     if pooled is not None:
         near = size < NEIGHBORHOODS_FROM
         admit(pooled, ledger, budget, progress, admission_tiers(ledger.tiers), near=near)
     told = size >= BOUNDS_ONLY_FROM or plural(instance)
     problem: Problem | None = None
     if size >= NEIGHBORHOODS_FROM:
-        problem = AdmissionProgram(instance, still, shaped=True)
+        problem = AggregatedModel(instance, still, shaped=True)
         place(problem, ledger, budget, progress)
     if first and any(decision.decision == "move" for decision in ledger.incumbent.decisions):
         budget.reserve(MOVES_RESERVE)

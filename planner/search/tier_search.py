@@ -29,12 +29,12 @@ WHO_RUNS = {"admission", "disruption"}
 class Problem(Protocol):
     """A program whose assignments are plans. ``complete``: every plan is one of its assignments.
 
-    ``settles``: every plan is one as far as the running gangs go.
+    ``covers_admission``: every plan is one as far as the running gangs go.
     """
 
     program: Program
     complete: bool
-    settles: bool
+    covers_admission: bool
 
     def expression(self, tier: Tier) -> Linear: ...
 
@@ -181,7 +181,7 @@ class TierSearch:
         if self._problem.complete:
             return True
         subjects = {tier.row.subject for tier in self._ledger.tiers[: position + 1]}
-        if self._problem.settles and subjects <= WHO_RUNS:
+        if self._problem.covers_admission and subjects <= WHO_RUNS:
             return True
         self._budget.record_limit()
         return False

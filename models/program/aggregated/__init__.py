@@ -1,1 +1,1 @@
-"""The aggregated model: pods pooled by size and domain, for admission at large sizes."""
+"""The aggregated model: identical gangs are counted and their pods are pooled, for large instances."""

@@ -12,12 +12,12 @@ from functools import cached_property
 from models.gang import Gang
 from models.instance import Instance
 from models.occupancy import Room
-from models.program.aggregated.pools import PooledClass, Shaper
-from models.program.base_state import Asked
+from models.program.aggregated.pools import PooledClass, ShapeBounds
+from models.program.base_state import PlacementRequests
 from models.program.demands import Demand, RoleDemand
 from models.program.linear_program import Linear, Program
 from models.program.options import Effect
-from models.program.regions import Pools
+from models.program.regions import RegionSet
 from models.program.rules.topology import Topology
 from models.program.tiers import (
     FREE_SPACE,
@@ -38,7 +38,7 @@ from models.tiers import Tier
 
 
 def elsewhere(gang: Gang, demand: Demand) -> int:
-    """GPUs of planned pods that the option has, but for those that stay where they were planned."""
+    """GPUs of planned pods that the option has, without those that stay where they were planned."""
     stays = {(pod.role, pod.index): pod.node for pod in demand.stays}
     return sum(
         gang.roles[pod.role].gpus
@@ -57,7 +57,7 @@ class PlannedGpus:
     best node of the region.
     """
 
-    def __init__(self, program: Program, pools: Pools, node_level: int) -> None:
+    def __init__(self, program: Program, pools: RegionSet, node_level: int) -> None:
         self.total = Linear()
         self._program = program
         self._pools = pools
@@ -124,7 +124,7 @@ class PlannedGpus:
         self._taken.setdefault(key, (pool, Linear()))[1].add(variable)
 
     def close(self) -> Linear:
-        """The total, once every gang is in: no pool gives more than it has."""
+        """The total, after all gangs are added: no pool gives more than it has."""
         for (_, region), (pool, taken) in self._taken.items():
             self._program.at_most(taken.add_linear(pool.pods([region]), -1))
         return self.total
@@ -160,12 +160,12 @@ PLACEMENT_BOUNDS: dict[str, Callable[[TierBounds, Gang, int], int]] = {
 
 def _shape_bandwidth(bounds: TierBounds, gang: GangVariables, topology: Topology) -> Linear:
     """The most at the widest shape, and what each narrower one adds if the gang is whole there."""
-    shaper = bounds.shaper
+    shapes = bounds.shapes
     widest = -1 if gang.gang.required is None else gang.gang.required
-    worth = shaper.bandwidth(gang.demand, widest)
+    worth = shapes.bandwidth(gang.demand, widest)
     total = gang.admitted(worth)
     for level in range(widest + 1, bounds.instance.cluster.node_level + 1):
-        narrower = shaper.bandwidth(gang.demand, level)
+        narrower = shapes.bandwidth(gang.demand, level)
         if narrower > worth:
             total.add_linear(topology.whole(level, gpus_only=True), narrower - worth)
             worth = narrower
@@ -184,20 +184,20 @@ GANG_BOUNDS: dict[str, Callable[[TierBounds, GangVariables, Topology], Linear]] 
 class TierBounds:
     """Builds the expression of every tier of the aggregated model.
 
-    ``base``: the plan without the gangs that are decided about. ``topologies``: of the gangs with variables
-    of their own. ``shaped``: whether the model has variables for how narrow a domain each gang is whole in.
+    ``base``: the plan without the gangs to decide about. ``topologies``: of the gangs with variables of
+    their own. ``shaped``: whether the model has variables for the domains in which gangs are whole.
     ``stable``: whether gangs that an earlier plan placed are classes of their own.
     """
 
     program: Program
     instance: Instance
-    asks: Asked
+    requests: PlacementRequests
     variables: Variables
-    pools: Pools
+    pools: RegionSet
     rooms: Sequence[Room]
     pooled: Sequence[PooledClass]
     base: Evaluation
-    shaper: Shaper
+    shapes: ShapeBounds
     topologies: Sequence[Topology]
     shaped: bool
     stable: bool
@@ -219,7 +219,7 @@ class TierBounds:
 
     def _options(self) -> Iterator[tuple[Demand, Effect, int]]:
         """(demand, effect, admit variable) of every option."""
-        for choice, admits in zip(self.asks.choices, self.variables.admits, strict=True):
+        for choice, admits in zip(self.requests.choices, self.variables.admits, strict=True):
             for option, admit in zip(choice.options, admits, strict=True):
                 yield option.demand, option.effect, admit
 

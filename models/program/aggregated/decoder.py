@@ -1,12 +1,7 @@
-"""How close an assignment of the admission program is to a plan that is liked.
+"""From pooled pods to a plan: which pod belongs to which gang, on which node.
 
-Promises: GPUs placed in the regions where the plan has them, gangs in the domains, running gangs that
-stay as they do there; a maximum, not a rule. Called by ``pooled``.
-
-From the admission program's pooled pods to a plan: whose pod is which, on which node.
-
-Promises: a valid plan with exactly the admissions of the assignment; gangs stay where a liked plan has
-them as far as the pools allow, the others are kept together. Called by ``pooled``.
+The plan is valid and has exactly the admissions of the assignment. Gangs stay where a reference plan has them
+as far as the pools allow; the others are kept close together.
 """
 
 from __future__ import annotations
@@ -16,28 +11,30 @@ from dataclasses import replace
 from itertools import groupby
 
 from models.occupancy import rooms
-from models.program.aggregated.pools import Admissions, Place, PooledClass
+from models.program.aggregated.pools import ModelRecord, Place, PooledClass
 from models.program.decoder import (
-    Share,
-    Slot,
+    GangSlots,
+    GpuSlot,
+    assign_slots,
+    build_decisions,
     carve_slots,
-    decided,
-    serve,
-    settle,
-    stays_of,
-    zeros_of,
+    pack_by_size,
+    place_cpu_only_pods,
+    staying_decisions,
 )
 from models.program.demands import Demand
 from models.program.linear_program import Linear, Program
 from models.program.options import standing_gpus
 from models.program.packing import Arc, SetType, SizePacking
-from models.program.pieces import Piece
-from models.program.variables import PodPool
+from models.program.variables import Piece, PodPool
 from models.solution import GangDecision
 
 
-def likeness(program: Program, record: Admissions) -> Linear:
-    """The objective; its helper variables and rows go into the program."""
+def similarity(program: Program, record: ModelRecord) -> Linear:
+    """Similarity to the reference plan: GPUs in the same regions, gangs in the same domains.
+
+    Auxiliary variables and rows go into the program.
+    """
     region_of = {n: region.number for region in record.pools.regions for n in region.nodes}
     total = Linear()
     for pool in record.pods:
@@ -48,22 +45,22 @@ def likeness(program: Program, record: Admissions) -> Linear:
                 total.add(_capped(program, piece.variable, most), pool.role.gpus)
     for own in record.pooled:
         for demand in own.demands:
-            place = record.liked_place(own, demand)
+            place = record.reference_place(own, demand)
             if place is not None:
                 variable = own.shapes[place[0]][1][place[1]]
                 total.add(_capped(program, variable, 1), demand.gpus)
     for stay in record.variables.stays:
-        if record.is_liked(stay.demand):
+        if record.follows_reference(stay.demand):
             total.add(stay.admit, 1 + standing_gpus(record.instance, stay.demand.gang))
     return total
 
 
-def _wanted(record: Admissions, pool: PodPool, region_of: dict[int, int]) -> dict[int, int]:
-    """Pieces of the pool that the liked plan has in each region."""
+def _wanted(record: ModelRecord, pool: PodPool, region_of: dict[int, int]) -> dict[int, int]:
+    """Pieces of the pool that the reference plan has in each region."""
     counts: dict[int, int] = {}
     for own in record.pooled:
         for demand in own.demands:
-            for n in record.liked_nodes(own, demand, pool):
+            for n in record.reference_nodes(own, demand, pool):
                 if n in region_of:
                     counts[region_of[n]] = counts.get(region_of[n], 0) + 1
     return counts
@@ -76,33 +73,33 @@ def _capped(program: Program, variable: int, most: int) -> int:
     return capped
 
 
-class Dealer:
-    """Deals one assignment out. ``values``: one integer a variable of the admission program."""
+class PlanDecoder:
+    """Decodes one assignment. ``values``: one integer a variable of the aggregated model."""
 
-    def __init__(self, record: Admissions, values: Sequence[int]) -> None:
+    def __init__(self, record: ModelRecord, values: Sequence[int]) -> None:
         self._record = record
         self._values = values
         self._region_of = {n: r.number for r in record.pools.regions for n in r.nodes}
-        self._staying = stays_of(
-            record.instance, record.asks, record.variables.admits, values, record.base
+        self._staying = staying_decisions(
+            record.instance, record.requests, record.variables.admits, values, record.base
         )
         self._left = rooms(record.instance, self._staying)
 
     def decisions(self) -> tuple[GangDecision, ...]:
         """One decision a gang."""
         record, values = self._record, self._values
-        shares: dict[int, tuple[Demand, Share]] = {}
+        shares: dict[int, tuple[Demand, GangSlots]] = {}
         wanted: list[list[tuple[int, Piece]]] = [[] for _ in record.pools.regions]
-        for demand, pieces in (*self._single(), *self._grouped(), *self._deal()):
-            shares[demand.gang] = (demand, Share())
+        for demand, pieces in (*self._single(), *self._grouped(), *self._assign_pooled()):
+            shares[demand.gang] = (demand, GangSlots())
             for piece in pieces:
                 wanted[piece.region].append((demand.gang, piece))
         for number, here in enumerate(wanted):
             self._seat(number, here, shares)
         for gang in record.variables.gangs:
             if values[gang.admit]:
-                zeros_of(record.pools, gang, values, shares[gang.demand.gang][1])
-        return decided(record.instance, self._left, self._staying, shares)
+                place_cpu_only_pods(record.pools, gang, values, shares[gang.demand.gang][1])
+        return build_decisions(record.instance, self._left, self._staying, shares)
 
     def _single(self) -> list[tuple[Demand, list[Piece]]]:
         """Gangs with variables of their own."""
@@ -115,43 +112,48 @@ class Dealer:
 
     def _grouped(self) -> list[tuple[Demand, list[Piece]]]:
         """Gangs of one piece each."""
-        dealt = []
+        assigned = []
         for group in self._record.variables.groups:
             given = [p for p in group.pieces for _ in range(self._values[p.variable])]
-            lucky = [d for d, a in zip(group.demands, group.admits, strict=True) if self._values[a]]
-            dealt += [(d, [piece]) for d, piece in zip(lucky, given, strict=True)]
-        return dealt
+            admitted = [
+                d for d, a in zip(group.demands, group.admits, strict=True) if self._values[a]
+            ]
+            assigned += [(d, [piece]) for d, piece in zip(admitted, given, strict=True)]
+        return assigned
 
     def _seat(
-        self, number: int, wanted: list[tuple[int, Piece]], shares: dict[int, tuple[Demand, Share]]
+        self,
+        number: int,
+        wanted: list[tuple[int, Piece]],
+        shares: dict[int, tuple[Demand, GangSlots]],
     ) -> None:
-        """Give the pieces of one region their nodes: packed for locality, else as the flow has them."""
+        """Choose nodes for the pieces of one region: packed by size if possible, else as in the flow."""
         region = self._record.pools.regions[number]
         counts: dict[tuple[int, int], list[Piece]] = {}
         for index, piece in wanted:
             counts.setdefault((piece.kind.gpus, index), []).append(piece)
         free = {n: self._left[n].free_gpus for n in region.nodes}
         items = [(gpus, index, len(pieces)) for (gpus, index), pieces in sorted(counts.items())]
-        settled = settle(free, items) if isinstance(region.packing, SizePacking) else None
-        if settled is None:
+        packed = pack_by_size(free, items) if isinstance(region.packing, SizePacking) else None
+        if packed is None:
             flow = self._record.variables.flows[number]
-            slots: list[dict[SetType, list[Slot]]] = [{} for _ in range(number)]
+            slots: list[dict[SetType, list[GpuSlot]]] = [{} for _ in range(number)]
             slots.append(carve_slots(region, self._left, flow, self._values))
             for index, piece in wanted:
-                serve(slots, [piece], shares[index][1], fresh=False)
+                assign_slots(slots, [piece], shares[index][1], fresh=False)
             return
         masks = {n: self._left[n].mask for n in region.nodes}
-        for index, n, gpus in settled.sets:
+        for index, n, gpus in packed.sets:
             piece = counts[gpus, index].pop()
             blind = self._left[n].blind
             chosen = None if blind else region.packing.choose(masks[n], Arc(0, piece.kind, 0))
             masks[n] &= ~(chosen or 0)
-            shares[index][1].slots.append((Slot(n, piece.kind, chosen), piece.pods))
+            shares[index][1].slots.append((GpuSlot(n, piece.kind, chosen), piece.pods))
 
-    def _deal(self) -> list[tuple[Demand, list[Piece]]]:
-        """Hand pooled pods to gangs: where the liked plan has them, else close by.
+    def _assign_pooled(self) -> list[tuple[Demand, list[Piece]]]:
+        """Assign pooled pods to gangs: where the reference plan has them, else close together.
 
-        Those held to narrow domains first: wider ones can do with what is left.
+        Gangs that are held to narrow domains come first.
         """
         stock = {
             id(pool): {p: self._values[p.variable] for p in pool.pieces if self._values[p.variable]}
@@ -159,26 +161,26 @@ class Dealer:
         }
         turns: list[tuple[int, int, int, Demand, PooledClass, Place]] = []
         for own in self._record.pooled:
-            lucky = [d for d, a in zip(own.demands, own.admits, strict=True) if self._values[a]]
-            for demand, place in self._places(own, lucky):
+            admitted = [d for d, a in zip(own.demands, own.admits, strict=True) if self._values[a]]
+            for demand, place in self._places(own, admitted):
                 level = own.shapes[place[0]][0].level
                 rank = -1 if level is None or place[1] is None else level
                 turns.append((-rank, -demand.gpus, demand.gang, demand, own, place))
-        dealt: list[tuple[Demand, list[Piece]]] = []
+        assigned: list[tuple[Demand, list[Piece]]] = []
         ordered = sorted(turns, key=lambda t: t[:3])
         for _, equals in groupby(ordered, key=lambda t: t[0]):
             later = []
             for *_, demand, own, place in equals:
-                pieces = self._as_liked(demand, own, place, stock)
+                pieces = self._as_in_reference(demand, own, place, stock)
                 if pieces is None:
                     later.append((demand, own, place))
                 else:
-                    dealt.append((demand, pieces))
-            dealt += [(turn[0], self._anywhere(*turn, stock)) for turn in later]
-        return dealt
+                    assigned.append((demand, pieces))
+            assigned += [(turn[0], self._anywhere(*turn, stock)) for turn in later]
+        return assigned
 
-    def _places(self, own: PooledClass, lucky: list[Demand]) -> list[tuple[Demand, Place]]:
-        """A shape and domain for each admitted gang, the liked one where it is to be had."""
+    def _places(self, own: PooledClass, admitted: list[Demand]) -> list[tuple[Demand, Place]]:
+        """A shape and domain for each admitted gang, that of the reference plan if it is available."""
         left = {
             (number, domain): self._values[variable]
             for number, (_, places) in enumerate(own.shapes)
@@ -186,16 +188,16 @@ class Dealer:
             if self._values[variable]
         }
         found: dict[int, Place] = {}
-        for demand in lucky:
-            liked = self._record.liked_place(own, demand)
-            if liked is not None and left.get(liked):
-                found[demand.gang] = liked
-                left[liked] -= 1
+        for demand in admitted:
+            reference = self._record.reference_place(own, demand)
+            if reference is not None and left.get(reference):
+                found[demand.gang] = reference
+                left[reference] -= 1
         rest = [place for place, count in left.items() for _ in range(count)]
-        for demand in lucky:
+        for demand in admitted:
             if demand.gang not in found:
                 found[demand.gang] = rest.pop(0)
-        return [(demand, found[demand.gang]) for demand in lucky]
+        return [(demand, found[demand.gang]) for demand in admitted]
 
     def _takes(
         self, demand: Demand, own: PooledClass, place: Place
@@ -210,15 +212,15 @@ class Dealer:
             for position, (role, pool) in enumerate(zip(roles, own.pools, strict=True))
         ]
 
-    def _as_liked(
+    def _as_in_reference(
         self,
         demand: Demand,
         own: PooledClass,
         place: Place,
         stock: dict[int, dict[Piece, int]],
     ) -> list[Piece] | None:
-        """The liked plan's regions for the gang, if the stock has all of its pods there."""
-        if self._record.liked_place(own, demand) != place:
+        """The pieces of the reference plan for the gang, if the stock has all of them."""
+        if self._record.reference_place(own, demand) != place:
             return None
         region_of = self._region_of
         taken: list[tuple[dict[Piece, int], Piece]] = []
@@ -227,7 +229,7 @@ class Dealer:
             own_stock = stock[id(pool)]
             by_region = {piece.region: piece for piece in own_stock}
             roles = [role.role for role, n in zip(demand.gpu_roles, pods, strict=True) if n]
-            nodes = [pod.node for pod in self._record.liked_pods(demand) if pod.role in roles]
+            nodes = [pod.node for pod in self._record.reference_pods(demand) if pod.role in roles]
             for n in nodes[:1] if pool is own.alone else nodes:
                 piece = by_region.get(region_of.get(n, -1))
                 if piece is None or not own_stock[piece]:
@@ -246,7 +248,7 @@ class Dealer:
         place: Place,
         stock: dict[int, dict[Piece, int]],
     ) -> list[Piece]:
-        """Pieces out of the stock within the gang's domain."""
+        """Pieces from the stock within the domain of the gang."""
         level, domain = own.shapes[place[0]][0].level, place[1]
         found: list[Piece] = []
         for pool, count, pods in self._takes(demand, own, place):
@@ -257,7 +259,7 @@ class Dealer:
     def _draw(
         self, stock: dict[Piece, int], count: int, level: int | None, domain: int | None
     ) -> list[Piece]:
-        """So many single pods out of the stock: the tightest region that has all, else the fullest."""
+        """So many single pods from the stock: of the tightest region that has all, else the fullest."""
         drawn: list[Piece] = []
         while count:
             open_ = [p for p, n in stock.items() if n and self._inside(p, level, domain)]

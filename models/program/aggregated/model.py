@@ -1,10 +1,8 @@
-"""The admission program: which gangs can start at all, with pods pooled instead of placed one by one.
+"""The aggregated model: pods that only need room are pooled instead of placed one by one.
 
-Pods of gangs that no rule ties together beyond "all or none" and one required domain only need room, so
-all their pods of one size are one pool: sum over regions of x[pool, r] == sum over gangs of count x admit
-(by domain D of the required level: == sum over classes of count x y[class, D]). Exact for admission and
-waiting, and far smaller than the full formulation; bandwidth, span and the rest do not exist here.
-Gangs with other rules keep their own pieces and rows. Called by ``planner.search.aggregated_search``.
+Pods of one size with the same nodes are one pool: sum over regions of x[pool, r] == sum over gangs of count x
+admit (by domain D of the required level: == sum over classes of count x y[class, D]). Exact for the admission
+tiers; the other tiers are bounds. Gangs that cannot be pooled keep variables and rows of their own.
 """
 
 from __future__ import annotations
@@ -17,23 +15,23 @@ from models.instance import Instance
 from models.occupancy import PODS
 from models.program.aggregated import pools as supply
 from models.program.aggregated.bounds import TierBounds
-from models.program.aggregated.decoder import Dealer, likeness
-from models.program.aggregated.pools import Admissions, PooledClass, Shape, Shaper
-from models.program.base_state import classes, ground_of
+from models.program.aggregated.decoder import PlanDecoder, similarity
+from models.program.aggregated.pools import ModelRecord, PooledClass, Shape, ShapeBounds
+from models.program.base_state import build_base_state, classes
 from models.program.demands import Demand, RoleDemand
 from models.program.formulation import slices_by_node
 from models.program.linear_program import Linear, Program
 from models.program.packing import SizePacking
-from models.program.regions import Pools, local, pools_of
+from models.program.regions import RegionSet, build_regions, is_single_piece
 from models.program.rules.declarations import own_variables, poolable
 from models.program.rules.rows import Model, add_rows
 from models.program.rules.topology import Topology
 from models.program.variables import (
     GangVariables,
     GroupVariables,
+    PieceBuilder,
     PodPool,
     Variables,
-    Wishes,
     option_of,
     staying,
 )
@@ -45,21 +43,21 @@ PoolKey = tuple[int, frozenset[int], tuple[tuple[str, int], ...]]
 
 
 def together(roles: Sequence[RoleDemand]) -> PoolKey:
-    """All pods of these roles as one pod: on nodes that all may use."""
+    """The pool of all pods of these roles as one pod, on nodes that all roles may use."""
     requests = Counter[str]()
     for role in roles:
-        asked = dict((*role.requests, (PODS, 1)))
-        requests.update({name: n * role.count for name, n in asked.items()})
+        requested = dict((*role.requests, (PODS, 1)))
+        requests.update({name: n * role.count for name, n in requested.items()})
     nodes = frozenset.intersection(*(role.nodes for role in roles))
     gpus = sum(role.gpus * role.count for role in roles)
     return gpus, nodes, tuple(sorted(requests.items()))
 
 
-class AdmissionProgram:
-    """The program, its tiers' expressions, and the plan an assignment stands for.
+class AggregatedModel:
+    """The program, the expressions of its tiers, and the plan that an assignment stands for.
 
-    ``still``: gangs that must not move. ``shaped``: it is told apart how narrow a domain each gang is
-    whole in, which bounds the tiers of placement too. ``complete``: whether its bounds hold for all plans.
+    ``still``: gangs that must not move. ``shaped``: with variables for the domains in which gangs are
+    whole, which bound the placement tiers too. ``complete``: whether its bounds hold for all plans.
     """
 
     def __init__(
@@ -69,50 +67,52 @@ class AdmissionProgram:
         self._shaped = shaped
         self._stable = shaped and instance.policy.lists("stability")
         self.program = Program()
-        ground = ground_of(instance, still=still)
-        self._ground = ground
-        self._asks = asks = ground.asks
-        self.complete = all(choice.complete for choice in asks.choices)
-        self.settles = all(choice.settles for choice in asks.choices)
-        self._rooms = ground.rooms
-        split = slices_by_node(instance, asks.demands)
+        base_state = build_base_state(instance, still=still)
+        self._ground = base_state
+        self._asks = requests = base_state.requests
+        self.complete = all(choice.complete for choice in requests.choices)
+        self.covers_admission = all(choice.covers_admission for choice in requests.choices)
+        self._rooms = base_state.rooms
+        split = slices_by_node(instance, requests.demands)
         self._pools = self._sized(
-            asks.demands,
-            pools_of(instance, asks.demands, self._rooms, ground.contents, split=split),
+            requests.demands,
+            build_regions(
+                instance, requests.demands, self._rooms, base_state.node_usages, split=split
+            ),
         )
         self._pooled: list[PooledClass] = []
         self._groups: list[GroupVariables] = []
         self._gangs: list[GangVariables] = []
         self._topologies: list[Topology] = []
-        self._shaper = Shaper(instance, self._rooms)
+        self._shape_bounds = ShapeBounds(instance, self._rooms)
         self._pods: dict[PoolKey, PodPool] = {}
         self._create()
         self._bounds = TierBounds(
             self.program,
             instance,
-            asks,
+            requests,
             self._variables,
             self._pools,
             self._rooms,
             self._pooled,
-            Evaluation(instance, ground.base),
-            self._shaper,
+            Evaluation(instance, base_state.base),
+            self._shape_bounds,
             self._topologies,
             shaped=shaped,
             stable=self._stable,
         )
-        self._record = Admissions(
+        self._record = ModelRecord(
             instance,
-            asks,
-            ground.base,
+            requests,
+            base_state.base,
             self._pools,
             self._variables,
             self._pooled,
             list(self._pods.values()),
         )
 
-    def _sized(self, demands: Sequence[Demand], pools: Pools) -> Pools:
-        """GPU sets count by size alone unless some gang wants a minimum bandwidth."""
+    def _sized(self, demands: Sequence[Demand], pools: RegionSet) -> RegionSet:
+        """Only the size of GPU sets matters unless a gang needs a minimum bandwidth."""
         if any(self.instance.min_share(self.instance.gangs[d.gang]) for d in demands):
             return pools
         return replace(
@@ -120,17 +120,17 @@ class AdmissionProgram:
         )
 
     def _create(self) -> None:
-        wishes = Wishes(self.instance, self._pools, self._rooms)
+        preferences = PieceBuilder(self.instance, self._pools, self._rooms)
         siblings: list[tuple[int, ...]] = []
         ordered: list[list[tuple[Demand, int]]] = []
         admits = [[-1] * len(choice.options) for choice in self._asks.choices]
         for members in classes(self.instance, self._asks, self._pools, planned=self._stable):
             number, first = members[0]
-            rides = self._pools.riding[number]
+            cpu_only_follow = self._pools.cpu_only_follow[number]
             own: tuple[int, ...]
-            alone = local(self.instance, first, rides=rides)
+            alone = is_single_piece(self.instance, first, cpu_only_follow=cpu_only_follow)
             if alone and not self.instance.min_share(self.instance.gangs[first.gang]):
-                own = self._pool(wishes, [demand for _, demand in members], alone=True)
+                own = self._pool(preferences, [demand for _, demand in members], alone=True)
                 if len(members) > 1:
                     ordered.append(list(zip((d for _, d in members), own, strict=True)))
             elif alone:
@@ -139,9 +139,9 @@ class AdmissionProgram:
                 gangs = tuple(self.instance.gangs[d.gang] for d in demands)
                 group = GroupVariables(demands, gangs, own)
                 self._groups.append(group)
-                wishes.local(group)
-            elif self._poolable(first, rides=rides):
-                own = self._pool(wishes, [demand for _, demand in members])
+                preferences.is_single_piece(group)
+            elif self._poolable(first, cpu_only_follow=cpu_only_follow):
+                own = self._pool(preferences, [demand for _, demand in members])
                 if len(members) > 1:
                     ordered.append(list(zip((d for _, d in members), own, strict=True)))
             else:
@@ -149,36 +149,42 @@ class AdmissionProgram:
                 if len(members) > 1:
                     siblings.append(tuple(range(start, start + len(members))))
                 for position, _ in members:
-                    gang = option_of(self.instance, self.program, self._asks, position, rides=rides)
+                    gang = option_of(
+                        self.instance,
+                        self.program,
+                        self._asks,
+                        position,
+                        cpu_only_follow=cpu_only_follow,
+                    )
                     self._gangs.append(gang)
-                    wishes.alone(self.program, gang)
+                    preferences.alone(self.program, gang)
                 own = tuple(gang.admit for gang in self._gangs[start:])
             for (position, _), admit in zip(members, own, strict=True):
                 choice, option = self._asks.origin[position]
                 admits[choice][option] = admit
         stays = staying(self.instance, self.program, self._asks, admits)
-        flows = wishes.flows(self.program, admits)
-        wishes.pieces(self.program)
+        flows = preferences.flows(self.program, admits)
+        preferences.pieces(self.program)
         variables = Variables(self._gangs, self._groups, stays, flows, siblings, admits)
         self._variables = variables
         self._rules(variables, ordered)
 
-    def _poolable(self, demand: Demand, *, rides: bool) -> bool:
-        """Whether nothing but room and one required domain ties the pods to place together."""
+    def _poolable(self, demand: Demand, *, cpu_only_follow: bool) -> bool:
+        """Whether the pods only need room and one required domain."""
         gang = self.instance.gangs[demand.gang]
-        if not rides or not demand.gpu_roles or own_variables(self.instance, gang):
+        if not cpu_only_follow or not demand.gpu_roles or own_variables(self.instance, gang):
             return False
         if not demand.stays and gang.required == self.instance.cluster.node_level:
-            return False  # it is one piece
+            return False  # the gang is one piece
         return all(poolable(self.instance, gang, role) for role in demand.gpu_roles)
 
     def _pool(
-        self, wishes: Wishes, demands: list[Demand], *, alone: bool = False
+        self, preferences: PieceBuilder, demands: list[Demand], *, alone: bool = False
     ) -> tuple[int, ...]:
-        """Their admit variables. ``alone``: each is one piece on one node, launchers and all."""
+        """Admit variables. ``alone``: each gang is one piece on one node, with its pods without GPUs."""
         first = demands[0]
         pools = tuple(
-            self._pool_of(wishes, first, (role.gpus, role.nodes, role.requests), demands)
+            self._pool_of(preferences, first, (role.gpus, role.nodes, role.requests), demands)
             for role in (() if alone else first.gpu_roles)
         )
         admits = tuple(self.program.boolean() for _ in demands)
@@ -190,14 +196,14 @@ class AdmissionProgram:
             own.shapes.append((shape, self._places(own, shape)))
             if shape.level == self.instance.cluster.node_level:
                 roles = first.roles if alone else first.gpu_roles
-                own.alone = self._pool_of(wishes, first, together(roles), demands)
+                own.alone = self._pool_of(preferences, first, together(roles), demands)
         everyone = Linear().add_all(v for _, places in own.shapes for v in places.values())
         self.program.equal(everyone.add_all(admits, -1))
         self._pooled.append(own)
         return admits
 
     def _pool_of(
-        self, wishes: Wishes, first: Demand, key: PoolKey, demands: Sequence[Demand]
+        self, preferences: PieceBuilder, first: Demand, key: PoolKey, demands: Sequence[Demand]
     ) -> PodPool:
         """The pool of such pods. ``demands``: gangs that may take from it."""
         if key not in self._pods:
@@ -212,31 +218,31 @@ class AdmissionProgram:
             )
             stand_in = replace(first, roles=(single,), stays=(), standing=())
             self._pods[key] = PodPool(single, (stand_in,))
-            wishes.pool(self._pods[key])
+            preferences.pool(self._pods[key])
         pool = self._pods[key]
         highest = max(self.instance.gangs[d.gang].priority for d in demands)
         pool.priority = highest if pool.priority is None else max(highest, pool.priority)
         return pool
 
     def _shapes(self, demand: Demand) -> list[Shape]:
-        """Shapes told apart, narrowest first: only the required domain where placement does not matter."""
+        """Shapes with a variable, narrowest first: only the required domain unless the model is shaped."""
         if demand.stays:
-            # beside pods that stay its nodes are held to their domain already
+            # the pods that stay hold its nodes to their domain already
             return [Shape(None, 0, 0, 0)]
         if self._shaped:
-            return list(self._shaper.shapes(demand))
+            return list(self._shape_bounds.shapes(demand))
         return [Shape(self.instance.gangs[demand.gang].required, 0, 0, 0)]
 
     def _alone(self, demand: Demand) -> list[Shape]:
-        """The one shape of a gang that is a piece on one node."""
-        return [self._shaper.shape(demand, self.instance.cluster.node_level)]
+        """The single shape of a gang that is one piece on one node."""
+        return [self._shape_bounds.shape(demand, self.instance.cluster.node_level)]
 
     def _places(self, own: PooledClass, shape: Shape) -> dict[int | None, int]:
-        """How many gangs of the class have the shape, by domain; one number where that is not told."""
+        """Gangs of the class with the shape, by domain; one number where the domain does not matter."""
         most = len(own.demands)
         if shape.level is None or shape.level == self.instance.cluster.node_level:
             return {None: self.program.integer(0, most)}
-        domains = self._shaper.domains(own.demands[0], shape.level)
+        domains = self._shape_bounds.domains(own.demands[0], shape.level)
         return {domain: self.program.integer(0, most) for domain in domains}
 
     def _rules(self, variables: Variables, ordered: list[list[tuple[Demand, int]]]) -> None:
@@ -258,14 +264,14 @@ class AdmissionProgram:
             supply.add(self.program, self.instance, self._pools, pool, self._pooled)
 
     def expression(self, tier: Tier) -> Linear:
-        """The tier as no plan can be better than."""
+        """The value of a tier, or a bound that no plan beats."""
         return self._bounds.expression(tier)
 
-    def likeness(self, liked: Sequence[GangDecision]) -> Linear:
-        """How much of a liked plan's places the assignment keeps; adds rows of its own."""
-        self._record.like(liked)
-        return likeness(self.program, self._record)
+    def similarity(self, reference: Sequence[GangDecision]) -> Linear:
+        """How similar the assignment is to a reference plan; adds rows of its own."""
+        self._record.set_reference(reference)
+        return similarity(self.program, self._record)
 
     def decode(self, values: Sequence[int]) -> tuple[GangDecision, ...]:
-        """A valid plan with these admissions; which pods of a pool are whose is chosen for locality."""
-        return Dealer(self._record, values).decisions()
+        """A valid plan with these admissions, pods of a gang close together."""
+        return PlanDecoder(self._record, values).decisions()

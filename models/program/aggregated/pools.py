@@ -1,19 +1,8 @@
-"""Shapes: the narrowest domain that a pooled gang is whole in, and what that is worth at best.
+"""Classes of identical gangs, the shapes they may have, and the pools that their pods come from.
 
-A plan has a gang on one node, else whole in one rack, else in one block, else anywhere; with its shape its
-preference is known, and no placement of that shape has more bandwidth or less span than is said here.
-Promises: bounds no plan beats, exact where sizes divide one another. Called by ``pooled``.
-
-What the admission program knows of its gangs, and of a plan to stay close to.
-
-Promises: which option, shape and nodes of each gang the liked plan takes; nothing is decided here.
-Called by ``pooled`` and ``dealing``.
-
-Pooled pods (the admission program): every gang finds its pods in the domain it is whole in.
-
-For every pool: sum of its pieces == sum over gangs and shapes of pods x gangs of that shape.
-For every domain D some gang may be whole in: pieces in D >= pods of all gangs that are whole in D or in
-a domain within it. Domains are nested, so that this is enough (Hall's theorem for nested sets).
+A gang is whole in one node, else in one rack, else in one block, else nowhere: its shape. Rows: the pieces of
+a pool == pods x gangs of each shape; for every domain D, pieces in D >= pods of all gangs that are whole in D
+or in a domain within it. Domains are nested, so that this suffices (Hall's theorem for nested sets).
 """
 
 from __future__ import annotations
@@ -25,11 +14,11 @@ from fractions import Fraction
 from models.cluster import Node
 from models.instance import Instance
 from models.occupancy import Room
-from models.program.base_state import Asked, placed
+from models.program.base_state import PlacementRequests, placed
 from models.program.demands import Demand, RoleDemand
 from models.program.linear_program import Linear, Program
 from models.program.packing import by_count, inside_known_MBps, network_MBps
-from models.program.regions import Pools
+from models.program.regions import RegionSet
 from models.program.variables import PodPool, Variables
 from models.rates.gang_bandwidth import FULL_SHARE, ServerSet, ideal_MBps, share_permille
 from models.rates.gpu_sets import UnknownRate
@@ -40,7 +29,7 @@ from models.solution import GangDecision, PodPlacement
 class Shape:
     """``level``: the narrowest at which all pods share one domain, None for none.
 
-    ``preference``, ``bandwidth``: the most one such gang adds to those tiers; ``span``: the least.
+    ``preference``, ``bandwidth``: the most that such a gang adds to these tiers; ``span``: the least.
     """
 
     level: int | None
@@ -49,8 +38,8 @@ class Shape:
     span: int
 
 
-class Shaper:
-    """Shapes of gangs of one instance. ``rooms``: beside what stays in any case."""
+class ShapeBounds:
+    """Shapes of gangs, with bounds that no plan beats. ``rooms``: next to the pods that stay in any case."""
 
     def __init__(self, instance: Instance, rooms: Sequence[Room]) -> None:
         self._instance = instance
@@ -60,7 +49,7 @@ class Shaper:
         self._fits: dict[tuple[int, frozenset[int], int], list[tuple[int, int]]] = {}
 
     def shapes(self, demand: Demand) -> Iterator[Shape]:
-        """Of a gang that is tied together by no more than its own required level, narrowest first."""
+        """Shapes of a gang with no rule but its required level, narrowest first."""
         gang = self._instance.gangs[demand.gang]
         widest = -1 if gang.required is None else gang.required
         for level in range(self._node_level, widest - 1, -1):
@@ -71,7 +60,7 @@ class Shaper:
             yield self.shape(demand, level)
 
     def shape(self, demand: Demand, level: int) -> Shape:
-        """That of a gang whose pods share a domain of this level, -1 for no level, and of no narrower one."""
+        """The shape of a gang whose pods share a domain of this level (-1: none) and of no narrower one."""
         return Shape(
             None if level < 0 else level,
             self._preference(demand, level),
@@ -111,17 +100,17 @@ class Shaper:
         alone = len(demand.gpu_roles) == 1
         for number, role in enumerate(gang.roles):
             if role.preferred is not None:
-                # one of several roles may be whole though the gang is not
+                # one of several roles may be whole although the gang is not
                 torn = alone and number == demand.gpu_roles[0].role and role.preferred > level
                 worth += 0 if torn else role.min * role.gpus or 1
         return worth
 
     def bandwidth(self, demand: Demand, level: int) -> int:
-        """The most that a gang adds whose pods share a domain of the level, but of no narrower one."""
+        """The most bandwidth of a gang whose pods share a domain of the level, but of no narrower one."""
         gang = self._instance.gangs[demand.gang]
         if gang.pattern == "none" or demand.total_gpus < 2:
             return 0
-        if demand.standing:  # beside pods that stay its pods may be as fast as any
+        if demand.standing:  # no bound is known for pods next to pods that stay
             return gang.weight * gang.weight_gpus * FULL_SHARE
         kinds = {node.name: node for role in demand.gpu_roles for node in self._kinds(role.nodes)}
         share = max((self._share(demand, level, node) for node in kinds.values()), default=0)
@@ -162,7 +151,7 @@ class Shaper:
         return FULL_SHARE if rate is None else share_permille(rate, ideal)
 
     def _least_piece(self, demand: Demand, node: Node) -> int:
-        """The most GPUs that the smallest of its two or more sets can have: its pods spread evenly."""
+        """The most GPUs that the smallest of two or more sets can have: pods are spread evenly."""
         sizes = {role.gpus for role in demand.gpu_roles}
         if len(sizes) > 1 or any(
             role.mix_models for role in self._instance.gangs[demand.gang].roles
@@ -183,7 +172,7 @@ class Shaper:
         )
 
     def _fewest(self, demand: Demand, level: int) -> int:
-        """Domains of a level that such a gang uses at least: two, or as many as hold its pods."""
+        """Fewest domains of a level that such a gang uses: two, or as many as hold its pods."""
         most = 2
         for role in demand.gpu_roles:
             left, used = role.count, 0
@@ -203,7 +192,7 @@ Place = tuple[int, int | None]
 class PooledClass:
     """Identical gangs. ``pools``: of each GPU role; ``alone``: of a whole gang on one node.
 
-    ``shapes``: how narrow a domain they are whole in, and how many of them are by domain.
+    ``shapes``: every shape with the number of gangs that have it, by domain.
     """
 
     demands: tuple[Demand, ...]
@@ -214,28 +203,28 @@ class PooledClass:
 
 
 @dataclass
-class Admissions:
-    """What the admission program knows. ``base``: the gangs it does not decide about.
+class ModelRecord:
+    """What decoding and similarity need of the model. ``base``: the gangs that it does not decide about.
 
-    ``liked``: decisions of a plan to stay close to, by gang.
+    ``reference``: decisions of a plan to stay similar to, by gang.
     """
 
     instance: Instance
-    asks: Asked
+    requests: PlacementRequests
     base: tuple[GangDecision, ...]
-    pools: Pools
+    pools: RegionSet
     variables: Variables
     pooled: list[PooledClass]
     pods: list[PodPool]
-    liked: dict[int, GangDecision] = field(default_factory=dict)
+    reference: dict[int, GangDecision] = field(default_factory=dict)
 
-    def like(self, liked: Sequence[GangDecision]) -> None:
-        """Stay close to this plan: one decision a gang."""
-        self.liked = {choice.gang: liked[choice.gang] for choice in self.asks.choices}
+    def set_reference(self, reference: Sequence[GangDecision]) -> None:
+        """Stay similar to this plan: one decision a gang."""
+        self.reference = {choice.gang: reference[choice.gang] for choice in self.requests.choices}
 
-    def is_liked(self, demand: Demand) -> bool:
-        """Whether the liked plan takes this option: as many pods, those that stay where they stand."""
-        pods = self.liked.get(demand.gang, GangDecision("wait")).pods
+    def follows_reference(self, demand: Demand) -> bool:
+        """Whether the reference plan takes this option: as many pods, and the same pods stay."""
+        pods = self.reference.get(demand.gang, GangDecision("wait")).pods
         if not pods:
             return False
         there = {(p.role, p.index): p for p in pods}
@@ -247,17 +236,17 @@ class Admissions:
             for p in placed(self.instance, demand.gang, demand.stays)
         )
 
-    def liked_pods(self, demand: Demand) -> list[PodPlacement]:
-        """Where the liked plan has the pods that this option places; none if it takes another."""
-        if not self.is_liked(demand):
+    def reference_pods(self, demand: Demand) -> list[PodPlacement]:
+        """Where the reference plan has the pods that this option places; empty if it takes another option."""
+        if not self.follows_reference(demand):
             return []
         wanted = {(role.role, index) for role in demand.roles for index in role.indices}
-        pods = self.liked[demand.gang].pods
+        pods = self.reference[demand.gang].pods
         return [pod for pod in pods if (pod.role, pod.index) in wanted]
 
-    def liked_place(self, own: PooledClass, demand: Demand) -> Place | None:
-        """The narrowest shape and domain that the liked plan has the gang whole in."""
-        pods = self.liked_pods(demand)
+    def reference_place(self, own: PooledClass, demand: Demand) -> Place | None:
+        """The narrowest shape and domain in which the reference plan has the gang whole."""
+        pods = self.reference_pods(demand)
         cluster = self.instance.cluster
         for number, (shape, places) in enumerate(own.shapes if pods else ()):
             domain = None
@@ -270,12 +259,12 @@ class Admissions:
                 return number, domain
         return None
 
-    def liked_nodes(self, own: PooledClass, demand: Demand, pool: PodPool) -> list[int]:
-        """Nodes where the liked plan has what this gang takes from the pool."""
-        place = self.liked_place(own, demand)
+    def reference_nodes(self, own: PooledClass, demand: Demand, pool: PodPool) -> list[int]:
+        """Nodes on which the reference plan has what the gang takes from the pool."""
+        place = self.reference_place(own, demand)
         if place is None:
             return []
-        pods = self.liked_pods(demand)
+        pods = self.reference_pods(demand)
         if own.shapes[place[0]][0].level == self.instance.cluster.node_level:
             return [pods[0].node] if own.alone is pool else []
         roles = {
@@ -293,7 +282,7 @@ Domain = tuple[int, int]
 def add(
     program: Program,
     instance: Instance,
-    pools: Pools,
+    pools: RegionSet,
     pool: PodPool,
     pooled: Sequence[PooledClass],
 ) -> None:
@@ -313,10 +302,10 @@ def _asked(
     """(level, domain, variable, pods a unit of it) of everything that takes from the pool."""
     for own in pooled:
         roles = zip(own.demands[0].gpu_roles, own.pools, strict=bool(own.pools))
-        apart = sum(role.count for role, used in roles if used is pool)
+        slices = sum(role.count for role, used in roles if used is pool)
         for shape, places in own.shapes:
             alone = shape.level == instance.cluster.node_level
-            pods = int(own.alone is pool) if alone else apart
+            pods = int(own.alone is pool) if alone else slices
             for domain, variable in places.items() if pods else ():
                 yield shape.level, domain, variable, pods
 
@@ -324,7 +313,7 @@ def _asked(
 def _nested(
     program: Program,
     instance: Instance,
-    pools: Pools,
+    pools: RegionSet,
     pool: PodPool,
     pinned: dict[Domain, Linear],
 ) -> None:

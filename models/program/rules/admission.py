@@ -1,13 +1,10 @@
-"""All or nothing (contract 2.3): for each gang and role, pods placed == count x admit.
+"""All or nothing (contract 2.3), one GPU model a role (contract 2.5), and the order of identical gangs.
 
-Identical gangs (equal but for name, priority, submit time) go in the order of priority, age, name:
-admit[i] >= admit[i+1]. Exchanging two of them changes no other tier, so no best plan is lost; where a
-tolerance lets admission or waiting slip, only gangs of one priority are ordered.
-
-One GPU model a role (contract 2.5), unless mixModels.
-
-For each GPU role and GPU model m of the nodes it may use: pods on nodes of m == count x u[m],
-sum over m of u[m] == admit. Roles of incomplete gangs are held to their standing pods' model before.
+For each gang and role, pods placed == count x admit. Identical gangs (equal but for name, priority, submit
+time) start in the order of priority, age, name: admit[i] >= admit[i+1]. Exchanging two of them changes no
+other tier; if a tolerance lets admission or waiting slip, only gangs of one priority are ordered. Unless
+mixModels, for each GPU role and GPU model m: pods on nodes of m == count x u[m], sum over m of u[m] ==
+admit.
 """
 
 from __future__ import annotations
@@ -15,7 +12,7 @@ from __future__ import annotations
 from models.gang import Gang
 from models.instance import Instance
 from models.program.linear_program import Linear, Program
-from models.program.regions import Pools
+from models.program.regions import RegionSet
 from models.program.variables import GangVariables, Variables
 
 
@@ -35,10 +32,10 @@ def _whole(program: Program, gang: GangVariables) -> None:
     for position, role in enumerate(gang.demand.gpu_roles):
         placed = gang.gpu_pods(position, gang.gpu_regions)
         program.equal(placed.add(gang.admit, -role.count))
-    if gang.rides:
+    if gang.cpu_only_follow:
         return
-    for position, role in enumerate(gang.demand.zero_roles):
-        placed = gang.zero_pods(position, gang.regions)
+    for position, role in enumerate(gang.demand.cpu_only_roles):
+        placed = gang.cpu_only_pods(position, gang.regions)
         program.equal(placed.add(gang.admit, -role.count))
 
 
@@ -51,12 +48,12 @@ def in_order(program: Program, instance: Instance, members: list[tuple[Gang, int
 
 
 def _priorities_exchange(instance: Instance) -> bool:
-    """Whether the tiers themselves put a higher priority first, without tolerance."""
+    """Whether the tiers put a higher priority first, without tolerance."""
     listed = {objective.name: objective.tolerance for objective in instance.policy.objectives}
     return listed.get("admission") == 0 and listed.get("waiting", 0) == 0
 
 
-def one_model(program: Program, pools: Pools, gang: GangVariables) -> None:
+def one_model(program: Program, pools: RegionSet, gang: GangVariables) -> None:
     by_model: dict[str, set[int]] = {}
     for number in gang.gpu_regions:
         name = pools.regions[number].gpu_name

@@ -1,23 +1,15 @@
 """Bandwidth (contract 2.10 and section 3): which share of its ideal a gang may claim.
 
-A claim t = (mode, share s, ideal I); sum over claims of t == admit. Modes: ``one`` (all GPUs in one
-server or one NVLink domain: B = inside) and, for each oversubscription O a spread gang can meet,
-``spread``: B = min over servers of min(inside, N / O).
- - a claim of ``one`` needs a piece carrying all GPUs with share(inside) >= s, or a whole NVLink domain;
- - a server outside NVLink domains may be used under a spread claim only if share(min(inside, N/O)) >= s;
- - for an NVLink domain G in use, sum of N over its servers >= s x I x O / 1000;
- - a mode that crosses no level wider than l needs all GPUs in one domain of l;
- - I is the ideal of a model in use: the smallest one counts (contract 3.6).
-Claims below minBandwidthShare x I do not exist, but for gangs that only grow, shrink or stay.
-
-minBandwidthShare of gangs that take one piece on one node (contract 2.10).
-
-A piece of set type t on server model m exists only if inside(t) >= minBandwidthShare x ideal(m).
-
-Bandwidth of gangs that place nothing where unknown GPUs of theirs may be worth more or less.
-
-What the worst of them are hangs on which other gangs stay beside them on the server: one case of it comes
-true, and the option's claims (``bandwidth``) carry its standing servers at the rates of that case.
+A claim t = (mode, share s, ideal I); sum over claims of t == admit. Modes: ``one`` (all GPUs in one server
+or one NVLink domain: B = inside) and, for each oversubscription O a spread gang can meet, ``spread``: B =
+min over servers of min(inside, N / O). - a claim of ``one`` needs a piece carrying all GPUs with
+share(inside) >= s, or a whole NVLink domain; - a server outside NVLink domains may be used under a spread
+claim only if share(min(inside, N/O)) >= s; - for an NVLink domain G in use, sum of N over its servers >= s
+x I x O / 1000; - a mode that crosses no level wider than l needs all GPUs in one domain of l; - I is the
+ideal of a model in use: the smallest one counts (contract 3.6). Claims below minBandwidthShare x I do not
+exist, but for gangs that only grow, shrink or stay. A gang on one node: a piece of set type t on server
+model m exists only if inside(t) >= minBandwidthShare x ideal(m). Options that place nothing have claims
+only where unknown GPUs make their worth depend on other gangs.
 """
 
 from __future__ import annotations
@@ -31,7 +23,7 @@ from math import lcm
 from models.instance import Instance
 from models.occupancy import Room
 from models.program.linear_program import Linear, Program
-from models.program.regions import Pools
+from models.program.regions import RegionSet
 from models.program.rules.bandwidth_carriers import Carrier, CaseVariables, carriers_of, rates_of
 from models.program.rules.topology import Topology
 from models.program.variables import GangVariables, StayVariables, Variables
@@ -39,7 +31,7 @@ from models.rates.gang_bandwidth import FULL_SHARE, ideal_MBps, share_permille
 from models.rates.gpu_sets import UnknownRate
 
 MOST_SUMS = 400
-"""Distinct network rates of an NVLink domain kept apart; real servers stay below 100."""
+"""Most network rates of an NVLink domain kept apart; real servers stay below 100."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,19 +46,19 @@ Claim = tuple[Mode, int, Fraction]
 
 
 def least_share(instance: Instance, gang: GangVariables) -> Fraction:
-    """The share of its ideal that the gang must have; none if it only stays, grows or shrinks."""
+    """The share of its ideal that the gang must have; 0 if it only stays, grows or shrinks."""
     stays = gang.gang.running and not gang.effect.moved and not gang.gang.missing()
     return Fraction(0) if stays else instance.min_share(gang.gang)
 
 
 class Claims:
-    """The claims of one gang and the rows that make them honest. ``value``: permille of the ideal."""
+    """The claims of one gang, with the rows that bind them. ``value``: permille of the ideal."""
 
     def __init__(
         self,
         program: Program,
         instance: Instance,
-        pools: Pools,
+        pools: RegionSet,
         gang: GangVariables,
         topology: Topology,
         cases: CaseVariables | None = None,
@@ -84,7 +76,7 @@ class Claims:
         self._most: dict[tuple[Fraction, Fraction], int] = {}
         self.value = Linear()
         if gang.demand.total_gpus >= 2 and (self._counts or self._min_share):
-            with contextlib.suppress(UnknownRate):  # its share is then null and counts nothing
+            with contextlib.suppress(UnknownRate):  # its share is then null and adds nothing
                 self._carriers = carriers_of(program, instance, pools, gang, cases or {})
         if self._carriers:
             self._build()
@@ -100,7 +92,7 @@ class Claims:
             for share in self._shares(mode, ideal)
         ]
         if not self.exact:
-            # claims that are not all there would make a bound too tight: allow everything instead
+            # with claims missing the bound would be too tight: allow everything instead
             if self._counts:
                 self.value = self._gang.admitted(FULL_SHARE)
             return
@@ -188,7 +180,7 @@ class Claims:
         return sums
 
     def _all_full(self, modes: list[Mode], ideals: list[Fraction]) -> bool:
-        """Whether no placement can lose anything, so that no claim is needed."""
+        """Whether no placement loses bandwidth, so that no claim is needed."""
         if self._min_share or not self._counts or self._groups:
             return False
         return all(
@@ -281,7 +273,7 @@ class Claims:
 
 
 def forbid_slow_pieces(
-    program: Program, instance: Instance, pools: Pools, variables: Variables
+    program: Program, instance: Instance, pools: RegionSet, variables: Variables
 ) -> None:
     """minBandwidthShare of gangs that take one piece on one node (contract 2.10)."""
     for group in variables.groups:
@@ -295,7 +287,7 @@ def forbid_slow_pieces(
             try:
                 enough = (piece.kind.inside or 0) >= least * ideal_MBps((model,), gpus)
             except UnknownRate:
-                enough = True  # what is not known does not bind
+                enough = True  # an unknown rate does not bind
             if not enough:
                 program.fix(piece.variable, 0)
 
@@ -303,21 +295,21 @@ def forbid_slow_pieces(
 NO_DEMAND = -1
 
 
-def standing_claims(
+def case_claims(
     program: Program,
     instance: Instance,
-    pools: Pools,
+    pools: RegionSet,
     rooms: Sequence[Room],
     stays: Sequence[StayVariables],
     cases: CaseVariables,
 ) -> dict[int, Claims]:
-    """By admit variable, the claims of every option that is worth more in one case than in another."""
+    """By admit variable, the claims of every option whose bandwidth depends on the case of a server."""
     found: dict[int, Claims] = {}
     nodes = instance.cluster.nodes
     for stay in stays:
         servers = [(nodes[n], chosen, cases.get(n, ())) for n, chosen in stay.demand.standing]
         if stay.effect.admitted and any(len(rates_of(*server)) > 1 for server in servers):
-            # what stays may break its own required level, which then tells nothing of where it is
+            # pods that stay may break their own required level, which then implies nothing
             free = replace(stay.gang, required=None)
             gang = GangVariables(NO_DEMAND, stay.demand, free, stay.admit, stay.effect)
             topology = Topology(program, instance, pools, rooms, gang, lean=True)

@@ -1,9 +1,9 @@
-"""Servers that may carry a gang's GPUs, with the rates they then have: the terms of the bandwidth rule.
+"""Servers that may carry GPUs of a gang, with the rates they then have: the terms of the bandwidth rule.
 
-A piece on a server where the gang already stands is priced together with the standing GPUs; a standing
-server that gets nothing more is a carrier of its own: sum of its pieces + untouched == admit.
-Where unknown GPUs of it are worth more in one case than in another (``cases``) it is one carrier a rate:
-sum of its pieces + sum of untouched == admit, untouched of a rate <= sum of the cases with that rate.
+A piece on a server where the gang already stands has the rates of both together. A standing server that
+gets nothing more is a carrier of its own: sum of its pieces + untouched == admit. With unknown GPUs whose
+worth depends on the case of the server it is one carrier a rate: untouched of a rate <= sum of the cases
+with that rate.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from models.cluster import Node
 from models.instance import Instance
 from models.program.linear_program import Linear, Program
 from models.program.packing import network_MBps
-from models.program.regions import Pools
-from models.program.server_cases import Case, standing_in
+from models.program.regions import RegionSet
+from models.program.server_cases import Case, standing_set
 from models.program.variables import GangVariables
 from models.rates.gang_bandwidth import ServerSet, ideal_MBps, set_inside_MBps
 from models.rates.server_bandwidth import switched_MBps
 
 CaseVariables = Mapping[int, Sequence[tuple[Case, int]]]
-"""By node: every case it may be in, and the boolean that says so."""
+"""By node: every case that the server may be in, and its boolean."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class Carrier:
 def carriers_of(
     program: Program,
     instance: Instance,
-    pools: Pools,
+    pools: RegionSet,
     gang: GangVariables,
     cases: CaseVariables,
 ) -> list[Carrier]:
@@ -68,8 +68,8 @@ def carriers_of(
     for piece in gang.pieces:
         region = pools.regions[piece.region]
         inside, network, gpus = piece.kind.inside, piece.kind.network, piece.kind.gpus
-        if gang.number in region.specials:
-            inside, network = piece.kind.beside[region.specials[gang.number]]
+        if gang.number in region.standing_demands:
+            inside, network = piece.kind.with_standing[region.standing_demands[gang.number]]
             gpus += standing[region.nodes[0]].count
             carried[region.nodes[0]].add(piece.variable)
         carriers.append(
@@ -120,7 +120,7 @@ def rates_of(
     found: dict[tuple[Fraction | None, Fraction | None], list[int]] = {}
     for case, variable in cases:
         if not chosen.known & ~case.held:
-            own = standing_in(node, chosen, case)
+            own = standing_set(node, chosen, case)
             rates = (set_inside_MBps(node, own), network_MBps(node, own))
             found.setdefault(rates, []).append(variable)
     return found

@@ -1,14 +1,11 @@
-"""GPUs: what is carved out of the servers of a region is what the gangs put there (contract 2.1, 2.9).
+"""GPUs: the sets carved out of the servers of a region are those that the gangs use (contract 2.1, 2.9).
 
-For every region and packing state s: start[s] + sum of arcs into s = sum of arcs out of s + rest[s].
-For every region and set type t: sum of arcs of type t = sum of pieces of type t over all gangs, and of
-what is left there by choices that keep their pods where they stand.
-A region that is one mesh server has its sets S as booleans: each GPU in at most one S or one
-set that stays, and sum over f of f x rest[f] = free - sum of |S|, sum over f of rest[f] = 1.
-Where unknown GPUs may be among those that stay, one case of what they leave comes true: a set S lies in the
-free GPUs of a case in which indices are given, and sets of unknown GPUs are no more than are free in theirs.
-For every gang and region: sum of its pieces <= servers of the region (one piece a server).
-An integer flow splits into one path a server, so this is exact without a variable a server.
+For every region and packing state s: start[s] + sum of arcs into s == sum of arcs out of s + rest[s]. For
+every set type t: sum of arcs of type t == pieces of type t + sets of pods that stay. For every gang: sum of
+its pieces <= servers of the region. A region that is one mesh server has its sets as booleans: each GPU is
+in at most one set or in one that stays. With cases, a set lies in the free GPUs of the case that holds, if
+that case gives indices, and sets of unknown GPUs fit into what is free. An integer flow splits into one
+path a server.
 """
 
 from __future__ import annotations
@@ -19,15 +16,14 @@ from models.hardware import bits
 from models.program.linear_program import Linear, Program
 from models.program.packing import SetType
 from models.program.packing_flows import RegionFlow
-from models.program.pieces import Piece
-from models.program.regions import Pools
-from models.program.variables import Variables
+from models.program.regions import RegionSet
+from models.program.variables import Piece, Variables
 
 
 def add(
-    program: Program, variables: Variables, pools: Pools, pooled: Iterable[list[Piece]] = ()
+    program: Program, variables: Variables, pools: RegionSet, pooled: Iterable[list[Piece]] = ()
 ) -> None:
-    """``pooled``: pieces that belong to no single gang (the admission program)."""
+    """``pooled``: pieces of pools, in the aggregated model."""
     placed: dict[tuple[int, SetType], Linear] = {}
     owned = [gang.pieces for gang in variables.gangs]
     owned += [group.pieces for group in variables.groups]

@@ -1,10 +1,8 @@
 """cpu, memory, pods and any other resource of a node (contract 2.2, 2.6).
 
-For every tight region (one node) and limiting resource q:
-sum over pods placed of request[q] <= max(0, allocatable[q] - used by pods that stay).
-Where pods that may stay or leave can overfill it: sum over pods placed + used by those that stay <=
-left + M (1 - y), and sum over pods placed <= M y: y says that anything is placed at all.
-Nodes where no admissible set of pods can reach a limit are not tight and need no row (``regions``).
+For every tight region (one node) and limited resource: requests of pods placed <= what is left next to pods
+that stay. Where pods that may stay can overfill the node: placed + staying <= left + M (1 - y), placed <= M
+y, where y is 1 if anything is placed. Other nodes need no row (``regions``).
 """
 
 from __future__ import annotations
@@ -14,18 +12,18 @@ from collections.abc import Iterator, Sequence
 from models.occupancy import PODS, Room
 from models.program.demands import RoleDemand
 from models.program.linear_program import Linear, Program
-from models.program.regions import Pools, Region
+from models.program.regions import Region, RegionSet
 from models.program.variables import PodPool, Variables
 
 
 def add(
     program: Program,
     variables: Variables,
-    pools: Pools,
+    pools: RegionSet,
     rooms: Sequence[Room],
     pooled: Sequence[PodPool] = (),
 ) -> None:
-    """``pooled``: pools of single pods (the admission program)."""
+    """``pooled``: pools of single pods, in the aggregated model."""
     tight = {region.number: region.nodes[0] for region in pools.regions if region.tight}
     rows: dict[tuple[int, str], Linear] = {
         (number, resource): Linear() for number, n in tight.items() for resource, _ in rooms[n].left
@@ -55,7 +53,7 @@ def add(
 def _staying(variables: Variables, region: Region, resource: str) -> tuple[Linear, int]:
     """What pods that may stay use of a resource, and the most that is."""
     total, most = Linear(), 0
-    for number, options in region.content.items():
+    for number, options in region.usages.items():
         uses = [dict(left.use).get(resource, 0) for left in options]
         most += max(uses)
         for position, use in enumerate(uses):
@@ -66,7 +64,7 @@ def _staying(variables: Variables, region: Region, resource: str) -> tuple[Linea
 def _loads(
     variables: Variables, pooled: Sequence[PodPool]
 ) -> Iterator[tuple[int, int, RoleDemand, int]]:
-    """(region, variable, role, pods of it a unit of the variable) of all that may land on tight nodes."""
+    """(region, variable, role, pods of the role a unit of the variable) of everything that may be placed."""
     for pool in pooled:
         for piece in pool.pieces:
             yield piece.region, piece.variable, pool.role, 1
@@ -78,10 +76,10 @@ def _loads(
         for piece in gang.pieces:
             for role, pods in zip(gang.demand.gpu_roles, piece.pods, strict=True):
                 yield piece.region, piece.variable, role, pods
-        for (position, number), variable in gang.zeros.items():
-            yield number, variable, gang.demand.zero_roles[position], 1
+        for (position, number), variable in gang.cpu_only_counts.items():
+            yield number, variable, gang.demand.cpu_only_roles[position], 1
 
 
 def _request(role: RoleDemand, resource: str) -> int:
-    # the pods of a whole gang on one node are one piece that asks for several
+    # the pods of a whole gang on one node are one piece with several pods
     return dict(role.requests).get(resource, int(resource == PODS))

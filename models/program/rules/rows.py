@@ -9,9 +9,9 @@ from functools import cached_property
 from models.gang import Gang
 from models.instance import Instance
 from models.occupancy import Room
-from models.program.base_state import Asked
+from models.program.base_state import PlacementRequests
 from models.program.linear_program import Program
-from models.program.regions import Pools
+from models.program.regions import RegionSet
 from models.program.rules import admission, bandwidth, gpus, resources, running, slices
 from models.program.rules.bandwidth import Claims
 from models.program.rules.bandwidth_carriers import CaseVariables
@@ -31,9 +31,9 @@ class Model:
 
     program: Program
     instance: Instance
-    requests: Asked
+    requests: PlacementRequests
     rooms: Sequence[Room]
-    pools: Pools
+    pools: RegionSet
     variables: Variables
     moved: tuple[int, int] = (0, 0)
     aggregated: bool = False

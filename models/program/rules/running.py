@@ -1,22 +1,9 @@
-"""Who comes to the nodes that a stopped or shrunk gang gives up (contract 2.7), pod by pod.
+"""Running gangs (contract 2.7, 2.8): one option each, limits on moves, and for whom a gang is stopped.
 
-Pods of a role are interchangeable until one of them has to come to a node where it does not stand now.
-Promises: the same places, two pods of a gang that moves exchanged where only that brings someone there.
-Called by ``decoding``; the rows that make it possible are in ``rules.running``.
-
-Pods of a role that moves, told apart by where they stand and where an earlier plan had them.
-
-Needed only where both matter: one pod may have to come to a node (contract 2.7) that another was planned on.
-For a role of GPU pods and its pods k of one home and one planned node: t[k, r] pods of k in region r,
-    sum over k of t[k, r] == pods of the role placed in r, sum over r of t[k, r] == pods of k x admit.
-
-What becomes of gangs that run (contract 2.7, 2.8): one option each, and for whom room is given.
-
-For every choice: sum over its options of admit == 1, or <= 1 where the gang may be stopped or waits.
-A gang of priority P that is stopped, or shrunk without being movable, gives room on its nodes N:
-    1 - sum of admit (or the option's admit) <= sum of pieces and pods of gangs above P placed on N,
-pieces left out of which every pod stands there already, whichever of its role they are (``arriving``).
-Moves: sum of admit over options that move a gang <= maxGangs; times its GPUs <= maxGPUs.
+For every choice: sum of admit == 1, or <= 1 if the gang may be stopped or waits. A gang that is stopped, or
+shrunk without being movable, vacates nodes N: 1 - sum of admit (or the option's admit) <= sum of the pieces
+and pods of gangs of higher priority that arrive on N. A piece does not arrive if all its pods may be those
+that stand there. Moves: sum of admit over options that move a gang <= maxGangs; times its GPUs <= maxGPUs.
 """
 
 from __future__ import annotations
@@ -26,39 +13,41 @@ from dataclasses import replace
 from itertools import product
 
 from models.instance import Instance
-from models.program.base_state import Asked, may_stop
+from models.program.base_state import PlacementRequests, may_vacate
 from models.program.demands import Demand, RoleDemand
 from models.program.linear_program import Linear, Program
 from models.program.options import Choice, Effect, standing_gpus
-from models.program.pieces import Piece
-from models.program.regions import Pools
-from models.program.variables import GangVariables, Variables
+from models.program.regions import RegionSet
+from models.program.variables import GangVariables, Piece, Variables
 from models.solution import GangDecision, PodPlacement
 
 Key = tuple[int, int]
 
 
-def with_arrivals(
+def justify_preemptions(
     instance: Instance, decisions: Sequence[GangDecision], placing: Mapping[int, Demand]
 ) -> list[GangDecision]:
-    """``placing``: of every gang that places pods, the demand whose pods may be exchanged."""
+    """The decisions with pods of moving gangs exchanged where a stopped gang needs an arrival.
+
+    ``placing``: of every gang that places pods, the demand whose pods may be exchanged.
+    """
     found = list(decisions)
-    given = given_up(instance, found)
-    missing = _missing(instance, found, given)
+    given = vacated_nodes(instance, found)
+    missing = _unjustified(instance, found, given)
     for index, demand in placing.items():
         if missing and instance.gangs[index].running:
             for pods in _exchanges(instance, demand, found[index].pods):
                 other = [*found]
                 other[index] = replace(found[index], decision="move", pods=pods)
-                left = _missing(instance, other, given)
+                left = _unjustified(instance, other, given)
                 if len(left) < len(missing):
                     found, missing = other, left
                     break
     return found
 
 
-def given_up(instance: Instance, decisions: Sequence[GangDecision]) -> dict[int, set[int]]:
-    """By gang that needs a higher one to come: the nodes on which it gives room."""
+def vacated_nodes(instance: Instance, decisions: Sequence[GangDecision]) -> dict[int, set[int]]:
+    """By gang that needs the arrival of a higher one: the nodes that it vacates."""
     found: dict[int, set[int]] = {}
     for index, (gang, decision) in enumerate(zip(instance.gangs, decisions, strict=True)):
         there = {(pod.role, pod.index) for pod in decision.pods}
@@ -68,10 +57,10 @@ def given_up(instance: Instance, decisions: Sequence[GangDecision]) -> dict[int,
     return found
 
 
-def _missing(
+def _unjustified(
     instance: Instance, decisions: Sequence[GangDecision], given: Mapping[int, set[int]]
 ) -> list[int]:
-    """Gangs that give room for nobody."""
+    """Gangs that vacate nodes on which no gang of higher priority arrives."""
     came: dict[int, int] = {}
     for gang, decision in zip(instance.gangs, decisions, strict=True):
         home = {(p.role, p.index): p.node for p in gang.running_pods}
@@ -88,7 +77,7 @@ def _missing(
 def _exchanges(
     instance: Instance, demand: Demand, pods: Sequence[PodPlacement]
 ) -> list[tuple[PodPlacement, ...]]:
-    """The pods with the places of two of one role, and of one slice if it has them, exchanged."""
+    """The pods with the places of two of one role, and of one slice if it has slices, exchanged."""
     found = []
     for role in demand.roles:
         layers = instance.gangs[demand.gang].roles[role.role].slice_layers
@@ -105,8 +94,12 @@ def _exchanges(
     return found
 
 
-def tell_apart(program: Program, instance: Instance, gang: GangVariables) -> None:
-    """Fills ``gang.exchange`` where the tier of stickiness is asked for."""
+def add_exchange_variables(program: Program, instance: Instance, gang: GangVariables) -> None:
+    """Variables for identical pods of a moving role, if both its nodes and its earlier plan matter.
+
+    For pods k with one present and one planned node: t[k, r] pods of k in region r,
+    sum over k of t[k, r] == pods of the role placed in r, sum over r of t[k, r] == pods of k x admit.
+    """
     if not gang.effect.moved or not instance.policy.lists("stability"):
         return
     for position, role in enumerate(gang.demand.gpu_roles):
@@ -130,48 +123,48 @@ def tell_apart(program: Program, instance: Instance, gang: GangVariables) -> Non
             program.equal(row)
 
 
-Coming = dict[int, dict[int, Linear]]
+Arrivals = dict[int, dict[int, Linear]]
 
 
 def add(
     program: Program,
     instance: Instance,
-    asks: Asked,
+    requests: PlacementRequests,
     variables: Variables,
-    pools: Pools,
+    pools: RegionSet,
     *,
     moved: tuple[int, int] = (0, 0),
     pooled: Sequence[tuple[int | None, Sequence[Piece]]] = (),
 ) -> None:
-    """``moved``: gangs and GPUs that are moved beside these choices.
+    """``moved``: gangs and GPUs that move besides these choices.
 
-    ``pooled``: pieces of many gangs, with the highest of their priorities (the admission program).
+    ``pooled``: pieces of pools, with the highest priority of their gangs, in the aggregated model.
     """
-    for choice, admits in zip(asks.choices, variables.admits, strict=True):
+    for choice, admits in zip(requests.choices, variables.admits, strict=True):
         total = Linear().add_all(admits)
         if choice.must:
             program.equal(total, 1)
         elif len(admits) > 1:
             program.at_most(total, 1)
-    if may_stop(asks.choices):
-        coming = _coming(program, instance, variables, pools, pooled)
-        _arrivals(program, instance, asks, variables, pools, coming)
-    moves(program, instance, asks, variables.admits, moved)
+    if may_vacate(requests.choices):
+        arrivals = _arrivals_by_region(program, instance, variables, pools, pooled)
+        _preemption_rows(program, instance, requests, variables, pools, arrivals)
+    moves(program, instance, requests, variables.admits, moved)
 
 
 def moves(
     program: Program,
     instance: Instance,
-    asks: Asked,
+    requests: PlacementRequests,
     admits: Sequence[Sequence[int]],
     moved: tuple[int, int],
 ) -> None:
-    """The policy's limits on what restarts elsewhere."""
+    """The policy's limits on moves."""
     limits = instance.policy.moves
     if limits is None:
         return
     gangs, gpus = Linear(), Linear()
-    for choice, own in zip(asks.choices, admits, strict=True):
+    for choice, own in zip(requests.choices, admits, strict=True):
         for option, admit in zip(choice.options, own, strict=True):
             if option.effect.moved:
                 gangs.add(admit)
@@ -182,47 +175,47 @@ def moves(
         program.at_most(gpus, limits.max_gpus - moved[1])
 
 
-def _arrivals(
+def _preemption_rows(
     program: Program,
     instance: Instance,
-    asks: Asked,
+    requests: PlacementRequests,
     variables: Variables,
-    pools: Pools,
-    coming: Coming,
+    pools: RegionSet,
+    arrivals: Arrivals,
 ) -> None:
     region_of = {n: region.number for region in pools.regions for n in region.nodes}
-    for choice, admits in zip(asks.choices, variables.admits, strict=True):
-        for effect, leaving in _leaving(choice, admits):
-            regions = sorted({region_of[n] for n in effect.gives if n in region_of})
+    for choice, admits in zip(requests.choices, variables.admits, strict=True):
+        for effect, leaving in _victims(choice, admits):
+            regions = sorted({region_of[n] for n in effect.vacates if n in region_of})
             row = leaving
             for number in regions:
-                for priority, own in coming.get(number, {}).items():
+                for priority, own in arrivals.get(number, {}).items():
                     if priority > instance.gangs[choice.gang].priority:
                         row.add_linear(own, -1)
             program.at_most(row)
 
 
-def _leaving(choice: Choice, admits: Sequence[int]) -> list[tuple[Effect, Linear]]:
-    """(what gives room, 1 if it comes true) of every way to give up room for a higher gang."""
+def _victims(choice: Choice, admits: Sequence[int]) -> list[tuple[Effect, Linear]]:
+    """(effect, 1 if it happens) of every way to vacate nodes for a gang of higher priority."""
     found = []
-    if choice.stop.gives:
+    if choice.stop.vacates:
         if not choice.must:
             found.append((choice.stop, Linear(constant=1).add_all(admits, -1)))
         for option, admit in zip(choice.options, admits, strict=True):
-            if option.effect.gives:
+            if option.effect.vacates:
                 found.append((option.effect, Linear().add(admit)))
     return found
 
 
-def _coming(
+def _arrivals_by_region(
     program: Program,
     instance: Instance,
     variables: Variables,
-    pools: Pools,
+    pools: RegionSet,
     pooled: Sequence[tuple[int | None, Sequence[Piece]]],
-) -> Coming:
-    """By region and priority: what is newly placed there."""
-    found: Coming = {}
+) -> Arrivals:
+    """By region and priority: what arrives there."""
+    found: Arrivals = {}
 
     def come(region: int, priority: int, variable: int) -> None:
         found.setdefault(region, {}).setdefault(priority, Linear()).add(variable)
@@ -234,13 +227,15 @@ def _coming(
         for piece in group.pieces:
             come(piece.region, group.gangs[0].priority, piece.variable)
     for gang in variables.gangs:
-        tell_apart(program, instance, gang)
-        for region, variable in _arriving(program, gang, pools):
+        add_exchange_variables(program, instance, gang)
+        for region, variable in _new_arrivals(program, gang, pools):
             come(region, gang.gang.priority, variable)
     return found
 
 
-def _arriving(program: Program, gang: GangVariables, pools: Pools) -> Iterator[tuple[int, int]]:
+def _new_arrivals(
+    program: Program, gang: GangVariables, pools: RegionSet
+) -> Iterator[tuple[int, int]]:
     """(region, variable) of what brings a pod of the gang to a node where it does not stand."""
     for piece in gang.pieces:
         nodes = pools.regions[piece.region].nodes
@@ -251,27 +246,27 @@ def _arriving(program: Program, gang: GangVariables, pools: Pools) -> Iterator[t
             if role.role not in gang.exchange
         ):
             yield piece.region, piece.variable
-    for role, alike in gang.exchange.items():
+    for role, identical in gang.exchange.items():
         home = {p.index: p.node for p in gang.gang.running_pods if p.role == role}
-        for indices, places in alike:
+        for indices, places in identical:
             for region, variable in places.items():
                 if home.get(indices[0]) not in pools.regions[region].nodes:
                     yield region, variable
-    for (position, region), variable in gang.zeros.items():
-        zero = gang.demand.zero_roles[position]
-        fewest = _fewest(gang, zero, pools.regions[region].nodes)
+    for (position, region), variable in gang.cpu_only_counts.items():
+        cpu_only = gang.demand.cpu_only_roles[position]
+        fewest = _fewest(gang, cpu_only, pools.regions[region].nodes)
         if fewest == 1:
             yield region, variable
-        elif fewest <= zero.count:
+        elif fewest <= cpu_only.count:
             enough = program.boolean()
             program.at_least(Linear().add(variable).add(enough, -fewest))
             yield region, enough
 
 
 def _fewest(gang: GangVariables, role: RoleDemand, nodes: Sequence[int]) -> int:
-    """Of so many pods of the role there one does not stand there now, or need not.
+    """The fewest pods of the role there of which one must arrive.
 
-    Pods of a role, or of its only slice, are interchangeable: one that stands elsewhere may come there.
+    Pods of a role, or of its only slice, are interchangeable: one that stands elsewhere may take the place.
     """
     home = {p.index: p.node for p in gang.gang.running_pods if p.role == role.role}
     here = sum(home.get(index) in nodes for index in role.indices)

@@ -1,16 +1,14 @@
 """Slices (contract 2.4): pods with equal floor(index / size) share one domain.
 
-Pods of a role are interchangeable, so for a waiting gang with count = h + q x size + t only numbers
-matter (h: a short first slice, where indices start inside one; t: a short last one; 0: there is none):
-for every domain D of the slice's level, pods in D == size x m[D] + h x a[D] + t x b[D], sum over D of
-a[D] == admit, of b[D] == admit (no a where h = 0, no b where t = 0). For an incomplete gang every slice j
-with missing pods is told apart: pods in D == sum over j of missing[j] x d[j, D], sum over D of d[j, D] ==
-admit, d fixed where pods stand.
-An outer layer has rows of the same form; in each of its domains the short inner slices that end in it are
-as many as the outer slice that holds them: sum over D' in D of a[D'] == a of that slice in D. Then its
-domains hold the right numbers of whole inner slices, which can be exchanged.
-At the node level the pieces of GPU roles carry whole slices already; only those with short ones are
-counted. With n(r) the pieces that have r pods beside whole slices:
+Pods of a role are interchangeable, so for a waiting gang with count = h + q x size + t only numbers matter
+(h, t: a short first and last slice, 0 if there is none): for every domain D of the slice's level,
+pods in D == size x m[D] + h x a[D] + t x b[D], sum over D of a[D] == admit, of b[D] == admit.
+For an incomplete gang every slice j with missing pods has variables of its own:
+pods in D == sum over j of missing[j] x d[j, D], sum over D of d[j, D] == admit, d fixed where pods stand.
+An outer layer has rows of the same form; in each of its domains the short inner slices that end in it are as
+many as the outer slice that holds them.
+At the node level the pieces of GPU roles carry whole slices; only those with short ones are counted. With
+n(r) the pieces that have r pods besides whole slices:
     one short slice of r pods:  n(r) == admit
     two, h + t < or > size:     n(h) + n(h + t) == n(t) + n(h + t) == admit; h = t: n(h) + 2 n(2h) == 2 admit
     two, h + t = size:          n(h) == n(t) <= admit (together they look whole); h = t: n(h) in {0, 2 admit}
@@ -21,12 +19,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from models.instance import Instance
-from models.program.demands import Cut, RoleDemand
+from models.program.demands import RoleDemand, SliceCut
 from models.program.linear_program import Linear, Program
-from models.program.pieces import Piece
-from models.program.regions import Pools
+from models.program.regions import RegionSet
 from models.program.rules.topology import Topology
-from models.program.variables import Apart, GangVariables
+from models.program.variables import GangVariables, Piece, SliceVariables
 
 Placed = Callable[[list[int]], Linear]
 
@@ -35,22 +32,22 @@ Ends = dict[str, list[tuple[set[int], Linear]]]
 
 
 def add(
-    program: Program, instance: Instance, pools: Pools, gang: GangVariables, topology: Topology
+    program: Program, instance: Instance, pools: RegionSet, gang: GangVariables, topology: Topology
 ) -> None:
     node_level = instance.cluster.node_level
     sliced: list[tuple[RoleDemand, Placed, int | None]] = [
         (role, _of(gang.gpu_pods, position), position)
         for position, role in enumerate(gang.demand.gpu_roles)
     ]
-    if not gang.rides:
+    if not gang.cpu_only_follow:
         sliced += [
-            (role, _of(gang.zero_pods, position), None)
-            for position, role in enumerate(gang.demand.zero_roles)
+            (role, _of(gang.cpu_only_pods, position), None)
+            for position, role in enumerate(gang.demand.cpu_only_roles)
         ]
     for role, placed, pieces in sliced:
         layers = gang.gang.roles[role.role].slice_layers
         if role.layers:
-            _told_apart(program, instance, pools, gang, topology, role, layers, placed)
+            _separate_slices(program, instance, pools, gang, topology, role, layers, placed)
         elif layers:
             inner: Ends | None = None
             for size, level in layers:
@@ -65,9 +62,9 @@ def _of(pods: Callable[[int, list[int]], Linear], position: int) -> Placed:
     return lambda regions: pods(position, regions)
 
 
-def _short_pieces(program: Program, gang: GangVariables, position: int, cut: Cut) -> Ends:
+def _short_pieces(program: Program, gang: GangVariables, position: int, cut: SliceCut) -> Ends:
     def over(pods: int) -> Linear:
-        """Pieces with so many pods beside whole slices."""
+        """Pieces with so many pods besides whole slices."""
         return Linear().add_all(piece.variable for piece in carrying(pods))
 
     def carrying(pods: int) -> list[Piece]:
@@ -82,9 +79,9 @@ def _short_pieces(program: Program, gang: GangVariables, position: int, cut: Cut
         for short in cut.shorts:
             program.equal(over(short).add(gang.admit, -1))
     elif both == cut.size and head == tail:
-        apart = program.boolean()
-        program.equal(over(head).add(apart, -2))
-        program.at_most(Linear().add(apart).add(gang.admit, -1))
+        slices = program.boolean()
+        program.equal(over(head).add(slices, -2))
+        program.at_most(Linear().add(slices).add(gang.admit, -1))
     elif both == cut.size:
         program.equal(over(head).add_linear(over(tail), -1))
         program.at_most(over(head).add(gang.admit, -1))
@@ -103,7 +100,7 @@ def _short_pieces(program: Program, gang: GangVariables, position: int, cut: Cut
 def _counted(
     program: Program,
     gang: GangVariables,
-    cut: Cut,
+    cut: SliceCut,
     by_domain: dict[int, list[int]],
     placed: Placed,
     inner: Ends | None,
@@ -134,22 +131,22 @@ def _counted(
     return ends
 
 
-def _told_apart(
+def _separate_slices(
     program: Program,
     instance: Instance,
-    pools: Pools,
+    pools: RegionSet,
     gang: GangVariables,
     topology: Topology,
     role: RoleDemand,
     layers: Sequence[tuple[int, int]],
     placed: Placed,
 ) -> None:
-    inner: Apart = []
+    inner: SliceVariables = []
     for groups, (_, level) in zip(role.layers, layers, strict=True):
         by_domain = topology.regions_by_domain(level)
         of = instance.cluster.domain_of[level]
         rows = {domain: placed(regions) for domain, regions in by_domain.items()}
-        chosen: Apart = []
+        chosen: SliceVariables = []
         for indices, fixed in groups:
             options = []
             for domain, regions in by_domain.items():
@@ -163,12 +160,12 @@ def _told_apart(
         for row in rows.values():
             program.equal(row)
         _inside(program, inner, chosen)
-        gang.apart.setdefault(role.role, []).append(chosen)
+        gang.slices.setdefault(role.role, []).append(chosen)
         inner = chosen
 
 
-def _inside(program: Program, inner: Apart, outer: Apart) -> None:
-    """Every inner slice is in the domain of the outer one around it."""
+def _inside(program: Program, inner: SliceVariables, outer: SliceVariables) -> None:
+    """Every inner slice is in the domain of the outer slice around it."""
     for indices, options in outer:
         around = set(indices)
         for members, places in inner:

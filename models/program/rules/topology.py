@@ -14,21 +14,21 @@ from collections.abc import Sequence
 from models.instance import Instance
 from models.occupancy import Room
 from models.program.linear_program import Linear, Program
-from models.program.regions import Pools
+from models.program.regions import RegionSet
 from models.program.variables import GangVariables
 
 
 class Topology:
     """Domains of one gang: which it uses, and whether it is whole in one.
 
-    ``lean``: required domains only, where nobody asks which others are used.
+    ``lean``: required domains only.
     """
 
     def __init__(
         self,
         program: Program,
         instance: Instance,
-        pools: Pools,
+        pools: RegionSet,
         rooms: Sequence[Room],
         variables: GangVariables,
         *,
@@ -59,7 +59,7 @@ class Topology:
         return found
 
     def standing_domains(self, level: int, role: int | None = None) -> set[int]:
-        """Domains that pods of the gang (or of one of its roles) use that stay."""
+        """Domains of the pods that stay, of the gang or of one of its roles."""
         of = self._instance.cluster.domain_of[level]
         return {
             of[pod.node]
@@ -72,30 +72,32 @@ class Topology:
         level = self._required
         if level is not None and not self._gang.demand.stays:
             gpu = range(len(self._gang.demand.gpu_roles))
-            zero = () if self._gang.rides else range(len(self._gang.demand.zero_roles))
-            self._one_domain(level, list(gpu), list(zero))
+            cpu_only = (
+                () if self._gang.cpu_only_follow else range(len(self._gang.demand.cpu_only_roles))
+            )
+            self._one_domain(level, list(gpu), list(cpu_only))
         for position, role in enumerate(self._gang.demand.gpu_roles):
             own = gang.roles[role.role].required
-            # at the node level the pieces themselves carry all pods of the role or none
+            # at the node level a piece carries all pods of the role or none
             stands = own is not None and self.standing_domains(own, role.role)
             if own is not None and own != node_level and not stands:
                 self._one_domain(own, [position], [])
-        for position, role in enumerate(self._gang.demand.zero_roles):
+        for position, role in enumerate(self._gang.demand.cpu_only_roles):
             own = gang.roles[role.role].required
             if (
                 own is not None
-                and not self._gang.rides
+                and not self._gang.cpu_only_follow
                 and not self.standing_domains(own, role.role)
             ):
                 self._one_domain(own, [], [position])
 
-    def _one_domain(self, level: int, gpu: list[int], zero: list[int]) -> None:
-        if level == self._instance.cluster.node_level and gpu and not zero:
+    def _one_domain(self, level: int, gpu: list[int], cpu_only: list[int]) -> None:
+        if level == self._instance.cluster.node_level and gpu and not cpu_only:
             return  # pieces are whole already
         domains = self.regions_by_domain(level)
         chosen = {domain: self._program.boolean() for domain in domains}
         for domain, regions in domains.items():
-            for position, placed, count in self._placed(gpu, zero, regions):
+            for position, placed, count in self._placed(gpu, cpu_only, regions):
                 del position
                 self._program.equal(placed.add(chosen[domain], -count))
         everything = Linear().add_all(chosen.values()).add(self._gang.admit, -1)
@@ -104,15 +106,19 @@ class Topology:
             self.used[level] = chosen
 
     def _placed(
-        self, gpu: Sequence[int], zero: Sequence[int], regions: list[int]
+        self, gpu: Sequence[int], cpu_only: Sequence[int], regions: list[int]
     ) -> list[tuple[int, Linear, int]]:
         demand = self._gang.demand
         return [
             (position, self._gang.gpu_pods(position, regions), demand.gpu_roles[position].count)
             for position in gpu
         ] + [
-            (position, self._gang.zero_pods(position, regions), demand.zero_roles[position].count)
-            for position in zero
+            (
+                position,
+                self._gang.cpu_only_pods(position, regions),
+                demand.cpu_only_roles[position].count,
+            )
+            for position in cpu_only
         ]
 
     def _use(self) -> None:
@@ -140,8 +146,8 @@ class Topology:
                 room = min(role.count, self._room(regions, role.gpus))
                 if placed.terms:
                     self._program.at_most(placed.add(used, -room))
-            for position, role in enumerate(demand.zero_roles):
-                placed = gang.zero_pods(position, regions)
+            for position, role in enumerate(demand.cpu_only_roles):
+                placed = gang.cpu_only_pods(position, regions)
                 if placed.terms:
                     self._program.at_most(placed.add(used, -role.count))
 
@@ -195,14 +201,14 @@ class Topology:
             if len(nodes) == 1 and of[nodes[0]] in standing:
                 continue
             pieces = Linear().add_all(p.variable for p in gang.pieces if p.region == number)
-            zeros = [(i, v) for (i, r), v in gang.zeros.items() if r == number]
-            if not zeros:
+            cpu_only_counts = [(i, v) for (i, r), v in gang.cpu_only_counts.items() if r == number]
+            if not cpu_only_counts:
                 total.add_linear(pieces)
                 continue
             here = self._program.integer(0, max(1, len(nodes)))
             self._program.at_least(Linear().add(here).add_linear(pieces, -1))
-            for position, variable in zeros:
-                count = gang.demand.zero_roles[position].count
+            for position, variable in cpu_only_counts:
+                count = gang.demand.cpu_only_roles[position].count
                 self._program.at_least(Linear().add(here, count).add(variable, -1))
             total.add(here)
         return total
@@ -222,27 +228,27 @@ class Topology:
         if gang.required is not None and level <= gang.required:
             return self._gang.admitted()
         gpu = [i for i, r in enumerate(demand.gpu_roles) if scope in (None, r.role)]
-        zero = [i for i, r in enumerate(demand.zero_roles) if scope in (None, r.role)]
-        if gpus_only or self._gang.rides:
-            zero = []
+        cpu_only = [i for i, r in enumerate(demand.cpu_only_roles) if scope in (None, r.role)]
+        if gpus_only or self._gang.cpu_only_follow:
+            cpu_only = []
         standing = self._standing(level, scope, gpus_only=gpus_only)
         if len(standing) > 1:
             return Linear()
-        if not gpu and not zero:
+        if not gpu and not cpu_only:
             return self._gang.admitted()
         chosen = Linear()
         for domain, regions in self.regions_by_domain(level).items():
             if standing and not self._stands_in(level, domain, standing):
                 continue
-            chosen.add_linear(self._whole_in(level, domain, regions, gpu, zero))
+            chosen.add_linear(self._whole_in(level, domain, regions, gpu, cpu_only))
         self._program.at_most(Linear().add_linear(chosen).add(self._gang.admit, -1))
         return chosen
 
     def _whole_in(
-        self, level: int, domain: int, regions: list[int], gpu: list[int], zero: list[int]
+        self, level: int, domain: int, regions: list[int], gpu: list[int], cpu_only: list[int]
     ) -> Linear:
         """A boolean that is 1 only if all these pods are in the domain; nothing if they cannot be."""
-        placed = self._placed(gpu, zero, regions)
+        placed = self._placed(gpu, cpu_only, regions)
         if any(self._program.bound_above(row) < count for _, row, count in placed):
             return Linear()
         whole = self._program.boolean()
@@ -254,7 +260,7 @@ class Topology:
                 if piece.region == domain and [piece.pods[i] for i in gpu] == counts
             )
             self._program.at_least(pieces.add(whole, -1))
-            placed = self._placed([], zero, regions)
+            placed = self._placed([], cpu_only, regions)
         for _, row, count in placed:
             self._program.at_least(row.add(whole, -count))
         return Linear().add(whole)
