@@ -111,7 +111,7 @@ def verified(document: dict[str, Any], plan: PlanDocument, file: str | None = No
     from models.verify.check import check
     from planner.cluster.backends.table import backend_of
 
-    violations = check(document)
+    violations = check(document, plan)
     if violations:
         raise RefusedPlanError(*refusals(violations, file))
     try:
