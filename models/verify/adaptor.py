@@ -332,7 +332,7 @@ class _GangReader:
             joined=communication.nvlink_across_nodes,
             roles=roles,
             existing={key: (document.pod_name(pod), pod.uid) for key, (pod, _) in existing.items()},
-            standing={key: pod for key, (_, pod) in existing.items() if pod is not None},
+            running_pods={key: pod for key, (_, pod) in existing.items() if pod is not None},
             hold=None if status.hold is None else status.hold.code,
             started=status.started_at,
             checkpoint=status.last_checkpoint,

@@ -10,42 +10,48 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from models.verify.facts import Facts, Gang, Node, Pod, PodKey, Role
+from models.verify.violation import Violation
 
 
 @dataclass(frozen=True)
 class Change:
-    """One gang before (``gang.standing``) and after (``pods``) the plan. ``label``: namespace/name."""
+    """One gang before (``gang.running_pods``) and after (``pods``) the plan. ``label``: namespace/name."""
 
     gang: Gang
     label: str
     pods: Mapping[PodKey, Pod]
 
+    def violation(self, rule: str, message: str) -> Violation:
+        return Violation(rule, self.label, message)
+
     @cached_property
     def binding(self) -> tuple[Pod, ...]:
         """Pods placed or moved (another node, other GPUs): the rules of placement bind them."""
-        standing = self.gang.standing
-        return tuple(pod for key, pod in self.pods.items() if standing.get(key) != pod)
+        running_pods = self.gang.running_pods
+        return tuple(pod for key, pod in self.pods.items() if running_pods.get(key) != pod)
 
     @cached_property
     def moved(self) -> tuple[PodKey, ...]:
         """Running pods that change node or GPUs."""
-        standing = self.gang.standing
+        running_pods = self.gang.running_pods
         return tuple(
-            key for key, pod in self.pods.items() if key in standing and standing[key] != pod
+            key
+            for key, pod in self.pods.items()
+            if key in running_pods and running_pods[key] != pod
         )
 
     @cached_property
     def added(self) -> tuple[PodKey, ...]:
-        return tuple(key for key in self.pods if key not in self.gang.standing)
+        return tuple(key for key in self.pods if key not in self.gang.running_pods)
 
     @cached_property
     def dropped(self) -> tuple[PodKey, ...]:
-        return tuple(key for key in self.gang.standing if key not in self.pods)
+        return tuple(key for key in self.gang.running_pods if key not in self.pods)
 
     @cached_property
     def whole_before(self) -> bool:
         """Whether the running pods of every role are its first indices, of an allowed count."""
-        return is_whole(self.gang, self.gang.standing)
+        return is_whole(self.gang, self.gang.running_pods)
 
     @property
     def incomplete(self) -> bool:
@@ -85,7 +91,7 @@ class Change:
 
     def outranked_by(self, arrivals: Arrivals, leaving: Iterable[PodKey]) -> list[Change]:
         """Gangs of strictly higher priority that get a pod on a node which these pods leave."""
-        nodes = {self.gang.standing[key].node for key in leaving}
+        nodes = {self.gang.running_pods[key].node for key in leaving}
         return [
             change
             for node in sorted(nodes)
@@ -99,9 +105,9 @@ class Change:
         return sum(self.gang.held(pod) for pod in self.pods.values())
 
     @cached_property
-    def gpus_standing(self) -> int:
+    def running_gpus(self) -> int:
         """GPUs of the gang before the plan."""
-        return sum(self.gang.held(pod) for pod in self.gang.standing.values())
+        return sum(self.gang.held(pod) for pod in self.gang.running_pods.values())
 
 
 Arrivals = Mapping[int, Sequence[Change]]
@@ -111,9 +117,9 @@ Arrivals = Mapping[int, Sequence[Change]]
 def arrivals_of(changes: Iterable[Change]) -> Arrivals:
     found: dict[int, dict[int, Change]] = {}
     for position, change in enumerate(changes):
-        standing = change.gang.standing
+        running_pods = change.gang.running_pods
         for key, pod in change.pods.items():
-            if key not in standing or standing[key].node != pod.node:
+            if key not in running_pods or running_pods[key].node != pod.node:
                 found.setdefault(pod.node, {})[position] = change
     return {node: tuple(gangs.values()) for node, gangs in found.items()}
 
@@ -182,12 +188,12 @@ def usage_of(facts: Facts, changes: Sequence[Change]) -> Usage:
     empty = NodeUse()
     nodes = [empty] * len(facts.nodes)
     for position, change in enumerate(changes):
-        standing = change.gang.standing
+        running_pods = change.gang.running_pods
         for key, pod in change.pods.items():
             use = nodes[pod.node]
             if use is empty:
                 use = nodes[pod.node] = NodeUse()
-            _add(use, change.gang, position, pod, placed=standing.get(key) != pod)
+            _add(use, change.gang, position, pod, placed=running_pods.get(key) != pod)
     return Usage(tuple(nodes))
 
 

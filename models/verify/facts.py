@@ -93,7 +93,7 @@ class Role:
 
 @dataclass(frozen=True)
 class Gang:
-    """``existing``: (name, uid) of every existing pod. ``standing``: the pods that run.
+    """``existing``: (name, uid) of every existing pod. ``running_pods``: the pods that run.
 
     ``hold``: code of the reason why no pod of it may be placed. ``joined``: NVLink between servers
     counts for it. ``planned``: nodes where an earlier plan placed its pods.
@@ -113,7 +113,7 @@ class Gang:
     joined: bool
     roles: tuple[Role, ...]
     existing: Mapping[PodKey, tuple[str, str | None]]
-    standing: Mapping[PodKey, Pod]
+    running_pods: Mapping[PodKey, Pod]
     hold: str | None
     started: int | None
     checkpoint: int | None
@@ -126,7 +126,7 @@ class Gang:
 
     @property
     def running(self) -> bool:
-        return bool(self.standing)
+        return bool(self.running_pods)
 
     @property
     def elastic(self) -> bool:

@@ -26,12 +26,12 @@ def check(outcome: Outcome) -> Iterator[Violation]:
         decision = stated.document.decision
         if decision != change.kind:
             what = f"says {decision}, its pods say {change.kind}"
-            yield Violation("decision", change.label, what)
+            yield change.violation("decision", what)
         yield from _reason(change, stated, outcome.arrivals)
         aged = outcome.facts.aged(change.gang)
         if stated.document.aged != aged:
             what = "exceeds" if aged else "does not exceed"
-            yield Violation("aged", change.label, f"its wait {what} the starvation limit")
+            yield change.violation("aged", f"its wait {what} the starvation limit")
         yield from _figures(change, stated, figures)
 
 
@@ -40,12 +40,12 @@ def _reason(change: Change, stated: StatedGang, arrivals: Arrivals) -> Iterator[
     code, message = (None, "") if reason is None else (reason.code, reason.message)
     fault = _fault(change, code)
     if fault is not None:
-        yield Violation("reason", change.label, fault)
+        yield change.violation("reason", fault)
     if change.kind == "preempt":
-        arriving = change.outranked_by(arrivals, change.gang.standing)
+        arriving = change.outranked_by(arrivals, change.gang.running_pods)
         if arriving and not any(_named(other.gang.name, message) for other in arriving):
             what = f"names no gang that gets its nodes, such as {arriving[0].label}"
-            yield Violation("reason", change.label, what)
+            yield change.violation("reason", what)
 
 
 def _fault(change: Change, code: str | None) -> str | None:
@@ -85,13 +85,10 @@ def _names(change: Change, stated: StatedGang) -> Iterator[Violation]:
         fresh = (f"{gang.name}-{gang.roles[key[0]].name}-{key[1]}", None)
         wanted, wanted_uid = gang.existing.get(key, fresh)
         if name != wanted:
-            yield Violation(
-                "names", change.label, f"pod {quoted(name)} must be named {quoted(wanted)}"
-            )
+            yield change.violation("names", f"pod {quoted(name)} must be named {quoted(wanted)}")
         if uid != wanted_uid:
-            yield Violation(
+            yield change.violation(
                 "names",
-                change.label,
                 f"pod {quoted(name)} has uid {quoted(uid)}, not {quoted(wanted_uid)}",
             )
 
@@ -102,11 +99,11 @@ def _figures(change: Change, stated: StatedGang, figures: Figures) -> Iterator[V
         ("share", stated.document.share, figures.share),
     ):
         if says != is_:
-            yield Violation(rule, change.label, f"says {quoted(says)}, is {quoted(is_)}")
+            yield change.violation(rule, f"says {quoted(says)}, is {quoted(is_)}")
     domains = stated.document.domains
     if domains != figures.domains:
         what = f"says {_counts(domains)}, is {_counts(figures.domains)}"
-        yield Violation("domains", change.label, what)
+        yield change.violation("domains", what)
 
 
 def _counts(domains: dict[str, int] | None) -> str:

@@ -29,7 +29,7 @@ def check(outcome: Outcome) -> Iterator[Violation]:
     for name, change in by_name.items():
         if change.moved and listed[name] != 1:
             times = f"is listed {listed[name]} times" if listed[name] else "is not listed"
-            yield Violation(BOUGHT, change.label, f"moves, but {times} in status.moves")
+            yield change.violation(BOUGHT, f"moves, but {times} in status.moves")
     possible = _Possible(outcome)
     for i, one in enumerate(stated):
         where = f"status.moves[{i}]"
@@ -46,7 +46,7 @@ def _moved(one: PlanMoves, where: str, by_name: dict[str, Change]) -> Iterator[V
         if change is None or not change.moved:
             yield Violation(BOUGHT, None, f"{where}: {quoted(name)} does not move")
         else:
-            gpus += change.gpus_standing
+            gpus += change.running_gpus
             known.append(change.gang.key)
     if not one.gangs:
         yield Violation(BOUGHT, None, f"{where}: lists no gang")

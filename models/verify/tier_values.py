@@ -43,7 +43,7 @@ def _may_lose_gpus(_facts: Facts, gang: Gang) -> bool:
     """Whether it runs, and is preemptible, or movable and elastic above ``min``."""
     if not gang.running or gang.preemptible:
         return gang.running
-    counts = Counter(role for role, _ in gang.standing)
+    counts = Counter(role for role, _ in gang.running_pods)
     above = any(role.elastic and counts[i] > role.min for i, role in enumerate(gang.roles))
     return gang.movable and above
 
@@ -61,7 +61,7 @@ def _kept(outcome: Outcome, priority: int) -> int:
     return sum(
         change.gang.held(pod)
         for change in outcome.by_priority[priority]
-        for key, pod in change.gang.standing.items()
+        for key, pod in change.gang.running_pods.items()
         if key in change.pods
     )
 
@@ -104,10 +104,10 @@ def _disruption(outcome: Outcome, _priority: int) -> int:
         gang = change.gang
         if not gang.running:
             continue
-        if not change.pods or any(gang.held(gang.standing[key]) for key in change.moved):
-            lost = change.gpus_standing
+        if not change.pods or any(gang.held(gang.running_pods[key]) for key in change.moved):
+            lost = change.running_gpus
         else:
-            lost = sum(gang.held(gang.standing[key]) for key in change.dropped)
+            lost = sum(gang.held(gang.running_pods[key]) for key in change.dropped)
         total += lost * outcome.facts.disruption_cost(gang)
     return total
 

@@ -15,9 +15,8 @@ def check(outcome: Outcome) -> Iterator[Violation]:
     for change, speed in zip(outcome.changes, outcome.speeds, strict=True):
         least = change.gang.min_share
         if change.kind in BOUND and speed.below(least):
-            yield Violation(
+            yield change.violation(
                 "min-share",
-                change.label,
                 f"reaches {speed.share[1] if speed.share else 0} permille of its ideal bandwidth, "
                 f"at least {float(least):g} of it is required",
             )

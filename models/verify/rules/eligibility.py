@@ -29,19 +29,19 @@ def _eligible(node: Node, role: Role, change: Change) -> Iterator[Violation]:
     where = f"role {role.name} on node {node.name}"
     if not node.usable:
         what = "is cordoned, not ready or not selected by the policy"
-        yield Violation("schedulable", change.label, f"{where}: {what}")
+        yield change.violation("schedulable", f"{where}: {what}")
     for taint in node.taints:
         if not any(_tolerates(one, taint) for one in role.tolerations):
-            yield Violation("taint", change.label, f"{where}: taint {taint.key} is not tolerated")
+            yield change.violation("taint", f"{where}: taint {taint.key} is not tolerated")
     for key, value in sorted(role.selector.items()):
         if node.labels.get(key) != value:
-            yield Violation("selector", change.label, f"{where}: label {key} does not match")
+            yield change.violation("selector", f"{where}: label {key} does not match")
     if role.affinity and not any(term and _all_hold(node, term) for term in role.affinity):
-        yield Violation("selector", change.label, f"{where}: its node affinity does not hold")
+        yield change.violation("selector", f"{where}: its node affinity does not hold")
     if role.model is not None and not (
         node.model is not None and role.model in (slug(node.model.gpu), *node.model.slugs)
     ):
-        yield Violation("selector", change.label, f"{where}: is not of the model {role.model}")
+        yield change.violation("selector", f"{where}: is not of the model {role.model}")
 
 
 def _tolerates(toleration: TolerationDocument, taint: TaintDocument) -> bool:

@@ -30,9 +30,8 @@ def _shared(node: Node, use: NodeUse, changes: Sequence[Change]) -> Iterator[Vio
         given |= (pod.gpus or 0) if placed else 0
     for position, pod, _ in use.tenants:
         if pod.gpus and (contested := pod.gpus & use.shared & given):
-            yield Violation(
+            yield changes[position].violation(
                 "gpu-shared",
-                changes[position].label,
                 f"node {node.name}: GPUs {_indices(contested)} belong to several pods",
             )
 
@@ -47,15 +46,13 @@ def _given(
         change = changes[position]
         wanted = change.gang.roles[pod.role].gpus
         if pod.gpus is not None and pod.gpus.bit_count() != wanted:
-            yield Violation(
+            yield change.violation(
                 "gpu-count",
-                change.label,
                 f"{_pod(change, pod)}: gets {pod.gpus.bit_count()} GPUs, requests {wanted}",
             )
         if pod.gpus and pod.gpus & node.unhealthy:
-            yield Violation(
+            yield change.violation(
                 "gpu-unhealthy",
-                change.label,
                 f"{_pod(change, pod)}: GPUs {_indices(pod.gpus & node.unhealthy)} of {name} are unhealthy",
             )
         if wanted:
@@ -64,9 +61,8 @@ def _given(
         for position in sorted(
             {p for p, pod, placed in use.tenants if placed and pod.gpus is None}
         ):
-            yield Violation(
+            yield changes[position].violation(
                 "unknown-gpus",
-                changes[position].label,
                 f"node {name}: {use.given_unknown} GPUs are given where only "
                 f"{max(0, use.left(node) + use.given_unknown)} can be free",
             )
@@ -79,9 +75,8 @@ def _named_or_not(
     unknown = use.unaccounted(node)
     if unknown:
         if pod.gpus is not None:
-            yield Violation(
+            yield change.violation(
                 "unknown-gpus",
-                change.label,
                 f"{_pod(change, pod)}: states GPU indices on {node.name}, "
                 f"where {unknown} GPUs of unknown index are held or unhealthy",
             )
@@ -89,13 +84,12 @@ def _named_or_not(
     switched = node.model is not None and node.model.switched
     if facts.policy.binds_exactly or switched:
         if pod.gpus is None:
-            yield Violation(
-                "gpu-binding", change.label, f"{_pod(change, pod)}: its GPU indices are missing"
+            yield change.violation(
+                "gpu-binding", f"{_pod(change, pod)}: its GPU indices are missing"
             )
     elif pod.gpus is not None and not _takes_the_rest(node, use, position, change):
-        yield Violation(
+        yield change.violation(
             "gpu-binding",
-            change.label,
             f"{_pod(change, pod)}: the node chooses its GPUs, so indices must be null",
         )
 

@@ -39,9 +39,8 @@ def _overfull(node: Node, use: NodeUse, changes: Sequence[Change]) -> Iterator[V
                 placed_gangs.add(position)
         if total > allocatable:
             for position in sorted(placed_gangs):
-                yield Violation(
+                yield changes[position].violation(
                     "resources",
-                    changes[position].label,
                     f"node {node.name}: pods request {float(total):g} of {resource}, "
                     f"{float(allocatable):g} is allocatable",
                 )

@@ -20,9 +20,8 @@ def check(outcome: Outcome) -> Iterator[Violation]:
     arrivals = outcome.arrivals
     for change in outcome.changes:
         if change.held_back and change.added:
-            yield Violation(
+            yield change.violation(
                 "hold",
-                change.label,
                 f"is held ({change.gang.hold}): {_pods(change.gang, change.added)} may not be placed",
             )
         if not change.gang.running:
@@ -41,16 +40,14 @@ def _whole(change: Change, rule: str) -> Iterator[Violation]:
     for number, role in enumerate(change.gang.roles):
         indices = [pod.index for pod in change.by_role[number]]
         if not role.allows(len(indices)):
-            yield Violation(
+            yield change.violation(
                 rule,
-                change.label,
                 f"role {role.name}: {len(indices)} pods are not an allowed count "
                 f"({_counts(role.min, role.max, role.step)})",
             )
         elif not gapless(role, indices):
-            yield Violation(
+            yield change.violation(
                 rule,
-                change.label,
                 f"role {role.name}: {len(indices)} pods must be {role.first} to "
                 f"{role.first + len(indices) - 1}",
             )
@@ -67,12 +64,10 @@ def _running(change: Change, arrivals: Arrivals) -> Iterator[Violation]:
         yield from _stopped(change, arrivals)
         return
     if change.moved and not gang.movable:
-        yield Violation("standing", change.label, f"{_pods(gang, change.moved)} may not move")
+        yield change.violation("standing", f"{_pods(gang, change.moved)} may not move")
     if change.dropped and not gang.movable:
         if not gang.preemptible:
-            yield Violation(
-                "standing", change.label, f"{_pods(gang, change.dropped)} may not be stopped"
-            )
+            yield change.violation("standing", f"{_pods(gang, change.dropped)} may not be stopped")
         else:
             yield from _gives_room(change, change.dropped, arrivals)
     if change.dropped or change.added or change.moved:
@@ -98,8 +93,8 @@ def _with_pods_missing(change: Change, arrivals: Arrivals) -> Iterator[Violation
         return
     gone = (*change.moved, *change.dropped)
     if gone:
-        yield Violation(
-            "standing", change.label, f"{_pods(gang, gone)} must stay until the gang is complete"
+        yield change.violation(
+            "standing", f"{_pods(gang, gone)} must stay until the gang is complete"
         )
     if change.added:
         yield from _whole(change, "completion")
@@ -107,20 +102,17 @@ def _with_pods_missing(change: Change, arrivals: Arrivals) -> Iterator[Violation
 
 def _stopped(change: Change, arrivals: Arrivals) -> Iterator[Violation]:
     if not change.gang.preemptible:
-        yield Violation(
-            "standing", change.label, "is running and not preemptible, and may not be stopped"
-        )
+        yield change.violation("standing", "is running and not preemptible, and may not be stopped")
     else:
-        yield from _gives_room(change, change.gang.standing, arrivals)
+        yield from _gives_room(change, change.gang.running_pods, arrivals)
 
 
 def _gives_room(
     change: Change, leaving: Iterable[PodKey], arrivals: Arrivals
 ) -> Iterator[Violation]:
     if not change.outranked_by(arrivals, leaving):
-        yield Violation(
+        yield change.violation(
             "preemption",
-            change.label,
             "is stopped or shrunk, but no gang of higher priority gets a pod on its nodes",
         )
 
@@ -137,19 +129,18 @@ def _sizes(outcome: Outcome) -> Iterator[Violation]:
         facts = outcome.facts
         if not change.pods or change.kind == "keep" or not facts.size_held(change.gang):
             continue
-        standing: list[list[int]] = [[] for _ in change.gang.roles]
-        for number, index in change.gang.standing:
-            standing[number].append(index)
+        running_pods: list[list[int]] = [[] for _ in change.gang.roles]
+        for number, index in change.gang.running_pods:
+            running_pods[number].append(index)
         for number, role in enumerate(change.gang.roles):
             if change.incomplete:
-                held = _completed(role, standing[number]) if change.added else None
+                held = _completed(role, running_pods[number]) if change.added else None
             else:
-                held = len(standing[number])
+                held = len(running_pods[number])
             count = len(change.by_role[number])
             if held is not None and count != held:
-                yield Violation(
+                yield change.violation(
                     "size",
-                    change.label,
                     f"role {role.name}: {count} pods, but it must keep {held} until resizeAfter",
                 )
 
@@ -168,7 +159,7 @@ def _moves(outcome: Outcome) -> Iterator[Violation]:
     limits = outcome.facts.policy.moves
     for what, count, most in (
         ("gangs that move", len(moved), limits.max_gangs),
-        ("their GPUs", sum(change.gpus_standing for change in moved), limits.max_gpus),
+        ("their GPUs", sum(change.running_gpus for change in moved), limits.max_gpus),
     ):
         if most is not None and count > most:
             yield Violation("moves", None, f"{what}: {count}, the policy allows {most}")

@@ -46,9 +46,8 @@ def _gang(facts: Facts, change: Change) -> Iterator[Violation]:
                 node.model.gpu for pod in pods if (node := facts.nodes[pod.node]).model is not None
             }
             if len(models) > 1:
-                yield Violation(
+                yield change.violation(
                     "one-model",
-                    change.label,
                     f"role {name}: runs on {', '.join(sorted(models))}",
                 )
 
@@ -71,8 +70,7 @@ def _one(
 ) -> Iterator[Violation]:
     used = domains_used(facts, pods, level)
     if used > 1:
-        yield Violation(
+        yield change.violation(
             rule,
-            change.label,
             f"{what} must stay in one {facts.level_name(level)}, uses {used}",
         )
