@@ -1,8 +1,4 @@
-"""The cluster: levels, domains and nodes, as an immutable tree with dense indices.
-
-Promises: built once by a reader, never changed; a domain is identified by its whole path.
-Called by everything that plans, prices or checks through an ``Instance``.
-"""
+"""The cluster: levels, domains and nodes, as an immutable tree with dense indices."""
 
 from __future__ import annotations
 
@@ -39,8 +35,8 @@ class Node:
     ``domains[l]`` is the short name of the node's domain at level l, None where the node has no
     value there; shape: one entry a level, widest first. ``nics`` None means those of the model.
     ``allocatable``: cpu in millicores, every other resource in whole units (memory: bytes),
-    sorted by resource; a resource that is absent does not limit.
-    ``unhealthy``: bit mask of sick GPUs; ``unknown_unhealthy``: so many more are sick, nobody knows which.
+    sorted by resource; an absent resource does not limit.
+    ``unhealthy``: bit mask of unhealthy GPUs; ``unknown_unhealthy``: number of others, of unknown index.
     """
 
     name: str
@@ -62,7 +58,7 @@ class Node:
 
     @property
     def healthy(self) -> int:
-        """Bit mask of the GPUs not known to be sick."""
+        """Bit mask of the GPUs not known to be unhealthy."""
         return (self.model.all_gpus if self.model else 0) & ~self.unhealthy
 
     @property

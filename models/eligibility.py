@@ -1,7 +1,6 @@
-"""Which nodes the pods of a role may be placed on, room aside.
+"""Which nodes the pods of a role may be placed on, leaving free space aside.
 
-Promises: what ``Instance.eligible`` says of every node, but each question is asked once: of a taint
-list, a server model, a set of label values. Kept by the Instance; called by the demands.
+The same answers as ``Instance.eligible``, with each taint list, server model and label value examined once.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ Nodes = frozenset[int]
 
 @dataclass(slots=True)
 class Eligibility:
-    """``nodes``: all of the cluster; ``labels``: theirs, the implied ones included; ``usable``: indices."""
+    """``labels``: of every node, implied ones included. ``usable``: indices of schedulable nodes."""
 
     nodes: tuple[Node, ...]
     labels: tuple[Mapping[str, str], ...]
@@ -29,8 +28,8 @@ class Eligibility:
 
     def of(self, role: Role) -> Nodes:
         """Indices of the nodes that pods of the role may be placed on."""
-        asked = (role.node_selector, role.node_affinity, role.tolerations, role.model)
-        return self._once(("role", asked), partial(self._of, role))
+        constraints = (role.node_selector, role.node_affinity, role.tolerations, role.model)
+        return self._once(("role", constraints), partial(self._of, role))
 
     def _once(self, key: Hashable, find: Callable[[], Nodes]) -> Nodes:
         if key not in self._kept:
@@ -58,7 +57,7 @@ class Eligibility:
         return found
 
     def _suited(self, one: NodeExpression) -> Nodes:
-        """Nodes where an expression holds; asked once a value, and of names only those it lists."""
+        """Nodes where an expression holds, evaluated once for each value."""
         values = self._by_value(None if one.field else one.key)
         if one.operator in ("In", "NotIn"):
             listed = self._union(values[value] for value in one.values if value in values)
@@ -101,7 +100,7 @@ class Eligibility:
 def _alike(
     nodes: Iterable[int], look: Callable[[int], Hashable], answer: Callable[[int], bool]
 ) -> Nodes:
-    """Nodes of which the answer is yes; asked once for all that look the same."""
+    """Nodes for which ``answer`` is true, evaluated once for nodes with equal ``look``."""
     answers: dict[Hashable, bool] = {}
     found = []
     for n in nodes:
@@ -114,14 +113,14 @@ def _alike(
 
 
 def model_matches(wanted: str, node: Node) -> bool:
-    """Whether ``wanted`` names the node's GPU model or its server model (name or alias), as slugs."""
+    """Whether ``wanted`` is the slug of the node's GPU model, server model or an alias of it."""
     if node.model is None:
         return False
     return slug(wanted) in (slug(node.model.gpu), *node.model.slugs)
 
 
 def tolerated(tolerations: Iterable[Toleration], taints: Iterable[Taint]) -> bool:
-    """Whether every taint that keeps pods out is tolerated."""
+    """Whether every NoSchedule and NoExecute taint is tolerated."""
     return all(
         taint.effect not in ("NoSchedule", "NoExecute")
         or any(tolerates(one, taint) for one in tolerations)
@@ -130,7 +129,7 @@ def tolerated(tolerations: Iterable[Toleration], taints: Iterable[Taint]) -> boo
 
 
 def tolerates(toleration: Toleration, taint: Taint) -> bool:
-    """Kubernetes' rule: an empty effect matches all, an empty key with Exists matches every taint."""
+    """As Kubernetes: an empty effect matches all, an empty key with Exists matches every taint."""
     if toleration.effect and toleration.effect != taint.effect:
         return False
     if toleration.operator == "Exists":

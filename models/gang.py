@@ -1,13 +1,7 @@
-"""Node affinity: terms of expressions over a node's labels, with Kubernetes' meaning.
+"""Gangs: roles, pods, topology rules, slices, elastic ranges, node affinity, and the pods that exist.
 
-Promises: pure; NotIn and DoesNotExist hold where the label is missing, Gt and Lt only between integers.
-Called by ``Instance.eligible``, the reasons for waiting and the documents.
-
-Gangs: roles, pods, topology rules, slices, elastic range, and the pods that already exist.
-
-Promises: frozen data and simple arithmetic on it; levels are dense indices into Cluster.levels,
-``len(levels)`` meaning ``node``; nodes are indices into Cluster.nodes.
-Called by everything that plans or checks through an ``Instance``.
+Levels are indices into Cluster.levels, ``len(levels)`` meaning ``node``; nodes are indices into
+Cluster.nodes.
 """
 
 from __future__ import annotations
@@ -18,7 +12,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 NODE_NAME = "metadata.name"
-"""The one field that an expression may be about."""
+"""The one node field that an expression may match."""
 
 OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt")
 
@@ -48,14 +42,14 @@ class NodeExpression:
 
 
 NodeTerm = tuple[NodeExpression, ...]
-"""All of its expressions must hold; one without any holds nowhere."""
+"""All of its expressions must hold; a term without any holds nowhere."""
 
 NodeAffinity = tuple[NodeTerm, ...]
-"""Any of its terms must hold; without any it asks for nothing."""
+"""Any of its terms must hold; without terms every node matches."""
 
 
 def whole_number(text: str) -> int | None:
-    """A decimal integer of 64 bits, as Kubernetes reads it; None if the text is none."""
+    """A decimal integer of 64 bits, as Kubernetes reads it; None for other text."""
     if not re.fullmatch(r"[+-]?[0-9]{1,64}", text):
         return None
     number = int(text)
@@ -63,7 +57,7 @@ def whole_number(text: str) -> int | None:
 
 
 def matches(affinity: NodeAffinity, labels: Mapping[str, str], name: str) -> bool:
-    """Whether a node of this name and these labels (implied ones included) will do."""
+    """Whether a node of this name and these labels (implied ones included) matches."""
     return not affinity or any(
         term and all(holds(one, name if one.field else labels.get(one.key)) for one in term)
         for term in affinity
@@ -71,7 +65,7 @@ def matches(affinity: NodeAffinity, labels: Mapping[str, str], name: str) -> boo
 
 
 def holds(one: NodeExpression, value: str | None) -> bool:
-    """Whether an expression holds for the value it is about; None: the node has no such label."""
+    """Whether an expression holds for a value; None: the node has no such label."""
     match one.operator:
         case "In":
             return value is not None and value in one.values
@@ -89,7 +83,7 @@ def holds(one: NodeExpression, value: str | None) -> bool:
 
 
 def shown(affinity: NodeAffinity) -> str:
-    """The affinity in words: ``zone in (a, b) and any gpu, or no spot``; empty where it asks nothing."""
+    """The affinity in words: ``zone in (a, b) and any gpu, or no spot``; empty without terms."""
     return ", or ".join(" and ".join(str(one) for one in term) or "nothing" for term in affinity)
 
 
@@ -110,7 +104,7 @@ class Role:
     ``min`` == ``max`` for a fixed size; otherwise allowed counts are min, min+step, ... <= max.
     Their indices are first_index, first_index + 1, ...; it grows upward.
     ``gpus``: whole GPUs a pod. ``requests``: cpu in millicores, others in whole units, a pod, sorted.
-    ``node_affinity``: any of these terms must hold on its nodes, beside the selector.
+    ``node_affinity``: any of these terms must hold on its nodes, with the selector.
     ``slice_size``/``slice_level``: pods with equal index // slice_size share one domain of that level.
     ``outer_slices``: (size, level) of slices around those, each a multiple of the one before, and wider.
     """
@@ -152,7 +146,7 @@ class Role:
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """Why pods of a gang must not be started, whatever room there is: a reason's code and sentence."""
+    """Why pods of a gang must not start even if there is room: a reason code and a sentence."""
 
     code: str
     message: str
@@ -176,7 +170,7 @@ class ExistingPod:
 
 @dataclass(frozen=True, slots=True, order=True)
 class PlannedPod:
-    """Where an earlier plan wanted a pod: ``role`` an index into Gang.roles, ``node`` into the nodes."""
+    """Where an earlier plan placed a pod: ``role`` an index into Gang.roles, ``node`` into the nodes."""
 
     role: int
     index: int
@@ -187,12 +181,12 @@ class PlannedPod:
 class Gang:
     """All pods start together or none does.
 
-    ``submitted_at``: whole seconds since the epoch, None if unknown. ``weight``: of its bandwidth.
+    ``submitted_at``: seconds since the epoch, None if unknown. ``weight``: of its bandwidth.
     ``pattern``: "none" counts no bandwidth. Larger ``priority`` goes first.
-    ``nvlink_across_nodes``: whether it may use NVLink between servers; if not, each is by itself.
-    ``hold``: while it is there the gang is neither placed nor completed.
-    ``started_at``, ``last_checkpoint``: seconds since the epoch, None if unknown; what it would lose.
-    ``resize_after``: until then its number of pods stays as it is. ``planned``: of an earlier plan.
+    ``nvlink_across_nodes``: whether it may use NVLink between servers.
+    ``hold``: while set, the gang is neither placed nor completed.
+    ``started_at``, ``last_checkpoint``: seconds since the epoch, None if unknown.
+    ``resize_after``: until then it keeps its number of pods. ``planned``: by an earlier plan.
     """
 
     namespace: str
@@ -238,14 +232,13 @@ class Gang:
 
     @property
     def weight_gpus(self) -> int:
-        """w(gang): its GPUs at ``min``, or 1 if it asks for none (contract, section 4)."""
+        """Its GPUs at ``min``, or 1 if it requests none: w(gang) of the formulation."""
         return sum(role.min * role.gpus for role in self.roles) or 1
 
     def target_counts(self) -> tuple[int, ...]:
-        """Pods a role this planner aims at, one entry a role.
+        """Target number of pods of every role.
 
-        Waiting: ``min``. Running: the standing count where it is whole and allowed; otherwise the
-        smallest allowed count that reaches the highest index that stands.
+        Waiting: ``min``. Running: the smallest allowed count that covers the highest running index.
         """
         counts = []
         for number, role in enumerate(self.roles):
@@ -257,12 +250,12 @@ class Gang:
 
     def missing(self) -> tuple[tuple[int, int], ...]:
         """(role, index) of the pods to place so that the gang is whole, sorted."""
-        stand = {(p.role, p.index) for p in self.pods if p.node is not None}
+        running = {(p.role, p.index) for p in self.pods if p.node is not None}
         return tuple(
             (number, index)
             for number, count in enumerate(self.target_counts())
             for index in self.roles[number].indices(count)
-            if (number, index) not in stand
+            if (number, index) not in running
         )
 
     def pod_name(self, role: int, index: int) -> str:

@@ -1,12 +1,4 @@
-"""Server models: GPUs, the link matrix between them, PCIe and NUMA groups, NICs.
-
-Promises: frozen data only, no files, no solver. Bandwidth is computed from it in ``models.rates``.
-Called by the catalogue, the readers and everything that prices a placement.
-
-Sets of GPUs as masks: bit i is GPU i.
-
-Promises: pure and light. Used wherever a mask is taken apart.
-"""
+"""Server models: GPUs, the links between them, PCIe and NUMA groups, NICs; and sets of GPUs as bit masks."""
 
 from __future__ import annotations
 
@@ -17,7 +9,7 @@ from typing import Literal
 Fabric = Literal["nvswitch", "direct", "bridges", "pcie"]
 
 MAX_MESH_GPUS = 16
-"""A matrix without a switch may have at most this many GPUs (contract, section 3)."""
+"""Most GPUs of a server without an NVSwitch."""
 
 
 def slug(name: str) -> str:
@@ -45,7 +37,7 @@ class ServerModel:
     ``matrix[a][b]`` is the nvidia-smi name of the path between GPUs a and b (``X`` on the
     diagonal, ``NVn`` = n links); None is allowed only for ``fabric == "nvswitch"``.
     ``link_MBps`` is the planning rate of one NVLink; None when it is not known.
-    ``nvlink_domain_nodes`` > 1: so many such servers share one NVLink fabric (NVL72: 18).
+    ``nvlink_domain_nodes`` > 1: this many such servers share one NVLink fabric (NVL72: 18).
     """
 
     name: str

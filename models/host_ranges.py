@@ -1,8 +1,4 @@
-"""Host ranges such as ``gpu-[01-16,20]``: counted first, then expanded; and names as ranges.
-
-Promises: a range that explodes is refused before any name is made.
-Called by ``models.documents`` and the readers.
-"""
+"""Host ranges such as ``gpu-[01-16,20]``: counted before they are expanded; and names as ranges."""
 
 from __future__ import annotations
 
@@ -19,14 +15,14 @@ MAX_NAMES = 200_000
 
 
 MOST_RUNS = 20
-"""Runs of numbers in one bracket, so that a range stays short enough to be read."""
+"""Most runs of numbers in one bracket, so that a range stays readable."""
 
 _NUMBERED = re.compile(r"(.*?)([0-9]{1,18})")
 _ITEM = re.compile(r"([0-9]{1,18})(?:-([0-9]{1,18}))?")
 
 
 def host_count(pattern: str) -> int:
-    """How many names a host range stands for, counted without building one. Raises InvalidValueError."""
+    """Number of names in a host range, counted without expanding it. Raises InvalidValueError."""
     return math.prod(
         sum(last - first + 1 for first, last, _ in part)
         for part in _parts(pattern)
@@ -35,9 +31,9 @@ def host_count(pattern: str) -> int:
 
 
 def check_hosts(pattern: str) -> None:
-    """Raise InvalidValueError for malformed brackets and for more than MAX_NAMES names; makes none."""
+    """Raise InvalidValueError for malformed brackets and for more than MAX_NAMES names."""
     if (count := host_count(pattern)) > MAX_NAMES:
-        what = f"{shown(pattern)} stands for {count:,} names; the most is {MAX_NAMES:,}"
+        what = f"{shown(pattern)} has {count:,} names; the most is {MAX_NAMES:,}"
         raise InvalidValueError(what, "narrow the range")
 
 
@@ -92,9 +88,7 @@ def _parts(pattern: str) -> tuple[str | list[tuple[int, int, int]], ...]:
     for number_, piece in enumerate(re.split(r"\[([^\[\]]*)\]", pattern)):
         if number_ % 2 == 0:
             if "[" in piece or "]" in piece:
-                raise InvalidValueError(
-                    f"{shown(pattern)} has a bracket without its partner", _RANGE_HINT
-                )
+                raise InvalidValueError(f"{shown(pattern)} has an unmatched bracket", _RANGE_HINT)
             if "," in piece:
                 raise InvalidValueError(
                     f"{shown(pattern)} has a comma outside its brackets", _RANGE_HINT
@@ -109,11 +103,11 @@ _RANGE_HINT = "write a host range like gpu-[01-16,20]"
 
 
 def _item(pattern: str, item: str) -> tuple[int, int, int]:
-    """(first, last, width) of ``01-16`` or ``20``; width 0 where nothing is padded."""
+    """(first, last, width) of ``01-16`` or ``20``; width 0 without padding."""
     found = _ITEM.fullmatch(item)
     if found is None:
         raise InvalidValueError(
-            f"{shown(item)} in {shown(pattern)} is no number or range", _RANGE_HINT
+            f"{shown(item)} in {shown(pattern)} is not a number or range", _RANGE_HINT
         )
     low, high = found.group(1), found.group(2) or found.group(1)
     padded = len(low) if low.startswith("0") else 0

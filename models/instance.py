@@ -1,7 +1,6 @@
-"""Instance: one cluster, its gangs and a policy, frozen; the only thing the planner works on.
+"""Instance: one cluster, its gangs and a policy, frozen; all that the planner works on.
 
-Promises: gangs sorted by (namespace, name), nodes by name, every default filled in; no I/O.
-Built by ``planner.read.inputs``; used by solving, evaluating and composing.
+Gangs are sorted by (namespace, name), nodes by name; every default is filled in.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ class Instance:
 
     @cached_property
     def latest_submission(self) -> int:
-        """T: the latest submittedAt of the input, 0 if none is given."""
+        """The latest submittedAt of the input; 0 without any."""
         return max((g.submitted_at for g in self.gangs if g.submitted_at is not None), default=0)
 
     @cached_property
@@ -33,12 +32,12 @@ class Instance:
         return frozenset(i for i, g in enumerate(self.gangs) if g.running and g.missing())
 
     def age(self, gang: Gang) -> int:
-        """Seconds T - submittedAt; an absent submittedAt counts 0."""
+        """Seconds from submittedAt to the latest submission; 0 without submittedAt."""
         return 0 if gang.submitted_at is None else self.latest_submission - gang.submitted_at
 
     @cached_property
     def now(self) -> int:
-        """The time ages are counted to: the policy's, else the latest time the input names."""
+        """The reference time of ages: the policy's, else the latest time in the input."""
         if self.policy.now is not None:
             return self.policy.now
         times = (t for g in self.gangs for t in (g.submitted_at, g.started_at, g.last_checkpoint))
@@ -52,14 +51,14 @@ class Instance:
         return self.now - gang.submitted_at > limit
 
     def size_held(self, gang: Gang) -> bool:
-        """Whether the gang runs and its number of pods stays until a checkpoint yet to come."""
+        """Whether the gang runs and must keep its number of pods until ``resize_after``."""
         return gang.running and gang.resize_after is not None and self.now < gang.resize_after
 
     def disruption_cost(self, gang: Gang) -> int:
-        """What the loss of one of its GPUs counts in the disruption tier: 1, or seconds of runtime.
+        """Cost of losing one of its GPUs in the disruption tier: 1, or seconds of lost runtime.
 
-        Seconds since the last checkpoint, or since the start where there is none after it: at least 1,
-        at most the cap; the cap where neither is known.
+        Seconds since the last checkpoint or the start, whichever is later, from 1 to the cap; the cap if
+        neither is known.
         """
         disruption = self.policy.disruption
         if disruption.weight == GPUS:
@@ -84,16 +83,16 @@ class Instance:
         return labels
 
     def ours(self, node: Node) -> bool:
-        """Whether the policy's nodeSelector gives us this node."""
+        """Whether the node matches the policy's nodeSelector."""
         labels = self.labels_of(node)
         return all(labels.get(key) == value for key, value in self.policy.node_selector)
 
     def schedulable(self, node: Node) -> bool:
-        """Ours, ready and not cordoned."""
+        """Selected by the policy, ready and not cordoned."""
         return node.ready and not node.unschedulable and self.ours(node)
 
     def eligible(self, role: Role, node: Node) -> bool:
-        """Whether a pod of the role may be placed on the node, leaving room aside."""
+        """Whether a pod of the role may be placed on the node, leaving free space aside."""
         if not self.schedulable(node):
             return False
         labels = self.labels_of(node)
@@ -105,7 +104,7 @@ class Instance:
         )
 
     def eligible_nodes(self, role: Role) -> frozenset[int]:
-        """Indices of the nodes that are eligible for the role; remembered."""
+        """Indices of the nodes that are eligible for the role."""
         return self._eligibility.of(role)
 
     @cached_property

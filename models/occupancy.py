@@ -1,8 +1,4 @@
-"""What given pods leave free on every node: GPUs, and every resource that limits.
-
-Promises: pure arithmetic on an Instance, no solver; one place where free room is defined.
-Called by the greedy start, the formulation and the reasons for waiting.
-"""
+"""Free space of every node: GPUs, and every resource that limits pods."""
 
 from __future__ import annotations
 
@@ -18,12 +14,12 @@ PODS = "pods"
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """Room of one node beside the pods that are taken as given.
+    """Free space of one node, given the pods on it.
 
-    ``mask``: healthy GPUs not known to be held. ``unknown``: GPUs held or sick, nobody knows which.
-    ``free_gpus``: how many may be given, 0 if the node takes no pods of ours.
-    ``left``: what is left of every limiting resource, negative where standing pods overfill it.
-    ``blind``: the pods placed here do not get GPU indices (contract 2.9 and gpuBinding none).
+    ``mask``: healthy GPUs not known to be held. ``unknown``: GPUs held or unhealthy, of unknown index.
+    ``free_gpus``: GPUs that may be assigned; 0 if the node accepts no pods of the policy.
+    ``left``: free amount of every limiting resource; negative where running pods exceed it.
+    ``blind``: pods placed here get no GPU indices.
     """
 
     mask: int
@@ -33,12 +29,12 @@ class Room:
     blind: bool
 
     def left_of(self, resource: str) -> int | None:
-        """What is left of one resource; None where it does not limit."""
+        """Free amount of one resource; None where it does not limit."""
         return dict(self.left).get(resource)
 
 
 def rooms(instance: Instance, decisions: Sequence[GangDecision]) -> tuple[Room, ...]:
-    """Room of every node, in cluster order, beside the pods of these decisions (one a gang)."""
+    """Free space of every node, in cluster order, given the pods of one decision for each gang."""
     nodes = instance.cluster.nodes
     known = [0] * len(nodes)
     unknown = [node.unknown_unhealthy for node in nodes]
@@ -68,10 +64,9 @@ def _blind(instance: Instance, node: Node, unknown: int) -> bool:
 
 
 def free_after(instance: Instance, pods: Iterable[tuple[int, PodPlacement]]) -> list[int]:
-    """Healthy GPUs of every node in no pod after the plan; 0 where the node takes no pods of ours.
+    """Healthy GPUs of every node that no pod holds after the plan; 0 where the node accepts no pods.
 
-    ``pods``: (GPUs of the pod, its placement) of every pod after the plan, standing ones included.
-    Contract, section 4: free(n).
+    ``pods``: (GPUs of the pod, its placement) of every pod after the plan, running ones included.
     """
     nodes = instance.cluster.nodes
     held = [0] * len(nodes)

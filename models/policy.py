@@ -1,8 +1,4 @@
-"""Policy: the order of the objective tiers, the mix of future requests, the search budget.
-
-Promises: frozen data; defaults are those of the contract, written out.
-Called by the readers (which build it) and by solving and evaluating.
-"""
+"""Policy: the order of the objective tiers, the mix of future requests, limits and Kubernetes settings."""
 
 from __future__ import annotations
 
@@ -17,7 +13,7 @@ DEFAULT_OBJECTIVES = objective_names(default_only=True)
 
 @dataclass(frozen=True, slots=True)
 class Objective:
-    """One tier, by name; ``tolerance``: how much of it later tiers may give away (exact)."""
+    """One objective; ``tolerance``: how much of it later objectives may give up."""
 
     name: str
     tolerance: Fraction = Fraction(0)
@@ -25,7 +21,7 @@ class Objective:
 
 @dataclass(frozen=True, slots=True)
 class SolveLimits:
-    """``budget``: deterministic effort (1 is about a second of one core). ``time_limit_s``: the clock."""
+    """``budget``: deterministic (1 is about a second of one core). ``time_limit_s``: wall clock."""
 
     budget: int = 60
     time_limit_s: int = 120
@@ -35,10 +31,10 @@ class SolveLimits:
 
 @dataclass(frozen=True, slots=True)
 class Moves:
-    """How much may restart elsewhere in one plan, None for no limit, and what it must be worth.
+    """How much may restart elsewhere in one plan, None for no limit, and what it must gain.
 
     ``max_gangs``: gangs of which any pod moves. ``max_gpus``: all GPUs of those gangs.
-    ``min_gain``: GPUs a set of moves must buy for each GPU it restarts (exact); poorer sets are dropped.
+    ``min_gain``: GPUs a set of moves must gain for each GPU it restarts; other sets are dropped.
     """
 
     max_gangs: int | None = None
@@ -54,9 +50,9 @@ DAY_S = 24 * 60 * 60
 
 @dataclass(frozen=True, slots=True)
 class Disruption:
-    """What stopping, moving or shrinking costs. ``weight``: GPUs, or GPUs x seconds of lost runtime.
+    """Cost of stopping, moving or shrinking. ``weight``: GPUs, or GPUs x seconds of lost runtime.
 
-    ``cap_s``: the most seconds that count, and what an unknown start counts.
+    ``cap_s``: the most seconds that count, and the seconds of an unknown start.
     """
 
     weight: str = GPUS
@@ -64,12 +60,12 @@ class Disruption:
 
 
 UNMODELLED = ("podAntiAffinity", "podAffinity", "topologySpread", "volumeZone", "hostPort")
-"""Constraints of pods that no plan can promise: a gang with one waits unless they are ignored."""
+"""Pod constraints that are not modelled: a gang with one waits unless the policy ignores it."""
 
 GPU_RESOURCES = ("nvidia.com/gpu", "amd.com/gpu", "aliyun.com/gpu", "habana.ai/gaudi")
 
 GPU_BACKENDS = ("annotation", "none", "hami", "koordinator", "dra")
-"""Who makes a node use the GPUs that a plan chose, the default first."""
+"""Ways to pass the planned GPU indices to a node, the default first."""
 
 Domains = tuple[tuple[str, tuple[str, ...]], ...]
 """(domain, names of its nodes), both sorted."""
@@ -79,14 +75,14 @@ Domains = tuple[tuple[str, tuple[str, ...]], ...]
 class KubernetesPolicy:
     """How Kubernetes objects are read and a plan is applied; no tier depends on it.
 
-    ``scheduler_name``, ``scheduling_gate``: which waiting pods are ours to place. ``gpu_resources``:
-    resource names that mean whole GPUs. ``levels``: None to find them on the nodes.
+    ``scheduler_name``, ``scheduling_gate``: which waiting pods are planned. ``gpu_resources``: resource
+    names that count whole GPUs. ``levels``: None to detect them on the nodes.
     ``level_domains``: (name of a level, its domains) of levels that have no label.
     ``server_models``: (node selector, model), the first match counts. ``ignore``: of UNMODELLED.
-    ``trust_submitted_at``: whether an annotation may say since when a gang waits.
+    ``trust_submitted_at``: whether an annotation may set the submission time of a gang.
     ``nvlink_across_nodes``: NVLink between servers counts for every gang (``assumed``), or only for
-    those whose pods with GPUs all hold a ComputeDomain claim (``claimed``).
-    ``gpu_backend``: of GPU_BACKENDS, how the GPUs that a plan chose reach the nodes.
+    those whose pods with GPUs all have a ComputeDomain claim (``claimed``).
+    ``gpu_backend``: one of GPU_BACKENDS.
     """
 
     scheduler_name: str = "gangplan"
@@ -106,8 +102,8 @@ class Policy:
     """``mix``: (GPUs, permille) of future requests, ascending by GPUs, as used (default filled in).
 
     ``moves``: None for no limits. ``starvation_after_s``: a gang that waited longer goes before its
-    priority peers, None for never. ``now``: seconds since the epoch that ages are counted to, None for
-    the latest time the input names (``Instance.now``).
+    others of its priority, None for never. ``now``: reference time of ages in seconds since the epoch, None
+    for the latest time in the input (``Instance.now``).
     """
 
     name: str = "default"

@@ -1,13 +1,4 @@
-"""What a plan is worth to those who must pay for its moves, and what a set of moves bought.
-
-Promises: exact integers, no solver: the figures of ``status.moves``.
-Called by ``planner.search.moves``; ``models.plan`` writes the result down.
-
-Which moves of a plan belong together: gangs that make room for one another, or for one newcomer.
-
-Promises: every gang decided ``move`` is in exactly one set; sets and gangs in Instance order; no solver.
-Called by ``planner.search.moves``.
-"""
+"""Moves of a plan: which of them belong together, and what each set of them gains."""
 
 from __future__ import annotations
 
@@ -21,7 +12,7 @@ from models.tier_values import Evaluation, admitted, whole_domains, whole_nodes
 
 
 @dataclass(frozen=True, slots=True)
-class Worth:
+class PlanWorth:
     """``admitted``: indices of the gangs that run whole. ``gpus``: their w.
 
     ``bandwidth``: w x share of those that count in the bandwidth tier, whatever their weight, in
@@ -38,8 +29,8 @@ class Worth:
     whole_domains: int
 
 
-def worth(instance: Instance, decisions: Sequence[GangDecision]) -> Worth:
-    """What one plan is worth. Shape of ``decisions``: one a gang."""
+def plan_worth(instance: Instance, decisions: Sequence[GangDecision]) -> PlanWorth:
+    """The worth of one plan. ``decisions``: one for each gang."""
     values = Evaluation(instance, decisions).values
     runs = [i for i, decision in enumerate(decisions) if admitted(instance, i, decision)]
     bandwidth = 0
@@ -48,7 +39,7 @@ def worth(instance: Instance, decisions: Sequence[GangDecision]) -> Worth:
         if value is not None and value.share is not None and gang.pattern != "none":
             bandwidth += gang.weight_gpus * value.share
     whole = wholly_free(instance, decisions)
-    return Worth(
+    return PlanWorth(
         admitted=frozenset(runs),
         gpus=sum(instance.gangs[index].weight_gpus for index in runs),
         bandwidth=bandwidth,
@@ -68,8 +59,10 @@ def wholly_free(instance: Instance, decisions: Sequence[GangDecision]) -> dict[i
     return whole_nodes(instance, free_after(instance, pods))
 
 
-def bought(instance: Instance, gangs: Sequence[int], plan: Worth, without: Worth) -> MoveSet:
-    """The set of moves of ``gangs``: what ``plan`` has beyond ``without``, the best plan without them.
+def move_set(
+    instance: Instance, gangs: Sequence[int], plan: PlanWorth, without: PlanWorth
+) -> MoveSet:
+    """The moves of ``gangs``, and what ``plan`` has beyond ``without``, the best plan without them.
 
     Gangs that hold no GPU count as one GPU moved in the gain.
     """
@@ -94,44 +87,44 @@ def bought(instance: Instance, gangs: Sequence[int], plan: Worth, without: Worth
 
 
 GPUS = "GPUs"
-"""The room of a node in GPUs, beside its resources; no resource has such a name."""
+"""Key of GPUs among the resources of a node; no resource has this name."""
 
 
 @dataclass(slots=True)
-class _Passage:
-    """What goes from and comes to one node: room by gang, and masks of known GPUs by gang.
+class _Traffic:
+    """Pods that leave and come to one node: resources and masks of known GPUs by gang.
 
-    ``left``: of the gangs that move only; ``taken``: of all gangs.
+    Departures are those of gangs that move; arrivals those of all gangs.
     """
 
-    left: dict[int, dict[str, int]] = field(default_factory=dict)
-    taken: dict[int, dict[str, int]] = field(default_factory=dict)
-    left_gpus: dict[int, int] = field(default_factory=dict)
-    taken_gpus: dict[int, int] = field(default_factory=dict)
+    departures: dict[int, dict[str, int]] = field(default_factory=dict)
+    arrivals: dict[int, dict[str, int]] = field(default_factory=dict)
+    departing_gpus: dict[int, int] = field(default_factory=dict)
+    arriving_gpus: dict[int, int] = field(default_factory=dict)
 
 
 def move_sets(instance: Instance, decisions: Sequence[GangDecision]) -> tuple[tuple[int, ...], ...]:
-    """Sets of moving gangs that do without one another. Shape of ``decisions``: one a gang.
+    """Sets of moving gangs that do not depend on one another. ``decisions``: one for each gang.
 
-    Linked are gangs that leave one node; with all that come to a node whose left-over room would not
-    hold what left it; on servers without a switch, with those that take one of the GPUs they left; and
-    gangs that leave one innermost domain that is wholly free after the plan.
+    Gangs belong together if they leave one node; if one comes to a node that would be too full without
+    the departure of the other; if, on a server without a switch, one takes a GPU that the other left; or
+    if they leave one innermost domain that is wholly free after the plan.
     """
     movers = [i for i, decision in enumerate(decisions) if decision.decision == "move"]
     if not movers:
         return ()
-    passages = _passages(instance, decisions)
+    traffic = _traffic(instance, decisions)
     left = rooms(instance, decisions)
-    links = _Links(len(decisions))
-    for node in sorted(passages):
-        passage = passages[node]
-        if passage.left:
-            links.join(passage.left)
-            links.join((*sorted(passage.left)[:1], *_takers(passage, left[node])))
+    links = _DisjointSets(len(decisions))
+    for node in sorted(traffic):
+        here = traffic[node]
+        if here.departures:
+            links.join(here.departures)
+            links.join((*sorted(here.departures)[:1], *_dependent_arrivals(here, left[node])))
             if not _switched(instance, node):
-                _join_by_index(links, passage)
+                _join_by_index(links, here)
     for nodes in whole_domains(instance, wholly_free(instance, decisions)):
-        links.join(gang for n in nodes if n in passages for gang in sorted(passages[n].left))
+        links.join(gang for n in nodes if n in traffic for gang in sorted(traffic[n].departures))
     sets: dict[int, list[int]] = {}
     for gang in movers:
         sets.setdefault(links.root(gang), []).append(gang)
@@ -143,9 +136,9 @@ def _switched(instance: Instance, node: int) -> bool:
     return model is None or model.switched
 
 
-def _passages(instance: Instance, decisions: Sequence[GangDecision]) -> dict[int, _Passage]:
-    """Every node that pods leave or come to. A pod that changes GPUs in its node passes these only."""
-    found: dict[int, _Passage] = {}
+def _traffic(instance: Instance, decisions: Sequence[GangDecision]) -> dict[int, _Traffic]:
+    """Every node that pods leave or come to. A pod that stays on its node changes only its GPUs."""
+    found: dict[int, _Traffic] = {}
     for index, (gang, decision) in enumerate(zip(instance.gangs, decisions, strict=True)):
         before = {(p.role, p.index): (p.node, p.gpus) for p in gang.running_pods}
         after = {(p.role, p.index): (p.node, p.gpus) for p in decision.pods}
@@ -155,15 +148,23 @@ def _passages(instance: Instance, decisions: Sequence[GangDecision]) -> dict[int
             if old == new:
                 continue
             stays = old is not None and new is not None and old[0] == new[0]
-            room = {} if stays else {PODS: 1, **dict(role.requests)}
+            resources = {} if stays else {PODS: 1, **dict(role.requests)}
             if old is not None and decision.decision == "move":
                 assert old[0] is not None
-                passage = found.setdefault(old[0], _Passage())
-                _add(passage.left, passage.left_gpus, index, {**room, GPUS: role.gpus}, old[1])
+                here = found.setdefault(old[0], _Traffic())
+                _add(
+                    here.departures,
+                    here.departing_gpus,
+                    index,
+                    {**resources, GPUS: role.gpus},
+                    old[1],
+                )
             if new is not None:
                 assert new[0] is not None
-                passage = found.setdefault(new[0], _Passage())
-                _add(passage.taken, passage.taken_gpus, index, {**room, GPUS: role.gpus}, new[1])
+                here = found.setdefault(new[0], _Traffic())
+                _add(
+                    here.arrivals, here.arriving_gpus, index, {**resources, GPUS: role.gpus}, new[1]
+                )
     return found
 
 
@@ -171,38 +172,38 @@ def _add(
     by_gang: dict[int, dict[str, int]],
     masks: dict[int, int],
     gang: int,
-    room: dict[str, int],
+    resources: dict[str, int],
     gpus: int | None,
 ) -> None:
     amounts = by_gang.setdefault(gang, {})
-    for resource, amount in room.items():
+    for resource, amount in resources.items():
         amounts[resource] = amounts.get(resource, 0) + amount
     masks[gang] = masks.get(gang, 0) | (gpus or 0)
 
 
-def _takers(passage: _Passage, after: Room) -> list[int]:
-    """Gangs that come to the node and need what left it: without that room not all of them would fit."""
+def _dependent_arrivals(here: _Traffic, after: Room) -> list[int]:
+    """Gangs that come to the node and would not all fit without what left it."""
     over = {GPUS: after.mask.bit_count() - after.unknown, **dict(after.left)}
     used = set()
     for resource, rest in over.items():
-        vacated = sum(amounts.get(resource, 0) for amounts in passage.left.values())
+        vacated = sum(amounts.get(resource, 0) for amounts in here.departures.values())
         if rest < vacated:
             used.add(resource)
     return [
         gang
-        for gang, amounts in sorted(passage.taken.items())
+        for gang, amounts in sorted(here.arrivals.items())
         if any(amounts.get(resource) for resource in used)
     ]
 
 
-def _join_by_index(links: _Links, passage: _Passage) -> None:
-    for gang, gpus in sorted(passage.left_gpus.items()):
+def _join_by_index(links: _DisjointSets, here: _Traffic) -> None:
+    for gang, gpus in sorted(here.departing_gpus.items()):
         links.join(
-            (gang, *(taker for taker, taken in sorted(passage.taken_gpus.items()) if taken & gpus))
+            (gang, *(taker for taker, taken in sorted(here.arriving_gpus.items()) if taken & gpus))
         )
 
 
-class _Links:
+class _DisjointSets:
     """Disjoint sets of gangs by index."""
 
     def __init__(self, count: int) -> None:

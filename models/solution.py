@@ -1,8 +1,4 @@
-"""What a search returns: one decision a gang and one result a tier, in dense indices.
-
-Promises: frozen data, solver-free; ``models.plan`` turns it into the plan document.
-Built by ``planner.search`` (greedy and exact alike).
-"""
+"""The result of a search: one decision for each gang and one result for each tier, in dense indices."""
 
 from __future__ import annotations
 
@@ -12,13 +8,19 @@ from typing import Literal
 from models.tiers import Sense
 
 Decision = Literal["place", "complete", "keep", "move", "resize", "preempt", "wait"]
+ADMITTED: tuple[Decision, ...] = ("place", "complete", "keep", "move", "resize")
+"""Decisions after which a gang has pods."""
+
+STARTS: tuple[Decision, ...] = ("place", "complete")
+"""Decisions that start a gang."""
+
 Proof = Literal["exact", "numerical"]
 StoppedBy = Literal["proof", "budget", "time", "signal"]
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class PodPlacement:
-    """One pod on one node. ``gpus``: bit mask, 0 for a pod without GPUs, None where the node decides."""
+    """One pod on one node. ``gpus``: bit mask; 0 for a pod without GPUs, None where the node decides."""
 
     role: int
     index: int
@@ -28,7 +30,7 @@ class PodPlacement:
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """Why a gang waits: a code of the contract (NoRoom, Resources, ...) and one sentence."""
+    """Why a gang waits: a code (NoRoom, Resources, ...) and one sentence."""
 
     code: str
     message: str
@@ -36,7 +38,7 @@ class Reason:
 
 @dataclass(frozen=True, slots=True)
 class GangDecision:
-    """``pods``: every pod after the plan (standing and placed), sorted; empty for wait and preempt."""
+    """``pods``: every pod after the plan, running or placed, sorted; empty for wait and preempt."""
 
     decision: Decision
     pods: tuple[PodPlacement, ...] = ()
@@ -61,12 +63,12 @@ class TierResult:
 
 @dataclass(frozen=True, slots=True)
 class MoveSet:
-    """Gangs that restart elsewhere together, and what that bought against the best plan without it.
+    """Gangs that restart elsewhere together, and the gain over the best plan without these moves.
 
     ``gangs``, ``admitted``: indices into Instance.gangs, ascending; ``admitted`` wait without the moves.
     ``moved_gpus``: all GPUs the moved gangs hold now. The rest are differences, negative where the
-    moves cost some: ``gpus`` (w of all admitted gangs), ``bandwidth`` (w x share, permille-GPU),
-    ``whole_nodes`` and ``whole_domains`` (wholly free), ``gain`` (thousandths, rounded down): GPUs bought
+    moves cost some: ``gpus`` (of all admitted gangs), ``bandwidth`` (GPUs x share, permille-GPU),
+    ``whole_nodes`` and ``whole_domains`` (wholly free), ``gain`` (thousandths, rounded down): GPUs gained
     of these three kinds for each GPU moved.
     """
 
@@ -82,9 +84,9 @@ class MoveSet:
 
 @dataclass(frozen=True, slots=True)
 class Solution:
-    """``decisions``: one a gang, in Instance order. ``notes``: what the plan assumes, in sentences.
+    """``decisions``: one for each gang, in Instance order. ``notes``: what the plan assumes, in sentences.
 
-    ``moves``: the gangs decided ``move``, each in one set.
+    ``moves``: every gang that moves, in exactly one set.
     """
 
     decisions: tuple[GangDecision, ...]

@@ -1,22 +1,6 @@
-"""How bad text is refused: what is wrong and a hint, with the text shown safely.
+"""Exact values as people write them: decimals, Kubernetes quantities, durations and times, and back.
 
-Promises: messages hold one line, no control characters and no more than a few words of the input.
-Called by everything that parses what people write.
-
-Exact decimals: numbers as people write them, to rationals and back to JSON numbers.
-
-Promises: nothing is rounded; exponents and digits are bounded before anything is computed.
-Called by ``models.documents`` and ``models.canonical``.
-
-Kubernetes quantities to exact amounts, and amounts back to canonical quantities.
-
-Promises: exact integers in the end (cpu in millicores, everything else in whole units), bounded.
-Called by ``models.documents``, ``models.canonical`` and the readers.
-
-Durations and RFC 3339 times to whole seconds, and back to their canonical text.
-
-Promises: fractions are floored once, at the end; no local time zone is ever consulted.
-Called by ``models.documents``, ``models.canonical`` and the readers.
+Nothing is rounded before the end, digits and exponents are bounded, and errors show input safely.
 """
 
 from __future__ import annotations
@@ -34,7 +18,7 @@ _MAX_INTEGER_SHOWN = 10**20
 
 
 class InvalidValueError(ValueError):
-    """A value that cannot be read: what is wrong, and what to write instead."""
+    """A value that is not valid: what is wrong, and what to write instead."""
 
     def __init__(self, what: str, hint: str | None = None) -> None:
         super().__init__(what)
@@ -54,7 +38,7 @@ def _escaped(character: str) -> str:
 
 
 def described(value: object) -> str:
-    """A value for a message, by its kind."""
+    """The kind of a value, for a message."""
     if value is None:
         return "nothing"
     if isinstance(value, bool):
@@ -69,7 +53,7 @@ def described(value: object) -> str:
 
 
 MAX_DIGITS = 15
-"""Most significant digits of a decimal: so many survive JSON's doubles unchanged."""
+"""Most significant digits of a decimal; JSON's doubles keep this many."""
 
 
 _DECIMAL = re.compile(
@@ -114,7 +98,7 @@ def number(value: Fraction) -> int | float:
 
 
 MAX_AMOUNT = 10**15
-"""Largest integer any quantity may stand for (millicores, bytes, things)."""
+"""Largest value of a quantity in its unit (millicores, bytes, pieces)."""
 
 
 _SUFFIXES = {
@@ -161,7 +145,7 @@ def offered(resource: str, value: Fraction) -> int:
 
 
 def quantity_text(resource: str, units: int) -> str:
-    """The canonical quantity: ``208`` or ``1500m`` cpu, ``2Ti`` memory, ``110`` of other things."""
+    """The canonical quantity: ``208`` or ``1500m`` cpu, ``2Ti`` memory, ``110`` of others."""
     if resource == "cpu":
         return str(units // 1000) if units % 1000 == 0 else f"{units}m"
     if _in_bytes(resource) and units:

@@ -8,7 +8,7 @@ from building import build, gang, mask, node, role
 from building_servers import switched, v100
 from moves_made import decide, small
 
-from models.relocation import bought, move_sets, worth
+from models.relocation import move_set, move_sets, plan_worth
 from models.solution import MoveSet
 
 
@@ -131,7 +131,7 @@ def test_worth_counts_gpus_bandwidth_whole_nodes_and_whole_racks() -> None:
         ],
     )
     plan = decide(instance, pair=[(0, mask(0, 1))], lone=[(0, mask(2))], still=[(0, mask(3, 4))])
-    found = worth(instance, plan)
+    found = plan_worth(instance, plan)
     names = sorted(instance.gangs[i].name for i in found.admitted)
     assert names == ["lone", "pair", "still"]
     assert (found.gpus, found.bandwidth) == (5, 2000)
@@ -151,7 +151,7 @@ def test_nodes_out_of_use_and_small_nodes_are_not_whole() -> None:
         ],
         gangs=[gang("late", 1, 8)],
     )
-    found = worth(instance, decide(instance))
+    found = plan_worth(instance, decide(instance))
     assert (found.whole_nodes, found.whole_gpus, found.whole_domains) == (1, 8, 0)
 
 
@@ -160,16 +160,20 @@ def test_gain_is_what_each_gpu_moved_bought_rounded_down() -> None:
     # (8 + 8 - 8) / 3 = 2.666...
     instance = build(nodes_per_rack=2, gangs=[small("a", 0, mask(0, 1, 2)), gang("big", 1, 8)])
     plan = decide(instance, a=[(1, mask(0, 1, 2))], big=[(0, mask(*range(8)))])
-    found = bought(instance, [0], worth(instance, plan), worth(instance, decide(instance)))
+    found = move_set(
+        instance, [0], plan_worth(instance, plan), plan_worth(instance, decide(instance))
+    )
     assert found == MoveSet((0,), 3, (1,), 8, 8000, -1, 0, 2666)
     # The other way round it is a loss: -2.666... rounds down.
-    lost = bought(instance, [0], worth(instance, decide(instance)), worth(instance, plan))
+    lost = move_set(
+        instance, [0], plan_worth(instance, decide(instance)), plan_worth(instance, plan)
+    )
     assert lost == MoveSet((0,), 3, (), -8, -8000, 1, 0, -2667)
 
 
 def test_a_gang_without_gpus_counts_as_one_gpu_moved() -> None:
     bare = gang("bare", 1, 0, stands=[(0, 0, 0, 0)], movable=True)
     instance = build(nodes_per_rack=2, gangs=[bare])
-    nothing = worth(instance, decide(instance))
-    assert bought(instance, [0], nothing, nothing) == MoveSet((0,), 0, (), 0, 0, 0, 0, 0)
-    assert bought(instance, [0], replace(nothing, gpus=3), nothing).gain == 2000  # 3 - w of bare
+    nothing = plan_worth(instance, decide(instance))
+    assert move_set(instance, [0], nothing, nothing) == MoveSet((0,), 0, (), 0, 0, 0, 0, 0)
+    assert move_set(instance, [0], replace(nothing, gpus=3), nothing).gain == 2000  # 3 - w of bare

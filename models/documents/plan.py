@@ -15,16 +15,10 @@ from models.documents.cluster import ClusterDocument
 from models.documents.gang import MAX_PODS, GangDocument
 from models.documents.policy import PolicyDocument
 from models.documents.server import GpuIndices
+from models.solution import Decision, Proof, StoppedBy
+from models.tiers import Sense
 
 Natural = Annotated[int, Field(ge=0)]
-Decision = Literal["place", "complete", "keep", "move", "resize", "preempt", "wait"]
-
-ADMITTED: tuple[Decision, ...] = ("place", "complete", "keep", "move", "resize")
-"""Decisions after which a gang has pods."""
-
-STARTS: tuple[Decision, ...] = ("place", "complete")
-"""Decisions that start a gang."""
-
 GangKey = tuple[str, str]
 """(namespace, name)."""
 
@@ -120,12 +114,12 @@ class PlanObjective(_Open):
     """One tier: its value and what was proven of it."""
 
     name: str
-    sense: Literal["max", "min"]
+    sense: Sense
     value: int
     best: int
     bound: int
     gap: Annotated[float, Field(ge=0)]
-    proof: Literal["exact", "numerical"] | None
+    proof: Proof | None
 
     @property
     def family(self) -> str:
@@ -143,7 +137,7 @@ class PlanSearch(_Open):
     solver: str
     seed: int
     effort: float = 0.0
-    stopped_by: Literal["proof", "budget", "time", "signal"]
+    stopped_by: StoppedBy
 
 
 class PlanBought(_Open):

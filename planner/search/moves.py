@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
 from models.instance import Instance
-from models.relocation import Worth, bought, move_sets, worth
+from models.relocation import PlanWorth, move_set, move_sets, plan_worth
 from models.solution import MoveSet, Solution, TierResult
 from models.tiers import family
 from planner.search.shortage import plural
@@ -81,7 +81,7 @@ def _assess(
             if trials.comparable and _signed(without) >= _signed(plan):
                 plan = _with_proofs(without, plan)
                 break
-            assessed.append(bought(instance, gangs, mine, trials.worth(without)))
+            assessed.append(move_set(instance, gangs, mine, trials.worth(without)))
             tier_notes += _tier_note(instance, assessed[-1], plan, without)
             proven = proven and all(tier.gap == 0 for tier in without.tiers)
         else:
@@ -128,7 +128,7 @@ class _Trials:
     run: Run
     known: list[Solution]
     _searched: dict[frozenset[int], Solution] = field(default_factory=dict)
-    _worths: dict[int, tuple[Solution, Worth]] = field(default_factory=dict)
+    _worths: dict[int, tuple[Solution, PlanWorth]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         gangs = self.instance.gangs
@@ -151,9 +151,9 @@ class _Trials:
                 plan = _with_proofs(other, plan)
         return plan
 
-    def worth(self, plan: Solution) -> Worth:
+    def worth(self, plan: Solution) -> PlanWorth:
         if id(plan) not in self._worths:  # the plan is kept, so that its id stays unique
-            self._worths[id(plan)] = (plan, worth(self.instance, plan.decisions))
+            self._worths[id(plan)] = (plan, plan_worth(self.instance, plan.decisions))
         return self._worths[id(plan)][1]
 
 

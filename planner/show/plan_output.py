@@ -24,7 +24,7 @@ def show(
     elif output is Format.yaml:
         console.data(yaml_text(document()))
     elif output is Format.name:
-        from models.documents.plan import STARTS
+        from models.solution import STARTS
 
         starting = [gang for gang in plan.spec.gangs if gang.decision in STARTS]
         console.data("".join(f"gang/{safe(g.namespace)}/{safe(g.name)}\n" for g in starting))

@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from models.documents.gang import GangDocument, PodDocument
-from models.documents.plan import ADMITTED, PlanDocument, PlanGang, PlanObjective, PlanPod
+from models.documents.plan import PlanDocument, PlanGang, PlanObjective, PlanPod
+from models.solution import ADMITTED
 from planner.show.table import Cell, Column, Table
 from planner.show.text import (
     compress,
