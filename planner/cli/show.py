@@ -31,7 +31,6 @@ def show(
     console = console_of(context, color=color, log_format=log_format, debug=debug)
     from planner.read import plan_files
     from planner.show import plan_output
-    from planner.show.remarks import print_remarks
 
     content = plan_files.read_bytes(path, console.stdin)
     plan = plan_files.read_plan(content, path)
@@ -40,6 +39,6 @@ def show(
         more = (
             None if output is Format.wide else f"{console.program} show {shlex.quote(path)} -o wide"
         )
-        print_remarks(console, plan.status.remarks, all_with=more)
+        console.remarks(plan.status.remarks, all_with=more)
     if path != "-":
         console.next(f"{console.program} verify {shlex.quote(path)}")

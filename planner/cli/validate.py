@@ -40,7 +40,6 @@ def validate(
     console = console_of(context, color=color, log_format=log_format, debug=debug)
     from models.policy import Policy
     from planner.read.inputs import load
-    from planner.show.remarks import print_reading
 
     built = load(paths, policy=policy, stdin=console.stdin)
     instance = built.instance
@@ -51,7 +50,8 @@ def validate(
         f"valid: {plural(len(nodes), 'node')}, {plural(sum(node.gpus for node in nodes), 'GPU')},"
         f" {plural(len(instance.gangs), 'gang')} ({running:,} running, {waiting:,} waiting)\n"
     )
-    print_reading(console, built)
+    console.levels_source(built.found)
+    console.remarks(built.remarks)
     if save_policy is not None:
         _save(save_policy, built.levels_policy)
         console.say(f"saved {shlex.quote(str(save_policy))}")

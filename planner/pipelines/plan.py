@@ -168,7 +168,7 @@ def plan(
         built = _read(request, stdin)
         instance = built.instance
     if on_read is None:
-        _tell(console, built, request)
+        _report_reading(console, built, request)
     else:
         on_read(built)
     required = _resolve(request.require, instance)
@@ -206,13 +206,10 @@ def plan(
 _NAME = str.maketrans("", "", "-:")
 
 
-def _tell(console: Console, built: LoadedInput, request: PlanRequest) -> None:
-    from planner.show import remarks
-
+def _report_reading(console: Console, built: LoadedInput, request: PlanRequest) -> None:
     reading = [*request.paths, *(("--policy", request.policy) if request.policy else ())]
-    remarks.print_reading(
-        console, built, all_with=f"{console.program} validate {shlex.join(reading)}"
-    )
+    console.levels_source(built.found)
+    console.remarks(built.remarks, all_with=f"{console.program} validate {shlex.join(reading)}")
 
 
 def refusals(violations: list[Violation], path: str | None = None) -> list[Fault]:

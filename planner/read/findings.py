@@ -124,11 +124,6 @@ class Findings:
         if not self.full:
             self.placed.append(fault)
 
-    def extend(self, other: Findings) -> None:
-        """Add the findings of another collector."""
-        self.placed += other.placed
-        self.unplaced += other.unplaced
-
     def raise_all(self) -> NoReturn:
         """Raise InputError with the first 20 faults, each with its place."""
         faults = list(self.placed)

@@ -6,13 +6,16 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import TYPE_CHECKING, BinaryIO, TextIO
 
 from planner.errors import CannotWriteError, Fault
 from planner.signals import CTRL_C, Interrupted
 from planner.untrusted_text import safe
+
+MOST_REMARKS = 8
+"""Most remarks that a dry run prints."""
 
 if TYPE_CHECKING:
     from planner.show.table import Table
@@ -193,6 +196,25 @@ class Console:
     def next(self, what: str) -> None:
         """The last line of a run: the next command."""
         self.say(f"next: {what}", fold=False)
+
+    def levels_source(self, sentence: str | None) -> None:
+        """Where the topology levels come from; None where the input states them itself."""
+        if sentence is not None:
+            self.say(sentence)
+            self.event("levels", found=sentence)
+
+    def remarks(self, remarks: Sequence[str], *, all_with: str | None = None) -> None:
+        """Remarks on a reading as warnings: all of them, or the first MOST_REMARKS.
+
+        ``all_with``: the command that shows all of them; None shows them here.
+        """
+        shown = remarks if all_with is None else remarks[:MOST_REMARKS]
+        for line in shown:
+            self.warn(line)
+        for line in remarks:
+            self.event("warning", warning=line)
+        if rest := len(remarks) - len(shown):
+            self.warn(f"and {rest:,} more; {all_with} shows {'it' if rest == 1 else 'all'}")
 
     def event(self, kind: str, **fields: EventValue) -> None:
         """One JSON object on stderr, only in JSON mode."""

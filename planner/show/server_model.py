@@ -298,43 +298,23 @@ def _matrix(rows: list[list[str]]) -> str:
     return "matrix:\n" + "".join(f"- [{line}]\n" for line in lines)
 
 
-class _FlowMapping(dict[str, object]):
-    """A mapping that is written in one line."""
-
-
-class _FlowList(list[object]):
-    """A list that is written in one line."""
-
-
-class _Dumper(yaml.SafeDumper):
-    """Writes the two flow types in one line."""
-
-
-_Dumper.add_representer(
-    _FlowMapping,
-    lambda dumper, data: dumper.represent_mapping("tag:yaml.org,2002:map", data, flow_style=True),
-)
-_Dumper.add_representer(
-    _FlowList,
-    lambda dumper, data: dumper.represent_sequence("tag:yaml.org,2002:seq", data, flow_style=True),
-)
-
-
 def _field(key: str, value: object) -> str:
     if key == "nics" and isinstance(value, list):
-        value = [_FlowMapping(nic) for nic in value]
-    elif key in ("numa", "pcieSwitch") and isinstance(value, list):
-        value = _FlowList(value)
-    text = _dumped({key: value}, unicode=True)
-    return text if document_safe(text) else _dumped({key: value}, unicode=False)
+        return "nics:\n" + "".join(f"- {_dumped(nic, flow=True)}" for nic in value)
+    return _dumped({key: value}, flow=None if key in ("numa", "pcieSwitch") else False)
 
 
-def _dumped(document: dict[str, object], *, unicode: bool) -> str:
-    return yaml.dump(
-        document,
-        Dumper=_Dumper,
-        default_flow_style=False,
-        sort_keys=False,
-        allow_unicode=unicode,
-        width=10**6,
-    )
+def _dumped(document: dict[str, object], *, flow: bool | None) -> str:
+    """YAML of the document; characters that drive a terminal are written as escapes."""
+
+    def dump(*, unicode: bool) -> str:
+        return yaml.safe_dump(
+            document,
+            default_flow_style=flow,
+            sort_keys=False,
+            allow_unicode=unicode,
+            width=10**6,
+        )
+
+    text = dump(unicode=True)
+    return text if document_safe(text) else dump(unicode=False)
