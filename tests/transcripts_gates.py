@@ -1,10 +1,7 @@
-"""Scheduling gates and pins: the fake API server answers as the recorded one did, row by row."""
+"""Recorded scenes: scheduling gates and pins."""
 
 from __future__ import annotations
 
-from pathlib import Path
-
-import pytest
 from apiserver import FakeCluster
 from apiserver_kinds import Tree
 from apiserver_transcripts import (
@@ -16,11 +13,9 @@ from apiserver_transcripts import (
     again,
     all_of,
     cluster_of,
-    comparable,
     differences,
     pod,
     required,
-    rows,
 )
 
 _GATED = {"gates": [GATE]}
@@ -157,22 +152,3 @@ SCENES = (
         ),
     ),
 )
-
-
-ROWS = tuple(number for scene in SCENES for number in scene.numbers)
-
-
-@pytest.fixture(scope="module")
-def replayed(tmp_path_factory: pytest.TempPathFactory) -> dict[int, list[str]]:
-    found: dict[int, list[str]] = {}
-    for scene in SCENES:
-        folder: Path = tmp_path_factory.mktemp("scene")
-        found |= scene.play(folder)
-    return found
-
-
-@pytest.mark.parametrize("number", comparable(ROWS), ids=lambda n: f"{n}-{rows()[n]['note'][:40]}")
-def test_the_fake_server_answers_as_the_recorded_one(
-    number: int, replayed: dict[int, list[str]]
-) -> None:
-    assert replayed[number] == []

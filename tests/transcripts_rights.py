@@ -1,14 +1,11 @@
-"""Rights: what the fake API server grants and denies a service account, as recorded."""
+"""Recorded scenes: what RBAC grants and denies a service account."""
 
 from __future__ import annotations
 
-from pathlib import Path
-
-import pytest
 from apiserver import FakeCluster
-from apiserver_kinds import CLUSTER_ROLE, LEASE, Json, Tree
-from apiserver_transcripts import GATE, Happening, Scene, all_of, cluster_of, comparable, pod, rows
-from test_apiserver_transcripts_claims import claim
+from apiserver_kinds import CLUSTER_ROLE, LEASE, Tree
+from apiserver_transcripts import GATE, Happening, Scene, all_of, cluster_of, pod, rows
+from transcripts_claims import claim
 
 _RBAC = "rbac.authorization.k8s.io"
 _SUBJECT = {"kind": "ServiceAccount", "name": "planner", "namespace": "planner-system"}
@@ -94,7 +91,7 @@ def _others(cluster: FakeCluster) -> None:
         )
 
 
-def _cluster() -> FakeCluster:
+def planner_cluster() -> FakeCluster:
     cluster = cluster_of({"p0": {}, "p1": {}, "p2": {"gates": [GATE]}}, nodes=_nodes, groups=True)()
     claim("rb")(cluster)
     _locked(cluster)
@@ -107,7 +104,7 @@ _STATUS = [_rule(_CLAIMS, "resourceclaims", "get", "patch")]
 SCENES = (
     Scene(
         (*range(300, 333), 335, 336),
-        _cluster,
+        planner_cluster,
         before={
             306: _with(_rule("", "pods/binding", "create")),
             308: _with(_rule("", "bindings", "create")),
@@ -133,54 +130,3 @@ SCENES = (
         },
     ),
 )
-ROWS = (*(number for scene in SCENES for number in scene.numbers), 333)
-
-
-@pytest.fixture(scope="module")
-def replayed(tmp_path_factory: pytest.TempPathFactory) -> dict[int, list[str]]:
-    folder: Path = tmp_path_factory.mktemp("scene")
-    return {333: [], **SCENES[0].play(folder)}
-
-
-@pytest.mark.parametrize("number", comparable(ROWS), ids=lambda n: f"{n}-{rows()[n]['note'][:40]}")
-def test_the_fake_server_grants_and_denies_as_the_recorded_one(
-    number: int, replayed: dict[int, list[str]]
-) -> None:
-    assert replayed[number] == []
-
-
-def test_a_right_to_a_name_is_no_right_to_another() -> None:
-    cluster = _cluster()
-    user = "system:serviceaccount:planner-system:planner"
-    path = "/apis/coordination.k8s.io/v1/namespaces/planner-system/leases"
-    assert cluster.handle("GET", f"{path}/planner", user=user)[0] == 404
-    assert cluster.handle("GET", f"{path}/another", user=user)[0] == 403
-    assert cluster.handle("GET", path, user=user)[0] == 403
-
-
-def test_a_role_binding_grants_in_its_own_namespace_only() -> None:
-    cluster = _cluster()
-    user = "system:serviceaccount:planner-system:planner"
-    body = {"metadata": {"name": "x"}, "spec": {}}
-    for namespace, code in (("planner-system", 201), ("default", 403)):
-        path = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
-        assert cluster.handle("POST", path, body, user=user)[0] == code
-
-
-def test_an_account_may_ask_what_it_may_do() -> None:
-    cluster = _cluster()
-    user = "system:serviceaccount:planner-system:planner"
-    path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
-    for verb, allowed in (("update", True), ("delete", False)):
-        asked: Json = {
-            "group": "coordination.k8s.io",
-            "resource": "leases",
-            "verb": verb,
-            "namespace": "planner-system",
-            "name": "planner",
-        }
-        code, tree, _ = cluster.handle(
-            "POST", path, {"spec": {"resourceAttributes": asked}}, user=user
-        )
-        assert code == 201
-        assert tree["status"]["allowed"] is allowed

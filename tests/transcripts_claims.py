@@ -1,12 +1,9 @@
-"""Dynamic resource allocation: the fake API server, kube-scheduler and controller as recorded."""
+"""Recorded scenes: dynamic resource allocation."""
 
 from __future__ import annotations
 
-from pathlib import Path
-
-import pytest
 from apiserver import FakeCluster
-from apiserver_kinds import CLAIM, POD, TEMPLATE, Json, Place, RequestInfo, Tree
+from apiserver_kinds import CLAIM, TEMPLATE, Json, Place, RequestInfo, Tree
 from apiserver_transcripts import (
     GATE,
     Happening,
@@ -14,16 +11,14 @@ from apiserver_transcripts import (
     Scene,
     all_of,
     cluster_of,
-    comparable,
     differences,
     pod,
-    rows,
 )
 
 _PROTECTED = "resource.kubernetes.io/delete-protection"
 
 
-def _four(cluster: FakeCluster) -> None:
+def four_devices(cluster: FakeCluster) -> None:
     for name in ("n1", "n2", "n3", "n4"):
         cluster.add_node(name)
 
@@ -75,7 +70,7 @@ def _user(
     return happens
 
 
-def _pair(number: int, **more: Json) -> Happening:
+def claim_and_pod(number: int, **more: Json) -> Happening:
     return all_of(claim(f"cl{number}"), _user(f"dp{number}", f"cl{number}", **more))
 
 
@@ -125,9 +120,9 @@ def _pods_of_template(cluster: FakeCluster) -> None:
 SCENES = (
     Scene(
         (*range(183, 232),),
-        cluster_of({}, nodes=_four),
+        cluster_of({}, nodes=four_devices),
         before={
-            224: _pair(8),
+            224: claim_and_pod(8),
             227: all_of(claim("cl9", 4), _user("dp9", "cl9", gated=False, **_pinned("n2"))),
             228: all_of(claim("cl10", 1), _user("dp10", "cl10", gated=False, **_pinned("n2"))),
             229: _deleted("dp0"),
@@ -137,11 +132,11 @@ SCENES = (
     ),
     Scene(
         tuple(number for number in range(232, 254) if number != 249),
-        cluster_of({}, nodes=_four),
+        cluster_of({}, nodes=four_devices),
         before={
-            232: all_of(*(_pair(number) for number in (20, 21, 22, 23))),
+            232: all_of(*(claim_and_pod(number) for number in (20, 21, 22, 23))),
             247: _deleted("dp20", "dp22"),
-            250: _pair(24, gated=False, scheduler="planner"),
+            250: claim_and_pod(24, gated=False, scheduler="planner"),
         },
         looks={246: _condition("dp23")},
     ),
@@ -152,39 +147,3 @@ SCENES = (
         before={434: claim("q", 1, (_PROTECTED,))},
     ),
 )
-ROWS = tuple(number for scene in SCENES for number in scene.numbers)
-
-
-@pytest.fixture(scope="module")
-def replayed(tmp_path_factory: pytest.TempPathFactory) -> dict[int, list[str]]:
-    found: dict[int, list[str]] = {}
-    for scene in SCENES:
-        folder: Path = tmp_path_factory.mktemp("scene")
-        found |= scene.play(folder)
-    return found
-
-
-@pytest.mark.parametrize("number", comparable(ROWS), ids=lambda n: f"{n}-{rows()[n]['note'][:40]}")
-def test_the_fake_server_answers_as_the_recorded_one(
-    number: int, replayed: dict[int, list[str]]
-) -> None:
-    assert replayed[number] == []
-
-
-def test_a_claim_of_ours_without_a_time_stamp_keeps_its_pod_waiting() -> None:
-    cluster = cluster_of({}, nodes=_four)()
-    _pair(1)(cluster)
-    allocation = {
-        "devices": {"results": [{"request": "gpu", "driver": "d", "pool": "n2", "device": "0"}]}
-    }
-    path = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims/cl1/status"
-    merge = "application/merge-patch+json"
-    assert cluster.handle("PATCH", path, {"status": {"allocation": allocation}}, merge)[0] == 200
-    ungated = {"spec": {"schedulingGates": None}}
-    path = "/api/v1/namespaces/default/pods/dp1"
-    assert cluster.handle("PATCH", path, ungated, merge)[0] == 200
-    found = cluster.store.get(POD, "default", "dp1")
-    assert found is not None
-    assert "nodeName" not in found["spec"]
-    reasons = [one.get("reason") for one in found["status"]["conditions"]]
-    assert reasons == ["SchedulerError"]

@@ -1,12 +1,9 @@
-"""Bindings: the fake API server answers as the recorded one did, row by row, to requests and to kubectl."""
+"""Recorded scenes: Bindings, by request and by kubectl."""
 
 from __future__ import annotations
 
-from pathlib import Path
-
-import pytest
 from apiserver import FakeCluster
-from apiserver_kinds import POD, Tree
+from apiserver_kinds import Tree
 from apiserver_transcripts import (
     Happening,
     Look,
@@ -15,11 +12,9 @@ from apiserver_transcripts import (
     all_of,
     binding,
     cluster_of,
-    comparable,
     differences,
     names,
     pod,
-    rows,
 )
 
 _ZONES = {"topology.kubernetes.io/zone": "z1", "topology.kubernetes.io/region": "r1"}
@@ -131,29 +126,3 @@ SCENES = (
     Scene((437, 438), cluster_of(names("e", 0))),
     Scene((447,), cluster_of({}), looks={447: _overcommit}),
 )
-ROWS = tuple(number for scene in SCENES for number in scene.numbers)
-
-
-@pytest.fixture(scope="module")
-def replayed(tmp_path_factory: pytest.TempPathFactory) -> dict[int, list[str]]:
-    found: dict[int, list[str]] = {}
-    for scene in SCENES:
-        folder: Path = tmp_path_factory.mktemp("scene")
-        found |= scene.play(folder)
-    return found
-
-
-@pytest.mark.parametrize("number", comparable(ROWS), ids=lambda n: f"{n}-{rows()[n]['note'][:40]}")
-def test_the_fake_server_answers_as_the_recorded_one(
-    number: int, replayed: dict[int, list[str]]
-) -> None:
-    assert replayed[number] == []
-
-
-def test_a_pod_that_is_bound_is_bound_for_good() -> None:
-    cluster = cluster_of(names("a", 0))()
-    path = "/api/v1/namespaces/default/pods/a0/binding"
-    assert cluster.handle("POST", path, binding("a0", "n1"))[0] == 201
-    assert cluster.handle("POST", path, binding("a0", "n2"))[0] == 409
-    assert cluster.node_of("a0") == "n1"
-    assert cluster.store.get(POD, "default", "a0") is not None

@@ -1,18 +1,19 @@
-"""Every recorded line is replayed against the fake API server, or left out for a stated reason."""
+"""Every recorded exchange is replayed against the test API server, or left out for a stated reason."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 
 import pytest
-import test_apiserver_transcripts_bindings as bindings
-import test_apiserver_transcripts_claims as claims
-import test_apiserver_transcripts_gates as gates
-import test_apiserver_transcripts_groups as groups
-import test_apiserver_transcripts_leases as leases
-import test_apiserver_transcripts_reading as reading
-import test_apiserver_transcripts_rights as rights
-from apiserver_transcripts import rows
+import transcripts_bindings
+import transcripts_claims
+import transcripts_gates
+import transcripts_groups
+import transcripts_leases
+import transcripts_reading
+import transcripts_rights
+from apiserver_transcripts import comparable, rows
 
 _CLOCK = "measures seconds, memory or throughput, which depend on the machine"
 _CHANCE = "kube-scheduler chooses by chance, or with a profile that is not modelled"
@@ -44,19 +45,47 @@ LEFT_OUT = {
     375: _EXPLAIN,
     **dict.fromkeys((420, 421, 422), _PARTIAL),
 }
-REPLAYED = [
-    *bindings.ROWS,
-    *claims.ROWS,
-    *gates.ROWS,
-    *groups.ROWS,
-    *leases.ROWS,
-    *reading.ROWS,
-    *rights.ROWS,
-]
+SCENES = tuple(
+    scene
+    for module in (
+        transcripts_bindings,
+        transcripts_claims,
+        transcripts_gates,
+        transcripts_groups,
+        transcripts_leases,
+        transcripts_reading,
+        transcripts_rights,
+    )
+    for scene in module.SCENES
+)
+SCENE_OF = {number: scene for scene in SCENES for number in scene.numbers}
+SEEN_IN_OTHERS = {333: "a note on rows 300 to 332"}
+
+
+@pytest.fixture(scope="module")
+def replayed(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], list[str]]:
+    """How the answer to a recorded request differs. A scene is played when the first of its rows is."""
+    played: dict[int, list[str]] = {}
+
+    def differences(number: int) -> list[str]:
+        if number not in played:
+            played.update(SCENE_OF[number].play(tmp_path_factory.mktemp("scene")))
+        return played[number]
+
+    return differences
+
+
+@pytest.mark.parametrize(
+    "number", comparable(tuple(SCENE_OF)), ids=lambda n: f"{n}-{rows()[n]['note'][:40]}"
+)
+def test_the_server_answers_as_the_recorded_one(
+    number: int, replayed: Callable[[int], list[str]]
+) -> None:
+    assert replayed(number) == []
 
 
 def test_every_line_is_replayed_once_or_left_out() -> None:
-    assert sorted([*REPLAYED, *LEFT_OUT]) == list(range(len(rows())))
+    assert sorted([*SCENE_OF, *SEEN_IN_OTHERS, *LEFT_OUT]) == list(range(len(rows())))
 
 
 def test_most_exchanges_are_replayed() -> None:

@@ -1,10 +1,9 @@
-"""PodGroups: the fake API server and its kube-scheduler as recorded, with the alpha API and without."""
+"""Recorded scenes: PodGroups, with the alpha API and without."""
 
 from __future__ import annotations
 
 from collections import Counter
 
-import pytest
 from apiserver import FakeCluster
 from apiserver_kinds import Tree
 from apiserver_transcripts import (
@@ -14,10 +13,8 @@ from apiserver_transcripts import (
     Scene,
     all_of,
     cluster_of,
-    comparable,
     differences,
     pod,
-    rows,
 )
 
 
@@ -171,19 +168,3 @@ SCENES = (
     ),
     Scene((372, 373, 374), cluster_of({})),
 )
-ROWS = tuple(number for scene in SCENES for number in scene.numbers)
-
-
-@pytest.fixture(scope="module")
-def replayed(tmp_path_factory: pytest.TempPathFactory) -> dict[int, list[str]]:
-    found: dict[int, list[str]] = {}
-    for scene in SCENES:
-        found |= scene.play(tmp_path_factory.mktemp("scene"))
-    return found
-
-
-@pytest.mark.parametrize("number", comparable(ROWS), ids=lambda n: f"{n}-{rows()[n]['note'][:40]}")
-def test_the_fake_server_answers_as_the_recorded_one(
-    number: int, replayed: dict[int, list[str]]
-) -> None:
-    assert replayed[number] == []
