@@ -364,9 +364,9 @@ NIC = {"name": "nic", "exactly": {"deviceClassName": "nic.example.org", "count":
 @pytest.mark.parametrize(
     ("tree", "why"),
     [
-        (claim("c", request(3)), "its claims ask for 3 GPUs, the plan gives 2"),
-        (claim("c", request(2), NIC), "claim c asks for GPUs and for other devices at once"),
-        (claim("c", request(2, allocationMode="All")), "claim c asks for all devices of a node"),
+        (claim("c", request(3)), "its claims request 3 GPUs, the plan gives 2"),
+        (claim("c", request(2), NIC), "claim c requests GPUs and other devices at once"),
+        (claim("c", request(2, allocationMode="All")), "claim c requests all devices of a node"),
         (
             claim("c", request(2, selectors=[{"cel": {"expression": "device.x == 1"}}])),
             "claim c selects devices by conditions of its own",
@@ -379,9 +379,9 @@ NIC = {"name": "nic", "exactly": {"deviceClassName": "nic.example.org", "count":
         ),
         (
             claim("c", constraints=[{"matchAttribute": "example.com/root"}]),
-            "claim c sets conditions between its devices",
+            "claim c has constraints between its devices",
         ),
-        (claim("c", request(2, capacity={"requests": {}})), "claim c asks for parts of GPUs"),
+        (claim("c", request(2, capacity={"requests": {}})), "claim c requests parts of GPUs"),
     ],
 )
 def test_a_claim_that_chosen_gpus_cannot_answer_is_refused_untouched(tree: Tree, why: str) -> None:
@@ -402,7 +402,7 @@ def test_a_gpu_that_no_device_is_is_refused() -> None:
 def test_a_claim_that_is_not_there_or_goes_is_refused() -> None:
     found = cluster()
     pod = add_pod(found, "p", "c")
-    assert give(found, pod, (0, 1)) == Rejected("claim c is not there")
+    assert give(found, pod, (0, 1)) == Rejected("claim c does not exist")
     found.create(claim("c"))
     found.change("ResourceClaim", "c", _going)
     assert give(found, pod, (0, 1)) == Rejected("claim c is being deleted")
@@ -417,7 +417,7 @@ def test_a_claim_of_several_pods_is_refused() -> None:
     found, pod = pair()
     give(found, pod, (0, 1))
     other = add_pod(found, "q", "c")
-    assert give(found, other, (0, 1)) == Rejected("claim c is used by other pods, too")
+    assert give(found, other, (0, 1)) == Rejected("claim c is used by other pods")
 
 
 def test_a_claim_that_is_not_made_yet_is_asked_for_later() -> None:
@@ -428,7 +428,7 @@ def test_a_claim_that_is_not_made_yet_is_asked_for_later() -> None:
         gates=[GATE],
         resourceClaims=[{"name": "gpu", "resourceClaimTemplateName": "t"}],
     )
-    assert give(found, made, (0, 1)) == Conflict("its claim gpu is not made yet")
+    assert give(found, made, (0, 1)) == Conflict("its claim gpu is not created yet")
     found.create(claim("p-gpu-x7"))
     stated = [{"name": "gpu", "resourceClaimName": "p-gpu-x7"}]
 

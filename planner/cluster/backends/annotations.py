@@ -8,7 +8,7 @@ from __future__ import annotations
 from models.apply.intents import PLAN
 from models.apply.live_state import ClusterView, LivePod
 from models.apply.orders import Orders, PodOrder
-from planner.cluster.backends.base import Plain, fills_node, hindered, scheduler_of
+from planner.cluster.backends.base import Plain, fills_node, objections, scheduler_of
 from planner.cluster.transport import Tree
 from planner.read.kube.dialects.base import AnnotationBackend, CannotEncode, annotation
 from planner.read.kube.lookup import texts
@@ -53,7 +53,7 @@ class Annotated(Plain):
             why = self._backend.objection(seen.scheduler)
             return None if why is None else f"pod {order.name}: {why}"
 
-        return hindered(orders, view, objection)
+        return objections(orders, view, objection)
 
     def annotations(self, order: PodOrder, node_tree: Tree, pod_tree: Tree) -> dict[str, str]:
         """The annotation; nothing if the plan leaves the choice to the node."""

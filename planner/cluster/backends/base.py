@@ -24,11 +24,11 @@ _OURS = KubernetesPolicy().scheduler_name
 
 
 class Backend(Protocol):
-    """One way to make a node use the GPUs that were chosen; keeps what it has read for one run.
+    """One way to make a node use the planned GPUs; one instance per run.
 
-    ``name``: as in the Policy. ``keys``: annotations of pods that it writes beside the intent's; they
-    are taken off with the intent. ``accept``: regexes (without commas) of the URL paths it asks for,
-    besides those of nodes and pods. ``allocates``: whether ``allocate`` and ``release`` do anything.
+    ``name``: in the Policy. ``keys``: pod annotations that it writes in addition to the intent, removed
+    with the intent. ``accept``: regular expressions (without commas) of further URL paths it requests.
+    ``allocates``: whether ``allocate`` and ``release`` do anything.
     """
 
     name: str
@@ -37,30 +37,30 @@ class Backend(Protocol):
     allocates: bool
 
     def note(self) -> str:
-        """What it enforces and what not, one sentence for people."""
+        """One sentence for users: what it enforces and what not."""
 
     def check(self, orders: Orders, view: ClusterView) -> list[str]:
-        """Gangs for which pods would be evicted in vain, as far as plan and view tell; sorted."""
+        """Gangs that could not start after their evictions, sorted."""
 
     def annotations(self, order: PodOrder, node_tree: Tree, pod_tree: Tree) -> dict[str, str]:
-        """What to write on the pod together with its intent; the trees as the server sent them.
+        """Annotations to write with the intent; the trees as the server sent them.
 
         Raises CannotEncode.
         """
 
     def allocate(self, wire: Transport, order: PodOrder, seen: LivePod, pod_tree: Tree) -> Event:
-        """Give the pod its devices; after a crash at any step the same call finishes it.
+        """Give the pod its devices; the same call completes what a crash left.
 
-        Done; Gone where another pod has the name; Refused where it cannot be carried; Conflict or Lost
-        where the same call may do later.
+        Done; Gone if another pod has the name; Rejected if impossible; Conflict or NoAnswer if a later
+        call may succeed.
         """
 
     def release(self, wire: Transport, pod_tree: Tree) -> Event:
-        """Take back what ``allocate`` gave to a pod that was never started; idempotent."""
+        """Take back the devices of a pod that never started; idempotent."""
 
 
 class Plain(ABC):
-    """A back end that sends nothing: annotations, or not even those."""
+    """A back end that sends no requests of its own."""
 
     name = ""
     keys: tuple[str, ...] = ()
@@ -69,15 +69,15 @@ class Plain(ABC):
 
     @abstractmethod
     def note(self) -> str:
-        """What it enforces and what not, one sentence for people."""
+        """One sentence for users: what it enforces and what not."""
 
     def check(self, orders: Orders, view: ClusterView) -> list[str]:
-        """Nothing speaks against it."""
+        """No gang is affected."""
         del orders, view
         return []
 
     def annotations(self, order: PodOrder, node_tree: Tree, pod_tree: Tree) -> dict[str, str]:
-        """Nothing beside the intent."""
+        """None."""
         del order, node_tree, pod_tree
         return {}
 
@@ -87,27 +87,27 @@ class Plain(ABC):
         return Done()
 
     def release(self, wire: Transport, pod_tree: Tree) -> Event:
-        """Nothing was given."""
+        """Nothing to do."""
         del wire, pod_tree
         return Done()
 
 
 def scheduler_of(pod_tree: Tree) -> str:
-    """The scheduler that a pod names."""
+    """The name of the pod's scheduler."""
     return text(pod_tree, "spec", "schedulerName") or _SCHEDULER
 
 
 def bound_by_us(order: PodOrder, pod_tree: Tree) -> bool:
-    """Whether no scheduler but us places the pod.
+    """Whether gangplan binds the pod.
 
-    A plan calls pods that are gated besides gated, and what recovers a gang knows no mode: then only the
-    scheduler's name tells, where the Policy leaves it as it is.
+    In a plan, pods that are gated as well have the mode gate, and recovery knows no mode: then only the
+    default name of our scheduler identifies them.
     """
     return order.mode == MODE_BINDING or scheduler_of(pod_tree) == _OURS
 
 
 def fills_node(order: PodOrder, node_tree: Tree) -> bool:
-    """Whether the pod takes every GPU its node has, so that there is nothing to choose."""
+    """Whether the pod takes every GPU of its node, so that there is no choice."""
     capacity = mapping(node_tree, "status", "capacity")
     counts = [_count(capacity.get(name)) for name in GPU_RESOURCES if name in capacity]
     return order.gpu_count > 0 and bool(counts) and order.gpu_count >= max(counts)
@@ -122,13 +122,13 @@ def _count(written: object) -> int:
         return 0
 
 
-def hindered(
-    orders: Orders, view: ClusterView, words: Callable[[PodOrder, LivePod], str | None]
+def objections(
+    orders: Orders, view: ClusterView, objection: Callable[[PodOrder, LivePod], str | None]
 ) -> list[str]:
-    """A sentence for every gang with a pod that cannot be told of its GPUs, where the plan evicts.
+    """A message per gang with a pod whose GPUs cannot be encoded, if the plan evicts pods.
 
-    Nobody is evicted for a gang that then cannot start. In a plan that evicts nobody such a gang stops by
-    itself, and must not stop the others. ``words``: what speaks against a pod, None if nothing.
+    Nothing is evicted for a gang that cannot start. Without evictions such a gang is skipped and must not
+    stop the others. ``objection``: why a pod's GPUs cannot be encoded.
     """
     if not any(gang.stops for gang in orders.gangs):
         return []
@@ -139,6 +139,6 @@ def hindered(
             whole = node is not None and order.gpu_count >= node.gpus
             if seen is None or not order.gpus or whole:
                 continue
-            if (why := words(order, seen)) is not None:
+            if (why := objection(order, seen)) is not None:
                 found[f"gang {gang.namespace}/{gang.name}: {why}"] = None
     return sorted(found)

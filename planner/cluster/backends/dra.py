@@ -1,23 +1,44 @@
-"""The back end ``dra``: the pod's ResourceClaims are allocated with the devices that were chosen.
+"""The GPU back end ``dra``: allocates ResourceClaims with the planned devices, as a scheduler would.
 
-Promises: a pod is given all its devices or refused in words; what went wrong on the way is an event, never
-an exception. Called through ``backend_of``.
+Every write carries uid and version, and a completed step is skipped, so that the same call completes what a
+crash left. Errors become events.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from models.apply.intents import MANAGER
 from models.apply.live_state import LivePod
 from models.apply.orders import PodOrder
-from models.apply.requests import Done, Event, Gone, NoAnswer, Rejected
+from models.apply.requests import Conflict, Done, Event, Gone, NoAnswer, Rejected
+from planner.cluster.api_paths import core, grouped
 from planner.cluster.backends.base import Plain, bound_by_us, fills_node
-from planner.cluster.backends.dra_allocation import Answered, User, allocate, release
-from planner.cluster.backends.dra_devices import VERSION, Devices
+from planner.cluster.backends.dra_claims import (
+    VERSION,
+    Claim,
+    DeviceKey,
+    Devices,
+    Holder,
+    Want,
+    allocation,
+    named_claims,
+    protection,
+    reservation,
+    status_patch,
+    unmarking,
+    wants,
+)
 from planner.cluster.pages import NotServedError
-from planner.cluster.transport import Transport, Tree
+from planner.cluster.sending import event_of
+from planner.cluster.transport import MERGE, Reply, Transport, Tree
 from planner.errors import NotPermittedError, UnavailableError
 from planner.read.kube.devices.slices import GROUP
 from planner.read.kube.dialects.base import CannotEncode
 from planner.read.kube.lookup import objects, text
+from planner.read.kube.records import Device
 from planner.untrusted_text import one_line
 
 _ACCEPT = (
@@ -35,44 +56,46 @@ class Dra(Plain):
     allocates = True
 
     def __init__(self) -> None:
-        """Devices are read with the first pod of a run."""
+        """Devices are read with the first pod."""
         self._devices: Devices | None = None
 
     def note(self) -> str:
         return (
             "ResourceClaims are allocated with the devices that the plan chose, and drivers give "
-            "exactly those; no server stops another scheduler from allocating one of them meanwhile"
+            "exactly those; the API server does not stop another scheduler from allocating one of them"
         )
 
     def annotations(self, order: PodOrder, node_tree: Tree, pod_tree: Tree) -> dict[str, str]:
-        """None; a pod without claims can only take whole nodes."""
+        """None. A pod without claims can only take whole nodes."""
         claims = objects(pod_tree, "spec", "resourceClaims")
         if order.gpus and not claims and not fills_node(order, node_tree):
-            raise CannotEncode("it asks for its GPUs without a ResourceClaim, so the node chooses")
+            raise CannotEncode("it requests GPUs without a ResourceClaim, so the node chooses")
         if order.gpu_count and order.gpus is None and claims and bound_by_us(order, pod_tree):
-            raise CannotEncode("nobody would allocate its claims: the plan leaves the GPUs open")
+            raise CannotEncode(
+                "no scheduler allocates its claims, and the plan leaves the GPUs open"
+            )
         return {}
 
     def allocate(self, wire: Transport, order: PodOrder, seen: LivePod, pod_tree: Tree) -> Event:
-        """Allocate and reserve every claim of the pod that is about GPUs."""
+        """Allocate and reserve every claim of the pod for GPUs."""
         if not objects(pod_tree, "spec", "resourceClaims"):
             return Done()
         if text(pod_tree, "metadata", "uid") != order.uid:
-            return Gone("another pod stands under its name")
+            return Gone("another pod has its name")
         plan = order.uid if seen.intent is None else seen.intent.plan
         user = User(order.namespace, order.name, order.uid, plan)
         try:
             if self._devices is None:
                 self._devices = Devices.read(wire)
             return allocate(wire, self._devices, order, user, pod_tree)
-        except (Answered, CannotEncode, ValueError, NotPermittedError, UnavailableError) as error:
+        except (ClaimEvent, CannotEncode, ValueError, NotPermittedError, UnavailableError) as error:
             return _event(error)
 
     def release(self, wire: Transport, pod_tree: Tree) -> Event:
-        """Deallocate the claims that we allocated for the pod, if it uses them alone."""
+        """Deallocate the claims that gangplan allocated for the pod and that no other pod uses."""
         try:
             freed = release(wire, pod_tree)
-        except (Answered, ValueError) as error:
+        except (ClaimEvent, ValueError) as error:
             return _event(error)
         if self._devices is not None:
             for holder in freed:
@@ -81,9 +104,9 @@ class Dra(Plain):
 
 
 def _event(error: Exception) -> Event:
-    """What an error on the way means to the machine."""
+    """The event that reports an error."""
     match error:
-        case Answered(event=event):
+        case ClaimEvent(event=event):
             return event
         case NotServedError():
             return Rejected(f"this cluster does not serve {GROUP}/{VERSION}")
@@ -91,3 +114,298 @@ def _event(error: Exception) -> Event:
             return NoAnswer(one_line(str(error)))
         case _:
             return Rejected(one_line(str(error)))
+
+
+# ---- allocating claims: protect, allocate, reserve
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A claim of the pod for GPUs, and the devices it gets."""
+
+    claim: Claim
+    chosen: tuple[tuple[Want, Device], ...]
+
+    @property
+    def keys(self) -> list[DeviceKey]:
+        return [_key(device) for _, device in self.chosen]
+
+
+def parts(devices: Devices, order: PodOrder, claims: Sequence[Claim], *, binds: bool) -> list[Part]:
+    """Distribute the GPUs of the order over the claims in order; a claim keeps those it holds.
+
+    ``binds``: gangplan binds the pod, so no scheduler allocates claims for other devices.
+    """
+    asked = [(claim, wants(claim, devices.classes)) for claim in claims]
+    if binds:
+        for claim, found in asked:
+            if not found and not claim.allocated:
+                raise CannotEncode(f"only a scheduler can allocate claim {claim.name}")
+    asked = [(claim, found) for claim, found in asked if found]
+    if order.gpus is None:
+        return []  # kube-scheduler allocates what the plan leaves open
+    total = sum(want.count for _, found in asked for want in found)
+    if total != len(order.gpus):
+        raise CannotEncode(f"its claims request {total} GPUs, the plan gives {len(order.gpus)}")
+    drivers = {want.driver for _, found in asked for want in found}
+    if len(drivers) > 1:
+        raise CannotEncode("its claims request GPUs of several drivers")
+    given = devices.chosen(order.node, order.gpus, next(iter(drivers), None))
+    kept = {
+        claim.name: held
+        for claim, found in asked
+        if (held := _kept_devices(claim, given)) and len(held) == sum(want.count for want in found)
+    }
+    kept_keys = {_key(device) for held in kept.values() for device in held}
+    rest = iter([device for device in given if _key(device) not in kept_keys])
+    return [
+        Part(claim, tuple(_assign(found, kept.get(claim.name) or rest))) for claim, found in asked
+    ]
+
+
+def _kept_devices(claim: Claim, given: Sequence[Device]) -> list[Device]:
+    """The devices of a claim's allocation if all of them are planned for the pod; else none."""
+    by_key = {_key(device): device for device in given}
+    held = claim.held()
+    return [by_key[key] for key in held] if all(key in by_key for key in held) else []
+
+
+def _assign(found: Sequence[Want], devices: Iterable[Device]) -> list[tuple[Want, Device]]:
+    """The next devices, as many as each request needs; ``devices`` may be a shared iterator."""
+    wanted = [want for want in found for _ in range(want.count)]
+    return list(zip(wanted, devices, strict=False))
+
+
+def _key(device: Device) -> DeviceKey:
+    return (device.driver, device.pool, device.name)
+
+
+TRIES = 5
+"""Tries per pod: the claims' controller writes them, too."""
+
+_QUERY = f"?fieldManager={MANAGER}&fieldValidation=Strict"
+_STATUS = "status"
+_NOT_FOUND = 404
+
+
+class ClaimEvent(Exception):  # noqa: N818  # an event, not a fault
+    """The event for the machine."""
+
+    def __init__(self, event: Event) -> None:
+        super().__init__(event)
+        self.event = event
+
+
+class DeviceTaken(ClaimEvent):
+    """A device belongs to another claim, or the pod is bound: an immediate retry does not help."""
+
+
+@dataclass(frozen=True, slots=True)
+class User:
+    """The pod that uses the claims. ``plan``: written on them."""
+
+    namespace: str
+    name: str
+    uid: str
+    plan: str
+
+
+def allocate(
+    wire: Transport, devices: Devices, order: PodOrder, user: User, pod_tree: Tree
+) -> Event:
+    """Give a pod all its devices; Conflict and NoAnswer if a later call may succeed."""
+    claims_api = _Claims(wire)
+    binds = bound_by_us(order, pod_tree)
+    answer: Event = Done()
+    for _ in range(TRIES):
+        claims = [_found(claims_api, order, name) for name in _names(wire, order, pod_tree)]
+        try:
+            for part in parts(devices, order, claims, binds=binds):
+                _give(claims_api, devices, user, order.node, part)
+        except ClaimEvent as answered:
+            answer = answered.event
+            if isinstance(answer, Conflict | NoAnswer) and not isinstance(answered, DeviceTaken):
+                continue  # read again: another client wrote it, or it was done
+            raise
+        return Done()
+    return answer
+
+
+def _found(claims_api: _Claims, order: PodOrder, name: str) -> Claim:
+    claim = claims_api.read(order.namespace, name)
+    if claim is None:
+        raise CannotEncode(f"claim {name} does not exist")
+    return claim
+
+
+def release(wire: Transport, pod_tree: Tree) -> list[Holder]:
+    """Take back the devices of a pod that never started; the freed claims.
+
+    The pod is read again: if it is bound by now it keeps its devices, and the event is a Conflict.
+    """
+    if not objects(pod_tree, "spec", "resourceClaims"):
+        return []
+    namespace = text(pod_tree, "metadata", "namespace") or ""
+    name, uid = (text(pod_tree, "metadata", field) or "" for field in ("name", "uid"))
+    claims_api = _Claims(wire)
+    tree = claims_api.waiting(namespace, name, uid)
+    return [
+        (namespace, claim)
+        for _, claim in named_claims(tree)
+        if claim is not None and _freed(claims_api, namespace, claim, uid)
+    ]
+
+
+def _freed(claims_api: _Claims, namespace: str, name: str, uid: str) -> bool:
+    """Free one claim that gangplan allocated; False for others, or if other pods use it."""
+    last = ClaimEvent(NoAnswer("the claim was not freed"))
+    for _ in range(TRIES):
+        claim = claims_api.read(namespace, name)
+        if claim is None or not claim.ours or claim.used_by_others(uid):
+            return False
+        try:
+            if claim.allocated:
+                claim = claims_api.write(namespace, claim, _nothing(claim), _STATUS)
+            claims_api.write(namespace, claim, unmarking(claim))
+        except ClaimEvent as answered:
+            if not isinstance(answered.event, Conflict | NoAnswer):
+                raise
+            last = answered
+            continue
+        return True
+    raise last
+
+
+def _names(wire: Transport, order: PodOrder, pod_tree: Tree) -> list[str]:
+    """Names of the pod's claims; those created since the pod was read are looked up."""
+    found = named_claims(pod_tree)
+    if any(name is None for _, name in found):
+        reply = wire.send("GET", core("pods", namespace=order.namespace, name=order.name))
+        if not reply.ok:
+            raise ClaimEvent(event_of(reply, lambda _: None))
+        if text(reply.body, "metadata", "uid") != order.uid:
+            raise ClaimEvent(Gone("another pod has its name"))
+        found = named_claims(reply.body)
+    for entry, name in found:
+        if name is None:
+            raise ClaimEvent(Conflict(f"its claim {entry} is not created yet"))
+    return [name for _, name in found if name is not None]
+
+
+def _give(claims_api: _Claims, devices: Devices, user: User, node: str, part: Part) -> None:
+    """Complete the allocation of one claim, from whatever step it has reached."""
+    holder = (user.namespace, part.claim.name)
+    claim = _cleared(claims_api, devices, user, part)
+    if not claim.allocated:
+        devices.read_holders(claims_api.wire, claims_api.date)
+        _check_free(claims_api, devices, node, part, holder)
+    if (guard := protection(claim, user.plan)) is not None:
+        claim = claims_api.write(user.namespace, claim, guard)
+    status: Tree = {}
+    if not claim.allocated:
+        status["allocation"] = allocation(
+            claim, part.chosen, devices.classes, node=node, stamp=claims_api.stamp
+        )
+    if not claim.users:
+        status["reservedFor"] = [reservation(user.name, user.uid)]
+    if status:
+        claims_api.write(user.namespace, claim, status_patch(claim, status), _STATUS)
+    devices.give(holder, part.keys)
+
+
+def _cleared(claims_api: _Claims, devices: Devices, user: User, part: Part) -> Claim:
+    """The claim without devices that an earlier plan allocated. Raises CannotEncode."""
+    claim = part.claim
+    if claim.going:
+        raise CannotEncode(f"claim {claim.name} is being deleted")
+    if claim.used_by_others(user.uid):
+        raise CannotEncode(f"claim {claim.name} is used by other pods")
+    if not claim.allocated or claim.held() == part.keys:
+        return claim
+    if not claim.ours:
+        raise CannotEncode(f"claim {claim.name} holds other devices already")
+    if not claims_api.waiting(user.namespace, user.name, user.uid):
+        raise ClaimEvent(Gone("another pod has its name"))
+    claim = claims_api.write(user.namespace, claim, _nothing(claim), _STATUS)
+    devices.take((user.namespace, claim.name))
+    return claim
+
+
+def _check_free(claims_api: _Claims, devices: Devices, node: str, part: Part, own: Holder) -> None:
+    """The only check of this kind: the API server lets two claims hold one device."""
+    for _, device in part.chosen:
+        rival = devices.holder(device)
+        if rival is None or rival == own or _abandoned(claims_api, devices, rival):
+            continue
+        devices.forget_holders()
+        words = f"device {device.name} of node {node} is held by claim {'/'.join(rival)}"
+        raise DeviceTaken(Conflict(words))
+
+
+def _abandoned(claims_api: _Claims, devices: Devices, rival: Holder) -> bool:
+    """Whether every pod that a claim is reserved for is gone, so that its devices are freed soon."""
+    users = devices.users(rival)
+    return bool(users) and all(claims_api.gone(rival[0], user) for user in users)
+
+
+def _nothing(claim: Claim) -> Tree:
+    """The patch that frees a claim's devices: the server requires both fields in one patch."""
+    return status_patch(claim, {"allocation": None, "reservedFor": None})
+
+
+@dataclass(slots=True)
+class _Claims:
+    """Reads and writes claims. ``date``: the server's clock, from the last answer with a date."""
+
+    wire: Transport
+    date: float | None = None
+
+    @property
+    def stamp(self) -> str:
+        """The server's clock as RFC 3339; any time serves if it is unknown."""
+        return datetime.fromtimestamp(self.date or 0, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+    def read(self, namespace: str, name: str) -> Claim | None:
+        """The claim as it is now, if it exists."""
+        reply = self.wire.send("GET", _path(namespace, name))
+        return None if reply.status == _NOT_FOUND else self._claim(reply)
+
+    def waiting(self, namespace: str, name: str, uid: str) -> Tree:
+        """The unbound pod as it is now; {} if it is gone. A bound pod keeps its devices."""
+        reply = self.wire.send("GET", core("pods", namespace=namespace, name=name))
+        if reply.status == _NOT_FOUND:
+            return {}
+        if not reply.ok:
+            raise ClaimEvent(event_of(reply, lambda _: None))
+        if text(reply.body, "metadata", "uid") != uid:
+            return {}
+        if text(reply.body, "spec", "nodeName") is not None:
+            raise DeviceTaken(Conflict("it is bound by now"))
+        return reply.body
+
+    def gone(self, namespace: str, user: Tree) -> bool:
+        """Whether an entry of ``reservedFor`` is a pod that no longer exists; False in doubt."""
+        name, uid = text(user, "name"), text(user, "uid")
+        if name is None or uid is None or text(user, "resource") != "pods":
+            return False
+        reply = self.wire.send("GET", core("pods", namespace=namespace, name=name))
+        return reply.status == _NOT_FOUND or (
+            reply.ok and text(reply.body, "metadata", "uid") not in (None, uid)
+        )
+
+    def write(self, namespace: str, claim: Claim, body: Tree, sub: str = "") -> Claim:
+        """The claim as it is after the patch."""
+        path = _path(namespace, claim.name, sub) + _QUERY
+        return self._claim(self.wire.send("PATCH", path, body, content_type=MERGE))
+
+    def _claim(self, reply: Reply) -> Claim:
+        if not reply.ok:
+            event = event_of(reply, lambda _: None)
+            # Another claim with the name is read again.
+            raise ClaimEvent(Conflict(event.message) if isinstance(event, Gone) else event)
+        self.date = self.date if reply.date is None else reply.date
+        return Claim(reply.body)
+
+
+def _path(namespace: str, name: str, sub: str = "") -> str:
+    return grouped(GROUP, VERSION, "resourceclaims", namespace=namespace, name=name, sub=sub)

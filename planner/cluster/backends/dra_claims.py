@@ -1,34 +1,39 @@
-"""ResourceClaims as the API server shows them: what one asks, what it holds, how it is to hold more.
+"""ResourceClaims and their devices: what a claim requests and holds, and which device is which GPU of a node.
 
-Promises: pure; a claim whose wishes a list of GPUs cannot answer raises CannotEncode, in words about the
-claim. Called by ``dra``.
+Devices are numbered as in planning. Slices and classes are read once a run, all claims every few seconds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 
 from models.apply.intents import PLAN
-from planner.cluster.transport import Tree
+from planner.cluster.api_paths import grouped
+from planner.cluster.pages import list_objects
+from planner.cluster.transport import Transport, Tree
+from planner.errors import NotPermittedError
+from planner.read.findings import Remarks
 from planner.read.kube.devices.claims import DeviceClasses, Sort, means_part, only_type
+from planner.read.kube.devices.slices import GROUP, NodeDevices, read_slices
 from planner.read.kube.dialects.base import CannotEncode
 from planner.read.kube.lookup import at, flag, items, mapping, objects, text, whole
+from planner.read.kube.objects import Gatherer
 from planner.read.kube.records import Device
 
 FINALIZER = "resource.kubernetes.io/delete-protection"
-"""With it Kubernetes takes the devices back when the pod is gone; without it, never."""
+"""With it Kubernetes frees the devices when the pod is gone; without it, never."""
 
 OWNER_ANNOTATION = PLAN
-"""On a claim: that we are the one who allocates it, and by which plan. Never on others' claims."""
+"""On a claim that gangplan allocates: the plan."""
 
 DeviceKey = tuple[str, str, str]
-"""(driver, pool, device): what an allocation calls a device."""
+"""(driver, pool, device): identifies a device in an allocation."""
 
 
 @dataclass(frozen=True, slots=True)
 class Want:
-    """GPUs that one request of a claim asks for. ``driver``: None where nobody knows whose."""
+    """GPUs of one request of a claim. ``driver``: None if unknown."""
 
     request: str
     count: int
@@ -65,7 +70,7 @@ class Claim:
 
     @property
     def ours(self) -> bool:
-        """Whether its allocation is one that we wrote, or were about to write."""
+        """Whether gangplan allocated it or was about to."""
         return text(self.tree, "metadata", "annotations", OWNER_ANNOTATION) is not None
 
     @property
@@ -91,9 +96,9 @@ class Claim:
 
 
 def named_claims(pod_tree: Tree) -> list[tuple[str, str | None]]:
-    """(entry, claim) of each claim that the pod uses; None: it is not made yet.
+    """(entry, claim) of each claim that the pod uses; None: it is not created yet.
 
-    An entry whose claim Kubernetes found not to be needed is left out.
+    Entries whose claims Kubernetes found unnecessary are left out.
     """
     made = {
         text(one, "name"): text(one, "resourceClaimName")
@@ -113,9 +118,9 @@ def named_claims(pod_tree: Tree) -> list[tuple[str, str | None]]:
 
 
 def wants(claim: Claim, classes: DeviceClasses) -> list[Want]:
-    """GPUs that the claim asks for, by request; [] if it is about something else than GPUs.
+    """GPUs that the claim requests; [] if it is for other devices.
 
-    Raises CannotEncode where chosen GPUs cannot be what it asks for.
+    Raises CannotEncode if planned GPUs cannot satisfy it.
     """
     found: list[Want] = []
     others: list[str] = []
@@ -126,40 +131,40 @@ def wants(claim: Claim, classes: DeviceClasses) -> list[Want]:
         else:
             found.append(want)
     if found and others:
-        raise CannotEncode(f"claim {claim.name} asks for GPUs and for other devices at once")
+        raise CannotEncode(f"claim {claim.name} requests GPUs and other devices at once")
     if found and objects(claim.tree, "spec", "devices", "constraints"):
-        raise CannotEncode(f"claim {claim.name} sets conditions between its devices")
+        raise CannotEncode(f"claim {claim.name} has constraints between its devices")
     return found
 
 
 def _want(claim: Claim, request: Tree, classes: DeviceClasses) -> Want | None:
-    """One request; None if it is not about GPUs."""
+    """One request; None if it is not for GPUs."""
     if objects(request, "firstAvailable"):
         raise CannotEncode(f"claim {claim.name} leaves a choice between devices (firstAvailable)")
     exactly = mapping(request, "exactly")
     name = text(exactly, "deviceClassName") or ""
     sort = classes.sort(name)
     if sort is Sort.PART:
-        raise CannotEncode(f"claim {claim.name} asks for parts of GPUs")
+        raise CannotEncode(f"claim {claim.name} requests parts of GPUs")
     if sort is not Sort.WHOLE or flag(exactly, "adminAccess"):
         return None
     expressions = [text(one, "cel", "expression") or "" for one in objects(exactly, "selectors")]
     if "capacity" in exactly or any(map(means_part, expressions)):
-        raise CannotEncode(f"claim {claim.name} asks for parts of GPUs")
+        raise CannotEncode(f"claim {claim.name} requests parts of GPUs")
     if not all(map(only_type, expressions)):
         raise CannotEncode(f"claim {claim.name} selects devices by conditions of its own")
     if text(exactly, "allocationMode") == "All":
-        raise CannotEncode(f"claim {claim.name} asks for all devices of a node")
+        raise CannotEncode(f"claim {claim.name} requests all devices of a node")
     count = 1 if exactly.get("count") is None else whole(exactly, "count")
     if count is None or count < 1:
-        raise CannotEncode(f"claim {claim.name} asks for a number of devices nobody can read")
+        raise CannotEncode(f"claim {claim.name} requests an invalid number of devices")
     return Want(text(request, "name") or "", count, name, classes.driver(name))
 
 
 def protection(claim: Claim, plan: str) -> Tree | None:
-    """The patch that comes before an allocation; None if it was made already.
+    """The patch before an allocation: finalizer and annotation; None if not needed.
 
-    A claim that somebody else allocated gets no mark of ours.
+    A claim that another client allocated does not get our annotation.
     """
     metadata: Tree = {}
     if FINALIZER not in claim.finalizers:
@@ -170,7 +175,7 @@ def protection(claim: Claim, plan: str) -> Tree | None:
 
 
 def unmarking(claim: Claim) -> Tree:
-    """The patch that says we are not the one who allocates the claim any more."""
+    """The patch that removes our annotation."""
     return _metadata_patch(claim, {"annotations": {OWNER_ANNOTATION: None}})
 
 
@@ -178,7 +183,7 @@ def _metadata_patch(claim: Claim, metadata: Tree) -> Tree:
     return {"metadata": {"uid": claim.uid, "resourceVersion": claim.version, **metadata}}
 
 
-def allocation(  # what the objects of the API call these
+def allocation(  # the fields of the API object
     claim: Claim,
     chosen: Sequence[tuple[Want, Device]],
     classes: DeviceClasses,
@@ -186,10 +191,7 @@ def allocation(  # what the objects of the API call these
     node: str,
     stamp: str,
 ) -> Tree:
-    """``status.allocation``: the devices, the node they are on, and when.
-
-    ``stamp``: RFC 3339. Without it kube-scheduler adds its own, which the server then refuses.
-    """
+    """``status.allocation``. ``stamp``: RFC 3339; without it kube-scheduler adds one, which is refused."""
     devices: Tree = {
         "results": [
             {
@@ -212,7 +214,7 @@ def allocation(  # what the objects of the API call these
 
 
 def _configuration(claim: Claim, used: dict[Want, None], classes: DeviceClasses) -> Iterator[Tree]:
-    """Settings for the driver: those of the classes, then the claim's own, which go before them."""
+    """Driver settings: of the classes, then of the claim, which take precedence."""
     for want in used:
         found = classes.input.named("resource.k8s.io", "DeviceClass", "", want.device_class)
         for one in objects(None if found is None else found.tree, "spec", "config"):
@@ -228,3 +230,90 @@ def reservation(name: str, uid: str) -> Tree:
 
 def status_patch(claim: Claim, status: Tree) -> Tree:
     return {"metadata": {"uid": claim.uid, "resourceVersion": claim.version}, "status": status}
+
+
+# ---- devices
+
+VERSION = "v1"
+"""The version of resource.k8s.io that is written; older ones are read only."""
+
+CLAIMS = grouped(GROUP, VERSION, "resourceclaims")
+
+FRESH_S = 5.0
+"""Lifetime of a list of all claims, by the server's clock: each takes megabytes."""
+
+Holder = tuple[str, str]
+"""(namespace, name) of a claim."""
+
+
+@dataclass(slots=True)
+class Devices:
+    """Known devices and their holders. ``by_node``: from ``read_slices``."""
+
+    by_node: dict[str, tuple[NodeDevices, ...]]
+    classes: DeviceClasses
+    _held: dict[DeviceKey, Holder] = field(default_factory=dict)
+    _users: dict[Holder, list[Tree]] = field(default_factory=dict)
+    _read_at: float | None = None
+
+    @classmethod
+    def read(cls, wire: Transport) -> Devices:
+        """Slices and classes as they are now."""
+        slices = list_objects(wire, grouped(GROUP, VERSION, "resourceslices"))
+        try:
+            classes = list_objects(wire, grouped(GROUP, VERSION, "deviceclasses"))
+        except NotPermittedError:
+            classes = []  # classes are then recognized by name, as in planning
+        gatherer = Gatherer(Remarks())
+        for kind, trees in (("ResourceSlice", slices), ("DeviceClass", classes)):
+            version = f"{GROUP}/{VERSION}"
+            gatherer.add({"kind": f"{kind}List", "apiVersion": version, "items": trees}, "")
+        by_node = read_slices(gatherer.objects, Remarks())
+        drivers = frozenset(one.driver for found in by_node.values() for one in found)
+        return cls(by_node, DeviceClasses(gatherer.objects, drivers))
+
+    def read_holders(self, wire: Transport, date: float | None) -> None:
+        """Read the holders of devices, unless read less than FRESH_S ago. ``date``: the server's clock."""
+        old = self._read_at is None or date is None or date - self._read_at >= FRESH_S
+        if old:
+            claims = {_holder(tree): Claim(tree) for tree in list_objects(wire, CLAIMS)}
+            self._held = {key: name for name, claim in claims.items() for key in claim.held()}
+            self._users = {name: claim.users for name, claim in claims.items() if claim.users}
+            self._read_at = date
+
+    def forget_holders(self) -> None:
+        """Read the holders again before the next pod."""
+        self._read_at = None
+
+    def holder(self, device: Device) -> Holder | None:
+        """The claim that holds a device."""
+        return self._held.get((device.driver, device.pool, device.name))
+
+    def users(self, holder: Holder) -> list[Tree]:
+        """Entries of ``reservedFor`` of a claim when it was listed."""
+        return self._users.get(holder, [])
+
+    def give(self, holder: Holder, devices: Iterable[DeviceKey]) -> None:
+        """Record an allocation of ours."""
+        self._held |= dict.fromkeys(devices, holder)
+
+    def take(self, holder: Holder) -> None:
+        """Record that a claim was freed."""
+        self._held = {key: one for key, one in self._held.items() if one != holder}
+
+    def chosen(self, node: str, gpus: Iterable[int], driver: str | None) -> list[Device]:
+        """The devices for these GPUs of a node. Raises CannotEncode if one does not exist."""
+        drivers = self.by_node.get(node, ())
+        found = [one for one in drivers if driver in (None, one.driver)]
+        if len(found) != 1:
+            number = "no driver" if not found else "several drivers"
+            raise CannotEncode(f"{number} for its claims published devices of node {node}")
+        by_index = {device.index: device for device in found[0].devices}
+        missing = [index for index in gpus if index not in by_index]
+        if missing:
+            raise CannotEncode(f"no device of node {node} is its GPU {missing[0]}")
+        return [by_index[index] for index in gpus]
+
+
+def _holder(tree: Tree) -> Holder:
+    return (text(tree, "metadata", "namespace") or "", text(tree, "metadata", "name") or "")
