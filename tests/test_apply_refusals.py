@@ -159,7 +159,7 @@ def test_what_cannot_be_the_namespace_of_the_lock_is_refused(gated: Bench, name:
     said = gated.apply(gated.plan(), "--lock-namespace", name)
 
     assert (said.code, gated.opened) == (64, []), said.err
-    assert "is no name of a namespace" in said.err
+    assert "is not the name of a namespace" in said.err
 
 
 def test_a_missing_right_is_named_before_the_first_write(gated: Bench) -> None:

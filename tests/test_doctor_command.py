@@ -170,7 +170,7 @@ def test_what_is_no_name_of_a_namespace_is_a_usage_error(
 ) -> None:
     result = cli("doctor", *words, environ=environment(tmp_path))
     assert result.code == 64
-    assert "is no name of a namespace" in result.err
+    assert "is not the name of a namespace" in result.err
     assert len(result.err.splitlines()) == 2
 
 
