@@ -13,8 +13,15 @@ from conftest import RunCli
 from deploying import TENANT, USER, grant, granted, install, shipped
 from snapshots import environment
 
-from planner.cli.doctor_checks import REVIEW, Finding, Level, exit_code
-from planner.cli.doctor_examination import Needs, Wish, in_cluster
+from planner.cli.doctor_checks import (
+    REVIEW,
+    CheckedWork,
+    DoctorRequest,
+    Finding,
+    Level,
+    check_cluster,
+    exit_code,
+)
 from planner.cluster.rights import Right, worded
 from planner.pipelines.apply_steps import ApplyOptions, ClusterTarget
 
@@ -129,9 +136,9 @@ def _doctor(cluster: FakeCluster) -> list[Finding]:
 
     from models.policy import KubernetesPolicy
 
-    wish = Wish(ClusterTarget({}), ApplyOptions(allow_evictions=True))
-    needs = Needs(KubernetesPolicy(gpu_backend="dra"))
-    return list(in_cluster(FakeWire(cluster, USER), wish, needs))
+    wish = DoctorRequest(ClusterTarget({}), ApplyOptions(allow_evictions=True))
+    needs = CheckedWork(KubernetesPolicy(gpu_backend="dra"))
+    return list(check_cluster(FakeWire(cluster, USER), wish, needs))
 
 
 def test_with_all_that_is_shipped_doctor_misses_nothing() -> None:

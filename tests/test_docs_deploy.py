@@ -55,7 +55,7 @@ def test_every_check_of_doctor_is_told_of() -> None:
     told = _first_cells(DOCTOR)
     found = set()
     for path in (ROOT / "planner" / "cli").glob("doctor*.py"):
-        calls = r'(?:well|odd|failed|Finding|_lacking)\(\s*f?"([^"{]+?)(?::? ?\{|")'
+        calls = r'(?:passed|warned|failed|Finding|_lacking)\(\s*f?"([^"{]+?)(?::? ?\{|")'
         found |= set(re.findall(calls, path.read_text(encoding="utf-8")))
     known = {name.partition(":")[0] for name in told}
     assert {name.partition(":")[0] for name in found} - {"gangplan", "plan"} <= known

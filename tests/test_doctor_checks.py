@@ -11,16 +11,13 @@ from apiserver_http import FakeWire
 
 from models.apply.live_state import ClusterView, LiveNode, LivePod
 from models.policy import KubernetesPolicy
-from planner.cli import doctor_checks as machine
-from planner.cli import doctor_checks as permissions
-from planner.cli import doctor_checks as placing
-from planner.cli import doctor_checks as server
-from planner.cli.doctor_checks import Finding, Level, exit_code, odd, well
+from planner.cli import doctor_checks as checks
+from planner.cli.doctor import findings_table, summary
+from planner.cli.doctor_checks import Finding, Level, exit_code, passed, warned
 from planner.cluster.backends.table import backend_of
 from planner.cluster.discovery import served_groups
 from planner.cluster.kubectl import Kubectl
 from planner.cluster.transport import JSON, Reply, Tree
-from planner.show.doctor import counted, table
 
 
 @pytest.mark.parametrize(
@@ -41,7 +38,7 @@ from planner.show.doctor import counted, table
 def test_kubectl_may_be_one_minor_version_apart(
     ours: str | None, theirs: str | None, level: Level
 ) -> None:
-    assert server.skew(ours, theirs).level is level
+    assert checks.check_skew(ours, theirs).level is level
 
 
 @pytest.mark.parametrize(
@@ -55,12 +52,12 @@ def test_kubectl_may_be_one_minor_version_apart(
     ],
 )
 def test_clocks_may_differ_by_half_a_minute(drift: float, level: Level, words: str) -> None:
-    found = server.clock(1000.0 + drift, 1000.0)
+    found = checks.check_clock(1000.0 + drift, 1000.0)
     assert (found.level, words in found.found) == (level, True)
 
 
-def test_a_server_that_does_not_tell_its_time_is_odd() -> None:
-    assert server.clock(0.0, None).level is Level.warn
+def test_a_server_that_does_not_tell_its_time_is_warned() -> None:
+    assert checks.check_clock(0.0, None).level is Level.warn
 
 
 class Telling:
@@ -77,15 +74,15 @@ class Telling:
 
 def test_the_account_is_who_the_server_says() -> None:
     reply = Reply(201, {"status": {"userInfo": {"username": "ada\x1b[31m"}}})
-    found, name = server.account(Telling(reply))
+    found, name = checks.check_account(Telling(reply))
     assert (found.found, name) == ("ada\\e[31m", "ada\x1b[31m")
-    assert server.account(Telling(Reply(404)))[1] is None
+    assert checks.check_account(Telling(Reply(404)))[1] is None
     assert served_groups(Telling(Reply(403))) is None
 
 
 def test_without_libyaml_reading_is_slow(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(yaml, "__with_libyaml__", False)
-    (found,) = [one for one in machine.machine() if one.check == "libyaml"]
+    (found,) = [one for one in checks.check_machine() if one.check == "libyaml"]
     assert found.level is Level.warn
 
 
@@ -104,7 +101,7 @@ def test_kubectl_tells_its_version_or_is_no_kubectl(
     program = tmp_path / "kubectl"
     program.write_text(f"#!/bin/sh\n{script}\n")
     program.chmod(0o755)
-    found, version = machine.kubectl_version(Kubectl(str(program), {"PATH": "/usr/bin:/bin"}))
+    found, version = checks.check_kubectl(Kubectl(str(program), {"PATH": "/usr/bin:/bin"}))
     if words is None:
         assert (found.level, version) == (Level.ok, "v1.36.2")
     else:
@@ -116,7 +113,7 @@ def test_kubectl_tells_its_version_or_is_no_kubectl(
 
 
 def _probe(reply: Reply, account: str | None, pod: tuple[str, str, str] | None = None) -> Finding:
-    return permissions.guarded(Telling(reply), "a", "n1", pod, account)
+    return checks.check_admission(Telling(reply), "a", "n1", pod, account)
 
 
 DENIED = Reply(
@@ -127,24 +124,24 @@ DENIED = Reply(
 
 @pytest.mark.parametrize("pod", [None, ("a", "p", "u")])
 def test_a_refused_probe_is_what_a_policy_is_for(pod: tuple[str, str, str] | None) -> None:
-    assert _probe(DENIED, permissions.ACCOUNT, pod).level is Level.ok
+    assert _probe(DENIED, checks.ACCOUNT, pod).level is Level.ok
 
 
 @pytest.mark.parametrize("status", [0, 401, 403, 429, 500])
 def test_a_probe_that_was_not_judged_tells_nothing(status: int) -> None:
-    found = _probe(Reply(status, why="no"), permissions.ACCOUNT)
-    assert (found.level, found.found[:11]) == (Level.warn, "cannot tell")
+    found = _probe(Reply(status, why="no"), checks.ACCOUNT)
+    assert (found.level, found.found[:11]) == (Level.warn, "not decided")
 
 
 def test_the_refusal_of_another_policy_is_not_ours() -> None:
     other = Reply(422, {"message": "ValidatingAdmissionPolicy 'others' denied request"})
-    assert _probe(other, permissions.ACCOUNT).level is Level.warn
+    assert _probe(other, checks.ACCOUNT).level is Level.warn
 
 
 def test_the_hint_fits_the_account() -> None:
     passed = Reply(200, {})
     assert "kubectl apply -k deploy/admission" in (_probe(passed, None).hint or "")
-    assert "kubectl apply -k" in (_probe(passed, permissions.ACCOUNT).hint or "")
+    assert "kubectl apply -k" in (_probe(passed, checks.ACCOUNT).hint or "")
     assert "fine for an administrator" in (_probe(passed, "ada").hint or "")
 
 
@@ -176,14 +173,14 @@ def test_only_nodes_that_pods_could_be_bound_onto_are_looked_at() -> None:
         _node("broken", ready=False),
         LiveNode("without-gpus"),
     ]
-    assert placing.nodes(_view(nodes, [OURS]), POLICY, None).level is Level.ok
-    found = placing.nodes(_view([*nodes, _node("open")], [OURS]), POLICY, None)
+    assert checks.check_nodes(_view(nodes, [OURS]), POLICY, None).level is Level.ok
+    found = checks.check_nodes(_view([*nodes, _node("open")], [OURS]), POLICY, None)
     assert found.level is Level.warn
-    assert found.found.startswith("1 of 2 nodes with GPUs open to others: open: no taint")
+    assert found.found.startswith("1 of 2 nodes with GPUs open to other schedulers: open: no taint")
 
 
-def test_many_open_nodes_are_counted() -> None:
-    found = placing.nodes(_view([_node(f"n{i}") for i in range(5)], [OURS]), POLICY, None)
+def test_many_open_nodes_are_summary() -> None:
+    found = checks.check_nodes(_view([_node(f"n{i}") for i in range(5)], [OURS]), POLICY, None)
     assert "; and 2 more; apply refuses to bind there" in found.found
 
 
@@ -199,37 +196,37 @@ def test_many_open_nodes_are_counted() -> None:
     ids=lambda pod: pod.name,
 )
 def test_nodes_do_not_matter_while_nothing_waits_to_be_bound(pod: LivePod) -> None:
-    assert placing.nodes(_view([_node("open")], [pod]), POLICY, None).level is Level.ok
+    assert checks.check_nodes(_view([_node("open")], [pod]), POLICY, None).level is Level.ok
 
 
 # ---- groups and back ends
 
 
 def test_pod_groups_are_looked_for_in_every_version_that_is_known() -> None:
-    served = placing.groups(FakeWire(FakeCluster(groups=True)))
+    served = checks.check_pod_groups(FakeWire(FakeCluster(groups=True)))
     assert (served.level, served.found[:7]) == (Level.ok, "served:")
-    assert placing.groups(FakeWire(FakeCluster())).found.startswith("not served")
+    assert checks.check_pod_groups(FakeWire(FakeCluster())).found.startswith("not served")
 
 
 def test_claims_need_a_cluster_that_has_devices() -> None:
     cluster = FakeCluster()
     wire = FakeWire(cluster)
-    (there,) = placing.backend(wire, backend_of("dra"), None, _view([], []))
+    (there,) = checks.check_backend(wire, backend_of("dra"), None, _view([], []))
     assert there.level is Level.ok
 
     def gone(call: Call) -> Answer | None:
         return (404, {}, {}) if "resource.k8s.io" in call.path else None
 
     cluster.before.append(gone)
-    (absent,) = placing.backend(wire, backend_of("dra"), None, _view([], []))
+    (absent,) = checks.check_backend(wire, backend_of("dra"), None, _view([], []))
     assert (absent.level, absent.code) == (Level.fail, 65)
 
 
 def test_what_a_back_end_enforces_is_said() -> None:
     for name in ("annotation", "none", "hami", "koordinator"):
         chosen = backend_of(name)
-        (found,) = placing.backend(Telling(Reply(404)), chosen, None, _view([], []))
-        assert found == well("GPU back end", f"{name}: {chosen.note()}")
+        (found,) = checks.check_backend(Telling(Reply(404)), chosen, None, _view([], []))
+        assert found == passed("GPU back end", f"{name}: {chosen.note()}")
 
 
 # ---- all together
@@ -239,7 +236,7 @@ def test_the_exit_code_is_that_of_the_gravest_failure() -> None:
     def fail(code: int) -> Finding:
         return Finding("c", Level.fail, "f", None, code)
 
-    assert exit_code([well("a", "b"), odd("c", "d", "e")]) == 0
+    assert exit_code([passed("a", "b"), warned("c", "d", "e")]) == 0
     assert exit_code([fail(6), fail(77), fail(65)]) == 77
     assert exit_code([fail(66), fail(6)]) == 66
     assert exit_code([fail(1), fail(6)]) == 6
@@ -247,7 +244,11 @@ def test_the_exit_code_is_that_of_the_gravest_failure() -> None:
 
 
 def test_findings_are_counted_and_made_harmless() -> None:
-    findings = [well("a", "fine"), odd("b", "odd\x1b[31m", "do"), Finding("c", Level.fail, "bad")]
-    assert counted(findings) == "3 checks: 1 ok, 1 warning, 1 failed"
-    assert "\x1b" not in table(findings).plain()
-    assert counted(findings[:1]) == "1 check: 1 ok"
+    findings = [
+        passed("a", "fine"),
+        warned("b", "odd\x1b[31m", "do"),
+        Finding("c", Level.fail, "bad"),
+    ]
+    assert summary(findings) == "3 checks: 1 ok, 1 warning, 1 failed"
+    assert "\x1b" not in findings_table(findings).plain()
+    assert summary(findings[:1]) == "1 check: 1 ok"

@@ -127,7 +127,7 @@ def test_nodes_open_to_other_schedulers_are_named_where_we_bind(
     (found,) = doctor.checks()["nodes"]
     assert found["is"] == "warn"
     assert "n1: no taint keeps other schedulers off it" in found["found"]
-    assert found["hint"].startswith("keep others off: kubectl taint nodes")
+    assert found["hint"].startswith("keep other schedulers off: kubectl taint nodes")
 
 
 def test_gated_pods_need_no_nodes_of_their_own(examined: Callable[..., Doctor]) -> None:
@@ -153,7 +153,7 @@ def test_without_waiting_pods_tenants_have_to_be_named(examined: Callable[..., D
     install(cluster)
     doctor = examined(cluster)
     (found,) = doctor.checks()["rights: namespaces"]
-    assert (found["is"], found["hint"]) == ("warn", "name those of your tenants: -n NAME")
+    assert (found["is"], found["hint"]) == ("warn", "name the namespaces of your tenants: -n NAME")
     (named,) = doctor.checks("-n", TENANT)[f"rights: {TENANT}"]
     assert named["is"] == "ok"
     missing = doctor.checks("-n", "other")["rights: other"]

@@ -152,7 +152,7 @@ def test_doctor_finds_nothing_amiss(one: Account) -> None:
     assert code == 0, out + err
     checks = {check["check"]: check for check in json.loads(out)["checks"]}
     assert checks["admission policy"]["is"] == "ok"
-    assert checks["account"]["found"] in (one.name, "the server does not tell")
+    assert checks["account"]["found"] in (one.name, "the server does not say")
 
 
 @pytest.mark.parametrize(

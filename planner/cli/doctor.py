@@ -1,13 +1,15 @@
-"""``gangplan doctor [PLAN]``: whether this machine, this account and this cluster are fit for applying.
+"""``gangplan doctor [PLAN]``: whether this machine, account and cluster are ready for ``apply`` and ``run``.
 
-Promises: changes nothing; every check says ok, warn or fail, and what to do. The work is done in
-``planner.cli``.
+Changes nothing. The checks are in ``planner.cli.doctor_checks``.
 """
 
 from __future__ import annotations
 
+import json
+from collections import Counter
+from collections.abc import Sequence
 from enum import StrEnum
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -20,9 +22,16 @@ from planner.cli.options import (
     LogOption,
     RequestTimeoutOption,
     console_of,
+    timeout_of,
 )
 from planner.errors import Fault, UsageError
 from planner.show.console import Color, LogFormat
+from planner.show.table import Cell, Column, Table
+from planner.show.text import plural
+from planner.untrusted_text import json_safe
+
+if TYPE_CHECKING:
+    from planner.cli.doctor_checks import Finding
 
 
 class Output(StrEnum):
@@ -36,14 +45,12 @@ def doctor(  # the options of the verb
     context: typer.Context,
     path: Annotated[
         str | None,
-        typer.Argument(
-            metavar="PLAN", help="A saved plan whose needs are looked at; - reads stdin."
-        ),
+        typer.Argument(metavar="PLAN", help="A saved plan to check as well; - reads stdin."),
     ] = None,
     *,
     policy: Annotated[
         str | None,
-        typer.Option("--policy", metavar="FILE", help="The Policy that plans will be made with."),
+        typer.Option("--policy", metavar="FILE", help="The Policy of the plans to come."),
     ] = None,
     namespaces: Annotated[
         list[str] | None,
@@ -51,12 +58,12 @@ def doctor(  # the options of the verb
             "-n",
             "--namespace",
             metavar="NAME",
-            help="Whether pods can be started here; repeatable. Default: where pods of ours wait.",
+            help="Check whether pods can start here; repeatable. Default: where our pods wait.",
         ),
     ] = None,
     allow_evictions: Annotated[
         bool,
-        typer.Option("--allow-evictions", help="Ask for the rights to evict and to resize, too."),
+        typer.Option("--allow-evictions", help="Check the rights to evict and resize as well."),
     ] = False,
     kube_context: KubeContextOption = None,
     kubeconfig: KubeconfigOption = None,
@@ -69,30 +76,27 @@ def doctor(  # the options of the verb
     log_format: LogOption = LogFormat.text,
     debug: DebugOption = False,
 ) -> None:
-    """Check kubectl, rights, clock, lock and nodes; say what to do."""
+    """Check kubectl, rights, clock, lock and nodes; show what to do."""
     console = console_of(context, color=color, log_format=log_format, debug=debug)
-    from planner.cli.doctor_checks import Level, exit_code
-    from planner.cli.doctor_examination import Wish, examine
-    from planner.cli.options import timeout_of
+    from planner.cli.doctor_checks import DoctorRequest, Level, examine, exit_code
     from planner.pipelines.apply_steps import ApplyOptions, ClusterTarget
-    from planner.show import doctor as doctoring
 
     if path is not None and policy is not None:
-        raise UsageError(Fault("a plan has its own Policy", "leave out --policy, or the plan"))
-    wish = Wish(
+        raise UsageError(Fault("a plan has its own Policy", "omit --policy, or the plan"))
+    request = DoctorRequest(
         ClusterTarget(console.environ, kube_context, kubeconfig, timeout_of(request_timeout)),
-        ApplyOptions(lock_namespace=_name(lock_namespace), allow_evictions=allow_evictions),
+        ApplyOptions(lock_namespace=_namespace(lock_namespace), allow_evictions=allow_evictions),
         plan=path,
         policy=policy,
-        namespaces=tuple(dict.fromkeys(map(_name, namespaces or []))),
+        namespaces=tuple(dict.fromkeys(map(_namespace, namespaces or []))),
     )
-    findings = list(examine(wish, stdin=console.stdin))
+    findings = list(examine(request, stdin=console.stdin))
     code = exit_code(findings)
     if output is Output.json:
-        console.data(doctoring.as_json(findings))
+        console.data(_as_json(findings, code))
     else:
-        console.table(doctoring.table(findings))
-    console.say(doctoring.counted(findings))
+        console.table(findings_table(findings))
+    console.say(summary(findings))
     console.event(
         "summary",
         verb="doctor",
@@ -105,14 +109,58 @@ def doctor(  # the options of the verb
         raise typer.Exit(code)
 
 
-def _name(namespace: str) -> str:
-    """Raises UsageError for what is no name of a namespace."""
+def _namespace(name: str) -> str:
+    """Raises UsageError for what is not the name of a namespace."""
     from planner.cluster.api_paths import checked
 
     try:
-        if len(namespace) <= 63 and "." not in namespace:
-            return checked(namespace)
+        if len(name) <= 63 and "." not in name:
+            return checked(name)
     except ValueError:
         pass
     hint = "lower case letters, digits and dashes, at most 63"
-    raise UsageError(Fault(f"{namespace!r} is no name of a namespace", hint))
+    raise UsageError(Fault(f"{name!r} is not the name of a namespace", hint))
+
+
+_STYLES = {"ok": "good", "warn": "warn", "fail": "bad"}
+_COLUMNS = (
+    Column("CHECK"),
+    Column("STATUS"),
+    Column("FOUND", fold=True),
+    Column("WHAT TO DO", fold=True),
+)
+
+
+def findings_table(findings: Sequence[Finding]) -> Table:
+    """One row per finding, in the order of the checks."""
+    rows = tuple(
+        (
+            Cell(one.check),
+            Cell(one.level.value, _STYLES[one.level.value]),
+            Cell(one.found),
+            Cell(one.hint or ""),
+        )
+        for one in findings
+    )
+    return Table(_COLUMNS, rows).without_empty_columns()
+
+
+def _as_json(findings: Sequence[Finding], code: int) -> str:
+    """``{"checks": [{"check", "is", "found", "hint"}], "exitCode"}``."""
+    checks = [
+        {"check": one.check, "is": one.level.value, "found": one.found, "hint": one.hint}
+        for one in findings
+    ]
+    tree = {"checks": checks, "exitCode": code}
+    return json_safe(json.dumps(tree, indent=2, ensure_ascii=False)) + "\n"
+
+
+def summary(findings: Sequence[Finding]) -> str:
+    """``14 checks: 12 ok, 1 warning, 1 failed``."""
+    counts = Counter(one.level.value for one in findings)
+    parts = [f"{counts['ok']:,} ok"]
+    if counts["warn"]:
+        parts.append(plural(counts["warn"], "warning"))
+    if counts["fail"]:
+        parts.append(f"{counts['fail']:,} failed")
+    return f"{plural(len(findings), 'check')}: {', '.join(parts)}"

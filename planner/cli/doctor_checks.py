@@ -1,24 +1,7 @@
-"""What a check found: well, worth a look, or in the way.
+"""The checks of ``gangplan doctor``: this machine, the API server, rights, the lock, nodes, GPU back end.
 
-Promises: plain data; words may hold names from the cluster, and are made harmless where they are shown.
-Made by the other files of this package; shown by ``planner.show.doctor``.
-
-Checks of this machine: Python and gangplan, the solver, libyaml, kubectl.
-
-Promises: asks no cluster; kubectl is run for its own version only. Called by ``examining``.
-
-Checks of the API server: its version beside kubectl's, its clock beside ours, who we are to it.
-
-Promises: reads only. Called by ``examining``.
-
-Checks of rights, of the lock's namespace, and of the admission policy that holds the account back.
-
-Promises: every missing right is a finding of its own, named; what only a write would tell is asked as a
-dry run. Called by ``examining``.
-
-Checks of what plans rely on: nodes kept from other schedulers, PodGroups, the GPU back end.
-
-Promises: judges one reading of the cluster, sends nothing but lists. Called by ``examining``.
+Every check goes as far as it can: what cannot be checked is a finding, not the end of the others. What
+only a write shows is asked as a dry run.
 """
 
 from __future__ import annotations
@@ -27,18 +10,24 @@ import io
 import json
 import platform
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
 from models.apply.live_state import ClusterView, LiveNode, LivePod
 from planner import __version__
-from planner.cluster import rights
+from planner.cluster import api_paths, rights
 from planner.cluster.api_paths import POD_GROUPS, RESOURCE_SLICES, core, grouped
+from planner.cluster.backends.table import backend_of
+from planner.cluster.discovery import served_groups
 from planner.cluster.kubectl import Kubectl
+from planner.cluster.lease import lock_paths
+from planner.cluster.live_view import read_cluster
 from planner.cluster.lock import read_lease
 from planner.cluster.node_guard import open_nodes, unguarded
+from planner.cluster.retry import RetryingTransport
 from planner.cluster.rights import Right
 from planner.cluster.transport import STRATEGIC, Reply, Transport
 from planner.errors import (
@@ -50,9 +39,15 @@ from planner.errors import (
     StaleError,
     UnavailableError,
 )
+from planner.pipelines.apply_steps import ApplyOptions, ClusterTarget, read_verified
 from planner.read.kube.lookup import text
 from planner.show.text import plural
 from planner.untrusted_text import one_line
+
+if TYPE_CHECKING:
+    from models.apply.orders import Orders
+    from models.policy import KubernetesPolicy
+    from planner.cluster.backends.base import Backend
 
 _GRAVEST = (
     UnavailableError.exit_code,
@@ -64,7 +59,7 @@ _GRAVEST = (
 
 
 class Level(StrEnum):
-    """How it is. ``fail``: ``apply`` or ``run`` would refuse, or could not work."""
+    """``fail``: ``apply`` or ``run`` would refuse, or could not work."""
 
     ok = "ok"
     warn = "warn"
@@ -73,7 +68,7 @@ class Level(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """``hint``: what to do. ``code``: the exit code that ``apply`` would have for it."""
+    """``hint``: what to do. ``code``: the exit code that ``apply`` would have. May hold untrusted text."""
 
     check: str
     level: Level
@@ -82,11 +77,11 @@ class Finding:
     code: int = 0
 
 
-def well(check: str, found: str) -> Finding:
+def passed(check: str, found: str) -> Finding:
     return Finding(check, Level.ok, found)
 
 
-def odd(check: str, found: str, hint: str) -> Finding:
+def warned(check: str, found: str, hint: str) -> Finding:
     return Finding(check, Level.warn, found, hint)
 
 
@@ -102,16 +97,136 @@ def exit_code(findings: Iterable[Finding]) -> int:
     return next((code for code in _GRAVEST if code in codes), 1) if codes else 0
 
 
-def machine() -> Iterator[Finding]:
-    """What needs no kubectl."""
-    yield well("gangplan", f"{__version__} with Python {platform.python_version()}")
+@dataclass(frozen=True, slots=True)
+class DoctorRequest:
+    """``plan``: a saved plan to check as well. ``namespaces``: of tenants.
+
+    ``policy``: a file with the gate, the scheduler's name and the back end; a plan has its own.
+    """
+
+    target: ClusterTarget
+    options: ApplyOptions = field(default_factory=ApplyOptions)
+    plan: str | None = None
+    policy: str | None = None
+    namespaces: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedWork:
+    """The Kubernetes settings to check for, and the orders of the plan, if any."""
+
+    settings: KubernetesPolicy
+    orders: Orders | None = None
+
+    @property
+    def backend(self) -> str:
+        return self.settings.gpu_backend if self.orders is None else self.orders.backend
+
+
+def examine(
+    request: DoctorRequest,
+    *,
+    stdin: IO[bytes] | None = None,
+    clock: Callable[[], float] = time.time,
+) -> Iterator[Finding]:
+    """Every finding, in order. Raises MissingPathError, InputError, RefusedPlanError at the start."""
+    work = _work(request, stdin)
+    yield from check_machine()
+    target = request.target
+    try:
+        kubectl = Kubectl.find(target.environ, context=target.context, kubeconfig=target.kubeconfig)
+    except GangplanError as error:
+        yield failed("kubectl", error)
+        return
+    found, version = check_kubectl(kubectl)
+    yield found
+    accept = (
+        *api_paths.look_paths(),
+        *api_paths.pod_paths(evictions=False),
+        *lock_paths(request.options.lock_namespace),
+        *api_paths.exactly(REVIEW, api_paths.API_GROUPS),
+        rights.ACCEPT,
+        *backend_of(work.backend).accept,
+    )
+    try:
+        with target.connect(accept) as transport:
+            context = f"context {transport.context}" if transport.context else "this pod's cluster"
+            yield passed("API server", f"{transport.version or 'answers'}, {context}")
+            yield check_skew(version, transport.version)
+            yield check_clock(clock(), transport.date)
+            yield from check_cluster(RetryingTransport(transport), request, work)
+    except GangplanError as error:
+        yield failed("API server", error)
+
+
+def _work(request: DoctorRequest, stdin: IO[bytes] | None) -> CheckedWork:
+    if request.plan is None:
+        from planner.read.inputs import read_policy
+
+        return CheckedWork(read_policy([], policy=request.policy).kubernetes)
+    plan = read_verified(request.plan, stdin)
+    return CheckedWork(plan.settings, plan.orders)
+
+
+def check_cluster(
+    transport: Transport, request: DoctorRequest, work: CheckedWork
+) -> Iterator[Finding]:
+    """Everything that the cluster itself is asked. Raises what ends every further question."""
+    found, account = check_account(transport)
+    yield found
+    yield from check_reading(transport, served_groups(transport))
+    yield from check_locking(transport, request.options.lock_namespace)
+    view: ClusterView | None = None
+    waiting: list[LivePod] = []
+    try:
+        view = read_cluster(transport, work.settings)
+        waiting = waiting_pods(view, work.settings)
+    except GangplanError as error:
+        fault = error.faults[0]
+        hint = fault.hint or "grant the rights above, then try again"
+        unread = warned("nodes", f"not checked: {fault.what}", hint)
+    if view is not None and work.orders is not None and work.orders.cluster != view.cluster:
+        what = f"of the cluster with uid {work.orders.cluster}, this one has {view.cluster}"
+        yield failed("plan", InputError(Fault(what, "use the plan's cluster: --context NAME")))
+    planned = () if work.orders is None else work.orders.namespaces
+    chosen = {*request.namespaces, *planned} or {pod.namespace for pod in waiting}
+    namespaces = tuple(sorted(filter(_is_name, chosen)))
+    yield from check_working(
+        transport, namespaces, evictions=request.options.evicts, backend=work.backend
+    )
+    if view is None:
+        yield unread
+        return
+    if namespaces and view.nodes:
+        pods = [one for one in waiting if one.namespace in namespaces and _is_name(one.name)]
+        probe = (pods[0].namespace, pods[0].name, pods[0].uid) if pods else None
+        yield check_admission(transport, namespaces[0], min(view.nodes), probe, account)
+    else:
+        hint = "name a namespace of a tenant: -n NAME"
+        yield warned("admission policy", "not checked: none of our pods wait", hint)
+    yield check_nodes(view, work.settings, work.orders)
+    yield check_pod_groups(transport)
+    yield from check_backend(transport, backend_of(work.backend), work.orders, view)
+
+
+def _is_name(name: str) -> bool:
+    """Whether it can be a Kubernetes name: only such a name becomes part of a request."""
+    try:
+        return bool(api_paths.checked(name))
+    except ValueError:
+        return False
+
+
+def check_machine() -> Iterator[Finding]:
+    """Python, gangplan, the solver, libyaml."""
+    yield passed("gangplan", f"{__version__} with Python {platform.python_version()}")
     yield _solver()
     yield _libyaml()
 
 
 def _solver() -> Finding:
-    """A queue of two gangs for one server, planned and proven: only one of them has room."""
-    hint = "install gangplan anew: pip install --force-reinstall gangplan ortools"
+    """Plans two gangs for one server: the first is placed, the second waits, proven."""
+    hint = "reinstall gangplan: pip install --force-reinstall gangplan ortools"
     try:
         from planner.read.inputs import load
         from planner.search.solve import solve
@@ -121,9 +236,9 @@ def _solver() -> Finding:
         return Finding("solver", Level.fail, f"cannot be loaded: {error}", hint, 1)
     decided = [decision.decision for decision in solution.decisions]
     if decided != ["place", "wait"] or solution.stopped_by != "proof":
-        said = f"a plan of two gangs came out as {', '.join(decided)} ({solution.stopped_by})"
-        return Finding("solver", Level.fail, said, hint, 1)
-    return well("solver", solution.solver)
+        what = f"a test plan of two gangs decided {', '.join(decided)} ({solution.stopped_by})"
+        return Finding("solver", Level.fail, what, hint, 1)
+    return passed("solver", solution.solver)
 
 
 _QUEUE = b"""
@@ -148,13 +263,15 @@ def _libyaml() -> Finding:
     import yaml
 
     if yaml.__with_libyaml__:
-        return well("libyaml", f"PyYAML {yaml.__version__} with libyaml")
-    said = f"PyYAML {yaml.__version__} without libyaml: large files are read several times slower"
-    return odd("libyaml", said, "install PyYAML from a wheel: pip install --force-reinstall pyyaml")
+        return passed("libyaml", f"PyYAML {yaml.__version__} with libyaml")
+    what = f"PyYAML {yaml.__version__} without libyaml: large files are read several times slower"
+    return warned(
+        "libyaml", what, "install PyYAML from a wheel: pip install --force-reinstall pyyaml"
+    )
 
 
-def kubectl_version(kubectl: Kubectl) -> tuple[Finding, str | None]:
-    """What kubectl says of itself, and its version, such as v1.32.4."""
+def check_kubectl(kubectl: Kubectl) -> tuple[Finding, str | None]:
+    """Whether kubectl runs, and its version, such as v1.32.4."""
     program = one_line(kubectl.program)
     try:
         version = _version(kubectl.run("version", "--client", "-o", "json"))
@@ -163,7 +280,7 @@ def kubectl_version(kubectl: Kubectl) -> tuple[Finding, str | None]:
     if version is None:
         what = f"{program} version does not print a version"
         return failed("kubectl", UnavailableError(Fault(what, _INSTALL))), None
-    return well("kubectl", f"{version}, {program}"), version
+    return passed("kubectl", f"{version}, {program}"), version
 
 
 _INSTALL = "install kubectl, or name it: KUBECTL=/path/to/kubectl"
@@ -172,10 +289,10 @@ _INSTALL = "install kubectl, or name it: KUBECTL=/path/to/kubectl"
 def _version(out: bytes) -> str | None:
     try:
         tree = json.loads(out)
-        told = tree["clientVersion"]["gitVersion"]
+        version = tree["clientVersion"]["gitVersion"]
     except (ValueError, KeyError, TypeError):
         return None
-    return one_line(told) if isinstance(told, str) else None
+    return one_line(version) if isinstance(version, str) else None
 
 
 REVIEW = grouped("authentication.k8s.io", "v1", "selfsubjectreviews")
@@ -189,164 +306,168 @@ MAX_DRIFT_S = 30.0
 _MINOR = re.compile(r"v(\d{1,3})\.(\d{1,4})")
 
 
-def skew(ours: str | None, theirs: str | None) -> Finding:
+def check_skew(ours: str | None, theirs: str | None) -> Finding:
     """``ours``: version of kubectl. ``theirs``: of the server."""
     minors = [found and (int(found[1]), int(found[2])) for found in map(_minor, (ours, theirs))]
     if minors[0] is None or minors[1] is None:
-        said = f"kubectl {ours or 'of unknown version'}, server {theirs or 'of unknown version'}"
-        return odd("version skew", said, "compare: kubectl version")
+        what = f"kubectl {ours or 'of unknown version'}, server {theirs or 'of unknown version'}"
+        return warned("version skew", what, "compare: kubectl version")
     apart = abs(minors[0][1] - minors[1][1])
-    said = f"kubectl {ours}, server {theirs}"
+    what = f"kubectl {ours}, server {theirs}"
     if minors[0][0] == minors[1][0] and apart <= MAX_SKEW:
-        return well("version skew", said)
+        return passed("version skew", what)
     hint = "use a kubectl within one minor version of the server: KUBECTL=/path/to/kubectl"
-    return odd("version skew", said, hint)
+    return warned("version skew", what, hint)
 
 
 def _minor(version: str | None) -> re.Match[str] | None:
     return _MINOR.match(version or "")
 
 
-def clock(ours: float, theirs: float | None) -> Finding:
+def check_clock(ours: float, theirs: float | None) -> Finding:
     """Both in seconds since the epoch."""
     if theirs is None:
-        hint = "the lock needs the server's time: does something between remove the header Date?"
-        return odd("clock", "the server does not tell its time", hint)
+        hint = "the lock needs the server's time: check for a proxy that removes the header Date"
+        return warned("clock", "the server sends no header Date", hint)
     drift = ours - theirs
     if abs(drift) <= MAX_DRIFT_S:
-        return well("clock", f"within {MAX_DRIFT_S:.0f} s of the server's")
-    said = f"{abs(drift):,.0f} s {'ahead of' if drift > 0 else 'behind'} the server's"
-    hint = "set it (NTP); the lock goes by the server's clock, times in plans by this one"
-    return odd("clock", said, hint)
+        return passed("clock", f"within {MAX_DRIFT_S:.0f} s of the server's")
+    what = f"{abs(drift):,.0f} s {'ahead of' if drift > 0 else 'behind'} the server's"
+    hint = (
+        "synchronise this host (NTP); the lock uses the server's clock, times in plans use this one"
+    )
+    return warned("clock", what, hint)
 
 
-def account(wire: Transport) -> tuple[Finding, str | None]:
-    """Who the server takes us for."""
+def check_account(transport: Transport) -> tuple[Finding, str | None]:
+    """The user name that the server authenticates us as, None if it does not say."""
     review = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
-    reply = wire.send("POST", REVIEW, review)
+    reply = transport.send("POST", REVIEW, review)
     name = text(reply.body, "status", "userInfo", "username") if reply.ok else None
     if name is None:
-        # Served since Kubernetes 1.28; nothing depends on it.
-        return well("account", "the server does not tell"), None
-    return well("account", one_line(name)), name
+        # served since Kubernetes 1.28; nothing depends on it
+        return passed("account", "the server does not say"), None
+    return passed("account", one_line(name)), name
 
 
 ACCOUNT = "system:serviceaccount:gangplan-system:gangplan"
-"""The account that ``deploy/`` makes, and that its admission policies are about."""
+"""The account that ``deploy/`` creates and its admission policies restrict."""
 
 PROBE = "gangplan.dev/doctor"
-"""An annotation that no policy of ours lets through."""
+"""An annotation that the policies of ``deploy/admission`` refuse."""
 
 _DENIED = "ValidatingAdmissionPolicy 'gangplan-"
 _NOBODY = "00000000-0000-0000-0000-000000000000"
 
 
-def reading(wire: Transport, groups: frozenset[str] | None) -> Iterator[Finding]:
-    """Rights to read. Kinds that this cluster does not have are no loss."""
+def check_reading(transport: Transport, groups: frozenset[str] | None) -> Iterator[Finding]:
+    """Rights to read. A missing right for a kind that is not served is a warning only."""
     every = tuple(dict.fromkeys((*rights.reading(), *rights.looking())))
-    missing = rights.lacking(wire, every)
+    missing = rights.lacking(transport, every)
     for right in missing:
         if groups is None or not right.group or right.group in groups:
             yield _lacking("rights: reading", right)
         else:
-            said = f"missing: {rights.worded(right)}; this cluster does not serve {right.group}"
-            yield odd("rights: reading", said, f"harmless until it does; {_GRANT}")
+            what = f"missing: {rights.worded(right)}; this cluster does not serve {right.group}"
+            yield warned("rights: reading", what, f"harmless until it does; {_GRANT}")
     if not missing:
-        yield well("rights: reading", f"all {len(every)}")
+        yield passed("rights: reading", f"all {len(every)}")
 
 
-def locking(wire: Transport, namespace: str) -> Iterator[Finding]:
+def check_locking(transport: Transport, namespace: str) -> Iterator[Finding]:
     """Rights to the lock, whether its namespace is there, and who holds it."""
     wanted = rights.locking(namespace)
-    missing = rights.lacking(wire, wanted)
+    missing = rights.lacking(transport, wanted)
     yield from (_lacking("rights: lock", right) for right in missing)
     if missing:
         return
-    yield well("rights: lock", f"all {len(wanted)}, in namespace {namespace}")
-    yield _lock(wire, namespace)
+    yield passed("rights: lock", f"all {len(wanted)}, in namespace {namespace}")
+    yield _lock(transport, namespace)
 
 
-def _lock(wire: Transport, namespace: str) -> Finding:
+def _lock(transport: Transport, namespace: str) -> Finding:
     path = grouped("coordination.k8s.io", "v1", "leases", namespace=namespace)
     lease = {
         "apiVersion": "coordination.k8s.io/v1",
         "kind": "Lease",
         "metadata": {"name": rights.LEASE, "namespace": namespace},
     }
-    reply = wire.send("POST", f"{path}?dryRun=All", lease)
+    reply = transport.send("POST", f"{path}?dryRun=All", lease)
     if reply.status == 404:
-        said = f"there is no namespace {namespace}: {one_line(reply.message)}"
+        what = f"there is no namespace {namespace}: {one_line(reply.message)}"
         hint = f"kubectl create namespace {namespace}, or name another: --lock-namespace"
-        return Finding("lock", Level.fail, said, hint, MissingPathError.exit_code)
+        return Finding("lock", Level.fail, what, hint, MissingPathError.exit_code)
     if not reply.ok and reply.status != 409:
-        said = f"a Lease cannot be made in namespace {namespace}: {one_line(reply.message)}"
-        hint = "look at quotas and admission policies of that namespace"
-        return Finding("lock", Level.fail, said, hint, NotPermittedError.exit_code)
+        what = f"a Lease cannot be created in namespace {namespace}: {one_line(reply.message)}"
+        hint = "check the quotas and admission policies of that namespace"
+        return Finding("lock", Level.fail, what, hint, NotPermittedError.exit_code)
     try:
-        holder = read_lease(wire, namespace).holder
+        holder = read_lease(transport, namespace).holder
     except GangplanError as error:
-        return odd("lock", str(error), "try again")
-    return well("lock", "free" if holder is None else holder.describe())
+        return warned("lock", str(error), "try again")
+    return passed("lock", "free" if holder is None else holder.describe())
 
 
-def working(
-    wire: Transport, namespaces: Sequence[str], *, evictions: bool, backend: str
+def check_working(
+    transport: Transport, namespaces: Sequence[str], *, evictions: bool, backend: str
 ) -> Iterator[Finding]:
-    """Rights to start pods in these namespaces; in all of them if none is named."""
+    """Rights to start pods in these namespaces; without any, in all namespaces."""
     for namespace in namespaces:
         wanted = rights.working(
             [namespace], evictions=evictions, backend=backend, resized=[namespace]
         )
-        missing = rights.lacking(wire, wanted)
+        missing = rights.lacking(transport, wanted)
         yield from (_lacking(f"rights: {namespace}", right) for right in missing)
         if not missing:
-            yield well(f"rights: {namespace}", f"all {len(wanted)}")
+            yield passed(f"rights: {namespace}", f"all {len(wanted)}")
     if namespaces:
         return
     anywhere = rights.working([None], evictions=evictions, backend=backend, resized=[None])
-    if rights.lacking(wire, anywhere):
-        said = "no pods of ours wait anywhere, so no namespace was asked about"
-        yield odd("rights: namespaces", said, "name those of your tenants: -n NAME")
+    if rights.lacking(transport, anywhere):
+        what = "none of our pods wait, so no namespace was checked"
+        yield warned("rights: namespaces", what, "name the namespaces of your tenants: -n NAME")
     else:
-        yield well("rights: namespaces", f"all {len(anywhere)}, in all namespaces")
+        yield passed("rights: namespaces", f"all {len(anywhere)}, in all namespaces")
 
 
-_GRANT = "deploy/ has roles that hold it (docs/deploy.md)"
+_GRANT = "deploy/ has roles that grant it (docs/deploy.md)"
 
 
 def _lacking(check: str, right: Right) -> Finding:
-    hint = f"{_GRANT}; ask: {rights.by_hand(right)}"
-    said = f"missing: {rights.worded(right)}"
-    return Finding(check, Level.fail, said, hint, NotPermittedError.exit_code)
+    hint = f"{_GRANT}; check: {rights.by_hand(right)}"
+    what = f"missing: {rights.worded(right)}"
+    return Finding(check, Level.fail, what, hint, NotPermittedError.exit_code)
 
 
-def guarded(
-    wire: Transport,
+def check_admission(
+    transport: Transport,
     namespace: str,
     node: str,
     pod: tuple[str, str, str] | None,
     account: str | None,
 ) -> Finding:
-    """Whether the server refuses what the admission policies forbid, asked as a dry run.
+    """Whether the server refuses what the admission policies forbid, as a dry run.
 
-    ``pod``: (namespace, name, uid) of one that waits; without one a Binding of none is tried.
+    ``pod``: (namespace, name, uid) of a waiting pod; without one a Binding of a missing pod is sent.
     """
-    reply = _binding(wire, namespace, node) if pod is None else _patch(wire, *pod)
+    reply = _binding(transport, namespace, node) if pod is None else _patch(transport, *pod)
     if _DENIED in reply.message:
-        return well("admission policy", "this account may change nothing of pods but our own marks")
+        return passed(
+            "admission policy", "this account may change nothing of pods but gangplan's own marks"
+        )
     if reply.status in {0, 401, 403, 429} or reply.status >= 500:
-        said = f"cannot tell: {one_line(reply.message)}"
-        return odd("admission policy", said, "put the rights above in order, then try again")
+        what = f"not decided: {one_line(reply.message)}"
+        return warned("admission policy", what, "grant the rights above, then try again")
     if account is not None and account != ACCOUNT:
-        said = f"none holds {one_line(account)} back; those of deploy/admission are about {ACCOUNT}"
-        hint = "fine for an administrator; for an account of a job put its name into the policies"
-        return odd("admission policy", said, hint)
+        what = f"none restricts {one_line(account)}; those of deploy/admission restrict {ACCOUNT}"
+        hint = "fine for an administrator; for the account of a job put its name into the policies"
+        return warned("admission policy", what, hint)
     hint = "kubectl apply -k deploy/admission (Kubernetes 1.30 or newer)"
-    return odd("admission policy", "none: this account may change other things of pods", hint)
+    return warned("admission policy", "none: this account may change other fields of pods", hint)
 
 
-def _binding(wire: Transport, namespace: str, node: str) -> Reply:
-    """A Binding that brings a foreign annotation, for a pod that is not there."""
+def _binding(transport: Transport, namespace: str, node: str) -> Reply:
+    """A Binding with a foreign annotation, for a pod that does not exist."""
     body = {
         "apiVersion": "v1",
         "kind": "Binding",
@@ -354,27 +475,22 @@ def _binding(wire: Transport, namespace: str, node: str) -> Reply:
         "target": {"apiVersion": "v1", "kind": "Node", "name": node},
     }
     path = core("pods", namespace=namespace, name="gangplan-doctor", sub="binding")
-    return wire.send("POST", f"{path}?dryRun=All", body)
+    return transport.send("POST", f"{path}?dryRun=All", body)
 
 
-def _patch(wire: Transport, namespace: str, name: str, uid: str) -> Reply:
+def _patch(transport: Transport, namespace: str, name: str, uid: str) -> Reply:
     body = {"metadata": {"uid": uid, "annotations": {PROBE: "probe"}}}
     path = core("pods", namespace=namespace, name=name)
-    return wire.send(
+    return transport.send(
         "PATCH", f"{path}?dryRun=All&fieldManager=gangplan", body, content_type=STRATEGIC
     )
 
 
-if TYPE_CHECKING:
-    from models.apply.orders import Orders
-    from models.policy import KubernetesPolicy
-    from planner.cluster.backends.base import Backend
-
 _SHOWN = 3
-_KEEP = "keep others off: kubectl taint nodes NAME example.com/gangplan=only:NoSchedule"
+_KEEP = "keep other schedulers off: kubectl taint nodes NAME example.com/gangplan=only:NoSchedule"
 
 
-def waiting(view: ClusterView, settings: KubernetesPolicy) -> list[LivePod]:
+def waiting_pods(view: ClusterView, settings: KubernetesPolicy) -> list[LivePod]:
     """Pods that are ours to start, by (namespace, name)."""
     return [
         pod
@@ -386,7 +502,7 @@ def waiting(view: ClusterView, settings: KubernetesPolicy) -> list[LivePod]:
     ]
 
 
-def nodes(view: ClusterView, settings: KubernetesPolicy, orders: Orders | None) -> Finding:
+def check_nodes(view: ClusterView, settings: KubernetesPolicy, orders: Orders | None) -> Finding:
     """Whether nodes that we bind pods onto are kept from other schedulers.
 
     With a plan its own nodes; without one every node with GPUs, where pods wait to be bound by us.
@@ -394,12 +510,16 @@ def nodes(view: ClusterView, settings: KubernetesPolicy, orders: Orders | None) 
     if orders is not None:
         opened = open_nodes(orders, view)
         if opened:
-            said = f"{_named(opened)}; apply refuses to bind there"
-            return Finding("nodes", Level.fail, said, _KEEP, StaleError.exit_code)
-        return well("nodes", "those that the plan binds pods onto are kept from other schedulers")
-    bound = [pod for pod in waiting(view, settings) if pod.scheduler == settings.scheduler_name]
+            what = f"{_named(opened)}; apply refuses to bind there"
+            return Finding("nodes", Level.fail, what, _KEEP, StaleError.exit_code)
+        return passed(
+            "nodes", "other schedulers are kept off the nodes that the plan binds pods to"
+        )
+    bound = [
+        pod for pod in waiting_pods(view, settings) if pod.scheduler == settings.scheduler_name
+    ]
     if not bound:
-        return well("nodes", "no pods wait to be bound by us: kube-scheduler looks after the nodes")
+        return passed("nodes", "none of our pods wait to be bound: kube-scheduler guards the nodes")
     every = [node for _, node in sorted(view.nodes.items()) if _usable(node)]
     opened = unguarded(
         every,
@@ -408,9 +528,13 @@ def nodes(view: ClusterView, settings: KubernetesPolicy, orders: Orders | None) 
         gpu_resources=settings.gpu_resources,
     )
     if not opened:
-        return well("nodes", f"{plural(len(every), 'node')} with GPUs, all kept from others")
-    said = f"{len(opened):,} of {plural(len(every), 'node')} with GPUs open to others: {_named(opened)}"
-    return odd("nodes", f"{said}; apply refuses to bind there", _KEEP)
+        return passed(
+            "nodes",
+            f"{plural(len(every), 'node')} with GPUs, other schedulers are kept off all of them",
+        )
+    total = plural(len(every), "node")
+    what = f"{len(opened):,} of {total} with GPUs open to other schedulers: {_named(opened)}"
+    return warned("nodes", f"{what}; apply refuses to bind there", _KEEP)
 
 
 def _usable(node: LiveNode) -> bool:
@@ -422,34 +546,32 @@ def _named(opened: list[tuple[str, str]]) -> str:
     return named + (f"; and {len(opened) - _SHOWN:,} more" if len(opened) > _SHOWN else "")
 
 
-def groups(wire: Transport) -> Finding:
-    """Whether gangs can be atomic in gate mode."""
-    if _served(wire, POD_GROUPS):
-        said = "served: a gang with one of its size starts whole or not at all"
+def check_pod_groups(transport: Transport) -> Finding:
+    """Whether gangs are atomic in gate mode."""
+    if _served(transport, POD_GROUPS):
+        what = "served: a gang with a PodGroup of its size starts completely or not at all"
     else:
-        said = (
-            "not served: a gang that is cut off half-way is finished, or reported, by the next run"
-        )
-    return well("native PodGroups", said)
+        what = "not served: a gang that is interrupted half-way is completed or reported by the next run"
+    return passed("native PodGroups", what)
 
 
-def backend(
-    wire: Transport, chosen: Backend, orders: Orders | None, view: ClusterView
+def check_backend(
+    transport: Transport, chosen: Backend, orders: Orders | None, view: ClusterView
 ) -> Iterator[Finding]:
-    """What the back end enforces, and what speaks against it."""
-    if chosen.name == "dra" and not _served(wire, RESOURCE_SLICES):
-        said = "dra: this cluster serves no ResourceSlices"
+    """What the back end enforces, and why it cannot carry the plan."""
+    if chosen.name == "dra" and not _served(transport, RESOURCE_SLICES):
+        what = "dra: this cluster does not serve ResourceSlices"
         hint = "install a DRA driver, or choose another kubernetes.gpuBackend in the Policy"
-        yield Finding("GPU back end", Level.fail, said, hint, InputError.exit_code)
+        yield Finding("GPU back end", Level.fail, what, hint, InputError.exit_code)
         return
     field_errors = [] if orders is None else chosen.check(orders, view)
     for complaint in field_errors:
         hint = "see docs/gpus.md, or choose another kubernetes.gpuBackend in the Policy"
-        said = f"{chosen.name}: {complaint}"
-        yield Finding("GPU back end", Level.fail, said, hint, InputError.exit_code)
+        what = f"{chosen.name}: {complaint}"
+        yield Finding("GPU back end", Level.fail, what, hint, InputError.exit_code)
     if not field_errors:
-        yield well("GPU back end", f"{chosen.name}: {chosen.note()}")
+        yield passed("GPU back end", f"{chosen.name}: {chosen.note()}")
 
 
-def _served(wire: Transport, paths: tuple[str, ...]) -> bool:
-    return any(wire.send("GET", f"{path}?limit=1").ok for path in paths)
+def _served(transport: Transport, paths: tuple[str, ...]) -> bool:
+    return any(transport.send("GET", f"{path}?limit=1").ok for path in paths)
