@@ -72,7 +72,7 @@ def test_nvl72_has_the_tiers_of_its_hypernodes_and_cliques() -> None:
     assert levels.resolve(LevelAsk(label=CLIQUE)) == "clique"
     [line] = said
     assert line == (
-        "Node gb200-r02-n18: is in no NVLink domain, though its neighbours are: it counts alone"
+        "Node gb200-r02-n18: is in no NVLink domain, but its neighbours are; it counts alone"
         f" (hint: its label {CLIQUE} is missing)"
     )
 
@@ -98,13 +98,13 @@ def test_nvl72_without_hypernodes_has_the_switches_of_both_generations_of_labels
     assert levels.resolve(LevelAsk(label="network.topology.nvidia.com/leaf")) == "leaf"
     assert levels.resolve(LevelAsk(label="fabric.topograph.run/tier-0")) == "leaf"
     assert [line.partition(":")[0] for line in said] == ["Node gb200-r02-n18", "Node gb200-r04-n18"]
-    assert "stands alone there and farther in" in said[1]
+    assert "is alone there and below" in said[1]
 
 
 def test_v100_mpi_has_no_levels_for_its_one_region_and_zone_hold_every_node() -> None:
     levels, _, said = found(kube.load("v100-mpi"))
     assert levels.levels == ()
-    assert levels.found == "no levels: no topology label that is known divides the nodes"
+    assert levels.found == "no levels: no known topology label divides the nodes"
     assert said == []
     levels, _, said = found(kube.load("v100-mpi"), ZONE)
     assert levels.levels == (Level("zone", ZONE),)
@@ -208,7 +208,7 @@ def test_levels_of_single_nodes_are_none() -> None:
 def test_a_cluster_without_labels_has_no_levels() -> None:
     levels, _, said = found([kube.node("a"), kube.node("b")])
     assert levels.levels == ()
-    assert levels.found == "no levels: no topology label that is known divides the nodes"
+    assert levels.found == "no levels: no known topology label divides the nodes"
     assert levels.domain("a") == ()
     assert said == []
 
@@ -218,7 +218,7 @@ def test_a_value_that_is_no_name_is_no_domain_and_the_level_implies_no_label() -
     assert levels.levels == (Level("zone"),)
     assert [levels.domain(name) for name in "abcd"] == [("z",), ("z",), (None,), (None,)]
     assert len(said) == 1
-    assert said[0].startswith(f"Node c: its label {ZONE} cannot name a domain: ignored")
+    assert said[0].startswith(f"Node c: its label {ZONE} cannot be the name of a domain; ignored")
 
 
 # --- NVLink domains
@@ -275,7 +275,7 @@ def test_a_clique_of_zeros_is_none() -> None:
     levels, _, said = found(cliques(zero, zero, "u.1", "u.1"))
     assert levels.levels == (Level("clique", None, nvlink=True),)
     assert levels.domain("n0") == (None,)
-    assert "n1: nvidia.com/gpu.clique names no NVLink cluster, only zeros: ignored" in said[0]
+    assert "n1: nvidia.com/gpu.clique names no NVLink cluster, only zeros; ignored" in said[0]
     assert found(cliques(zero, zero))[0].levels == ()
 
 
@@ -320,7 +320,7 @@ def test_cliques_stand_beside_the_levels_of_a_policy_that_is_silent_on_nvlink() 
     policy = KubernetesPolicy(levels=(Level("zone", ZONE),))
     assert names(found(trees, policy=policy)[0]) == ["zone", "clique"]
     none = found(trees, policy=KubernetesPolicy(levels=()))[0]
-    assert (none.levels, none.found) == ((), "no levels: the Policy says so")
+    assert (none.levels, none.found) == ((), "no levels: the Policy states none")
 
 
 def test_a_level_of_the_policy_that_no_node_has_stays_and_is_remarked() -> None:
@@ -328,7 +328,7 @@ def test_a_level_of_the_policy_that_no_node_has_stays_and_is_remarked() -> None:
     levels, _, said = found([kube.node("a")], policy=policy)
     assert levels.levels == policy.levels
     assert said == [
-        "Policy level row: no node has the label of this level: every node stands alone there"
+        "Policy level row: no node has the label of this level; every node is alone there"
     ]
 
 
@@ -349,7 +349,7 @@ def test_the_topology_that_the_flavor_of_the_gpu_nodes_names_is_chosen() -> None
     assert names(levels) == ["zone"]
     [line] = said
     assert line == (
-        "Kueue Topology first: not used: the levels are those of Kueue Topology second"
+        "Kueue Topology first: not used; the levels are those of Kueue Topology second"
         " (hint: state `levels` in the Policy to use others)"
     )
 
@@ -366,7 +366,7 @@ def test_a_topology_whose_labels_no_node_has_is_passed_over() -> None:
     trees = labelled(a={ZONE: "z"}, b={ZONE: "z"}, c={ZONE: "y"})
     levels, _, said = found([*trees, topology("t", "x/y", "kubernetes.io/hostname")])
     assert names(levels) == ["zone"]
-    assert said == ["Kueue Topology t: no node has a label of its levels: not used"]
+    assert said == ["Kueue Topology t: no node has a label of its levels; not used"]
 
 
 def test_a_level_of_a_topology_that_no_node_has_is_left_out() -> None:
@@ -374,7 +374,7 @@ def test_a_level_of_a_topology_that_no_node_has_is_left_out() -> None:
     levels, _, said = found([*trees, topology("t", "x/y", "a/row")], "x/y")
     assert names(levels) == ["row"]
     assert levels.resolve(LevelAsk(label="x/y")) is None
-    assert said == ["Kueue Topology t: its level y is left out: no node has the label"]
+    assert said == ["Kueue Topology t: its level y is left out; no node has the label"]
 
 
 def test_the_layers_of_koordinator_are_followed_up_from_the_nodes() -> None:
@@ -410,7 +410,7 @@ def test_a_topology_file_goes_before_the_objects() -> None:
     levels, _, said = found([*trees, topology("t", ZONE)], ZONE, topology=file)
     assert names(levels) == ["zone", "leaf", "clique"]
     assert [levels.domain(name)[1] for name in "abcd"] == ["s", "s", "t", None]
-    assert said[0] == "Node d: is not in the topology file: it stands alone at every level"
+    assert said[0] == "Node d: is not in the topology file; it is alone at every level"
 
 
 # --- what gangs name
@@ -458,7 +458,7 @@ def test_a_label_that_nests_nowhere_is_innermost_and_remarked() -> None:
     # evens and odds of all racks: inside a rack each stands alone
     levels, said = asked("a/pair")
     assert names(levels) == ["row", "rack", "pair"]
-    assert said[0].startswith("level pair: nests in no other level")
+    assert said[0].startswith("level pair: does not nest")
 
 
 def test_a_label_that_no_node_has_is_not_resolved() -> None:
@@ -478,7 +478,7 @@ def test_more_labels_than_levels_are_not_resolved() -> None:
     assert len(levels.levels) == MAX_LEVELS
     resolved = [levels.resolve(LevelAsk(label=key)) for key in keys]
     assert resolved == [f"k{number:02d}" for number in range(10)] + [None] * 10
-    assert any("gangs ask for more than 10 levels" in line for line in said)
+    assert any("left out: gangs name more than 10 levels" in line for line in said)
 
 
 def test_levels_for_all_nodes_give_way_before_others() -> None:
@@ -511,7 +511,7 @@ def test_a_node_without_a_wider_level_is_named() -> None:
     assert levels.domain("n1") == (None, "k")
     [line] = said
     assert line == (
-        "Node n1: no domain at level row: it stands alone there and farther in"
+        "Node n1: has no domain at level row: it is alone there and below"
         " (hint: its label a/row is missing)"
     )
 

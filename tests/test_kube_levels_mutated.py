@@ -15,8 +15,8 @@ from kube_levels import CLIQUE, Tree, found
 from models.documents.cluster import MAX_LEVELS, ClusterDocument
 from models.documents.policy import PolicyDocument
 from models.policy import KubernetesPolicy
-from planner.read.kube.levels.columns import is_key, is_name
 from planner.read.kube.levels.levels import Levels
+from planner.read.kube.lookup import is_label_key, is_name
 from planner.read.kube.records import KubeNode, LevelAsk
 
 KINDS = ("Node", "Topology", "ResourceFlavor", "HyperNode")
@@ -138,7 +138,7 @@ def cluster(levels: Levels, nodes: list[KubeNode]) -> Tree:
                 for level, value in zip(levels.levels, levels.domain(one.name), strict=True)
                 if value is not None
             },
-            "labels": {k: v for k, v in one.labels.items() if k in labels and is_key(k)},
+            "labels": {k: v for k, v in one.labels.items() if k in labels and is_label_key(k)},
         }
         for i, one in enumerate(nodes)
     ]

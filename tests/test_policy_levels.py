@@ -71,7 +71,7 @@ def test_nodes_that_are_not_there_are_remarked_once() -> None:
     own = KubernetesPolicy(levels=levels, level_domains=domains)
     read_, _, said = found(trees, policy=own)
     assert [read_.domain(f"n{i}") for i in (1, 2, 3)] == [("a",), ("a",), (None,)]
-    assert "Policy level rack: names nodes that are not there: left aside" in said
+    assert "Policy level rack: names nodes that are not in the input; ignored" in said
 
 
 def test_domains_are_read_and_written_back_with_their_nodes_sorted() -> None:

@@ -1,8 +1,4 @@
-"""Columns: what each node says at one level, and how columns divide the nodes and nest.
-
-Promises: plain data; equal input gives equal order; a value is a valid domain name.
-Called by the finders of levels (families, topologies, hypernodes) and by ``levels``.
-"""
+"""Columns: the domain of each node at one level, how columns divide the nodes, and how they nest."""
 
 from __future__ import annotations
 
@@ -10,32 +6,25 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from functools import lru_cache
-
-from pydantic import TypeAdapter, ValidationError
 
 from models.cluster import Level
-from models.documents.base import LabelKey, Name, ShortName
 from models.documents.cluster import HOSTNAME_LABEL, NODE_LEVEL
 from planner.read.findings import Remarks
+from planner.read.kube.lookup import SHORT, is_label_key, is_name
 from planner.read.kube.records import KubeNode
 
 Division = tuple[int, ...]
-"""One dense number a node, in the order of the nodes: equal numbers, one domain."""
-
-_NAME: TypeAdapter[str] = TypeAdapter(Name)
-_SHORT: TypeAdapter[str] = TypeAdapter(ShortName)
-_KEY: TypeAdapter[str] = TypeAdapter(LabelKey)
+"""One number a node, in the order of the nodes: equal numbers are one domain."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Column:
     """One level before it has its final name.
 
-    ``keys``: the labels it is read from, the first one a node has counting; ``values``: node name
-    to domain. ``tiers``: of the HyperNodes that it stands for. ``stated``: by the Policy, which then
-    also says which levels are NVLink domains. ``wide``: a region or zone, never a stand-in for a
-    level that was found otherwise. ``origin``: said to people of a level from another source.
+    ``keys``: its labels, of which the first one on a node counts; ``values``: node name to domain.
+    ``tiers``: of HyperNodes. ``stated``: by the Policy, which then also states the NVLink domains.
+    ``wide``: a region or zone, which no other level is an alias of. ``origin``: where a level comes
+    from, if not from the source of the others.
     """
 
     name: str
@@ -49,21 +38,24 @@ class Column:
     origin: str = ""
 
     def label(self, nodes: Sequence[KubeNode]) -> str | None:
-        """The label that says on every node what the column says; None if there is none such.
+        """The label whose value is the domain on every node; None if there is none.
 
         A level's label is implied on the nodes of its domains: no other label may be named.
         """
         for key in self.keys:
-            if not is_key(key) or key == HOSTNAME_LABEL:
+            if not is_label_key(key) or key == HOSTNAME_LABEL:
                 continue
             if all(node.labels.get(key) == self.values.get(node.name) for node in nodes):
                 return key
         return None
 
+    def to_level(self, nodes: Sequence[KubeNode]) -> Level:
+        return Level(self.name, self.label(nodes), self.oversubscription, self.nvlink)
+
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The levels of one source, widest first, and how people call the source."""
+    """The levels of one source, widest first, and the name of the source in messages."""
 
     source: str
     columns: tuple[Column, ...] = ()
@@ -86,12 +78,12 @@ class Chain:
         self.set([new if one is old else one for one in self.columns])
 
     def insert(self, column: Column) -> bool:
-        """Put a column where it nests, innermost if it nests nowhere: then False.
+        """Put a column where it nests; innermost, and False, if it nests nowhere.
 
-        Of several places the innermost; for a region or zone the outermost. Nodes that stand alone
-        at a wider level do so wherever the column goes, and are not counted against a place.
+        Of several places the innermost counts; for a region or zone the outermost. Nodes that are
+        alone at a wider level stay alone wherever the column goes, and are not compared.
         """
-        own = divided(_whole(self.nodes), column, self.nodes)
+        own = _divide(_undivided(self.nodes), column, self.nodes)
         last = len(self.columns)
         regions = next((i for i, one in enumerate(self.columns) if not one.wide), last)
         inward = [*range(regions, last + 1), *range(regions - 1, -1, -1)]
@@ -105,7 +97,7 @@ class Chain:
         return False
 
     def _lies_in(self, own: Division, level: int) -> bool:
-        """Whether domains lie each in one of a level, among the nodes that have a value so far."""
+        """Whether each domain lies in one of a level, among the nodes that have a value so far."""
         wider = self.columns[: level + 1]
         there = [
             i for i, node in enumerate(self.nodes) if all(node.name in one.values for one in wider)
@@ -113,18 +105,18 @@ class Chain:
         return nests([own[i] for i in there], [self.divisions[level][i] for i in there])
 
     def same(self, column: Column, among: Sequence[KubeNode]) -> Column | None:
-        """The innermost column that divides these nodes exactly as this one does, regions aside.
+        """The innermost column that divides these nodes exactly as this one does, regions excluded.
 
-        By itself or by whole path: inside the same wider domains both come to the same.
+        By itself or by whole path: inside the same wider domains both are equal.
         """
         chosen = {node.name for node in among}
         places = [i for i, node in enumerate(self.nodes) if node.name in chosen]
-        whole = _whole(self.nodes)
-        wanted = _renumbered(divided(whole, column, self.nodes), places)
+        whole = _undivided(self.nodes)
+        wanted = _renumbered(_divide(whole, column, self.nodes), places)
         for here, division in zip(reversed(self.columns), reversed(self.divisions), strict=True):
             if here.wide:
                 continue
-            by_itself = divided(whole, here, self.nodes)
+            by_itself = _divide(whole, here, self.nodes)
             if wanted in (_renumbered(division, places), _renumbered(by_itself, places)):
                 return here
         return None
@@ -135,21 +127,21 @@ def _renumbered(division: Division, places: Sequence[int]) -> list[int]:
     return [numbers.setdefault(division[i], len(numbers)) for i in places]
 
 
-def _whole(nodes: Sequence[KubeNode]) -> Division:
+def _undivided(nodes: Sequence[KubeNode]) -> Division:
     return (0,) * len(nodes)
 
 
 def divisions(columns: Sequence[Column], nodes: Sequence[KubeNode]) -> list[Division]:
     """The division at each column: a node without a value is alone there and below."""
     result = []
-    current = _whole(nodes)
+    current = _undivided(nodes)
     for column in columns:
-        current = divided(current, column, nodes)
+        current = _divide(current, column, nodes)
         result.append(current)
     return result
 
 
-def divided(parents: Division, column: Column, nodes: Sequence[KubeNode]) -> Division:
+def _divide(parents: Division, column: Column, nodes: Sequence[KubeNode]) -> Division:
     """The domains that the values of a column make inside those of the wider level."""
     numbers: dict[tuple[int, str | None, int], int] = {}
     result = []
@@ -182,53 +174,28 @@ def labelled(name: str, keys: Sequence[str], nodes: Sequence[KubeNode], remarks:
             if is_name(value):
                 values[node.name] = value
                 break
-            what = f"its label {key} cannot name a domain: ignored"
+            what = f"its label {key} cannot be the name of a domain; ignored"
             remarks.add(node.object.subject, what, "letters, digits, '-', '_' and '.'")
     return Column(name, values, tuple(keys))
 
 
-def within_names(columns: Sequence[Column]) -> list[Column]:
-    """The columns under names that can stand in a document, each its own."""
+def with_distinct_names(columns: Sequence[Column]) -> list[Column]:
+    """The columns with names that are valid in a document and distinct."""
     taken = {NODE_LEVEL}
     result = []
     for column in columns:
-        wished = name = short_name(column.name)
+        wanted = name = _level_name(column.name)
         number = 2
         while name in taken:
-            name = f"{wished[:58]}-{number}"
+            name = f"{wanted[:58]}-{number}"
             number += 1
         taken.add(name)
         result.append(replace(column, name=name))
     return result
 
 
-def short_name(text: str) -> str:
-    """The text as a name of a level; a label key goes by its last segment."""
+def _level_name(text: str) -> str:
+    """The text as the name of a level; a label key without its prefix."""
     last = text.rpartition("/")[2]
-    plain = re.sub(r"[^A-Za-z0-9._-]+", "-", last)[:63].strip("-._")
-    return plain if plain and _is(_SHORT, plain) else "level"
-
-
-@lru_cache(maxsize=65_536)
-def is_name(text: str) -> bool:
-    """Whether the text can name a domain."""
-    return _is(_NAME, text)
-
-
-@lru_cache(maxsize=4096)
-def is_key(text: str) -> bool:
-    """Whether the text is a label key."""
-    return _is(_KEY, text)
-
-
-def _is(form: TypeAdapter[str], text: str) -> bool:
-    try:
-        form.validate_python(text)
-    except ValidationError:
-        return False
-    return True
-
-
-def to_level(column: Column, nodes: Sequence[KubeNode]) -> Level:
-    """The level of a column that has its final name."""
-    return Level(column.name, column.label(nodes), column.oversubscription, column.nvlink)
+    plain = re.sub(r"[^A-Za-z0-9._-]+", "-", last)[:SHORT].strip("-._")
+    return plain if plain and is_name(plain, SHORT) else "level"

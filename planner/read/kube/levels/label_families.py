@@ -1,7 +1,6 @@
-"""Label families: the labels clouds and tools put on nodes to say where they are, widest first.
+"""Label families: the topology labels of clouds and tools, from the widest level to the nearest.
 
-Promises: one global order; two generations of one tool's keys are one level.
-Called by ``levels`` when no object of the cluster says what its levels are, and for NVLink domains.
+Two generations of one tool's keys are one level.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from planner.read.kube.records import KubeNode
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """Labels that mean one level: the first that a node has counts."""
+    """Labels of one level: the first that a node has counts."""
 
     name: str
     keys: tuple[str, ...]
@@ -70,7 +69,7 @@ NVLINK = (
     Family("nvlink-domain", ("ds.coreweave.com/nvlink.domain",)),
     Family("ultraserver", ("topology.k8s.aws/ultraserver-id",)),
 )
-"""What marks an NVLink domain: the first of these that any node has speaks for the cluster."""
+"""Labels of NVLink domains: the first of these that any node has counts for the cluster."""
 
 _ACCELERATORS = {family.name for family in (_SUBDOMAIN, *NVLINK)}
 
@@ -137,7 +136,7 @@ def family_of(key: str) -> Family:
 
 
 def _known() -> dict[str, Family]:
-    """Known label keys and their families; those whose number is free, aside."""
+    """Known label keys and their families, without numbered ones."""
     known = (*_WIDE, *_topograph(set()), *_BEFORE_AWS, *_AFTER_AWS, *NVLINK, _SUBDOMAIN)
     return {key: family for family in known for key in family.keys}
 
@@ -168,14 +167,14 @@ def from_labels(nodes: Sequence[KubeNode], remarks: Remarks) -> Found:
             chain.replace(same, replace(same, keys=(*same.keys, *column.keys)))
         else:
             chain.insert(column)
-    kept = (one for one in chain.columns if not _says_nothing(one, nodes))
+    kept = (one for one in chain.columns if not _is_trivial(one, nodes))
     return Found("node labels", tuple(kept))
 
 
-def _says_nothing(column: Column, nodes: Sequence[KubeNode]) -> bool:
-    """Whether it is one region, zone or datacenter around every node: where all are anyhow.
+def _is_trivial(column: Column, nodes: Sequence[KubeNode]) -> bool:
+    """Whether it is one region, zone or datacenter around every node.
 
-    Such a level decides nothing, and nodes that are imagined beside these need not name it.
+    Such a level decides nothing, and planned nodes need not name it.
     """
     if not (column.wide or column.keys == (_DATACENTER,)):
         return False
@@ -199,7 +198,7 @@ def _apart(family: Family, nodes: Sequence[KubeNode]) -> list[Family]:
 
 
 def nvlink_column(nodes: Sequence[KubeNode], remarks: Remarks) -> Column | None:
-    """The NVLink domains that labels tell; None where none do."""
+    """The NVLink domains in labels; None if there are none."""
     for family in NVLINK:
         column = labelled(family.name, family.keys, nodes, remarks)
         if family.keys == (CLIQUE,):
@@ -212,13 +211,13 @@ def nvlink_column(nodes: Sequence[KubeNode], remarks: Remarks) -> Column | None:
 
 
 def _real_cliques(column: Column, nodes: Sequence[KubeNode], remarks: Remarks) -> Column:
-    """Without the all-zero cluster that servers outside any rack fabric report."""
+    """Without the all-zero cluster that servers outside a rack fabric report."""
     unreal = {
         name for name, value in column.values.items() if not value.partition(".")[0].strip("0-")
     }
     for node in nodes:
         if node.name in unreal:
-            what = f"{CLIQUE} names no NVLink cluster, only zeros: ignored"
+            what = f"{CLIQUE} names no NVLink cluster, only zeros; ignored"
             remarks.add(node.object.subject, what)
     values = {name: value for name, value in column.values.items() if name not in unreal}
     return replace(column, values=values)

@@ -1,13 +1,7 @@
-"""What is said of levels that were found: a sentence, and a Policy that fixes them.
+"""The topology levels of a Kubernetes cluster, from the first source that has any.
 
-Promises: the Policy, read again, gives the same levels and domains, or says why it cannot.
-Called by ``levels``.
-
-The topology levels of a Kubernetes cluster, from the first source that knows them.
-
-Promises: Policy, topology file, Kueue or KAI Topology, HyperNodes, Koordinator, label families, in
-this order; NVLink domains beside them; levels that gangs name are added where they nest; whatever
-the objects hold, levels come out, and what is odd is remarked. Called by ``assembling``.
+Sources: the Policy, a topology file, a Kueue or KAI Topology, HyperNodes, Koordinator's topology, label
+families. NVLink domains are added, and the levels that gangs name.
 """
 
 from __future__ import annotations
@@ -24,11 +18,12 @@ from models.host_ranges import host_ranges
 from models.policy import Domains, KubernetesPolicy
 from models.units import number
 from planner.read.findings import Remarks
-from planner.read.kube.levels.columns import Chain, Column, Found, is_name, labelled, to_level
-from planner.read.kube.levels.draft import Draft
+from planner.read.kube.levels.builder import LevelBuilder
+from planner.read.kube.levels.columns import Chain, Column, Found, labelled
 from planner.read.kube.levels.hypernodes import Tiers, read_tiers
 from planner.read.kube.levels.label_families import from_labels
 from planner.read.kube.levels.topologies import from_koordinator, from_topologies
+from planner.read.kube.lookup import is_name
 from planner.read.kube.records import KubeNode, LevelAsk, Objects
 from planner.read.slurm.levels import SlurmTopology
 from planner.read.sources import printable
@@ -38,9 +33,9 @@ def found_text(source: str, chain: Chain) -> str:
     """One sentence: ``levels from Kueue Topology gke: block (3 domains), subblock (9)``."""
     if not chain.columns:
         if source == "the Policy":
-            return "no levels: the Policy says so"
+            return "no levels: the Policy states none"
         if source == "node labels":
-            return "no levels: no topology label that is known divides the nodes"
+            return "no levels: no known topology label divides the nodes"
         return f"no levels above the nodes in {printable(source)}"
     parts = []
     for i, column in enumerate(chain.columns):
@@ -62,16 +57,16 @@ def policy_text(
 ) -> str:
     """A Policy document in YAML that states the levels: by their label, else by their nodes.
 
-    ``domains``: by node, its domain at every level. A level of more domains than a Policy can hold
-    is said to be one, and then all are left to be found again.
+    ``domains``: by node, its domain at every level. If a level has more domains than a Policy can
+    hold, the document states no levels and says why.
     """
     spread = [_nodes(domains, i) if level.label is None else None for i, level in enumerate(levels)]
     lines = [f"# {found}", f"apiVersion: {API_VERSION}", "kind: Policy"]
     lines += ["metadata: {name: levels-as-found}", "spec:"]
     if any(one is not None and len(one) > MAX_FIELDS for one in spread):
         lines += [
-            f"  # A level without a label has more than {MAX_FIELDS:,} domains, too many to be written.",
-            "  # Without `levels` here, all of them are found again from the same objects.",
+            f"  # A level without a label has more than {MAX_FIELDS:,} domains, too many for a Policy.",
+            "  # Without `levels` here, all levels are found again from the same objects.",
             "  kubernetes: {}",
         ]
     elif levels:
@@ -95,7 +90,7 @@ def _nodes(domains: Mapping[str, Sequence[str | None]], level: int) -> dict[str,
 
 
 def _entry(level: Level, nodes: dict[str, list[str]] | None) -> list[str]:
-    """Lines of one level: a single one, unless its nodes are written out."""
+    """Lines of one level: a single one, unless its nodes are listed."""
     fields: dict[str, object] = {"name": level.name}
     if level.label is not None:
         fields["label"] = level.label
@@ -113,11 +108,10 @@ def _entry(level: Level, nodes: dict[str, list[str]] | None) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Levels:
-    """Levels widest first, where every node is, and what the names of gangs mean.
+    """Levels widest first, the domains of every node, and the levels that gangs may name.
 
-    ``label`` of a level, where it has one, says on every node exactly what its domains say.
     ``found``: one sentence on where they come from. ``labels``, ``tiers``: level names by label
-    key and by tier; ``node`` for what is no wider than one.
+    key and by tier; ``node`` for what is no wider than a node.
     """
 
     levels: tuple[Level, ...]
@@ -128,11 +122,11 @@ class Levels:
     hypernodes: Tiers = field(default_factory=Tiers)
 
     def domain(self, node: str) -> tuple[str | None, ...]:
-        """Short names of the node's domains, one a level; None where it stands alone."""
+        """The node's domains, one a level; None where it is alone."""
         return self.domains.get(node, (None,) * len(self.levels))
 
     def resolve(self, ask: LevelAsk) -> str | None:
-        """The level's name, or ``node``; None for a level that is not there."""
+        """The level's name, or ``node``; None if there is no such level."""
         if ask.label is not None:
             return self.labels.get(ask.label)
         tier = self.hypernodes.tier(ask)
@@ -159,20 +153,20 @@ def read_levels(
     remarks: Remarks,
     topology: SlurmTopology | None = None,
 ) -> Levels:
-    """The levels of the cluster. ``topology``: a topology file, which goes before its objects."""
+    """The levels of the cluster. ``topology``: a topology file, which takes precedence over objects."""
     hypernodes = read_tiers(gathered, nodes, remarks)
     found = _source(gathered, nodes, policy, hypernodes, topology, remarks)
-    draft = Draft(nodes, hypernodes, remarks)
-    draft.start(found)
+    builder = LevelBuilder(nodes, hypernodes, remarks)
+    builder.start(found)
     stated = policy.levels
     if stated is None or (stated and not any(level.nvlink for level in stated)):
-        draft.add_nvlink()
-    for ask in sorted(asks, key=_order):
-        draft.add_asked(ask)
-    return _finished(draft, found.source)
+        builder.add_nvlink()
+    for ask in sorted(asks, key=_sort_key):
+        builder.add_asked(ask)
+    return _finished(builder, found.source)
 
 
-def _order(ask: LevelAsk) -> tuple[str, int, str]:
+def _sort_key(ask: LevelAsk) -> tuple[str, int, str]:
     return ask.label or "", ask.tier or 0, ask.tier_name or ""
 
 
@@ -211,10 +205,10 @@ def _stated(
         keys = () if level.label is None else (level.label,)
         column = labelled(level.name, keys, nodes, remarks)
         if level.name in of_nodes:
-            values = _written_out(level.name, of_nodes[level.name], nodes, remarks)
+            values = _listed_nodes(level.name, of_nodes[level.name], nodes, remarks)
             column = replace(column, values=values)
         if keys and nodes and not column.values:
-            what = "no node has the label of this level: every node stands alone there"
+            what = "no node has the label of this level; every node is alone there"
             remarks.add(f"Policy level {level.name}", what)
         columns.append(
             replace(
@@ -227,14 +221,14 @@ def _stated(
     return tuple(columns)
 
 
-def _written_out(
+def _listed_nodes(
     level: str, domains: Domains, nodes: Sequence[KubeNode], remarks: Remarks
 ) -> dict[str, str]:
     """The domain of every node that the Policy names."""
     known = {node.name for node in nodes}
     values = {node: domain for domain, members in domains for node in members}
     if not known.issuperset(values):
-        remarks.add(f"Policy level {level}", "names nodes that are not there: left aside")
+        remarks.add(f"Policy level {level}", "names nodes that are not in the input; ignored")
     return {node: domain for node, domain in values.items() if node in known}
 
 
@@ -242,12 +236,12 @@ def _of_file(topology: SlurmTopology, nodes: Sequence[KubeNode], remarks: Remark
     """The levels of a topology file; None if it names none of the nodes."""
     known = [node.name for node in nodes if node.name in topology.domains]
     if not known:
-        what = "names no node of the cluster: not used"
+        what = "names no node of the cluster; not used"
         remarks.add(topology.source, what, "node names must be those of the cluster")
         return None
     for node in nodes:
         if node.gpus and node.name not in topology.domains:
-            what = "is not in the topology file: it stands alone at every level"
+            what = "is not in the topology file; it is alone at every level"
             remarks.add(node.object.subject, what)
     columns = []
     for i, level in enumerate(topology.levels):
@@ -256,23 +250,22 @@ def _of_file(topology: SlurmTopology, nodes: Sequence[KubeNode], remarks: Remark
     return Found(topology.source, tuple(columns))
 
 
-def _finished(draft: Draft, source: str) -> Levels:
-    """Levels, domains and what names mean, of what was put together."""
-    draft.finish()
-    columns, nodes = draft.chain.columns, draft.nodes
+def _finished(builder: LevelBuilder, source: str) -> Levels:
+    builder.finish()
+    columns, nodes = builder.chain.columns, builder.nodes
     labels = {HOSTNAME_LABEL: NODE_LEVEL}
     tiers: dict[int, str] = {}
-    named = [(one, one.name) for one in columns] + [(one, NODE_LEVEL) for one in draft.single]
+    named = [(one, one.name) for one in columns] + [(one, NODE_LEVEL) for one in builder.single]
     for column, name in named:
         for key in column.keys:
             labels.setdefault(key, name)
         for tier in column.tiers:
             tiers.setdefault(tier, name)
     return Levels(
-        levels=tuple(to_level(one, nodes) for one in columns),
-        found=found_text(source, draft.chain),
+        levels=tuple(one.to_level(nodes) for one in columns),
+        found=found_text(source, builder.chain),
         domains={node.name: tuple(one.values.get(node.name) for one in columns) for node in nodes},
         labels=labels,
         tiers=tiers,
-        hypernodes=draft.hypernodes,
+        hypernodes=builder.hypernodes,
     )

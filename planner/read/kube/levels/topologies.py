@@ -1,7 +1,6 @@
-"""Objects that name the levels by node labels: Kueue and KAI Topology, Koordinator's topology.
+"""Objects that define levels by node labels: Kueue's and KAI's Topology, Koordinator's topology.
 
-Promises: of several Topologies one is chosen and the others are named in a remark; labels that no
-node has give no level. Called by ``levels``.
+Of several Topologies one is used, and a remark names the others.
 """
 
 from __future__ import annotations
@@ -22,11 +21,11 @@ _NODE_LAYER = "NodeTopologyLayer"
 _MAX_KEYS = 16
 
 Named = tuple[str, tuple[str, ...]]
-"""A level as an object describes it: its name, and the labels of which the first counts."""
+"""A level as an object defines it: its name, and its labels, of which the first counts."""
 
 
 def from_topologies(gathered: Objects, nodes: Sequence[KubeNode], remarks: Remarks) -> Found | None:
-    """The levels of the Topology that most GPU nodes follow; None where there is none to use."""
+    """The levels of the Topology that most GPU nodes follow; None if there is none to use."""
     found = gathered.of("Topology", KUEUE, KAI)
     if not found:
         return None
@@ -35,22 +34,22 @@ def from_topologies(gathered: Objects, nodes: Sequence[KubeNode], remarks: Remar
     usable = [one for one in found if having[one]]
     for one in found:
         if one not in usable:
-            remarks.add(_called(one), "no node has a label of its levels: not used")
+            remarks.add(_title(one), "no node has a label of its levels; not used")
     if not usable:
         return None
     chosen = min(usable, key=lambda one: (-flavored.get(one.name, 0), -having[one], _order(one)))
     for one in usable:
         if one is not chosen:
             remarks.add(
-                _called(one),
-                f"not used: the levels are those of {_called(chosen)}",
+                _title(one),
+                f"not used; the levels are those of {_title(chosen)}",
                 "state `levels` in the Policy to use others",
             )
     columns = [labelled(name, keys, nodes, remarks) for name, keys in _levels(chosen)]
-    return Found(_called(chosen), tuple(columns))
+    return Found(_title(chosen), tuple(columns))
 
 
-def _called(topology: KubeObject) -> str:
+def _title(topology: KubeObject) -> str:
     maker = "Kueue" if topology.group == KUEUE else "KAI"
     return f"{maker} Topology {topology.name}"
 
@@ -70,7 +69,7 @@ def _levels(topology: KubeObject) -> list[Named]:
 
 
 def _having(topology: KubeObject, nodes: Sequence[KubeNode]) -> int:
-    """How many nodes have a label of its levels; the hostname, which all have, aside."""
+    """How many nodes have a label of its levels other than the hostname."""
     keys = {key for _, keys in _levels(topology) for key in keys if key != HOSTNAME_LABEL}
     return sum(1 for node in nodes if any(node.labels.get(key) for key in keys))
 
@@ -91,7 +90,7 @@ def _flavored(gathered: Objects, nodes: Sequence[KubeNode]) -> dict[str, int]:
 def from_koordinator(
     gathered: Objects, nodes: Sequence[KubeNode], remarks: Remarks
 ) -> Found | None:
-    """The layers of a ClusterNetworkTopology; None where there is none to use."""
+    """The layers of a ClusterNetworkTopology; None if there is none to use."""
     found = gathered.of("ClusterNetworkTopology", KOORDINATOR)
     found.sort(key=lambda one: (one.name != "default", one.name))
     for one in found:
@@ -100,7 +99,7 @@ def from_koordinator(
         if any(column.values for column in columns):
             source = f"Koordinator {one.where}"
             return Found(source, tuple(columns))
-        remarks.add(one.where, "no node has a label of its layers: not used")
+        remarks.add(one.where, "no node has a label of its layers; not used")
     return None
 
 
@@ -124,11 +123,11 @@ def _layers(topology: KubeObject, remarks: Remarks) -> list[Named]:
             result.append((here.removesuffix("Layer").removesuffix("Topology").lower(), keys))
         here = text(by_name[here], "parentTopologyLayer")
     if here is not None and here in seen:
-        remarks.add(topology.where, "a layer that is its own parent: cut there")
+        remarks.add(topology.where, "has a layer that is its own parent; cut there")
     return result[::-1]
 
 
 def _innermost(by_name: dict[str, dict[str, object]]) -> str | None:
-    """A layer that is nobody's parent."""
+    """A layer that is no other layer's parent."""
     parents = {text(entry, "parentTopologyLayer") for entry in by_name.values()}
     return next((name for name in by_name if name not in parents), None)

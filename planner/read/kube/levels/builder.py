@@ -1,7 +1,6 @@
 """Levels put together: those of the source, NVLink domains, and those that gangs name.
 
-Promises: every level is where it nests; one division of the nodes is one level, whatever it is
-called; what is odd is remarked. Called by ``levels``.
+Every level is where it nests; one division of the nodes is one level, whatever it is called.
 """
 
 from __future__ import annotations
@@ -19,15 +18,15 @@ from planner.read.kube.levels.columns import (
     divisions,
     labelled,
     nests,
-    within_names,
+    with_distinct_names,
 )
 from planner.read.kube.levels.hypernodes import Tiers
 from planner.read.kube.levels.label_families import family_on, nvlink_column
 from planner.read.kube.records import KubeNode, LevelAsk
 
 
-class Draft:
-    """Levels as they are put together. ``asked``: those that gangs name; ``single``: no level."""
+class LevelBuilder:
+    """Builds the levels. ``asked``: those that gangs name; ``single``: columns of single nodes."""
 
     def __init__(self, nodes: Sequence[KubeNode], hypernodes: Tiers, remarks: Remarks) -> None:
         self.nodes = nodes
@@ -40,7 +39,7 @@ class Draft:
         self.single: list[Column] = []
 
     def start(self, found: Found) -> None:
-        """Take the levels of the source; those that name single nodes, or nothing, are none."""
+        """Take the levels of the source, without those that name single nodes or nothing."""
         kept = []
         for column in found.columns:
             if column.keys == (HOSTNAME_LABEL,):
@@ -48,47 +47,47 @@ class Draft:
             elif column.values or column.stated:
                 kept.append(column)
             elif column.keys:
-                what = f"its level {column.name} is left out: no node has the label"
+                what = f"its level {column.name} is left out; no node has the label"
                 self.remarks.add(found.source, what)
-        # by whole paths: a host number may be used again in another rack
+        # By whole paths: a host number may be used again in another rack.
         while kept and not kept[-1].stated and alone(divisions(kept, self.nodes)[-1]):
             self.single.append(kept.pop())
         self.chain.set(kept)
 
-    def names_nodes(self, column: Column) -> bool:
+    def is_single(self, column: Column) -> bool:
         """Whether no two nodes share a domain of it."""
         return alone(divisions([column], self.nodes)[0])
 
     def add_nvlink(self) -> None:
-        """Mark the level that the NVLink domains are, or add one."""
+        """Mark the level of the NVLink domains, or add one."""
         column = nvlink_column(self.nodes, self.remarks)
         if column is None:
             return
-        if self.names_nodes(column):
+        if self.is_single(column):
             self.single.append(column)
             return
         same = next((one for one in self.chain.columns if set(one.keys) & set(column.keys)), None)
         if same is not None and not same.stated:
-            self.mark(same, column)
+            self.mark_nvlink(same, column)
         elif same is None:
             same = self.chain.same(column, self.with_gpus)
             if same is None:
                 self.insert(replace(column, origin=f"from {column.keys[0]}"))
             elif not same.stated:
                 self.alias(same, column, nvlink=True)
-        self.outside_nvlink()
+        self.report_outside_nvlink()
 
-    def mark(self, same: Column, column: Column) -> None:
-        """Say that the level read from the same label is the NVLink domains."""
+    def mark_nvlink(self, same: Column, column: Column) -> None:
+        """Mark the level that is read from the same label."""
         own, there = (divisions([one], self.nodes)[0] for one in (column, same))
         if own != there and set(column.keys) <= set(same.keys):
-            same_values = replace(same, values=column.values)  # without labels that say nothing
-            self.chain.replace(same, same_values)
-            same = same_values
+            without_zeros = replace(same, values=column.values)
+            self.chain.replace(same, without_zeros)
+            same = without_zeros
         self.alias(same, column, nvlink=True)
 
-    def outside_nvlink(self) -> None:
-        """Name the servers that have no NVLink domain where their neighbours have one."""
+    def report_outside_nvlink(self) -> None:
+        """Report servers without an NVLink domain next to servers that have one."""
         for i, column in enumerate(self.chain.columns):
             if not column.nvlink or i == 0:
                 continue
@@ -98,41 +97,41 @@ class Draft:
             having = {around[name] for name in column.values if name in around}
             for node in self.with_gpus:
                 if node.name not in column.values and around[node.name] in having:
-                    what = "is in no NVLink domain, though its neighbours are: it counts alone"
+                    what = "is in no NVLink domain, but its neighbours are; it counts alone"
                     hint = f"its label {column.keys[0]} is missing" if column.keys else None
                     self.remarks.add(node.object.subject, what, hint)
 
     def add_asked(self, ask: LevelAsk) -> None:
-        """Make room for a level that a gang names."""
-        column = self.wanted(ask)
+        """Add a level that a gang names."""
+        column = self.find(ask)
         if column is None:
             return
         if column in self.chain.columns or column in self.single:
-            self.asked.append(self.under(ask.label, column))
+            self.asked.append(self.with_first_label(column, ask.label))
             return
-        if self.names_nodes(column):
+        if self.is_single(column):
             self.single.append(column)
         elif (same := self.twin(column)) is not None:
-            self.asked.append(self.under(ask.label, self.alias(same, column)))
+            self.asked.append(self.with_first_label(self.alias(same, column), ask.label))
         elif len(self.asked) >= MAX_LEVELS:
-            self.one_too_many(column)
+            self.add_beyond_limit(column)
         else:
-            column = replace(column, origin="asked for by a gang")
-            self.disown(column)
+            column = replace(column, origin="requested by a gang")
+            self.release_labels(column)
             self.insert(column)
             self.asked.append(column)
 
-    def one_too_many(self, column: Column) -> None:
-        """A level that there is no place for: another that divides the nodes alike stands in."""
+    def add_beyond_limit(self, column: Column) -> None:
+        """A level above the limit: another that divides the nodes equally counts for it."""
         same = None if column.wide else self.chain.same(column, self.nodes)
         if same is not None:
             self.alias(same, column)
             return
-        what = f"gangs ask for more than {MAX_LEVELS} levels: this one is left out"
+        what = f"left out: gangs name more than {MAX_LEVELS} levels"
         self.remarks.add(f"level {column.name}", what, "state `levels` in the Policy")
 
-    def under(self, label: str | None, column: Column) -> Column:
-        """The level under the label that a gang names it by, where several labels say the same."""
+    def with_first_label(self, column: Column, label: str | None) -> Column:
+        """The level with the label that a gang names it by, if several labels are equivalent."""
         if label not in column.keys or column.stated or column in self.asked:
             return column
         others = (key for key in column.keys if key != label)
@@ -142,51 +141,48 @@ class Draft:
         self.chain.replace(column, named)
         return named
 
-    def wanted(self, ask: LevelAsk) -> Column | None:
-        """The column of an ask: one that is there, else a new one; None where no node has it."""
+    def find(self, ask: LevelAsk) -> Column | None:
+        """The column of an ask: an existing one, else a new one; None if no node has it."""
         there = (*self.chain.columns, *self.single)
         if ask.label is not None:
             known = next((one for one in there if ask.label in one.keys), None)
-            return self.of_label(ask.label, known) if ask.label in self.present else known
+            return self.find_label(ask.label, known) if ask.label in self.present else known
         tier = self.hypernodes.tier(ask)
         if tier is None:
             return None
         found = next((one for one in there if tier in one.tiers), None)
         return self.hypernodes.columns[tier] if found is None else found
 
-    def of_label(self, label: str, known: Column | None) -> Column | None:
-        """The column of a label that nodes have; ``known``: the one that answers for it so far."""
+    def find_label(self, label: str, known: Column | None) -> Column | None:
+        """The column of a label that nodes have; ``known``: the one that has the label so far."""
         fixed = known is not None and (known.stated or known in self.single)
         if known is not None and (fixed or known.keys[0] == label):
             return known
         family = family_on(label, self.nodes)
         keys = tuple(key for key in family.keys if key in self.present)
         column = labelled(family.name, keys, self.nodes, self.remarks)
-        if known is not None and (known.values == column.values or not self.labels(column)):
+        if known is not None and (
+            known.values == column.values or column.label(self.nodes) is None
+        ):
             return known
         return replace(column, wide=family.wide) if column.values else None
 
     def twin(self, column: Column) -> Column | None:
         """A level of the same values; for tiers, and in a Policy, one that divides in the same way.
 
-        A label that a gang names is a level under its own name though another one divides the nodes
-        of today alike: domains keep the names that people know, and what is imagined beside them
-        may differ.
+        A label that a gang names stays a level of its own even if another one divides the existing
+        nodes equally: domains keep the names that people know, and planned nodes may differ.
         """
         alike = (one for one in self.chain.columns if one.stated or one.wide == column.wide)
         equal = next((one for one in alike if one.values == column.values), None)
         if equal is not None or column.wide:
             return equal
         same = self.chain.same(column, self.nodes)
-        own_name = column.tiers == () and self.labels(column)
+        own_name = column.tiers == () and column.label(self.nodes) is not None
         return None if same is None or (own_name and not same.stated) else same
 
-    def labels(self, column: Column) -> bool:
-        """Whether a label says on every node what the column says."""
-        return column.label(self.nodes) is not None
-
     def alias(self, same: Column, other: Column, *, nvlink: bool = False) -> Column:
-        """Let one column answer for another that divides the nodes in the same way."""
+        """Let one column count for another that divides the nodes in the same way."""
         both = replace(
             same,
             nvlink=same.nvlink or nvlink,
@@ -197,8 +193,8 @@ class Draft:
         self.asked = [both if one is same else one for one in self.asked]
         return both
 
-    def disown(self, column: Column) -> None:
-        """Let no other level answer for the labels of a column that becomes one."""
+    def release_labels(self, column: Column) -> None:
+        """Take the labels of a new level from all others."""
         for one in self.chain.columns:
             if rest := set(one.keys) & set(column.keys):
                 left = replace(one, keys=tuple(key for key in one.keys if key not in rest))
@@ -208,23 +204,23 @@ class Draft:
     def insert(self, column: Column) -> None:
         """Add a column where it nests."""
         if not self.chain.insert(column):
-            what = "nests in no other level: its domains are cut by those of the wider ones"
+            what = "does not nest: domains of wider levels cut its own"
             self.remarks.add(f"level {column.name}", what, "state `levels` in the Policy")
 
     def finish(self) -> None:
-        """At most MAX_LEVELS, what is missed least left out first; each under its own name."""
+        """Keep at most MAX_LEVELS, each with a name of its own."""
         while len(self.chain.columns) > MAX_LEVELS:
-            gone = self.spare()
+            gone = self.most_dispensable()
             what = f"left out: more than {MAX_LEVELS} levels"
             self.remarks.add(f"level {gone.name}", what, "state `levels` in the Policy")
             self.chain.set([one for one in self.chain.columns if one is not gone])
-        self.chain.set(within_names(self.chain.columns))
-        self.gaps()
+        self.chain.set(with_distinct_names(self.chain.columns))
+        self.report_gaps()
 
-    def spare(self) -> Column:
-        """A level to leave out: one domain for all, else the last that only gangs name.
+    def most_dispensable(self) -> Column:
+        """A level of one domain for all, else the last that only gangs name.
 
-        Then one whose domains the others repeat, else the innermost that can go.
+        Then one whose domains the others repeat, else the innermost that can be left out.
         """
         columns, divided = self.chain.columns, self.chain.divisions
         free = [i for i, one in enumerate(columns) if not (one.stated or one.nvlink)]
@@ -241,13 +237,13 @@ class Draft:
         last = unasked or free or [i for i, one in enumerate(columns) if not one.stated]
         return columns[last[-1]]
 
-    def gaps(self) -> None:
-        """Name the servers that lack a value and have one farther in: they stand alone there."""
+    def report_gaps(self) -> None:
+        """Report servers that lack a value but have one at a narrower level: they are alone there."""
         columns = self.chain.columns
         for node in self.with_gpus:
             having = [node.name in one.values for one in columns]
             if False in having and True in having[having.index(False) :]:
                 level = columns[having.index(False)]
-                what = f"no domain at level {level.name}: it stands alone there and farther in"
+                what = f"has no domain at level {level.name}; it is alone there and below"
                 hint = f"its label {level.keys[0]} is missing" if level.keys else None
                 self.remarks.add(node.object.subject, what, hint)
