@@ -511,7 +511,7 @@ def test_a_node_without_a_wider_level_is_named() -> None:
     assert levels.domain("n1") == (None, "k")
     [line] = said
     assert line == (
-        "Node n1: has no domain at level row: it is alone there and below"
+        "Node n1: has no domain at level row; it is alone there and below"
         " (hint: its label a/row is missing)"
     )
 

@@ -103,7 +103,7 @@ def test_a_level_without_label_and_domains_is_one_where_every_node_stands_alone(
         ({"domains": {"a": ["n["]}}, "'n[' cannot be a node name or host range"),
         ({"domains": {"a": ["n[3-1]"]}}, "the range '3-1' in 'n[3-1]' runs backwards"),
         ({"domains": {"a": ["n[1-200000]"], "b": ["m"]}}, "200,001 nodes in the domains"),
-        ({"domains": {"a": ["n[1-900000]"]}}, "stands for 900,000 names"),
+        ({"domains": {"a": ["n[1-900000]"]}}, "has 900,000 names"),
         ({"domains": ["n1"]}, "expected an object"),
         ({"domains": {"a": "n1"}}, "expected a list"),
     ],
