@@ -1,4 +1,4 @@
-"""docs/formulation.md against the code: modules and constants that it cites exist, shares are those in force."""
+"""docs/formulation.md against the code: modules and constants that it cites exist, shares are in force."""
 
 from __future__ import annotations
 
@@ -23,7 +23,11 @@ SHARES = {
 
 
 def test_every_module_it_names_exists() -> None:
-    files = [str(p.relative_to(ROOT)) for d in ("models", "planner", "tests") for p in (ROOT / d).rglob("*.py")]  # fmt: skip
+    files = [
+        str(p.relative_to(ROOT))
+        for d in ("models", "planner", "tests")
+        for p in (ROOT / d).rglob("*.py")
+    ]
     cited = set(re.findall(r"`([a-z_/]+\.py)`", TEXT))
     assert len(cited) > 20
     missing = {name for name in cited if not any(f"/{file}".endswith(f"/{name}") for file in files)}
