@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -77,3 +78,11 @@ class ServerModel:
 def bits(mask: int) -> tuple[int, ...]:
     """Indices of the set bits, ascending."""
     return tuple(i for i in range(mask.bit_length()) if mask >> i & 1)
+
+
+def mask_of(gpus: Iterable[int]) -> int:
+    """Bit mask of GPU indices; bit i is GPU i."""
+    mask = 0
+    for gpu in gpus:
+        mask |= 1 << gpu
+    return mask

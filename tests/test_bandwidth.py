@@ -9,10 +9,10 @@ from itertools import combinations
 
 import pytest
 
-from models.hardware import ServerModel
+from models.hardware import ServerModel, mask_of
 from models.rates.catalogue import find
 from models.rates.gang_bandwidth import ideal_MBps
-from models.rates.gpu_sets import UnknownRate, mask_of
+from models.rates.gpu_sets import UnknownRate
 from models.rates.server_bandwidth import (
     best_inside_MBps,
     inside_MBps,

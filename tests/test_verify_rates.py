@@ -9,9 +9,9 @@ from effort import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from models.hardware import Nic, ServerModel
+from models.hardware import Nic, ServerModel, mask_of
 from models.rates.catalogue import find, server_models
-from models.rates.gpu_sets import UnknownRate, mask_of
+from models.rates.gpu_sets import UnknownRate
 from models.rates.nic_bandwidth import nics_MBps
 from models.rates.server_bandwidth import best_inside_MBps, inside_MBps
 from models.verify import gpu_rates

@@ -8,7 +8,7 @@ from fractions import Fraction
 from itertools import combinations
 
 from models.cluster import Cluster, Node
-from models.hardware import ServerModel, bits
+from models.hardware import ServerModel, bits, mask_of
 from models.rates.nic_bandwidth import nics_MBps
 from models.rates.server_bandwidth import best_inside_MBps, inside_MBps, switched_MBps
 
@@ -48,9 +48,7 @@ def worst_masks(chosen: ServerSet) -> tuple[int, ...]:
     if not chosen.blind:
         return (chosen.known,)
     rest = bits(chosen.candidates & ~chosen.known)
-    return tuple(
-        chosen.known | sum(1 << i for i in extra) for extra in combinations(rest, chosen.blind)
-    )
+    return tuple(chosen.known | mask_of(extra) for extra in combinations(rest, chosen.blind))
 
 
 def set_inside_MBps(node: Node, chosen: ServerSet) -> Fraction | None:

@@ -1,20 +1,12 @@
-"""Sets of GPUs as bit masks, and the symmetries of matrices over GPUs."""
+"""Symmetries of matrices over GPUs, and what can be wrong with a set of GPUs."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 
 class UnknownRate(ValueError):  # noqa: N818 - a finding about the input, not a failure
     """A link rate, link matrix or NIC speed that is needed is not known."""
-
-
-def mask_of(gpus: Iterable[int]) -> int:
-    """Bit mask of GPU indices; bit i is GPU i."""
-    mask = 0
-    for gpu in gpus:
-        mask |= 1 << gpu
-    return mask
 
 
 def check_choice(candidates: int, count: int) -> None:

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 
-from models.hardware import Nic, ServerModel, bits
-from models.rates.gpu_sets import UnknownRate, check_choice, mask_of
+from models.hardware import Nic, ServerModel, bits, mask_of
+from models.rates.gpu_sets import UnknownRate, check_choice
 
 FAR_NIC_MBPS = Fraction(25000)
 """The most that one NIC gives to GPUs it is not near, whatever its line rate."""

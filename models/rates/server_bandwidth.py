@@ -11,8 +11,8 @@ from fractions import Fraction
 from itertools import combinations
 from math import comb
 
-from models.hardware import ServerModel, bits
-from models.rates.gpu_sets import UnknownRate, check_choice, mask_of
+from models.hardware import ServerModel, bits, mask_of
+from models.rates.gpu_sets import UnknownRate, check_choice
 from models.rates.nic_bandwidth import extreme_nics_MBps, nics_MBps
 from models.rates.rings import Links, Shape, chain_in_links, shape
 

@@ -18,7 +18,7 @@ from models.documents.cluster import ClusterSpec, LevelDocument, NodeDocument, l
 from models.documents.gang import GangDocument, PodDocument, RoleDocument
 from models.documents.plan import PlanDocument, PlanGang, PlanPod, PlanStatus
 from models.documents.policy import PolicySpec
-from models.hardware import ServerModel, slug
+from models.hardware import ServerModel, mask_of, slug
 from models.tiers import objective_names
 from models.units import InvalidValueError
 from models.verify.facts import Facts, Gang, Node, Pod, PodKey, Policy, Role
@@ -165,7 +165,7 @@ def _policy(faults: Faults, spec: PolicySpec, where: Place) -> Policy:
         faults.add("form", where, "objectives and mix must be written out")
     elif len(objectives) < len(spec.objectives):
         faults.add("form", f"{where}.objectives", "an objective is listed twice")
-    for name in objectives.keys() - set(objective_names()):
+    for name in sorted(objectives.keys() - set(objective_names())):
         faults.add("form", f"{where}.objectives", f"no objective {quoted(name)}")
     disruption, starvation = spec.disruption, spec.starvation
     return Policy(
@@ -276,9 +276,7 @@ class _NodeReader:
 
 def read_mask(faults: Faults, gpus: Sequence[int], where: Place, installed: int) -> int:
     """The mask of ascending GPU indices, each below ``installed``."""
-    mask = 0
-    for gpu in gpus:
-        mask |= 1 << gpu
+    mask = mask_of(gpus)
     if mask >> installed:
         faults.add("reference", where, f"names a GPU outside the {installed} of the node")
         return 0
@@ -451,7 +449,7 @@ def _stated_gangs(
             faults.add("order", where, "gangs must be sorted by namespace and name", label)
         last = key
         found[key] = _stated_gang(faults, document, where, by_key[key], reader)
-    for key in by_key.keys() - found.keys():
+    for key in sorted(by_key.keys() - found.keys()):
         label = "/".join(key)
         faults.add("reference", "spec.gangs", f"gang {label} is missing", label)
     return tuple(found[gang.key] for gang in facts.gangs if gang.key in found)
