@@ -290,7 +290,7 @@ def bought(
 @pytest.mark.parametrize(
     ("what", "said"),
     [
-        (bought(), "nothing that is counted here"),
+        (bought(), "no counted gain"),
         (bought(gpus=1, gangs=["a/b"]), "1 GPU admitted (a/b)"),
         (bought(gpus=9, gangs=["a/b", "a/c"]), "9 GPUs admitted (a/b, a/c)"),
         (bought(gpus=9, gangs=["a/b-1", "a/b-2", "a/c"]), "9 GPUs admitted (a/b-[1-2], a/c)"),
@@ -300,12 +300,12 @@ def bought(
         # A higher gang instead of lower ones: fewer GPUs in all.
         (
             bought(gpus=-4, bandwidth=-12_500, gangs=["a/b"]),
-            "admission (a/b); at the price of 4 GPUs admitted, the bandwidth of 12.5 GPUs",
+            "admission (a/b); at the cost of 4 GPUs admitted, the bandwidth of 12.5 GPUs",
         ),
         (bought(gangs=["a/b"]), "admission (a/b)"),
         (
             bought(nodes=-1, domains=-1),
-            "nothing that is counted here; at the price of 1 whole node, 1 whole rack",
+            "no counted gain; at the cost of 1 whole node, 1 whole rack",
         ),
     ],
 )

@@ -245,8 +245,8 @@ def test_comments_continued_lines_quotes_and_any_case_are_read() -> None:
     [
         ("SwitchName=s0 Nodez=a\n", 1, 21, "unknown keyword 'Nodez'", "did you mean 'Nodes'?"),
         ("#\n  SwitchNam=s Nodes=a", 2, 3, "unknown keyword 'SwitchNam'", "did you mean"),
-        ("SwitchName=s Nodes=n[0-3", 1, 20, "a bracket without its partner", "gpu-[01-16,20]"),
-        ("SwitchName=s Nodes=n[0-]", 1, 20, "'0-' in 'n[0-]' is no number", "gpu-[01-16,20]"),
+        ("SwitchName=s Nodes=n[0-3", 1, 20, "an unmatched bracket", "gpu-[01-16,20]"),
+        ("SwitchName=s Nodes=n[0-]", 1, 20, "'0-' in 'n[0-]' is not a number", "gpu-[01-16,20]"),
         ("SwitchName=s Nodes=n[4-3]", 1, 20, "runs backwards", "gpu-[01-16,20]"),
         ("SwitchName=s Nodes=a,,b", 1, 20, "nothing between two commas", "tux[0-3,7]"),
         ("SwitchName=s Nodes=a\nSwitchName=t Switches=s,s9", 2, 23, "'s9' is not defined", "did"),
@@ -258,7 +258,7 @@ def test_comments_continued_lines_quotes_and_any_case_are_read() -> None:
         ("BlockName=b Nodes=a\nBlockSizes=8,4", 2, 12, "positive and ascending", "18,36,72"),
         ("BlockName=b Nodes=a\nBlockSizes=x", 2, 12, "no list of block sizes", "18,36,72"),
         ("SwitchName=s Nodes=a\nBlockName=c Nodes=b", 2, 11, "switches and blocks", "topology.yaml"),
-        ("SwitchName=s \\\n  \\\n Nodes=n[1", 3, 8, "a bracket without its partner", "gpu-"),
+        ("SwitchName=s \\\n  \\\n Nodes=n[1", 3, 8, "an unmatched bracket", "gpu-"),
         ("SwitchName=s Nodes=a\n what is this", 2, 2, "expected Key=Value, not 'what'", "Nodes="),
         ("SwitchName= Nodes=a", 1, 1, "SwitchName= without a value", "give one"),
         ("SwitchName=-s Nodes=a", 1, 12, "cannot be the name of a domain", "letters"),
@@ -304,7 +304,7 @@ def test_files_of_the_same_folder_are_included(tmp_path: Path) -> None:
     (tmp_path / "leaves.conf").write_text("SwitchName=s0 Nodes=a\nSwitchName=s1 Nodes=b[\n")
     text = "Include leaves.conf\nSwitchName=top Switches=s[0-1]\n"
     [[what, place, _]] = faults(text, str(tmp_path / "topology.conf"))
-    assert "a bracket without its partner" in what
+    assert "an unmatched bracket" in what
     assert place == f"  --> {tmp_path / 'leaves.conf'}:2:21"
     (tmp_path / "leaves.conf").write_text("SwitchName=s0 Nodes=a\nSwitchName=s1 Nodes=b\n")
     topology = read(text, str(tmp_path / "topology.conf"))

@@ -22,7 +22,7 @@ from planner.show.text import (
 
 
 def places(pods: Iterable[PlanPod | PodDocument], gpus_of: Mapping[str, int]) -> str:
-    """``gpu-[01-16]``: whole nodes; ``v100-3:0-3``: these GPUs; ``:any``: the node decides.
+    """Nodes and GPUs of pods: ``gpu-[01-16]`` whole nodes, ``v100-3:0-3`` GPUs, ``:any`` the node decides.
 
     ``gpus_of``: GPUs of every node.
     """
@@ -44,37 +44,37 @@ def places(pods: Iterable[PlanPod | PodDocument], gpus_of: Mapping[str, int]) ->
     return nodes_and_gpus(used)
 
 
-def running_gpus(ask: GangDocument) -> int:
+def running_gpus(request: GangDocument) -> int:
     """GPUs that the gang's running pods hold."""
-    of = {role.name: role.gpus for role in ask.spec.roles}
-    return sum(of.get(pod.role, 0) for pod in ask.running_pods)
+    of = {role.name: role.gpus for role in request.spec.roles}
+    return sum(of.get(pod.role, 0) for pod in request.running_pods)
 
 
 MANY = 6
-"""A family with more tiers (one a priority) is told in one row, unless ``wide``."""
+"""A family with more tiers (one for each priority) becomes one row, unless ``wide``."""
 
 
 def tiers(plan: PlanDocument, *, wide: bool) -> Table:
-    """Tiers in order: value, bound, gap, proof; ``best`` where a tolerance gave some of it away."""
+    """Tiers in order: value, bound, gap, proof; ``best`` where later tiers used a tolerance."""
     objectives = plan.status.objectives
     families: dict[str, list[PlanObjective]] = {}
     for tier in objectives:
         families.setdefault(tier.family, []).append(tier)
     rows: list[tuple[Cell, ...]] = []
-    told: set[str] = set()
+    families_shown: set[str] = set()
     for tier in objectives:
         family = families[tier.family]
         if wide or len(family) <= MANY:
             rows.append(_row(tier))
             continue
-        if tier.family not in told:
-            told.add(tier.family)
+        if tier.family not in families_shown:
+            families_shown.add(tier.family)
             rows.append(_family_row(tier.family, family))
         if not tier.proven:
             rows.append(_row(tier))
     notes = (
         ("tiers of one family in one row, those with a gap apart (-o wide lists all)",)
-        if told
+        if families_shown
         else ()
     )
     differ = wide or any(tier.best != tier.value for tier in objectives)
@@ -104,7 +104,7 @@ def _row(tier: PlanObjective) -> tuple[Cell, ...]:
 
 
 def _family_row(family: str, members: list[PlanObjective]) -> tuple[Cell, ...]:
-    """Values add up over priorities; bounds do not, so only a family proven whole states one."""
+    """Values add up over priorities; bounds do not: only a wholly proven family has one."""
     proven = sum(tier.proven for tier in members)
     whole = proven == len(members)
     worst = max((tier.gap for tier in members), default=None)
@@ -124,7 +124,7 @@ def _family_row(family: str, members: list[PlanObjective]) -> tuple[Cell, ...]:
 
 
 MANY_KEPT = 10
-"""More running gangs that stay as they are become one line, unless ``wide``."""
+"""More running gangs without change become one line, unless ``wide``."""
 
 _ORDER = ("place", "complete", "move", "resize", "keep", "preempt", "wait")
 STYLE = {
@@ -148,7 +148,7 @@ _VERB = {
 
 
 def facts(plan: PlanDocument) -> Table:
-    """What was read, a line a subject: cluster, nodes, levels, gangs."""
+    """What was read: cluster, nodes, levels, gangs."""
     cluster = plan.instance.cluster
     nodes = cluster.spec.nodes
     gpus_of = {model.name: model.gpus for model in cluster.spec.server_models}
@@ -187,9 +187,9 @@ def _gangs_read(gangs: Iterable[GangDocument]) -> str:
 
 
 def gangs(plan: PlanDocument, *, wide: bool) -> Table:
-    """One row a gang: placed first, then running, then waiting; by priority within each."""
-    asks = plan.instance.gangs_by_key()
-    decided = sorted(plan.spec.gangs, key=lambda gang: rank(gang, asks.get(gang.key)))
+    """One row for each gang: placed, running, waiting; by priority within each."""
+    requests = plan.instance.gangs_by_key()
+    decided = sorted(plan.spec.gangs, key=lambda gang: rank(gang, requests.get(gang.key)))
     kept = [gang for gang in decided if gang.decision == "keep" and not gang.incomplete]
     hidden = not wide and len(kept) > MANY_KEPT
     folded = {gang.key for gang in kept} if hidden else set()
@@ -211,13 +211,13 @@ def gangs(plan: PlanDocument, *, wide: bool) -> Table:
     ]
     rows = []
     for gang in shown:
-        ask = asks.get(gang.key)
+        request = requests.get(gang.key)
         cells = [
             Cell(f"{gang.namespace}/{gang.name}"),
-            Cell("-" if ask is None else str(ask.spec.priority)),
+            Cell("-" if request is None else str(request.spec.priority)),
             Cell(f"{gang.decision}{', aged' * gang.aged}", STYLE[gang.decision]),
             *([Cell(number(len(gang.pods)))] if wide else []),
-            Cell(number(_gpu_count(gang, ask))),
+            Cell(number(_gpu_count(gang, request))),
             Cell(gigabytes(gang.bandwidth)),
             Cell(permille(gang.share), _share_style(gang.share)),
             *(Cell(number((gang.domains or {}).get(level))) for level in levels),
@@ -227,7 +227,7 @@ def gangs(plan: PlanDocument, *, wide: bool) -> Table:
         rows.append(tuple(cells))
     notes = []
     if hidden:
-        on = plural(sum(_gpu_count(gang, asks.get(gang.key)) or 0 for gang in kept), "GPU")
+        on = plural(sum(_gpu_count(gang, requests.get(gang.key)) or 0 for gang in kept), "GPU")
         notes.append(
             f"and {len(kept):,} running gangs that stay as they are, on {on} (-o wide lists them)"
         )
@@ -235,7 +235,7 @@ def gangs(plan: PlanDocument, *, wide: bool) -> Table:
 
 
 def pods(plan: PlanDocument) -> Table:
-    """One row a pod after the plan, gangs and pods in the plan's order."""
+    """One row for each pod after the plan, in the plan's order."""
     rows = [
         (
             Cell(f"{gang.namespace}/{pod.name}"),
@@ -249,7 +249,7 @@ def pods(plan: PlanDocument) -> Table:
 
 
 def ending(plan: PlanDocument) -> list[str]:
-    """How it came out, line by line, with what the plan assumes."""
+    """The outcome, line by line, and what the plan assumes."""
     counts: Counter[str] = Counter(gang.decision for gang in plan.spec.gangs)
     parts = [
         f"{counts[decision]:,} {_verb(decision, counts[decision])}"
@@ -268,10 +268,8 @@ def _proven(plan: PlanDocument) -> str:
     tiers = plan.status.objectives
     if plan.status.outcome == "optimal":
         numerical = sum(tier.proof != "exact" for tier in tiers)
-        word = (
-            f", {plural(numerical, 'tier')} on a floating-point solver's word" if numerical else ""
-        )
-        return f"optimal: every tier is proven best{word}"
+        tolerance = f", {plural(numerical, 'tier')} within solver tolerance" if numerical else ""
+        return f"optimal: every tier is proven best{tolerance}"
     with_gap = [tier for tier in tiers if tier.gap != 0]
     worst = max(with_gap, key=lambda tier: tier.gap, default=None)
     if worst is None:
@@ -295,9 +293,9 @@ def _verb(decision: str, count: int) -> str:
     return singular.get(verb, verb.replace("are ", "is "))
 
 
-def rank(gang: PlanGang, ask: GangDocument | None) -> tuple[int, int, str, str]:
-    """What gangs are listed by: the decision, the priority, the name."""
-    priority = ask.spec.priority if ask else 0
+def rank(gang: PlanGang, request: GangDocument | None) -> tuple[int, int, str, str]:
+    """Sort key of gangs: decision, priority, name."""
+    priority = request.spec.priority if request else 0
     return (_ORDER.index(gang.decision), -priority, gang.namespace, gang.name)
 
 
@@ -305,13 +303,13 @@ def _share_style(share: int | None) -> str | None:
     return None if share is None or share == 1000 else "warn"
 
 
-def _gpu_count(gang: PlanGang, ask: GangDocument | None) -> int | None:
-    """GPUs of the gang after the plan; of one that gets none what it asks for, or has; None if unknown."""
-    roles = {role.name: role for role in ask.spec.roles} if ask else {}
+def _gpu_count(gang: PlanGang, request: GangDocument | None) -> int | None:
+    """GPUs of the gang after the plan, or that it requests or loses; None if unknown."""
+    roles = {role.name: role for role in request.spec.roles} if request else {}
     if gang.decision == "preempt":
-        return running_gpus(ask) if ask else None
+        return running_gpus(request) if request else None
     if gang.decision not in ADMITTED:
-        return sum(role.gpus * role.span[0] for role in roles.values()) if ask else None
+        return sum(role.gpus * role.span[0] for role in roles.values()) if request else None
     count = 0
     for pod in gang.pods:
         if pod.gpus is None and pod.role not in roles:
@@ -325,6 +323,6 @@ def _why(gang: PlanGang) -> str:
 
 
 def _where(gang: PlanGang, domains_of: dict[str, dict[str, str]]) -> str:
-    """Names of the domains used, by whole path."""
+    """Domains used, by whole path."""
     paths = {"/".join(domains_of.get(pod.node, {}).values()) for pod in gang.pods}
     return compress(path for path in paths if path)

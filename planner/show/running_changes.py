@@ -1,4 +1,4 @@
-"""The tables of what happens to running gangs, and of what the moves bought."""
+"""The tables of changes to running gangs, and of what moves gain."""
 
 from __future__ import annotations
 
@@ -11,25 +11,27 @@ from planner.show.table import Cell, Column, Table
 from planner.show.text import compress, lasting, number, plural
 
 CHANGED = ("complete", "move", "resize", "preempt")
-"""Decisions that change what runs."""
+"""Decisions that change a running gang."""
 
 MOST_NAMED = 3
-"""Gangs named of those for whom one gave way."""
+"""Gangs named of those that replace another."""
 
 
 def changes(plan: PlanDocument, *, wide: bool) -> Table:
-    """One row a running gang that does not stay as it is: pods and GPUs before and after, and where.
+    """One row for each running gang that changes: pods and GPUs before and after, and where.
 
-    LOST: what each GPU that stops has done since the last checkpoint or start, left out where no gang that
-    stops GPUs tells of either; ``wide`` adds the sum in GPU-hours.
+    LOST: time since the last checkpoint or start for GPUs that stop; empty if no such gang has either time.
+    ``wide`` adds the sum in GPU-hours.
     """
-    asks = plan.instance.gangs_by_key()
+    requests = plan.instance.gangs_by_key()
     gpus_of, now = plan.instance.installed_gpus(), plan.instance.now
-    changed = [gang for gang in plan.spec.gangs if gang.decision in CHANGED and gang.key in asks]
-    changed.sort(key=lambda gang: rank(gang, asks[gang.key]))
-    changing = [_Change(gang, asks[gang.key]) for gang in changed]
-    untold = "unknown" if any(row.stopped and row.since is not None for row in changing) else "-"
-    comers = _comers(plan, asks)
+    changed = [
+        gang for gang in plan.spec.gangs if gang.decision in CHANGED and gang.key in requests
+    ]
+    changed.sort(key=lambda gang: rank(gang, requests[gang.key]))
+    changing = [_Change(gang, requests[gang.key]) for gang in changed]
+    missing = "unknown" if any(row.stopped and row.since is not None for row in changing) else "-"
+    arrivals = _arrivals(plan, requests)
     rows = []
     for row in changing:
         cells = [
@@ -37,9 +39,9 @@ def changes(plan: PlanDocument, *, wide: bool) -> Table:
             Cell(row.gang.decision, STYLE[row.gang.decision]),
             Cell(_from_to(len(row.before), len(row.after))),
             Cell(_from_to(row.gpus(row.before), row.gpus(row.after))),
-            Cell(_lost(row, now, untold)),
+            Cell(_lost(row, now, missing)),
             *([Cell(_gpu_hours(row, now))] if wide else []),
-            Cell(_way(row, gpus_of, comers)),
+            Cell(_way(row, gpus_of, arrivals)),
         ]
         rows.append(tuple(cells))
     columns = (
@@ -55,54 +57,60 @@ def changes(plan: PlanDocument, *, wide: bool) -> Table:
 
 
 class _Change:
-    """One running gang: its pods before and after, those that leave a place and those that come to one."""
+    """One gang: its pods before and after, and which of them leave or come to a place."""
 
-    def __init__(self, gang: PlanGang, ask: GangDocument) -> None:
+    def __init__(self, gang: PlanGang, request: GangDocument) -> None:
         self.gang = gang
-        self.priority = ask.spec.priority
-        self.since = ask.safe_since
-        self._gpus = {role.name: role.gpus for role in ask.spec.roles}
-        self.before = ask.running_pods
+        self.priority = request.spec.priority
+        self.since = request.safe_since
+        self._gpus = {role.name: role.gpus for role in request.spec.roles}
+        self.before = request.running_pods
         self.after = gang.pods
-        stood = {(pod.role, pod.index): _place(pod) for pod in self.before}
-        stands = {(pod.role, pod.index): _place(pod) for pod in self.after}
-        self.leaving = [p for p in self.before if stands.get((p.role, p.index)) != _place(p)]
-        self.coming = [p for p in self.after if stood.get((p.role, p.index)) != _place(p)]
-        moves = any(self._gpus.get(p.role) and (p.role, p.index) in stands for p in self.leaving)
+        places_before = {(pod.role, pod.index): _place(pod) for pod in self.before}
+        places_after = {(pod.role, pod.index): _place(pod) for pod in self.after}
+        self.leaving = [p for p in self.before if places_after.get((p.role, p.index)) != _place(p)]
+        self.coming = [p for p in self.after if places_before.get((p.role, p.index)) != _place(p)]
+        moves = any(
+            self._gpus.get(p.role) and (p.role, p.index) in places_after for p in self.leaving
+        )
         self.stopped = self.gpus(self.before if moves else self.leaving)
-        """GPUs that stop working: all of the gang where a pod with GPUs moves, else of those that leave."""
+        """GPUs that stop: all of the gang if a pod with GPUs moves, else those of pods that leave."""
 
     def gpus(self, pods: Sequence[PlanPod | PodDocument]) -> int:
         return sum(self._gpus.get(pod.role, 0) for pod in pods)
 
 
-def _comers(
-    plan: PlanDocument, asks: Mapping[tuple[str, str], GangDocument]
+def _arrivals(
+    plan: PlanDocument, requests: Mapping[tuple[str, str], GangDocument]
 ) -> dict[str, list[_Change]]:
-    """By node, the gangs that put a pod there which does not stand there now; highest priority first."""
+    """By node, the gangs with a new pod there, highest priority first."""
     found: dict[str, list[_Change]] = {}
-    everyone = [_Change(gang, asks[gang.key]) for gang in plan.spec.gangs if gang.key in asks]
-    for one in sorted(everyone, key=lambda one: (-one.priority, one.gang.key)):
+    every_gang = [
+        _Change(gang, requests[gang.key]) for gang in plan.spec.gangs if gang.key in requests
+    ]
+    for one in sorted(every_gang, key=lambda one: (-one.priority, one.gang.key)):
         for node in sorted({pod.node for pod in one.coming}):
             found.setdefault(node, []).append(one)
     return found
 
 
-def _way(row: _Change, gpus_of: Mapping[str, int], comers: Mapping[str, Sequence[_Change]]) -> str:
-    """``a -> b (for c)``: what it leaves, what it takes, who comes to the nodes it leaves.
+def _way(
+    row: _Change, gpus_of: Mapping[str, int], arrivals: Mapping[str, Sequence[_Change]]
+) -> str:
+    """``a -> b (for c)``: where it leaves, where it goes, and the gangs that come to the nodes it leaves.
 
-    Of those who come the ones of higher priority, if there are any: for them it gave way.
+    Of these, only those of higher priority if there are any.
     """
     nodes = sorted({pod.node for pod in row.leaving if pod.node is not None})
-    come = {one.gang.key: one for node in nodes for one in comers.get(node, ())}
-    come.pop(row.gang.key, None)
-    higher = [one for one in come.values() if one.priority > row.priority]
-    ordered = sorted(higher or come.values(), key=lambda one: (-one.priority, one.gang.key))
+    coming = {one.gang.key: one for node in nodes for one in arrivals.get(node, ())}
+    coming.pop(row.gang.key, None)
+    higher = [one for one in coming.values() if one.priority > row.priority]
+    ordered = sorted(higher or coming.values(), key=lambda one: (-one.priority, one.gang.key))
     names = ["/".join(one.gang.key) for one in ordered]
     more = len(names) - MOST_NAMED
-    told = ", ".join(names[:MOST_NAMED]) + (f" and {more:,} more" if more > 0 else "")
+    listed = ", ".join(names[:MOST_NAMED]) + (f" and {more:,} more" if more > 0 else "")
     way = f"{places(row.leaving, gpus_of)} -> {places(row.coming, gpus_of)}".strip()
-    return f"{way} (for {told})" if told else way
+    return f"{way} (for {listed})" if listed else way
 
 
 def _place(pod: PlanPod | PodDocument) -> tuple[str | None, tuple[int, ...] | None]:
@@ -113,10 +121,10 @@ def _from_to(before: int, after: int) -> str:
     return number(before) if before == after else f"{number(before)} -> {number(after)}"
 
 
-def _lost(row: _Change, now: int, untold: str) -> str:
+def _lost(row: _Change, now: int, missing: str) -> str:
     if not row.stopped:
         return "-"
-    return untold if row.since is None else lasting(max(0, now - row.since))
+    return missing if row.since is None else lasting(max(0, now - row.since))
 
 
 def _gpu_hours(row: _Change, now: int) -> str:
@@ -128,7 +136,7 @@ def _gpu_hours(row: _Change, now: int) -> str:
 
 
 def moves(plan: PlanDocument) -> Table:
-    """One row a set of moves: the gangs moved together, and what that bought."""
+    """One row for each set of moves: the gangs moved together, and the gain."""
     levels = plan.instance.cluster.spec.levels
     domain = levels[-1].name if levels else "domain"
     rows = [
@@ -150,7 +158,7 @@ def moves(plan: PlanDocument) -> Table:
 
 
 def _bought(bought: PlanBought, domain: str) -> str:
-    """What there is more of than in the best plan without these moves, and what there is less of."""
+    """What the plan has more of, and less of, than the best plan without these moves."""
     names = f" ({compress(bought.gangs, ', ')})" if bought.gangs else ""
     amounts = (
         (bought.gpus, f"{plural(abs(bought.gpus), 'GPU')} admitted{names * (bought.gpus > 0)}"),
@@ -162,8 +170,8 @@ def _bought(bought: PlanBought, domain: str) -> str:
     less = [text for amount, text in amounts if amount < 0]
     if names and bought.gpus <= 0:
         more.insert(0, f"admission{names}")
-    text = ", ".join(more) or "nothing that is counted here"
-    return f"{text}; at the price of {', '.join(less)}" if less else text
+    text = ", ".join(more) or "no counted gain"
+    return f"{text}; at the cost of {', '.join(less)}" if less else text
 
 
 def _bandwidth(permille_gpus: int) -> str:
