@@ -122,121 +122,119 @@ MAX_HEIGHT = 64
 """Most switches above one another: bounds the work, far above any network."""
 
 
-@dataclass(slots=True)
-class _Tree:
-    """The switches by name, what is below each, and the parent of each that counts."""
-
-    switches: dict[str, Switch] = field(default_factory=dict)
-    below: dict[str, list[str]] = field(default_factory=dict)
-    parent: dict[str, str] = field(default_factory=dict)
-    links: int = 0
-
-
 def from_switches(
     switches: Sequence[Switch], source: str, findings: Findings, remarks: Remarks
 ) -> SlurmTopology:
     """The levels of a tree; faults go into the findings."""
-    tree = _Tree()
-    for switch in switches:
-        if switch.name in tree.switches:
-            what = f"switch {shown(switch.name)} is defined twice"
-            switch.spot.fault(findings, what, "put all that is below it on one line")
-        tree.switches.setdefault(switch.name, switch)
-    _link(tree, findings, remarks)
-    heights = _heights(tree, findings)
+    tree = _Tree(findings)
+    tree.link(switches, remarks)
+    heights = tree.heights()
     if heights is None:
         return SlurmTopology(source, ())
-    leaves = _leaves(tree, findings)
-    chains = {leaf: _chain(tree, leaf) for leaf in leaves}
+    leaves = tree.leaves()
+    chains = {leaf: tree.chain(leaf) for leaf in leaves}
     used = sorted({heights[name] for chain in chains.values() for name in chain}, reverse=True)
-    used = _fitting(used, chains, heights, switches, findings)
+    while len(used) > MAX_LEVELS:  # first without levels that one switch spans for all
+        if len({_path(chain, heights, used)[0] for chain in chains.values()}) > 1:
+            what = f"a tree of {len(used)} levels of switches; the most is {MAX_LEVELS}"
+            switches[0].spot.fault(findings, what, "leave out levels that place nothing")
+            break
+        used = used[1:]
     domains = {}
     for leaf, nodes in leaves.items():
-        path = _path(chains[leaf], heights, used)
-        domains.update(dict.fromkeys(nodes, path))
+        domains.update(dict.fromkeys(nodes, _path(chains[leaf], heights, used)))
     last = len(used) - 1
     names = ("leaf" if i == last else f"switch-{last - i + 1}" for i in range(len(used)))
     return SlurmTopology(source, tuple(Level(name) for name in names), domains)
 
 
-def _link(tree: _Tree, findings: Findings, remarks: Remarks) -> None:
-    """Find the children of every switch and the first parent of each."""
-    for switch in tree.switches.values():
-        if tree.links > MAX_LINKS:
-            tree.below[switch.name] = []
-            continue
-        if switch.switches is not None and switch.nodes is not None:
-            what = f"switch {shown(switch.name)} has both nodes and switches below it"
-            switch.spot.fault(findings, what, "put the nodes below a switch of their own")
-        children = [] if switch.switches is None else _children(tree, switch.switches, findings)
-        tree.below[switch.name] = list(dict.fromkeys(children))
-        for child in tree.below[switch.name]:
-            first = tree.parent.setdefault(child, switch.name)
-            if first != switch.name:
-                what = "hangs below several switches: the first of them counts as its domain"
-                remarks.add(f"switch {child}", what)
+@dataclass(slots=True)
+class _Tree:
+    """Switches by name, the children of each, and its parent: the first, if there are several."""
 
+    findings: Findings
+    switches: dict[str, Switch] = field(default_factory=dict)
+    children: dict[str, list[str]] = field(default_factory=dict)
+    parent: dict[str, str] = field(default_factory=dict)
+    links: int = 0
 
-def _children(tree: _Tree, names: HostList, findings: Findings) -> list[str]:
-    """The switches of a hostlist, up to the first that is not defined."""
-    tree.links += names.count(findings)
-    if tree.links > MAX_LINKS:
-        what = f"more than {MAX_LINKS:,} links between switches"
-        names.spot.fault(findings, what, "leave some out")
-        return []
-    known = []
-    for child in names.names(findings):
-        if child not in tree.switches:
-            hint = suggestion(child, tree.switches, "switches")
-            names.spot.fault(findings, f"switch {shown(child)} is not defined", hint)
-            break
-        known.append(tree.switches[child].name)
-    return known
+    def link(self, switches: Sequence[Switch], remarks: Remarks) -> None:
+        """Find the children of every switch and the first parent of each."""
+        for switch in switches:
+            if switch.name in self.switches:
+                what = f"switch {shown(switch.name)} is defined twice"
+                switch.spot.fault(self.findings, what, "put all that is below it on one line")
+            self.switches.setdefault(switch.name, switch)
+        for switch in self.switches.values():
+            if switch.switches is not None and switch.nodes is not None:
+                what = f"switch {shown(switch.name)} has both nodes and switches below it"
+                switch.spot.fault(self.findings, what, "put the nodes below a switch of their own")
+            found = [] if switch.switches is None else self._children(switch.switches)
+            self.children[switch.name] = list(dict.fromkeys(found))
+            for child in self.children[switch.name]:
+                if self.parent.setdefault(child, switch.name) != switch.name:
+                    what = "is below several switches: the first of them counts as its domain"
+                    remarks.add(f"switch {child}", what)
 
+    def _children(self, names: HostList) -> list[str]:
+        """The switches of a hostlist, up to the first that is not defined."""
+        if self.links > MAX_LINKS:
+            return []
+        self.links += names.count(self.findings)
+        if self.links > MAX_LINKS:
+            what = f"more than {MAX_LINKS:,} links between switches"
+            names.spot.fault(self.findings, what, "leave some out")
+            return []
+        known = []
+        for child in names.names(self.findings):
+            if child not in self.switches:
+                hint = suggestion(child, self.switches, "switches")
+                names.spot.fault(self.findings, f"switch {shown(child)} is not defined", hint)
+                break
+            known.append(child)
+        return known
 
-def _heights(tree: _Tree, findings: Findings) -> dict[str, int] | None:
-    """Levels from the nodes up: 1 for a leaf, else one above the highest child.
+    def heights(self) -> dict[str, int] | None:
+        """Levels from the nodes up: 1 for a leaf, else one above the highest child.
 
-    None, with a fault, for a cycle and for more than MAX_HEIGHT levels.
-    """
-    heights: dict[str, int] = {}
-    try:
-        for name in TopologicalSorter(tree.below).static_order():
-            heights[name] = 1 + max((heights[child] for child in tree.below[name]), default=0)
-    except CycleError as error:
-        name = next(name for name in tree.switches if name in error.args[1])
-        what = f"switch {shown(name)} hangs below itself"
-        tree.switches[name].spot.fault(findings, what, "a tree has no cycles")
-        return None
-    too_high = next((name for name in tree.switches if heights[name] > MAX_HEIGHT), None)
-    if too_high is not None:
-        what = f"switch {shown(too_high)} heads more than {MAX_HEIGHT} levels of switches"
-        hint = "leave out levels that place nothing"
-        tree.switches[too_high].spot.fault(findings, what, hint)
-        return None
-    return heights
+        None, with a fault, for a cycle and for more than MAX_HEIGHT levels.
+        """
+        heights: dict[str, int] = {}
+        try:
+            for name in TopologicalSorter(self.children).static_order():
+                below = (heights[child] for child in self.children[name])
+                heights[name] = 1 + max(below, default=0)
+        except CycleError as error:
+            name = next(name for name in self.switches if name in error.args[1])
+            what = f"switch {shown(name)} is below itself"
+            self.switches[name].spot.fault(self.findings, what, "a tree has no cycles")
+            return None
+        for name, switch in self.switches.items():
+            if heights[name] > MAX_HEIGHT:
+                what = f"switch {shown(name)} heads more than {MAX_HEIGHT} levels of switches"
+                switch.spot.fault(self.findings, what, "leave out levels that place nothing")
+                return None
+        return heights
 
+    def leaves(self) -> dict[str, list[str]]:
+        """The nodes below each switch that has any."""
+        leaves: dict[str, list[str]] = {}
+        owners = NodeOwners("is below", "name it below one leaf switch", self.findings)
+        for switch in self.switches.values():
+            if switch.nodes is None:
+                continue
+            nodes = owners.add(switch.name, switch.nodes)
+            if nodes is None:
+                break
+            leaves[switch.name] = nodes
+        return leaves
 
-def _leaves(tree: _Tree, findings: Findings) -> dict[str, list[str]]:
-    """The nodes below each switch that has any."""
-    leaves: dict[str, list[str]] = {}
-    owners = NodeOwners("hangs below", "name it below one leaf switch", findings)
-    for switch in tree.switches.values():
-        if switch.nodes is None:
-            continue
-        nodes = owners.add(switch.name, switch.nodes)
-        if nodes is None:
-            break
-        leaves[switch.name] = nodes
-    return leaves
-
-
-def _chain(tree: _Tree, leaf: str) -> list[str]:
-    """The switches above a leaf, itself first."""
-    chain = [leaf]
-    while (parent := tree.parent.get(chain[-1])) is not None:
-        chain.append(parent)
-    return chain
+    def chain(self, leaf: str) -> list[str]:
+        """The switches above a leaf, itself first."""
+        chain = [leaf]
+        while (parent := self.parent.get(chain[-1])) is not None:
+            chain.append(parent)
+        return chain
 
 
 def _path(
@@ -244,8 +242,7 @@ def _path(
 ) -> tuple[str | None, ...]:
     """A leaf's domain at every height, widest first.
 
-    Where its branch has no switch of a height, the one below stands for itself there: what hangs
-    below it is joined with the rest only farther up.
+    Where its branch has no switch of a height, the switch below is the domain.
     """
     at = {heights[name]: name for name in chain}
     here = chain[0]
@@ -254,20 +251,3 @@ def _path(
         here = at.get(height, here)
         path.append(here)
     return tuple(reversed(path))
-
-
-def _fitting(
-    used: list[int],
-    chains: Mapping[str, Sequence[str]],
-    heights: Mapping[str, int],
-    switches: Sequence[Switch],
-    findings: Findings,
-) -> list[int]:
-    """At most MAX_LEVELS heights: those that one switch spans for all are left out first."""
-    while len(used) > MAX_LEVELS:
-        if len({_path(chain, heights, used)[0] for chain in chains.values()}) > 1:
-            what = f"a tree of {len(used)} levels of switches; the most is {MAX_LEVELS}"
-            switches[0].spot.fault(findings, what, "leave out levels that place nothing")
-            return used[-MAX_LEVELS:]
-        used = used[1:]
-    return used

@@ -13,14 +13,7 @@ from models.documents.base import Many, Name, Path
 from models.units import described, shown
 from planner.read.findings import Finding, Findings, Remarks
 from planner.read.parser import parse
-from planner.read.slurm.definitions import (
-    Block,
-    BlockSizes,
-    Definitions,
-    HostList,
-    Spot,
-    Switch,
-)
+from planner.read.slurm.definitions import Block, BlockSizes, Definitions, HostList, Spot, Switch
 from planner.read.sources import Source
 from planner.read.validation import validate
 
@@ -29,9 +22,7 @@ READ = ("tree", "block", "flat")
 
 
 class _Entry(BaseModel):
-    model_config = ConfigDict(
-        strict=True, frozen=True, extra="forbid", hide_input_in_errors=True
-    )  # fmt: skip
+    model_config = ConfigDict(strict=True, frozen=True, extra="forbid", hide_input_in_errors=True)
 
 
 Text = Annotated[str, Field(min_length=1)]
@@ -156,14 +147,15 @@ def _tree(
     entry = validate(_TreeLayout, {"tree": tree["tree"]}, source, path, findings)
     if entry is None:
         return None
-    switches = []
-    for i, one in enumerate(entry.document.tree.switches or ()):
-        at = (*path, "tree", "switches", i)
-        spot = Spot(source, path=(*at, "switch"))
-        children = _hosts(one.children, source, (*at, "children"))
-        switches.append(
-            Switch(one.switch, spot, children, _hosts(one.nodes, source, (*at, "nodes")))
+    switches = [
+        Switch(
+            one.switch,
+            Spot(source, path=(*path, "tree", "switches", i, "switch")),
+            _hosts(one.children, source, (*path, "tree", "switches", i, "children")),
+            _hosts(one.nodes, source, (*path, "tree", "switches", i, "nodes")),
         )
+        for i, one in enumerate(entry.document.tree.switches or ())
+    ]
     return "tree", Definitions(switches=switches)
 
 
@@ -173,16 +165,20 @@ def _blocks(
     entry = validate(_BlockLayout, {"block": tree["block"]}, source, path, findings)
     if entry is None:
         return None
-    blocks = []
-    for i, one in enumerate(entry.document.block.blocks or ()):
-        at = (*path, "block", "blocks", i)
-        nodes = _hosts(one.nodes, source, (*at, "nodes"))
-        blocks.append(Block(one.block, Spot(source, path=(*at, "block")), nodes))
-    values = entry.document.block.block_sizes
-    spot = Spot(source, path=(*path, "block", "block_sizes"))
-    return "block", Definitions(
-        blocks=blocks, sizes=BlockSizes(values, spot) if values is not None else None
-    )
+    layout = entry.document.block
+    blocks = [
+        Block(
+            one.block,
+            Spot(source, path=(*path, "block", "blocks", i, "block")),
+            _hosts(one.nodes, source, (*path, "block", "blocks", i, "nodes")),
+        )
+        for i, one in enumerate(layout.blocks or ())
+    ]
+    sizes = None
+    if layout.block_sizes is not None:
+        spot = Spot(source, path=(*path, "block", "block_sizes"))
+        sizes = BlockSizes(layout.block_sizes, spot)
+    return "block", Definitions(blocks=blocks, sizes=sizes)
 
 
 def _hosts(text: str | None, source: Source, path: Path) -> HostList | None:
