@@ -1,7 +1,6 @@
-"""Plans of a fake cluster, and the verbs that apply them, run in this process without a socket.
+"""Plans of a fake cluster and the verbs that apply them, in this process without a socket.
 
-Promises: the program is the real one from its command line on; only the proxy is replaced by a wire into
-the fake cluster. Used by tests/test_apply_*.py and tests/test_diff_*.py.
+The program is the real one; only the proxy is replaced by a transport into the fake cluster.
 """
 
 from __future__ import annotations

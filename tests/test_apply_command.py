@@ -54,7 +54,7 @@ def test_every_pod_tells_which_plan_put_it_where_with_which_gpus(any_mode: Bench
     assert pod["annotations"]["gangplan.dev/gang-size"] == "2"
 
 
-def test_applying_again_writes_nothing(any_mode: Bench) -> None:
+def test_apply_machine_again_writes_nothing(any_mode: Bench) -> None:
     plan = any_mode.plan()
     any_mode.apply(plan)
     before = any_mode.written()
@@ -92,7 +92,7 @@ def step_of(call: Call) -> str:
     return "mark" if spec is None else "start" if "nodeSelector" in spec else "open"
 
 
-def test_gangs_that_a_native_group_starts_at_once_are_told(
+def test_gangs_that_a_native_group_starts_at_once_are_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cluster = FakeCluster(groups=True)

@@ -42,7 +42,7 @@ def outcomes(made: Bench, plan: Path, *more: str) -> tuple[int, dict[str, str]]:
     return said.code, {gang["name"]: gang["outcome"] for gang in said.data()["gangs"]}
 
 
-def test_without_leave_nobody_is_evicted_and_the_winner_waits(fight: Bench) -> None:
+def test_without_allow_evictions_no_pod_is_evicted_and_the_winner_waits(fight: Bench) -> None:
     plan = fight.plan()
 
     code, found = outcomes(fight, plan)

@@ -1,6 +1,6 @@
 """An apply that is cut off, or answered wrongly, at any request: applied again it comes to the same end.
 
-The machine alone is swept whole in tests/test_applying_crashes.py; here the requests are the real ones,
+The machine alone is swept whole in tests/test_apply_machine_crashes.py; here the requests are the real ones,
 sampled, against a server that answers as the recorded one does.
 """
 

@@ -44,7 +44,7 @@ def test_pending_pins_are_not_written_again_and_are_whole_once_bound(gated: Benc
     assert gated.bound() == placed(plan)
 
 
-def test_a_rival_in_the_planned_room_is_told_with_what_undoes_the_gang(gated: Bench) -> None:
+def test_a_rival_in_the_planned_room_is_reported_with_its_undo_commands(gated: Bench) -> None:
     """It comes once the first pod of a is started, and takes the node of the second."""
     plan = gated.plan()
     where = placed(plan)
@@ -94,7 +94,7 @@ def test_only_pods_with_an_intent_of_ours_are_ever_evicted(gated: Bench) -> None
     assert not [path for _, path in gated.written() if path.endswith("/eviction")]
 
 
-def test_a_node_that_lost_the_label_of_a_pin_is_told_with_what_undoes_the_gang(
+def test_a_node_that_lost_the_label_of_a_pin_is_reported_with_its_undo_commands(
     gated: Bench,
 ) -> None:
     """The first pod of a is bound; then the node of the second is called otherwise, and no pin fits it."""

@@ -245,7 +245,9 @@ def test_a_conflict_of_one_gang_does_not_stop_the_other(gated: Bench) -> None:
     assert said.code == 7
 
 
-def test_a_gang_that_can_no_longer_be_whole_is_told_with_what_undoes_it(gated: Bench) -> None:
+def test_a_gang_that_can_no_longer_be_whole_is_reported_with_its_undo_commands(
+    gated: Bench,
+) -> None:
     """a-1 vanishes once a-0 is started: 1 of 2 pods runs, the other never will."""
     plan = gated.plan()
     cluster = gated.cluster

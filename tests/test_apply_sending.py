@@ -288,7 +288,7 @@ PRECONDITION = "StorageError: invalid object, Code: 4, Precondition failed: "
         (Reply(302), NoAnswer),
     ],
 )
-def test_answers_to_a_write_are_told_apart(reply: Reply, event: type) -> None:
+def test_answers_to_a_write_are_distinguished(reply: Reply, event: type) -> None:
     assert type(sender(Script(reply)).answer(Bind(ORDER, "7"))) is event
 
 
@@ -309,7 +309,7 @@ def test_answers_to_a_write_are_told_apart(reply: Reply, event: type) -> None:
         ),
     ],
 )
-def test_answers_to_an_eviction_are_told_apart(reply: Reply, event: type) -> None:
+def test_answers_to_an_eviction_are_distinguished(reply: Reply, event: type) -> None:
     stop = PodStop("team", "vit-0", "u-1", "worker", 0, "n1", 2)
     assert type(sender(Script(reply)).answer(Evict(stop))) is event
 

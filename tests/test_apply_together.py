@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import pytest
-from applying_world import World, gang, order_for, orders
+from apply_world import World, gang, order_for, orders
 from test_apply_sending import INTENT, ORDER, POD, Script, sender, told
 
 from models.apply.machine import apply_plan

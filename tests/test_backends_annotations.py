@@ -107,7 +107,7 @@ def test_the_default_says_that_it_enforces_nothing() -> None:
 # ---- HAMi
 
 
-def test_hami_is_told_the_uuids_in_order_of_their_indices() -> None:
+def test_hami_gets_the_uuids_in_order_of_their_indices() -> None:
     written = backend_of("hami").annotations(order(1, 3), node(cards("A", "B", "C", "D")), pod())
     assert written == {USE: "B,D"}
 
@@ -130,14 +130,14 @@ def test_hami_reads_the_older_registration_too() -> None:
         ),
     ],
 )
-def test_hami_is_told_nothing_the_node_did_not_register(register: str | None, why: str) -> None:
+def test_hami_gets_nothing_the_node_did_not_register(register: str | None, why: str) -> None:
     with pytest.raises(CannotEncode) as caught:
         backend_of("hami").annotations(order(1), node(register), pod())
     assert caught.value.why == why
 
 
 @pytest.mark.parametrize("scheduler", ["default-scheduler", "gangplan", "volcano"])
-def test_only_hamis_scheduler_can_be_told_of_cards(scheduler: str) -> None:
+def test_only_hamis_scheduler_accepts_cards(scheduler: str) -> None:
     with pytest.raises(CannotEncode, match=f"its scheduler is {scheduler}"):
         backend_of("hami").annotations(order(0), node(cards("A")), pod(scheduler))
     whole = order(*range(8))
@@ -163,7 +163,7 @@ def test_what_the_plan_leaves_open_is_left_open() -> None:
 # ---- Koordinator
 
 
-def test_koordinator_is_told_minors_of_whole_gpus_where_we_bind() -> None:
+def test_koordinator_gets_minors_of_whole_gpus_where_we_bind() -> None:
     found = backend_of("koordinator").annotations(
         order(0, 5, mode="binding"), node(), pod("gangplan")
     )
@@ -173,7 +173,7 @@ def test_koordinator_is_told_minors_of_whole_gpus_where_we_bind() -> None:
     }
 
 
-def test_what_koordinator_is_told_is_read_back_as_what_the_pod_holds() -> None:
+def test_what_koordinator_gets_is_read_back_as_what_the_pod_holds() -> None:
     written = backend_of("koordinator").annotations(order(2, 3, mode="binding"), node(), pod())
     told = allocated(written, one(kube.node("n1"))[0])
     assert told == (2, 3)
@@ -227,7 +227,7 @@ SAID = {
 
 
 @pytest.mark.parametrize("name", SAID)
-def test_nobody_is_evicted_for_a_gang_that_cannot_be_told_of_its_gpus(name: str) -> None:
+def test_no_pod_is_evicted_for_a_gang_that_cannot_get_its_gpus(name: str) -> None:
     """g1 takes the whole node and g2 leaves the choice to it: nothing to tell either."""
     scheduler, said = SAID[name]
     plan = orders(order(0), order(*range(8)), order(open_=2))
@@ -237,6 +237,6 @@ def test_nobody_is_evicted_for_a_gang_that_cannot_be_told_of_its_gpus(name: str)
 
 
 @pytest.mark.parametrize("name", SAID)
-def test_where_nobody_is_evicted_such_a_gang_stops_alone(name: str) -> None:
+def test_without_evictions_such_a_gang_stops_alone(name: str) -> None:
     plan = orders(order(0), evicts=False)
     assert backend_of(name).check(plan, view(SAID[name][0])) == []

@@ -110,7 +110,7 @@ def test_every_pod_gets_the_devices_of_the_plan(any_mode: Bench) -> None:
         assert len(status_of(any_mode.cluster, f"claim-{name}")["reservedFor"]) == 1
 
 
-def test_applying_again_writes_nothing(any_mode: Bench) -> None:
+def test_apply_machine_again_writes_nothing(any_mode: Bench) -> None:
     plan = planned(any_mode)
     any_mode.apply(plan)
     before = len(any_mode.written())
@@ -181,7 +181,7 @@ def annotations(bench_: Bench, name: str) -> dict[str, str]:
     return found
 
 
-def test_hami_is_told_of_whole_cards_and_others_wait(hami: Bench) -> None:
+def test_hami_gets_whole_cards_and_others_wait(hami: Bench) -> None:
     plan = hami.plan(policy={"kubernetes": {"gpuBackend": "hami"}})
     said = hami.apply(plan)
     document = hami.run("show", str(plan), "-o", "json").data()

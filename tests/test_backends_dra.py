@@ -198,7 +198,7 @@ def test_a_server_that_is_gone_is_lost_not_refused() -> None:
     assert isinstance(give(found, pod, (2, 3)), NoAnswer)
 
 
-def test_a_missing_right_is_told() -> None:
+def test_a_missing_right_is_reported() -> None:
     found, pod = pair()
     kind = found.kinds.named("ResourceClaim")
 
@@ -212,7 +212,7 @@ def test_a_missing_right_is_told() -> None:
     assert "resourceclaims/status" in answer.message
 
 
-def test_a_cluster_without_the_api_is_told() -> None:
+def test_a_cluster_without_the_api_is_reported() -> None:
     found, pod = pair()
     gone: Answer = (404, {"kind": "Status", "message": "404 page not found", "code": 404}, {})
     found.before.append(lambda call: gone if "resource.k8s.io" in call.path else None)
@@ -301,7 +301,7 @@ def test_devices_of_a_pod_that_is_gone_are_free_before_its_claim_says_so(*, agai
     assert give(found, rival, (3, 4)) == Done()
 
 
-def test_devices_of_a_pod_that_nobody_may_look_at_are_held() -> None:
+def test_devices_of_a_pod_that_may_not_be_read_are_held() -> None:
     found = cluster()
     for name in ("c", "d"):
         found.create(claim(name))
@@ -452,7 +452,7 @@ def test_another_pod_under_the_name_gets_nothing() -> None:
     assert found.writes == []
 
 
-def test_other_claims_are_the_schedulers_in_gate_mode_and_nobodys_in_binding_mode() -> None:
+def test_other_claims_are_the_schedulers_in_gate_mode_and_not_allocated_in_binding_mode() -> None:
     found = cluster()
     found.put(claim("fabric", NIC))
     found.create(claim("c"))

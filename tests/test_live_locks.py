@@ -75,7 +75,7 @@ def test_a_run_finishes_what_an_apply_on_another_host_left_half_started(
     assert (len(placed(pods)), partial(pods), overfull(pods)) == (20, [], [])
 
 
-def test_the_lock_of_the_dead_is_broken_by_the_id_that_is_told(live: Live) -> None:
+def test_the_lock_of_the_dead_is_broken_by_the_id_that_is_reported(live: Live) -> None:
     live.create(Wanted("one", 2, 8))
     plan = planned(live)
     assert killed(live, Killer(1, after=True), *apply_words(live, plan)).code == -signal.SIGKILL

@@ -88,7 +88,7 @@ def undone(live: Live, said: str) -> int:
 
 
 @pytest.mark.parametrize("mode", first_fast(["gate", "binding"]))
-def test_a_gang_that_lost_a_pod_half_way_is_told_with_the_commands_that_undo_it(
+def test_a_gang_that_lost_a_pod_half_way_is_reported_with_the_commands_that_undo_it(
     live: Live, mode: str
 ) -> None:
     live.create(Wanted("one", 3, 8, mode), Wanted("two", 2, 8, mode))
@@ -131,7 +131,7 @@ class Robbery:
         self._live.create(Wanted("rival", 1, 8, "rival", node=room))
 
 
-def test_a_rival_in_the_room_of_a_pinned_gang_is_told_and_keeps_it_waiting_no_longer(
+def test_a_rival_in_the_room_of_a_pinned_gang_is_reported_and_keeps_it_waiting_no_longer(
     live: Live,
 ) -> None:
     live.create(*ten_gangs("gate"))
@@ -150,7 +150,7 @@ def test_a_rival_in_the_room_of_a_pinned_gang_is_told_and_keeps_it_waiting_no_lo
 
 
 @pytest.mark.parametrize("how", first_fast(["cordoned", "without"]))
-def test_pins_on_a_node_that_is_no_longer_fit_for_them_are_undone_by_what_is_told(
+def test_pins_on_a_node_that_is_no_longer_fit_for_them_are_undone_by_what_is_reported(
     live: Live, how: str
 ) -> None:
     """Nothing of the gang is bound: what undoes it is told all the same, by apply and by status."""
@@ -171,7 +171,7 @@ def test_pins_on_a_node_that_is_no_longer_fit_for_them_are_undone_by_what_is_tol
     live.wait_until(lambda: live.pods() == {}, "the pinned pod to go")
 
 
-def test_a_rival_in_the_room_of_a_gang_that_we_bind_is_found_and_told(live: Live) -> None:
+def test_a_rival_in_the_room_of_a_gang_that_we_bind_is_found_and_reported(live: Live) -> None:
     live.create(*ten_gangs("binding"))
     plan = planned(live)
     robbery = Robbery(live, plan)
@@ -197,7 +197,7 @@ class Breakdown:
 
 
 @pytest.mark.parametrize("mode", first_fast(["gate", "binding"]))
-def test_a_node_that_goes_meanwhile_is_found_and_told(live: Live, mode: str) -> None:
+def test_a_node_that_goes_meanwhile_is_found_and_reported(live: Live, mode: str) -> None:
     live.create(*ten_gangs(mode))
     plan = planned(live)
     breakdown = Breakdown(live, plan)

@@ -115,7 +115,9 @@ def test_an_intent_is_ours_only_if_our_field_manager_wrote_all_of_it(cluster: Fa
     }
 
 
-def test_gpus_that_a_standing_pod_holds_are_told_where_they_are_known(cluster: FakeCluster) -> None:
+def test_gpus_that_a_standing_pod_holds_are_reported_where_they_are_known(
+    cluster: FakeCluster,
+) -> None:
     cluster.add_pod("told", gpus=2, node="n1")
     marked(cluster, "told")
     cluster.add_pod("silent", gpus=1, node="n1")

@@ -235,7 +235,7 @@ def test_a_folder_with_other_things_is_left_alone(file: str, cli: RunCli) -> Non
     Path("out/mine.yaml").write_text("a: 1", encoding="utf-8")
     result = cli("render", file, "--to", "out")
     assert result.code == 73
-    assert "holds no rendering" in result.err
+    assert "contains no rendering" in result.err
     assert list(Path("out").iterdir()) == [Path("out/mine.yaml")]
 
 
@@ -259,7 +259,7 @@ def test_a_plan_without_uids_is_for_reading_alone(file: str, cli: RunCli) -> Non
     found = [one for one in yaml.safe_load_all(text) if one is not None]
     assert [one["kind"] for one in found] == ["Binding", "Pod", "Pod"]
     result = cli("render", file, "--to", "out")
-    assert "warning: the plan knows no uids" in result.err
+    assert "warning: the plan has no pod uids" in result.err
     assert "next:" not in result.err
 
 

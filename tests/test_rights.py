@@ -66,7 +66,7 @@ def _worded(*gangs: GangOrder, evictions: bool = False, backend: str = "annotati
     return [worded(right) for right in rights]
 
 
-def test_applying_needs_to_read_to_lock_and_to_start_pods_where_the_plan_starts_some() -> None:
+def test_apply_machine_needs_to_read_to_lock_and_to_start_pods_where_the_plan_starts_some() -> None:
     assert _worded(PLACE) == [
         "get namespaces kube-system",
         "list nodes",

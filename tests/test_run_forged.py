@@ -78,7 +78,7 @@ def test_a_seal_copied_from_another_pod_does_not_fit(served: RunBench) -> None:
     assert served.places() == {"first-0": "n0", "high-0": "n0", "low-0": None}
 
 
-def test_a_gang_that_only_says_to_be_half_there_fails_no_run(quick: RunBench) -> None:
+def test_a_gang_that_only_says_to_be_partial_fails_no_run(quick: RunBench) -> None:
     cluster = quick.cluster
     cluster.add_pod("runs", gpus=1, node="n0")
     cluster.add_pod("lost", gpus=1, node="n1")

@@ -82,7 +82,7 @@ def test_it_works_in_a_pod_without_a_kubeconfig(
         assert None not in bench.places().values()
 
 
-def test_a_process_told_to_stop_during_its_writes_leaves_no_gang_half_there(
+def test_a_process_signalled_during_its_writes_leaves_no_gang_partial(
     tmp_path: Path, cli: RunCli
 ) -> None:
     """SIGTERM with the first start on its way: that gang becomes whole, the other is not begun."""

@@ -171,9 +171,7 @@ class Cut:
 
 
 @pytest.mark.parametrize("writes", [1, 2, 3, 5, 6, 7, 10, 12])
-def test_what_a_run_left_half_there_is_finished_by_the_next_one(
-    writes: int, bench: RunBench
-) -> None:
+def test_what_a_run_left_partial_is_finished_by_the_next_one(writes: int, bench: RunBench) -> None:
     bench.cluster.before.append(Cut(writes))
     first = bench.run("--log-format", "json")
     assert first.code == 7, first.err

@@ -1,8 +1,4 @@
-"""``gangplan render PLAN``: the Kubernetes objects of a plan, for review and for Git.
-
-Promises: no cluster is asked; the plan is verified first; the same plan gives the same bytes. The work is
-done in ``planner.show.manifests``.
-"""
+"""``gangplan render PLAN``: the Kubernetes objects of a plan, for review and for Git. Needs no cluster."""
 
 from __future__ import annotations
 
@@ -34,7 +30,7 @@ def render(
     *,
     to: Annotated[
         Path | None,
-        typer.Option("--to", metavar="DIR", help="Write a file an object into this folder."),
+        typer.Option("--to", metavar="DIR", help="Write one file per object into this folder."),
     ] = None,
     output: Annotated[
         Form | None,
@@ -44,7 +40,7 @@ def render(
     log_format: LogOption = LogFormat.text,
     debug: DebugOption = False,
 ) -> None:
-    """Show the Kubernetes objects that applying a plan sends. For review, never for kubectl apply."""
+    """Show the Kubernetes objects that applying a plan sends. For review, not for kubectl apply."""
     console = console_of(context, color=color, log_format=log_format, debug=debug)
     if to is not None and output is not None:
         raise UsageError(Fault("-o and --to exclude each other", "--to writes files, -o to stdout"))
@@ -66,15 +62,15 @@ def render(
         console.data(shown(found))
         return
     _write(to, found)
-    _tell(console, to, found)
+    _print_summary(console, to, found)
     if path != "-" and found.known:
         console.next(f"{console.program} apply {shlex.quote(path)}")
 
 
 def _write(folder: Path, found: Rendering) -> None:
-    """Bring the folder to what the plan says: files of an earlier rendering that are not in it go.
+    """Write the files and remove those of an earlier rendering that are not part of the plan.
 
-    The index is written before the first file and after the last, so that no file is ever unlisted.
+    The index is written before the first file and after the last, so that every file is always listed.
     """
     from planner.atomic_files import save
     from planner.show.manifests import INDEX, files
@@ -94,12 +90,12 @@ def _write(folder: Path, found: Rendering) -> None:
         save(folder / INDEX, wanted[INDEX])
     except (OSError, ValueError) as error:
         why = (error.strerror if isinstance(error, OSError) else None) or str(error)
-        hint = "check the path and the rights on it"
+        hint = "check the path and its permissions"
         raise CannotWriteError(Fault(f"cannot write {folder}: {why}", hint)) from error
 
 
 def _earlier(folder: Path) -> list[str]:
-    """Files of the rendering that is in the folder. Raises CannotWriteError if it holds others' files."""
+    """Files of the rendering in the folder. Raises CannotWriteError if it contains other files."""
     from planner.show.manifests import INDEX, listed
 
     try:
@@ -107,14 +103,14 @@ def _earlier(folder: Path) -> list[str]:
             return []
         return [one for one in listed((folder / INDEX).read_text("utf-8")) if _inside(one)]
     except (OSError, ValueError) as error:
-        what = f"{folder} is not empty and holds no rendering"
+        what = f"{folder} is not empty and contains no rendering"
         raise CannotWriteError(
-            Fault(what, "name a new folder, or one of an earlier render")
+            Fault(what, "name a new folder, or the folder of an earlier rendering")
         ) from error
 
 
 def _inside(name: str) -> bool:
-    """Whether a listed path is one of ours: the index may have been edited."""
+    """Whether a listed path is valid: the index may have been edited."""
     parts = name.split("/")
     kind = name.rpartition(".")[2]
     return (
@@ -125,7 +121,7 @@ def _inside(name: str) -> bool:
 
 
 def _remove(folder: Path, name: str) -> None:
-    """Remove a file, and the folders it leaves empty."""
+    """Remove a file and the folders it leaves empty."""
     target = folder / name
     target.unlink(missing_ok=True)
     for parent in (target.parent, target.parent.parent):
@@ -133,10 +129,10 @@ def _remove(folder: Path, name: str) -> None:
             parent.rmdir()
 
 
-def _tell(console: Console, folder: Path, found: Rendering) -> None:
+def _print_summary(console: Console, folder: Path, found: Rendering) -> None:
     from planner.show.manifests import counted
 
     place = shlex.quote(str(folder))
     console.say(f"rendered plan {found.plan} into {place}: {counted(found)}")
     if not found.known:
-        console.warn("the plan knows no uids; it can be looked at, not applied")
+        console.warn("the plan has no pod uids: it cannot be applied")

@@ -1,7 +1,4 @@
-"""A plan against the live cluster, field by field: as a table, as data, as names.
-
-Promises: pure; values are shown on one line and made harmless. Called by ``planner.cli.diff``.
-"""
+"""The output of ``diff``: the changed fields of live objects as a table, as data, as names."""
 
 from __future__ import annotations
 
@@ -13,11 +10,11 @@ from planner.cluster.plan_diff import Difference, Value
 from planner.show.table import Cell, Column, Table
 
 _LONGEST = 160
-"""Characters of a value in the table; the data have it whole."""
+"""Most characters of a value in the table."""
 
 
 def difference_table(found: Sequence[Difference]) -> Table:
-    """An object on a row of its own, its fields below it: narrow enough for any terminal."""
+    """One row per object, with a row per field below it."""
     rows = []
     last = None
     for one in found:
@@ -38,7 +35,7 @@ def _change(one: Difference) -> Cell:
 
 
 def shown(value: Value) -> str:
-    """Text bare, names of a list with commas, everything else as JSON; ``-`` for nothing."""
+    """Text as it is, lists with commas, other values as JSON; ``-`` for None."""
     if value is None:
         return "-"
     if isinstance(value, list):

@@ -1,7 +1,6 @@
-"""Prometheus textfile metrics of one run: a few gauges, written whole or not at all.
+"""Prometheus textfile metrics of one run, written as a whole or not at all.
 
-Promises: what is not known is left out, never guessed; the time of the last success outlives runs that
-fail; a file of another making is replaced, not believed. Called by the verbs with ``--metrics-file``.
+Unknown values are left out. The time of the last success survives failed runs.
 """
 
 from __future__ import annotations
@@ -17,18 +16,14 @@ from planner.atomic_files import save
 LAST_SUCCESS = "gangplan_last_success_timestamp_seconds"
 
 _MOST_BYTES = 2**20
-"""More is no file of ours."""
+"""A larger file is not ours."""
 
 _SAMPLE = re.compile(rf"^{LAST_SUCCESS} ([0-9][0-9.eE+]{{0,30}})$", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
 class Metrics:
-    """``finished``: seconds since the epoch. ``gap``: the largest of all tiers, None without a plan.
-
-    ``pending``, ``started``: gangs that wait, gangs that this run started. ``evicted``: pods.
-    ``seconds``: of each phase.
-    """
+    """``finished``: seconds since the epoch. ``gap``: largest of all tiers. ``pending``, ``started``: gangs."""
 
     exit_code: int
     finished: float
@@ -40,7 +35,7 @@ class Metrics:
 
 
 def write(path: Path, metrics: Metrics) -> None:
-    """Replace the file; a failed run keeps the time of the last success it holds.
+    """Replace the file; a failed run keeps its time of the last success.
 
     Raises CannotWriteError, with the old file still in place.
     """
@@ -83,7 +78,7 @@ def _head(name: str, said: str) -> Iterator[str]:
 
 
 def _number(value: float) -> str:
-    """Whole numbers without a fraction, others as Python writes them: exact when read back."""
+    """Integers without a fraction; others exactly as read back."""
     return str(int(value)) if float(value).is_integer() else repr(float(value))
 
 
@@ -92,7 +87,7 @@ def _escaped(label: str) -> str:
 
 
 def _last_success(path: Path) -> float | None:
-    """What the file says, None if it is not there or says nothing of the kind."""
+    """The time in the file; None without a valid one."""
     try:
         if not path.is_file() or path.stat().st_size > _MOST_BYTES:
             return None

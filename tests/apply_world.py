@@ -1,7 +1,7 @@
-"""A cluster in memory that answers the requests of the applying machine as a real one would.
+"""A cluster in memory that answers the requests of the apply machine.
 
-Promises: preconditions, gates, bindings, evictions and the scheduler's part behave as measured on
-kube-apiserver 1.36; every fault is played from outside. Called by tests/test_applying_*.
+Preconditions, gates, bindings, evictions and the scheduler behave as measured on kube-apiserver 1.36.
+Tests inject faults.
 """
 
 from __future__ import annotations

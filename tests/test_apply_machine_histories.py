@@ -1,4 +1,4 @@
-"""Histories drawn at random: runs cut short, answers lost, others at work, in any order."""
+"""Random histories of crashed runs, lost answers and concurrent clients."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Callable
 from typing import Any
 
-from applying_world import (
+from apply_world import (
     ANSWERS,
     WRITES,
     Fault,
@@ -19,7 +19,7 @@ from applying_world import (
 from effort import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_applying_rivals import DEEDS, honest, three, undone
+from test_apply_machine_rivals import DEEDS, honest, three, undone
 
 from models.apply.orders import Orders
 from models.apply.outcomes import Outcome
@@ -82,7 +82,7 @@ def end(world: World, plan: Orders, run: Callable[..., Any]) -> None:
 
 @settings(max_examples=examples(250, 50), deadline=None)
 @given(st.sampled_from(["gate", "binding", "mixed"]), runs, st.booleans())
-def test_after_any_history_every_gang_is_whole_untouched_or_told(
+def test_after_any_history_every_gang_is_whole_untouched_or_reported(
     mode: str, history: list[tuple[bool, dict[int, Happening]]], by_recovering: bool
 ) -> None:
     world, plan = three(mode)

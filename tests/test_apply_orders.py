@@ -1,4 +1,4 @@
-"""From a plan document to its orders: who starts, who stops, what nodes must be like."""
+"""The orders read from a plan: pods to start and stop, and assumptions about nodes."""
 
 from __future__ import annotations
 

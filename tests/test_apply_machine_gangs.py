@@ -1,4 +1,4 @@
-"""One gang at a time: marks, groups, strangers' gates and words, what is undone, and in which order."""
+"""Single gangs: marks, PodGroups, foreign gates, undoing, and the order of requests."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from applying_world import (
+from apply_world import (
     LIMITS,
     OTHER_PLAN,
     PLAN,
@@ -171,7 +171,7 @@ def test_a_stop_leaves_the_gang_to_be_resumed_and_begins_no_other() -> None:
 # ---- native groups
 
 
-def test_a_native_group_makes_the_gang_atomic_and_that_is_told() -> None:
+def test_a_native_group_makes_the_gang_atomic_and_that_is_reported() -> None:
     world, plan = gang_of(4)
     world.groups = {("default", "ga"): 4}
     for key in list(world.pods):
@@ -205,7 +205,7 @@ def test_three_pods_on_three_nodes_are_marked_once_all_are_bound() -> None:
     assert marked == {"a-0": "n0", "a-2": "n1", "a-4": "n2"}
 
 
-def test_a_gang_that_lost_pods_after_it_was_whole_is_nobodys_worry() -> None:
+def test_a_gang_that_lost_pods_after_it_was_whole_is_left_alone() -> None:
     world, plan = gang_of(4)
     apply(world, plan)
     world.delete(("default", "a-0"))
@@ -268,7 +268,7 @@ def test_a_pod_that_another_plan_put_in_the_place_of_a_lost_one_makes_the_gang_w
 # ---- pins that came to nothing
 
 
-def test_a_gang_whose_pins_cannot_hold_is_told_whether_or_not_some_of_it_is_bound() -> None:
+def test_a_gang_whose_pins_cannot_hold_is_reported_whether_or_not_some_of_it_is_bound() -> None:
     for rival_on in (("n1",), ("n0", "n1")):
         world, plan = gang_of(4)
 
@@ -321,7 +321,7 @@ def removed(world: World) -> None:
         (removed, "node n1 is gone"),
     ],
 )
-def test_a_node_that_pins_cannot_hold_on_any_more_is_told_with_what_undoes_the_gang(
+def test_a_node_that_pins_cannot_hold_on_any_more_is_reported_with_its_undo_commands(
     deed: Callable[[World], None], why: str, *, group: bool
 ) -> None:
     """Nothing of it is bound: kube-scheduler has not come to it, or starts all or none."""
@@ -608,7 +608,7 @@ def test_gpus_that_a_rival_was_given_while_we_bound_are_found_by_the_last_look()
     assert len(found.undo) == 4
 
 
-def test_a_pod_that_changed_hands_after_it_was_told_is_not_evicted() -> None:
+def test_a_pod_that_changed_hands_after_it_was_reported_is_not_evicted() -> None:
     world, plan = gang_of(2)
     apply(world, plan)
     world.change(("default", "a-0"), intent_is_ours=False)

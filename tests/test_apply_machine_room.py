@@ -1,10 +1,10 @@
-"""Room on nodes: to the last unit, and the same whether pods are looked up by node or all gone through."""
+"""Free room on nodes, exact, and equal with and without the pod index."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from applying_world import World, order_for
+from apply_world import World, order_for
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -93,7 +93,7 @@ def test_a_gang_that_a_later_plan_completed_is_whole() -> None:
     assert [one.state for one in gang_statuses(view(*first), WAYS)] == [GangPhase.partial]
 
 
-def test_a_gang_that_was_whole_once_and_lost_a_pod_is_not_half_there() -> None:
+def test_a_gang_that_was_whole_once_and_lost_a_pod_is_not_partial() -> None:
     """Its pod failed or was deleted long after: the next plan places another, nothing is to undo."""
     first, second = (bound(pod(i, size=3)) for i in (0, 1))
     assert first.intent is not None

@@ -1,4 +1,4 @@
-"""Every cut and every fault at every request of an apply of ten gangs: the end is the undisturbed one."""
+"""A crash or fault at every single request of an apply of ten gangs leads to the same end state."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import cache
 
 import pytest
-from applying_world import (
+from apply_world import (
     ANSWERS,
     OTHER_PLAN,
     WRITES,

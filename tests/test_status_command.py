@@ -105,13 +105,13 @@ def test_the_holder_of_the_lock_is_named_with_the_way_to_free_it(
     assert f"if that run is dead: gangplan unlock {lock['id']}" in tables[0]
 
 
-def test_a_lock_that_is_over_is_told_apart(bench: RunBench) -> None:
+def test_a_lock_that_is_over_is_distinguished(bench: RunBench) -> None:
     half_there(bench)
     assert "expired, the next run takes it" in bench.verb("status").out
     assert document(bench)["lock"]["expired"] is True
 
 
-def test_a_gang_that_is_half_there_is_shown_with_the_commands_that_undo_it(
+def test_a_gang_that_is_partial_is_shown_with_the_commands_that_undo_it(
     bench: RunBench,
 ) -> None:
     name = half_there(bench)

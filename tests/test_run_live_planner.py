@@ -72,7 +72,7 @@ def test_the_plan_is_that_of_a_snapshot_and_says_which_cluster_and_pods_it_is_of
     assert by_hand.out.split() == starting
 
 
-def test_phases_of_two_plans_add_up_and_remarks_are_told_once(tmp_path: Path) -> None:
+def test_phases_of_two_plans_add_up_and_remarks_are_reported_once(tmp_path: Path) -> None:
     server = RecordedServer.of("v100-mpi")
     err = io.StringIO()
     with serving(server, tmp_path, tls=False):
@@ -94,7 +94,7 @@ def test_a_kind_that_may_not_be_listed_is_named_and_the_rest_is_planned(tmp_path
     assert "not permitted, so not planned with: list statefulsets" in err.getvalue()
 
 
-def test_nobody_else_may_enter_the_folder_and_it_is_gone_after_a_failure() -> None:
+def test_no_other_user_may_enter_the_folder_and_it_is_gone_after_a_failure() -> None:
     with pytest.raises(RuntimeError), private_folder() as folder:  # noqa: PT012
         assert stat.S_IMODE(folder.stat().st_mode) == 0o700
         (folder / "more").mkdir()

@@ -1,4 +1,4 @@
-"""Preempting, moving and resizing: within the limits, victims first, nobody stopped in vain."""
+"""Preemption, moves and resizes: within the limits, victims first, no unnecessary evictions."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import random
 from dataclasses import replace
 
 import pytest
-from applying_world import (
+from apply_world import (
     LIMITS,
     OTHER_PLAN,
     WRITES,
@@ -100,7 +100,7 @@ def test_victims_go_first_and_their_room_is_seen_free_before_a_winner_starts() -
     assert apply(world, plan).verdict.writes == 0
 
 
-def test_without_leave_nobody_is_evicted_and_only_the_others_start() -> None:
+def test_without_allow_evictions_no_pod_is_evicted_and_only_the_others_start() -> None:
     world, plan = crowded()
     assert outcomes(world, plan, allow_evictions=False) == {
         "f": Outcome.started, "m": Outcome.withheld, "v": Outcome.withheld,
@@ -129,7 +129,7 @@ def test_a_victim_that_went_by_itself_needs_no_leave() -> None:
     assert (found["w"], found["v"]) == (Outcome.started, Outcome.stopped)
 
 
-def test_a_victim_nobody_needs_any_more_is_left_alone() -> None:
+def test_a_victim_no_gang_needs_any_more_is_left_alone() -> None:
     world, plan = crowded()
     world.nodes["n0"] = replace(world.nodes["n0"], gpus=16)
     found = outcomes(world, plan)
@@ -137,7 +137,7 @@ def test_a_victim_nobody_needs_any_more_is_left_alone() -> None:
     assert bound(world)["v-0"] == "n0"
 
 
-def test_nobody_is_stopped_for_a_gang_that_could_not_start_even_so() -> None:
+def test_no_gang_is_stopped_for_a_gang_that_could_not_start_even_so() -> None:
     world, plan = crowded()
     world.pod("rival-0", 4, mode="none", node="n0")
     # Two times 4 GPUs are wanted on n0, of which a stranger holds 4 now.
@@ -146,7 +146,7 @@ def test_nobody_is_stopped_for_a_gang_that_could_not_start_even_so() -> None:
     assert bound(world)["v-0"] == "n0"
 
 
-def test_nobody_is_moved_to_where_there_is_no_room_for_it() -> None:
+def test_no_gang_is_moved_to_where_there_is_no_room_for_it() -> None:
     world, plan = crowded()
     world.pod("rival-0", 8, mode="none", node="n3")
     found = outcomes(world, plan)
@@ -451,7 +451,7 @@ def test_pods_that_tell_the_gang_was_whole_are_evicted_last() -> None:
 
 
 @pytest.mark.parametrize("count", range(7))
-def test_a_gang_that_is_evicted_in_part_is_never_told_as_partial(count: int) -> None:
+def test_a_gang_that_is_evicted_in_part_is_never_reported_as_partial(count: int) -> None:
     start, plan = evicted_in_part()
     with pytest.raises(Killed):
         apply(start, plan, killed_after(count))
@@ -474,7 +474,9 @@ def test_marked_pods_stay_as_long_as_a_budget_keeps_others_of_their_gang() -> No
 
 
 @pytest.mark.parametrize("count", [2, 4])
-def test_a_gang_the_plan_stops_is_not_told_as_partial_though_no_mark_is_left(count: int) -> None:
+def test_a_gang_the_plan_stops_is_not_reported_as_partial_though_no_mark_is_left(
+    count: int,
+) -> None:
     """Two or four of seven are gone, and so are all marks: others may have deleted those pods."""
     world, plan = evicted_in_part()
     with pytest.raises(Killed):
@@ -511,7 +513,7 @@ def test_a_gang_that_was_stopped_in_part_is_stopped_whole_though_its_room_is_fre
     assert bound(world) == {"x-0": "n1"}
 
 
-def test_a_gang_that_lost_a_pod_by_itself_is_not_stopped_where_nobody_takes_its_room() -> None:
+def test_a_gang_that_lost_a_pod_by_itself_is_not_stopped_if_no_gang_takes_its_room() -> None:
     world, plan = evicted_in_part()
     world.delete(("default", "v-2"))
     for name in ("w-0", "w-1"):

@@ -1,4 +1,4 @@
-"""What others do while a plan is applied: every gang is whole, untouched, or told with what undoes it."""
+"""Concurrent clients: every gang ends whole, untouched, or reported with the commands that undo it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-from applying_world import (
+from apply_world import (
     GATE,
     LIMITS,
     Fault,
@@ -196,7 +196,7 @@ def undone(world: World, verdict: Verdict) -> None:
 
 @pytest.mark.parametrize("deed", DEEDS, ids=lambda deed: deed.__name__)
 @pytest.mark.parametrize("mode", ["gate", "binding", "mixed"])
-def test_whatever_is_done_at_any_request_no_gang_is_half_there_untold(
+def test_whatever_is_done_at_any_request_no_gang_is_partial_and_unreported(
     mode: str, deed: Deed
 ) -> None:
     start, plan = three(mode)
@@ -309,7 +309,7 @@ def test_gangs_that_are_whole_are_marked_as_soon_as_everything_is_read_again() -
     assert [one.gang[1] for one in recover(world).verdict.gangs] == ["b"]
 
 
-def test_a_gang_that_lost_its_marks_and_may_be_at_work_is_told_and_never_evicted() -> None:
+def test_a_gang_that_lost_its_marks_and_may_be_at_work_is_reported_and_never_evicted() -> None:
     world = World()
     for number in range(4):
         world.node(f"n{number}")

@@ -1,11 +1,11 @@
-"""What makes a plan stale, and what does not."""
+"""Changes that make a plan stale, and changes that do not."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 import pytest
-from applying_world import GATE, OTHER_PLAN, PLAN, World, apply, gang, order_for, orders, stop_for
+from apply_world import GATE, OTHER_PLAN, PLAN, World, apply, gang, order_for, orders, stop_for
 
 from models.apply.intents import Intent
 from models.apply.orders import NodeAssumptions, Orders
@@ -57,13 +57,13 @@ def test_an_unchanged_cluster_is_not_stale() -> None:
     ],
     ids=lambda value: None if isinstance(value, dict) else value,
 )
-def test_a_pod_that_is_not_what_it_was_is_told(change: dict[str, object], what: str) -> None:
+def test_a_pod_that_is_not_what_it_was_is_reported(change: dict[str, object], what: str) -> None:
     world, plan = one()
     world.change(A, **change)
     assert told(world, plan) == [f"pod default/a-0 {what}"]
 
 
-def test_a_pod_that_is_gone_is_told() -> None:
+def test_a_pod_that_is_gone_is_reported() -> None:
     world, plan = one()
     world.pods.clear()
     assert told(world, plan) == ["pod default/a-0 is gone"]
@@ -90,13 +90,13 @@ def test_a_pod_that_is_gone_is_told() -> None:
     ],
     ids=lambda value: None if isinstance(value, dict) else value,
 )
-def test_a_node_that_is_not_what_it_was_is_told(change: dict[str, object], what: str) -> None:
+def test_a_node_that_is_not_what_it_was_is_reported(change: dict[str, object], what: str) -> None:
     world, plan = one()
     node(world, **change)
     assert told(world, plan) == [f"node n0 {what}"]
 
 
-def test_a_node_that_is_gone_is_told() -> None:
+def test_a_node_that_is_gone_is_reported() -> None:
     world, plan = one()
     del world.nodes["n0"]
     assert told(world, plan) == ["node n0 is gone"]
@@ -151,7 +151,7 @@ def test_pinned_and_leaving_pods_take_room_and_finished_ones_do_not() -> None:
     assert len(told(world, plan)) == 1
 
 
-def test_harmless_change_is_not_told() -> None:
+def test_harmless_change_is_not_reported() -> None:
     world, plan = one()
     world.change(A)
     world.node("n9")
@@ -169,7 +169,7 @@ def test_room_that_victims_still_hold_is_not_missing() -> None:
     assert told(world, replace(plan, gangs=(*plan.gangs, stops))) == []
 
 
-def test_two_gangs_that_fit_alone_but_not_together_are_told() -> None:
+def test_two_gangs_that_fit_alone_but_not_together_are_reported() -> None:
     world = World()
     world.node("n0")
     a, b = world.pod("a-0", 4), world.pod("b-0", 4)
