@@ -23,7 +23,10 @@ _SAMPLE = re.compile(rf"^{LAST_SUCCESS} ([0-9][0-9.eE+]{{0,30}})$", re.MULTILINE
 
 @dataclass(frozen=True, slots=True)
 class Metrics:
-    """``finished``: seconds since the epoch. ``gap``: largest of all tiers. ``pending``, ``started``: gangs."""
+    """``finished``: seconds since the epoch. ``gap``: largest of all tiers.
+
+    ``pending``, ``started``: gangs. ``seconds``: of each phase.
+    """
 
     exit_code: int
     finished: float
