@@ -7,7 +7,7 @@ or in all, to the planner's account alone. Called by tests of the deployment and
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from apiserver import FakeCluster
 from apiserver_objects import Review
 from snapshots import real_kubectl
 
+from planner.cluster import rights
 from planner.cluster.rights import Right
 
 Tree = dict[str, Any]
@@ -134,3 +135,23 @@ def hook(policy: Policy) -> Callable[[Review], str | None]:
         return next(iter(policy.refusals(asked)), None)
 
     return refusal
+
+
+def run_rights(
+    namespaces: Iterable[str | None],
+    *,
+    lock_namespace: str,
+    evictions: bool,
+    backend: str,
+    groups: Collection[str] | None = None,
+) -> tuple[Right, ...]:
+    """The rights for everything that a ``run`` may send, in these namespaces."""
+    places = tuple(namespaces)
+    work = rights.work_rights(places, evictions=evictions, backend=backend, resized=places)
+    every = (
+        *rights.snapshot_rights(groups),
+        *rights.view_rights(),
+        *rights.lock_rights(lock_namespace),
+        *work,
+    )
+    return tuple(dict.fromkeys(every))

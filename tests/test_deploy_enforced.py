@@ -22,7 +22,7 @@ from planner.cli.doctor_checks import (
     check_cluster,
     exit_code,
 )
-from planner.cluster.rights import Right, worded
+from planner.cluster.rights import Right, describe
 from planner.pipelines.apply_steps import ApplyOptions, ClusterTarget
 
 PREEMPTIBLE = {"gangplan.dev/preemptible": "true"}
@@ -157,14 +157,14 @@ def ready(tmp_path_factory: pytest.TempPathFactory) -> tuple[FakeCluster, Path]:
         return cluster, made.plan()
 
 
-@pytest.mark.parametrize("right", GRANTS, ids=[worded(right) for right in GRANTS])
+@pytest.mark.parametrize("right", GRANTS, ids=[describe(right) for right in GRANTS])
 def test_doctor_names_the_right_that_is_missing(
     right: Right, ready: tuple[FakeCluster, Path]
 ) -> None:
     cluster, _ = ready
     grant(cluster, without=right)
     cluster.calls.clear()
-    named = [one for one in _doctor(cluster) if f"missing: {worded(right)}" in one.found]
+    named = [one for one in _doctor(cluster) if f"missing: {describe(right)}" in one.found]
     assert [one.check.partition(":")[0] for one in named] == ["rights"]
     assert [call.path for call in cluster.writes] == [REVIEW]  # which asks who we are
     served = right.group in {"", "apps", "batch", "coordination.k8s.io", "resource.k8s.io"}
@@ -182,7 +182,7 @@ APPLIED = [
 ]
 
 
-@pytest.mark.parametrize("right", APPLIED, ids=[worded(right) for right in APPLIED])
+@pytest.mark.parametrize("right", APPLIED, ids=[describe(right) for right in APPLIED])
 def test_without_any_one_right_apply_ends_before_its_first_write(
     right: Right,
     ready: tuple[FakeCluster, Path],
@@ -192,10 +192,10 @@ def test_without_any_one_right_apply_ends_before_its_first_write(
     from planner.cluster import rights
 
     # The plan resizes nothing and has no claims: make it ask as if it did.
-    needed = rights.needed
+    needed = rights.plan_rights
 
     def asked(*given: object, **options: object) -> tuple[Right, ...]:
-        extra = rights.working([TENANT], evictions=True, backend="dra", resized=[TENANT])
+        extra = rights.work_rights([TENANT], evictions=True, backend="dra", resized=[TENANT])
         return (*needed(*given, **options), *extra)  # type: ignore[arg-type]  # passed on
 
     monkeypatch.setattr(rights, "needed", asked)
@@ -208,7 +208,7 @@ def test_without_any_one_right_apply_ends_before_its_first_write(
     assert said.code == 77
     assert cluster.writes == []
     if right.resource != "namespaces":  # the identity is asked for before the rights are
-        assert f"not permitted: {worded(right)}" in said.err
+        assert f"not permitted: {describe(right)}" in said.err
 
 
 # ---- unattended
@@ -227,7 +227,7 @@ def test_pods_that_wait_where_the_account_has_no_rights_stop_no_run(
         environ = environment(tmp_path, KUBECONFIG=str(endpoint.as_user("t")))
         said = cli("run", "--budget", "1", "--wait", "0s", environ=environ)
     assert said.code == 0, said.err
-    line = "warning: not permitted to start pods in elsewhere: what waits there is not planned"
+    line = "warning: not permitted to start pods in elsewhere: pods that wait there are not planned"
     assert line in said.err.splitlines()
     places = {pod["metadata"]["name"]: pod["spec"].get("nodeName") for pod in cluster.pods()}
     assert {name for name, node in places.items() if node is None} == {"rude-0", "rude-1", "rude-2"}

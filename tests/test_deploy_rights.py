@@ -1,20 +1,20 @@
 from __future__ import annotations
 
-from deploying import TENANT, built, granted, shipped
+from deploying import TENANT, built, granted, run_rights, shipped
 
-from planner.cluster.rights import Right, all_rights, worded
+from planner.cluster.rights import Right, describe
 
 LOCK = "gangplan-system"
 
 
 def _needed(*, evictions: bool = False, backend: str = "annotation") -> list[Right]:
-    return list(all_rights([TENANT], lock_namespace=LOCK, evictions=evictions, backend=backend))
+    return list(run_rights([TENANT], lock_namespace=LOCK, evictions=evictions, backend=backend))
 
 
 def test_what_is_shipped_is_what_is_needed_and_nothing_more() -> None:
     grants = granted(shipped())
     assert len(grants) == len(set(grants))
-    assert set(map(worded, grants)) == set(map(worded, _needed(evictions=True, backend="dra")))
+    assert set(map(describe, grants)) == set(map(describe, _needed(evictions=True, backend="dra")))
     assert set(grants) == set(_needed(evictions=True, backend="dra"))
 
 
@@ -28,7 +28,7 @@ def test_without_evictions_and_claims_their_rights_are_not_given() -> None:
 
 def test_no_right_of_changing_anything_is_given_in_all_namespaces() -> None:
     # resourceclaims/binding is asked for without a namespace, and allows nothing by itself
-    wide = {worded(one) for one in granted(shipped()) if one.namespace is None}
+    wide = {describe(one) for one in granted(shipped()) if one.namespace is None}
     changing = {one for one in wide if not one.startswith(("list ", "get namespaces kube-system"))}
     assert changing == {"patch resourceclaims/binding of resource.k8s.io in all namespaces"}
 

@@ -3,17 +3,17 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 import pytest
+from deploying import run_rights
 
 from models.apply.orders import GangOrder, Orders, PodOrder, PodStop, Resize
 from planner.cluster.rights import (
     Right,
-    all_rights,
-    by_hand,
-    demand,
-    lacking,
-    needed,
-    reading,
-    worded,
+    describe,
+    kubectl_command,
+    missing_rights,
+    plan_rights,
+    require,
+    snapshot_rights,
 )
 from planner.cluster.transport import JSON, Reply, Tree
 from planner.errors import NotPermittedError, UnavailableError
@@ -62,8 +62,8 @@ STOP = GangOrder("b", "h", "preempt", 0, 1, stops=(PodStop("b", "v", "u", "worke
 
 
 def _worded(*gangs: GangOrder, evictions: bool = False, backend: str = "annotation") -> list[str]:
-    rights = needed(_orders(*gangs), lock_namespace="l", evictions=evictions, backend=backend)
-    return [worded(right) for right in rights]
+    rights = plan_rights(_orders(*gangs), lock_namespace="l", evictions=evictions, backend=backend)
+    return [describe(right) for right in rights]
 
 
 def test_apply_machine_needs_to_read_to_lock_and_to_start_pods_where_the_plan_starts_some() -> None:
@@ -86,7 +86,7 @@ def test_apply_machine_needs_to_read_to_lock_and_to_start_pods_where_the_plan_st
 
 def _evicting(*, evictions: bool, undoing: bool = False) -> list[str | None]:
     """Namespaces in which evicting is asked about."""
-    rights = needed(
+    rights = plan_rights(
         _orders(PLACE, STOP),
         lock_namespace="l",
         evictions=evictions,
@@ -122,23 +122,23 @@ def test_claims_are_written_only_by_the_back_end_that_has_them() -> None:
 
 
 def test_reading_asks_only_for_groups_that_are_served() -> None:
-    groups = {right.group for right in reading({"apps", "jobset.x-k8s.io"})}
+    groups = {right.group for right in snapshot_rights({"apps", "jobset.x-k8s.io"})}
     assert groups == {"", "apps", "jobset.x-k8s.io"}
-    assert {"ray.io", "kueue.x-k8s.io"} < {right.group for right in reading()}
+    assert {"ray.io", "kueue.x-k8s.io"} < {right.group for right in snapshot_rights()}
 
 
 def test_what_is_lacking_is_named_in_order() -> None:
-    rights = needed(_orders(PLACE), lock_namespace="l", evictions=False, backend="none")
+    rights = plan_rights(_orders(PLACE), lock_namespace="l", evictions=False, backend="none")
     denied = {rights[1], rights[-1]}
-    assert lacking(Reviewer(denied), rights) == [rights[1], rights[-1]]
+    assert missing_rights(Reviewer(denied), rights) == [rights[1], rights[-1]]
 
 
 def test_a_right_held_in_all_namespaces_is_asked_for_once() -> None:
-    rights = all_rights(
+    rights = run_rights(
         ["a", "b", "c"], lock_namespace="l", evictions=False, backend="none", groups=()
     )
     reviewer = Reviewer()
-    assert lacking(reviewer, rights) == []
+    assert missing_rights(reviewer, rights) == []
     # identity; nodes, pods and two more kinds of the core API; podgroups; 3 of devices; 3 of the lock; 3
     assert len(reviewer.asked) == 15
 
@@ -146,18 +146,18 @@ def test_a_right_held_in_all_namespaces_is_asked_for_once() -> None:
 def test_a_right_held_in_some_namespaces_is_asked_for_in_each() -> None:
     binding = Right("create", "", "pods", "binding")
     in_b = Right("create", "", "pods", "binding", "b")
-    rights = all_rights(["a", "b"], lock_namespace="l", evictions=False, backend="none", groups=())
-    assert lacking(Reviewer({binding, in_b}), rights) == [in_b]
+    rights = run_rights(["a", "b"], lock_namespace="l", evictions=False, backend="none", groups=())
+    assert missing_rights(Reviewer({binding, in_b}), rights) == [in_b]
 
 
 def test_what_is_demanded_and_missing_ends_the_run_with_77() -> None:
     patch = Right("patch", "", "pods", namespace="a")
     with pytest.raises(NotPermittedError) as caught:
-        demand(Reviewer({patch}), [patch])
+        require(Reviewer({patch}), [patch])
     (fault,) = caught.value.faults
     assert fault.what == "not permitted: patch pods in namespace a"
     assert fault.hint == (
-        "gangplan doctor names all that is missing; by hand: kubectl auth can-i patch pods -n a"
+        "gangplan doctor lists all missing rights; by hand: kubectl auth can-i patch pods -n a"
     )
 
 
@@ -165,21 +165,21 @@ def test_many_missing_rights_are_counted_in_one_line() -> None:
     rights = [Right("get", "", "pods", namespace=f"n{number}") for number in range(6)]
     denied = {*rights, Right("get", "", "pods")}
     with pytest.raises(NotPermittedError, match=r"namespace n3; and 2 more$"):
-        demand(Reviewer(denied), rights)
+        require(Reviewer(denied), rights)
 
 
 def test_a_server_that_does_not_say_is_no_permission() -> None:
     rights = [Right("list", "", "nodes")]
     for reply in (Reply(0, why="connection reset"), Reply(500), Reply(201, {"status": "yes"})):
-        with pytest.raises(UnavailableError, match="cannot learn whether we may list nodes"):
-            lacking(Reviewer(reply=reply), rights)
+        with pytest.raises(UnavailableError, match="cannot check the right to list nodes"):
+            missing_rights(Reviewer(reply=reply), rights)
     odd = Reply(201, {"status": {"allowed": "true"}})
-    assert lacking(Reviewer(reply=odd), rights) == rights
+    assert missing_rights(Reviewer(reply=odd), rights) == rights
 
 
 def test_one_who_may_not_ask_is_told_so() -> None:
-    with pytest.raises(NotPermittedError, match="not permitted to ask what is permitted"):
-        lacking(Reviewer(reply=Reply(403, {"message": "no"})), [Right("list", "", "nodes")])
+    with pytest.raises(NotPermittedError, match="not permitted to review own rights"):
+        missing_rights(Reviewer(reply=Reply(403, {"message": "no"})), [Right("list", "", "nodes")])
 
 
 @pytest.mark.parametrize(
@@ -198,4 +198,4 @@ def test_one_who_may_not_ask_is_told_so() -> None:
     ],
 )
 def test_the_same_can_be_asked_by_hand(right: Right, command: str) -> None:
-    assert by_hand(right) == command
+    assert kubectl_command(right) == command

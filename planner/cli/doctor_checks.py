@@ -23,7 +23,7 @@ from planner.cluster.api_paths import POD_GROUPS, RESOURCE_SLICES, core, grouped
 from planner.cluster.backends.table import backend_of
 from planner.cluster.discovery import served_groups
 from planner.cluster.kubectl import Kubectl
-from planner.cluster.lease import lock_paths
+from planner.cluster.lease import LEASE, lock_paths
 from planner.cluster.live_view import read_cluster
 from planner.cluster.lock import read_lease
 from planner.cluster.node_guard import open_nodes, unguarded
@@ -362,13 +362,13 @@ _NOBODY = "00000000-0000-0000-0000-000000000000"
 
 def check_reading(transport: Transport, groups: frozenset[str] | None) -> Iterator[Finding]:
     """Rights to read. A missing right for a kind that is not served is a warning only."""
-    every = tuple(dict.fromkeys((*rights.reading(), *rights.looking())))
-    missing = rights.lacking(transport, every)
+    every = tuple(dict.fromkeys((*rights.snapshot_rights(), *rights.view_rights())))
+    missing = rights.missing_rights(transport, every)
     for right in missing:
         if groups is None or not right.group or right.group in groups:
             yield _lacking("rights: reading", right)
         else:
-            what = f"missing: {rights.worded(right)}; this cluster does not serve {right.group}"
+            what = f"missing: {rights.describe(right)}; this cluster does not serve {right.group}"
             yield warned("rights: reading", what, f"harmless until it does; {_GRANT}")
     if not missing:
         yield passed("rights: reading", f"all {len(every)}")
@@ -376,8 +376,8 @@ def check_reading(transport: Transport, groups: frozenset[str] | None) -> Iterat
 
 def check_locking(transport: Transport, namespace: str) -> Iterator[Finding]:
     """Rights to the lock, whether its namespace is there, and who holds it."""
-    wanted = rights.locking(namespace)
-    missing = rights.lacking(transport, wanted)
+    wanted = rights.lock_rights(namespace)
+    missing = rights.missing_rights(transport, wanted)
     yield from (_lacking("rights: lock", right) for right in missing)
     if missing:
         return
@@ -390,7 +390,7 @@ def _lock(transport: Transport, namespace: str) -> Finding:
     lease = {
         "apiVersion": "coordination.k8s.io/v1",
         "kind": "Lease",
-        "metadata": {"name": rights.LEASE, "namespace": namespace},
+        "metadata": {"name": LEASE, "namespace": namespace},
     }
     reply = transport.send("POST", f"{path}?dryRun=All", lease)
     if reply.status == 404:
@@ -413,17 +413,17 @@ def check_working(
 ) -> Iterator[Finding]:
     """Rights to start pods in these namespaces; without any, in all namespaces."""
     for namespace in namespaces:
-        wanted = rights.working(
+        wanted = rights.work_rights(
             [namespace], evictions=evictions, backend=backend, resized=[namespace]
         )
-        missing = rights.lacking(transport, wanted)
+        missing = rights.missing_rights(transport, wanted)
         yield from (_lacking(f"rights: {namespace}", right) for right in missing)
         if not missing:
             yield passed(f"rights: {namespace}", f"all {len(wanted)}")
     if namespaces:
         return
-    anywhere = rights.working([None], evictions=evictions, backend=backend, resized=[None])
-    if rights.lacking(transport, anywhere):
+    anywhere = rights.work_rights([None], evictions=evictions, backend=backend, resized=[None])
+    if rights.missing_rights(transport, anywhere):
         what = "none of our pods wait, so no namespace was checked"
         yield warned("rights: namespaces", what, "name the namespaces of your tenants: -n NAME")
     else:
@@ -434,8 +434,8 @@ _GRANT = "deploy/ has roles that grant it (docs/deploy.md)"
 
 
 def _lacking(check: str, right: Right) -> Finding:
-    hint = f"{_GRANT}; check: {rights.by_hand(right)}"
-    what = f"missing: {rights.worded(right)}"
+    hint = f"{_GRANT}; check: {rights.kubectl_command(right)}"
+    what = f"missing: {rights.describe(right)}"
     return Finding(check, Level.fail, what, hint, NotPermittedError.exit_code)
 
 

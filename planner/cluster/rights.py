@@ -1,19 +1,6 @@
-"""The rights that the work needs, asked of the API server before anything is written.
+"""The rights that each verb needs, checked with the API server before anything is written.
 
-Promises: a right is asked for exactly as the request that needs it will be judged; asking changes
-nothing. Raises UnavailableError where the server does not say. Called by ``planner.pipelines.apply_steps``,
-``planner.pipelines.run`` and ``planner.cli.doctor``.
-
-Which API groups a cluster serves: what is not served needs no right.
-
-Promises: one request; nobody's word is taken for a group that is not named. Called by
-``planner.pipelines.run`` and ``planner.cli``.
-
-Namespaces that this account may start no pods in: what waits there is left out of the plans of ``run``.
-
-Promises: one namespace without rights, which anybody may fill with pods that wait, stops no run for the
-others; where all of them lack rights nothing is left out, and the run says so. Called by
-``planner.pipelines.run_rounds``.
+A right is checked exactly as the server will judge the request that needs it; checking changes nothing.
 """
 
 from __future__ import annotations
@@ -22,23 +9,20 @@ import shlex
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
-from models.apply.live_state import PodClassifier
+from models.apply.live_state import ClusterView, PodClassifier
 from models.apply.orders import Orders
 from planner.cluster.api_paths import grouped
 from planner.cluster.kinds import ALL, NAMESPACES, Kind
+from planner.cluster.lease import LEASE
 from planner.cluster.transport import LOST, Transport, Tree
 from planner.errors import Fault, NotPermittedError, UnavailableError
 from planner.read.kube.lookup import mapping, objects, text
 from planner.untrusted_text import one_line
 
-LEASE = "gangplan"
-"""Name of the Lease that is the lock."""
-
 _REVIEWS = grouped("authorization.k8s.io", "v1", "selfsubjectaccessreviews")
 ACCEPT = f"^{_REVIEWS}$".replace(".", r"\.")
-"""Paths that asking takes, for the proxy: one regular expression."""
+"""The path of access reviews, for ``proxy.connect``."""
 
 SCALED = (
     ("apps", "statefulsets"),
@@ -46,20 +30,20 @@ SCALED = (
     ("apps", "deployments"),
     ("kubeflow.org", "pytorchjobs"),
 )
-"""Controllers whose number of pods a resize sets: group and plural."""
+"""Controllers whose replicas a resize sets: group and plural."""
 
 DRA = "dra"
 """The GPU back end that writes ResourceClaims."""
 
 _SHOWN = 4
-"""Missing rights that one error names; ``doctor`` names all."""
+"""Missing rights in one error; ``doctor`` lists all."""
 
 
 @dataclass(frozen=True, slots=True)
 class Right:
-    """One thing to be allowed, as RBAC divides them. ``group`` "": the core API.
+    """A verb on a resource, as in RBAC. ``group`` "": the core API.
 
-    ``namespace`` None: of no namespace, or in all of them. ``name``: that object only; "" any.
+    ``namespace`` None: cluster-scoped, or in all namespaces. ``name``: that object only; "" any.
     """
 
     verb: str
@@ -70,13 +54,13 @@ class Right:
     name: str = ""
 
 
-def identity() -> tuple[Right, ...]:
-    """To tell which cluster this is."""
+def identity_rights() -> tuple[Right, ...]:
+    """To identify the cluster."""
     return (Right("get", "", "namespaces", name="kube-system"),)
 
 
-def looking() -> tuple[Right, ...]:
-    """To read what a plan relies on: room is counted over the pods of all namespaces."""
+def view_rights() -> tuple[Right, ...]:
+    """To read what a plan relies on: free capacity depends on the pods of all namespaces."""
     devices = ("resourceslices", "resourceclaims", "deviceclasses")
     return (
         Right("list", "", "nodes"),
@@ -86,12 +70,12 @@ def looking() -> tuple[Right, ...]:
     )
 
 
-def reading(
+def snapshot_rights(
     groups: Collection[str] | None = None, *, skip: Collection[str] = ()
 ) -> tuple[Right, ...]:
-    """To record all that planning reads.
+    """To record everything that planning reads.
 
-    ``groups``: API groups that are served; None for every one. ``skip``: resources left out.
+    ``groups``: the served API groups; None for all. ``skip``: resources left out.
     """
     kinds = [
         kind
@@ -99,16 +83,16 @@ def reading(
         if kind is not NAMESPACES and kind.resource not in skip and _served(kind, groups)
     ]
     lists = [Right("list", kind.group, kind.plural) for kind in kinds]
-    return (*identity(), *dict.fromkeys(lists))
+    return (*identity_rights(), *dict.fromkeys(lists))
 
 
-def locking(lock_namespace: str) -> tuple[Right, ...]:
-    """To take, renew and release the lock. Creating cannot be granted by name."""
+def lock_rights(lock_namespace: str) -> tuple[Right, ...]:
+    """To take, renew and release the lock. RBAC cannot restrict create to a name."""
     lease = Right("get", "coordination.k8s.io", "leases", namespace=lock_namespace, name=LEASE)
     return (replace(lease, verb="create", name=""), lease, replace(lease, verb="update"))
 
 
-def working(
+def work_rights(
     namespaces: Iterable[str | None],
     *,
     evictions: bool,
@@ -117,10 +101,10 @@ def working(
     evicted: Collection[str | None] | None = None,
     resized: Collection[str | None] = (),
 ) -> tuple[Right, ...]:
-    """To start pods in these namespaces (None: in all of them).
+    """To start pods in these namespaces (None: in all namespaces).
 
-    ``bound``: those of them with pods that we bind ourselves; None for all. ``evicted``: those with
-    pods to evict, where that is allowed; None for all. ``resized``: those with gangs whose size changes.
+    ``bound``: the namespaces with pods that gangplan binds; None for all. ``evicted``: those with pods
+    to evict, if evictions are allowed; None for all. ``resized``: those with gangs to resize.
     """
     rights: list[Right] = []
     for namespace in namespaces:
@@ -137,7 +121,7 @@ def working(
     return tuple(rights)
 
 
-def needed(
+def plan_rights(
     orders: Orders,
     *,
     lock_namespace: str,
@@ -146,13 +130,13 @@ def needed(
     bound: Collection[str | None] | None = None,
     undoing: bool = False,
 ) -> tuple[Right, ...]:
-    """Everything that applying these orders may send, the lock included.
+    """For every request that applying these orders may send, including the lock.
 
-    ``undoing``: gangs that are partial may be evicted, too, wherever they are. Else a tenant whose gangs
-    only start need not agree to evictions.
+    ``undoing``: partial gangs may be evicted in any namespace. Without it, evictions need no right in
+    namespaces whose gangs only start.
     """
     stopped = {gang.namespace for gang in orders.gangs if gang.stops}
-    work = working(
+    work = work_rights(
         orders.namespaces,
         evictions=evictions,
         backend=backend,
@@ -160,29 +144,14 @@ def needed(
         evicted=None if undoing else stopped,
         resized={gang.namespace for gang in orders.gangs if gang.resizes},
     )
-    every = (*identity(), *looking(), *locking(lock_namespace), *work)
+    every = (*identity_rights(), *view_rights(), *lock_rights(lock_namespace), *work)
     return tuple(dict.fromkeys(every))
 
 
-def all_rights(
-    namespaces: Iterable[str | None],
-    *,
-    lock_namespace: str,
-    evictions: bool,
-    backend: str,
-    groups: Collection[str] | None = None,
-) -> tuple[Right, ...]:
-    """Everything that a ``run`` may send: to read, to lock, and to work in these namespaces."""
-    places = tuple(namespaces)
-    work = working(places, evictions=evictions, backend=backend, resized=places)
-    every = (*reading(groups), *looking(), *locking(lock_namespace), *work)
-    return tuple(dict.fromkeys(every))
+def missing_rights(wire: Transport, rights: Sequence[Right]) -> list[Right]:
+    """The rights that this account does not have, in the given order.
 
-
-def lacking(wire: Transport, rights: Sequence[Right]) -> list[Right]:
-    """Those of the rights that this account does not have, in the order given.
-
-    A right that many namespaces share is first asked for in all of them at once.
+    A right in several namespaces is first checked for all namespaces at once.
     """
     sharing: dict[Right, int] = defaultdict(int)
     for right in rights:
@@ -195,22 +164,22 @@ def lacking(wire: Transport, rights: Sequence[Right]) -> list[Right]:
     ]
 
 
-def demand(wire: Transport, rights: Sequence[Right]) -> None:
-    """Raises NotPermittedError, which names what is missing."""
-    missing = lacking(wire, rights)
+def require(wire: Transport, rights: Sequence[Right]) -> None:
+    """Raises NotPermittedError with the missing rights."""
+    missing = missing_rights(wire, rights)
     if missing:
-        raise refusal(missing)
+        raise not_permitted(missing)
 
 
-def refusal(missing: Sequence[Right]) -> NotPermittedError:
+def not_permitted(missing: Sequence[Right]) -> NotPermittedError:
     """The error for these rights."""
-    named = "; ".join(worded(right) for right in missing[:_SHOWN])
+    listed = "; ".join(describe(right) for right in missing[:_SHOWN])
     rest = f"; and {len(missing) - _SHOWN} more" if len(missing) > _SHOWN else ""
-    hint = f"gangplan doctor names all that is missing; by hand: {by_hand(missing[0])}"
-    return NotPermittedError(Fault(f"not permitted: {named}{rest}", hint))
+    hint = f"gangplan doctor lists all missing rights; by hand: {kubectl_command(missing[0])}"
+    return NotPermittedError(Fault(f"not permitted: {listed}{rest}", hint))
 
 
-def worded(right: Right) -> str:
+def describe(right: Right) -> str:
     """As an administrator grants it: ``create pods/binding in namespace research``."""
     resource = f"{right.resource}.{right.group}" if right.group else right.resource
     if right.subresource:
@@ -220,8 +189,8 @@ def worded(right: Right) -> str:
     return f"{right.verb} {resource}{name}{_where(right)}"
 
 
-def by_hand(right: Right) -> str:
-    """The kubectl command that asks the same."""
+def kubectl_command(right: Right) -> str:
+    """The kubectl command that checks the same."""
     resource = f"{right.resource}.{right.group}" if right.group else right.resource
     words = ["kubectl", "auth", "can-i", right.verb]
     words.append(f"{resource}/{right.name}" if right.name else resource)
@@ -239,9 +208,9 @@ def _served(kind: Kind, groups: Collection[str] | None) -> bool:
 
 
 def _claims(namespace: str | None) -> list[Right]:
-    """To give a pod's claim its devices: finalizer, allocation, reservation.
+    """To allocate a claim: finalizer, allocation, reservation.
 
-    The API server asks for the last of these without a namespace, so no tenant alone can grant it.
+    The API server checks the last one without a namespace, so no tenant alone can grant it.
     """
     claim = Right("get", "resource.k8s.io", "resourceclaims", namespace=namespace)
     patch = replace(claim, verb="patch")
@@ -250,7 +219,7 @@ def _claims(namespace: str | None) -> list[Right]:
 
 
 def _scales(namespace: str | None) -> list[Right]:
-    """To set the number of pods of a controller that has a field for it."""
+    """To set the replicas of a controller."""
     owners = [Right("get", group, plural, namespace=namespace) for group, plural in SCALED]
     scales = [replace(owner, subresource="scale") for owner in owners]
     return [*owners, *scales, *(replace(one, verb="patch") for one in scales)]
@@ -274,14 +243,14 @@ def _allowed(wire: Transport, right: Right) -> bool:
     }
     reply = wire.send("POST", _REVIEWS, review)
     if reply.status in {401, 403}:
-        hint = "every user may ask that by default: see the ClusterRoleBinding system:basic-user"
-        said = f"not permitted to ask what is permitted: {one_line(reply.message)}"
-        raise NotPermittedError(Fault(said, hint))
+        hint = "every user may by default: see the ClusterRoleBinding system:basic-user"
+        what = f"not permitted to review own rights: {one_line(reply.message)}"
+        raise NotPermittedError(Fault(what, hint))
     status = reply.body.get("status")
     if not reply.ok or not isinstance(status, dict):
-        said = "no answer" if reply.status == LOST else f"HTTP {reply.status}"
-        what = f"cannot learn whether we may {worded(right)}: {said}: {one_line(reply.message)}"
-        raise UnavailableError(Fault(what, f"try it by hand: {by_hand(right)}"))
+        answer = "no answer" if reply.status == LOST else f"HTTP {reply.status}"
+        what = f"cannot check the right to {describe(right)}: {answer}: {one_line(reply.message)}"
+        raise UnavailableError(Fault(what, f"try it by hand: {kubectl_command(right)}"))
     return status.get("allowed") is True
 
 
@@ -298,14 +267,14 @@ def _where(right: Right) -> str:
     return " in all namespaces" if _namespaced(right) else ""
 
 
-if TYPE_CHECKING:
-    from models.apply.live_state import ClusterView
-
-
-def unserved(
+def namespaces_without_start_rights(
     wire: Transport, view: ClusterView, classifier: PodClassifier, backend: str
 ) -> tuple[str, ...]:
-    """Those where pods of ours wait and a right to start them is missing; none if it is so of all."""
+    """Namespaces where our pods wait and a right to start them is missing.
+
+    Empty if it is missing in all of them: then ``require`` fails. One namespace without rights, which
+    any tenant may fill with waiting pods, must not stop a run for the others.
+    """
     waiting = sorted(
         {
             pod.namespace
@@ -315,23 +284,25 @@ def unserved(
     )
     if len(waiting) < 2:
         return ()
-    missing = lacking(wire, working(waiting, evictions=False, backend=backend))
+    missing = missing_rights(wire, work_rights(waiting, evictions=False, backend=backend))
     found = {right.namespace for right in missing}
     return () if found.issuperset(waiting) else tuple(one for one in waiting if one in found)
 
 
-def unyielding(wire: Transport, view: ClusterView, backend: str) -> tuple[str, ...]:
-    """Those where pods with GPUs run and a right to evict them is missing."""
+def namespaces_without_eviction_rights(
+    wire: Transport, view: ClusterView, backend: str
+) -> tuple[str, ...]:
+    """Namespaces where pods with GPUs run and a right to evict them is missing."""
     running = sorted(
         {pod.namespace for pod in view.pods.values() if pod.node and pod.gpus and not pod.finished}
     )
-    missing = lacking(wire, working(running, evictions=True, backend=backend))
+    missing = missing_rights(wire, work_rights(running, evictions=True, backend=backend))
     found = {right.namespace for right in missing}
     return tuple(one for one in running if one in found)
 
 
-def waiting_in(namespaces: Collection[str], classifier: PodClassifier) -> Callable[[Tree], bool]:
-    """Whether a pod waits for us in one of them."""
+def waits_in(namespaces: Collection[str], classifier: PodClassifier) -> Callable[[Tree], bool]:
+    """A predicate: whether a pod waits for gangplan in one of these namespaces."""
 
     def waits(tree: Tree) -> bool:
         spec = mapping(tree, "spec")
@@ -343,7 +314,7 @@ def waiting_in(namespaces: Collection[str], classifier: PodClassifier) -> Callab
     return waits
 
 
-def told(namespaces: Collection[str]) -> str:
-    """A line on what is left out."""
-    named = ", ".join(sorted(namespaces)[:5]) + (", ..." if len(namespaces) > 5 else "")
-    return f"not permitted to start pods in {named}: what waits there is not planned"
+def left_out_warning(namespaces: Collection[str]) -> str:
+    """The warning about namespaces that are left out."""
+    names = ", ".join(sorted(namespaces)[:5]) + (", ..." if len(namespaces) > 5 else "")
+    return f"not permitted to start pods in {names}: pods that wait there are not planned"

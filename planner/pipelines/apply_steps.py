@@ -211,11 +211,11 @@ def check_age(plan: VerifiedPlan, max_age_s: int | None, now: float | None) -> N
 
 def check_rights(plan: VerifiedPlan, options: ApplyOptions, wire: Transport) -> None:
     """Review every right that applying needs. Raises NotPermittedError."""
-    from planner.cluster.rights import demand, needed
+    from planner.cluster.rights import plan_rights, require
 
-    demand(
+    require(
         wire,
-        needed(
+        plan_rights(
             plan.orders,
             lock_namespace=options.lock_namespace,
             evictions=options.evicts,

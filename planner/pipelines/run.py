@@ -201,9 +201,9 @@ class _Run:
         options, transport = self.request.options, RetryingTransport(wire)
         self.check_signal()
         # If a served kind could not be read, its gangs would be taken for single pods.
-        read = rights.reading(served_groups(transport), skip=self.request.skip)
-        needed = (*read, *rights.looking(), *rights.locking(options.lock_namespace))
-        rights.demand(transport, tuple(dict.fromkeys(needed)))
+        read = rights.snapshot_rights(served_groups(transport), skip=self.request.skip)
+        needed = (*read, *rights.view_rights(), *rights.lock_rights(options.lock_namespace))
+        rights.require(transport, tuple(dict.fromkeys(needed)))
         self.check_signal()
         return lock.acquire(
             wire,
@@ -310,9 +310,9 @@ class _LockedRun:
             return Verdict()
         bound = {pod.namespace for pod in view.pods.values() if classifier.binds(pod)}
         backend = settings.gpu_backend
-        rights.demand(
+        rights.require(
             self.sender.wire,
-            rights.working(
+            rights.work_rights(
                 namespaces, evictions=options.evict_partial, backend=backend, bound=bound
             ),
         )
@@ -353,19 +353,19 @@ class _LockedRun:
         run, wire, view = self.run, self.sender.wire, self.sender.reader.view
         request, backend = run.request, self.sender.settings.gpu_backend
         assert view is not None  # recovery has read it
-        unserved = rights.unserved(wire, view, self._classifier, backend)
+        unserved = rights.namespaces_without_start_rights(wire, view, self._classifier, backend)
         if unserved:
-            run.warn(rights.told(unserved))
+            run.warn(rights.left_out_warning(unserved))
         # A plan that stops or moves running gangs could not be applied completely.
         planning = replace(request.planning, keep_running=not request.options.allow_evictions)
         if request.options.allow_evictions:
-            kept = rights.unyielding(wire, view, backend)
+            kept = rights.namespaces_without_eviction_rights(wire, view, backend)
             planning = replace(planning, keep_in=frozenset(kept))
         source = ClusterSource(
             run.target(),
             skip=request.skip,
             seal_key=self.lock.seal_key,
-            leave=rights.waiting_in(unserved, self._classifier),
+            leave=rights.waits_in(unserved, self._classifier),
         )
         # Ages are computed with the server's clock: that of this host may be wrong.
         return LivePlanner(planning, source, run.console, clock=run.clock, date=self.lock.now)
