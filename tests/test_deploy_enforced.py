@@ -198,7 +198,7 @@ def test_without_any_one_right_apply_ends_before_its_first_write(
         extra = rights.work_rights([TENANT], evictions=True, backend="dra", resized=[TENANT])
         return (*needed(*given, **options), *extra)  # type: ignore[arg-type]  # passed on
 
-    monkeypatch.setattr(rights, "needed", asked)
+    monkeypatch.setattr(rights, "plan_rights", asked)
     cluster, plan = ready
     grant(cluster, without=right)
     cluster.calls.clear()
