@@ -1,7 +1,4 @@
-"""JSON schemas of the document kinds, generated from the types that read them.
-
-``python -m planner.read.schemas docs/schemas`` writes one file a kind; a test compares them.
-"""
+"""JSON schemas of the document kinds: ``python -m planner.read.schemas docs/schemas`` writes them."""
 
 from __future__ import annotations
 
@@ -30,7 +27,7 @@ KINDS: dict[str, type[BaseModel]] = {
 
 
 class _Readable(GenerateJsonSchema):
-    """Field names say enough without titles; defaults are written as people write them."""
+    """No titles beside field names; defaults as people write them."""
 
     def field_title_should_be_set(self, schema: object) -> bool:  # noqa: ARG002
         return False

@@ -29,8 +29,8 @@ UNKNOWN = "-"
 """Stands for a uid that the plan does not know."""
 
 GUARD = "x-gangplan"
-"""A field that no Binding has: ``kubectl apply`` and ``create -f``, which would lose the uid, refuse the
-object for it; ``create --raw``, which keeps the uid, ignores it."""
+"""A field that no Binding has. ``kubectl apply`` and ``create -f`` would lose the uid, and reject the object
+because of it; ``create --raw`` keeps the uid and ignores the field."""
 
 GUARDED = "for kubectl create --raw alone: apply and create -f lose the uid"
 
@@ -53,7 +53,7 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class GangItems:
-    """What a plan sends for one gang. ``remarks``: what no object can say, one sentence each."""
+    """What a plan sends for one gang. ``remarks``: steps that no object represents, one sentence each."""
 
     gang: str
     decision: str
@@ -65,7 +65,7 @@ class GangItems:
 class Rendering:
     """``known``: whether the plan knows its cluster and the uids of its pods. ``note``: on GPUs.
 
-    Nothing in it tells when the plan was made: another plan with the same content renders alike.
+    Independent of when the plan was made: plans with the same content render alike.
     """
 
     plan: str
@@ -137,18 +137,18 @@ def _place(pod: PodOrder) -> str:
 def _started(
     gang: GangOrder, pod: PodOrder, orders: Orders, host: str | None, *, size: int
 ) -> Item:
-    """A gated pod is patched; one that nobody else schedules is bound."""
+    """A gated pod is patched; a pod of our scheduler is bound."""
     backend = backend_of(orders.backend)
     intent = Intent(orders.plan, gang.name, size, pod.node, pod.gpus)
-    told: dict[str, str] = {}
+    extra: dict[str, str] = {}
     if orders.backend == "koordinator" and pod.mode == MODE_BINDING:
-        told = backend.annotations(pod, {}, {})  # all others need what nodes and pods say
+        extra = backend.annotations(pod, {}, {})  # the others need the live node and pod
     metadata: Json = {
         "name": pod.name,
         "namespace": pod.namespace,
         **({} if pod.uid == UNKNOWN else {"uid": pod.uid}),
         "labels": intent.labels(),
-        "annotations": dict(sorted({**intent.annotations(), **told}.items())),
+        "annotations": dict(sorted({**intent.annotations(), **extra}.items())),
     }
     path = _path(gang, pod, _BINDING if pod.mode == MODE_BINDING else _PATCH)
     if pod.mode == MODE_BINDING:
@@ -174,7 +174,7 @@ def _bound(gang: GangOrder, pod: PodOrder, metadata: Json, path: str) -> Item:
 
 
 def _pin(pod: PodOrder, host: str | None) -> Json:
-    """A selector by hostname where one node alone has it, else affinity by the node's name."""
+    """A selector by hostname if only one node has it, else affinity by the node's name."""
     if host is not None:
         return {"nodeSelector": {HOSTNAME_LABEL: host}}
     field = {"key": "metadata.name", "operator": "In", "values": [pod.node]}
@@ -203,21 +203,21 @@ def _raw(pod: PodOrder | PodStop, path: str) -> str:
 
 
 def _path(gang: GangOrder, pod: PodOrder | PodStop, kind: str) -> str:
-    """No ending that a tool takes for a manifest: nothing that syncs a folder may send these."""
+    """No suffix of a manifest: tools that sync a folder must not send these."""
     return f"{gang.namespace}/{gang.name}/{pod.name}.{kind}"
 
 
 INDEX = "RENDERED"
-"""File of a folder that lists the others; by it a folder is known as ours."""
+"""File that lists the others, and marks the folder as a rendering."""
 
 _WIDTH = 78
-"""Of a line of the comment; with its sign it fits 80 columns."""
+"""Width of a comment line, which with its sign fits 80 columns."""
 
 _API_VERSION = "gangplan.dev/v1alpha1"
 
 
 def heading(found: Rendering) -> list[str]:
-    """What these objects are for, and what must not be done with them."""
+    """What these objects are for, and how not to use them."""
     lines = [
         f"Plan {found.plan}: {counted(found)}.",
         f"Cluster: {safe(found.cluster) or 'not known'}.",
@@ -236,13 +236,13 @@ def heading(found: Rendering) -> list[str]:
 
 
 def counted(found: Rendering) -> str:
-    """How many pods start and, if there are any, are evicted."""
+    """Number of pods that start and are evicted."""
     evicted = f", {plural(found.evicted, 'pod')} to evict" if found.evicted else ""
     return f"{plural(found.started, 'pod')} to start{evicted}"
 
 
 def yaml_stream(found: Rendering) -> str:
-    """A document an object, the command that sends it in the comment above."""
+    """One document for each object, with the command that sends it in a comment."""
     parts = [_comment(heading(found))]
     for gang in found.gangs:
         title = f"{gang.gang}: {gang.decision}"
@@ -253,7 +253,7 @@ def yaml_stream(found: Rendering) -> str:
 
 
 def json_document(found: Rendering) -> str:
-    """One document of our own kind, which no ``kubectl`` takes."""
+    """One document of our own kind, which ``kubectl`` rejects."""
     document: dict[str, Any] = {
         "apiVersion": _API_VERSION,
         "kind": "Rendering",
@@ -294,7 +294,7 @@ def listed(index: str) -> list[str]:
 
 
 def _file(item: Item) -> str:
-    """YAML where kubectl reads it, JSON where it is sent as it is."""
+    """YAML if kubectl parses it, JSON if it is sent unchanged."""
     if item.kind == "patch":
         return yaml_text(item.manifest)
     text = json.dumps(item.manifest, indent=2, ensure_ascii=False) + "\n"
@@ -302,7 +302,7 @@ def _file(item: Item) -> str:
 
 
 def _command(item: Item) -> str:
-    return item.command or "not to be sent: the plan does not know the uid of this pod"
+    return item.command or "do not send: the plan does not know the uid of this pod"
 
 
 def _comment(lines: list[str]) -> str:
