@@ -95,72 +95,35 @@ def _value_fault(value: str) -> str | None:
 
 _METADATA = frozenset(
     [
-        "annotations",
-        "creationTimestamp",
-        "deletionGracePeriodSeconds",
-        "deletionTimestamp",
-        "finalizers",
-        "generateName",
-        "generation",
-        "labels",
-        "managedFields",
-        "name",
-        "namespace",
-        "ownerReferences",
-        "resourceVersion",
-        "selfLink",
-        "uid",
+        "annotations", "creationTimestamp", "deletionGracePeriodSeconds", "deletionTimestamp",
+        "finalizers", "generateName", "generation", "labels", "managedFields", "name", "namespace",
+        "ownerReferences", "resourceVersion", "selfLink", "uid",
     ]
-)
+)  # fmt: skip
 _POD_SPEC = frozenset(
     [
-        "activeDeadlineSeconds",
-        "affinity",
-        "automountServiceAccountToken",
-        "containers",
-        "dnsConfig",
-        "dnsPolicy",
-        "enableServiceLinks",
-        "ephemeralContainers",
-        "hostAliases",
-        "hostIPC",
-        "hostNetwork",
-        "hostPID",
-        "hostUsers",
-        "hostname",
-        "hostnameOverride",
-        "imagePullSecrets",
-        "initContainers",
-        "nodeName",
-        "nodeSelector",
-        "os",
-        "overhead",
-        "preemptionPolicy",
-        "priority",
-        "priorityClassName",
-        "readinessGates",
-        "resourceClaims",
-        "resources",
-        "restartPolicy",
-        "runtimeClassName",
-        "schedulerName",
-        "schedulingGates",
-        "schedulingGroup",
-        "securityContext",
-        "serviceAccount",
-        "serviceAccountName",
-        "setHostnameAsFQDN",
-        "shareProcessNamespace",
-        "subdomain",
-        "terminationGracePeriodSeconds",
-        "tolerations",
-        "topologySpreadConstraints",
-        "volumes",
+        "activeDeadlineSeconds", "affinity", "automountServiceAccountToken", "containers",
+        "dnsConfig", "dnsPolicy", "enableServiceLinks", "ephemeralContainers", "hostAliases",
+        "hostIPC", "hostNetwork", "hostPID", "hostUsers", "hostname", "hostnameOverride",
+        "imagePullSecrets", "initContainers", "nodeName", "nodeSelector", "os", "overhead",
+        "preemptionPolicy", "priority", "priorityClassName", "readinessGates", "resourceClaims",
+        "resources", "restartPolicy", "runtimeClassName", "schedulerName", "schedulingGates",
+        "schedulingGroup", "securityContext", "serviceAccount", "serviceAccountName",
+        "setHostnameAsFQDN", "shareProcessNamespace", "subdomain", "terminationGracePeriodSeconds",
+        "tolerations", "topologySpreadConstraints", "volumes",
     ]
-)
+)  # fmt: skip
 _REFERENCE = frozenset(
-    ["apiVersion", "fieldPath", "kind", "name", "namespace", "resourceVersion", "uid"]
-)
+    [
+        "apiVersion", "fieldPath", "kind", "name", "namespace", "resourceVersion", "uid",
+    ]
+)  # fmt: skip
+_LEASE_SPEC = frozenset(
+    [
+        "acquireTime", "holderIdentity", "leaseDurationSeconds", "leaseTransitions",
+        "preferredHolder", "renewTime", "strategy",
+    ]
+)  # fmt: skip
 _TOP = {
     "Binding": {"target"},
     "Eviction": {"deleteOptions"},
@@ -176,17 +139,7 @@ _TOP = {
 _INNER = {
     ("Pod", "spec"): _POD_SPEC,
     ("Binding", "target"): _REFERENCE,
-    ("Lease", "spec"): frozenset(
-        [
-            "acquireTime",
-            "holderIdentity",
-            "leaseDurationSeconds",
-            "leaseTransitions",
-            "preferredHolder",
-            "renewTime",
-            "strategy",
-        ]
-    ),
+    ("Lease", "spec"): _LEASE_SPEC,
 }
 
 
