@@ -114,6 +114,13 @@ def test_links_of_more_than_eight_gpus_are_only_counted() -> None:
     assert gpu_rates.inside(parts, parts.all_gpus) == exactly(Fraction(10000))
 
 
+def test_hundreds_of_links_are_only_counted() -> None:
+    uneven = mesh([[0, 999, 998], [999, 0, 997], [998, 997, 0]])
+    found = gpu_rates.inside(uneven, 0b111)
+    assert found is not None
+    assert found.low <= (inside_MBps(uneven, 0b111) or 0) <= found.high
+
+
 def test_the_worst_and_best_of_many_sets_are_bounded_without_listing_them() -> None:
     cube = mesh([[int((a ^ b).bit_count() == 1) for b in range(16)] for a in range(16)])
     best = gpu_rates.best_inside(cube, 8)

@@ -1,31 +1,35 @@
 """Rates of GPU sets for the judge, computed naively and independently of ``models.rates``.
 
-Rings and chains of up to 8 GPUs are packed by brute force; of more GPUs, or where the work gets too
-much, a range is given: no less than zero and no more than counting links allows.
+Rings and chains of up to 8 GPUs are packed by brute force. For more GPUs, or where that takes too much
+work, the rate is a range whose upper end comes from counting links.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 from itertools import combinations
+from math import factorial
 
 from models.hardware import Nic, ServerModel, bits
 
 MOST_LISTED = 8
 """Most GPUs whose rings and chains are listed."""
 
+MOST_TOURS = 64
+"""Most rings or chains that are searched for at once."""
+
 MOST_WORK = 50_000
-"""Most rings or chains that one search compares with the links left, counted each time."""
+"""Effort of one search: how often it compares a ring or chain with the links left."""
 
 MOST_SEARCHED = 100
-"""Of more sets than this only the most telling ones are searched."""
+"""Of more sets than this, at most so many sets of 6 GPUs are searched, and fewer of larger ones."""
 
 CHAIN = Fraction(92, 100)
-"""What a chain reaches of the rate of its links."""
+"""Share of a chain's rate that NCCL's protocol leaves."""
 
 _PATHS = {"PIX": 10, "PXB": 10, "PHB": 9, "NODE": 8}
 """Tenths of the PCIe rate."""
@@ -159,11 +163,12 @@ def _rates(model: ServerModel, masks: list[int], *, slowest_first: bool) -> Iter
         return
     ordered = [(_bounded_rate(model, mask), mask) for mask in masks]
     ordered.sort(key=lambda pair: pair[0].high, reverse=not slowest_first)
+    searched = max(8, MOST_SEARCHED * factorial(6) // factorial(masks[0].bit_count()))
     reached = Fraction(-1)
     for position, (rate, mask) in enumerate(ordered):
         if not slowest_first and rate.high <= reached:
             return
-        search = rate.low < rate.high and position < MOST_SEARCHED
+        search = rate.low < rate.high and position < searched
         known = _mesh_rate(model, mask) if search else rate
         reached = max(reached, known.low)
         yield known
@@ -247,12 +252,12 @@ def _reach(links: Links) -> tuple[Fraction, Fraction]:
     chains = _chain_bound(links)
     if chains * one <= fewest:
         return Fraction(fewest), Fraction(most)
-    fewest_chains, most_chains = _packing(links, chains, _chains(links))
+    fewest_chains, most_chains = _packing(links, chains, _chains)
     return max(Fraction(fewest), fewest_chains * one), max(Fraction(most), most_chains * one)
 
 
 FULL_MESH_RINGS = {(6, 1): 4}
-"""Rings of a full mesh by GPUs and links a pair, where neither theory nor a short search says it."""
+"""Rings of a full mesh, by GPUs and links of a pair, that neither theory nor a short search gives."""
 
 
 def _ring_packing(links: Links) -> tuple[int, int]:
@@ -263,7 +268,7 @@ def _ring_packing(links: Links) -> tuple[int, int]:
             return each * (size - 1), each * (size - 1)
         if (size, each) in FULL_MESH_RINGS:
             return FULL_MESH_RINGS[size, each], FULL_MESH_RINGS[size, each]
-    return _packing(links, _ring_bound(links), _rings(links))
+    return _packing(links, _ring_bound(links), _rings)
 
 
 def _ring_bound(links: Links) -> int:
@@ -301,18 +306,18 @@ def _connected(links: Links) -> bool:
 
 def _rings(links: Links) -> list[Tour]:
     """Every directed Hamiltonian ring, from GPU 0."""
-    paths = _paths(links, (0,)) if len(links) <= MOST_LISTED else ()
     return [
-        (*zip(path, path[1:], strict=False), (path[-1], 0)) for path in paths if links[path[-1]][0]
+        (*zip(path, path[1:], strict=False), (path[-1], 0))
+        for path in _paths(links, (0,))
+        if links[path[-1]][0]
     ]
 
 
 def _chains(links: Links) -> list[Tour]:
     """Every undirected Hamiltonian path, once."""
-    starts = range(len(links)) if len(links) <= MOST_LISTED else ()
     return [
         tuple((min(a, b), max(a, b)) for a, b in zip(path, path[1:], strict=False))
-        for start in starts
+        for start in range(len(links))
         for path in _paths(links, (start,))
         if path[0] < path[-1]
     ]
@@ -327,15 +332,16 @@ def _paths(links: Links, path: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
             yield from _paths(links, (*path, gpu))
 
 
-def _packing(links: Links, bound: int, tours: list[Tour]) -> tuple[int, int]:
+def _packing(links: Links, bound: int, listed: Callable[[Links], list[Tour]]) -> tuple[int, int]:
     """(least, most) number of these tours that fit together."""
-    if len(links) > MOST_LISTED:
+    if len(links) > MOST_LISTED or bound > MOST_TOURS:
         return 0, bound
-    search = _Search()
+    search, tours = _Search(), listed(links)
+    edges = {edge: links[edge[0]][edge[1]] for tour in tours for edge in tour}
     most = bound
     for wanted in range(bound, 0, -1):
         try:
-            if search.fits(tours, {e: links[e[0]][e[1]] for tour in tours for e in tour}, wanted):
+            if search.fits(tours, edges, wanted):
                 return wanted, most
         except _TooMuchWorkError:
             break
