@@ -36,7 +36,7 @@ def codes(table: str) -> set[int]:
 
 
 def test_every_outcome_is_told_of() -> None:
-    told = re.findall(r"^\| `(\w+)` \|", part(APPLY, "What became of the gangs"), re.MULTILINE)
+    told = re.findall(r"^\| `(\w+)` \|", part(APPLY, "Outcomes"), re.MULTILINE)
     assert sorted(told) == sorted(Outcome)
 
 
@@ -70,7 +70,7 @@ def test_every_option_of_apply_is_told_of(cli: RunCli, capsys: pytest.CaptureFix
 
 def test_metrics_told_of_are_those_that_are_written() -> None:
     written = metrics.text(metrics.Metrics(0, 1.0, 0.0, 1, 1, 1, {"solve": 1.0}), 1.0)
-    told = re.findall(r"`(gangplan_\w+)(?:\{[^`]*)?`", part(CRON, "Is it well?"))
+    told = re.findall(r"`(gangplan_\w+)(?:\{[^`]*)?`", part(CRON, "Monitoring"))
     assert set(told) == set(re.findall(r"^# TYPE (\w+)", written, re.MULTILINE))
 
 
