@@ -6,7 +6,7 @@ PodDisruptionBudgets are asked again, never overridden.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Generator, Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field, replace
 
 from models.apply.live_state import LivePod, pods_on, shortages
@@ -15,17 +15,14 @@ from models.apply.outcomes import GangVerdict, Outcome
 from models.apply.requests import (
     BlockedByBudget,
     Done,
-    Event,
     Evict,
     Gone,
     Rejected,
-    Request,
     Scale,
+    Steps,
     message_of,
 )
 from models.apply.session import TRIES, ApplySession, Failure, label
-
-Steps = Generator[Request, Event, Failure | None]
 
 
 @dataclass(slots=True)
@@ -92,7 +89,9 @@ def _stopped(gang: GangOrder) -> set[str]:
     return {stop.uid for stop in gang.stops}
 
 
-def make_room(session: ApplySession, orders: Orders, gang: GangOrder, removals: Removals) -> Steps:
+def make_room(
+    session: ApplySession, orders: Orders, gang: GangOrder, removals: Removals
+) -> Steps[Failure | None]:
     """Stop the victims of the gang and wait until they are gone. Raises Halted."""
     leaving = victims(session, orders, gang)
     failure = _forbidden(session, to_evict(session, leaving)) or _hopeless(session, leaving, gang)
@@ -122,7 +121,7 @@ def _forbidden(session: ApplySession, pods: Collection[PodStop]) -> Failure | No
     return None
 
 
-def stop_rest(session: ApplySession, gang: GangOrder, removals: Removals) -> Steps:
+def stop_rest(session: ApplySession, gang: GangOrder, removals: Removals) -> Steps[Failure | None]:
     """Evict the rest of a gang that was stopped in part and whose room another gang has taken."""
     forbidden = _forbidden(session, to_evict(session, [gang]))
     if forbidden is not None:
@@ -143,7 +142,9 @@ def _hopeless(
     return None
 
 
-def _evict_gangs(session: ApplySession, gangs: list[GangOrder], removals: Removals) -> Steps:
+def _evict_gangs(
+    session: ApplySession, gangs: list[GangOrder], removals: Removals
+) -> Steps[Failure | None]:
     """Evict all their pods; those that a budget blocks are asked for again."""
     blocked = None
     for after_s in (None, *session.limits.waits()):
@@ -160,7 +161,9 @@ def _evict_gangs(session: ApplySession, gangs: list[GangOrder], removals: Remova
     return blocked
 
 
-def _evict_gang(session: ApplySession, gang: GangOrder, removals: Removals) -> Steps:
+def _evict_gang(
+    session: ApplySession, gang: GangOrder, removals: Removals
+) -> Steps[Failure | None]:
     """Evict every pod of the gang once; the marked ones only if no other is blocked."""
     blocked: Failure | None = None
     for stop in to_evict(session, [gang]):
@@ -175,7 +178,7 @@ def _evict_gang(session: ApplySession, gang: GangOrder, removals: Removals) -> S
     return blocked
 
 
-def evict(session: ApplySession, stop: PodStop) -> Steps:
+def evict(session: ApplySession, stop: PodStop) -> Steps[Failure | None]:
     """Evict one pod; None if it goes or is gone, a transient failure if a budget blocks it."""
     what = f"pod {stop.namespace}/{stop.name} cannot be evicted"
     last = ""
@@ -201,7 +204,9 @@ def evict(session: ApplySession, stop: PodStop) -> Steps:
     return Failure(f"{what}: {last}", transient=True)
 
 
-def _wait_for_room(session: ApplySession, leaving: list[GangOrder], gang: GangOrder) -> Steps:
+def _wait_for_room(
+    session: ApplySession, leaving: list[GangOrder], gang: GangOrder
+) -> Steps[Failure | None]:
     """Wait until the stopped pods are gone and the gang has its room."""
     for after_s in (None, *session.limits.waits()):
         if after_s is not None:
@@ -215,7 +220,7 @@ def _wait_for_room(session: ApplySession, leaving: list[GangOrder], gang: GangOr
     return Failure(f"node {short[0][0]} {short[0][1]}", transient=True)
 
 
-def resize(session: ApplySession, gang: GangOrder, removals: Removals) -> Steps:
+def resize(session: ApplySession, gang: GangOrder, removals: Removals) -> Steps[Failure | None]:
     """Set the scale of every role that changes. A permanent Failure if a role has no scale field."""
     if gang.key in removals.resized:
         return None
@@ -230,7 +235,7 @@ def resize(session: ApplySession, gang: GangOrder, removals: Removals) -> Steps:
     return None
 
 
-def _scale(session: ApplySession, gang: GangOrder, change: Resize) -> Steps:
+def _scale(session: ApplySession, gang: GangOrder, change: Resize) -> Steps[Failure | None]:
     known = dict(gang.members).get(change.role)
     keys = [known, *(stop.key for stop in gang.stops if stop.role == change.role)]
     member = next((key for key in keys if key is not None and key in session.view.pods), None)

@@ -6,7 +6,7 @@ concerns; wherever a run is cut off, the next one reaches the same end.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Generator, Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
 from models.apply.evictions import Removals, make_room, remaining, resize, stop_rest, victims
@@ -15,13 +15,12 @@ from models.apply.live_state import READY, STARTED, ClusterView, PodState, overc
 from models.apply.orders import GangOrder, Key, Orders
 from models.apply.outcomes import ApplyLimits, GangVerdict, Outcome, Verdict
 from models.apply.recovery import evict_partial, mark_whole, recover
-from models.apply.requests import Event, Halt, Request
+from models.apply.requests import Halt, Steps
 from models.apply.session import ApplySession, Failure, Halted, PodBatch, label
 from models.apply.staleness import gang_changes, stopped_uids
 from models.apply.starts import is_restarted, start, start_recreated, withdraw
 
-Steps = Generator[Request, Event, None]
-Machine = Generator[Request, Event, Verdict]
+Machine = Steps[Verdict]
 
 
 def recover_gangs(view: ClusterView, limits: ApplyLimits) -> Machine:
@@ -37,7 +36,7 @@ def apply_plan(orders: Orders, view: ClusterView, limits: ApplyLimits) -> Machin
     return (yield from _to_verdict(session, steps, orders))
 
 
-def _to_verdict(session: ApplySession, steps: Steps, orders: Orders | None = None) -> Machine:
+def _to_verdict(session: ApplySession, steps: Steps[None], orders: Orders | None = None) -> Machine:
     halt: Halt | None = None
     try:
         yield from steps
@@ -57,13 +56,13 @@ def _to_verdict(session: ApplySession, steps: Steps, orders: Orders | None = Non
     )
 
 
-def _recover(session: ApplySession) -> Steps:
+def _recover(session: ApplySession) -> Steps[None]:
     yield from recover(session)
     yield from evict_partial(session)
     yield from _finish(session)
 
 
-def _finish(session: ApplySession) -> Steps:
+def _finish(session: ApplySession) -> Steps[None]:
     """Wait until all started pods are bound or the time is over; then judge and mark the gangs."""
     if session.limits.dry or not session.started:
         return
@@ -79,7 +78,7 @@ def _finish(session: ApplySession) -> Steps:
     yield from _judge_started(session)
 
 
-def _judge_started(session: ApplySession) -> Steps:
+def _judge_started(session: ApplySession) -> Steps[None]:
     """Judge the gangs started in this run by the last reading, and mark those that are whole."""
     nodes = {order.node for batch in session.started for order in batch.pods}
     full = overcommitted(session.view, nodes)
@@ -111,7 +110,7 @@ class _PlanRun:
     removals: Removals = field(default_factory=Removals)
     kept: dict[Key, str] = field(default_factory=dict)
 
-    def steps(self) -> Steps:
+    def steps(self) -> Steps[None]:
         """Recover, start what fits, then what needs evictions, then what controllers recreate."""
         session, orders = self.session, self.orders
         fresh = [gang for gang in orders.gangs if gang.starts and gang.decision != "move"]
@@ -141,7 +140,7 @@ class _PlanRun:
             if not self._has_verdict(gang):
                 self._record_stopped(gang)
 
-    def _stop_rest(self) -> Steps:
+    def _stop_rest(self) -> Steps[None]:
         for gang in self.orders.gangs:
             if gang.key not in self.kept and self._is_partly_stopped(gang):
                 failure = yield from stop_rest(self.session, gang, self.removals)
@@ -179,7 +178,7 @@ class _PlanRun:
         freed = stopped_uids(self.orders)
         return bool(shortages(view, waiting)) and not shortages(view, waiting, without=freed)
 
-    def _start(self, gang: GangOrder) -> Steps:
+    def _start(self, gang: GangOrder) -> Steps[None]:
         """Start one gang, unless it is started or a fact it relies on changed."""
         session = self.session
         if self._has_verdict(gang):
@@ -219,7 +218,7 @@ class _PlanRun:
                 return False
         return True
 
-    def _refresh(self) -> Steps:
+    def _refresh(self) -> Steps[None]:
         """Read again if it is time, and mark whole gangs, lest a later run takes them for partial."""
         if (yield from self.session.refresh()) and not self.session.limits.dry:
             yield from _judge_started(self.session)
@@ -236,7 +235,7 @@ class _PlanRun:
             if node in bound
         ]
 
-    def _make_room_and_start(self, gang: GangOrder) -> Steps:
+    def _make_room_and_start(self, gang: GangOrder) -> Steps[None]:
         """Make room for a gang, then start it; the pods of a gang that moves or grows come later."""
         session, orders = self.session, self.orders
         if self._has_verdict(gang):
@@ -266,9 +265,7 @@ class _PlanRun:
         elif gang.decision != "move" and not _is_resized(gang):
             yield from self._start(gang)
 
-    def _make_room(
-        self, gang: GangOrder
-    ) -> Generator[Request, Event, tuple[Failure | None, Outcome]]:
+    def _make_room(self, gang: GangOrder) -> Steps[tuple[Failure | None, Outcome]]:
         """Evict, then grow if the gang grows; the outcome of the gang if that fails."""
         failure = yield from make_room(self.session, self.orders, gang, self.removals)
         if failure is not None or not _is_resized(gang):

@@ -7,10 +7,10 @@ Only intents that a run of ours wrote count.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Generator, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from models.apply.evictions import Steps, evict
+from models.apply.evictions import evict
 from models.apply.gang_state import incomplete_verdict, obstacle, pod_ids, stuck_reason
 from models.apply.intents import Intent
 from models.apply.live_state import (
@@ -24,7 +24,7 @@ from models.apply.live_state import (
 )
 from models.apply.orders import Key, PodOrder, PodStop
 from models.apply.outcomes import GangVerdict, Outcome
-from models.apply.requests import Done, Event, Rejected, Request, WriteIntent
+from models.apply.requests import Done, Rejected, Steps, WriteIntent
 from models.apply.session import ApplySession, Failure, PodBatch, label
 from models.apply.starts import start, withdraw
 
@@ -141,7 +141,7 @@ def recover(
     own: str | None = None,
     ordered: Collection[Key] = (),
     ending: Collection[Key] = (),
-) -> Generator[Request, Event, None]:
+) -> Steps[None]:
     """Complete, withdraw or report every gang that is neither untouched nor whole.
 
     ``own``, ``ordered``: a plan and those of its gangs that the caller starts, if they have not begun.
@@ -175,7 +175,7 @@ def stuck_group_reason(session: ApplySession, group: IntentGroup) -> str:
     return stuck_reason(session, group.batch)
 
 
-def _complete(session: ApplySession, group: IntentGroup) -> Generator[Request, Event, None]:
+def _complete(session: ApplySession, group: IntentGroup) -> Steps[None]:
     if group.missing or group.in_state((PodState.misplaced,)):
         why = _incomplete_reason(group)
     else:
@@ -210,7 +210,7 @@ def _partial_verdict(session: ApplySession, group: IntentGroup, why: str) -> Gan
 
 def mark_whole(
     session: ApplySession, batch: PodBatch, pods: Iterable[PodOrder] | None = None
-) -> Generator[Request, Event, None]:
+) -> Steps[None]:
     """Mark a few pods of a gang as whole; where that fails, a later run does it.
 
     ``pods``: which; None right after all of the batch were seen started.
@@ -232,9 +232,7 @@ def mark_whole(
             yield from _mark(session, order, batch.intent(order, whole=True))
 
 
-def _mark(
-    session: ApplySession, order: PodOrder, intent: Intent
-) -> Generator[Request, Event, None]:
+def _mark(session: ApplySession, order: PodOrder, intent: Intent) -> Steps[None]:
     yield from session.reconcile(
         order,
         lambda pod: WriteIntent(order, intent, pod.version),
@@ -257,9 +255,7 @@ def _spread(pods: Iterable[PodOrder]) -> list[PodOrder]:
 # ---- evicting partial gangs
 
 
-def evict_partial(
-    session: ApplySession, *, but: Collection[Key] = ()
-) -> Generator[Request, Event, None]:
+def evict_partial(session: ApplySession, *, but: Collection[Key] = ()) -> Steps[None]:
     """Evict the started pods of partial gangs, if allowed, and remove the other intents."""
     if not session.limits.evict_partial:
         return
@@ -270,7 +266,7 @@ def evict_partial(
                 session.record(replace(verdict, why=f"{verdict.why}{failure.why}"))
 
 
-def _undo(session: ApplySession, verdict: GangVerdict) -> Steps:
+def _undo(session: ApplySession, verdict: GangVerdict) -> Steps[Failure | None]:
     """Evict one gang; the Failure continues the reason of the verdict."""
     if verdict.unsure:
         return Failure(", so it is not evicted")  # it may be at work
@@ -295,7 +291,7 @@ def _undo(session: ApplySession, verdict: GangVerdict) -> Steps:
     return None
 
 
-def _evict_patiently(session: ApplySession, stop: PodStop) -> Steps:
+def _evict_patiently(session: ApplySession, stop: PodStop) -> Steps[Failure | None]:
     """Evict one pod; retry while a budget blocks it and there is time."""
     failure = yield from evict(session, stop)
     for after_s in session.limits.waits():

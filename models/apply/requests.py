@@ -5,7 +5,9 @@ Plain data without I/O: ``planner.cluster.sending`` turns requests into HTTP, te
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from dataclasses import dataclass
+from typing import TypeVar
 
 from models.apply.intents import Intent
 from models.apply.live_state import ClusterView, LivePod
@@ -173,38 +175,30 @@ class ClusterRead:
 
 
 @dataclass(frozen=True, slots=True)
-class Conflict:
+class NotDone:
+    """A write or a reading that failed. ``message``: of the server."""
+
+    message: str
+
+
+class Conflict(NotDone):
     """409: the object changed since it was read. Read, compare, then retry or give up."""
 
-    message: str
 
-
-@dataclass(frozen=True, slots=True)
-class Gone:
+class Gone(NotDone):
     """404, or another pod has the name (its uid differs)."""
 
-    message: str
 
-
-@dataclass(frozen=True, slots=True)
-class Rejected:
+class Rejected(NotDone):
     """The server refuses permanently: 400, 403, 422, or there is no such field."""
 
-    message: str
 
-
-@dataclass(frozen=True, slots=True)
-class BlockedByBudget:
+class BlockedByBudget(NotDone):
     """429: a PodDisruptionBudget forbids the eviction for now. Nothing happened."""
 
-    message: str
 
-
-@dataclass(frozen=True, slots=True)
-class NoAnswer:
+class NoAnswer(NotDone):
     """Unknown whether it was done: no answer or 5xx, after all retries of the transport."""
-
-    message: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,20 +208,13 @@ class EventGroup:
     events: tuple[Event, ...]
 
 
-Event = (
-    LockHeld
-    | Halt
-    | Done
-    | ClusterRead
-    | Conflict
-    | Gone
-    | Rejected
-    | BlockedByBudget
-    | NoAnswer
-    | EventGroup
-)
+Event = LockHeld | Halt | Done | ClusterRead | NotDone | EventGroup
+
+_T = TypeVar("_T")
+Steps = Generator[Request, Event, _T]
+"""A part of the machine that yields requests and returns a result."""
 
 
 def message_of(event: Event) -> str:
     """The server's message; empty if the event has none."""
-    return str(getattr(event, "message", ""))
+    return event.message if isinstance(event, NotDone) else ""

@@ -6,7 +6,7 @@ next of a bounded number of tries.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from models.apply.intents import Intent
@@ -29,6 +29,7 @@ from models.apply.requests import (
     Rejected,
     Request,
     RequestGroup,
+    Steps,
     WriteIntent,
     message_of,
 )
@@ -129,7 +130,7 @@ class ApplySession:
         self.verdicts[verdict.plan, verdict.gang] = verdict
         return verdict
 
-    def send(self, request: Request) -> Generator[Request, Event, Event]:
+    def send(self, request: Request) -> Steps[Event]:
         """Send one request. Raises Halted if the answer is Halt."""
         if not isinstance(request, CheckLock | ReadPod | ReadCluster | DryRunBind):
             self.writes += 1
@@ -138,22 +139,20 @@ class ApplySession:
             raise Halted(event)
         return event
 
-    def check_lock(self, what: str, *, begun: bool = False) -> Generator[Request, Event, None]:
+    def check_lock(self, what: str, *, begun: bool = False) -> Steps[None]:
         """Raises Halted if the run may not go on. ``begun``: see CheckLock."""
         self._writes_at_check = self.writes
         event = yield from self.send(CheckLock(what, begun))
         self._reread = isinstance(event, LockHeld) and event.reread
 
-    def check_lock_sometimes(
-        self, what: str, *, begun: bool, ahead: int = 1
-    ) -> Generator[Request, Event, None]:
+    def check_lock_sometimes(self, what: str, *, begun: bool, ahead: int = 1) -> Steps[None]:
         """Check the lock every LOCK_CHECK_EVERY writes. ``ahead``: writes until the next call."""
         if self.writes - self._writes_at_check + ahead > LOCK_CHECK_EVERY:
             yield from self.check_lock(what, begun=begun)
 
     def send_groups(
         self, what: str, requests: Sequence[WriteIntent | DryRunBind], *, begun: bool
-    ) -> Generator[Request, Event, dict[Key, Event]]:
+    ) -> Steps[dict[Key, Event]]:
         """Send requests in groups; the event of each, by pod.
 
         The caller sends those again one by one that are neither Done nor Rejected; a single request is
@@ -167,9 +166,7 @@ class ApplySession:
                 events |= yield from self._send_group(group)
         return events
 
-    def _send_group(
-        self, requests: Sequence[WriteIntent | DryRunBind]
-    ) -> Generator[Request, Event, dict[Key, Event]]:
+    def _send_group(self, requests: Sequence[WriteIntent | DryRunBind]) -> Steps[dict[Key, Event]]:
         self.writes += sum(isinstance(request, WriteIntent) for request in requests)
         answer = yield RequestGroup(tuple(requests))
         answers = answer.events if isinstance(answer, EventGroup) else (answer,) * len(requests)
@@ -185,7 +182,7 @@ class ApplySession:
                 yield from self.read_pod(request.pod)
         return events
 
-    def read_pod(self, order: PodOrder | PodStop) -> Generator[Request, Event, LivePod | None]:
+    def read_pod(self, order: PodOrder | PodStop) -> Steps[LivePod | None]:
         """Read the pod of an order; None if it is gone. Raises Halted without an answer."""
         event: Event = NoAnswer("")
         for _ in range(READ_TRIES):
@@ -199,7 +196,7 @@ class ApplySession:
                     return None
         raise _unavailable(event)
 
-    def read_cluster(self, after_s: float = 0.0) -> Generator[Request, Event, None]:
+    def read_cluster(self, after_s: float = 0.0) -> Steps[None]:
         """Read everything again. Raises Halted without an answer."""
         event: Event = NoAnswer("")
         for _ in range(READ_TRIES):
@@ -210,7 +207,7 @@ class ApplySession:
                 return
         raise _unavailable(event)
 
-    def refresh(self) -> Generator[Request, Event, bool]:
+    def refresh(self) -> Steps[bool]:
         """Read everything again if the last reading is old or many writes ago; whether it did."""
         if not self._reread and self.writes - self._writes_at_reading < REREAD_AFTER:
             return False
@@ -225,7 +222,7 @@ class ApplySession:
         done: Callable[[LivePod], bool],
         obstacle: Callable[[LivePod], str | None],
         assumed: Callable[[LivePod], LivePod],
-    ) -> Generator[Request, Event, LivePod | Failure]:
+    ) -> Steps[LivePod | Failure]:
         """Send a write until the pod is ``done``, comparing after every doubt; the resulting pod.
 
         ``obstacle``: why it must not be tried (again). ``assumed``: the pod after a Done without a pod.

@@ -7,10 +7,10 @@ as partial. The last part starts pods that controllers recreated for gangs that 
 from __future__ import annotations
 
 import json
-from collections.abc import Generator, Iterable
+from collections.abc import Iterable
 from dataclasses import replace
 
-from models.apply.evictions import Removals, Steps, remaining
+from models.apply.evictions import Removals, remaining
 from models.apply.gang_state import (
     incomplete_verdict,
     running_pods,
@@ -25,10 +25,10 @@ from models.apply.requests import (
     Bind,
     Done,
     DryRunBind,
-    Event,
     Rejected,
     RemoveIntent,
     Request,
+    Steps,
     Ungate,
     WriteIntent,
     message_of,
@@ -40,7 +40,7 @@ HOSTNAME = "kubernetes.io/hostname"
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
-def start(session: ApplySession, batch: PodBatch) -> Generator[Request, Event, GangVerdict]:
+def start(session: ApplySession, batch: PodBatch) -> Steps[GangVerdict]:
     """Start all pods of the batch, or withdraw the intents. Raises Halted after recording a verdict."""
     try:
         failure = yield from _prepare(session, batch)
@@ -59,9 +59,7 @@ def start(session: ApplySession, batch: PodBatch) -> Generator[Request, Event, G
         raise
 
 
-def withdraw(
-    session: ApplySession, batch: PodBatch, why: str
-) -> Generator[Request, Event, GangVerdict]:
+def withdraw(session: ApplySession, batch: PodBatch, why: str) -> Steps[GangVerdict]:
     """Remove the intents of a batch that has not started."""
     failure = None
     for order in batch.pods:
@@ -74,7 +72,9 @@ def withdraw(
     return session.record(verdict_for(session, batch, Outcome.halted, why))
 
 
-def _remove_intent(session: ApplySession, batch: PodBatch, order: PodOrder) -> Steps:
+def _remove_intent(
+    session: ApplySession, batch: PodBatch, order: PodOrder
+) -> Steps[Failure | None]:
     result = yield from session.reconcile(
         order,
         lambda pod: RemoveIntent(pod.namespace, pod.name, pod.uid, pod.version),
@@ -90,7 +90,7 @@ def _remove_intent(session: ApplySession, batch: PodBatch, order: PodOrder) -> S
 # ---- before the first start
 
 
-def _prepare(session: ApplySession, batch: PodBatch) -> Steps:
+def _prepare(session: ApplySession, batch: PodBatch) -> Steps[Failure | None]:
     """Check that all pods can be pinned, write intents, allocate devices, dry-run bindings."""
     waiting = [order for order in batch.pods if session.state(order) in READY]
     for order in waiting:
@@ -146,7 +146,7 @@ def can_match(term: object) -> bool:
 
 def _write_intents(
     session: ApplySession, batch: PodBatch, waiting: Iterable[PodOrder], *, begun: bool
-) -> Steps:
+) -> Steps[Failure | None]:
     """Send the intents of pods without any as groups, then settle each pod."""
     bare = [
         (order, pod)
@@ -178,7 +178,7 @@ def _write_intents(
     return None
 
 
-def _write_intent(session: ApplySession, batch: PodBatch, order: PodOrder) -> Steps:
+def _write_intent(session: ApplySession, batch: PodBatch, order: PodOrder) -> Steps[Failure | None]:
     intent = batch.intent(order)
 
     def done(pod: LivePod) -> bool:
@@ -201,7 +201,9 @@ def _write_intent(session: ApplySession, batch: PodBatch, order: PodOrder) -> St
     return _failure_of(order, result)
 
 
-def _dry_run_bindings(session: ApplySession, batch: PodBatch, waiting: Iterable[PodOrder]) -> Steps:
+def _dry_run_bindings(
+    session: ApplySession, batch: PodBatch, waiting: Iterable[PodOrder]
+) -> Steps[Failure | None]:
     """For pods that gangplan binds: remove our gate, then dry-run all bindings."""
     binding = [
         order
@@ -241,7 +243,7 @@ def _dry_run_bindings(session: ApplySession, batch: PodBatch, waiting: Iterable[
     return None
 
 
-def _try(session: ApplySession, order: PodOrder, request: Request) -> Steps:
+def _try(session: ApplySession, order: PodOrder, request: Request) -> Steps[Failure | None]:
     """Send a request that leaves the pod itself unchanged until it is done or rejected."""
     last = ""
     for _ in range(TRIES):
@@ -278,7 +280,7 @@ def _unstartable(session: ApplySession, pod: LivePod) -> str | None:
 # ---- the start
 
 
-def _start_pods(session: ApplySession, batch: PodBatch) -> Steps:
+def _start_pods(session: ApplySession, batch: PodBatch) -> Steps[Failure | None]:
     """Start the pods that wait, those on the scarcest node first."""
     waiting = [order for order in batch.pods if session.state(order) in READY]
     begun = bool(running_pods(session, batch))
@@ -312,9 +314,7 @@ def scarcest_first(view: ClusterView, orders: Iterable[PodOrder]) -> list[PodOrd
     return sorted(pods, key=lambda order: (left[order.node], order.node, order.key))
 
 
-def _start_pod(
-    session: ApplySession, batch: PodBatch, order: PodOrder
-) -> Generator[Request, Event, LivePod | Failure]:
+def _start_pod(session: ApplySession, batch: PodBatch, order: PodOrder) -> Steps[LivePod | Failure]:
     """Bind the pod if gangplan is its scheduler, else remove its gate and pin it."""
     classifier, pod = session.classifier, session.pod(order)
 
@@ -367,7 +367,7 @@ def _failure_of(order: PodOrder, result: LivePod | Failure) -> Failure | None:
 
 def start_recreated(
     session: ApplySession, orders: Orders, gang: GangOrder, removals: Removals
-) -> Generator[Request, Event, None]:
+) -> Steps[None]:
     """Start the new pods of a gang that moves or grows as planned, or leave them to the next plan.
 
     A new pod counts only under the planned name, with the same controller and GPU count.
