@@ -1,4 +1,4 @@
-"""docs/inputs.md tells of every field that people write, and of no other."""
+"""docs/inputs.md documents every field that people write, and no other."""
 
 from __future__ import annotations
 

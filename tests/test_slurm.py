@@ -80,7 +80,7 @@ def test_in_an_unbalanced_tree_a_short_branch_is_its_own_domain_where_it_has_no_
     assert topology.domain("n1920") == ("core", "pod07", "pod07", "edge61")
     assert topology.domain("n3839") == ("core", "pod12", "pod12", "edge120")
     paths = topology.domains.values()
-    # east1 and the 6 pods beside it; 12 pods; 120 edges
+    # east1 and the 6 other pods; 12 pods; 120 edges
     assert [len({path[: i + 1] for path in paths}) for i in range(4)] == [1, 7, 12, 120]
     assert len(topology.domains) == 3_840
 
@@ -274,10 +274,10 @@ def test_comments_continued_lines_quotes_and_any_case_are_read() -> None:
 def test_a_bad_line_is_told_with_its_place(
     text: str, line: int, column: int, what: str, hint: str
 ) -> None:
-    told = faults(text)
-    assert what in told[0][0]
-    assert told[0][1] == f"  --> topology.conf:{line}:{column}"
-    assert hint in told[0][2]
+    reported = faults(text)
+    assert what in reported[0][0]
+    assert reported[0][1] == f"  --> topology.conf:{line}:{column}"
+    assert hint in reported[0][2]
 
 
 @pytest.mark.parametrize(
@@ -295,9 +295,9 @@ def test_a_bad_line_is_told_with_its_place(
     ],
 )  # fmt: skip
 def test_a_bad_yaml_is_told_with_its_place(text: str, line: int, column: int, what: str) -> None:
-    told = faults(text, "topology.yaml")
-    assert what in told[0][0]
-    assert told[0][1].startswith(f"  --> topology.yaml:{line}:{column}")
+    reported = faults(text, "topology.yaml")
+    assert what in reported[0][0]
+    assert reported[0][1].startswith(f"  --> topology.yaml:{line}:{column}")
 
 
 def test_files_of_the_same_folder_are_included(tmp_path: Path) -> None:
@@ -410,9 +410,9 @@ def test_a_mutated_file_is_read_or_refused(data: st.DataObject) -> None:
         )  # fmt: skip
         text = text[:at] + junk + text[at + gone :]
     slurm_format(name, text)
-    topology, told = outcome(text, name)
-    assert len(told) <= 20
-    assert all(len(lines) <= 3 and lines[0].isprintable() for lines in told)
+    topology, reported = outcome(text, name)
+    assert len(reported) <= 20
+    assert all(len(lines) <= 3 and lines[0].isprintable() for lines in reported)
     if topology is not None:
         assert {len(path) for path in topology.domains.values()} <= {len(topology.levels)}
         ClusterDocument.model_validate(slurm.cluster_tree(topology, lambda _: None))
@@ -423,5 +423,5 @@ def outcome(text: str, name: str) -> tuple[SlurmTopology | None, list[list[str]]
     try:
         return read(text, name), []
     except InputError as error:
-        told = [fault.lines() for fault in error.faults]
-    return None, told or [["refused without a reason"] * 4]
+        reported = [fault.lines() for fault in error.faults]
+    return None, reported or [["refused without a reason"] * 4]

@@ -1,4 +1,4 @@
-"""What a Policy says of the levels of a Slurm topology, which no Slurm file tells."""
+"""What a Policy states about the levels of a Slurm topology."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_a_policy_marks_a_block_as_one_nvlink_fabric(tmp_path: Path) -> None:
     assert any(line.startswith("Policy level rack: is no level of") for line in built.remarks)
 
 
-def test_so_it_does_for_nodes_that_a_cluster_describes(tmp_path: Path) -> None:
+def test_a_policy_marks_a_block_of_nodes_that_a_cluster_describes(tmp_path: Path) -> None:
     cluster = """
 apiVersion: gangplan.dev/v1alpha1
 kind: Cluster

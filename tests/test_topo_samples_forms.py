@@ -54,7 +54,7 @@ REFUSED: dict[str, Callable[[str], str]] = {
 
 
 def read(text: str) -> list[Topology]:
-    """What is read, less where it stands and what is remarked."""
+    """The topologies of a text, without places and remarks."""
     return [replace(found, file="", line=0, remarks=()) for found in read_topologies("f.txt", text)]
 
 

@@ -1,4 +1,4 @@
-"""Whatever stands in a file: a model that is valid, or InputError with its place; and soon."""
+"""Any file gives a valid model or an InputError with its place, in bounded time."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ SAMPLES = Path(__file__).parent / "data" / "nvidia-smi"
 KNOWN = catalogue.server_models()
 
 Heading = tuple[str, str]
-"""What stands in a heading: GPUs, rates."""
+"""GPUs and rates of a heading."""
 
 # Rates: contract, section 1. A bridge of GA102 has four links of 12,000; NV12 and NV18 are
 # 12 x 20,000, 12 x 20,600, 18 x 20,600 and 18 x 40,100; PCIe NODE is 0.8 of one switch.

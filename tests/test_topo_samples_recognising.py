@@ -45,7 +45,7 @@ def test_any_numbering_of_a_known_server_is_recognised(data: st.DataObject) -> N
     grace = model.gpu.startswith("GB")
     reading = found(nvidia_text(matrix, numa, grace=grace))
     like = next(like for like in reading.matches if like.model == model)
-    # The permutation that is told maps every path onto one of the model's.
+    # The permutation maps every path onto one of the model's.
     theirs = paths(model)
     for a in range(model.gpus):
         for b in range(model.gpus):
@@ -171,7 +171,7 @@ def test_links_alone_tell_a_rate_only_if_every_server_with_them_has_it() -> None
 
 
 def dgx_2() -> str:
-    """16 GPUs, two beside a NIC (PIX), the next two one switch further (PXB), the rest NODE or SYS."""
+    """16 GPUs, two on a switch with a NIC (PIX), the next two one switch further (PXB), the rest NODE or SYS."""
     labels = [f"GPU{g}" for g in range(16)] + [f"mlx5_{n}" for n in range(8)]
     lines = ["\t" + "\t".join(labels)]
     for g in range(16):
@@ -197,7 +197,7 @@ def test_the_closer_of_two_switches_counts() -> None:
         row[18] = {"PIX": "PXB"}.get(row[18], row[18])
     moved = found("\n".join("\t".join(row) for row in rows))
     assert moved.model.nics[1].gpus == (0, 1, 2, 3)
-    # GPUs 2 and 3 have no closer NIC now, so the one beside 0 and 1 is near them too.
+    # GPUs 2 and 3 have no closer NIC now, so that of 0 and 1 is near them too.
     assert moved.model.nics[0].gpus == (0, 1, 2, 3)
 
 
