@@ -376,7 +376,7 @@ def test_the_levels_of_a_file_go_before_those_of_a_cluster() -> None:
         (Node("n1", None, ("r1",), labels=(("a", "b"),)), Node("n3", None, (None,))),
     )
     remarks = Remarks()
-    after = slurm.under(before, topology, remarks)
+    after = slurm.with_slurm_levels(before, topology, remarks)
     assert after.levels == topology.levels
     assert [node.domains for node in after.nodes] == [("s",), (None,)]
     # the old level's label stays on its nodes: selectors may ask for it
@@ -387,7 +387,7 @@ def test_the_levels_of_a_file_go_before_those_of_a_cluster() -> None:
 def test_a_file_without_any_node_of_the_cluster_is_not_used() -> None:
     remarks = Remarks()
     cluster = Cluster("c", (Level("rack"),), (Node("x", None, ("r1",)),))
-    assert slurm.under(cluster, read("SwitchName=s Nodes=n1"), remarks) is cluster
+    assert slurm.with_slurm_levels(cluster, read("SwitchName=s Nodes=n1"), remarks) is cluster
     assert "names no node of the cluster" in remarks.lines()[0]
 
 

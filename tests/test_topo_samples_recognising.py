@@ -171,7 +171,7 @@ def test_links_alone_tell_a_rate_only_if_every_server_with_them_has_it() -> None
 
 
 def dgx_2() -> str:
-    """16 GPUs, two on a switch with a NIC (PIX), the next two one switch further (PXB), the rest NODE or SYS."""
+    """16 GPUs: two on a switch with a NIC (PIX), two one switch further (PXB), the rest NODE or SYS."""
     labels = [f"GPU{g}" for g in range(16)] + [f"mlx5_{n}" for n in range(8)]
     lines = ["\t" + "\t".join(labels)]
     for g in range(16):

@@ -50,7 +50,7 @@ def validate(
         f"valid: {plural(len(nodes), 'node')}, {plural(sum(node.gpus for node in nodes), 'GPU')},"
         f" {plural(len(instance.gangs), 'gang')} ({running:,} running, {waiting:,} waiting)\n"
     )
-    console.levels_source(built.found)
+    console.levels_source(built.levels_source)
     console.remarks(built.remarks)
     if save_policy is not None:
         _save(save_policy, built.levels_policy)

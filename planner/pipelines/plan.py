@@ -208,7 +208,7 @@ _NAME = str.maketrans("", "", "-:")
 
 def _report_reading(console: Console, built: LoadedInput, request: PlanRequest) -> None:
     reading = [*request.paths, *(("--policy", request.policy) if request.policy else ())]
-    console.levels_source(built.found)
+    console.levels_source(built.levels_source)
     console.remarks(built.remarks, all_with=f"{console.program} validate {shlex.join(reading)}")
 
 

@@ -54,9 +54,9 @@ def collect_clusters(documents: Documents, policy: Policy, find: Find) -> Cluste
     if objects is not None:
         _without_nodes(documents, objects)
     if topology is not None:
-        from planner.read.slurm.cluster import rated
+        from planner.read.slurm.cluster import with_policy_levels
 
-        topology = rated(topology, policy.kubernetes.levels, documents.remarks)
+        topology = with_policy_levels(topology, policy.kubernetes.levels, documents.remarks)
     written = any(entry.document.spec.nodes for entry in documents.clusters)
     if topology is None or written or "Cluster" in documents.unusable:
         return ClusterInput(documents.clusters, find, topology=topology)

@@ -54,13 +54,13 @@ def split_proportionally(counts: dict[int, int], whole: int = 1000) -> list[tupl
 class LoadedInput:
     """The Instance, with remarks on how it was read.
 
-    ``found``: the source of the levels, in a sentence; ``levels_policy``: a Policy document (YAML)
+    ``levels_source``: a sentence; ``levels_policy``: a Policy document (YAML)
     with these levels; both None where the input states its levels itself.
     """
 
     instance: Instance
     remarks: tuple[str, ...] = ()
-    found: str | None = None
+    levels_source: str | None = None
     levels_policy: str | None = None
 
 
@@ -86,9 +86,11 @@ def build(
         findings.raise_all()
     merged = merge_clusters(cluster.clusters, ServerModels(cluster.find))
     if cluster.topology is not None:
-        from planner.read.slurm.cluster import under  # only where there is a topology file
+        from planner.read.slurm.cluster import (
+            with_slurm_levels,  # only where there is a topology file
+        )
 
-        merged.cluster = under(merged.cluster, cluster.topology, documents.remarks)
+        merged.cluster = with_slurm_levels(merged.cluster, cluster.topology, documents.remarks)
     if "Cluster" in documents.unusable:
         merged.whole = merged.levels_known = False
     reader = GangReader(merged)
@@ -102,7 +104,8 @@ def build(
     if findings:
         findings.raise_all()
     mix = default_mix(gangs, merged.cluster.nodes)
-    instance = _timed(Instance(merged.cluster, gangs, policy_of(document, mix, now)))
+    instance = Instance(merged.cluster, gangs, policy_of(document, mix, now))
+    instance = replace(instance, policy=replace(instance.policy, now=reference_time(instance)))
     check_rates(instance, merged)
     if findings:
         findings.raise_all()
@@ -150,11 +153,6 @@ def _only_policy(entries: list[Entry[PolicyDocument]]) -> Entry[PolicyDocument] 
         what = f"a second Policy; the first is in {shown(entries[0].source.name)}"
         entry.fault((), what, "keep one, or choose it with --policy")
     return entries[0] if entries else None
-
-
-def _timed(instance: Instance) -> Instance:
-    """The instance with the reference time of ages in its policy, if any age decides."""
-    return replace(instance, policy=replace(instance.policy, now=reference_time(instance)))
 
 
 def policy_of(

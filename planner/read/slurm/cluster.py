@@ -25,6 +25,14 @@ def cluster_tree(
     topology: SlurmTopology, model_of: Callable[[str], str | None], name: str = "slurm"
 ) -> dict[str, Any]:
     """A compact Cluster document of the nodes of the file; ``model_of``: node to server model."""
+    levels = [
+        {
+            "name": level.name,
+            "oversubscription": number(level.oversubscription),
+            "nvlink": level.nvlink,
+        }
+        for level in topology.levels
+    ]
     nodes = []
     for node, domains in topology.domains.items():
         model = model_of(node)
@@ -41,16 +49,11 @@ def cluster_tree(
         "apiVersion": API_VERSION,
         "kind": "Cluster",
         "metadata": {"name": name},
-        "spec": {"levels": [_level(level) for level in topology.levels], "nodes": nodes},
+        "spec": {"levels": levels, "nodes": nodes},
     }
 
 
-def _level(level: Level) -> dict[str, Any]:
-    rate = number(level.oversubscription)
-    return {"name": level.name, "oversubscription": rate, "nvlink": level.nvlink}
-
-
-def rated(
+def with_policy_levels(
     topology: SlurmTopology, stated: Sequence[Level] | None, remarks: Remarks
 ) -> SlurmTopology:
     """The topology with what a Policy states of its levels, which no Slurm file holds."""
@@ -59,20 +62,15 @@ def rated(
         names = ", ".join(level.name for level in topology.levels) or "none"
         what = f"is no level of {topology.source}: its levels are {names}; it is not used"
         remarks.add(f"Policy level {name}", what)
-    levels = tuple(
-        replace(
-            level,
-            nvlink=own[level.name].nvlink,
-            oversubscription=own[level.name].oversubscription,
-        )
-        if level.name in own
-        else level
-        for level in topology.levels
+    both = ((level, own.get(level.name, level)) for level in topology.levels)
+    levels = (
+        replace(level, nvlink=one.nvlink, oversubscription=one.oversubscription)
+        for level, one in both
     )
-    return replace(topology, levels=levels)
+    return replace(topology, levels=tuple(levels))
 
 
-def under(cluster: Cluster, topology: SlurmTopology, remarks: Remarks) -> Cluster:
+def with_slurm_levels(cluster: Cluster, topology: SlurmTopology, remarks: Remarks) -> Cluster:
     """The cluster with the levels of the topology file in place of its own."""
     if not any(node.name in topology.domains for node in cluster.nodes):
         what = "names no node of the cluster: not used"
@@ -86,12 +84,12 @@ def under(cluster: Cluster, topology: SlurmTopology, remarks: Remarks) -> Cluste
         if node.model is not None and node.name not in topology.domains:
             what = "is not in the topology file: it is alone at every level"
             remarks.add(f"node {node.name}", what)
-    nodes = tuple(_under(node, cluster, topology) for node in cluster.nodes)
+    nodes = tuple(_moved_to_domains(node, cluster, topology) for node in cluster.nodes)
     return replace(cluster, levels=topology.levels, nodes=nodes)
 
 
-def _under(node: Node, cluster: Cluster, topology: SlurmTopology) -> Node:
-    """The node in its domains of the file; what its old domains implied it keeps as labels."""
+def _moved_to_domains(node: Node, cluster: Cluster, topology: SlurmTopology) -> Node:
+    """The node in its domains of the file; it keeps the labels of its old domains."""
     implied = {
         level.label: value
         for level, value in zip(cluster.levels, node.domains, strict=True)
