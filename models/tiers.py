@@ -108,11 +108,6 @@ def objective_names(*, default_only: bool = False) -> tuple[str, ...]:
     return tuple(row.name for row in ordered if row.default or not default_only)
 
 
-def admission_objectives() -> tuple[str, ...]:
-    """Objectives about which gangs run."""
-    return tuple(row.name for row in TIERS if row.fused and row.name == row.objective)
-
-
 @dataclass(frozen=True, slots=True)
 class Tier:
     """One objective: its family, priority where it has one, sense, tolerance."""

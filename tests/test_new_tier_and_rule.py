@@ -23,10 +23,10 @@ from models.program.demands import Demand
 from models.program.linear_program import Linear
 from models.program.rules import declarations, rows
 from models.program.rules.declarations import Declaration
-from models.program.rules.rows import Model, Rule
+from models.program.rules.rows import Rule
 from models.program.rules.topology import Topology
 from models.program.tiers import TierExpressions
-from models.program.variables import GangVariables
+from models.program.variables import GangVariables, Model
 from models.solution import GangDecision, PodPlacement, Reason, Solution
 from models.tiers import TierFamily
 from models.verify import check as judge
@@ -53,9 +53,9 @@ def nodes_used(expressions: TierExpressions) -> Linear:
     total = Linear()
     for topology in expressions.topologies:
         total.add_linear(topology.nodes())
-    for stay in expressions.variables.stays:
+    for stay in expressions.model.variables.stays:
         total.add(stay.admit, len({pod.node for pod in stay.demand.stays}))
-    for group in expressions.variables.groups:
+    for group in expressions.model.variables.groups:
         total.add_all(group.admits)
     return total
 

@@ -15,10 +15,9 @@ from models.program.decoder import decode
 from models.program.demands import Demand
 from models.program.linear_program import Linear, Program
 from models.program.regions import RegionSet, build_regions, is_single_piece
-from models.program.rules.bandwidth import case_claims
-from models.program.rules.rows import Model, add_rows
+from models.program.rules.rows import add_rows
 from models.program.tiers import TierExpressions
-from models.program.variables import Variables, create
+from models.program.variables import Model, Variables, create
 from models.solution import GangDecision
 from models.tier_values import Evaluation, ValueCache
 from models.tiers import Tier
@@ -81,20 +80,9 @@ def formulate(
     program = Program()
     variables = create(instance, program, requests, room, pools)
     model = Model(program, instance, requests, room, pools, variables, moved=base_state.moved)
-    add_rows(model)
-    by_case = case_claims(program, instance, pools, room, variables.stays, model.cases)
-    tiers = TierExpressions(
-        program,
-        instance,
-        variables,
-        pools,
-        room,
-        model.topologies,
-        model.claims,
-        by_case,
-        Evaluation(instance, base_state.base, cache),
-    )
-    exact = pools.exact and all(claim.exact for claim in (*model.claims, *by_case.values()))
+    topologies = add_rows(model)
+    tiers = TierExpressions(model, topologies, Evaluation(instance, base_state.base, cache))
+    exact = pools.exact and all(found.exact for found in model.bandwidth.values())
     complete = all(choice.complete for choice in requests.choices)
     covers_admission = all(choice.covers_admission for choice in requests.choices)
     return Formulation(

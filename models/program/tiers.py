@@ -20,14 +20,13 @@ from models.program.options import PLACED, Effect, standing_gpus
 from models.program.packing import SetType
 from models.program.packing_flows import RegionFlow
 from models.program.regions import Region, RegionSet
-from models.program.rules.bandwidth import Claims
 from models.program.rules.topology import Topology
 from models.program.variables import (
     GangVariables,
     GroupVariables,
+    Model,
     SliceVariables,
     StayVariables,
-    Variables,
 )
 from models.rates.gang_bandwidth import ideal_MBps, share_permille
 from models.rates.gpu_sets import UnknownRate
@@ -330,35 +329,29 @@ def most_preference(gang: Gang) -> int:
 class TierExpressions:
     """Builds the expression of every tier.
 
-    ``case_claims``: by admit variable, claims of gangs that stay whose bandwidth depends on other gangs.
-    ``base``: the plan without the gangs that are decided about.
+    ``topologies``: of the gangs with variables of their own. ``base``: the plan without the gangs that are
+    decided about.
     """
 
-    program: Program
-    instance: Instance
-    variables: Variables
-    pools: RegionSet
-    rooms: Sequence[Room]
+    model: Model
     topologies: Sequence[Topology]
-    claims: Sequence[Claims]
-    case_claims: Mapping[int, Claims]
     base: Evaluation
 
     def expression(self, tier: Tier) -> Linear:
         """The tier's value."""
         if tier.family in FREE_SPACE:
-            free = FreeServers(self.pools, self.rooms, self.variables.flows)
-            return FREE_SPACE[tier.family](self.program, self.instance, free)
+            free = FreeServers(self.model.pools, self.model.rooms, self.model.variables.flows)
+            return FREE_SPACE[tier.family](self.model.program, self.model.instance, free)
         total = Linear(constant=self.base.tier(tier))
         if tier.family in OPTION_VALUES:
-            return total.add_linear(option_sum(self.instance, tier, self._options()))
+            return total.add_linear(option_sum(self.model.instance, tier, self._options()))
         return total.add_linear(EXPRESSIONS[tier.family](self))
 
     def _options(self) -> list[tuple[Demand, Effect, int]]:
         """(demand, effect, admit variable) of every option."""
-        found = [(g.demand, g.effect, g.admit) for g in self.variables.gangs]
-        found += [(s.demand, s.effect, s.admit) for s in self.variables.stays]
-        for group in self.variables.groups:
+        found = [(g.demand, g.effect, g.admit) for g in self.model.variables.gangs]
+        found += [(s.demand, s.effect, s.admit) for s in self.model.variables.stays]
+        for group in self.model.variables.groups:
             members = zip(group.demands, group.admits, strict=True)
             found += [(demand, PLACED, admit) for demand, admit in members]
         return found
@@ -367,40 +360,41 @@ class TierExpressions:
         """GPUs of planned pods that are elsewhere: all that there are, less those on the planned node."""
         total = Linear()
         for demand, _, admit in self._options():
-            gang = self.instance.gangs[demand.gang]
+            gang = self.model.instance.gangs[demand.gang]
             stays = {(p.role, p.index): p.node for p in demand.stays}
             comes = {(role.role, index) for role in demand.roles for index in role.indices}
             for pod in gang.planned:
                 key = (pod.role, pod.index)
                 if (key in stays or key in comes) and stays.get(key) != pod.node:
                     total.add(admit, gang.roles[pod.role].gpus)
-        for owner in self.variables.gangs:
-            total.add_linear(gpus_as_planned(self.program, self.pools, owner), -1)
-        for group in self.variables.groups:
-            total.add_linear(group_gpus_as_planned(self.pools, group), -1)
+        for owner in self.model.variables.gangs:
+            total.add_linear(gpus_as_planned(self.model.program, self.model.pools, owner), -1)
+        for group in self.model.variables.groups:
+            total.add_linear(group_gpus_as_planned(self.model.pools, group), -1)
         return total
 
     def preference(self) -> Linear:
         total = Linear()
-        for gang, topology in zip(self.variables.gangs, self.topologies, strict=True):
+        for gang, topology in zip(self.model.variables.gangs, self.topologies, strict=True):
             total.add_linear(gang_preference(gang, topology))
         for stay in self._admitted_stays:
             total.add(stay.admit, self._standing_value("preference", stay))
-        for group in self.variables.groups:
+        for group in self.model.variables.groups:
             total.add_all(group.admits, most_preference(group.gangs[0]))
         return total
 
     def bandwidth(self) -> Linear:
         total = Linear()
-        for gang, claims in zip(self.variables.gangs, self.claims, strict=True):
-            total.add_linear(claims.value, gang.gang.weight * gang.gang.weight_gpus)
+        for gang in self.model.variables.gangs:
+            own = self.model.bandwidth[gang.admit].value
+            total.add_linear(own, gang.gang.weight * gang.gang.weight_gpus)
         for stay in self._admitted_stays:
-            if stay.admit in self.case_claims:
-                own = self.case_claims[stay.admit].value
+            if stay.admit in self.model.bandwidth:
+                own = self.model.bandwidth[stay.admit].value
                 total.add_linear(own, stay.gang.weight * stay.gang.weight_gpus)
             else:
                 total.add(stay.admit, self._standing_value("bandwidth", stay))
-        for group in self.variables.groups:
+        for group in self.model.variables.groups:
             spec = group.gangs[0]
             if spec.pattern == "none" or group.demands[0].total_gpus < 2:
                 continue
@@ -410,7 +404,7 @@ class TierExpressions:
         return total
 
     def _piece_share(self, group: GroupVariables, region: int, kind: SetType) -> int:
-        model = self.pools.regions[region].model.model
+        model = self.model.pools.regions[region].model.model
         assert model is not None
         if kind.inside is None:
             return 0
@@ -421,8 +415,8 @@ class TierExpressions:
 
     def span(self) -> Linear:
         total = Linear()
-        for gang, topology in zip(self.variables.gangs, self.topologies, strict=True):
-            total.add_linear(gang_span(self.instance, gang, topology))
+        for gang, topology in zip(self.model.variables.gangs, self.topologies, strict=True):
+            total.add_linear(gang_span(self.model.instance, gang, topology))
         for stay in self._admitted_stays:
             total.add(stay.admit, self._standing_value("span", stay))
         return total
@@ -430,11 +424,11 @@ class TierExpressions:
     @property
     def _admitted_stays(self) -> list[StayVariables]:
         """Options that place nothing and leave the gang running."""
-        return [stay for stay in self.variables.stays if stay.effect.admitted]
+        return [stay for stay in self.model.variables.stays if stay.effect.admitted]
 
     @cached_property
     def _standing(self) -> StandingValues:
-        return StandingValues(self.instance)
+        return StandingValues(self.model.instance)
 
     def _standing_value(self, family: str, stay: StayVariables) -> int:
         return self._standing.value(family, stay.demand.gang, stay.demand.stays)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import product
 
 from models.gang import Gang
@@ -19,6 +20,7 @@ from models.program.options import Effect
 from models.program.packing import SetType
 from models.program.packing_flows import Admits, RegionFlow, flow_of
 from models.program.regions import Region, RegionSet, is_single_piece
+from models.program.server_cases import Case
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +146,47 @@ class Variables:
     flows: list[RegionFlow]
     siblings: list[tuple[int, ...]]
     admits: list[list[int]]
+
+
+@dataclass(frozen=True)
+class GangBandwidth:
+    """What a gang adds to the bandwidth tier for each of its GPUs and units of weight, in permille.
+
+    ``exact`` False: an upper bound.
+    """
+
+    value: Linear
+    exact: bool
+
+
+@dataclass
+class Model:
+    """A program under construction, as the rules see it.
+
+    ``moved``: gangs and GPUs that move besides the choices of the program. ``aggregated``: pods of many
+    gangs are pooled, and bandwidth matters only where a gang must have some. ``domains``: whether
+    anything but a required domain depends on which domains a gang uses. ``ordered``: identical gangs
+    that are pooled, with their admit variables. ``bandwidth``: by admit variable.
+    """
+
+    program: Program
+    instance: Instance
+    requests: PlacementRequests
+    rooms: Sequence[Room]
+    pools: RegionSet
+    variables: Variables
+    moved: tuple[int, int] = (0, 0)
+    aggregated: bool = False
+    domains: bool = True
+    pod_pools: Sequence[PodPool] = ()
+    ordered: Sequence[list[tuple[Gang, int]]] = ()
+    bandwidth: dict[int, GangBandwidth] = field(default_factory=dict)
+
+    @cached_property
+    def cases(self) -> dict[int, list[tuple[Case, int]]]:
+        """By node, every case that a server may be in, with its boolean."""
+        flows = zip(self.pools.regions, self.variables.flows, strict=True)
+        return {region.nodes[0]: flow.cases for region, flow in flows if flow.cases}
 
 
 def create(

@@ -10,10 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from models.gang import Gang
-from models.instance import Instance
-from models.occupancy import Room
 from models.program.aggregated.pools import PooledClass, ShapeBounds
-from models.program.base_state import PlacementRequests
 from models.program.demands import Demand, RoleDemand
 from models.program.linear_program import Linear, Program
 from models.program.options import Effect
@@ -31,7 +28,7 @@ from models.program.tiers import (
     most_preference,
     option_sum,
 )
-from models.program.variables import GangVariables, PodPool, Variables
+from models.program.variables import GangVariables, Model, PodPool
 from models.rates.gang_bandwidth import FULL_SHARE
 from models.tier_values import Evaluation
 from models.tiers import Tier
@@ -164,7 +161,7 @@ def _shape_bandwidth(bounds: TierBounds, gang: GangVariables, topology: Topology
     widest = -1 if gang.gang.required is None else gang.gang.required
     worth = shapes.bandwidth(gang.demand, widest)
     total = gang.admitted(worth)
-    for level in range(widest + 1, bounds.instance.cluster.node_level + 1):
+    for level in range(widest + 1, bounds.model.instance.cluster.node_level + 1):
         narrower = shapes.bandwidth(gang.demand, level)
         if narrower > worth:
             total.add_linear(topology.whole(level, gpus_only=True), narrower - worth)
@@ -175,7 +172,7 @@ def _shape_bandwidth(bounds: TierBounds, gang: GangVariables, topology: Topology
 GANG_BOUNDS: dict[str, Callable[[TierBounds, GangVariables, Topology], Linear]] = {
     "preference": lambda _bounds, gang, topology: gang_preference(gang, topology),
     "bandwidth": _shape_bandwidth,
-    "span": lambda bounds, gang, topology: gang_span(bounds.instance, gang, topology),
+    "span": lambda bounds, gang, topology: gang_span(bounds.model.instance, gang, topology),
 }
 """The same for a gang with variables of its own, from the domains in which it is whole."""
 
@@ -189,12 +186,7 @@ class TierBounds:
     ``stable``: whether gangs that an earlier plan placed are classes of their own.
     """
 
-    program: Program
-    instance: Instance
-    requests: PlacementRequests
-    variables: Variables
-    pools: RegionSet
-    rooms: Sequence[Room]
+    model: Model
     pooled: Sequence[PooledClass]
     base: Evaluation
     shapes: ShapeBounds
@@ -205,11 +197,11 @@ class TierBounds:
     def expression(self, tier: Tier) -> Linear:
         """The tier's value, or a bound that no plan with these variables beats."""
         if tier.family in FREE_SPACE:
-            free = FreeServers(self.pools, self.rooms, self.variables.flows)
-            return FREE_SPACE[tier.family](self.program, self.instance, free)
+            free = FreeServers(self.model.pools, self.model.rooms, self.model.variables.flows)
+            return FREE_SPACE[tier.family](self.model.program, self.model.instance, free)
         total = Linear(constant=self.base.tier(tier))
         if tier.family in OPTION_VALUES:
-            return total.add_linear(option_sum(self.instance, tier, self._options()))
+            return total.add_linear(option_sum(self.model.instance, tier, self._options()))
         if tier.family in PLACEMENT_BOUNDS:
             return total.add_linear(self._placement(tier.family))
         if tier.family in BOUNDS:
@@ -219,7 +211,9 @@ class TierBounds:
 
     def _options(self) -> Iterator[tuple[Demand, Effect, int]]:
         """(demand, effect, admit variable) of every option."""
-        for choice, admits in zip(self.requests.choices, self.variables.admits, strict=True):
+        for choice, admits in zip(
+            self.model.requests.choices, self.model.variables.admits, strict=True
+        ):
             for option, admit in zip(choice.options, admits, strict=True):
                 yield option.demand, option.effect, admit
 
@@ -234,7 +228,7 @@ class TierBounds:
         return total
 
     def _option_bound(self, family: str, demand: Demand) -> int:
-        gang = self.instance.gangs[demand.gang]
+        gang = self.model.instance.gangs[demand.gang]
         if not demand.roles:
             return self._standing.value(family, demand.gang, demand.stays)
         gpus = sum(r.gpus * n for r, n in zip(gang.roles, demand.counts, strict=True))
@@ -249,7 +243,7 @@ class TierBounds:
                 for shape, places in own.shapes:
                     worth.add_all(places.values(), int(getattr(shape, family)))
                 found.update(dict.fromkeys(own.admits, worth))
-        for gang, topology in zip(self.variables.gangs, self.topologies, strict=True):
+        for gang, topology in zip(self.model.variables.gangs, self.topologies, strict=True):
             found[gang.admit] = GANG_BOUNDS[family](self, gang, topology)
         return found
 
@@ -258,27 +252,29 @@ class TierBounds:
         total = Linear()
         if not self.stable:
             return total
-        back = PlannedGpus(self.program, self.pools, self.instance.cluster.node_level)
+        back = PlannedGpus(
+            self.model.program, self.model.pools, self.model.instance.cluster.node_level
+        )
         for demand, _, admit in self._options():
-            total.add(admit, elsewhere(self.instance.gangs[demand.gang], demand))
+            total.add(admit, elsewhere(self.model.instance.gangs[demand.gang], demand))
         for own in self.pooled:
-            gang = self.instance.gangs[own.demands[0].gang]
+            gang = self.model.instance.gangs[own.demands[0].gang]
             if gang.planned:
                 back.add(own, gang)
-        for one in self.variables.gangs:
-            total.add_linear(gpus_as_planned(self.program, self.pools, one), -1)
-        for group in self.variables.groups:
-            total.add_linear(group_gpus_as_planned(self.pools, group), -1)
+        for one in self.model.variables.gangs:
+            total.add_linear(gpus_as_planned(self.model.program, self.model.pools, one), -1)
+        for group in self.model.variables.groups:
+            total.add_linear(group_gpus_as_planned(self.model.pools, group), -1)
         return total.add_linear(back.close(), -1)
 
     @cached_property
     def largest_node(self) -> int:
         """GPUs of the largest node."""
-        return max((node.gpus for node in self.instance.cluster.nodes), default=0) or 1
+        return max((node.gpus for node in self.model.instance.cluster.nodes), default=0) or 1
 
     @cached_property
     def _standing(self) -> StandingValues:
-        return StandingValues(self.instance)
+        return StandingValues(self.model.instance)
 
 
 BOUNDS: dict[str, Callable[[TierBounds], Linear]] = {"stability": TierBounds.stability}

@@ -24,11 +24,12 @@ from models.program.linear_program import Linear, Program
 from models.program.packing import SizePacking
 from models.program.regions import RegionSet, build_regions, is_single_piece
 from models.program.rules.declarations import own_variables, poolable
-from models.program.rules.rows import Model, add_rows
+from models.program.rules.rows import add_rows
 from models.program.rules.topology import Topology
 from models.program.variables import (
     GangVariables,
     GroupVariables,
+    Model,
     PieceBuilder,
     PodPool,
     Variables,
@@ -88,12 +89,7 @@ class AggregatedModel:
         self._pods: dict[PoolKey, PodPool] = {}
         self._create()
         self._bounds = TierBounds(
-            self.program,
-            instance,
-            requests,
-            self._variables,
-            self._pools,
-            self._rooms,
+            self._model,
             self._pooled,
             Evaluation(instance, base_state.base),
             self._shape_bounds,
@@ -246,7 +242,7 @@ class AggregatedModel:
         return {domain: self.program.integer(0, most) for domain in domains}
 
     def _rules(self, variables: Variables, ordered: list[list[tuple[Demand, int]]]) -> None:
-        model = Model(
+        self._model = Model(
             self.program,
             self.instance,
             self._asks,
@@ -258,8 +254,7 @@ class AggregatedModel:
             pod_pools=list(self._pods.values()),
             ordered=[[(self.instance.gangs[d.gang], a) for d, a in own] for own in ordered],
         )
-        add_rows(model)
-        self._topologies = model.topologies
+        self._topologies = add_rows(self._model)
         for pool in self._pods.values():
             supply.add(self.program, self.instance, self._pools, pool, self._pooled)
 

@@ -12,11 +12,12 @@ from __future__ import annotations
 from models.gang import Gang
 from models.instance import Instance
 from models.program.linear_program import Linear, Program
-from models.program.regions import RegionSet
-from models.program.variables import GangVariables, Variables
+from models.program.rules.topology import Topology
+from models.program.variables import GangVariables, Model
 
 
-def add(program: Program, instance: Instance, variables: Variables) -> None:
+def add(model: Model) -> None:
+    program, instance, variables = model.program, model.instance, model.variables
     for gang in variables.gangs:
         _whole(program, gang)
     for group in variables.groups:
@@ -53,7 +54,15 @@ def _priorities_exchange(instance: Instance) -> bool:
     return listed.get("admission") == 0 and listed.get("waiting", 0) == 0
 
 
-def one_model(program: Program, pools: RegionSet, gang: GangVariables) -> None:
+def order_pooled(model: Model) -> None:
+    """The order of identical gangs whose pods are pooled."""
+    for members in model.ordered:
+        in_order(model.program, model.instance, members)
+
+
+def one_model(model: Model, gang: GangVariables, _topology: Topology) -> None:
+    """Pods of a role run on one GPU model."""
+    program, pools = model.program, model.pools
     by_model: dict[str, set[int]] = {}
     for number in gang.gpu_regions:
         name = pools.regions[number].gpu_name

@@ -15,18 +15,15 @@ only where unknown GPUs make their worth depend on other gangs.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import lcm
 
 from models.instance import Instance
-from models.occupancy import Room
-from models.program.linear_program import Linear, Program
-from models.program.regions import RegionSet
-from models.program.rules.bandwidth_carriers import Carrier, CaseVariables, carriers_of, rates_of
+from models.program.linear_program import Linear
+from models.program.rules.bandwidth_carriers import Carrier, carriers_of, rates_of
 from models.program.rules.topology import Topology
-from models.program.variables import GangVariables, StayVariables, Variables
+from models.program.variables import GangBandwidth, GangVariables, Model, StayVariables
 from models.rates.gang_bandwidth import FULL_SHARE, ideal_MBps, share_permille
 from models.rates.gpu_sets import UnknownRate
 
@@ -54,30 +51,21 @@ def least_share(instance: Instance, gang: GangVariables) -> Fraction:
 class Claims:
     """The claims of one gang, with the rows that bind them. ``value``: permille of the ideal."""
 
-    def __init__(
-        self,
-        program: Program,
-        instance: Instance,
-        pools: RegionSet,
-        gang: GangVariables,
-        topology: Topology,
-        cases: CaseVariables | None = None,
-    ) -> None:
-        self._program = program
-        self._instance = instance
-        self._pools = pools
+    def __init__(self, model: Model, gang: GangVariables, topology: Topology) -> None:
+        self._program = model.program
+        self._instance = model.instance
         self._gang = gang
         self._topology = topology
         self.exact = True
         self._counts = gang.gang.pattern != "none" and gang.gang.weight > 0
-        self._min_share = least_share(instance, gang)
+        self._min_share = least_share(model.instance, gang)
         self._carriers: list[Carrier] = []
         self._variables: dict[Claim, int] = {}
         self._most: dict[tuple[Fraction, Fraction], int] = {}
         self.value = Linear()
         if gang.demand.total_gpus >= 2 and (self._counts or self._min_share):
             with contextlib.suppress(UnknownRate):  # its share is then null and adds nothing
-                self._carriers = carriers_of(program, instance, pools, gang, cases or {})
+                self._carriers = carriers_of(model, gang)
         if self._carriers:
             self._build()
 
@@ -272,46 +260,43 @@ class Claims:
             self._program.at_most(row)
 
 
-def forbid_slow_pieces(
-    program: Program, instance: Instance, pools: RegionSet, variables: Variables
-) -> None:
+def add_claims(model: Model, gang: GangVariables, topology: Topology) -> None:
+    """The claims of a gang; in the aggregated model only if it needs a minimum."""
+    if not model.aggregated or model.instance.min_share(gang.gang):
+        claims = Claims(model, gang, topology)
+        model.bandwidth[gang.admit] = GangBandwidth(claims.value, claims.exact)
+
+
+def forbid_slow_pieces(model: Model) -> None:
     """minBandwidthShare of gangs that take one piece on one node (contract 2.10)."""
-    for group in variables.groups:
-        least = instance.min_share(group.gangs[0])
+    for group in model.variables.groups:
+        least = model.instance.min_share(group.gangs[0])
         gpus = group.demands[0].total_gpus
         if not least or gpus < 2:
             continue
         for piece in group.pieces:
-            model = pools.regions[piece.region].model.model
-            assert model is not None
+            server = model.pools.regions[piece.region].model.model
+            assert server is not None
             try:
-                enough = (piece.kind.inside or 0) >= least * ideal_MBps((model,), gpus)
+                enough = (piece.kind.inside or 0) >= least * ideal_MBps((server,), gpus)
             except UnknownRate:
                 enough = True  # an unknown rate does not bind
             if not enough:
-                program.fix(piece.variable, 0)
+                model.program.fix(piece.variable, 0)
 
 
 NO_DEMAND = -1
 
 
-def case_claims(
-    program: Program,
-    instance: Instance,
-    pools: RegionSet,
-    rooms: Sequence[Room],
-    stays: Sequence[StayVariables],
-    cases: CaseVariables,
-) -> dict[int, Claims]:
-    """By admit variable, the claims of every option whose bandwidth depends on the case of a server."""
-    found: dict[int, Claims] = {}
-    nodes = instance.cluster.nodes
-    for stay in stays:
-        servers = [(nodes[n], chosen, cases.get(n, ())) for n, chosen in stay.demand.standing]
-        if stay.effect.admitted and any(len(rates_of(*server)) > 1 for server in servers):
-            # pods that stay may break their own required level, which then implies nothing
-            free = replace(stay.gang, required=None)
-            gang = GangVariables(NO_DEMAND, stay.demand, free, stay.admit, stay.effect)
-            topology = Topology(program, instance, pools, rooms, gang, lean=True)
-            found[stay.admit] = Claims(program, instance, pools, gang, topology, cases)
-    return found
+def add_stay_claims(model: Model, stay: StayVariables) -> None:
+    """The claims of an option that places nothing but whose bandwidth depends on the case of a server."""
+    if model.aggregated or not stay.effect.admitted:
+        return
+    nodes = model.instance.cluster.nodes
+    servers = [(nodes[n], chosen, model.cases.get(n, ())) for n, chosen in stay.demand.standing]
+    if any(len(rates_of(*server)) > 1 for server in servers):
+        # pods that stay may break their own required level, which then implies nothing
+        free = replace(stay.gang, required=None)
+        gang = GangVariables(NO_DEMAND, stay.demand, free, stay.admit, stay.effect)
+        claims = Claims(model, gang, Topology(model, gang, lean=True))
+        model.bandwidth[stay.admit] = GangBandwidth(claims.value, claims.exact)

@@ -8,22 +8,18 @@ with that rate.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
 from models.cluster import Node
 from models.instance import Instance
-from models.program.linear_program import Linear, Program
+from models.program.linear_program import Linear
 from models.program.packing import network_MBps
-from models.program.regions import RegionSet
 from models.program.server_cases import Case, standing_set
-from models.program.variables import GangVariables
+from models.program.variables import GangVariables, Model
 from models.rates.gang_bandwidth import ServerSet, ideal_MBps, set_inside_MBps
 from models.rates.server_bandwidth import switched_MBps
-
-CaseVariables = Mapping[int, Sequence[tuple[Case, int]]]
-"""By node: every case that the server may be in, and its boolean."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,24 +45,18 @@ class Carrier:
         return limit if self.inside is None else min(limit, self.inside)
 
 
-def carriers_of(
-    program: Program,
-    instance: Instance,
-    pools: RegionSet,
-    gang: GangVariables,
-    cases: CaseVariables,
-) -> list[Carrier]:
+def carriers_of(model: Model, gang: GangVariables) -> list[Carrier]:
     """Every server that may carry GPUs of the gang, and those that already do.
 
     Raises UnknownRate where a link rate or NIC speed that the ideal needs is not known.
     """
-    demand = gang.demand
+    program, instance, demand = model.program, model.instance, gang.demand
     standing = dict(demand.standing)
     floor = _standing_ideal(instance, gang)
     carriers: list[Carrier] = []
     carried: dict[int, Linear] = {n: Linear() for n in standing}
     for piece in gang.pieces:
-        region = pools.regions[piece.region]
+        region = model.pools.regions[piece.region]
         inside, network, gpus = piece.kind.inside, piece.kind.network, piece.kind.gpus
         if gang.number in region.standing_demands:
             inside, network = piece.kind.with_standing[region.standing_demands[gang.number]]
@@ -74,8 +64,7 @@ def carriers_of(
             carried[region.nodes[0]].add(piece.variable)
         carriers.append(
             _carrier(
-                program,
-                instance,
+                model,
                 gang,
                 piece.variable,
                 region.nodes[0],
@@ -87,7 +76,7 @@ def carriers_of(
         )
     for n, chosen in standing.items():
         node = instance.cluster.nodes[n]
-        rates = rates_of(node, chosen, cases.get(n, ()))
+        rates = rates_of(node, chosen, model.cases.get(n, ()))
         untouched = [gang.admit]
         if carried[n].terms or len(rates) > 1:
             untouched = [program.boolean() for _ in rates]
@@ -97,8 +86,7 @@ def carriers_of(
                 program.at_most(Linear().add(variable).add_all(own, -1))
             carriers.append(
                 _carrier(
-                    program,
-                    instance,
+                    model,
                     gang,
                     variable,
                     n,
@@ -134,8 +122,7 @@ def _standing_ideal(instance: Instance, gang: GangVariables) -> Fraction | None:
 
 
 def _carrier(
-    program: Program,
-    instance: Instance,
+    model: Model,
     gang: GangVariables,
     variable: int,
     n: int,
@@ -145,23 +132,23 @@ def _carrier(
     *,
     whole: bool,
 ) -> Carrier:
-    cluster = instance.cluster
-    model = cluster.nodes[n].model
-    assert model is not None
+    cluster = model.instance.cluster
+    server = cluster.nodes[n].model
+    assert server is not None
     joined = gang.gang.nvlink_across_nodes
-    ideal = ideal_MBps((model,), gang.demand.total_gpus, joined=joined)
+    ideal = ideal_MBps((server,), gang.demand.total_gpus, joined=joined)
     group = None
     level = next((i for i, spec in enumerate(cluster.levels) if spec.nvlink), None)
-    if joined and model.nvlink_domain_nodes > 1 and level is not None:
+    if joined and server.nvlink_domain_nodes > 1 and level is not None:
         group = cluster.domain_of[level][n]
     return Carrier(
         variable,
-        program.upper[variable],
+        model.program.upper[variable],
         inside,
         network or Fraction(0),
         ideal if floor is None else min(ideal, floor),
         group,
-        switched_MBps(model) if group is not None else None,
+        switched_MBps(server) if group is not None else None,
         whole,
-        model.switched,
+        server.switched,
     )

@@ -10,24 +10,20 @@ path a server.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from models.hardware import bits
 from models.program.linear_program import Linear, Program
 from models.program.packing import SetType
 from models.program.packing_flows import RegionFlow
-from models.program.regions import RegionSet
-from models.program.variables import Piece, Variables
+from models.program.variables import Model
 
 
-def add(
-    program: Program, variables: Variables, pools: RegionSet, pooled: Iterable[list[Piece]] = ()
-) -> None:
-    """``pooled``: pieces of pools, in the aggregated model."""
+def add(model: Model) -> None:
+    program, variables, pools = model.program, model.variables, model.pools
     placed: dict[tuple[int, SetType], Linear] = {}
     owned = [gang.pieces for gang in variables.gangs]
     owned += [group.pieces for group in variables.groups]
-    for pieces in (*owned, *pooled):
+    owned += [pool.pieces for pool in model.pod_pools]
+    for pieces in owned:
         for piece in pieces:
             placed.setdefault((piece.region, piece.kind), Linear()).add(piece.variable)
     for region, flow in zip(pools.regions, variables.flows, strict=True):

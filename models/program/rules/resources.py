@@ -9,28 +9,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from models.occupancy import PODS, Room
+from models.occupancy import PODS
 from models.program.demands import RoleDemand
-from models.program.linear_program import Linear, Program
-from models.program.regions import Region, RegionSet
-from models.program.variables import PodPool, Variables
+from models.program.linear_program import Linear
+from models.program.regions import Region
+from models.program.variables import Model, PodPool, Variables
 
 
-def add(
-    program: Program,
-    variables: Variables,
-    pools: RegionSet,
-    rooms: Sequence[Room],
-    pooled: Sequence[PodPool] = (),
-) -> None:
-    """``pooled``: pools of single pods, in the aggregated model."""
+def add(model: Model) -> None:
+    program, variables, pools, rooms = model.program, model.variables, model.pools, model.rooms
     tight = {region.number: region.nodes[0] for region in pools.regions if region.tight}
     rows: dict[tuple[int, str], Linear] = {
         (number, resource): Linear() for number, n in tight.items() for resource, _ in rooms[n].left
     }
     resources = sorted({resource for _, resource in rows})
 
-    for number, variable, role, pods in _loads(variables, pooled):
+    for number, variable, role, pods in _loads(variables, model.pod_pools):
         for resource in resources:
             if (number, resource) in rows:
                 rows[number, resource].add(variable, _request(role, resource) * pods)

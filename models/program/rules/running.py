@@ -13,12 +13,12 @@ from dataclasses import replace
 from itertools import product
 
 from models.instance import Instance
-from models.program.base_state import PlacementRequests, may_vacate
+from models.program.base_state import may_vacate
 from models.program.demands import Demand, RoleDemand
 from models.program.linear_program import Linear, Program
 from models.program.options import Choice, Effect, standing_gpus
 from models.program.regions import RegionSet
-from models.program.variables import GangVariables, Piece, Variables
+from models.program.variables import GangVariables, Model
 from models.solution import GangDecision, PodPlacement
 
 Key = tuple[int, int]
@@ -126,20 +126,8 @@ def add_exchange_variables(program: Program, instance: Instance, gang: GangVaria
 Arrivals = dict[int, dict[int, Linear]]
 
 
-def add(
-    program: Program,
-    instance: Instance,
-    requests: PlacementRequests,
-    variables: Variables,
-    pools: RegionSet,
-    *,
-    moved: tuple[int, int] = (0, 0),
-    pooled: Sequence[tuple[int | None, Sequence[Piece]]] = (),
-) -> None:
-    """``moved``: gangs and GPUs that move besides these choices.
-
-    ``pooled``: pieces of pools, with the highest priority of their gangs, in the aggregated model.
-    """
+def add(model: Model) -> None:
+    program, requests, variables = model.program, model.requests, model.variables
     for choice, admits in zip(requests.choices, variables.admits, strict=True):
         total = Linear().add_all(admits)
         if choice.must:
@@ -147,52 +135,38 @@ def add(
         elif len(admits) > 1:
             program.at_most(total, 1)
     if may_vacate(requests.choices):
-        arrivals = _arrivals_by_region(program, instance, variables, pools, pooled)
-        _preemption_rows(program, instance, requests, variables, pools, arrivals)
-    moves(program, instance, requests, variables.admits, moved)
+        _preemption_rows(model, _arrivals_by_region(model))
+    _move_limits(model)
 
 
-def moves(
-    program: Program,
-    instance: Instance,
-    requests: PlacementRequests,
-    admits: Sequence[Sequence[int]],
-    moved: tuple[int, int],
-) -> None:
+def _move_limits(model: Model) -> None:
     """The policy's limits on moves."""
-    limits = instance.policy.moves
+    program, instance, limits = model.program, model.instance, model.instance.policy.moves
     if limits is None:
         return
     gangs, gpus = Linear(), Linear()
-    for choice, own in zip(requests.choices, admits, strict=True):
+    for choice, own in zip(model.requests.choices, model.variables.admits, strict=True):
         for option, admit in zip(choice.options, own, strict=True):
             if option.effect.moved:
                 gangs.add(admit)
                 gpus.add(admit, standing_gpus(instance, choice.gang))
     if limits.max_gangs is not None and gangs.terms:
-        program.at_most(gangs, limits.max_gangs - moved[0])
+        program.at_most(gangs, limits.max_gangs - model.moved[0])
     if limits.max_gpus is not None and gpus.terms:
-        program.at_most(gpus, limits.max_gpus - moved[1])
+        program.at_most(gpus, limits.max_gpus - model.moved[1])
 
 
-def _preemption_rows(
-    program: Program,
-    instance: Instance,
-    requests: PlacementRequests,
-    variables: Variables,
-    pools: RegionSet,
-    arrivals: Arrivals,
-) -> None:
-    region_of = {n: region.number for region in pools.regions for n in region.nodes}
-    for choice, admits in zip(requests.choices, variables.admits, strict=True):
+def _preemption_rows(model: Model, arrivals: Arrivals) -> None:
+    region_of = {n: region.number for region in model.pools.regions for n in region.nodes}
+    for choice, admits in zip(model.requests.choices, model.variables.admits, strict=True):
         for effect, leaving in _victims(choice, admits):
             regions = sorted({region_of[n] for n in effect.vacates if n in region_of})
             row = leaving
             for number in regions:
                 for priority, own in arrivals.get(number, {}).items():
-                    if priority > instance.gangs[choice.gang].priority:
+                    if priority > model.instance.gangs[choice.gang].priority:
                         row.add_linear(own, -1)
-            program.at_most(row)
+            model.program.at_most(row)
 
 
 def _victims(choice: Choice, admits: Sequence[int]) -> list[tuple[Effect, Linear]]:
@@ -207,28 +181,22 @@ def _victims(choice: Choice, admits: Sequence[int]) -> list[tuple[Effect, Linear
     return found
 
 
-def _arrivals_by_region(
-    program: Program,
-    instance: Instance,
-    variables: Variables,
-    pools: RegionSet,
-    pooled: Sequence[tuple[int | None, Sequence[Piece]]],
-) -> Arrivals:
+def _arrivals_by_region(model: Model) -> Arrivals:
     """By region and priority: what arrives there."""
     found: Arrivals = {}
 
     def come(region: int, priority: int, variable: int) -> None:
         found.setdefault(region, {}).setdefault(priority, Linear()).add(variable)
 
-    for highest, pieces in pooled:
-        for piece in pieces:
-            come(piece.region, highest or 0, piece.variable)
-    for group in variables.groups:
+    for pool in model.pod_pools:
+        for piece in pool.pieces:
+            come(piece.region, pool.priority or 0, piece.variable)
+    for group in model.variables.groups:
         for piece in group.pieces:
             come(piece.region, group.gangs[0].priority, piece.variable)
-    for gang in variables.gangs:
-        add_exchange_variables(program, instance, gang)
-        for region, variable in _new_arrivals(program, gang, pools):
+    for gang in model.variables.gangs:
+        add_exchange_variables(model.program, model.instance, gang)
+        for region, variable in _new_arrivals(model.program, gang, model.pools):
             come(region, gang.gang.priority, variable)
     return found
 

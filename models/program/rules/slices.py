@@ -16,14 +16,12 @@ n(r) the pieces that have r pods besides whole slices:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
-from models.instance import Instance
 from models.program.demands import RoleDemand, SliceCut
 from models.program.linear_program import Linear, Program
-from models.program.regions import RegionSet
 from models.program.rules.topology import Topology
-from models.program.variables import GangVariables, Piece, SliceVariables
+from models.program.variables import GangVariables, Model, Piece, SliceVariables
 
 Placed = Callable[[list[int]], Linear]
 
@@ -31,10 +29,8 @@ Ends = dict[str, list[tuple[set[int], Linear]]]
 """The short slices, head and tail: in which regions each may be, and when it is there."""
 
 
-def add(
-    program: Program, instance: Instance, pools: RegionSet, gang: GangVariables, topology: Topology
-) -> None:
-    node_level = instance.cluster.node_level
+def add(model: Model, gang: GangVariables, topology: Topology) -> None:
+    node_level = model.instance.cluster.node_level
     sliced: list[tuple[RoleDemand, Placed, int | None]] = [
         (role, _of(gang.gpu_pods, position), position)
         for position, role in enumerate(gang.demand.gpu_roles)
@@ -47,15 +43,15 @@ def add(
     for role, placed, pieces in sliced:
         layers = gang.gang.roles[role.role].slice_layers
         if role.layers:
-            _separate_slices(program, instance, pools, gang, topology, role, layers, placed)
+            _separate_slices(model, gang, topology, role, placed)
         elif layers:
             inner: Ends | None = None
             for size, level in layers:
                 if level == node_level and pieces is not None:
-                    inner = _short_pieces(program, gang, pieces, role.cut(size))
+                    inner = _short_pieces(model.program, gang, pieces, role.cut(size))
                 else:
                     by_domain = topology.regions_by_domain(level)
-                    inner = _counted(program, gang, role.cut(size), by_domain, placed, inner)
+                    inner = _counted(model.program, gang, role.cut(size), by_domain, placed, inner)
 
 
 def _of(pods: Callable[[int, list[int]], Linear], position: int) -> Placed:
@@ -132,25 +128,19 @@ def _counted(
 
 
 def _separate_slices(
-    program: Program,
-    instance: Instance,
-    pools: RegionSet,
-    gang: GangVariables,
-    topology: Topology,
-    role: RoleDemand,
-    layers: Sequence[tuple[int, int]],
-    placed: Placed,
+    model: Model, gang: GangVariables, topology: Topology, role: RoleDemand, placed: Placed
 ) -> None:
+    program, layers = model.program, gang.gang.roles[role.role].slice_layers
     inner: SliceVariables = []
     for groups, (_, level) in zip(role.layers, layers, strict=True):
         by_domain = topology.regions_by_domain(level)
-        of = instance.cluster.domain_of[level]
+        of = model.instance.cluster.domain_of[level]
         rows = {domain: placed(regions) for domain, regions in by_domain.items()}
         chosen: SliceVariables = []
         for indices, fixed in groups:
             options = []
             for domain, regions in by_domain.items():
-                if fixed is not None and of[pools.regions[regions[0]].nodes[0]] != fixed:
+                if fixed is not None and of[model.pools.regions[regions[0]].nodes[0]] != fixed:
                     continue
                 here = program.boolean()
                 rows[domain].add(here, -len(indices))

@@ -11,11 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from models.instance import Instance
-from models.occupancy import Room
-from models.program.linear_program import Linear, Program
-from models.program.regions import RegionSet
-from models.program.variables import GangVariables
+from models.program.linear_program import Linear
+from models.program.variables import GangVariables, Model
 
 
 class Topology:
@@ -26,22 +23,19 @@ class Topology:
 
     def __init__(
         self,
-        program: Program,
-        instance: Instance,
-        pools: RegionSet,
-        rooms: Sequence[Room],
-        variables: GangVariables,
+        model: Model,
+        gang: GangVariables,
         *,
         lean: bool = False,
     ) -> None:
-        self._program = program
-        self._instance = instance
-        self._pools = pools
-        self._rooms = rooms
-        self._gang = variables
+        self._program = model.program
+        self._instance = model.instance
+        self._pools = model.pools
+        self._rooms = model.rooms
+        self._gang = gang
         self.used: dict[int, dict[int, int]] = {}
         self._whole: dict[tuple[int, int | None, bool], Linear] = {}
-        self._required = variables.gang.required
+        self._required = gang.gang.required
         self._require()
         if not lean:
             self._use()
