@@ -58,7 +58,7 @@ def search_clock(monkeypatch: pytest.MonkeyPatch) -> None:
 def brief_improvement(monkeypatch: pytest.MonkeyPatch) -> None:
     """Large-neighbourhood search gives up after few idle steps."""
     monkeypatch.setattr("planner.search.large_neighborhood.PATIENCE", examples(300, 25))
-    monkeypatch.setattr("planner.search.large_neighborhood.RESTLESS", examples(60, 10))
+    monkeypatch.setattr("planner.search.large_neighborhood.STAGNATION", examples(60, 10))
 
 
 @dataclass(frozen=True, slots=True)
