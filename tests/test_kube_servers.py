@@ -111,7 +111,7 @@ def test_a_model_nobody_knows_is_told_and_the_next_source_counts() -> None:
     tree["metadata"]["annotations"] = {TOLD: "DGX Z9"}
     model, said = model_of(tree)
     assert model is find("p5.48xlarge")
-    assert "Node n1: server model 'DGX Z9' (annotation) is not known; it is ignored" in said
+    assert "Node n1: server model 'DGX Z9' (annotation) is unknown; ignored" in said
 
 
 def test_a_model_with_too_few_gpus_is_not_used() -> None:
@@ -125,7 +125,7 @@ def test_a_model_with_too_few_gpus_is_not_used() -> None:
 def test_a_model_told_against_what_the_gpus_show_is_used_and_told() -> None:
     model, said = model_of(node("n1", **{TOLD: "DGX-H100", PRODUCT: "Tesla-T4"}))
     assert model is find("DGX H100")
-    assert "is said to be 'DGX H100' (label), but shows T4 GPUs" in said
+    assert "is named 'DGX H100' (label), but has T4 GPUs" in said
 
 
 # Instance types by which clouds call their machines, with the model whose links and NICs they have.
@@ -177,20 +177,20 @@ def test_gpus_that_are_missing_of_an_instance_are_sick_and_told() -> None:
     tree = node("n1", gpus=7, **{INSTANCE: "p5.48xlarge", COUNT: "7"})
     model, said = model_of(tree)
     assert model is find("p5.48xlarge")
-    assert "has fewer GPUs than 'AWS p5.48xlarge'; the missing ones count as sick" in said
+    assert "has fewer GPUs than 'AWS p5.48xlarge'; the missing ones count as unhealthy" in said
 
 
 def test_a_label_that_counts_more_than_an_instance_has_is_not_believed() -> None:
     model, said = model_of(node("n1", gpus=8, **{INSTANCE: "p5.48xlarge", COUNT: "16"}))
     assert model is find("p5.48xlarge")
-    assert "is said to have more GPUs than 'AWS p5.48xlarge' has; that is not believed" in said
+    assert "claims more GPUs than 'AWS p5.48xlarge' has; the claim is ignored" in said
 
 
 def test_an_instance_type_against_the_gpus_is_not_believed() -> None:
     model, said = model_of(node("n1", **{INSTANCE: "p5.48xlarge", PRODUCT: "NVIDIA-L4"}))
     assert model is not None
     assert (model.name, model.fabric) == ("unknown 8x L4", "pcie")
-    assert "shows L4 GPUs, which 'AWS p5.48xlarge' does not have" in said
+    assert "has L4 GPUs, but 'AWS p5.48xlarge' does not" in said
 
 
 def test_the_accelerator_of_gke_tells_the_machine_if_the_count_fits() -> None:
@@ -257,7 +257,7 @@ def test_gpus_tell_the_board_they_sit_on(name: str, gpus: int, instance: str, wa
         )
         assert f"annotate the node with {TOLD}" in said
     elif model.nvlink_domain_nodes == 1:
-        assert "its links and NICs are taken to be those of" in said
+        assert "links and NICs of" in said
 
 
 def test_a_dgx_is_its_own_board_without_a_word() -> None:
@@ -302,7 +302,7 @@ def test_devices_tell_more_than_labels() -> None:
     tree["metadata"]["labels"][PRODUCT] = "Tesla-T4"
     model, said = model_of(tree, slices)
     assert model is find("p4d.24xlarge")
-    assert "is labelled with several GPU models; A100 is believed" in said
+    assert "is labelled with several GPU models; A100 counts" in said
     gb300 = [device(f"gpu-{i}", productName="NVIDIA GB300") for i in range(4)]
     assert named(*claimed(*gb300)) == "GB300 NVL72 compute tray (Azure ND128isr_GB300_v6)"
 
@@ -344,7 +344,7 @@ def test_nics_of_unknown_speed_are_left_out() -> None:
     model, said = model_of(node("n1", **{PRODUCT: "NVIDIA-H20"}))
     assert model is not None
     assert own_nics(model) == ()
-    assert "NIC speeds of 'HGX H20 8-GPU' are not known; those NICs are left out" in said
+    assert "NIC speeds of 'HGX H20 8-GPU' are unknown; those NICs are ignored" in said
 
 
 def test_nics_of_known_speed_are_kept() -> None:

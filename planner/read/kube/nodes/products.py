@@ -1,8 +1,4 @@
-"""Which GPU a product name means, and which server of the catalogue has so many of them.
-
-Promises: tables and pure look-ups; a name that is not recognised is cleaned, never refused.
-Called by ``servers``.
-"""
+"""Tables: product names to GPU models, and numbers of GPUs to servers of the catalogue."""
 
 from __future__ import annotations
 
@@ -17,8 +13,7 @@ PRODUCT = "nvidia.com/gpu.product"
 """Label with the product name of the GPUs of a node."""
 
 Form = Literal["board", "board-16", "pair", "card", "open"]
-"""How a GPU is built in: on a board with links (of 8 or 4; of 16), in bridged pairs, as a card
-without links, or by a name that leaves it open."""
+"""On a board with links (of 8 or 4; of 16), in bridged pairs, a card without links, or unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +25,7 @@ class Product:
     known: bool = True
 
 
-_MAKERS = re.compile(r"^(?:(?:NVIDIA|TESLA|AMD|INSTINCT|INTEL|HABANA|RADEON)-)+")
+_VENDORS = re.compile(r"^(?:(?:NVIDIA|TESLA|AMD|INSTINCT|INTEL|HABANA|RADEON)-)+")
 _SHARES = re.compile(r"(?:-SHARED|-MIG-.*)+$", re.DOTALL)
 
 _NAMES: tuple[tuple[str, str, Form], ...] = (
@@ -68,7 +63,7 @@ _NAMES: tuple[tuple[str, str, Form], ...] = (
     (r"(GAUDI-?3|HL-325.*)", "Gaudi3", "board"),
     (r"GAUDI(-.*)?", "Gaudi", "open"),
 )
-"""Product names, upper case, maker and shares cut off: what is matched, the GPU, how it is built."""
+"""Patterns of product names (upper case, without vendor and shares), the GPU, and its form."""
 
 _MATCHED = tuple((re.compile(pattern), gpu, form) for pattern, gpu, form in _NAMES)
 
@@ -112,11 +107,11 @@ _BOARDS: dict[tuple[str, Form, int], tuple[str, str | None]] = {
     ("Gaudi2", "board", 8): ("Intel Gaudi2 8-card", "Intel Gaudi2 8-card"),
     ("Gaudi3", "board", 8): ("Intel Gaudi3 8-card", "Intel Gaudi3 8-card"),
 }
-"""GPU, how it is built in and count: a server with that board on its own premises, and in a cloud.
+"""GPU, form and count: a server with that board on premises, and in a cloud.
 
-NVSwitch boards of one GPU are alike inside, whoever builds the server; the NICs are not. A server
-on its own premises is taken to be as the maker's reference, a NIC a GPU; a cloud instance that the
-catalogue lacks to be as the most modest one it has. None: clouds cut that board up, so it is unknown.
+NVSwitch boards of one GPU are equal in all servers; the NICs are not. A server on premises counts as the
+vendor's reference, a NIC a GPU; a cloud instance that the catalogue lacks as the smallest one it has. None:
+clouds split that board, so it is unknown.
 """
 
 _INSTANCES = {
@@ -142,8 +137,8 @@ _INSTANCES = {
 }
 """Instance types by slug whose links and NICs equal those of another server in the catalogue.
 
-OCI's A100 shapes have 16 x 100 Gb/s where a DGX A100 has 8 x 200; the two of Alibaba Cloud have one
-32 Gb/s interface where p3.16xlarge has 25: figures are never better than the server.
+OCI's A100 shapes have 16 x 100 Gb/s, a DGX A100 has 8 x 200; the two of Alibaba Cloud have one
+32 Gb/s interface, p3.16xlarge has 25: figures are never better than the server.
 """
 
 GKE_ACCELERATORS = {
@@ -156,14 +151,14 @@ GKE_ACCELERATORS = {
 """GKE's accelerator names that only one machine type carries eight (GB200: four) of."""
 
 NO_INSTANCE = frozenset({"k3s", "rke2", "k0s", "metal3", "bare-metal", "baremetal", "unknown"})
-"""Values of the instance-type label that say nothing about a cloud."""
+"""Values of the instance-type label that are no instance type of a cloud."""
 
 
 @lru_cache(maxsize=4096)
 def product(name: str) -> Product:
-    """What a product name means: ``NVIDIA-A100-SXM4-80GB`` is an A100 on a board with links."""
+    """The GPU of a product name: ``NVIDIA-A100-SXM4-80GB`` is an A100 on a board with links."""
     plain = re.sub(r"[^A-Z0-9]+", "-", name[:512].upper()).strip("-")
-    plain = _SHARES.sub("", _MAKERS.sub("", plain))
+    plain = _SHARES.sub("", _VENDORS.sub("", plain))
     for pattern, gpu, form in _MATCHED:
         found = pattern.fullmatch(plain)
         if found is not None:
@@ -173,14 +168,14 @@ def product(name: str) -> Product:
 
 @lru_cache(maxsize=4096)
 def gpu_name(name: str) -> str:
-    """A GPU's name as it may stand in a document: at most 60 characters, one spelling a slug."""
+    """A GPU's name for a document: at most 60 characters, one spelling a slug."""
     plain = re.sub(r"[^A-Z0-9]+", "-", _SHARES.sub("", name[:512].upper())).strip("-")
     plain = plain[:60].strip("-")
     return plain if plain not in {"", "UNKNOWN"} else "unknown"
 
 
 def board(found: Product, gpus: int, *, cloud: bool) -> str | None:
-    """The catalogue's server with so many of these GPUs; one short of GPUs counts as whole."""
+    """The catalogue's server with so many of these GPUs; a board with missing GPUs counts as complete."""
     for count in (gpus, 8 if 4 < gpus < 8 else 4 if gpus == 3 else gpus):
         names = _BOARDS.get((found.gpu, found.form, count))
         if names is not None and (count == gpus or found.form == "board"):
@@ -189,7 +184,7 @@ def board(found: Product, gpus: int, *, cloud: bool) -> str | None:
 
 
 def instance(name: str) -> str | None:
-    """The catalogue's name of an instance type that is another server's equal, or of none."""
+    """The catalogue's server that equals this instance type, if it has another name."""
     return _INSTANCES.get(plain_instance(name))
 
 

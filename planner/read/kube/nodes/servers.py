@@ -1,8 +1,7 @@
-"""The server model of a node: what it is told to be, else what its devices and labels show.
+"""The server model of a node: as annotated or mapped, else by its devices and labels.
 
-Promises: a model with a link rate that is known, at least as many GPUs as the node offers, and never
-better links than the node shows; where nobody can tell, PCIe only, with a remark that names the fix.
-Called by ``assembling``.
+A model has known link rates, at least as many GPUs as the node offers, and never better links than the node
+shows. An unknown server counts as PCIe only, with a remark that names the fix.
 """
 
 from __future__ import annotations
@@ -15,6 +14,7 @@ from models.policy import KubernetesPolicy
 from models.units import shown
 from planner.read.findings import Remarks
 from planner.read.kube.devices.slices import resource_of
+from planner.read.kube.lookup import LONGEST
 from planner.read.kube.nodes.products import (
     AMD_DEVICES,
     GKE_ACCELERATORS,
@@ -32,7 +32,7 @@ from planner.read.kube.records import MAX_GPUS, KubeNode
 Find = Callable[[str], ServerModel | None]
 
 KEY = "gangplan.dev/server-model"
-"""Annotation or label by which an operator says what a node is."""
+"""Annotation or label by which an operator names the server model of a node."""
 
 FIX = f"annotate the node with {KEY}, or map it in the Policy under kubernetes.serverModels"
 DESCRIBE = "describe the server under serverModels of a Cluster, and map it to the node"
@@ -63,43 +63,22 @@ _PCIE_MBPS, _SYS_MBPS = 20000, 10000
 def server_model(
     node: KubeNode, policy: KubernetesPolicy, find: Find, remarks: Remarks
 ) -> ServerModel | None:
-    """What a node with GPUs is; None without. ``find``: a model by name or alias."""
-    if node.installed == 0 and node.gpus == 0:
-        return None
-    what = _product(node, remarks)
-    model = (
-        _as_told(node, policy, what, find, remarks)
-        or _by_machine(node, what, find, remarks)
-        or _by_board(node, what, find, remarks)
-    )
-    if model is None:
-        model = unknown_model(what.gpu, _built_in(node))
-        remarks.add(
-            node.object.where,
-            f"server with {model.gpus} x {model.gpu} unknown, treated as PCIe-only without NICs",
-            FIX,
-        )
-    elif own_nics(model) is not None:
-        remarks.add(
-            node.object.where,
-            f"NIC speeds of {shown(model.name)} are not known; those NICs are left out",
-            DESCRIBE,
-        )
-    return model
+    """The server model of a node with GPUs. ``find``: a model by name or alias."""
+    return _Server(node, find, remarks).model(policy) if node.largest_gpus else None
 
 
 def own_nics(model: ServerModel) -> tuple[Nic, ...] | None:
-    """The NICs to give its nodes where the model leaves a speed open: those known; else None."""
+    """The NICs of known speed, if the model has others too; else None."""
     known = tuple(nic for nic in model.nics if nic.megabits is not None)
     return None if len(known) == len(model.nics) else known
 
 
 @lru_cache(maxsize=4096)
 def unknown_model(gpu: str, gpus: int) -> ServerModel:
-    """A server of which only its GPUs are known: between any two of them goes the slowest path.
+    """A server of unknown links: any two GPUs are connected by the slowest path.
 
-    Above 16 GPUs a matrix is not allowed; a switch with one link a GPU at the same rate prices
-    every set of two or more GPUs just so.
+    Above 16 GPUs a matrix is not allowed; a switch with one link a GPU at the same rate gives every
+    set of two or more GPUs the same bandwidth.
     """
     gpus = min(max(gpus, 1), MAX_GPUS)
     found = product(gpu)
@@ -120,134 +99,135 @@ def unknown_model(gpu: str, gpus: int) -> ServerModel:
     )
 
 
-def _product(node: KubeNode, remarks: Remarks) -> Product:
-    """Which GPUs it has: by its devices, else by its labels, else only whose they are."""
-    by_device = sorted({one.product for one in node.devices if one.product is not None})
-    said = [product(name) for name in by_device]
-    if len({one.gpu for one in said}) > 1:
-        remarks.add(node.object.where, "has GPUs of several models; they are taken for one unknown")
-        return Product(gpu_name("mixed " + " ".join(one.gpu for one in said)), "open", known=False)
-    said += [product(node.labels[key]) for key in _PRODUCTS if node.labels.get(key)]
-    for key in _AMD_IDS:
-        identity = node.labels.get(key, "").lower().removeprefix("0x")
-        said += [product(AMD_DEVICES[identity])] if identity in AMD_DEVICES else []
-    known = [one for one in said if one.known]
-    if len({one.gpu for one in known}) > 1:
-        remarks.add(
-            node.object.where, f"is labelled with several GPU models; {known[0].gpu} is believed"
-        )
-    same = [one for one in known if one.gpu == known[0].gpu]
-    for one in (*(one for one in same if one.form != "open"), *same, *said):
-        return one
-    resource = resource_of(node.gpu_resource or "unknown")
-    return product(_BY_RESOURCE.get(resource, resource))
+class _Server:
+    """Identifies the server of one node."""
 
+    def __init__(self, node: KubeNode, find: Find, remarks: Remarks) -> None:
+        self.node = node
+        self.labels = node.labels
+        self.find = find
+        self.remarks = remarks
+        # What a node offers of shared GPUs are shares.
+        self.installed = node.installed if node.shared is not None else node.largest_gpus
+        self.product = self._product()
 
-def _as_told(
-    node: KubeNode, policy: KubernetesPolicy, what: Product, find: Find, remarks: Remarks
-) -> ServerModel | None:
-    """The model that an annotation, a label or the Policy names."""
-    for name, by in _names(node, policy):
-        model = find(name) if len(name) <= 253 else None
+    def model(self, policy: KubernetesPolicy) -> ServerModel:
+        model = self._named(policy) or self._by_machine() or self._by_board()
         if model is None:
-            remarks.add(
-                node.object.where,
-                f"server model {shown(name)} ({by}) is not known; it is ignored",
-                "name one of the catalogue, or one under serverModels of a Cluster",
-            )
-        elif _fits(node, model, remarks):
-            if what.known and what.gpu != model.gpu:
-                remarks.add(
-                    node.object.where,
-                    f"is said to be {shown(model.name)} ({by}), but shows {what.gpu} GPUs",
+            model = unknown_model(self.product.gpu, self.installed)
+            what = f"server with {model.gpus} x {model.gpu} unknown"
+            self._add(f"{what}, treated as PCIe-only without NICs", FIX)
+        elif own_nics(model) is not None:
+            name = shown(model.name)
+            self._add(f"NIC speeds of {name} are unknown; those NICs are ignored", DESCRIBE)
+        return model
+
+    def _add(self, what: str, hint: str | None = None) -> None:
+        self.remarks.add(self.node.object.where, what, hint)
+
+    def _product(self) -> Product:
+        """Its GPUs: by its devices, else by its labels, else only by their vendor."""
+        by_device = sorted({one.product for one in self.node.devices if one.product is not None})
+        found = [product(name) for name in by_device]
+        if len({one.gpu for one in found}) > 1:
+            self._add("has GPUs of several models; they count as one unknown model")
+            mixed = "mixed " + " ".join(one.gpu for one in found)
+            return Product(gpu_name(mixed), "open", known=False)
+        found += [product(self.labels[key]) for key in _PRODUCTS if self.labels.get(key)]
+        for key in _AMD_IDS:
+            identity = self.labels.get(key, "").lower().removeprefix("0x")
+            found += [product(AMD_DEVICES[identity])] if identity in AMD_DEVICES else []
+        known = [one for one in found if one.known]
+        if len({one.gpu for one in known}) > 1:
+            self._add(f"is labelled with several GPU models; {known[0].gpu} counts")
+        same = [one for one in known if one.gpu == known[0].gpu]
+        for one in (*(one for one in same if one.form != "open"), *same, *found):
+            return one
+        resource = resource_of(self.node.gpu_resource or "unknown")
+        return product(_BY_RESOURCE.get(resource, resource))
+
+    def _named(self, policy: KubernetesPolicy) -> ServerModel | None:
+        """The model that an annotation, a label or the Policy names."""
+        for name, by in self._names(policy):
+            model = self.find(name) if len(name) <= LONGEST else None
+            if model is None:
+                self._add(
+                    f"server model {shown(name)} ({by}) is unknown; ignored",
+                    "name one of the catalogue, or one under serverModels of a Cluster",
                 )
-            return model
-    return None
-
-
-def _names(node: KubeNode, policy: KubernetesPolicy) -> Iterator[tuple[str, str]]:
-    """(name, who says so), most trusted first."""
-    for given, by in ((node.object.annotations, "annotation"), (node.labels, "label")):
-        if given.get(KEY):
-            yield given[KEY], by
-    for selector, name in policy.server_models:
-        if all(node.labels.get(key) == value for key, value in selector):
-            yield name, "Policy"
-            return
-
-
-def _by_machine(node: KubeNode, what: Product, find: Find, remarks: Remarks) -> ServerModel | None:
-    """The model of its instance type or machine name, if it has the GPUs that the node shows."""
-    for key in (*_INSTANCE_TYPES, _MACHINE):
-        name = node.labels.get(key, "")
-        model = _machine(name, find)
-        if model is None:
-            continue
-        if what.known and what.gpu != model.gpu:
-            remarks.add(
-                node.object.where,
-                f"shows {what.gpu} GPUs, which {shown(model.name)} does not have;"
-                f" its label {key} is not believed",
-            )
-        elif _fits(node, model, remarks):
-            return model
-    accelerator = GKE_ACCELERATORS.get(node.labels.get(_GKE_ACCELERATOR, ""))
-    model = None if accelerator is None else find(accelerator)
-    if model is not None and model.gpus == node.installed and what.gpu == model.gpu:
-        return model if _fits(node, model, remarks) else None
-    return None
-
-
-def _machine(name: str, find: Find) -> ServerModel | None:
-    """A model by the name of a machine: its own, an alias, or that of its equal."""
-    plain = plain_instance(name)
-    if not plain or plain in NO_INSTANCE:
+            elif self._fits(model):
+                if self.product.known and self.product.gpu != model.gpu:
+                    name_ = shown(model.name)
+                    self._add(f"is named {name_} ({by}), but has {self.product.gpu} GPUs")
+                return model
         return None
-    equal = instance(name)
-    return find(plain) if equal is None else find(equal)
 
+    def _names(self, policy: KubernetesPolicy) -> Iterator[tuple[str, str]]:
+        """(name, source), in order of precedence."""
+        for given, by in ((self.node.object.annotations, "annotation"), (self.labels, "label")):
+            if given.get(KEY):
+                yield given[KEY], by
+        for selector, name in policy.server_models:
+            if all(self.labels.get(key) == value for key, value in selector):
+                yield name, "Policy"
+                return
 
-def _by_board(node: KubeNode, what: Product, find: Find, remarks: Remarks) -> ServerModel | None:
-    """The model with the board that so many of these GPUs sit on."""
-    cloud = any(node.labels.get(key, "") not in {"", *NO_INSTANCE} for key in _INSTANCE_TYPES)
-    name = board(what, _built_in(node), cloud=cloud)
-    model = None if name is None else find(name)
-    if model is None or not _fits(node, model, remarks):
+    def _by_machine(self) -> ServerModel | None:
+        """The model of its instance type or machine name, if it has the node's GPUs."""
+        what = self.product
+        for key in (*_INSTANCE_TYPES, _MACHINE):
+            model = self._machine(self.labels.get(key, ""))
+            if model is None:
+                continue
+            if what.known and what.gpu != model.gpu:
+                name = shown(model.name)
+                self._add(f"has {what.gpu} GPUs, but {name} does not; its label {key} is ignored")
+            elif self._fits(model):
+                return model
+        accelerator = GKE_ACCELERATORS.get(self.labels.get(_GKE_ACCELERATOR, ""))
+        model = None if accelerator is None else self.find(accelerator)
+        if model is not None and model.gpus == self.node.installed and what.gpu == model.gpu:
+            return model if self._fits(model) else None
         return None
-    if "dgx" not in node.labels.get(_MACHINE, "").lower() and model.nvlink_domain_nodes == 1:
-        remarks.add(
-            node.object.where,
-            f"no server model is known for it; its links and NICs are taken to be those of"
-            f" {shown(model.name)}",
-            FIX,
-        )
-    return model
+
+    def _machine(self, name: str) -> ServerModel | None:
+        """A model by the name of a machine: its own, an alias, or that of an equal machine."""
+        plain = plain_instance(name)
+        if not plain or plain in NO_INSTANCE:
+            return None
+        return self.find(instance(name) or plain)
+
+    def _by_board(self) -> ServerModel | None:
+        """The model with a board of so many of these GPUs."""
+        cloud = any(self.labels.get(key, "") not in {"", *NO_INSTANCE} for key in _INSTANCE_TYPES)
+        name = board(self.product, self.installed, cloud=cloud)
+        model = None if name is None else self.find(name)
+        if model is None or not self._fits(model):
+            return None
+        if "dgx" not in self.labels.get(_MACHINE, "").lower() and model.nvlink_domain_nodes == 1:
+            name = shown(model.name)
+            self._add(f"server model unknown; links and NICs of {name} are assumed", FIX)
+        return model
+
+    def _fits(self, model: ServerModel) -> bool:
+        """Whether the node can be this model; reports differences."""
+        node, name = self.node, shown(model.name)
+        offered = max(0 if node.shared is not None else node.gpus, len(node.devices))
+        if model.gpus < offered:
+            self._add(f"has more GPUs than {name}; that model is not used")
+            return False
+        if not _is_usable(model):
+            self._add(f"links of {name} are unknown; that model is not used", DESCRIBE)
+            return False
+        if model.gpus < node.installed:
+            self._add(f"claims more GPUs than {name} has; the claim is ignored")
+        elif model.gpus > node.installed and node.shared is None:
+            self._add(f"has fewer GPUs than {name}; the missing ones count as unhealthy")
+        return True
 
 
-def _built_in(node: KubeNode) -> int:
-    """GPUs of the server; what a node offers of shared ones are shares."""
-    return node.installed if node.shared is not None else max(node.installed, node.gpus)
-
-
-def _fits(node: KubeNode, model: ServerModel, remarks: Remarks) -> bool:
-    """Whether the node can be this model; says what does not agree."""
-    where, name = node.object.where, shown(model.name)
-    offered = max(0 if node.shared is not None else node.gpus, len(node.devices))
-    if model.gpus < offered:
-        remarks.add(where, f"has more GPUs than {name}; that model is not used")
-        return False
-    if not _usable(model):
-        remarks.add(where, f"links of {name} are not known; that model is not used", DESCRIBE)
-        return False
-    if model.gpus < node.installed:
-        remarks.add(where, f"is said to have more GPUs than {name} has; that is not believed")
-    elif model.gpus > node.installed and node.shared is None:
-        remarks.add(where, f"has fewer GPUs than {name}; the missing ones count as sick")
-    return True
-
-
-def _usable(model: ServerModel) -> bool:
-    """Whether its links can be priced: a matrix unless it is switched, and a rate where it has any."""
+def _is_usable(model: ServerModel) -> bool:
+    """Whether its bandwidth can be computed: a matrix or a switch, and a rate if it has links."""
     if model.matrix is None:
         return model.fabric == "nvswitch" and None not in (model.link_MBps, model.links_per_gpu)
     linked = model.fabric == "nvswitch" or any(
