@@ -1,7 +1,5 @@
 """The strict base of every document, and the field types and hints that documents share."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """The Cluster document: levels, server models, nodes and ranges of nodes; and the levels of a Policy."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 from fractions import Fraction
 from typing import Annotated, Literal

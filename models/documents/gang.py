@@ -3,8 +3,6 @@
 Nodes, levels and other gangs are left to the reader.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction

@@ -4,8 +4,6 @@ The schema of a plan and its only reader. The instance is read as strictly as an
 fields are kept, so that an older program reads the plans of a newer one.
 """
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field

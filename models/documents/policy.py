@@ -1,7 +1,5 @@
 """The Policy document: objectives, mix of future requests, defaults, limits and the search budget."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Sequence
 from fractions import Fraction

@@ -1,7 +1,5 @@
 """The server-model document: one kind of server, in the catalogue or inline in a Cluster."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from fractions import Fraction
