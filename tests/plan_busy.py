@@ -1,7 +1,7 @@
-"""One busy plan document with figures worked out by hand: the good plan that the sabotages spoil.
+"""One busy plan document with figures worked out by hand: the correct plan that the sabotages change.
 
 Six DGX H100 and two DGX-1 V100 in four racks of two blocks, one server without GPUs; ten gangs:
-placed, kept, completed, left incomplete, waiting, with GPUs nobody knows. Called by tests/test_verify_*.
+placed, kept, completed, left incomplete, waiting, with unknown GPUs.
 """
 
 from __future__ import annotations
@@ -150,7 +150,7 @@ TIERS = [
     # size 1 fits anywhere; 8 and 16 fit nowhere: (300 + 200) x (15 + 12)
     ("stranded", 13500, "min"),
 ]
-"""Worked out by hand, in the order the contract asks for."""
+"""Worked out by hand, in the order of the contract."""
 
 
 def busy_plan() -> Doc:

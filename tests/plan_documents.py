@@ -1,7 +1,6 @@
 """Plan documents built by hand for the tests of the judge: plain dicts, no reader, no solver.
 
-Promises: ``busy_plan`` states figures worked out by hand below; ``sealed`` writes digests anew,
-``restated`` also every figure and tier value that follows from the pods. Called by tests/test_verify_*.
+``sealed`` recomputes the digests, ``restated`` also every figure and tier value that follows from the pods.
 """
 
 from __future__ import annotations
@@ -268,7 +267,7 @@ def restated(plan: Doc) -> Doc:
     names = [f"default/{g['metadata']['name']}" for g in moved]
     told = plan["status"].pop("moves", [])
     if names and sorted(name for one in told for name in one["gangs"]) == names:
-        plan["status"]["moves"] = told
+        plan["status"]["moves"] = stated
     elif names:
         plan["status"]["moves"] = [moves(names, sum(standing_gpus(g) for g in moved))]
     return sealed(plan)

@@ -2,7 +2,6 @@
 
 Eight DGX H100 and two DGX-1 V100 in five racks; of ten gangs one moves, one shrinks, one is stopped, one
 grows, one is completed, one keeps its size, two start, one of them aged, and two wait.
-Called by tests/test_verify_*.
 """
 
 from __future__ import annotations
@@ -220,7 +219,7 @@ TIERS = [
     ("stranded", 4000, "min"),
     ("stability", 12, "min"),  # aged 4 on a4, not a3; high-worker-1 8 on a2, not a4
 ]
-"""Worked out by hand, in the order the contract asks for."""
+"""Worked out by hand, in the order of the contract."""
 
 
 def reclaim_plan() -> Doc:

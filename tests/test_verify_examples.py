@@ -203,7 +203,7 @@ def test_of_nested_nvlink_levels_the_widest_counts() -> None:
     assert stated(plan) == (721800, 1000)
 
 
-def test_gpus_nobody_knows_are_priced_at_their_worst() -> None:
+def test_unknown_gpus_are_priced_at_their_worst() -> None:
     plan = made(
         cluster([mesh()], [node("m", "DGX-1 V100", unhealthyGpus=[5, 6, 7], unknownUnhealthy=1)]),
         [gang("a", role("worker", 1, 2)), gang("b", pods=(standing("b", "m", [1]),))],
@@ -257,7 +257,7 @@ def test_an_nvlink_fabric_of_unknown_rate_has_no_bandwidth_while_it_is_kept() ->
     assert stated(plan) == (None, None)
 
 
-def test_far_nics_are_the_worst_for_gpus_nobody_knows() -> None:
+def test_far_nics_are_the_worst_for_unknown_gpus() -> None:
     one_nic = [{"name": "eth", "gbps": 400, "gpus": [0]}]
     nodes = [node(n, "DGX H100", nics=one_nic, unknownUnhealthy=1) for n in ("h1", "h2")]
     gangs, places = [gang("a", role("worker", 2, 7))], (("h1", None), ("h2", None))

@@ -193,23 +193,23 @@ FORM: list[tuple[str, tuple[Any, ...], Any]] = [
         (*CLUSTER, "levels"),
         [{"name": f"l{i}"} for i in range(33)],
     ),
-    ("a metadata field nobody knows", ("instance", "policy", "metadata", "colour"), "red"),
+    ("an unknown metadata field", ("instance", "policy", "metadata", "colour"), "red"),
     ("workers that are no number", ("instance", "policy", "spec", "solve", "workers"), "2"),
     ("too few NUMA nodes", (*CLUSTER, "serverModels", 0, "numa"), [0]),
     ("a source that is no text", (*CLUSTER, "serverModels", 0, "sources"), [1]),
     ("a queue that is no text", (*BALL, "queue"), 1),
-    ("a mode nobody knows", ("instance", "gangs", 1, "status", "pods", 0, "mode"), "magic"),
+    ("an unknown mode", ("instance", "gangs", 1, "status", "pods", 0, "mode"), "magic"),
     ("a word for a flag", (*H1, "ready"), "yes"),
     ("a label that is no text", (*H1, "labels"), {"disk": 1}),
     ("labels in a list", (*H1, "labels"), ["disk"]),
     ("names that are no text", (*H1, "labels"), {1: "disk"}),
     ("a time that is none", (*BALL, "submittedAt"), "2026-02-30T00:00:00Z"),
-    ("a toleration nobody knows", (*BALL, "roles", 0, "tolerations"), [{"operator": "Lt"}]),
+    ("an unknown toleration", (*BALL, "roles", 0, "tolerations"), [{"operator": "Lt"}]),
     ("another version", ("apiVersion",), "gangplan.dev/v2"),
     ("another kind", ("kind",), "Plot"),
     ("no time", ("metadata", "createdAt"), "yesterday"),
-    ("a field nobody knows in the instance", ("instance", "extra"), {}),
-    ("a field nobody knows in a gang", ("instance", "gangs", 0, "spec", "colour"), "red"),
+    ("an unknown field in the instance", ("instance", "extra"), {}),
+    ("an unknown field in a gang", ("instance", "gangs", 0, "spec", "colour"), "red"),
     ("a misspelt rule", ("instance", "gangs", 0, "spec", "topology"), {"requird": "rack"}),
     ("a policy without a mix", ("instance", "policy", "spec", "mix"), None),
     ("a mix of words", ("instance", "policy", "spec", "mix"), {"one": 1000}),
@@ -235,7 +235,7 @@ FORM: list[tuple[str, tuple[Any, ...], Any]] = [
     ),
     ("a ragged matrix", ("instance", "cluster", "spec", "serverModels", 1, "matrix", 0), ["X"]),
     (
-        "a path nobody knows",
+        "an unknown path",
         ("instance", "cluster", "spec", "serverModels", 1, "matrix", 0, 5),
         "BUS",
     ),
@@ -269,7 +269,7 @@ FORM: list[tuple[str, tuple[Any, ...], Any]] = [
         "-1",
     ),
     ("a negative number", ("instance", "cluster", "spec", "nodes", 1, "allocatable", "cpu"), -1),
-    ("a decision nobody knows", ("spec", "gangs", 0, "decision"), "perhaps"),
+    ("an unknown decision", ("spec", "gangs", 0, "decision"), "perhaps"),
     ("a pod without a node", ("spec", "gangs", 0, "pods", 0, "node"), None),
     ("a negative index", ("spec", "gangs", 0, "pods", 0, "index"), -1),
     ("a value that is no integer", ("status", "objectives", 0, "value"), 16.0),
@@ -277,8 +277,8 @@ FORM: list[tuple[str, tuple[Any, ...], Any]] = [
     ("a gap below zero", ("status", "objectives", 0, "gap"), -0.5),
     ("an infinite gap", ("status", "objectives", 0, "gap"), float("inf")),
     ("a proof by hope", ("status", "objectives", 0, "proof"), "hope"),
-    ("an outcome nobody knows", ("status", "outcome"), "fine"),
-    ("stopped by nobody", ("status", "search", "stoppedBy"), None),
+    ("an unknown outcome", ("status", "outcome"), "fine"),
+    ("stopped by nothing", ("status", "search", "stoppedBy"), None),
     ("no digests", ("status", "digests"), {}),
 ]
 
@@ -288,29 +288,29 @@ MOVE = ("instance", "gangs", 5, "status")
 MOVES = ("status", "moves", 0)
 
 LATER: list[tuple[str, tuple[Any, ...], Any]] = [
-    ("a limit nobody knows", (*RULES_OF, "moves"), {"maxPods": 1}),
+    ("an unknown limit", (*RULES_OF, "moves"), {"maxPods": 1}),
     ("limits in a list", (*RULES_OF, "moves"), [1]),
     ("less than no gangs", (*RULES_OF, "moves", "maxGangs"), -1),
     ("half a gang", (*RULES_OF, "moves", "maxGangs"), 1.5),
     ("less than no GPUs", (*RULES_OF, "moves", "maxGPUs"), -1),
     ("a gain below nothing", (*RULES_OF, "moves", "minGain"), -0.1),
     ("a gain in words", (*RULES_OF, "moves", "minGain"), "0.5"),
-    ("a weight nobody knows", (*RULES_OF, "disruption", "weight"), "pods"),
+    ("an unknown weight", (*RULES_OF, "disruption", "weight"), "pods"),
     ("a cap that is no duration", (*RULES_OF, "disruption", "cap"), "a day"),
     ("a cap without a unit", (*RULES_OF, "disruption", "cap"), "3600"),
     ("a cap below nothing", (*RULES_OF, "disruption", "cap"), "-1s"),
     ("a cap of nothing", (*RULES_OF, "disruption", "cap"), ""),
     ("a cap in seconds", (*RULES_OF, "disruption", "cap"), 3600),
-    ("a disruption field nobody knows", (*RULES_OF, "disruption", "most"), "1h"),
+    ("an unknown disruption field", (*RULES_OF, "disruption", "most"), "1h"),
     ("a starvation without a limit", (*RULES_OF, "starvation"), {}),
     ("a limit that is no duration", (*RULES_OF, "starvation", "after"), "1y"),
     ("a unit before its number", (*RULES_OF, "starvation", "after"), "h1"),
-    ("a starvation field nobody knows", (*RULES_OF, "starvation", "before"), "1h"),
+    ("an unknown starvation field", (*RULES_OF, "starvation", "before"), "1h"),
     ("a now that is no time", (*RULES_OF, "now"), "now"),
     ("a checkpoint that is no time", (*MOVE, "lastCheckpoint"), 1),
     ("a start that is no time", (*MOVE, "startedAt"), "2026-11-21"),
     ("a time to resize that is none", (*MOVE[:3], "spec", "resizeAfter"), "soon"),
-    ("a status field nobody knows", (*MOVE, "endedAt"), "2026-11-21T00:00:00Z"),
+    ("an unknown status field", (*MOVE, "endedAt"), "2026-11-21T00:00:00Z"),
     ("a planned place with GPUs", (*MOVE, "planned", 0, "gpus"), [1]),
     ("a planned place without an index", (*MOVE, "planned", 0), {"role": "launcher", "node": "a1"}),
     ("a planned place below nothing", (*MOVE, "planned", 0, "index"), -1),
@@ -439,7 +439,7 @@ def test_huge_but_harmless_numbers_are_judged_exactly() -> None:
     assert check(restated(plan)) == []
 
 
-def test_servers_of_a_thousand_gpus_nobody_knows_are_priced_at_once() -> None:
+def test_servers_of_a_thousand_unknown_gpus_are_priced_at_once() -> None:
     nic = {"name": "eth", "gbps": 400, "gpus": list(range(0, 1024, 2))}
     model = dgx("huge", 1024, nics=[nic])
     places = [("h1", None), ("h2", None)]

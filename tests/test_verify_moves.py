@@ -1,4 +1,4 @@
-"""What a plan tells of its moves: sabotage of every word that follows from it, and of what cannot be true."""
+"""What a plan states of its moves: every figure that follows from it is changed, and every impossible one."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ def _all(*changes: Change) -> Change:
     return lambda plan: [change(plan) for change in changes]
 
 
-def _add(*names: str, **told: object) -> Change:
+def _add(*names: str, **stated: object) -> Change:
     """Another set of moves."""
-    return lambda plan: plan["status"]["moves"].append(moves(list(names), 4 * len(names), **told))
+    return lambda plan: plan["status"]["moves"].append(moves(list(names), 4 * len(names), **stated))
 
 
 def _no_least(plan: Doc) -> None:
@@ -52,9 +52,9 @@ def _bought(**changes: object) -> Change:
 
 
 TOLD: list[tuple[str, str, Change]] = [
-    ("nothing is said of the moves", "bought", lambda p: p["status"].pop("moves")),
+    ("no moves are stated", "bought", lambda p: p["status"].pop("moves")),
     ("no set of moves", "bought", lambda p: p["status"].update(moves=[])),
-    ("a set of nobody", "bought", _add(gangs=["default/high"], gpus=16, gain=16.0)),
+    ("a set without gangs", "bought", _add(gangs=["default/high"], gpus=16, gain=16.0)),
     (
         "a moved gang twice",
         "bought",
@@ -62,7 +62,7 @@ TOLD: list[tuple[str, str, Change]] = [
     ),
     ("a moved gang twice in a set", "bought", _set(gangs=["default/move"] * 2, gpus=8, gain=2.5)),
     ("a gang that stays", "bought", _set(gangs=["default/move", "default/size"])),
-    ("a gang nobody knows", "bought", _set(gangs=["default/move", "default/moved"])),
+    ("an unknown gang", "bought", _set(gangs=["default/move", "default/moved"])),
     ("a GPU too many", "bought", _set(gpus=5, gain=4.0)),
     ("a GPU too few", "bought", _set(gpus=3, gain=6.666)),
     ("a gain too high", "bought", _set(gain=5.001)),
@@ -82,7 +82,7 @@ TOLD: list[tuple[str, str, Change]] = [
         "bought",
         _all(_bought(gangs=["default/grow"], gpus=4), _set(gain=2.0)),
     ),
-    ("a gang bought nobody knows", "bought", _bought(gangs=["default/higher"])),
+    ("an unknown gang bought", "bought", _bought(gangs=["default/higher"])),
     ("a gang bought twice", "order", _bought(gangs=["default/high"] * 2)),
     ("gangs bought out of order", "order", _bought(gangs=["default/high", "default/aged"])),
     (
@@ -106,7 +106,7 @@ TOLD: list[tuple[str, str, Change]] = [
 
 
 @pytest.mark.parametrize(("rule", "change"), [t[1:] for t in TOLD], ids=[t[0] for t in TOLD])
-def test_a_wrong_word_on_the_moves_is_found(rule: str, change: Change) -> None:
+def test_a_wrong_statement_about_moves_is_found(rule: str, change: Change) -> None:
     plan = reclaim_plan()
     change(plan)
     assert rules_broken(sealed(plan)) == {rule}
@@ -148,11 +148,11 @@ def _servers(*models: Doc) -> Doc:
     return cluster(list(models), nodes)
 
 
-def _one_moves(clusters: Doc, **told: object) -> Doc:
+def _one_moves(clusters: Doc, **stated: object) -> Doc:
     """A gang of four GPUs moves from a1 to a2."""
     wanted = gang("a", role("worker", 1, 4), movable=True, pods=(standing("a", "a1", LOW),))
     plan = made(clusters, [wanted], [decided("a", "move", ("a2", LOW))])
-    plan["status"]["moves"] = [moves(["default/a"], 4, **told)]
+    plan["status"]["moves"] = [moves(["default/a"], 4, **stated)]
     return plan
 
 
@@ -191,14 +191,14 @@ def test_bandwidth_bought_lies_between_all_that_there_is_and_all_that_there_coul
         decided("c", "place", ("a2", HIGH)),
     ]
     plan = made(_servers(dgx()), gangs, decisions)
-    told = moves(["default/a"], 4, bandwidth=bandwidth, gain=bandwidth // 4 / 1000)
-    plan["status"]["moves"] = [told]
+    stated = moves(["default/a"], 4, bandwidth=bandwidth, gain=bandwidth // 4 / 1000)
+    plan["status"]["moves"] = [stated]
     assert rules_broken(plan) == (set() if possible else {"bought"})
 
 
 def test_a_gain_may_be_negative_and_not_endless() -> None:
     plan = _one_moves(_servers(dgx()), bandwidth=-1, gain=-0.001)
-    assert rules_broken(plan) == {"bought"}  # nobody waits: no bandwidth can have been lost
+    assert rules_broken(plan) == {"bought"}  # no gang waits: no bandwidth can have been lost
     for gain in (1e300, -1e300, 2**70):
         plan["status"]["moves"][0]["gain"] = gain
         assert rules_broken(plan) == {"bought"}
@@ -226,8 +226,8 @@ def test_every_gang_that_moves_is_in_one_of_several_sets() -> None:
         [decided("a", "move", ("a2", LOW)), decided("b", "move", ("a2", HIGH))],
     )
     one, other = moves(["default/a"], 4), moves(["default/b"], 4)
-    for told in ([one, other], [other, one]):
-        plan["status"]["moves"] = told
+    for stated in ([one, other], [other, one]):
+        plan["status"]["moves"] = stated
         assert check(plan) == []
     plan["status"]["moves"] = [one]
     assert [(v.rule, v.gang) for v in check(plan)] == [("bought", "default/b")]
@@ -249,7 +249,7 @@ def test_a_gang_of_which_one_pod_moves_counts_whole() -> None:
     assert rules_broken(plan) == {"bought"}
 
 
-def test_gpus_nobody_knows_move_too() -> None:
+def test_unknown_gpus_move_too() -> None:
     hidden = gang("a", role("worker", 1, 4), movable=True, pods=(standing("a", "a1", None),))
     plan = made(_servers(dgx()), [hidden], [decided("a", "move", ("a2", LOW))])
     assert plan["status"]["moves"][0]["gpus"] == 4

@@ -225,10 +225,10 @@ BROKEN: list[tuple[str, str, Change]] = [
     ),
     # statements
     ("an aged gang is not marked", "aged", _unmarked),
-    ("an aged gang is said not to be", "aged", _entry("aged", aged=False)),
+    ("an aged gang is marked as not aged", "aged", _entry("aged", aged=False)),
     ("a young gang is marked", "aged", _entry("beta", aged=True)),
     ("a running gang is marked", "aged", _entry("move", aged=True)),
-    ("nobody ages without a limit", "aged", _policy(starvation=None)),
+    ("no gang is aged without a limit", "aged", _policy(starvation=None)),
     (
         "a gang is stopped for another reason",
         "reason",
@@ -236,7 +236,7 @@ BROKEN: list[tuple[str, str, Change]] = [
     ),
     ("a gang is stopped for no reason", "reason", _entry("stop", reason=None)),
     (
-        "a gang is stopped, nobody knows for whom",
+        "a gang is stopped without naming another",
         "reason",
         _entry("stop", **stopped("stop", "beta")),
     ),
@@ -247,9 +247,9 @@ BROKEN: list[tuple[str, str, Change]] = [
     ),
     ("a waiting gang is called preempted", "reason", _entry("beta", reason=_reason("Preempted"))),
     ("a resized gang with a reason", "reason", _entry("slim", reason=_reason("Preempted"))),
-    ("a moved gang said to be kept", "decision", _entry("move", decision="keep")),
-    ("a resized gang said to move", "decision", _entry("grow", decision="move")),
-    ("a stopped gang said to wait", "decision", _entry("stop", decision="wait")),
+    ("a moved gang stated as kept", "decision", _entry("move", decision="keep")),
+    ("a resized gang stated as moved", "decision", _entry("grow", decision="move")),
+    ("a stopped gang stated as waiting", "decision", _entry("stop", decision="wait")),
 ]
 
 
@@ -263,7 +263,7 @@ def test_a_breach_is_found(rule: str, change: Change) -> None:
 ALLOWED: list[tuple[str, Change]] = [
     ("exactly as many gangs and GPUs as may move", _limits(maxGangs=1, maxGPUs=4, minGain=5)),
     ("limits that say nothing", _policy(moves={})),
-    ("a launcher moves beside", SIZE_MOVES),
+    ("a launcher moves", SIZE_MOVES),
     ("a held gang moves whole", SIZE_MOVES_WHOLE),
     (
         "its checkpoint is written",
@@ -295,8 +295,11 @@ ALLOWED: list[tuple[str, Change]] = [
         ),
     ),
     ("a gang waited exactly the limit", _all(_policy(starvation={"after": "14400s"}), _unmarked)),
-    ("nobody ages", _all(_policy(starvation=None), _unmarked)),
-    ("who is stopped tells it in a sentence", _entry("stop", reason=_reason("Preempted"))),
+    ("no gang is aged", _all(_policy(starvation=None), _unmarked)),
+    (
+        "the reason of a stopped gang names the other in a sentence",
+        _entry("stop", reason=_reason("Preempted")),
+    ),
     ("a gain of an integer", lambda p: p["status"]["moves"][0].update(gain=5)),
     (
         "a gang with a pod too many stays as it is",

@@ -97,7 +97,7 @@ BROKEN: list[tuple[str, str, Change]] = [
     ("indices named where the node decides", "gpu-binding", _policy(gpuBinding="none")),
     # resources
     ("too little cpu", "resources", _server("h1", allocatable={"cpu": "47999m"})),
-    ("cpu beside a standing pod", "resources", _server("h3", allocatable={"cpu": "95"})),
+    ("cpu on a node with a running pod", "resources", _server("h3", allocatable={"cpu": "95"})),
     ("too little memory", "resources", _server("c1", allocatable={"memory": "1023Mi"})),
     ("too few pods", "resources", _server("c1", allocatable={"pods": 1})),
     ("no pods at all", "resources", _server("h2", allocatable={"pods": 0})),
@@ -110,7 +110,7 @@ BROKEN: list[tuple[str, str, Change]] = [
         ),
     ),
     (
-        "one pod too many beside a pod that stays",
+        "one pod too many on a node with a pod that stays",
         "resources",
         _server("m2", allocatable={"pods": 1}),
     ),
@@ -216,7 +216,7 @@ BROKEN: list[tuple[str, str, Change]] = [
         _both(_move("dual", 1, "h3", [3, 5]), _move("core", 0, "h3", [0, 1, 2, 4])),
     ),
     ("a preemptible pod moves", "standing", _move("just", 0, "h6", None)),
-    ("a preemptible gang stops for nobody", "preemption", _stop("just")),
+    ("a preemptible gang stops for no gang", "preemption", _stop("just")),
     (
         "a pod of an incomplete gang moves",
         "standing",
@@ -322,7 +322,7 @@ ALLOWED: list[tuple[str, Change]] = [
     ("a gang waits that could be placed", _wait("ball")),
     ("a movable pod moves", _move("even", 1, "m2", [3])),
     ("a movable elastic gang shrinks from the top", _drop_last("even")),
-    ("an elastic gang grows beside its pods", _add("even", 2, "m1", [4])),
+    ("an elastic gang grows in place", _add("even", 2, "m1", [4])),
     (
         "a movable gang moves and grows",
         _both(_move("even", 0, "m2", [3]), _add("even", 2, "m1", [4])),

@@ -106,7 +106,7 @@ def test_a_preemptible_gang_does_not_shrink_for_a_gang_elsewhere() -> None:
     assert rules_broken(restated(plan)) == {"preemption"}
 
 
-def test_for_a_movable_gang_shrinking_needs_nobody_higher() -> None:
+def test_for_a_movable_gang_shrinking_needs_no_higher_gang() -> None:
     plan = elastic(movable=True)
     entry(plan, "new")["pods"][0].update(node="h3")
     assert check(restated(plan)) == []
@@ -228,7 +228,7 @@ def test_an_incomplete_gang_is_kept_but_not_admitted() -> None:
     assert values.pop("kept/0") == 8
     assert values.pop("stranded") == 0
     assert set(values.values()) == {0}
-    # What stands has a bandwidth all the same.
+    # The running pods have a bandwidth.
     assert (entry(plan, "old")["bandwidthMBps"], entry(plan, "old")["share"]) == (370800, 1000)
 
 

@@ -57,7 +57,7 @@ STATED: list[tuple[str, str, Change]] = [
     ("bandwidth of a gang without GPUs", "bandwidth", _entry("kilo", bandwidthMBps=0)),
     ("bandwidth of one GPU", "bandwidth", _entry("just", bandwidthMBps=40000)),
     ("bandwidth of a waiting gang", "bandwidth", _entry("idle", bandwidthMBps=0)),
-    ("bandwidth of GPUs nobody knows", "bandwidth", _entry("host", bandwidthMBps=None)),
+    ("bandwidth of unknown GPUs", "bandwidth", _entry("host", bandwidthMBps=None)),
     ("share too high", "share", _entry("fixr", share=501)),
     ("share of a waiting gang", "share", _entry("idle", share=0)),
     ("share of one GPU", "share", _entry("just", share=1000)),
@@ -71,14 +71,14 @@ STATED: list[tuple[str, str, Change]] = [
     ),
     ("domains of a running gang missing", "domains", _entry("just", domains=None)),
     # decisions
-    ("a placed gang said to be kept", "decision", _entry("ball", decision="keep")),
-    ("a kept gang said to be placed", "decision", _entry("core", decision="place")),
-    ("a kept gang said to move", "decision", _entry("even", decision="move")),
-    ("a kept gang said to be resized", "decision", _entry("even", decision="resize")),
-    ("a completed gang said to be resized", "decision", _entry("fixr", decision="resize")),
-    ("an incomplete gang said to be complete", "decision", _entry("gone", decision="complete")),
-    ("a waiting gang said to be stopped", "decision", _entry("idle", decision="preempt")),
-    ("a waiting gang said to be placed", "decision", _entry("idle", decision="place")),
+    ("a placed gang stated as kept", "decision", _entry("ball", decision="keep")),
+    ("a kept gang stated as placed", "decision", _entry("core", decision="place")),
+    ("a kept gang stated as moved", "decision", _entry("even", decision="move")),
+    ("a kept gang stated as resized", "decision", _entry("even", decision="resize")),
+    ("a completed gang stated as resized", "decision", _entry("fixr", decision="resize")),
+    ("an incomplete gang stated as complete", "decision", _entry("gone", decision="complete")),
+    ("a waiting gang stated as stopped", "decision", _entry("idle", decision="preempt")),
+    ("a waiting gang stated as placed", "decision", _entry("idle", decision="place")),
     # reasons
     ("a gang waits and does not say why", "reason", _entry("idle", reason=None)),
     (
@@ -128,7 +128,7 @@ STATED: list[tuple[str, str, Change]] = [
     ("a gang left out", "reference", lambda p: p["spec"]["gangs"].pop(3)),
     ("a gang stated twice", "reference", lambda p: p["spec"]["gangs"].insert(1, entry(p, "ball"))),
     (
-        "a gang nobody asked for",
+        "a gang that was not requested",
         "reference",
         lambda p: p["spec"]["gangs"].append(dict(entry(p, "kilo"), name="zulu")),
     ),
@@ -141,11 +141,11 @@ STATED: list[tuple[str, str, Change]] = [
     ("a role that is not there", "reference", _pod("ball", 0, role="server")),
     ("a GPU that is not there", "reference", _pod("ball", 0, gpus=[1, 2, 3, 4, 5, 6, 7, 8])),
     ("GPUs of a server without", "reference", _pod("kilo", 0, gpus=[0])),
-    ("a server model nobody uses", "reference", _spare_model),
+    ("an unused server model", "reference", _spare_model),
     # tiers
     ("a tier left out", "tiers", lambda p: p["status"]["objectives"].pop(2)),
     (
-        "a tier nobody asked for",
+        "a tier that was not requested",
         "tiers",
         lambda p: p["status"]["objectives"].append(tier("growth/0", 0)),
     ),
@@ -167,7 +167,7 @@ STATED: list[tuple[str, str, Change]] = [
     ("a bound above a minimum", "tier-bound", _tier("span", bound=37, gap=1 / 36)),
     ("a bound the final plan beats", "tier-bound", _tier("bandwidth", best=33000, bound=33000)),
     ("a gap of nothing", "tier-gap", _tier("waiting/5", gap=0.1)),
-    ("a seed nobody asked for", "search", lambda p: p["status"]["search"].update(seed=7)),
+    ("a seed that was not requested", "search", lambda p: p["status"]["search"].update(seed=7)),
     (
         "an optimal plan called feasible",
         "outcome",

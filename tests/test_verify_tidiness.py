@@ -145,7 +145,7 @@ def test_stability_leaves_out_pods_without_gpus_and_pods_that_are_not_there() ->
     assert stability({"planned": planned(("worker", 0, "h3"))}, waits) == 0
 
 
-def test_stability_counts_pods_that_stand_where_nobody_wanted_them() -> None:
+def test_stability_counts_pods_on_nodes_that_were_not_planned() -> None:
     """A gang with pods missing is not admitted; what stands of it counts."""
     stands = decided("a", "keep", ("h1", None), why="Incomplete")
     wanted_elsewhere = {"planned": planned(("worker", 0, "h2"))}

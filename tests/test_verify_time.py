@@ -63,7 +63,7 @@ def stops(rules: Doc, **times: object) -> int:
         ({"startedAt": "2026-11-19T11:00:00Z"}, 86400),
         ({}, 86400),
         ({"startedAt": None, "lastCheckpoint": None}, 86400),
-        # Just now: it counts a second all the same.
+        # It started just now and counts one second.
         ({"lastCheckpoint": "2026-11-21T12:00:00Z"}, 1),
     ],
 )
