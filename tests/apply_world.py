@@ -303,7 +303,7 @@ def orders(world: World, *gangs: GangOrder, plan: str = PLAN) -> Orders:
 def gang(
     name: str, starts: Sequence[PodOrder] = (), decision: str = "place", **more: object
 ) -> GangOrder:
-    given = {"priority": 0, "weight": 1, **more}
+    given = {"priority": 0, **more}
     return GangOrder("default", name, decision, starts=tuple(starts), **given)  # type: ignore[arg-type]
 
 

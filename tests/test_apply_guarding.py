@@ -81,8 +81,8 @@ def test_a_pod_that_the_plan_stops_shows_nothing_of_who_comes_next() -> None:
     start = PodOrder("team", "new-0", "u-new-0", "w", 0, "n1", None, 1, mode="binding")
     stop = PodStop("team", "old-0", "u-old-0", "w", 0, "n1", 1)
     gangs = (
-        GangOrder("team", "new", "place", 9, 1, starts=(start,)),
-        GangOrder("team", "old", "preempt", 0, 1, stops=(stop,)),
+        GangOrder("team", "new", "place", 9, starts=(start,)),
+        GangOrder("team", "old", "preempt", 0, stops=(stop,)),
     )
     orders = Orders("gp-0", "c", "", "g", "gangplan", "annotation", gangs, ())
     new = pod("new-0", "gangplan", node=None)

@@ -61,7 +61,7 @@ def test_only_gangs_that_change_are_ordered_and_by_key() -> None:
 def test_a_placed_gang_starts_all_its_pods_where_the_plan_says() -> None:
     llama = by_name(orders_of(document()))["llama"]
     assert llama.stops == ()
-    assert (llama.decision, llama.priority, llama.weight) == ("place", 10, 16)
+    assert (llama.decision, llama.priority) == ("place", 10)
     assert llama.submitted_at == plan_changes.NOON - 30 * plan_changes.HOUR
     assert [(p.name, p.uid, p.node, p.gpus, p.gpu_count, p.mode) for p in llama.starts] == [
         (f"llama-worker-{i}", f"uid-llama-worker-{i}", f"n0{i + 1}", tuple(range(8)), 8, "gate")

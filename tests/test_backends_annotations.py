@@ -200,9 +200,9 @@ def test_devices_that_somebody_else_wrote_stand() -> None:
 def orders(*pods: PodOrder, evicts: bool = True) -> Orders:
     stops = (PodStop("a", "q", "v", "worker", 0, "n1", 8),) if evicts else ()
     gangs = tuple(
-        GangOrder("a", f"g{i}", "place", 0, 1, starts=(pod_,)) for i, pod_ in enumerate(pods)
+        GangOrder("a", f"g{i}", "place", 0, starts=(pod_,)) for i, pod_ in enumerate(pods)
     )
-    gangs = (*gangs, GangOrder("a", "loser", "preempt", 0, 1, stops=stops))
+    gangs = (*gangs, GangOrder("a", "loser", "preempt", 0, stops=stops))
     return Orders(PLAN, "c", "2026-11-21T00:00:00Z", "gate", "gangplan", "hami", gangs, ())
 
 

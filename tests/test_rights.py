@@ -57,8 +57,8 @@ def _orders(*gangs: GangOrder) -> Orders:
     return Orders(plan, "uid", "2026-11-21T00:00:00Z", "g", "s", "annotation", gangs, ())
 
 
-PLACE = GangOrder("a", "g", "place", 0, 1, starts=(_pod("a", "p"),))
-STOP = GangOrder("b", "h", "preempt", 0, 1, stops=(PodStop("b", "v", "u", "worker", 0, "n1", 8),))
+PLACE = GangOrder("a", "g", "place", 0, starts=(_pod("a", "p"),))
+STOP = GangOrder("b", "h", "preempt", 0, stops=(PodStop("b", "v", "u", "worker", 0, "n1", 8),))
 
 
 def _worded(*gangs: GangOrder, evictions: bool = False, backend: str = "annotation") -> list[str]:

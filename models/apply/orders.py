@@ -74,7 +74,7 @@ class GangOrder:
 
     ``decision``: place, complete, move, resize or preempt (keep and wait order nothing).
     ``starts``: pods to start together, by (role, index); ``stops``: pods to evict before.
-    ``weight``: w(gang) of the contract. ``submitted_at``: seconds since the epoch; None if unknown.
+    ``submitted_at``: seconds since the epoch; None if unknown.
     ``members``: for every resized role, one running pod, whose controller has the scale.
     """
 
@@ -82,7 +82,6 @@ class GangOrder:
     name: str
     decision: str
     priority: int
-    weight: int
     submitted_at: int | None = None
     starts: tuple[PodOrder, ...] = ()
     stops: tuple[PodStop, ...] = ()
@@ -211,13 +210,11 @@ class _GangOrders:
         started = [slot for slot in planned if slot not in running or slot in stopped]
         resizes = self._resizes(_counts(running), _counts(planned))
         members = {slot[0]: self._name(running[slot]) for slot in sorted(running, reverse=True)}
-        weight = sum(role.span[0] * role.gpus for role in gang.spec.roles)
         return GangOrder(
             namespace=decided.namespace,
             name=decided.name,
             decision=decided.decision,
             priority=gang.spec.priority,
-            weight=weight or 1,
             submitted_at=gang.spec.submitted_at,
             starts=tuple(self._start(planned[s], existing.get(s)) for s in sorted(started)),
             stops=tuple(self._stop(running[slot]) for slot in sorted(stopped)),

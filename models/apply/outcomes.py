@@ -102,9 +102,3 @@ class Verdict:
     lock_lost: bool = False
     writes: int = 0
     evicted: int = 0
-
-    @property
-    def whole(self) -> bool:
-        """Whether nothing is left to do for another run or an operator."""
-        done = (Outcome.started, Outcome.unchanged, Outcome.stopped, Outcome.undone)
-        return self.stop is None and all(gang.outcome in done for gang in self.gangs)

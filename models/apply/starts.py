@@ -211,16 +211,9 @@ def _dry_run_bindings(
         if (pod := session.pod(order)) is not None and session.classifier.binds(pod)
     ]
     for order in binding:
-        # Removing the gate starts nothing here, and the pod is not pinned.
-        result = yield from session.reconcile(
-            order,
-            lambda pod, order=order: Ungate(order, pod, pin=False),  # type: ignore[misc]  # a bound default
-            done=lambda pod: not session.classifier.gated(pod),
-            obstacle=lambda pod, order=order: _unintended(session, batch, order, pod),  # type: ignore[misc]
-            assumed=lambda pod: pod if session.limits.dry else _without_gate(session, pod),
-        )
-        if isinstance(result, Failure):
-            return _failure_of(order, result)
+        failure = yield from _remove_gate(session, batch, order)
+        if failure is not None:
+            return failure
     # A dry run leaves the gate in place.
     binding = [
         order
@@ -241,6 +234,18 @@ def _dry_run_bindings(
         if failure is not None:
             return failure
     return None
+
+
+def _remove_gate(session: ApplySession, batch: PodBatch, order: PodOrder) -> Steps[Failure | None]:
+    """Remove our gate from a pod that gangplan binds: that starts nothing, and does not pin it."""
+    result = yield from session.reconcile(
+        order,
+        lambda pod: Ungate(order, pod, pin=False),
+        done=lambda pod: not session.classifier.gated(pod),
+        obstacle=lambda pod: _unintended(session, batch, order, pod),
+        assumed=lambda pod: pod if session.limits.dry else _without_gate(session, pod),
+    )
+    return _failure_of(order, result)
 
 
 def _try(session: ApplySession, order: PodOrder, request: Request) -> Steps[Failure | None]:
