@@ -169,7 +169,7 @@ def test_what_may_not_be_listed_is_left_out_and_said(tiny: Cluster) -> None:
         "warning: not permitted, so left out: get namespaces/kube-system; "
         "list jobsets.jobset.x-k8s.io in all namespaces\n"
     ) in result.err
-    assert "no plan of it can be applied" in result.err
+    assert "plans of this snapshot cannot be applied" in result.err
     assert sorted(files(tiny.out)) == ["nodes.json", "pods.json"]
 
 
@@ -218,7 +218,7 @@ def test_some_namespaces_for_those_who_may_not_list_all(tiny: Cluster) -> None:
     assert [pod["metadata"]["name"] for pod in written["pods.json"]["items"]] == ["p1", "p2", "p3"]
     assert [node["metadata"]["name"] for node in written["nodes.json"]["items"]] == ["n1", "n2"]
     assert (
-        "warning: only pods of team-a, team-b are in it; what others hold looks free" in result.err
+        "warning: only pods of team-a, team-b are recorded; GPUs held by others look free" in result.err
     )
     assert "/apis/batch/v1/namespaces/team-a/jobs" in {r.path for r in tiny.server.requests}
 
@@ -307,7 +307,7 @@ def test_a_list_that_expires_half_way_begins_again(tmp_path: Path, cli: RunCli) 
     with cluster(server, tmp_path, cli) as served:
         result = served.snapshot()
     assert result.code == 0, result.err
-    assert "1 list begun again" in result.err
+    assert "1 list restarted" in result.err
     names = [pod["metadata"]["uid"] for pod in files(served.out)["pods.json"]["items"]]
     assert names == [pod["metadata"]["uid"] for pod in server.resource("pods").items]
 
@@ -323,6 +323,6 @@ def test_a_list_that_always_expires_is_asked_for_in_one_piece(tmp_path: Path, cl
     with cluster(server, tmp_path, cli) as served:
         result = served.snapshot()
     assert result.code == 0, result.err
-    assert "4 lists begun again" in result.err
+    assert "4 lists restarted" in result.err
     assert "limit" not in served.server.asked(PAGE)[-1]
     assert len(files(served.out)["pods.json"]["items"]) == 1044

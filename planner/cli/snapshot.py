@@ -1,7 +1,6 @@
-"""``gangplan snapshot --out DIR``: a live cluster recorded through kubectl, for ``plan DIR``.
+"""``gangplan snapshot --out DIR``: record a live cluster through kubectl, for ``plan DIR``.
 
-Promises: reads only; the folder is written whole or not at all, and holds no environment variables,
-commands, volumes or secrets. The work is done in ``planner.cluster.snapshot``.
+Reads only. The folder holds no environment variables, commands, volumes or secrets.
 """
 
 from __future__ import annotations
@@ -30,7 +29,8 @@ def snapshot(
     context: typer.Context,
     *,
     out: Annotated[
-        Path, typer.Option("--out", metavar="DIR", help="The folder to make, one file a kind.")
+        Path,
+        typer.Option("--out", metavar="DIR", help="The folder to create, with one file per kind."),
     ],
     kube_context: Annotated[
         str | None,
@@ -58,16 +58,16 @@ def snapshot(
         ),
     ] = None,
     force: Annotated[
-        bool, typer.Option("--force", help="Replace the snapshot that is in the folder.")
+        bool, typer.Option("--force", help="Replace the snapshot in the folder.")
     ] = False,
     timeout: Annotated[
-        str, typer.Option("--request-timeout", metavar="DURATION", help="For one request.")
+        str, typer.Option("--request-timeout", metavar="DURATION", help="Timeout of one request.")
     ] = "60s",
     color: ColorOption = Color.auto,
     log_format: LogOption = LogFormat.text,
     debug: DebugOption = False,
 ) -> None:
-    """Record a live cluster through kubectl, to plan it. What is needed, and nothing else."""
+    """Record what planning needs of a live cluster, through kubectl."""
     console = console_of(context, color=color, log_format=log_format, debug=debug)
     from planner.cluster.proxy import connect
     from planner.cluster.retry import RetryingTransport
@@ -94,7 +94,7 @@ def snapshot(
 
 
 class _LiveLine:
-    """The one live line of a terminal; silent elsewhere."""
+    """The progress line of a terminal; nothing elsewhere."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -107,7 +107,7 @@ class _LiveLine:
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """How the recording went: the context used, requests sent again, how long it took."""
+    """The context, the requests sent again, and the duration."""
 
     context: str | None
     retries: int
@@ -117,7 +117,7 @@ class _Run:
 def _report(
     console: Console, out: Path, request: SnapshotRequest, recorded: Recorded, run: _Run
 ) -> None:
-    """What was recorded, what is not in it and why, what to do next."""
+    """What was recorded, what is missing and why, and the next command."""
     counts = ", ".join(f"{count:,} {name}" for name, count in recorded.counts.items())
     source = "this pod's cluster" if run.context is None else f"context {run.context}"
     console.say(f"recorded {source}: {counts or 'nothing'}")
@@ -128,14 +128,14 @@ def _report(
     if recorded.forbidden:
         console.warn(f"not permitted, so left out: {'; '.join(recorded.forbidden)}")
     if recorded.cluster is None:
-        console.warn("without the uid of namespace kube-system no plan of it can be applied")
+        console.warn("without the uid of namespace kube-system, plans of this snapshot cannot be applied")
     if request.namespaces:
         names = ", ".join(request.namespaces)
-        console.warn(f"only pods of {names} are in it; what others hold looks free")
+        console.warn(f"only pods of {names} are recorded; GPUs held by others look free")
     if run.retries:
         console.say(f"{plural(run.retries, 'request')} sent again")
     if recorded.restarts:
-        console.say(f"{plural(recorded.restarts, 'list')} begun again")
+        console.say(f"{plural(recorded.restarts, 'list')} restarted")
     place = shlex.quote(str(out))
     console.say(f"saved {place} ({recorded.bytes / 1e6:.1f} MB in {run.seconds:.1f} s)")
     console.next(f"{console.program} plan {place}")
@@ -157,7 +157,7 @@ def _report(
 
 
 def _grouped(recorded: Recorded) -> list[str]:
-    """What the cluster does not have: a whole API group by its name, else the resource by its own."""
+    """What is not served: a whole API group by its name, else the resources."""
     from planner.cluster.kinds import OTHERS
 
     gone = {kind.resource for kind in recorded.absent}
@@ -179,17 +179,17 @@ def _namespaces(names: list[str]) -> tuple[str, ...]:
     for name in names:
         if not _NAMESPACE.fullmatch(name):
             hint = "lower case letters, digits and dashes, at most 63"
-            raise UsageError(Fault(f"--namespace {name!r} is no name of a namespace", hint))
+            raise UsageError(Fault(f"--namespace {name!r} is not the name of a namespace", hint))
     return tuple(dict.fromkeys(names))
 
 
 def skipped(resources: list[str]) -> frozenset[str]:
-    """The resources of ``--skip``. Raises UsageError for one that is not recorded, or has to be."""
+    """The resources of ``--skip``. Raises UsageError for one that is not recorded, or is required."""
     from planner.cluster.kinds import OTHERS
 
     known = [kind.resource for kind in OTHERS]
     for resource in resources:
         if resource not in known:
             hint = f"kinds that can be left out: {', '.join(known)}"
-            raise UsageError(Fault(f"--skip {resource!r} is no kind that is recorded", hint))
+            raise UsageError(Fault(f"--skip {resource!r} is not a recorded kind", hint))
     return frozenset(resources)

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 from door_server import Answer, Asked, Server, answer, on_socket
-from test_proxy_patient import OK, patient
-from test_proxy_wire import wired
+from test_proxy import wired
+from test_retry import OK, patient
 
 from planner.cluster.retry import MAX_RETRY_AFTER_S
 from planner.cluster.transport import LOST, STRATEGIC, Reply
