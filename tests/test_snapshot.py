@@ -218,7 +218,8 @@ def test_some_namespaces_for_those_who_may_not_list_all(tiny: Cluster) -> None:
     assert [pod["metadata"]["name"] for pod in written["pods.json"]["items"]] == ["p1", "p2", "p3"]
     assert [node["metadata"]["name"] for node in written["nodes.json"]["items"]] == ["n1", "n2"]
     assert (
-        "warning: only pods of team-a, team-b are recorded; GPUs held by others look free" in result.err
+        "warning: only pods of team-a, team-b are recorded; GPUs held by others look free"
+        in result.err
     )
     assert "/apis/batch/v1/namespaces/team-a/jobs" in {r.path for r in tiny.server.requests}
 

@@ -128,7 +128,9 @@ def _report(
     if recorded.forbidden:
         console.warn(f"not permitted, so left out: {'; '.join(recorded.forbidden)}")
     if recorded.cluster is None:
-        console.warn("without the uid of namespace kube-system, plans of this snapshot cannot be applied")
+        console.warn(
+            "without the uid of namespace kube-system, plans of this snapshot cannot be applied"
+        )
     if request.namespaces:
         names = ", ".join(request.namespaces)
         console.warn(f"only pods of {names} are recorded; GPUs held by others look free")
