@@ -12,6 +12,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from functools import lru_cache
+from http import HTTPStatus
 from pathlib import Path
 from socketserver import StreamRequestHandler, ThreadingTCPServer
 from typing import Protocol
@@ -31,32 +32,9 @@ CERTIFICATE = Path(__file__).parent / "data" / "kube_api" / "localhost.pem"
 """A key and a self-signed certificate for 127.0.0.1, good for nothing else."""
 
 ADMIN = "administrator"
-"""The token of whoever may do everything."""
+"""The token of an administrator."""
 
-_WORDS = {
-    200: "OK",
-    201: "Created",
-    400: "Bad Request",
-    401: "Unauthorized",
-    403: "Forbidden",
-    404: "Not Found",
-    405: "Method Not Allowed",
-    409: "Conflict",
-    415: "Unsupported Media Type",
-    422: "Unprocessable Entity",
-    429: "Too Many Requests",
-    500: "Internal Server Error",
-    503: "Service Unavailable",
-}
-_UNAUTHORIZED = {
-    "kind": "Status",
-    "apiVersion": "v1",
-    "metadata": {},
-    "status": "Failure",
-    "message": "Unauthorized",
-    "reason": "Unauthorized",
-    "code": 401,
-}
+_UNAUTHORIZED = ApiError(401, "Unauthorized").tree()
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +81,7 @@ class Endpoint:
     def as_user(self, token: str, *, name: str = "test") -> Path:
         """A kubeconfig that leads there with this token, under the context ``name``."""
         path = self.folder / f"kubeconfig-{token}"
-        return write_kubeconfig(path, self.url, token=token, tls=self.tls, name=name)
+        return _kubeconfig(path, self.url, token, tls=self.tls, name=name)
 
 
 @contextmanager
@@ -117,7 +95,7 @@ def serving(cluster: Server, folder: Path, *, tls: bool = True) -> Iterator[Endp
         thread.start()
         try:
             url = f"{'https' if tls else 'http'}://127.0.0.1:{server.server_address[1]}"
-            path = write_kubeconfig(folder / "kubeconfig", url, token=ADMIN, tls=tls)
+            path = _kubeconfig(folder / "kubeconfig", url, ADMIN, tls=tls)
             yield Endpoint(url, path, folder, tls)
         finally:
             server.stopped.set()
@@ -127,23 +105,26 @@ def serving(cluster: Server, folder: Path, *, tls: bool = True) -> Iterator[Endp
 
 
 def write_kubeconfig(
-    path: Path, url: str, *, token: str = ADMIN, tls: bool = False, name: str = "test"
+    path: Path, url: str, *, name: str = "test", user: Tree | None = None, **server: Json
 ) -> Path:
-    """A kubeconfig with one context, which is the current one."""
-    where: Tree = {"server": url}
-    if tls:
-        where["certificate-authority"] = str(CERTIFICATE)
+    """A kubeconfig with one context, which is the current one. ``server``: more fields of the cluster."""
+    more = {key.replace("_", "-"): value for key, value in server.items()}
     tree = {
         "apiVersion": "v1",
         "kind": "Config",
-        "clusters": [{"name": name, "cluster": where}],
-        "users": [{"name": name, "user": {"token": token}}],
+        "clusters": [{"name": name, "cluster": {"server": url} | more}],
+        "users": [{"name": name, "user": user or {}}],
         "contexts": [{"name": name, "context": {"cluster": name, "user": name}}],
         "current-context": name,
     }
     path.write_text(json.dumps(tree), encoding="utf-8")
     path.chmod(0o600)
     return path
+
+
+def _kubeconfig(path: Path, url: str, token: str, *, tls: bool, name: str = "test") -> Path:
+    server = {"certificate_authority": str(CERTIFICATE)} if tls else {}
+    return write_kubeconfig(path, url, name=name, user={"token": token}, **server)
 
 
 class _Handler(StreamRequestHandler):
@@ -223,7 +204,7 @@ class _Handler(StreamRequestHandler):
         return self.rfile.read(int(headers.get("content-length") or 0))
 
     def _user(self, headers: dict[str, str]) -> str | None:
-        """Who asks; None: an administrator; empty: nobody we know."""
+        """User name; None: an administrator; empty: the token is unknown."""
         token = headers.get("authorization", "").removeprefix("Bearer ")
         if token == ADMIN or not self.server.context:
             return None
@@ -269,7 +250,7 @@ class _Handler(StreamRequestHandler):
 
     def _write(self, code: int, body: bytes, headers: dict[str, str], missing: int = 0) -> None:
         length = len(body) + missing
-        lines = [f"HTTP/1.1 {code} {_WORDS.get(code, 'Something')}", f"Content-Length: {length}"]
+        lines = [f"HTTP/1.1 {code} {_phrase(code)}", f"Content-Length: {length}"]
         lines += [f"{name}: {value}" for name, value in headers.items()]
         self.request.sendall("\r\n".join([*lines, "", ""]).encode("latin-1") + body)
 
@@ -304,6 +285,10 @@ class _Server(ThreadingTCPServer):
         """A client that goes away is what some tests are about."""
         if not isinstance(sys.exception(), OSError):
             super().handle_error(request, client_address)
+
+
+def _phrase(code: int) -> str:
+    return HTTPStatus(code).phrase if code in set(HTTPStatus) else "Unknown"
 
 
 def _encoded(tree: Json) -> bytes:

@@ -217,13 +217,13 @@ class Objects:
         gone = self.removed(kind, old, None if grace is None else int(grace), dry_run=dry)
         if kind == POD or "deletionTimestamp" in gone["metadata"]:
             return gone
-        told = details(kind, name) | {"uid": old["metadata"]["uid"]}
+        about = details(kind, name) | {"uid": old["metadata"]["uid"]}
         return {
             "kind": "Status",
             "apiVersion": "v1",
             "metadata": {},
             "status": "Success",
-            "details": told,
+            "details": about,
         }
 
     def removed(self, kind: Kind, old: Tree, grace: int | None, *, dry_run: bool = False) -> Tree:
@@ -456,8 +456,8 @@ class Admission:
                 )
                 said = f'{kind.resource} "{review.name}" is forbidden: {cause}'
                 # kubectl shows the causes of a 422, not its message.
-                told = details(kind, review.name) | {"causes": [{"message": cause}]}
-                raise ApiError(422, said, details=told)
+                about = details(kind, review.name) | {"causes": [{"message": cause}]}
+                raise ApiError(422, said, details=about)
 
 
 _REQUEST = (

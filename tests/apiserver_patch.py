@@ -148,7 +148,7 @@ def _operated(tree: Json, one: dict[str, Json]) -> Json:
             _added(holder, last, one["value"])
         case "add":
             _added(holder, last, one["value"])
-        case other:  # move and copy, which nobody here sends, among them
+        case other:  # also move and copy, which no client here sends
             raise ValueError(other)
     return tree
 

@@ -106,7 +106,7 @@ class Rights:
         name: str = "",
         sub: str = "",
     ) -> bool:
-        """The same for whoever makes a request; the administrator may do everything."""
+        """The same for the user of a request; an administrator may do everything."""
         if info.user is None:
             return True
         return self.may(User(info.user, info.groups), verb, kind, namespace, name, sub)
@@ -191,7 +191,7 @@ class Rights:
     def _why(
         self, user: User, verb: str, group: str, plural: str, namespace: str, name: str, sub: str
     ) -> str | None:
-        """Who grants it; None: nobody does."""
+        """The binding that grants it; None: none does."""
         if self.off or "system:masters" in user.groups:
             return ""
         wanted = f"{plural}/{sub}" if sub else plural
@@ -220,10 +220,10 @@ def denied(user: str, verb: str, kind: Kind, namespace: str, name: str, sub: str
         f'{what} is forbidden: User "{user}" cannot {verb} resource '
         f'"{kind.plural}{f"/{sub}" if sub else ""}" in API group "{kind.group}" {where}'
     )
-    told = details(kind, name)
+    about = details(kind, name)
     if not name:
-        del told["name"]
-    return ApiError(403, said, details=told)
+        del about["name"]
+    return ApiError(403, said, details=about)
 
 
 def _one(granted: list[str], wanted: str) -> bool:

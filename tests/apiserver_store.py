@@ -27,7 +27,7 @@ START = 1_795_161_600.0
 
 
 class Clock:
-    """A clock that stands still until somebody moves it."""
+    """A clock that stands still until a test moves it."""
 
     def __init__(self, now: float = START) -> None:
         self.now = now
@@ -296,7 +296,7 @@ def _filter(place: Place, query: dict[str, str]) -> Passes:
 
 
 def _event(change: _Change, place: Place, passes: Passes) -> Tree | None:
-    """What a watcher is told of a change; None where it is not its business."""
+    """The watch event of a change; None where the watch does not include it."""
     if change.kind != place.kind:
         return None
     was = change.old is not None and passes(change.old)

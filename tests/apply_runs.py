@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 from apiserver import LOST, Answer, Call, FakeCluster, Hook
+from apiserver_errors import ApiError
 from apiserver_http import FakeWire
 
 from planner.cli.app import run
@@ -139,16 +140,7 @@ def refusing(end: str, status: int, message: str, having: str = "") -> Hook:
 
 
 def _status(status: int) -> Tree:
-    reasons = {409: "Conflict", 422: "Invalid", 429: "TooManyRequests", 500: "InternalError"}
-    return {
-        "kind": "Status",
-        "apiVersion": "v1",
-        "metadata": {},
-        "status": "Failure",
-        "message": f"a test answers {status}",
-        "reason": reasons.get(status, ""),
-        "code": status,
-    }
+    return ApiError(status, f"a test answers {status}").tree()
 
 
 @dataclass(slots=True)

@@ -17,6 +17,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from apiserver_http import write_kubeconfig
+
 Tree = dict[str, Any]
 
 DATE = "Sat, 21 Nov 2026 10:00:00 GMT"
@@ -176,15 +178,6 @@ def _serving(server: Server, listener: socket.socket) -> Iterator[Server]:
 
 
 def kubeconfig(path: Path, url: str, *, user: Tree | None = None) -> Path:
-    """A kubeconfig with the one context ``test``, which is the current one."""
-    secure = {"insecure-skip-tls-verify": True} if url.startswith("https") else {}
-    tree = {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "clusters": [{"name": "test", "cluster": {"server": url, **secure}}],
-        "users": [{"name": "test", "user": user or {}}],
-        "contexts": [{"name": "test", "context": {"cluster": "test", "user": "test"}}],
-        "current-context": "test",
-    }
-    path.write_text(json.dumps(tree), encoding="utf-8")
-    return path
+    """A kubeconfig that accepts any certificate."""
+    insecure = {"insecure_skip_tls_verify": True} if url.startswith("https") else {}
+    return write_kubeconfig(path, url, user=user, **insecure)

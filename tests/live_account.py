@@ -1,8 +1,7 @@
 """The shipped account on a live cluster: its rights and admission policies under names of the test run.
 
 Promises: what ``deploy/`` ships, with nothing changed but names, and one policy kept to our namespace; on
-a real cluster the account is impersonated by whoever owns the kubeconfig; all of it is taken away at the
-end. Used by tests/test_live_deploy.py.
+a real cluster the owner of the kubeconfig impersonates the account; all of it is deleted at the end.
 """
 
 from __future__ import annotations
@@ -169,7 +168,7 @@ def _renamed(tree: Tree, live: Live) -> Tree:
 
 
 def _impersonating(live: Live, name: str) -> Path:
-    """The cluster's own kubeconfig, for somebody else."""
+    """The cluster's own kubeconfig, impersonating a user."""
     words = ("config", "view", "--raw", "--flatten", "--minify", "-o", "json")
     tree = json.loads(live.kubectl(*words))
     for user in tree["users"]:

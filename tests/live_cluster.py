@@ -24,6 +24,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from apiserver import FakeCluster
+from apiserver_http import serving, write_kubeconfig
 from live_objects import (
     LEASES,
     TAINT,
@@ -212,9 +214,6 @@ def opened(folder: Path, *, nodes: int = 4) -> Iterator[Live]:
 
 @contextmanager
 def _fake(folder: Path) -> Iterator[Path]:
-    from apiserver import FakeCluster
-    from apiserver_http import serving
-
     cluster = FakeCluster(clock=time.time)
     cluster.add_namespace(LEASES)
     with serving(cluster, folder, tls=False) as endpoint:
@@ -243,18 +242,8 @@ def _proxied(kubeconfig: Path, home: Path) -> Iterator[str]:
 
 def _relayed(folder: Path, relay: Relay) -> Path:
     """A kubeconfig whose only context, ``live test``, leads to the relay."""
-    name = "live test"  # a blank must do no harm
-    tree = {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "clusters": [{"name": name, "cluster": {"server": relay.url}}],
-        "users": [{"name": name, "user": {}}],
-        "contexts": [{"name": name, "context": {"cluster": name, "user": name}}],
-        "current-context": name,
-    }
-    path = folder / "relayed.kubeconfig"
-    path.write_text(json.dumps(tree), encoding="utf-8")
-    return path
+    # a blank must do no harm
+    return write_kubeconfig(folder / "relayed.kubeconfig", relay.url, name="live test")
 
 
 @contextmanager

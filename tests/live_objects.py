@@ -44,7 +44,7 @@ class Wanted:
 def ten_gangs(mode: str) -> list[Wanted]:
     """Ten gangs that fill seven nodes of 8 GPUs to the last one, three of them over two nodes each.
 
-    2 x 8; 2 x 5, 2 x 5 and beside them six times 2 x 1; 2 x 4: 16 + 20 + 12 + 8 = 56 GPUs.
+    2 x 8; 2 x 5, 2 x 5 and six times 2 x 1; 2 x 4: 16 + 20 + 12 + 8 = 56 GPUs.
     """
     wide = [Wanted("wide", 2, 8, mode), Wanted("five-a", 2, 5, mode), Wanted("five-b", 2, 5, mode)]
     small = [Wanted(f"small-{letter}", 2, 1, mode) for letter in "abcdef"]

@@ -19,6 +19,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+from apiserver_errors import ApiError
+
 Tree = dict[str, Any]
 
 _HOP = frozenset(
@@ -59,15 +61,14 @@ class Call:
         return {name: values[0] for name, values in parse_qs(urlsplit(self.target).query).items()}
 
     @property
-    def is_rehearsal(self) -> bool:
-        """A dry run."""
+    def is_dry_run(self) -> bool:
         return "dryRun" in self.query
 
     @property
     def writes(self) -> bool:
         """Whether it changes something; questions about rights are POSTed, too, and change nothing."""
         asks = self.path.startswith("/apis/authorization.k8s.io/")
-        return self.method != "GET" and not self.is_rehearsal and not asks
+        return self.method != "GET" and not self.is_dry_run and not asks
 
     @property
     def writes_pods(self) -> bool:
@@ -83,7 +84,7 @@ class Call:
 
     @property
     def ungates(self) -> bool:
-        return self.method == "PATCH" and not self.is_rehearsal and b'"$patch"' in self.body
+        return self.method == "PATCH" and not self.is_dry_run and b'"$patch"' in self.body
 
     @property
     def starts(self) -> bool:
@@ -103,7 +104,7 @@ class Call:
     @property
     def prepares(self) -> bool:
         """One of those that are sent together: they start nothing, and each can be taken back."""
-        return self.intends or self.marks or self.is_rehearsal
+        return self.intends or self.marks or self.is_dry_run
 
     def __str__(self) -> str:
         return f"{self.number}: {self.method} {self.target}"
@@ -120,17 +121,9 @@ def honest(_call: Call, forward: Forward) -> Answer | None:
 
 def failure(code: int, reason: str, message: str, **headers: str) -> Answer:
     """A refusal as the API server words it."""
-    tree = {
-        "kind": "Status",
-        "apiVersion": "v1",
-        "metadata": {},
-        "status": "Failure",
-        "message": message,
-        "reason": reason,
-        "code": code,
-    }
-    told = [("Content-Type", "application/json"), *headers.items()]
-    return Answer(code, json.dumps(tree).encode(), tuple(told))
+    tree = ApiError(code, message, reason=reason).tree()
+    fields = (("Content-Type", "application/json"), *headers.items())
+    return Answer(code, json.dumps(tree).encode(), fields)
 
 
 @dataclass(slots=True)

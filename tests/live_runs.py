@@ -166,14 +166,14 @@ def killed(live: Live, killer: Killer, *arguments: str) -> Ran:
 
 
 def children(live: Live) -> list[str]:
-    """Command lines of processes that were told of the relay's kubeconfig: kubectl, started for us."""
+    """Command lines of processes whose environment names the relay's kubeconfig: kubectl, started for us."""
     found = []
     for path in Path("/proc").glob("[0-9]*/environ"):
         try:
-            told = path.read_bytes().split(b"\0")
+            variables = path.read_bytes().split(b"\0")
             words = path.with_name("cmdline").read_bytes().replace(b"\0", b" ").decode().strip()
         except OSError:
             continue
-        if words and f"KUBECONFIG={live.relayed}".encode() in told:
+        if words and f"KUBECONFIG={live.relayed}".encode() in variables:
             found.append(words)
     return found

@@ -230,7 +230,7 @@ def test_an_answer_that_comes_too_late_is_never_taken_for_the_next_one(path: Pat
         with pytest.raises(BrokenError, match=r"no answer within 0\.3 s"):
             ask(wire, "/slow")
         given_up.set()
-        wire._seconds = 60
+        wire._timeout_s = 60
         for number in range(10):
             assert ask(wire, f"/{number}") == f"/{number}".encode()
 

@@ -41,7 +41,7 @@ def _zones(cluster: FakeCluster, row: Tree) -> list[str]:
 
 
 def _race(cluster: FakeCluster, row: Tree) -> list[str]:
-    """Eight bindings of one pod: whoever comes first wins, all others are told the same."""
+    """Eight bindings of one pod: the first wins, all others get the same answer."""
     nodes = ["n2", "n1", "n1", "n2", "n1", "n2", "n1", "n2"]
     path = "/api/v1/namespaces/default/pods/rc/binding"
     answers = [cluster.handle("POST", path, binding("rc", node)) for node in nodes]
@@ -49,7 +49,7 @@ def _race(cluster: FakeCluster, row: Tree) -> list[str]:
 
 
 def _overcommit(cluster: FakeCluster, row: Tree) -> list[str]:
-    """16 pods of kube-scheduler fill both nodes; 8 bindings go to n1 all the same."""
+    """16 pods of kube-scheduler fill both nodes; 8 bindings to n1 succeed nevertheless."""
     for number in range(16):
         pod(cluster, f"k{number}", schedulerName="default-scheduler")
     for number in range(8):
