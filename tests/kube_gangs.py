@@ -1,4 +1,4 @@
-"""Pods in the neutral form for tests of gangs: read simply, so that only gangs are on trial."""
+"""Pods for tests of gangs, read from few fields, so that only gangs are tested."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reading the pods of a few small objects, and building the odder ones."""
+"""Reading the pods of a few small objects, and building malformed ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Since when gangs of Kubernetes run, what they have saved, how long their size stays."""
+"""Start times, checkpoints and resize times of gangs of Kubernetes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""GPUs asked and held through DRA: claims, templates, allocations, device classes, fabric."""
+"""GPUs requested and held through DRA: claims, templates, allocations, device classes, fabric."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Each group dialect: which group object a pod belongs to, and what that asks."""
+"""Each group dialect: the group of a pod, and what the group requires."""
 
 from __future__ import annotations
 

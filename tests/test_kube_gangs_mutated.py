@@ -1,4 +1,4 @@
-"""Mutated snapshots: nothing raises, no pod that holds room is lost, other gangs stay as they are."""
+"""Mutated snapshots: nothing raises, no pod that holds room is lost, other gangs do not change."""
 
 from __future__ import annotations
 

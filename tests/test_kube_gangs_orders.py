@@ -1,4 +1,4 @@
-"""Which pod is which where no index says so: names, replicas, sub-groups, labels of parts."""
+"""Indexes of pods without index labels: from names, replicas, sub-groups and labels of parts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Odd gangs from Kubernetes objects to a plan: what the instance says of them and what is decided."""
+"""Malformed gangs of Kubernetes objects: their instance and their plan."""
 
 from __future__ import annotations
 

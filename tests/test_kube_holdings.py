@@ -1,4 +1,4 @@
-"""Which GPUs bound pods hold: every dialect, contradictions, shares of GPUs."""
+"""GPUs that bound pods hold: every dialect, contradictions, shares of GPUs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""HyperNodes to tiers: members of every kind, gaps between tiers, and what is odd in them."""
+"""HyperNodes to tiers: members of every kind, gaps between tiers, malformed members."""
 
 from __future__ import annotations
 

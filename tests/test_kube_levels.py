@@ -1,4 +1,4 @@
-"""The levels of Kubernetes clusters: where they come from, what they hold, what gangs mean."""
+"""The levels of Kubernetes clusters: their sources, their domains, and the levels that gangs name."""
 
 from __future__ import annotations
 

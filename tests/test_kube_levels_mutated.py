@@ -1,4 +1,4 @@
-"""Levels of broken objects: something sound comes out, whatever they hold."""
+"""Levels of malformed objects: the result is always valid."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Broken objects of a real cluster: a remark or a clear error, never a traceback, never a lost pod."""
+"""Malformed objects of a real cluster: a remark or a clear error, never a traceback, never a lost pod."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Nodes as Kubernetes lists them: amounts, readiness, taints, how many GPUs."""
+"""Nodes: amounts, readiness, taints, and how many GPUs."""
 
 from __future__ import annotations
 

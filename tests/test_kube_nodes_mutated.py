@@ -1,4 +1,4 @@
-"""Real nodes, changed at some places: nothing is fatal, and no other node changes."""
+"""Mutated real nodes: nothing is fatal, and no other node changes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Items of a List that do not say what they are: one of them hides none of the others."""
+"""Items of a List without kind: one of them hides none of the others."""
 
 from __future__ import annotations
 

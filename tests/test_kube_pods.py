@@ -1,4 +1,4 @@
-"""Pods: whose they are, where they stand, where room is planned for them, what priority they have."""
+"""Pods: whether gangplan places them, where they run, where room is held for them, their priority."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Recorded pods with fields dropped, of wrong types, huge or odd: nothing raised, nobody else hit."""
+"""Recorded pods with fields removed, of wrong types, or huge: nothing raises, no other pod changes."""
 
 from __future__ import annotations
 

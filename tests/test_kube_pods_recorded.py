@@ -1,4 +1,4 @@
-"""Recorded snapshots: what every pod asks, where it stands and what it holds."""
+"""Recorded snapshots: what every pod requests, where it runs and what it holds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a pod takes of its node: sums, init containers, overhead, pod level, resizes."""
+"""Requests of a pod: sums, init containers, overhead, pod level, resizes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The server model of a node: told, shown by its machine, by its GPUs, or unknown."""
+"""The server model of a node: named, by its machine, by its GPUs, or unknown."""
 
 from __future__ import annotations
 

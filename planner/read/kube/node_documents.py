@@ -32,7 +32,7 @@ _VENDORS = {"nvidia": "nvidia", "amd": "amd", "intel": "intel", "habana": "intel
 def partial_gpu_names(nodes: Sequence[KubeNode], gangs: Sequence[KubeGang]) -> frozenset[str]:
     """Names by which gangs request GPUs and that some node with GPUs does not offer."""
     requested = {pod.gpu_resource for gang in gangs for pod in gang.pods() if pod.gpus}
-    offered = {node.asked_by for node in nodes if node.gpus}
+    offered = {node.gpu_names for node in nodes if node.gpus}
     return frozenset(
         name for name in requested if name is not None and not all(name in one for one in offered)
     )
@@ -173,7 +173,7 @@ class NodeDocuments:
                     kept[key] = value
                 else:
                     self.remarks.add(node.object.where, "has a malformed label; ignored")
-        return kept | gpu_labels(node.asked_by, self.partial)
+        return kept | gpu_labels(node.gpu_names, self.partial)
 
     def _taints(self, node: KubeNode) -> list[Json]:
         taints = [{"key": t.key, "value": t.value, "effect": t.effect} for t in node.taints]

@@ -107,8 +107,6 @@ class Device:
     index: int
     uuid: str | None = None
     product: str | None = None
-    pcie_root: str | None = None
-    numa: int | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -117,7 +115,7 @@ class KubeNode:
 
     ``allocatable``: without GPUs. ``gpus``: whole GPUs that pods may request; ``installed``: what
     capacity, slices or labels show (the largest credible figure). ``gpu_resource``: the resource
-    name of its GPUs, None without GPUs; ``asked_by``: every name they can be requested by, resources
+    name of its GPUs, None without GPUs; ``gpu_names``: every name they can be requested by, resources
     and DRA drivers. ``shared``: why GPUs are not given whole (``MIG``, ``time-sliced``,
     ``fractional``). ``topology_only``: takes only topology-scheduled GPU pods (ACK). ``sick``:
     indices of unhealthy GPUs.
@@ -132,7 +130,7 @@ class KubeNode:
     installed: int = 0
     gpu_resource: str | None = None
     devices: tuple[Device, ...] = ()
-    asked_by: tuple[str, ...] = ()
+    gpu_names: tuple[str, ...] = ()
     shared: str | None = None
     topology_only: bool = False
     sick: tuple[int, ...] = ()

@@ -166,28 +166,18 @@ def _body(tree: Tree) -> Tree:
 def _attribute(tree: Tree, driver: str, *names: str) -> str | int | None:
     """The first of these attributes that is present; a plain name means one of the driver's own."""
     attributes = mapping(_body(tree), "attributes")
-    for name in names:
-        for key in (name, f"{driver}/{name}"):
-            value = mapping(attributes, key)
-            found = text(value, "string")
-            if found is None:
-                found_number = whole(value, "int")
-                if found_number is not None:
-                    return found_number
-            else:
-                return found
+    for key in (one for name in names for one in (name, f"{driver}/{name}")):
+        value = mapping(attributes, key)
+        found: str | int | None = text(value, "string")
+        found = whole(value, "int") if found is None else found
+        if found is not None:
+            return found
     return None
 
 
 def _text(tree: Tree, driver: str, *names: str) -> str | None:
     value = _attribute(tree, driver, *names)
     return value if isinstance(value, str) else None
-
-
-def _number(tree: Tree, driver: str, *names: str) -> int | None:
-    """A small non-negative attribute."""
-    value = _attribute(tree, driver, *names)
-    return value if isinstance(value, int) and 0 <= value < MAX_GPUS else None
 
 
 def _found(tree: Tree, driver: str, pool: str, name: str) -> _Found:
@@ -199,13 +189,13 @@ def _found(tree: Tree, driver: str, pool: str, name: str) -> _Found:
         index=0,
         uuid=_text(tree, driver, "uuid"),
         product=_text(tree, driver, "productName", "model"),
-        pcie_root=_text(tree, driver, "resource.kubernetes.io/pcieRoot", "pcieRoot"),
-        numa=_number(tree, driver, "resource.kubernetes.io/numaNode", "numaNode", "numa"),
     )
+    index = _attribute(tree, driver, "index")
+    stated = index if isinstance(index, int) and 0 <= index < MAX_GPUS else None
     body = _body(tree)
     tainted = any(taint.get("effect") in _CLOSING for taint in objects(body, "taints"))
     shared = flag(body, "allowMultipleAllocations")
-    return _Found(device, _number(tree, driver, "index"), _bus(bus), tainted, shared)
+    return _Found(device, stated, _bus(bus), tainted, shared)
 
 
 def _bus(written: str | None) -> tuple[int, ...] | None:

@@ -121,7 +121,7 @@ class GpuReader:
             self._add(f"{SHARED[node.shared]}; none of them is given")
             node.installed = max(*seen, self._behind_shares(capacity or gpus))
         node.devices = devices.devices if devices is not None else ()
-        node.asked_by = tuple(dict.fromkeys(self._request_names(resource, devices)))
+        node.gpu_names = tuple(dict.fromkeys(self._request_names(resource, devices)))
         sick = {index for index, healthy in self.health.items() if not healthy}
         sick.update(self.cards.sick if self.cards is not None else ())
         sick.update(devices.sick if devices is not None else ())

@@ -1,4 +1,4 @@
-"""Nodes of HAMi give whole cards where the Policy's back end can tell HAMi which, and nowhere else."""
+"""HAMi nodes offer whole cards if the Policy selects the HAMi back end, and only then."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""By which names GPUs are asked for: pods go only where their own name for GPUs is offered."""
+"""Names by which GPUs are requested: pods go only to nodes that offer theirs."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def test_two_names_of_the_same_gpus_are_one_offer() -> None:
     for amounts in (twice["status"]["capacity"], twice["status"]["allocatable"]):
         amounts["aliyun.com/gpu"] = "8"
     found, said = one(twice)
-    assert (found.gpus, found.asked_by, said) == (8, ("nvidia.com/gpu", "aliyun.com/gpu"), "")
+    assert (found.gpus, found.gpu_names, said) == (8, ("nvidia.com/gpu", "aliyun.com/gpu"), "")
     found_ = reached(twice, node("one"), asker("a", "aliyun.com/gpu"), asker("n", "nvidia.com/gpu"))
     assert found_ == {"a": {"both"}, "n": {"both", "one"}}
 

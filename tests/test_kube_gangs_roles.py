@@ -1,4 +1,4 @@
-"""Odd indexes, odd sizes, odd company: every pod keeps a place, whatever the labels say."""
+"""Malformed indexes and sizes: every pod keeps an index, whatever the labels say."""
 
 from __future__ import annotations
 

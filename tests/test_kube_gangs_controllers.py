@@ -1,4 +1,4 @@
-"""Each controller dialect: name, role, index and sizes of what it makes."""
+"""Each controller dialect: name, role, index and sizes of its gangs."""
 
 from __future__ import annotations
 

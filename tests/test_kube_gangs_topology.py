@@ -1,4 +1,4 @@
-"""Kueue's and KAI's annotations: what roles and gangs ask of the topology."""
+"""Kueue's and KAI's annotations: the topology that roles and gangs ask for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pods that stand and require to be alone: the scheduler keeps ours off their domains, so do we."""
+"""Required anti-affinity of running pods: its domains are closed to waiting pods that it selects."""
 
 from __future__ import annotations
 
