@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import shlex
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -22,9 +24,10 @@ from planner.show.text import Format
 
 if TYPE_CHECKING:
     from models.apply.live_state import ClusterView
-    from planner.cluster.plan_diff import Difference
+    from planner.cluster.plan_diff import Difference, Value
     from planner.pipelines.apply_steps import VerifiedPlan
     from planner.show.console import Console
+    from planner.show.table import Cell, Table
 
 CHANGES = 2
 MOST_WARNINGS = 8
@@ -87,15 +90,14 @@ def diff(
 
 def _data(console: Console, output: Format, found: list[Difference]) -> None:
     from planner.cli.apply_report import dumped
-    from planner.show import diff as showing
     from planner.untrusted_text import safe
 
     if output in (Format.json, Format.yaml):
-        console.data(dumped(showing.as_data(found), output))
+        console.data(dumped(_as_data(found), output))
     elif output is Format.name:
-        console.data("".join(f"{safe(name)}\n" for name in showing.objects_of(found)))
+        console.data("".join(f"{safe(name)}\n" for name in _objects_of(found)))
     elif found:
-        console.table(showing.difference_table(found))
+        console.table(_table(found))
 
 
 def _warn(console: Console, plan: VerifiedPlan, view: ClusterView) -> int:
@@ -105,8 +107,8 @@ def _warn(console: Console, plan: VerifiedPlan, view: ClusterView) -> int:
 
     found = [f"stale: {one}" for one in changes(plan.orders, view)]
     found += plan.backend.check(plan.orders, view)
-    for said in found[:MOST_WARNINGS]:
-        console.warn(one_line(said))
+    for warning in found[:MOST_WARNINGS]:
+        console.warn(one_line(warning))
     if len(found) > MOST_WARNINGS:
         console.warn(f"and {len(found) - MOST_WARNINGS:,} more")
     return len(found)
@@ -120,10 +122,9 @@ def _talk(
     found: list[Difference],
 ) -> int:
     """Print the summary and the next command; how many objects differ."""
-    from planner.show.diff import objects_of
     from planner.show.text import plural
 
-    count = len(objects_of(found))
+    count = len(_objects_of(found))
     if not found:
         console.say("no changes: the cluster matches the plan")
         return 0
@@ -138,3 +139,56 @@ def _talk(
         words = [*options, *(["--"] if path.startswith("-") else []), path]
         console.next(f"{console.program} apply {shlex.join(words)}")
     return count
+
+
+_LONGEST = 160
+"""Most characters of a value in the table."""
+
+
+def _table(found: Sequence[Difference]) -> Table:
+    """One row per object, with a row per field below it."""
+    from planner.show.table import Cell, Column, Table
+
+    rows = []
+    last = None
+    for one in found:
+        if one.object != last:
+            rows.append((Cell(one.object, "head"), Cell("")))
+        rows.append((Cell(f"  {one.field}"), _change(one)))
+        last = one.object
+    return Table((Column("OBJECT, FIELD"), Column("CHANGE", fold=True)), tuple(rows))
+
+
+def _change(one: Difference) -> Cell:
+    """``+ new``, ``- old`` or ``old -> new``."""
+    from planner.show.table import Cell
+
+    if one.before is None:
+        return Cell(f"+ {_shown(one.after)}", "good")
+    if one.after is None or one.after == []:
+        return Cell(f"- {_shown(one.before)}", "bad")
+    return Cell(f"{_shown(one.before)} -> {_shown(one.after)}", "warn")
+
+
+def _shown(value: Value) -> str:
+    """Text as it is, lists with commas, other values as JSON; ``-`` for None."""
+    if value is None:
+        return "-"
+    if isinstance(value, list):
+        text = ", ".join(value)
+    else:
+        text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
+
+
+def _as_data(found: Sequence[Difference]) -> list[dict[str, Any]]:
+    """``[{object, field, before, after}]``."""
+    return [
+        {"object": one.object, "field": one.field, "before": one.before, "after": one.after}
+        for one in found
+    ]
+
+
+def _objects_of(found: Sequence[Difference]) -> list[str]:
+    """Every object that differs, once."""
+    return list(dict.fromkeys(one.object for one in found))

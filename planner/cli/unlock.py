@@ -40,21 +40,17 @@ def unlock(
 ) -> None:
     """Release the lock of a run that died. It expires a minute after the last renewal."""
     console = console_of(context, color=color, log_format=log_format, debug=debug)
+    from planner.cli.options import timeout_of
     from planner.cluster.lease import lock_paths
     from planner.cluster.lock import unlock as unlock_lease
-    from planner.cluster.proxy import connect
     from planner.cluster.retry import RetryingTransport
+    from planner.pipelines.apply_steps import ClusterTarget
 
-    timeout_s = _timeout(request_timeout)
     if not identity:
         raise UsageError(Fault("the ID of the lock is empty", "gangplan status shows it"))
-    with connect(
-        console.environ,
-        context=kube_context,
-        kubeconfig=kubeconfig,
-        timeout_s=timeout_s,
-        accept=lock_paths(lock_namespace),
-    ) as wire:
+    timeout_s = timeout_of(request_timeout)
+    target = ClusterTarget(console.environ, kube_context, kubeconfig, timeout_s)
+    with target.connect(lock_paths(lock_namespace)) as wire:
         holder = unlock_lease(
             RetryingTransport(wire),
             namespace=lock_namespace,
@@ -85,15 +81,3 @@ def _report(console: Console, holder: Holder | None, namespace: str, context: st
         namespace=namespace,
         lock=None if holder is None else holder.id,
     )
-
-
-def _timeout(text: str) -> float:
-    from models.units import InvalidValueError, seconds
-
-    try:
-        limit = seconds(text)
-    except InvalidValueError as refused:
-        raise UsageError(Fault(f"--request-timeout: {refused.what}", refused.hint)) from None
-    if limit < 1:
-        raise UsageError(Fault("--request-timeout is below one second", "give it like 60s or 5m"))
-    return float(limit)
