@@ -129,7 +129,7 @@ def too_few(instance: Instance, demand: Demand, free: Sequence[int]) -> Reason |
 def side_rows(model: Model, gang: GangVariables, _topology: Topology) -> None:
     if not one_sided(gang.gang):
         return
-    even = [r.number for r in model.pools.regions if r.nodes[0] % 2 == 0]
+    even = [r.number for r in model.region_set.regions if r.nodes[0] % 2 == 0]
     chosen = model.program.boolean()
     model.program.at_most(Linear().add(chosen).add(gang.admit, -1))
     for position, role in enumerate(gang.demand.gpu_roles):

@@ -71,7 +71,7 @@ def least_victim(instance: Instance, choices: Sequence[Choice]) -> int | None:
 
 
 def classes(
-    instance: Instance, requests: PlacementRequests, pools: RegionSet, *, planned: bool = True
+    instance: Instance, requests: PlacementRequests, region_set: RegionSet, *, planned: bool = True
 ) -> list[list[tuple[int, Demand]]]:
     """Identical gangs, each class in the order in which its gangs start (priority, age, name).
 
@@ -84,7 +84,7 @@ def classes(
         gang = instance.gangs[demand.gang]
         key = (
             identity(instance, demand, planned=planned),
-            pools.cpu_only_follow[number],
+            region_set.cpu_only_follow[number],
             None if demand.only_option else number,
             gang.priority if slices else None,
         )

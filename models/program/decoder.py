@@ -97,7 +97,7 @@ class GangSlots:
 def decode(
     instance: Instance,
     requests: PlacementRequests,
-    pools: RegionSet,
+    region_set: RegionSet,
     variables: Variables,
     values: Sequence[int],
     base: Sequence[GangDecision],
@@ -107,30 +107,30 @@ def decode(
     left = rooms(instance, staying)
     free = [
         carve_slots(region, left, variables.flows[number], values)
-        for number, region in enumerate(pools.regions)
+        for number, region in enumerate(region_set.regions)
     ]
-    shares: dict[int, tuple[Demand, GangSlots]] = {}
+    granted: dict[int, tuple[Demand, GangSlots]] = {}
     queue: list[tuple[int, int, GangVariables, list[Piece]]] = []
     for gang in variables.gangs:
         if values[gang.admit]:
-            shares[gang.demand.gang] = (gang.demand, GangSlots())
+            granted[gang.demand.gang] = (gang.demand, GangSlots())
             pieces = [p for p in gang.pieces for _ in range(values[p.variable])]
             queue.append((-len(pieces), gang.demand.gang, gang, pieces))
     for _, index, _, pieces in sorted(queue, key=lambda want: want[:2]):
-        assign_slots(free, pieces, shares[index][1])
+        assign_slots(free, pieces, granted[index][1])
     for gang in variables.gangs:
         if values[gang.admit]:
-            share = shares[gang.demand.gang][1]
-            place_cpu_only_pods(pools, gang, values, share)
-            assign_slices(instance, pools, gang, values, share)
-            share.assigned = assigned(pools, gang, values)
+            slots = granted[gang.demand.gang][1]
+            place_cpu_only_pods(region_set, gang, values, slots)
+            assign_slices(instance, region_set, gang, values, slots)
+            slots.assigned = assigned(region_set, gang, values)
     for group in variables.groups:
         given = [p for p in group.pieces for _ in range(values[p.variable])]
         admitted = [d for d, a in zip(group.demands, group.admits, strict=True) if values[a]]
         for demand, piece in zip(admitted, given, strict=True):
-            shares[demand.gang] = (demand, GangSlots())
-            assign_slots(free, [piece], shares[demand.gang][1])
-    return build_decisions(instance, left, staying, shares)
+            granted[demand.gang] = (demand, GangSlots())
+            assign_slots(free, [piece], granted[demand.gang][1])
+    return build_decisions(instance, left, staying, granted)
 
 
 def staying_decisions(
@@ -153,15 +153,15 @@ def build_decisions(
     instance: Instance,
     left: Sequence[Room],
     staying: Sequence[GangDecision],
-    shares: Mapping[int, tuple[Demand, GangSlots]],
+    granted: Mapping[int, tuple[Demand, GangSlots]],
 ) -> tuple[GangDecision, ...]:
     """One decision a gang: its pods that stay and those that get places."""
     decisions = list(staying)
-    for index, (demand, share) in shares.items():
-        pods = pods_of(instance, left, demand, share)
-        pods = give_own_places(instance, demand, pods, share.assigned)
+    for index, (demand, slots) in granted.items():
+        pods = pods_of(instance, left, demand, slots)
+        pods = give_own_places(instance, demand, pods, slots.assigned)
         decisions[index] = outcome(instance, index, (*staying[index].pods, *pods))
-    placing = {index: demand for index, (demand, _) in sorted(shares.items())}
+    placing = {index: demand for index, (demand, _) in sorted(granted.items())}
     return tuple(justify_preemptions(instance, decisions, placing))
 
 
@@ -235,7 +235,7 @@ def _carve_one(
 def assign_slots(
     free: list[dict[SetType, list[GpuSlot]]],
     pieces: Sequence[Piece],
-    share: GangSlots,
+    slots: GangSlots,
     *,
     fresh: bool = True,
 ) -> None:
@@ -245,46 +245,46 @@ def assign_slots(
     """
     for piece in pieces:
         offers = free[piece.region][piece.kind]
-        used = {slot.node for slot, _ in share.slots}
+        used = {slot.node for slot, _ in slots.slots}
         best = next((i for i, slot in enumerate(offers) if (slot.node not in used) == fresh), 0)
-        share.slots.append((offers.pop(best), piece.pods))
+        slots.slots.append((offers.pop(best), piece.pods))
 
 
 def place_cpu_only_pods(
-    pools: RegionSet, gang: GangVariables, values: Sequence[int], share: GangSlots
+    region_set: RegionSet, gang: GangVariables, values: Sequence[int], slots: GangSlots
 ) -> None:
     """Nodes of the pods without GPUs: next to the gang's GPUs in the same region, else its first node."""
-    used = {slot.node for slot, _ in share.slots} | set(gang.demand.standing_nodes)
+    used = {slot.node for slot, _ in slots.slots} | set(gang.demand.standing_nodes)
     for (position, number), variable in sorted(gang.cpu_only_counts.items()):
-        nodes = pools.regions[number].nodes
+        nodes = region_set.regions[number].nodes
         chosen = next((n for n in nodes if n in used), nodes[0])
-        share.cpu_only_counts.setdefault(position, []).extend([chosen] * values[variable])
+        slots.cpu_only_counts.setdefault(position, []).extend([chosen] * values[variable])
 
 
 def assign_slices(
     instance: Instance,
-    pools: RegionSet,
+    region_set: RegionSet,
     gang: GangVariables,
     values: Sequence[int],
-    share: GangSlots,
+    slots: GangSlots,
 ) -> None:
     """The domains of slices that have variables of their own."""
     for role, separate in gang.slices.items():
-        share.fixed[role] = []
+        slots.fixed[role] = []
         layers = gang.gang.roles[role].slice_layers
         for slices, (size, level) in zip(separate, layers, strict=True):
             own: dict[int, int] = {}
             for indices, options in slices:
                 for regions, variable in options:
-                    nodes = [n for r in sorted(regions) for n in pools.regions[r].nodes]
+                    nodes = [n for r in sorted(regions) for n in region_set.regions[r].nodes]
                     domains = {instance.cluster.domain_of[level][n] for n in nodes}
                     if values[variable] and len(domains) == 1:
                         own[indices[0] // size] = domains.pop()
-            share.fixed[role].append(own)
+            slots.fixed[role].append(own)
 
 
 def assigned(
-    pools: RegionSet, gang: GangVariables, values: Sequence[int]
+    region_set: RegionSet, gang: GangVariables, values: Sequence[int]
 ) -> dict[tuple[int, int], tuple[int, ...]]:
     """Nodes of the region that each pod goes to, for roles whose pods have variables of their own."""
     found: dict[tuple[int, int], tuple[int, ...]] = {}
@@ -292,32 +292,34 @@ def assigned(
         for indices, places in identical:
             regions = [r for r, variable in places.items() for _ in range(values[variable])]
             for index, region in zip(indices, regions, strict=True):
-                found[role, index] = pools.regions[region].nodes
+                found[role, index] = region_set.regions[region].nodes
     return found
 
 
 def pods_of(
-    instance: Instance, rooms: Sequence[Room], demand: Demand, share: GangSlots
+    instance: Instance, rooms: Sequence[Room], demand: Demand, slots: GangSlots
 ) -> list[PodPlacement]:
     of = instance.cluster.domain_of
-    slots = sorted(share.slots, key=lambda s: (*(level[s[0].node] for level in of), s[0].mask or 0))
-    pools = [list(bits(slot.mask)) if slot.mask is not None else None for slot, _ in slots]
+    filled = sorted(
+        slots.slots, key=lambda s: (*(level[s[0].node] for level in of), s[0].mask or 0)
+    )
+    unused = [list(bits(slot.mask)) if slot.mask is not None else None for slot, _ in filled]
     places: dict[int, list[tuple[int, int | None]]] = {}
     for position, role in enumerate(demand.gpu_roles):
         places[role.role] = []
-        for (slot, pods), pool in zip(slots, pools, strict=True):
+        for (slot, pods), pool in zip(filled, unused, strict=True):
             for _ in range(pods[position]):
                 places[role.role].append((slot.node, _take(instance, rooms, slot.node, role, pool)))
-    home = slots[0][0].node if slots else None
+    home = filled[0][0].node if filled else None
     for position, role in enumerate(demand.cpu_only_roles):
-        nodes = share.cpu_only_counts.get(position)
+        nodes = slots.cpu_only_counts.get(position)
         if nodes is None:
             assert home is not None
             nodes = [home] * role.count
         places[role.role] = [(n, 0) for n in sorted(nodes, key=lambda n: [lv[n] for lv in of])]
     placed = []
     for role in demand.roles:
-        ordered = _indexed(instance, demand, role, places[role.role], share.fixed.get(role.role))
+        ordered = _indexed(instance, demand, role, places[role.role], slots.fixed.get(role.role))
         placed += [PodPlacement(role.role, i, n, gpus) for i, (n, gpus) in ordered]
     return placed
 

@@ -38,7 +38,7 @@ class Formulation:
     program: Program
     requests: PlacementRequests
     rooms: tuple[Room, ...]
-    pools: RegionSet
+    region_set: RegionSet
     variables: Variables
     tiers: TierExpressions
     base: tuple[GangDecision, ...]
@@ -54,7 +54,9 @@ class Formulation:
 
     def decode(self, values: Sequence[int]) -> tuple[GangDecision, ...]:
         """The plan that an assignment stands for; waiting gangs have no reason yet."""
-        return decode(self.instance, self.requests, self.pools, self.variables, values, self.base)
+        return decode(
+            self.instance, self.requests, self.region_set, self.variables, values, self.base
+        )
 
 
 def formulate(
@@ -76,13 +78,13 @@ def formulate(
     if split is None:
         split = len(instance.cluster.nodes) <= SPLIT_NODES
     split = split or slices_by_node(instance, requests.demands)
-    pools = _pools(instance, base_state, split=split)
+    region_set = _pools(instance, base_state, split=split)
     program = Program()
-    variables = create(instance, program, requests, room, pools)
-    model = Model(program, instance, requests, room, pools, variables, moved=base_state.moved)
+    variables = create(instance, program, requests, room, region_set)
+    model = Model(program, instance, requests, room, region_set, variables, moved=base_state.moved)
     topologies = add_rows(model)
     tiers = TierExpressions(model, topologies, Evaluation(instance, base_state.base, cache))
-    exact = pools.exact and all(found.exact for found in model.bandwidth.values())
+    exact = region_set.exact and all(found.exact for found in model.bandwidth.values())
     complete = all(choice.complete for choice in requests.choices)
     covers_admission = all(choice.covers_admission for choice in requests.choices)
     return Formulation(
@@ -90,7 +92,7 @@ def formulate(
         program,
         requests,
         room,
-        pools,
+        region_set,
         variables,
         tiers,
         base_state.base,
@@ -119,13 +121,13 @@ def pairs(instance: Instance) -> int:
     base_state = build_base_state(instance)
     demands = base_state.requests.demands
     split = len(instance.cluster.nodes) <= SPLIT_NODES
-    pools = _pools(instance, base_state, split=split)
+    region_set = _pools(instance, base_state, split=split)
     single = sum(
         1
-        for d, cpu_only_follow in zip(demands, pools.cpu_only_follow, strict=True)
+        for d, cpu_only_follow in zip(demands, region_set.cpu_only_follow, strict=True)
         if not is_single_piece(instance, d, cpu_only_follow=cpu_only_follow)
     )
-    return single * len(pools.regions)
+    return single * len(region_set.regions)
 
 
 def slices_by_node(instance: Instance, demands: Sequence[Demand]) -> bool:

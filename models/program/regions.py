@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from models.cluster import Node
 from models.instance import Instance
@@ -163,6 +164,11 @@ class RegionSet:
     regions: tuple[Region, ...]
     cpu_only_follow: tuple[bool, ...]
     exact: bool
+
+    @cached_property
+    def region_of(self) -> dict[int, int]:
+        """Number of the region of every node in one."""
+        return {n: region.number for region in self.regions for n in region.nodes}
 
 
 def build_regions(

@@ -118,13 +118,13 @@ class StandingValues:
 class FreeServers:
     """What the flows leave free on the servers of every region; all other nodes stay as they are."""
 
-    pools: RegionSet
+    region_set: RegionSet
     rooms: Sequence[Room]
     flows: Sequence[RegionFlow]
 
     @cached_property
     def region_of(self) -> dict[int, Region]:
-        return {n: region for region in self.pools.regions for n in region.nodes}
+        return {n: region for region in self.region_set.regions for n in region.nodes}
 
     def whole(self, members: Sequence[int], largest: int) -> Linear:
         """How many of these nodes, which fill whole regions, are left with so many free GPUs."""
@@ -158,7 +158,7 @@ def stranded(program: Program, instance: Instance, free: FreeServers) -> Linear:
         total.constant += sum(
             unused[free.rooms[n].free_gpus] for n in nodes if n not in free.region_of
         )
-        for region in free.pools.regions:
+        for region in free.region_set.regions:
             if region.nodes[0] in own:
                 for state, rest in free.flows[region.number].rests.items():
                     total.add(rest, unused[region.packing.size(state)])
@@ -222,7 +222,7 @@ FREE_SPACE: dict[str, Callable[[Program, Instance, FreeServers], Linear]] = {
 """Tiers that depend on the free GPUs of every node alone: exact in both models."""
 
 
-def gpus_as_planned(program: Program, pools: RegionSet, gang: GangVariables) -> Linear:
+def gpus_as_planned(program: Program, region_set: RegionSet, gang: GangVariables) -> Linear:
     """GPUs of pods to place that may be on the nodes an earlier plan had for them.
 
     For a role and a region: matched <= pods placed there, matched <= pods planned there; with a variable a
@@ -232,7 +232,7 @@ def gpus_as_planned(program: Program, pools: RegionSet, gang: GangVariables) -> 
     total = Linear()
     if not gang.gang.planned:
         return total
-    region_of = {n: region.number for region in pools.regions for n in region.nodes}
+    region_of = region_set.region_of
     for position, role in enumerate(gang.demand.gpu_roles):
         if role.role in gang.exchange:
             planned = {
@@ -278,7 +278,7 @@ def _planned_in(
     return found
 
 
-def group_gpus_as_planned(pools: RegionSet, group: GroupVariables) -> Linear:
+def group_gpus_as_planned(region_set: RegionSet, group: GroupVariables) -> Linear:
     """The same for a gang on one node: a gang that was planned before is a group of one."""
     total = Linear()
     if not group.gangs[0].planned:
@@ -292,7 +292,7 @@ def group_gpus_as_planned(pools: RegionSet, group: GroupVariables) -> Linear:
                 for pod in group.gangs[0].planned
                 if pod.role == role.role and pod.index in role.indices and pod.node == n
             )
-            for n in pools.regions[piece.region].nodes
+            for n in region_set.regions[piece.region].nodes
         ]
         total.add(piece.variable, max(gpus))
     return total
@@ -340,7 +340,7 @@ class TierExpressions:
     def expression(self, tier: Tier) -> Linear:
         """The tier's value."""
         if tier.family in FREE_SPACE:
-            free = FreeServers(self.model.pools, self.model.rooms, self.model.variables.flows)
+            free = FreeServers(self.model.region_set, self.model.rooms, self.model.variables.flows)
             return FREE_SPACE[tier.family](self.model.program, self.model.instance, free)
         total = Linear(constant=self.base.tier(tier))
         if tier.family in OPTION_VALUES:
@@ -368,9 +368,9 @@ class TierExpressions:
                 if (key in stays or key in comes) and stays.get(key) != pod.node:
                     total.add(admit, gang.roles[pod.role].gpus)
         for owner in self.model.variables.gangs:
-            total.add_linear(gpus_as_planned(self.model.program, self.model.pools, owner), -1)
+            total.add_linear(gpus_as_planned(self.model.program, self.model.region_set, owner), -1)
         for group in self.model.variables.groups:
-            total.add_linear(group_gpus_as_planned(self.model.pools, group), -1)
+            total.add_linear(group_gpus_as_planned(self.model.region_set, group), -1)
         return total
 
     def preference(self) -> Linear:
@@ -404,7 +404,7 @@ class TierExpressions:
         return total
 
     def _piece_share(self, group: GroupVariables, region: int, kind: SetType) -> int:
-        model = self.model.pools.regions[region].model.model
+        model = self.model.region_set.regions[region].model.model
         assert model is not None
         if kind.inside is None:
             return 0

@@ -173,7 +173,7 @@ class Model:
     instance: Instance
     requests: PlacementRequests
     rooms: Sequence[Room]
-    pools: RegionSet
+    region_set: RegionSet
     variables: Variables
     moved: tuple[int, int] = (0, 0)
     aggregated: bool = False
@@ -185,7 +185,7 @@ class Model:
     @cached_property
     def cases(self) -> dict[int, list[tuple[Case, int]]]:
         """By node, every case that a server may be in, with its boolean."""
-        flows = zip(self.pools.regions, self.variables.flows, strict=True)
+        flows = zip(self.region_set.regions, self.variables.flows, strict=True)
         return {region.nodes[0]: flow.cases for region, flow in flows if flow.cases}
 
 
@@ -194,17 +194,19 @@ def create(
     program: Program,
     requests: PlacementRequests,
     rooms: Sequence[Room],
-    pools: RegionSet,
+    region_set: RegionSet,
 ) -> Variables:
     """Variables of every option and every region."""
     gangs: list[GangVariables] = []
     groups: list[GroupVariables] = []
     siblings: list[tuple[int, ...]] = []
     admits = [[-1] * len(choice.options) for choice in requests.choices]
-    preferences = PieceBuilder(instance, pools, rooms)
-    for members in classes(instance, requests, pools):
+    preferences = PieceBuilder(instance, region_set, rooms)
+    for members in classes(instance, requests, region_set):
         first = members[0]
-        if is_single_piece(instance, first[1], cpu_only_follow=pools.cpu_only_follow[first[0]]):
+        if is_single_piece(
+            instance, first[1], cpu_only_follow=region_set.cpu_only_follow[first[0]]
+        ):
             group = GroupVariables(
                 tuple(d for _, d in members),
                 tuple(instance.gangs[d.gang] for _, d in members),
@@ -219,7 +221,11 @@ def create(
             siblings.append(tuple(range(len(gangs), len(gangs) + len(members))))
         for number, _ in members:
             variables = option_of(
-                instance, program, requests, number, cpu_only_follow=pools.cpu_only_follow[number]
+                instance,
+                program,
+                requests,
+                number,
+                cpu_only_follow=region_set.cpu_only_follow[number],
             )
             _note(admits, requests, number, variables.admit)
             gangs.append(variables)
@@ -271,13 +277,15 @@ def staying(
 class PieceBuilder:
     """Collects the pieces that each demand may put on each region; the flows then give their set types."""
 
-    def __init__(self, instance: Instance, pools: RegionSet, rooms: Sequence[Room]) -> None:
+    def __init__(self, instance: Instance, region_set: RegionSet, rooms: Sequence[Room]) -> None:
         self._instance = instance
-        self._pools = pools
-        self._most = [max(rooms[n].free_gpus for n in region.nodes) for region in pools.regions]
+        self._region_set = region_set
+        self._most = [
+            max(rooms[n].free_gpus for n in region.nodes) for region in region_set.regions
+        ]
         self._rooms = rooms
         self._wanted: list[tuple[Owner, Demand, Region, tuple[int, ...]]] = []
-        self._sizes: list[set[int]] = [set() for _ in pools.regions]
+        self._sizes: list[set[int]] = [set() for _ in region_set.regions]
         self._kinds: list[dict[int, dict[SetType, None]]] = []
 
     def is_single_piece(self, group: GroupVariables) -> None:
@@ -292,7 +300,7 @@ class PieceBuilder:
         if variables.cpu_only_follow:
             return
         for position, role in enumerate(variables.demand.cpu_only_roles):
-            for region in self._pools.regions:
+            for region in self._region_set.regions:
                 if region.nodes[0] in role.nodes:
                     variables.cpu_only_counts[position, region.number] = program.integer(
                         0, role.count
@@ -301,7 +309,7 @@ class PieceBuilder:
     def _gpu_pieces(self, owner: Owner, demand: Demand, *, whole: bool) -> None:
         if not demand.gpu_roles:
             return
-        for region in self._pools.regions:
+        for region in self._region_set.regions:
             most = self._most[region.number]
             for pods in vectors(self._instance, demand, region, most, whole=whole):
                 self._wanted.append((owner, demand, region, pods))
@@ -310,7 +318,7 @@ class PieceBuilder:
     def flows(self, program: Program, admits: Admits) -> list[RegionFlow]:
         flows = [
             flow_of(program, region, self._rooms, admits, sizes)
-            for region, sizes in zip(self._pools.regions, self._sizes, strict=True)
+            for region, sizes in zip(self._region_set.regions, self._sizes, strict=True)
         ]
         self._kinds = [_by_size(flow.kinds) for flow in flows]
         return flows

@@ -54,12 +54,12 @@ class PlannedGpus:
     best node of the region.
     """
 
-    def __init__(self, program: Program, pools: RegionSet, node_level: int) -> None:
+    def __init__(self, program: Program, region_set: RegionSet, node_level: int) -> None:
         self.total = Linear()
         self._program = program
-        self._pools = pools
+        self._region_set = region_set
         self._node_level = node_level
-        self._region_of = {n: region.number for region in pools.regions for n in region.nodes}
+        self._region_of = region_set.region_of
         self._taken: dict[tuple[int, int], tuple[PodPool, Linear]] = {}
 
     def add(self, own: PooledClass, gang: Gang) -> None:
@@ -89,7 +89,7 @@ class PlannedGpus:
                 inside = (
                     domain is None
                     or shape.level is None
-                    or self._pools.regions[region].domains[shape.level] == domain
+                    or self._region_set.regions[region].domains[shape.level] == domain
                 )
                 if shape.level == self._node_level or not inside:
                     excluded.add(variable)
@@ -197,7 +197,7 @@ class TierBounds:
     def expression(self, tier: Tier) -> Linear:
         """The tier's value, or a bound that no plan with these variables beats."""
         if tier.family in FREE_SPACE:
-            free = FreeServers(self.model.pools, self.model.rooms, self.model.variables.flows)
+            free = FreeServers(self.model.region_set, self.model.rooms, self.model.variables.flows)
             return FREE_SPACE[tier.family](self.model.program, self.model.instance, free)
         total = Linear(constant=self.base.tier(tier))
         if tier.family in OPTION_VALUES:
@@ -253,7 +253,7 @@ class TierBounds:
         if not self.stable:
             return total
         back = PlannedGpus(
-            self.model.program, self.model.pools, self.model.instance.cluster.node_level
+            self.model.program, self.model.region_set, self.model.instance.cluster.node_level
         )
         for demand, _, admit in self._options():
             total.add(admit, elsewhere(self.model.instance.gangs[demand.gang], demand))
@@ -262,9 +262,9 @@ class TierBounds:
             if gang.planned:
                 back.add(own, gang)
         for one in self.model.variables.gangs:
-            total.add_linear(gpus_as_planned(self.model.program, self.model.pools, one), -1)
+            total.add_linear(gpus_as_planned(self.model.program, self.model.region_set, one), -1)
         for group in self.model.variables.groups:
-            total.add_linear(group_gpus_as_planned(self.model.pools, group), -1)
+            total.add_linear(group_gpus_as_planned(self.model.region_set, group), -1)
         return total.add_linear(back.close(), -1)
 
     @cached_property

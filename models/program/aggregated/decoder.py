@@ -35,7 +35,7 @@ def similarity(program: Program, record: ModelRecord) -> Linear:
 
     Auxiliary variables and rows go into the program.
     """
-    region_of = {n: region.number for region in record.pools.regions for n in region.nodes}
+    region_of = record.region_set.region_of
     total = Linear()
     for pool in record.pods:
         wanted = _wanted(record, pool, region_of)
@@ -79,7 +79,7 @@ class PlanDecoder:
     def __init__(self, record: ModelRecord, values: Sequence[int]) -> None:
         self._record = record
         self._values = values
-        self._region_of = {n: r.number for r in record.pools.regions for n in r.nodes}
+        self._region_of = record.region_set.region_of
         self._staying = staying_decisions(
             record.instance, record.requests, record.variables.admits, values, record.base
         )
@@ -88,18 +88,18 @@ class PlanDecoder:
     def decisions(self) -> tuple[GangDecision, ...]:
         """One decision a gang."""
         record, values = self._record, self._values
-        shares: dict[int, tuple[Demand, GangSlots]] = {}
-        wanted: list[list[tuple[int, Piece]]] = [[] for _ in record.pools.regions]
+        granted: dict[int, tuple[Demand, GangSlots]] = {}
+        wanted: list[list[tuple[int, Piece]]] = [[] for _ in record.region_set.regions]
         for demand, pieces in (*self._single(), *self._grouped(), *self._assign_pooled()):
-            shares[demand.gang] = (demand, GangSlots())
+            granted[demand.gang] = (demand, GangSlots())
             for piece in pieces:
                 wanted[piece.region].append((demand.gang, piece))
         for number, here in enumerate(wanted):
-            self._seat(number, here, shares)
+            self._seat(number, here, granted)
         for gang in record.variables.gangs:
             if values[gang.admit]:
-                place_cpu_only_pods(record.pools, gang, values, shares[gang.demand.gang][1])
-        return build_decisions(record.instance, self._left, self._staying, shares)
+                place_cpu_only_pods(record.region_set, gang, values, granted[gang.demand.gang][1])
+        return build_decisions(record.instance, self._left, self._staying, granted)
 
     def _single(self) -> list[tuple[Demand, list[Piece]]]:
         """Gangs with variables of their own."""
@@ -125,10 +125,10 @@ class PlanDecoder:
         self,
         number: int,
         wanted: list[tuple[int, Piece]],
-        shares: dict[int, tuple[Demand, GangSlots]],
+        granted: dict[int, tuple[Demand, GangSlots]],
     ) -> None:
         """Choose nodes for the pieces of one region: packed by size if possible, else as in the flow."""
-        region = self._record.pools.regions[number]
+        region = self._record.region_set.regions[number]
         counts: dict[tuple[int, int], list[Piece]] = {}
         for index, piece in wanted:
             counts.setdefault((piece.kind.gpus, index), []).append(piece)
@@ -140,7 +140,7 @@ class PlanDecoder:
             slots: list[dict[SetType, list[GpuSlot]]] = [{} for _ in range(number)]
             slots.append(carve_slots(region, self._left, flow, self._values))
             for index, piece in wanted:
-                assign_slots(slots, [piece], shares[index][1], fresh=False)
+                assign_slots(slots, [piece], granted[index][1], fresh=False)
             return
         masks = {n: self._left[n].mask for n in region.nodes}
         for index, n, gpus in packed.sets:
@@ -148,7 +148,7 @@ class PlanDecoder:
             blind = self._left[n].blind
             chosen = None if blind else region.packing.choose(masks[n], Arc(0, piece.kind, 0))
             masks[n] &= ~(chosen or 0)
-            shares[index][1].slots.append((GpuSlot(n, piece.kind, chosen), piece.pods))
+            granted[index][1].slots.append((GpuSlot(n, piece.kind, chosen), piece.pods))
 
     def _assign_pooled(self) -> list[tuple[Demand, list[Piece]]]:
         """Assign pooled pods to gangs: where the reference plan has them, else close together.
@@ -278,4 +278,4 @@ class PlanDecoder:
     def _inside(self, piece: Piece, level: int | None, domain: int | None) -> bool:
         if domain is None or level is None:
             return True
-        return self._record.pools.regions[piece.region].domains[level] == domain
+        return self._record.region_set.regions[piece.region].domains[level] == domain

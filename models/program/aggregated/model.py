@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from models.instance import Instance
 from models.occupancy import PODS
-from models.program.aggregated import pools as supply
+from models.program.aggregated import pools
 from models.program.aggregated.bounds import TierBounds
 from models.program.aggregated.decoder import PlanDecoder, similarity
 from models.program.aggregated.pools import ModelRecord, PooledClass, Shape, ShapeBounds
@@ -75,7 +75,7 @@ class AggregatedModel:
         self.covers_admission = all(choice.covers_admission for choice in requests.choices)
         self._rooms = base_state.rooms
         split = slices_by_node(instance, requests.demands)
-        self._pools = self._sized(
+        self._region_set = self._sized(
             requests.demands,
             build_regions(
                 instance, requests.demands, self._rooms, base_state.node_usages, split=split
@@ -101,28 +101,27 @@ class AggregatedModel:
             instance,
             requests,
             base_state.base,
-            self._pools,
+            self._region_set,
             self._variables,
             self._pooled,
             list(self._pods.values()),
         )
 
-    def _sized(self, demands: Sequence[Demand], pools: RegionSet) -> RegionSet:
+    def _sized(self, demands: Sequence[Demand], region_set: RegionSet) -> RegionSet:
         """Only the size of GPU sets matters unless a gang needs a minimum bandwidth."""
         if any(self.instance.min_share(self.instance.gangs[d.gang]) for d in demands):
-            return pools
-        return replace(
-            pools, regions=tuple(replace(r, packing=SizePacking(r.packing)) for r in pools.regions)
-        )
+            return region_set
+        sized = (replace(r, packing=SizePacking(r.packing)) for r in region_set.regions)
+        return replace(region_set, regions=tuple(sized))
 
     def _create(self) -> None:
-        preferences = PieceBuilder(self.instance, self._pools, self._rooms)
+        preferences = PieceBuilder(self.instance, self._region_set, self._rooms)
         siblings: list[tuple[int, ...]] = []
         ordered: list[list[tuple[Demand, int]]] = []
         admits = [[-1] * len(choice.options) for choice in self._asks.choices]
-        for members in classes(self.instance, self._asks, self._pools, planned=self._stable):
+        for members in classes(self.instance, self._asks, self._region_set, planned=self._stable):
             number, first = members[0]
-            cpu_only_follow = self._pools.cpu_only_follow[number]
+            cpu_only_follow = self._region_set.cpu_only_follow[number]
             own: tuple[int, ...]
             alone = is_single_piece(self.instance, first, cpu_only_follow=cpu_only_follow)
             if alone and not self.instance.min_share(self.instance.gangs[first.gang]):
@@ -247,7 +246,7 @@ class AggregatedModel:
             self.instance,
             self._asks,
             self._rooms,
-            self._pools,
+            self._region_set,
             variables,
             aggregated=True,
             domains=self._shaped,
@@ -256,7 +255,7 @@ class AggregatedModel:
         )
         self._topologies = add_rows(self._model)
         for pool in self._pods.values():
-            supply.add(self.program, self.instance, self._pools, pool, self._pooled)
+            pools.add(self._model, pool, self._pooled)
 
     def expression(self, tier: Tier) -> Linear:
         """The value of a tier, or a bound that no plan beats."""

@@ -16,10 +16,10 @@ from models.instance import Instance
 from models.occupancy import Room
 from models.program.base_state import PlacementRequests, placed
 from models.program.demands import Demand, RoleDemand
-from models.program.linear_program import Linear, Program
+from models.program.linear_program import Linear
 from models.program.packing import by_count, inside_known_MBps, network_MBps
 from models.program.regions import RegionSet
-from models.program.variables import PodPool, Variables
+from models.program.variables import Model, PodPool, Variables
 from models.rates.gang_bandwidth import FULL_SHARE, ServerSet, ideal_MBps, share_permille
 from models.rates.gpu_sets import UnknownRate
 from models.solution import GangDecision, PodPlacement
@@ -212,7 +212,7 @@ class ModelRecord:
     instance: Instance
     requests: PlacementRequests
     base: tuple[GangDecision, ...]
-    pools: RegionSet
+    region_set: RegionSet
     variables: Variables
     pooled: list[PooledClass]
     pods: list[PodPool]
@@ -279,50 +279,38 @@ Domain = tuple[int, int]
 """(level, its index there)."""
 
 
-def add(
-    program: Program,
-    instance: Instance,
-    pools: RegionSet,
-    pool: PodPool,
-    pooled: Sequence[PooledClass],
-) -> None:
+def add(model: Model, pool: PodPool, pooled: Sequence[PooledClass]) -> None:
     total = pool.pods()
     pinned: dict[Domain, Linear] = {}
-    for level, domain, variable, pods in _asked(instance, pool, pooled):
+    for level, domain, variable, pods in _takers(model.instance, pool, pooled):
         total.add(variable, -pods)
         if domain is not None and level is not None:
             pinned.setdefault((level, domain), Linear()).add(variable, pods)
-    program.equal(total)
-    _nested(program, instance, pools, pool, pinned)
+    model.program.equal(total)
+    _nested(model, pool, pinned)
 
 
-def _asked(
+def _takers(
     instance: Instance, pool: PodPool, pooled: Sequence[PooledClass]
 ) -> Iterator[tuple[int | None, int | None, int, int]]:
     """(level, domain, variable, pods a unit of it) of everything that takes from the pool."""
     for own in pooled:
         roles = zip(own.demands[0].gpu_roles, own.pools, strict=bool(own.pools))
-        slices = sum(role.count for role, used in roles if used is pool)
+        separate = sum(role.count for role, used in roles if used is pool)
         for shape, places in own.shapes:
             alone = shape.level == instance.cluster.node_level
-            pods = int(own.alone is pool) if alone else slices
+            pods = int(own.alone is pool) if alone else separate
             for domain, variable in places.items() if pods else ():
                 yield shape.level, domain, variable, pods
 
 
-def _nested(
-    program: Program,
-    instance: Instance,
-    pools: RegionSet,
-    pool: PodPool,
-    pinned: dict[Domain, Linear],
-) -> None:
-    cluster = instance.cluster
+def _nested(model: Model, pool: PodPool, pinned: dict[Domain, Linear]) -> None:
+    cluster = model.instance.cluster
     first = {key: cluster.domains[key[0]][key[1]].nodes[0] for key in pinned}
     levels = sorted({level for level, _ in pinned})
     regions: dict[Domain, list[int]] = {}
     for number in sorted({piece.region for piece in pool.pieces}):
-        n = pools.regions[number].nodes[0]
+        n = model.region_set.regions[number].nodes[0]
         for level in levels:
             regions.setdefault((level, cluster.domain_of[level][n]), []).append(number)
     within: dict[Domain, list[Domain]] = {}
@@ -335,4 +323,4 @@ def _nested(
         row = pool.pods(regions.get(key, ()))
         for inner in within[key]:
             row.add_linear(pinned[inner], -1)
-        program.at_least(row)
+        model.program.at_least(row)

@@ -62,10 +62,10 @@ def order_pooled(model: Model) -> None:
 
 def one_model(model: Model, gang: GangVariables, _topology: Topology) -> None:
     """Pods of a role run on one GPU model."""
-    program, pools = model.program, model.pools
+    program, region_set = model.program, model.region_set
     by_model: dict[str, set[int]] = {}
     for number in gang.gpu_regions:
-        name = pools.regions[number].gpu_name
+        name = region_set.regions[number].gpu_name
         if name is not None:
             by_model.setdefault(name, set()).add(number)
     if len(by_model) < 2:

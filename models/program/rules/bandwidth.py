@@ -275,7 +275,7 @@ def forbid_slow_pieces(model: Model) -> None:
         if not least or gpus < 2:
             continue
         for piece in group.pieces:
-            server = model.pools.regions[piece.region].model.model
+            server = model.region_set.regions[piece.region].model.model
             assert server is not None
             try:
                 enough = (piece.kind.inside or 0) >= least * ideal_MBps((server,), gpus)

@@ -56,7 +56,7 @@ def carriers_of(model: Model, gang: GangVariables) -> list[Carrier]:
     carriers: list[Carrier] = []
     carried: dict[int, Linear] = {n: Linear() for n in standing}
     for piece in gang.pieces:
-        region = model.pools.regions[piece.region]
+        region = model.region_set.regions[piece.region]
         inside, network, gpus = piece.kind.inside, piece.kind.network, piece.kind.gpus
         if gang.number in region.standing_demands:
             inside, network = piece.kind.with_standing[region.standing_demands[gang.number]]

@@ -18,7 +18,7 @@ from models.program.variables import Model
 
 
 def add(model: Model) -> None:
-    program, variables, pools = model.program, model.variables, model.pools
+    program, variables, region_set = model.program, model.variables, model.region_set
     placed: dict[tuple[int, SetType], Linear] = {}
     owned = [gang.pieces for gang in variables.gangs]
     owned += [group.pieces for group in variables.groups]
@@ -26,7 +26,7 @@ def add(model: Model) -> None:
     for pieces in owned:
         for piece in pieces:
             placed.setdefault((piece.region, piece.kind), Linear()).add(piece.variable)
-    for region, flow in zip(pools.regions, variables.flows, strict=True):
+    for region, flow in zip(region_set.regions, variables.flows, strict=True):
         if flow.meshed:
             _disjoint_sets(program, flow, placed, region.number)
             continue
@@ -35,7 +35,7 @@ def add(model: Model) -> None:
         for number in gang.gpu_regions:
             own = [p.variable for p in gang.pieces if p.region == number]
             if len(own) > 1:
-                program.at_most(Linear().add_all(own), len(pools.regions[number].nodes))
+                program.at_most(Linear().add_all(own), len(region_set.regions[number].nodes))
 
 
 def _flow(

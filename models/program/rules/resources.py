@@ -17,8 +17,13 @@ from models.program.variables import Model, PodPool, Variables
 
 
 def add(model: Model) -> None:
-    program, variables, pools, rooms = model.program, model.variables, model.pools, model.rooms
-    tight = {region.number: region.nodes[0] for region in pools.regions if region.tight}
+    program, variables, region_set, rooms = (
+        model.program,
+        model.variables,
+        model.region_set,
+        model.rooms,
+    )
+    tight = {region.number: region.nodes[0] for region in region_set.regions if region.tight}
     rows: dict[tuple[int, str], Linear] = {
         (number, resource): Linear() for number, n in tight.items() for resource, _ in rooms[n].left
     }
@@ -31,7 +36,7 @@ def add(model: Model) -> None:
     for (number, resource), placed in rows.items():
         left = rooms[tight[number]].left_of(resource)
         assert left is not None
-        stays, most = _staying(variables, pools.regions[number], resource)
+        stays, most = _staying(variables, region_set.regions[number], resource)
         if most <= left:
             program.at_most(placed.add_linear(stays), left)
         elif not stays.terms:

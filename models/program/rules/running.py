@@ -157,7 +157,7 @@ def _move_limits(model: Model) -> None:
 
 
 def _preemption_rows(model: Model, arrivals: Arrivals) -> None:
-    region_of = {n: region.number for region in model.pools.regions for n in region.nodes}
+    region_of = model.region_set.region_of
     for choice, admits in zip(model.requests.choices, model.variables.admits, strict=True):
         for effect, leaving in _victims(choice, admits):
             regions = sorted({region_of[n] for n in effect.vacates if n in region_of})
@@ -196,17 +196,17 @@ def _arrivals_by_region(model: Model) -> Arrivals:
             come(piece.region, group.gangs[0].priority, piece.variable)
     for gang in model.variables.gangs:
         add_exchange_variables(model.program, model.instance, gang)
-        for region, variable in _new_arrivals(model.program, gang, model.pools):
+        for region, variable in _new_arrivals(model.program, gang, model.region_set):
             come(region, gang.gang.priority, variable)
     return found
 
 
 def _new_arrivals(
-    program: Program, gang: GangVariables, pools: RegionSet
+    program: Program, gang: GangVariables, region_set: RegionSet
 ) -> Iterator[tuple[int, int]]:
     """(region, variable) of what brings a pod of the gang to a node where it does not stand."""
     for piece in gang.pieces:
-        nodes = pools.regions[piece.region].nodes
+        nodes = region_set.regions[piece.region].nodes
         roles = zip(gang.demand.gpu_roles, piece.pods, strict=True)
         if any(
             pods >= _fewest(gang, role, nodes)
@@ -218,11 +218,11 @@ def _new_arrivals(
         home = {p.index: p.node for p in gang.gang.running_pods if p.role == role}
         for indices, places in identical:
             for region, variable in places.items():
-                if home.get(indices[0]) not in pools.regions[region].nodes:
+                if home.get(indices[0]) not in region_set.regions[region].nodes:
                     yield region, variable
     for (position, region), variable in gang.cpu_only_counts.items():
         cpu_only = gang.demand.cpu_only_roles[position]
-        fewest = _fewest(gang, cpu_only, pools.regions[region].nodes)
+        fewest = _fewest(gang, cpu_only, region_set.regions[region].nodes)
         if fewest == 1:
             yield region, variable
         elif fewest <= cpu_only.count:

@@ -140,7 +140,7 @@ def _separate_slices(
         for indices, fixed in groups:
             options = []
             for domain, regions in by_domain.items():
-                if fixed is not None and of[model.pools.regions[regions[0]].nodes[0]] != fixed:
+                if fixed is not None and of[model.region_set.regions[regions[0]].nodes[0]] != fixed:
                     continue
                 here = program.boolean()
                 rows[domain].add(here, -len(indices))

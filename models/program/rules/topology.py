@@ -30,7 +30,7 @@ class Topology:
     ) -> None:
         self._program = model.program
         self._instance = model.instance
-        self._pools = model.pools
+        self._region_set = model.region_set
         self._rooms = model.rooms
         self._gang = gang
         self.used: dict[int, dict[int, int]] = {}
@@ -46,7 +46,7 @@ class Topology:
         for number in self._gang.regions:
             domain = number
             if level < self._instance.cluster.node_level:
-                value = self._pools.regions[number].domains[level]
+                value = self._region_set.regions[number].domains[level]
                 assert value is not None
                 domain = value
             found.setdefault(domain, []).append(number)
@@ -175,7 +175,7 @@ class Topology:
         return sum(
             self._rooms[n].free_gpus // gpus
             for number in regions
-            for n in self._pools.regions[number].nodes
+            for n in self._region_set.regions[number].nodes
         )
 
     def count(self, level: int) -> Linear:
@@ -191,7 +191,7 @@ class Topology:
         of = self._instance.cluster.domain_of[self._instance.cluster.node_level]
         total = gang.admitted(len(standing))
         for number in gang.regions:
-            nodes = self._pools.regions[number].nodes
+            nodes = self._region_set.regions[number].nodes
             if len(nodes) == 1 and of[nodes[0]] in standing:
                 continue
             pieces = Linear().add_all(p.variable for p in gang.pieces if p.region == number)
@@ -273,5 +273,5 @@ class Topology:
         if level < self._instance.cluster.node_level:
             return domain in standing
         of = self._instance.cluster.domain_of[level]
-        nodes = self._pools.regions[domain].nodes
+        nodes = self._region_set.regions[domain].nodes
         return len(nodes) == 1 and of[nodes[0]] in standing
