@@ -265,9 +265,9 @@ def restated(plan: Doc) -> Doc:
     ]
     moved = [g for g in plan["instance"]["gangs"] if _moves(g, entry(plan, g["metadata"]["name"]))]
     names = [f"default/{g['metadata']['name']}" for g in moved]
-    told = plan["status"].pop("moves", [])
-    if names and sorted(name for one in told for name in one["gangs"]) == names:
-        plan["status"]["moves"] = stated
+    before = plan["status"].pop("moves", [])
+    if names and sorted(name for one in before for name in one["gangs"]) == names:
+        plan["status"]["moves"] = before
     elif names:
         plan["status"]["moves"] = [moves(names, sum(standing_gpus(g) for g in moved))]
     return sealed(plan)
