@@ -22,7 +22,7 @@ from planner.show.apply import (
     counted,
     counts,
     document,
-    gang_changes,
+    planned_changes,
     undo_commands,
     undo_heading,
     verdict_table,
@@ -81,7 +81,7 @@ class ConsoleApplyReporter:
 
     def confirm(self, plan: VerifiedPlan, view: ClusterView, context: str | None) -> bool:
         """Ask, unless there is nothing to do."""
-        found = gang_changes(plan.orders, view)
+        found = planned_changes(plan.orders, view)
         if not any(one.changes for one in found):
             return True
         line = change_line(found, evictions=self._request.options.allow_evictions)

@@ -96,7 +96,7 @@ DONE = "whole already"
 
 
 @dataclass(frozen=True, slots=True)
-class GangChange:
+class PlannedChange:
     """What applying will do to one gang. ``starts``, ``stops``: pods left to start and to evict.
 
     ``started``: pods that are started already. ``how``: gate, binding or both. ``after``: gangs whose
@@ -122,7 +122,7 @@ class GangChange:
         return self.action != DONE
 
 
-def gang_changes(orders: Orders, view: ClusterView) -> list[GangChange]:
+def planned_changes(orders: Orders, view: ClusterView) -> list[PlannedChange]:
     """One per gang of the orders, in their order."""
     classifier = PodClassifier(orders.gate, orders.scheduler)
     leaving: dict[str, set[Key]] = {}
@@ -131,12 +131,12 @@ def gang_changes(orders: Orders, view: ClusterView) -> list[GangChange]:
             seen = view.pods.get(stop.key)
             if seen is not None and seen.uid == stop.uid and not seen.finished:
                 leaving.setdefault(stop.node, set()).add(gang.key)
-    return [_gang_change(gang, view, classifier, leaving) for gang in orders.gangs]
+    return [_planned_change(gang, view, classifier, leaving) for gang in orders.gangs]
 
 
-def _gang_change(
+def _planned_change(
     gang: GangOrder, view: ClusterView, classifier: PodClassifier, leaving: Mapping[str, set[Key]]
-) -> GangChange:
+) -> PlannedChange:
     stops = [
         stop
         for stop in gang.stops
@@ -161,7 +161,7 @@ def _gang_change(
         action = DONE
     pods = [pod for order in starts if (pod := view.pods.get(order.key)) is not None]
     after = {key for order in starts for key in leaving.get(order.node, ())} - {gang.key}
-    return GangChange(
+    return PlannedChange(
         gang=gang.key,
         action=action,
         starts=len(starts),
@@ -188,9 +188,9 @@ def _how(pods: Iterable[LivePod], view: ClusterView, classifier: PodClassifier, 
 
 def announce_changes(
     console: Console, orders: Orders, view: ClusterView, *, evictions: bool, dry: bool = False
-) -> list[GangChange]:
+) -> list[PlannedChange]:
     """Log what applying will change, as JSON events; the gangs that change."""
-    found = [one for one in gang_changes(orders, view) if one.changes]
+    found = [one for one in planned_changes(orders, view) if one.changes]
     for one in found:
         nodes = [safe(name) for name in one.nodes[:MOST_NAMES]]
         console.event(
@@ -216,7 +216,7 @@ def announce_changes(
     return found
 
 
-def change_table(found: Iterable[GangChange], *, evictions: bool) -> Table:
+def change_table(found: Iterable[PlannedChange], *, evictions: bool) -> Table:
     """One row per gang. ``evictions``: whether they are allowed."""
     rows = tuple(
         (
@@ -242,13 +242,13 @@ def change_table(found: Iterable[GangChange], *, evictions: bool) -> Table:
     return Table(columns, rows).without_empty_columns()
 
 
-def _pods(one: GangChange) -> str:
+def _pods(one: PlannedChange) -> str:
     if one.starts and one.started:
         return f"{one.starts:,} of {one.starts + one.started:,}"
     return number(one.starts or one.stops or one.started)
 
 
-def _note(one: GangChange, *, evictions: bool) -> str:
+def _note(one: PlannedChange, *, evictions: bool) -> str:
     parts = []
     if one.stops:
         pods = plural(one.stops, "pod")
@@ -259,7 +259,7 @@ def _note(one: GangChange, *, evictions: bool) -> str:
     return "; ".join(parts)
 
 
-def change_line(found: Iterable[GangChange], *, evictions: bool) -> str:
+def change_line(found: Iterable[PlannedChange], *, evictions: bool) -> str:
     """All changes in one line, for the confirmation prompt."""
     changing = [one for one in found if one.changes]
     done = [one for one in changing if evictions or not (one.stops or one.after)]
