@@ -1,7 +1,6 @@
-"""Errors a user may see: what, where, a hint, and the exit code that goes with them.
+"""Expected failures: what, where, a hint, and the exit code. Anything else is a bug (exit code 1).
 
-Promises: no printing here; every expected failure is one of these classes, anything else is a bug (1).
-Raised anywhere in ``planner``; turned into text and an exit code in ``planner.cli.app``.
+``planner.cli.app`` turns them into text.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One thing that is wrong. ``line`` and ``column`` count from 1; None where there is no place."""
+    """One problem. ``line`` and ``column`` count from 1, None if unknown."""
 
     what: str
     hint: str | None = None
@@ -20,7 +19,7 @@ class Fault:
     column: int | None = None
 
     def lines(self) -> list[str]:
-        """The fault as people see it, in at most three lines."""
+        """The printed form, at most three lines."""
         lines = [f"error: {self.what}"]
         if self.file is not None:
             place = [self.file, *(str(n) for n in (self.line, self.column) if n is not None)]
@@ -53,7 +52,7 @@ class InputError(GangplanError):
 
 
 class MissingPathError(GangplanError):
-    """A path that is not there or cannot be read."""
+    """A path that does not exist or cannot be read."""
 
     exit_code = 66
 
@@ -77,30 +76,30 @@ class CannotWriteError(GangplanError):
 
 
 class UnavailableError(GangplanError):
-    """kubectl is not there, or the API server cannot be reached or does not answer usefully."""
+    """No kubectl, or the API server cannot be reached or does not answer as one."""
 
     exit_code = 69
 
 
 class NotPermittedError(GangplanError):
-    """The user lacks a right that the work needs; the fault names it."""
+    """The user lacks a right; the fault names it."""
 
     exit_code = 77
 
 
 class StaleError(GangplanError):
-    """The cluster is not, or no longer, what the plan relied on; nothing was applied."""
+    """The cluster no longer matches the plan; nothing was applied."""
 
     exit_code = 6
 
 
 class PartWayError(GangplanError):
-    """Applying stopped part-way, or left something that needs a human; the same command resumes."""
+    """Applying stopped part-way or needs a human; the same command resumes."""
 
     exit_code = 7
 
 
 class LockedError(GangplanError):
-    """Another run holds the lock; the fault says who."""
+    """Another run holds the lock; the fault names it."""
 
     exit_code = 75
