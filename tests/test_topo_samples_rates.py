@@ -122,7 +122,7 @@ def test_without_any_rate_sets_are_told_apart_in_links(cli: RunCli) -> None:
         ["2", "16,000", "0", "0", "2", "0,2"],
         ["3", "16,000", "0", "0", "1", "0,1,2"],
     ]
-    assert "`links`: so many times what one link carries; the rate of one link" in shown.out
+    assert "`links`: multiples of the rate of one link; the rate of one link" in shown.out
     assert "hint: -o yaml writes the model; add linkMBps" in shown.err
     assert "\nrecognised as  nothing: no known server has these links\n" in shown.out
     # The cube mesh: 2.45 links of three GPUs are the 49,066 MB/s of 20,000 each.

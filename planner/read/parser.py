@@ -127,7 +127,8 @@ def _parse_json(text: str) -> Parsed:
     def build(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         nonlocal doubtful
         fields = dict(pairs)
-        doubtful |= len(fields) != len(pairs) or len(fields) > MAX_FIELDS
+        if len(fields) != len(pairs) or len(fields) > MAX_FIELDS:
+            doubtful = True
         return fields
 
     def constant(_: str) -> None:

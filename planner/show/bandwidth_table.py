@@ -87,7 +87,7 @@ def bandwidth_table(model: ServerModel) -> Table:
             rows = table(model, sizes)
         except UnknownRate as unknown:
             rows = table(replace(model, link_MBps=_UNKNOWN_LINK), sizes)
-            notes = [f"`links`: so many times what one link carries; {unknown}."]
+            notes = [f"`links`: multiples of the rate of one link; {unknown}."]
     except UnknownRate as unknown:
         return Table((), (), (f"no bandwidth table: {unknown}",), headless=True)
     names = ("GPUs", "inside", "rings", "chains", "sets", "such as", "NICs", "several servers")
@@ -118,12 +118,12 @@ def _shapes(model: ServerModel, size: int) -> set[Hashable]:
 
 
 def _notes(model: ServerModel, sizes: list[int], titles: Collection[str]) -> Iterator[str]:
-    out = ", `NICs` out of it" if "NICs" in titles else ""
+    out = ", `NICs` out of the server" if "NICs" in titles else ""
     yield f"MB/s, one direction, rounded down; `inside` among these GPUs of one server{out}."
     if "several servers" in titles:
         yield (
-            "`several servers`: so many GPUs on each of two or more, nothing between them"
-            " oversubscribed."
+            "`several servers`: this many GPUs on each of two or more servers, no oversubscription"
+            " between them."
         )
     left = [k for k in range(1, model.gpus + 1) if k not in sizes]
     if left:
