@@ -55,15 +55,6 @@ def collect_requests(
     return PlacementRequests(tuple(choices), tuple(held), origin)
 
 
-def may_vacate(choices: Sequence[Choice]) -> bool:
-    """Whether any gang may be stopped or shrunk for a higher one that takes its room."""
-    return any(
-        not choice.must or any(option.effect.vacates for option in choice.options)
-        for choice in choices
-        if choice.stop.vacates
-    )
-
-
 def least_victim(instance: Instance, choices: Sequence[Choice]) -> int | None:
     """The lowest priority of a gang that may be stopped or shrunk for a higher one; None if there is none."""
     own = (c for c in choices if not c.must or any(o.effect.vacates for o in c.options))
@@ -78,7 +69,7 @@ def classes(
     ``planned``: a gang that an earlier plan placed is a class of its own. Gangs of different priorities are
     in different classes where a gang may be stopped for one of higher priority.
     """
-    slices = may_vacate(requests.choices)
+    by_priority = least_victim(instance, requests.choices) is not None
     classes: dict[object, list[tuple[int, Demand]]] = {}
     for number, demand in enumerate(requests.demands):
         gang = instance.gangs[demand.gang]
@@ -86,7 +77,7 @@ def classes(
             identity(instance, demand, planned=planned),
             region_set.cpu_only_follow[number],
             None if demand.only_option else number,
-            gang.priority if slices else None,
+            gang.priority if by_priority else None,
         )
         classes.setdefault(key, []).append((number, demand))
 

@@ -351,7 +351,7 @@ def _indexed(
         if role.layers:
             fixed |= {g[0] // size: d for g, d in role.layers[number] if d is not None}
         of = instance.cluster.domain_of[level]
-        layers.append(Layer(size, of, fixed, slices=bool(role.layers)))
+        layers.append(Layer(size, of, fixed, any_size=bool(role.layers)))
     stood = {
         p.index: p.node for p in gang.running_pods if p.role == role.role and p.node is not None
     }

@@ -116,7 +116,7 @@ def _with_unknown_gpus(
     Where only the number of GPUs counts, their worth is the same.
     """
     nodes = instance.cluster.nodes
-    told = {
+    known_elsewhere = {
         p.node
         for choice in found
         for p in instance.gangs[choice.gang].running_pods
@@ -124,7 +124,7 @@ def _with_unknown_gpus(
     }
     for choice in unchanging:
         for p in instance.gangs[choice.gang].running_pods:
-            if p.gpus is not None or p.node is None or p.node not in told:
+            if p.gpus is not None or p.node is None or p.node not in known_elsewhere:
                 continue
             node = nodes[p.node]
             hides = instance.gangs[choice.gang].roles[p.role].gpus and node.model is not None

@@ -89,14 +89,14 @@ Group = list[int]
 class Layer:
     """Slices of one size. ``of[n]``: domain of node n at their level.
 
-    ``fixed``: domain by slice number, where pods of the slice stand. ``slices``: any slice may have any
+    ``fixed``: domain by slice number, where pods of the slice stand. ``any_size``: any slice may have any
     number of pods; otherwise all are whole but the first and the last.
     """
 
     size: int
     of: Sequence[int]
     fixed: Mapping[int, int]
-    slices: bool
+    any_size: bool
 
 
 def arrange_slices(
@@ -116,7 +116,9 @@ def arrange_slices(
         by_domain.setdefault(layer.of[place[0]], []).append(place)
     counts = {domain: len(by_domain[domain]) for domain in sorted(by_domain)}
     groups = groups_of(indices, layer.size)
-    options = _apart(layer, groups, counts) if layer.slices else _in_line(layer, groups, counts)
+    options = (
+        _any_order(layer, groups, counts) if layer.any_size else _in_order(layer, groups, counts)
+    )
     for option in options:
         found: list[tuple[int, Place]] = []
         for domain, members in option.items():
@@ -145,7 +147,7 @@ def _prefer_own(
     return [*found, *zip(rest, left, strict=True)]
 
 
-def _in_line(
+def _in_order(
     layer: Layer, groups: list[Group], counts: Mapping[int, int]
 ) -> Iterator[dict[int, list[Group]]]:
     """Slices by domain: whole slices fill the domains in order, short ones go where they fit.
@@ -176,7 +178,7 @@ def _in_line(
         yield option
 
 
-def _apart(
+def _any_order(
     layer: Layer, groups: list[Group], counts: Mapping[int, int]
 ) -> Iterator[dict[int, list[Group]]]:
     """Every way to give each slice a domain with places for it; slices with standing pods first."""

@@ -101,8 +101,8 @@ class ShapeBounds:
         for number, role in enumerate(gang.roles):
             if role.preferred is not None:
                 # one of several roles may be whole although the gang is not
-                torn = alone and number == demand.gpu_roles[0].role and role.preferred > level
-                worth += 0 if torn else role.min * role.gpus or 1
+                split = alone and number == demand.gpu_roles[0].role and role.preferred > level
+                worth += 0 if split else role.min * role.gpus or 1
         return worth
 
     def bandwidth(self, demand: Demand, level: int) -> int:

@@ -13,7 +13,7 @@ from dataclasses import replace
 from itertools import product
 
 from models.instance import Instance
-from models.program.base_state import may_vacate
+from models.program.base_state import least_victim
 from models.program.demands import Demand, RoleDemand
 from models.program.linear_program import Linear, Program
 from models.program.options import Choice, Effect, standing_gpus
@@ -134,7 +134,7 @@ def add(model: Model) -> None:
             program.equal(total, 1)
         elif len(admits) > 1:
             program.at_most(total, 1)
-    if may_vacate(requests.choices):
+    if least_victim(model.instance, requests.choices) is not None:
         _preemption_rows(model, _arrivals_by_region(model))
     _move_limits(model)
 
