@@ -93,12 +93,6 @@ class StaleError(GangplanError):
     exit_code = 6
 
 
-class PartWayError(GangplanError):
-    """Applying stopped part-way or needs a human; the same command resumes."""
-
-    exit_code = 7
-
-
 class LockedError(GangplanError):
     """Another run holds the lock; the fault names it."""
 

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from kube import SNAPSHOTS, pod
 from kube_kinds import SAMPLES
 
+from planner.cluster import kinds
 from planner.cluster.kinds import ALL, PODS, Kind
 from planner.cluster.pruning import GONE, allowed
 from planner.read.kube.dialects.table import holding_readers
@@ -317,3 +318,20 @@ def test_what_is_kept_is_much_less() -> None:
     before = len(json.dumps(tree["items"], separators=(",", ":")))
     after = len(json.dumps([PODS.prune(item) for item in tree["items"]], separators=(",", ":")))
     assert after < 0.7 * before
+
+
+def test_one_row_of_the_table_adds_a_kind() -> None:
+    row = """
+widgets.example.com Widget v2 v1 cluster
+  spec { size parts[] { name limits[*]=Quantity } }
+"""
+    ((words, fields),) = kinds._rows(row)
+    widget = kinds._kind(words, fields)
+    assert (widget.resource, widget.versions) == ("widgets.example.com", ("v2", "v1"))
+    assert (widget.namespaced, widget.certain) == (False, False)
+    part = {"name": "a", "limits": {"gpu": "8", "odd": SECRET}}
+    spec = {"size": 3, "parts": [{**part, "command": [SECRET]}, SECRET], "token": SECRET}
+    assert widget.prune({"kind": "Widget", "spec": spec, "status": {"x": SECRET}}) == {
+        "kind": "Widget",
+        "spec": {"size": 3, "parts": [{"name": "a", "limits": {"gpu": "8"}}]},
+    }

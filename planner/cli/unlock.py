@@ -50,14 +50,14 @@ def unlock(
         raise UsageError(Fault("the ID of the lock is empty", "gangplan status shows it"))
     timeout_s = timeout_of(request_timeout)
     target = ClusterTarget(console.environ, kube_context, kubeconfig, timeout_s)
-    with target.connect(lock_paths(lock_namespace)) as wire:
+    with target.connect(lock_paths(lock_namespace)) as transport:
         holder = unlock_lease(
-            RetryingTransport(wire),
+            RetryingTransport(transport),
             namespace=lock_namespace,
             identity=identity,
             command=(*console.program.split(), "unlock"),
         )
-        named = wire.context
+        named = transport.context
     _report(console, holder, lock_namespace, named)
 
 

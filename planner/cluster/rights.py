@@ -148,7 +148,7 @@ def plan_rights(
     return tuple(dict.fromkeys(every))
 
 
-def missing_rights(wire: Transport, rights: Sequence[Right]) -> list[Right]:
+def missing_rights(transport: Transport, rights: Sequence[Right]) -> list[Right]:
     """The rights that this account does not have, in the given order.
 
     A right in several namespaces is first checked for all namespaces at once.
@@ -156,17 +156,17 @@ def missing_rights(wire: Transport, rights: Sequence[Right]) -> list[Right]:
     sharing: dict[Right, int] = defaultdict(int)
     for right in rights:
         sharing[replace(right, namespace=None)] += right.namespace is not None
-    everywhere = {one for one, count in sharing.items() if count > 1 and _allowed(wire, one)}
+    everywhere = {one for one, count in sharing.items() if count > 1 and _allowed(transport, one)}
     return [
         right
         for right in rights
-        if replace(right, namespace=None) not in everywhere and not _allowed(wire, right)
+        if replace(right, namespace=None) not in everywhere and not _allowed(transport, right)
     ]
 
 
-def require(wire: Transport, rights: Sequence[Right]) -> None:
+def require(transport: Transport, rights: Sequence[Right]) -> None:
     """Raises NotPermittedError with the missing rights."""
-    missing = missing_rights(wire, rights)
+    missing = missing_rights(transport, rights)
     if missing:
         raise not_permitted(missing)
 
@@ -225,7 +225,7 @@ def _scales(namespace: str | None) -> list[Right]:
     return [*owners, *scales, *(replace(one, verb="patch") for one in scales)]
 
 
-def _allowed(wire: Transport, right: Right) -> bool:
+def _allowed(transport: Transport, right: Right) -> bool:
     attributes: Tree = {
         "verb": right.verb,
         "group": right.group,
@@ -241,7 +241,7 @@ def _allowed(wire: Transport, right: Right) -> bool:
             "resourceAttributes": {name: value for name, value in attributes.items() if value}
         },
     }
-    reply = wire.send("POST", _REVIEWS, review)
+    reply = transport.send("POST", _REVIEWS, review)
     if reply.status in {401, 403}:
         hint = "every user may by default: see the ClusterRoleBinding system:basic-user"
         what = f"not permitted to review own rights: {one_line(reply.message)}"
@@ -268,7 +268,7 @@ def _where(right: Right) -> str:
 
 
 def namespaces_without_start_rights(
-    wire: Transport, view: ClusterView, classifier: PodClassifier, backend: str
+    transport: Transport, view: ClusterView, classifier: PodClassifier, backend: str
 ) -> tuple[str, ...]:
     """Namespaces where our pods wait and a right to start them is missing.
 
@@ -284,19 +284,19 @@ def namespaces_without_start_rights(
     )
     if len(waiting) < 2:
         return ()
-    missing = missing_rights(wire, work_rights(waiting, evictions=False, backend=backend))
+    missing = missing_rights(transport, work_rights(waiting, evictions=False, backend=backend))
     found = {right.namespace for right in missing}
     return () if found.issuperset(waiting) else tuple(one for one in waiting if one in found)
 
 
 def namespaces_without_eviction_rights(
-    wire: Transport, view: ClusterView, backend: str
+    transport: Transport, view: ClusterView, backend: str
 ) -> tuple[str, ...]:
     """Namespaces where pods with GPUs run and a right to evict them is missing."""
     running = sorted(
         {pod.namespace for pod in view.pods.values() if pod.node and pod.gpus and not pod.finished}
     )
-    missing = missing_rights(wire, work_rights(running, evictions=True, backend=backend))
+    missing = missing_rights(transport, work_rights(running, evictions=True, backend=backend))
     found = {right.namespace for right in missing}
     return tuple(one for one in running if one in found)
 
