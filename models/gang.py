@@ -257,16 +257,3 @@ class Gang:
             for index in self.roles[number].indices(count)
             if (number, index) not in running
         )
-
-    def pod_name(self, role: int, index: int) -> str:
-        """The existing pod's name, else ``<gang>-<role>-<index>``."""
-        for pod in self.pods:
-            if pod.role == role and pod.index == index:
-                return pod.name
-        return f"{self.name}-{self.roles[role].name}-{index}"
-
-    def pod_uid(self, role: int, index: int) -> str | None:
-        for pod in self.pods:
-            if pod.role == role and pod.index == index:
-                return pod.uid
-        return None

@@ -22,7 +22,7 @@ from models.documents.plan import (
     PlanSpec,
     PlanStatus,
 )
-from models.gang import Gang
+from models.gang import ExistingPod, Gang
 from models.hardware import bits
 from models.instance import Instance
 from models.solution import GangDecision, MoveSet, PodPlacement, Solution, TierResult
@@ -123,13 +123,14 @@ def _gang(
     cluster = instance.cluster
     levels = [cluster.level_name(level) for level in range(cluster.node_level + 1)]
     pods = sorted(decision.pods, key=lambda pod: (pod.role, pod.index))
+    existing = {(pod.role, pod.index): pod for pod in gang.pods}
     reason = decision.reason
     return PlanGang.model_construct(
         namespace=gang.namespace,
         name=gang.name,
         decision=decision.decision,
         aged=instance.aged(gang),
-        pods=tuple(_pod(instance, gang, pod) for pod in pods),
+        pods=tuple(_pod(instance, gang, pod, existing.get((pod.role, pod.index))) for pod in pods),
         bandwidth=None if value is None or value.bandwidth is None else int(value.bandwidth),
         share=None if value is None else value.share,
         domains=None if value is None else dict(zip(levels, value.domains, strict=True)),
@@ -139,12 +140,15 @@ def _gang(
     )
 
 
-def _pod(instance: Instance, gang: Gang, pod: PodPlacement) -> PlanPod:
+def _pod(
+    instance: Instance, gang: Gang, pod: PodPlacement, existing: ExistingPod | None
+) -> PlanPod:
+    role = gang.roles[pod.role].name
     return PlanPod.model_construct(
-        name=gang.pod_name(pod.role, pod.index),
-        role=gang.roles[pod.role].name,
+        name=f"{gang.name}-{role}-{pod.index}" if existing is None else existing.name,
+        role=role,
         index=pod.index,
         node=instance.cluster.nodes[pod.node].name,
         gpus=None if pod.gpus is None else tuple(bits(pod.gpus)),
-        uid=gang.pod_uid(pod.role, pod.index),
+        uid=None if existing is None else existing.uid,
     )

@@ -15,7 +15,9 @@ def main() -> NoReturn:
     try:
         import gc
 
-        gc.set_threshold(50_000, 50, 100)  # the default 700 costs a fifth of start-up and half of reading
+        gc.set_threshold(
+            50_000, 50, 100
+        )  # the default 700 costs a fifth of start-up and half of reading
         from planner.cli.app import main as run
     except KeyboardInterrupt:
         raise SystemExit(INTERRUPTED) from None

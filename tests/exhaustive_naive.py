@@ -145,10 +145,11 @@ class Naive:
 
     def _places(self, gang: Gang, key: tuple[int, int]) -> list[Entry | None]:
         role = gang.roles[key[0]]
-        named: Entry = {"name": gang.pod_name(*key), "role": role.name, "index": key[1]}
-        uid = gang.pod_uid(*key)
-        if uid is not None:
-            named["uid"] = uid
+        name = f"{gang.name}-{role.name}-{key[1]}"
+        named: Entry = {"name": name, "role": role.name, "index": key[1]}
+        for pod in gang.pods:
+            if (pod.role, pod.index) == key:
+                named |= {"name": pod.name} | ({} if pod.uid is None else {"uid": pod.uid})
         found: list[Entry | None] = [None]
         for node in self.instance.cluster.nodes:
             sets: list[list[int] | None] = [

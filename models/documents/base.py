@@ -165,6 +165,7 @@ _label_value = _matching(rf"({_NAME_FORM})?", 63, "a label value", f"{_NAME_HINT
 LabelValue = Annotated[str, _label_value[0], _label_value[1]]
 
 
+@lru_cache(maxsize=1 << 12)
 def _title(text: str) -> str:
     if not text or text != text.strip() or not text.isprintable():
         raise InvalidValueError(
@@ -184,7 +185,11 @@ def _prose(text: str) -> str:
     return text
 
 
-Title = Annotated[str, AfterValidator(_title), Field(min_length=1, max_length=253)]
+Title = Annotated[
+    str,
+    AfterValidator(_title),
+    WithJsonSchema({"type": "string", "minLength": 1, "maxLength": 253}),
+]
 """A product's name: blanks and brackets allowed, control characters not."""
 
 Prose = Annotated[str, AfterValidator(_prose)]
