@@ -1,4 +1,4 @@
-"""What is taken from an earlier plan, and what is said of what is not."""
+"""--previous: what is taken from an earlier plan, and the remarks on what is not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is shown of decisions about what runs: where it goes, what it loses, what moves bought."""
+"""The tables of running gangs that change: where they go, what they lose, what moves gain."""
 
 from __future__ import annotations
 
