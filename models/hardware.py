@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -73,6 +73,10 @@ class ServerModel:
     def all_gpus(self) -> int:
         """Bit mask of every GPU of the server."""
         return (1 << self.gpus) - 1
+
+
+FindModel = Callable[[str], ServerModel | None]
+"""Finds a server model by name or alias."""
 
 
 def bits(mask: int) -> tuple[int, ...]:

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 
 from models.documents.cluster import HOSTNAME_LABEL, ClusterDocument
 from models.documents.gang import GangDocument
-from models.hardware import ServerModel, slug
+from models.hardware import FindModel, ServerModel, slug
 from models.policy import Policy
 from models.units import shown
 from planner.errors import Fault
-from planner.read.compact_cluster import Find, ServerModels
+from planner.read.compact_cluster import ServerModels
 from planner.read.document_kinds import Documents
 from planner.read.sources import Source
 from planner.read.validation import Entry
@@ -38,14 +38,14 @@ class ClusterInput:
     """
 
     clusters: list[ClusterEntry]
-    find: Find
+    find: FindModel
     gangs: list[Entry[GangDocument]] = field(default_factory=list)
     found: str | None = None
     levels_policy: str | None = None
     topology: SlurmTopology | None = None
 
 
-def collect_clusters(documents: Documents, policy: Policy, find: Find) -> ClusterInput:
+def collect_clusters(documents: Documents, policy: Policy, find: FindModel) -> ClusterInput:
     """The Clusters of the input, whatever they were read from."""
     topology = _only_topology(documents)
     objects = documents.objects
@@ -91,7 +91,7 @@ def _kubernetes(
     documents: Documents,
     objects: Objects,
     policy: Policy,
-    find: Find,
+    find: FindModel,
     topology: SlurmTopology | None,
 ) -> ClusterInput:
     from planner.read.kube.assembly import assemble  # only where there are objects
@@ -108,7 +108,7 @@ def _kubernetes(
     return ClusterInput(clusters, found, made.gangs, made.levels.found, made.levels.policy_text())
 
 
-def _inline_first(entries: Sequence[ClusterEntry], find: Find) -> Find:
+def _inline_first(entries: Sequence[ClusterEntry], find: FindModel) -> FindModel:
     """Models as Clusters of the input write them, before those of the catalogue."""
     written: dict[str, ServerModel] = {}
     for entry in entries:
@@ -124,7 +124,9 @@ def _inline_first(entries: Sequence[ClusterEntry], find: Find) -> Find:
     return found
 
 
-def _add_gpu_labels(entries: Sequence[ClusterEntry], partial: Collection[str], find: Find) -> None:
+def _add_gpu_labels(
+    entries: Sequence[ClusterEntry], partial: Collection[str], find: FindModel
+) -> None:
     """Add to compact nodes the labels of the GPU resources that Kubernetes pods request."""
     from planner.read.kube.node_documents import assumed_gpu_labels  # only where there are objects
 
@@ -141,7 +143,7 @@ def _add_gpu_labels(entries: Sequence[ClusterEntry], partial: Collection[str], f
 
 
 def _slurm(
-    documents: Documents, policy: Policy, find: Find, topology: SlurmTopology
+    documents: Documents, policy: Policy, find: FindModel, topology: SlurmTopology
 ) -> ClusterInput:
     """The nodes of the topology file alone; their server models are those of a Policy, or unknown.
 
@@ -181,7 +183,7 @@ def _slurm(
     return ClusterInput(clusters, found, found=f"levels from {topology.source}: {names}")
 
 
-def _check_policy_models(documents: Documents, find: Find) -> None:
+def _check_policy_models(documents: Documents, find: FindModel) -> None:
     """Report an unknown server model in the Policy, which alone names the models of these nodes."""
     for entry in documents.policies[:1]:
         for i, choice in enumerate(entry.document.spec.kubernetes.server_models):

@@ -6,19 +6,17 @@ for a name that is not inline. Clashes are reported at their second place.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from models.cluster import Cluster, Level, Node, Taint
 from models.documents.base import FieldError, Path, similar, suggestion
 from models.documents.cluster import ClusterDocument, NodeDocument
 from models.documents.server import nic_errors, out_of_range
-from models.hardware import ServerModel, slug
+from models.hardware import FindModel, ServerModel, slug
 from models.host_ranges import MAX_NAMES, host_count, hosts
 from models.units import offered, shown
 from planner.read.validation import Entry, original_path
-
-Find = Callable[[str], ServerModel | None]
 
 
 def catalogue_model(name: str) -> ServerModel | None:
@@ -37,7 +35,7 @@ def no_model(_: str) -> ServerModel | None:
 class ServerModels:
     """Inline server models, then those of ``find``, the catalogue."""
 
-    find: Find
+    find: FindModel
     inline: dict[str, ServerModel] = field(default_factory=dict)
     incomplete: bool = False
     found: dict[str, ServerModel | None] = field(default_factory=dict)

@@ -13,12 +13,13 @@ from models.canonical import reference_time
 from models.cluster import Node
 from models.documents.policy import PolicyDocument
 from models.gang import Gang
+from models.hardware import FindModel
 from models.instance import Instance
 from models.policy import Objective, Policy, SolveLimits
 from models.units import shown
 from planner.errors import Fault
 from planner.read.cluster_merge import NODES_HINT, collect_clusters
-from planner.read.compact_cluster import Find, ServerModels, merge_clusters
+from planner.read.compact_cluster import ServerModels, merge_clusters
 from planner.read.compact_gangs import GangEntry, GangReader, gang_errors
 from planner.read.document_kinds import Documents
 from planner.read.unknown_rates import check_rates
@@ -65,7 +66,7 @@ class LoadedInput:
 
 
 def build(
-    documents: Documents, find: Find, *, lenient: bool = False, now: int | None = None
+    documents: Documents, find: FindModel, *, lenient: bool = False, now: int | None = None
 ) -> LoadedInput:
     """The Instance of all documents. Raises InputError with everything that is wrong.
 

@@ -15,7 +15,7 @@ from models.cluster import Level
 from models.documents.base import API_VERSION
 from models.documents.cluster import ClusterDocument, NodeDocument
 from models.documents.gang import GangDocument
-from models.hardware import ServerModel
+from models.hardware import FindModel, ServerModel
 from models.policy import Policy
 from models.units import number
 from planner.read.findings import Findings, Remarks
@@ -36,7 +36,7 @@ from planner.read.kube.node_documents import (
     partial_gpu_names,
 )
 from planner.read.kube.nodes.nodes import read_nodes
-from planner.read.kube.nodes.servers import Find, server_model
+from planner.read.kube.nodes.servers import server_model
 from planner.read.kube.pods.pods import read_pods
 from planner.read.kube.records import KubeGang, KubeNode, Objects
 from planner.read.slurm.levels import SlurmTopology
@@ -64,7 +64,7 @@ class Assembled:
 def assemble(
     objects: Objects,
     policy: Policy,
-    find: Find,
+    find: FindModel,
     findings: Findings,
     remarks: Remarks,
     topology: SlurmTopology | None = None,

@@ -10,12 +10,12 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from models.hardware import Nic, ServerModel, slug
+from models.hardware import FindModel, Nic, ServerModel, slug
 from models.units import exact, number
 from planner.read.findings import Remarks
 from planner.read.kube.levels.levels import Levels
 from planner.read.kube.lookup import SHORT, clean, is_label_key, is_label_value
-from planner.read.kube.nodes.servers import Find, own_nics, unknown_model
+from planner.read.kube.nodes.servers import own_nics, unknown_model
 from planner.read.kube.pods.constraints import HOSTNAME
 from planner.read.kube.pods.requests import is_gpu_name
 from planner.read.kube.records import KubeGang, KubeNode, KubePod
@@ -111,7 +111,7 @@ class NodeDocuments:
     """
 
     levels: Levels
-    find: Find
+    find: FindModel
     keys: Collection[str]
     requested: Collection[str]
     partial: Collection[str]

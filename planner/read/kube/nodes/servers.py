@@ -6,10 +6,10 @@ shows. An unknown server counts as PCIe only, with a remark that names the fix.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import lru_cache
 
-from models.hardware import MAX_MESH_GPUS, Nic, ServerModel
+from models.hardware import MAX_MESH_GPUS, FindModel, Nic, ServerModel
 from models.policy import KubernetesPolicy
 from models.units import shown
 from planner.read.findings import Remarks
@@ -28,8 +28,6 @@ from planner.read.kube.nodes.products import (
     product,
 )
 from planner.read.kube.records import MAX_GPUS, KubeNode
-
-Find = Callable[[str], ServerModel | None]
 
 KEY = "gangplan.dev/server-model"
 """Annotation or label by which an operator names the server model of a node."""
@@ -61,7 +59,7 @@ _PCIE_MBPS, _SYS_MBPS = 20000, 10000
 
 
 def server_model(
-    node: KubeNode, policy: KubernetesPolicy, find: Find, remarks: Remarks
+    node: KubeNode, policy: KubernetesPolicy, find: FindModel, remarks: Remarks
 ) -> ServerModel | None:
     """The server model of a node with GPUs. ``find``: a model by name or alias."""
     return _Server(node, find, remarks).model(policy) if node.largest_gpus else None
@@ -102,7 +100,7 @@ def unknown_model(gpu: str, gpus: int) -> ServerModel:
 class _Server:
     """Identifies the server of one node."""
 
-    def __init__(self, node: KubeNode, find: Find, remarks: Remarks) -> None:
+    def __init__(self, node: KubeNode, find: FindModel, remarks: Remarks) -> None:
         self.node = node
         self.labels = node.labels
         self.find = find
