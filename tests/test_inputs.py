@@ -403,7 +403,7 @@ TRUSTING = str(Path(__file__).parent / "data" / "trusting-policy.yaml")
         # quantum-rl 5, spec-decode-draft and diarize-ft 4 each, mech-interp 1
         pytest.param("h100-gke", 96, 42, 44, 9, 94, marks=pytest.mark.slow),
         # llm-pretrain-2t 64, serve-400b-b and reward-rank 8 each, kv-bench 4, ckpt-reshard none
-        ("nvl72", 108, 21, 24, 5, 84),
+        pytest.param("nvl72", 108, 21, 24, 5, 84, marks=pytest.mark.slow),
     ],
 )
 def test_a_recorded_cluster_is_planned_optimally_and_the_plan_is_accepted(
@@ -453,6 +453,7 @@ def test_h100_gke_keeps_waiting_for_pods_for_nodes_and_for_a_subblock() -> None:
     assert waiting["llm-pretrain-405b"] == "NoRoom"
 
 
+@pytest.mark.slow
 def test_nvl72_gives_the_only_rack_with_sixteen_free_trays_to_the_highest_priority() -> None:
     plan = snapshot_plan("nvl72")
     winner = gang_in(plan, "llm-pretrain-2t")

@@ -42,7 +42,8 @@ def test_ten_gangs_end_as_planned_however_often_the_program_is_killed(
     assert (partial(live.pods()), overfull(live.pods())) == ([], [])
 
 
-@pytest.mark.parametrize("mode", first_fast(["binding", "gate"]))
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["binding", "gate"])
 def test_a_signal_ends_it_between_two_gangs_and_the_same_command_resumes(
     live: Live, mode: str
 ) -> None:

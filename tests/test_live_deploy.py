@@ -159,9 +159,9 @@ def test_doctor_finds_nothing_amiss(one: Account) -> None:
     ("verb", "group", "resource"),
     [
         ("patch", "", "pods"),
-        ("create", "", "pods/binding"),
-        ("update", "coordination.k8s.io", "leases"),
-        ("list", "", "nodes"),
+        pytest.param("create", "", "pods/binding", marks=pytest.mark.slow),
+        pytest.param("update", "coordination.k8s.io", "leases", marks=pytest.mark.slow),
+        pytest.param("list", "", "nodes", marks=pytest.mark.slow),
     ],
 )
 def test_without_a_right_nothing_is_written_and_doctor_names_it(

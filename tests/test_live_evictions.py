@@ -6,7 +6,6 @@ import re
 import signal
 
 import pytest
-from effort import first_fast
 from live_checks import overfull, partial, placed
 from live_cluster import Live
 from live_objects import Wanted
@@ -49,7 +48,8 @@ def test_victims_go_first_and_only_when_that_is_allowed(live: Live) -> None:
     assert placed(live.pods()) == placements(plan)
 
 
-@pytest.mark.parametrize("at", first_fast([4, 6]))
+@pytest.mark.slow
+@pytest.mark.parametrize("at", [4, 6])
 def test_a_run_that_dies_between_evictions_is_finished_by_the_next(live: Live, at: int) -> None:
     """What is left of the victim is never reported as partial: the marked ones of its pods go last."""
     live.create(LOW)

@@ -8,7 +8,6 @@ import threading
 import time
 
 import pytest
-from effort import first_fast
 from live_checks import overfull, partial, placed
 from live_cluster import Live
 from live_objects import Wanted, ten_gangs
@@ -46,6 +45,7 @@ def test_of_two_runs_at_once_one_works_and_the_other_says_who_does(live: Live) -
     assert len(placed(live.pods())) == 4
 
 
+@pytest.mark.slow
 def test_a_second_run_changes_nothing(live: Live) -> None:
     live.create(*ten_gangs("gate")[:5], *ten_gangs("binding")[5:])
     done = ran(live, *run_words(live))
@@ -59,7 +59,8 @@ def test_a_second_run_changes_nothing(live: Live) -> None:
     assert {n: p["metadata"]["resourceVersion"] for n, p in live.pods().items()} == versions
 
 
-@pytest.mark.parametrize("mode", first_fast(["binding", "gate"]))
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["gate", "binding"])
 def test_a_run_finishes_what_an_apply_on_another_host_left_half_started(
     live: Live, mode: str
 ) -> None:
@@ -75,6 +76,7 @@ def test_a_run_finishes_what_an_apply_on_another_host_left_half_started(
     assert (len(placed(pods)), partial(pods), overfull(pods)) == (20, [], [])
 
 
+@pytest.mark.slow
 def test_the_lock_of_the_dead_is_broken_by_the_id_that_is_reported(live: Live) -> None:
     live.create(Wanted("one", 2, 8))
     plan = planned(live)

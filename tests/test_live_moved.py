@@ -131,6 +131,7 @@ class Robbery:
         self._live.create(Wanted("rival", 1, 8, "rival", node=room))
 
 
+@pytest.mark.slow
 def test_a_rival_in_the_room_of_a_pinned_gang_is_reported_and_keeps_it_waiting_no_longer(
     live: Live,
 ) -> None:
@@ -149,6 +150,7 @@ def test_a_rival_in_the_room_of_a_pinned_gang_is_reported_and_keeps_it_waiting_n
     assert ran(live, *words).code == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", first_fast(["cordoned", "without"]))
 def test_pins_on_a_node_that_is_no_longer_fit_for_them_are_undone_by_what_is_reported(
     live: Live, how: str
@@ -196,6 +198,7 @@ class Breakdown:
         self._live.kubectl("delete", "node", self.node, "--wait=false")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", first_fast(["gate", "binding"]))
 def test_a_node_that_goes_meanwhile_is_found_and_reported(live: Live, mode: str) -> None:
     live.create(*ten_gangs(mode))
