@@ -35,9 +35,9 @@ def similarity(program: Program, record: ModelRecord) -> Linear:
 
     Auxiliary variables and rows go into the program.
     """
-    region_of = record.region_set.region_of
+    region_of = record.model.region_set.region_of
     total = Linear()
-    for pool in record.pods:
+    for pool in record.model.pod_pools:
         wanted = _wanted(record, pool, region_of)
         for piece in pool.pieces:
             most = min(wanted.get(piece.region, 0), program.upper[piece.variable])
@@ -49,9 +49,9 @@ def similarity(program: Program, record: ModelRecord) -> Linear:
             if place is not None:
                 variable = own.shapes[place[0]][1][place[1]]
                 total.add(_capped(program, variable, 1), demand.gpus)
-    for stay in record.variables.stays:
+    for stay in record.model.variables.stays:
         if record.follows_reference(stay.demand):
-            total.add(stay.admit, 1 + standing_gpus(record.instance, stay.demand.gang))
+            total.add(stay.admit, 1 + standing_gpus(record.model.instance, stay.demand.gang))
     return total
 
 
@@ -79,41 +79,47 @@ class PlanDecoder:
     def __init__(self, record: ModelRecord, values: Sequence[int]) -> None:
         self._record = record
         self._values = values
-        self._region_of = record.region_set.region_of
+        self._region_of = record.model.region_set.region_of
         self._staying = staying_decisions(
-            record.instance, record.requests, record.variables.admits, values, record.base
+            record.model.instance,
+            record.model.requests,
+            record.model.variables.admits,
+            values,
+            record.base,
         )
-        self._left = rooms(record.instance, self._staying)
+        self._left = rooms(record.model.instance, self._staying)
 
     def decisions(self) -> tuple[GangDecision, ...]:
         """One decision a gang."""
         record, values = self._record, self._values
         granted: dict[int, tuple[Demand, GangSlots]] = {}
-        wanted: list[list[tuple[int, Piece]]] = [[] for _ in record.region_set.regions]
+        wanted: list[list[tuple[int, Piece]]] = [[] for _ in record.model.region_set.regions]
         for demand, pieces in (*self._single(), *self._grouped(), *self._assign_pooled()):
             granted[demand.gang] = (demand, GangSlots())
             for piece in pieces:
                 wanted[piece.region].append((demand.gang, piece))
         for number, here in enumerate(wanted):
             self._seat(number, here, granted)
-        for gang in record.variables.gangs:
+        for gang in record.model.variables.gangs:
             if values[gang.admit]:
-                place_cpu_only_pods(record.region_set, gang, values, granted[gang.demand.gang][1])
-        return build_decisions(record.instance, self._left, self._staying, granted)
+                place_cpu_only_pods(
+                    record.model.region_set, gang, values, granted[gang.demand.gang][1]
+                )
+        return build_decisions(record.model.instance, self._left, self._staying, granted)
 
     def _single(self) -> list[tuple[Demand, list[Piece]]]:
         """Gangs with variables of their own."""
         values = self._values
         return [
             (gang.demand, [p for p in gang.pieces for _ in range(values[p.variable])])
-            for gang in self._record.variables.gangs
+            for gang in self._record.model.variables.gangs
             if values[gang.admit]
         ]
 
     def _grouped(self) -> list[tuple[Demand, list[Piece]]]:
         """Gangs of one piece each."""
         assigned = []
-        for group in self._record.variables.groups:
+        for group in self._record.model.variables.groups:
             given = [p for p in group.pieces for _ in range(self._values[p.variable])]
             admitted = [
                 d for d, a in zip(group.demands, group.admits, strict=True) if self._values[a]
@@ -128,7 +134,7 @@ class PlanDecoder:
         granted: dict[int, tuple[Demand, GangSlots]],
     ) -> None:
         """Choose nodes for the pieces of one region: packed by size if possible, else as in the flow."""
-        region = self._record.region_set.regions[number]
+        region = self._record.model.region_set.regions[number]
         counts: dict[tuple[int, int], list[Piece]] = {}
         for index, piece in wanted:
             counts.setdefault((piece.kind.gpus, index), []).append(piece)
@@ -136,7 +142,7 @@ class PlanDecoder:
         items = [(gpus, index, len(pieces)) for (gpus, index), pieces in sorted(counts.items())]
         packed = pack_by_size(free, items) if isinstance(region.packing, SizePacking) else None
         if packed is None:
-            flow = self._record.variables.flows[number]
+            flow = self._record.model.variables.flows[number]
             slots: list[dict[SetType, list[GpuSlot]]] = [{} for _ in range(number)]
             slots.append(carve_slots(region, self._left, flow, self._values))
             for index, piece in wanted:
@@ -157,7 +163,7 @@ class PlanDecoder:
         """
         stock = {
             id(pool): {p: self._values[p.variable] for p in pool.pieces if self._values[p.variable]}
-            for pool in self._record.pods
+            for pool in self._record.model.pod_pools
         }
         turns: list[tuple[int, int, int, Demand, PooledClass, Place]] = []
         for own in self._record.pooled:
@@ -204,7 +210,7 @@ class PlanDecoder:
     ) -> list[tuple[PodPool, int, tuple[int, ...]]]:
         """(pool, pieces, pods of each GPU role in a piece) of a gang with that shape."""
         roles = demand.gpu_roles
-        if own.shapes[place[0]][0].level == self._record.instance.cluster.node_level:
+        if own.shapes[place[0]][0].level == self._record.model.instance.cluster.node_level:
             assert own.alone is not None
             return [(own.alone, 1, tuple(role.count for role in roles))]
         return [
@@ -278,4 +284,4 @@ class PlanDecoder:
     def _inside(self, piece: Piece, level: int | None, domain: int | None) -> bool:
         if domain is None or level is None:
             return True
-        return self._record.region_set.regions[piece.region].domains[level] == domain
+        return self._record.model.region_set.regions[piece.region].domains[level] == domain

@@ -97,15 +97,7 @@ class AggregatedModel:
             shaped=shaped,
             stable=self._stable,
         )
-        self._record = ModelRecord(
-            instance,
-            requests,
-            base_state.base,
-            self._region_set,
-            self._variables,
-            self._pooled,
-            list(self._pods.values()),
-        )
+        self._record = ModelRecord(self._model, base_state.base, self._pooled)
 
     def _sized(self, demands: Sequence[Demand], region_set: RegionSet) -> RegionSet:
         """Only the size of GPU sets matters unless a gang needs a minimum bandwidth."""

@@ -14,12 +14,11 @@ from fractions import Fraction
 from models.cluster import Node
 from models.instance import Instance
 from models.occupancy import Room
-from models.program.base_state import PlacementRequests, placed
+from models.program.base_state import placed
 from models.program.demands import Demand, RoleDemand
 from models.program.linear_program import Linear
 from models.program.packing import by_count, inside_known_MBps, network_MBps
-from models.program.regions import RegionSet
-from models.program.variables import Model, PodPool, Variables
+from models.program.variables import Model, PodPool
 from models.rates.gang_bandwidth import FULL_SHARE, ServerSet, ideal_MBps, share_permille
 from models.rates.gpu_sets import UnknownRate
 from models.solution import GangDecision, PodPlacement
@@ -204,23 +203,21 @@ class PooledClass:
 
 @dataclass
 class ModelRecord:
-    """What decoding and similarity need of the model. ``base``: the gangs that it does not decide about.
+    """What decoding and similarity need. ``base``: the plan without the gangs to decide about.
 
     ``reference``: decisions of a plan to stay similar to, by gang.
     """
 
-    instance: Instance
-    requests: PlacementRequests
+    model: Model
     base: tuple[GangDecision, ...]
-    region_set: RegionSet
-    variables: Variables
     pooled: list[PooledClass]
-    pods: list[PodPool]
     reference: dict[int, GangDecision] = field(default_factory=dict)
 
     def set_reference(self, reference: Sequence[GangDecision]) -> None:
         """Stay similar to this plan: one decision a gang."""
-        self.reference = {choice.gang: reference[choice.gang] for choice in self.requests.choices}
+        self.reference = {
+            choice.gang: reference[choice.gang] for choice in self.model.requests.choices
+        }
 
     def follows_reference(self, demand: Demand) -> bool:
         """Whether the reference plan takes this option: as many pods, and the same pods stay."""
@@ -233,7 +230,7 @@ class ModelRecord:
             counts[pod.role] += 1
         return tuple(counts) == demand.counts and all(
             there.get((p.role, p.index)) == p
-            for p in placed(self.instance, demand.gang, demand.stays)
+            for p in placed(self.model.instance, demand.gang, demand.stays)
         )
 
     def reference_pods(self, demand: Demand) -> list[PodPlacement]:
@@ -247,7 +244,7 @@ class ModelRecord:
     def reference_place(self, own: PooledClass, demand: Demand) -> Place | None:
         """The narrowest shape and domain in which the reference plan has the gang whole."""
         pods = self.reference_pods(demand)
-        cluster = self.instance.cluster
+        cluster = self.model.instance.cluster
         for number, (shape, places) in enumerate(own.shapes if pods else ()):
             domain = None
             if shape.level is not None:
@@ -265,7 +262,7 @@ class ModelRecord:
         if place is None:
             return []
         pods = self.reference_pods(demand)
-        if own.shapes[place[0]][0].level == self.instance.cluster.node_level:
+        if own.shapes[place[0]][0].level == self.model.instance.cluster.node_level:
             return [pods[0].node] if own.alone is pool else []
         roles = {
             role.role
