@@ -169,6 +169,8 @@ def _json_faults(text: str) -> Parsed:
                 raise _not_finite(word, *_line_and_column(text, start))
             elif len(word) > MAX_NUMBER_DIGITS:
                 raise _too_long_a_number(len(word), *_line_and_column(text, start))
+            elif "e" in word.lower() and not _fits_decimal(word):
+                raise _too_large_an_exponent(*_line_and_column(text, start))
             else:
                 names.pop(path, None)  # a duplicate field's object starts without names
     except Malformed as fault:
@@ -242,6 +244,15 @@ def _decimal(text: str) -> Decimal:
         raise ValueError from None
 
 
+def _fits_decimal(word: str) -> bool:
+    """Whether a word with an ``e``, such as ``1e9`` or ``true``, is no number beyond Decimal."""
+    try:
+        Decimal(word)
+    except ArithmeticError:
+        return word in ("true", "false")
+    return True
+
+
 def _duplicate(name: str, line: int, column: int) -> Malformed:
     what = f"the field {shown(name)} appears twice"
     return Malformed(what, line, column, "remove one of the two")
@@ -263,6 +274,10 @@ def _too_deep(line: int, column: int) -> Malformed:
 def _too_long_a_number(digits: int, line: int, column: int) -> Malformed:
     what = f"a number of {digits:,} characters"
     return Malformed(what, line, column, f"the most is {MAX_NUMBER_DIGITS}")
+
+
+def _too_large_an_exponent(line: int, column: int) -> Malformed:
+    return Malformed("a number with too large an exponent", line, column, "write it in full")
 
 
 # YAML 1.1 turns NO, on, 010, 12:30 and dates into other values. Here only true, false, null and
@@ -436,7 +451,7 @@ def _scalar(event: Any) -> object:  # noqa: ANN401
     try:
         return number(text)
     except ArithmeticError:
-        raise Malformed("a number with too large an exponent", *_place(event)) from None
+        raise _too_large_an_exponent(*_place(event)) from None
 
 
 def _tagged(event: Any) -> Malformed:  # noqa: ANN401
