@@ -131,7 +131,7 @@ def _domains(
 
 
 def _path(node: Node, level: int, node_level: int) -> tuple[tuple[int, str], ...]:
-    """Whole path of the node's domain: (0, short name) a level, (1, node name) where it stands alone."""
+    """Whole path of the node's domain: (0, short name) a level, (1, node name) for a node without a value."""
     path: list[tuple[int, str]] = []
     for value in node.domains[: level + 1]:
         if value is None:

@@ -120,5 +120,5 @@ class Policy:
     now: int | None = None
 
     def lists(self, objective: str) -> bool:
-        """Whether the objective is one of those asked for."""
+        """Whether the policy has the objective."""
         return any(listed.name == objective for listed in self.objectives)

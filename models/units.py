@@ -135,7 +135,7 @@ def quantity(text: str) -> Fraction:
 
 
 def requested(resource: str, value: Fraction) -> int:
-    """Units a pod asks for: millicores of cpu, whole units of anything else; rounded up."""
+    """Units a pod requests: millicores of cpu, whole units of anything else; rounded up."""
     return math.ceil(value * 1000 if resource == "cpu" else value)
 
 

@@ -139,8 +139,8 @@ _OWN_LABELS = "offers.gangplan.dev/"
 """Labels that nodes have in plans alone."""
 
 
-class CannotOrder(ValueError):  # noqa: N818  # it is raised and read as a verb
-    """A plan that cannot be applied: what is missing, and what to do about it."""
+class IncompletePlanError(ValueError):
+    """A plan that lacks the identity of its cluster or of a pod: what is missing, and a hint."""
 
     def __init__(self, what: str, hint: str) -> None:
         super().__init__(what)
@@ -158,13 +158,13 @@ def plan_id(plan: PlanDocument) -> str:
 def orders_of(plan: PlanDocument, *, unknown_uid: str | None = None) -> Orders:
     """What a verified plan orders.
 
-    ``unknown_uid`` stands for uids the plan does not have: enough to show the orders, not to apply them.
-    Without it, a missing uid of the cluster or of a pod raises CannotOrder.
+    ``unknown_uid`` replaces uids the plan does not have: enough to show the orders, not to apply them.
+    Without it, a missing uid of the cluster or of a pod raises IncompletePlanError.
     """
     instance = plan.instance
     cluster = instance.cluster.metadata.uid or unknown_uid
     if cluster is None:
-        raise CannotOrder(
+        raise IncompletePlanError(
             "the plan does not say which cluster it is for",
             "plan from a snapshot, or from objects with the namespace kube-system",
         )
@@ -278,7 +278,9 @@ class _GangOrders:
         """The uid of a pod whose uid the plan does not have."""
         if self.unknown_uid is None:
             gang = shown("/".join(self.decided.key))
-            raise CannotOrder(f"the plan {what} of gang {gang} without knowing its uid", hint)
+            raise IncompletePlanError(
+                f"the plan {what} of gang {gang} without knowing its uid", hint
+            )
         return self.unknown_uid
 
 

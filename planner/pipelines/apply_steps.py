@@ -107,7 +107,7 @@ def verified(document: dict[str, Any], plan: PlanDocument, file: str | None = No
 
     Raises RefusedPlanError (5) and InputError (65).
     """
-    from models.apply.orders import CannotOrder, orders_of
+    from models.apply.orders import IncompletePlanError, orders_of
     from models.verify.check import check
     from planner.cluster.backends.table import backend_of
 
@@ -116,7 +116,7 @@ def verified(document: dict[str, Any], plan: PlanDocument, file: str | None = No
         raise RefusedPlanError(*refusals(violations, file))
     try:
         orders = orders_of(plan)
-    except CannotOrder as error:
+    except IncompletePlanError as error:
         raise InputError(Fault(error.what, error.hint, file)) from None
     settings = plan.instance.policy.spec.kubernetes.to_policy()
     return VerifiedPlan(orders, settings, backend_of(orders.backend))

@@ -108,8 +108,8 @@ def parse(content: bytes, path: str) -> dict[str, Any]:
 def _check_header(document: dict[str, Any], path: str) -> None:
     kind, version = document.get("kind"), document.get("apiVersion")
     if kind != "Plan":
-        said = "it has no kind" if kind is None else f"kind is {_short(kind)}"
-        raise InputError(Fault(f"not a plan: {said}", _HINT, path))
+        found = "it has no kind" if kind is None else f"kind is {_short(kind)}"
+        raise InputError(Fault(f"not a plan: {found}", _HINT, path))
     if version != API_VERSION:
         what = f"unknown version of a plan: apiVersion is {_short(version)}"
         hint = f"this gangplan reads {API_VERSION}; plan again or use the gangplan that wrote it"

@@ -27,7 +27,7 @@ KINDS: dict[str, type[BaseModel]] = {
 
 
 class _Readable(GenerateJsonSchema):
-    """No titles beside field names; defaults as people write them."""
+    """Fields without titles; defaults as people write them."""
 
     def field_title_should_be_set(self, schema: object) -> bool:  # noqa: ARG002
         return False

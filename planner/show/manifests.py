@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from models.apply.intents import Intent
-from models.apply.orders import CannotOrder, GangOrder, Orders, PodOrder, PodStop, orders_of
+from models.apply.orders import GangOrder, IncompletePlanError, Orders, PodOrder, PodStop, orders_of
 from models.documents.cluster import HOSTNAME_LABEL, NodeDocument
 from models.documents.plan import PlanDocument
 from planner.cluster.backends.base import MODE_BINDING
@@ -26,7 +26,7 @@ from planner.untrusted_text import document_safe, json_safe, safe
 Json = dict[str, Any]
 
 UNKNOWN = "-"
-"""Stands for a uid that the plan does not know."""
+"""Replaces a uid that the plan does not know."""
 
 GUARD = "x-gangplan"
 """A field that no Binding has. ``kubectl apply`` and ``create -f`` would lose the uid, and reject the object
@@ -39,9 +39,9 @@ _PATCH, _BINDING, _EVICTION = "patch", "binding", "eviction"
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One object. ``path``: of its file, below the folder. ``command``: what sends it, run there.
+    """One object. ``path``: of its file in the folder. ``command``: what sends it, run in the folder.
 
-    Empty where nothing should: without a uid it might reach another pod.
+    ``command`` is empty without a uid: it might reach another pod.
     """
 
     gang: str
@@ -95,7 +95,7 @@ def rendering(plan: PlanDocument) -> Rendering:
     """Everything a verified plan sends, gangs by namespace and name."""
     try:
         known, orders = True, orders_of(plan)
-    except CannotOrder:
+    except IncompletePlanError:
         known, orders = False, orders_of(plan, unknown_uid=UNKNOWN)
     hosts = _hosts(plan.instance.cluster.spec.nodes)
     gangs = tuple(_gang(gang, orders, hosts, known=known) for gang in orders.gangs)

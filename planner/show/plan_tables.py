@@ -181,9 +181,9 @@ def facts(plan: PlanDocument) -> Table:
 
 
 def _gangs_read(gangs: Iterable[GangDocument]) -> str:
-    asked = list(gangs)
-    running = sum(bool(gang.running_pods) for gang in asked)
-    return f"{plural(len(asked), 'gang')}: {running:,} running, {len(asked) - running:,} waiting"
+    read = list(gangs)
+    running = sum(bool(gang.running_pods) for gang in read)
+    return f"{plural(len(read), 'gang')}: {running:,} running, {len(read) - running:,} waiting"
 
 
 def gangs(plan: PlanDocument, *, wide: bool) -> Table:
