@@ -129,6 +129,6 @@ def test_a_planted_link_is_not_followed(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(Path, "lstat", lambda _: stranger)
     monkeypatch.setattr(Path, "is_symlink", lambda path: path == link)
     for refuse in (check_target, lambda path: save(path, "ours")):
-        with pytest.raises(CannotWriteError, match="symbolic link there is somebody else's"):
+        with pytest.raises(CannotWriteError, match="symbolic link there belongs to another user"):
             refuse(link)
     assert target.read_text(encoding="utf-8") == "theirs"

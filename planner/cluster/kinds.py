@@ -419,7 +419,7 @@ class Kind:
     """``plural`` as in URLs; ``versions``: those whose fields are known, the best first.
 
     ``certain``: every server that serves the group in that version has the kind, so discovery is
-    not asked. ``fields``: what is kept beside the fragment ``Object``.
+    not asked. ``fields``: what is kept in addition to the fragment ``Object``.
     """
 
     name: str

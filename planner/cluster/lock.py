@@ -271,7 +271,7 @@ class Lock:
 
     @property
     def plan(self) -> str | None:
-        """The plan's id, for whoever finds the lock taken; written with the next renewal."""
+        """The plan's id, shown to runs that find the lock taken; written with the next renewal."""
         return self._terms.plan
 
     @plan.setter

@@ -1,4 +1,4 @@
-"""One request to the API server and its reply, whoever carries it.
+"""One request to the API server and its reply, independent of what carries it.
 
 A lost answer is a reply too (status 0), never an exception.
 """

@@ -22,7 +22,7 @@ _BUFFER = 64 * 2**10
 _MAX_DIGITS = 15
 
 _OVERHEAD = 2**20
-"""Bytes of status lines, headers, chunk sizes and what is read ahead, beside the body."""
+"""Bytes of status lines, headers, chunk sizes and what is read ahead, without the body."""
 
 _AHEAD = 32 * 2**10
 """Bytes of requests in flight: less than a socket buffers, so that sending never waits."""
