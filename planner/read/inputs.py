@@ -20,15 +20,13 @@ from planner.read.findings import Findings
 from planner.read.instance_builder import LoadedInput, build, policy_alone
 from planner.read.sources import Source, read_sources
 
-__all__ = ["LoadedInput", "instance_from_document", "load", "read", "read_policy"]
-
 _ALONE = "put a Policy alone there"
 
 
 def read(
     paths: Sequence[str], *, policy: str | None = None, stdin: BinaryIO | None = None
 ) -> Instance:
-    """The Instance of everything the paths name: ``load`` without what it remarks."""
+    """The Instance of all files, folders and ``-`` in the paths: ``load`` without remarks."""
     return load(paths, policy=policy, stdin=stdin).instance
 
 
@@ -39,7 +37,7 @@ def load(
     now: int | None = None,
     stdin: BinaryIO | None = None,
 ) -> LoadedInput:
-    """The Instance of everything the paths name (files, folders, ``-``), with remarks.
+    """The Instance of all files, folders and ``-`` in the paths, with remarks.
 
     ``policy``: a file whose Policy replaces any in the paths. ``now``: seconds since the epoch, in
     place of the Policy's ``now``. Raises InputError, MissingPathError.
@@ -59,9 +57,9 @@ def load(
 
 
 def read_policy(paths: Sequence[str], *, policy: str | None = None) -> Policy:
-    """The Policy that ``load`` would use, without what else it needs; the default if there is none.
+    """The Policy that ``load`` would use, read alone; the default if there is none.
 
-    For verbs that ask a live cluster before there is an input. Raises InputError, MissingPathError.
+    For verbs that read a live cluster before there is an input. Raises InputError, MissingPathError.
     """
     findings = Findings()
     documents = _documents(paths if policy is None else [policy], None, findings)
@@ -88,8 +86,8 @@ def instance_from_document(document: object) -> Instance:
     not consulted. Raises InputError; places are those of the document written as one JSON line.
     """
     if not isinstance(document, dict) or not isinstance(document.get("gangs"), list):
-        hint = "a plan's instance holds cluster, gangs and policy"
-        raise InputError(Fault("the plan holds no instance", hint))
+        hint = "a plan's instance has cluster, gangs and policy"
+        raise InputError(Fault("the plan has no instance", hint))
     parts = [document.get("cluster"), *document["gangs"], document.get("policy")]
     try:
         text = json.dumps({"apiVersion": "v1", "kind": "List", "items": parts})
