@@ -1,6 +1,6 @@
 """The real program against a live cluster: plans made of it, runs, runs that are killed, what they left.
 
-Promises: the program is a process of its own, told of the relay only; whatever happens, it is gone
+Promises: the program is a process of its own, which knows the relay only; whatever happens, it is gone
 afterwards. Used by tests/test_live_*.py.
 """
 

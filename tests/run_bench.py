@@ -81,14 +81,14 @@ class RunBench:
         return tree
 
     def lease_is_free(self) -> bool:
-        """Whether nobody holds the lock, or nobody ever did."""
+        """Whether the lock is free, or was never taken."""
         code, tree, _ = self.cluster.handle("GET", LEASE)
         return code == 404 or tree["spec"]["holderIdentity"] == ""
 
     def last_run(self) -> Tree:
         """What the lock says of the last run; the lock has to be free."""
         tree = self.lease()
-        assert tree["spec"]["holderIdentity"] == "", "the lock was not given back"
+        assert tree["spec"]["holderIdentity"] == "", "the lock was not released"
         found: Tree = json.loads(tree["metadata"]["annotations"]["gangplan.dev/last-run"])
         return found
 

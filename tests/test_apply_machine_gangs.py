@@ -283,7 +283,7 @@ def test_a_gang_whose_pins_cannot_hold_is_reported_whether_or_not_some_of_it_is_
         found = one(apply(world, plan, rival).verdict)
         assert found.outcome is Outcome.partial
         assert len(found.undo) == 4
-        # Whoever comes next is told the same.
+        # The next run reports the same.
         assert one(apply(world, plan).verdict).outcome is Outcome.partial
         world.pods = {key: pod for key, pod in world.pods.items() if pod.name[0] == "a"}
         world.schedule()
@@ -523,7 +523,7 @@ def test_commands_delete_each_started_pod_by_its_uid_and_quote_every_name(
         f"printf %s '{options}' | {kubectl} delete --raw /api/v1/namespaces/ns/pods/a-0 -f - "
         ">/dev/null"
     )
-    # A kubectl that tells its words one a line, and what it is given on stdin.
+    # A kubectl that prints its arguments one per line, and its stdin.
     told = "kubectl() { printf '%s\\n' \"$@\" >&2; cat >&2; }"
     run = subprocess.run(
         [shell, "-c", f"{told}\n{second}"],

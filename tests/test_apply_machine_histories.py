@@ -71,7 +71,7 @@ def played(happens: dict[int, Happening]) -> Fault:
 
 
 def end(world: World, plan: Orders, run: Callable[..., Any]) -> None:
-    """Left alone, a run tells every gang that is half there; a human undoes those, and all is well."""
+    """Without further faults a run reports every partial gang; after undoing those, all are whole."""
     verdict = run().verdict
     honest(world, plan, verdict)
     undone(world, verdict)

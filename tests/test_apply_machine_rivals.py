@@ -98,14 +98,14 @@ def crowded(world: World, key: Key) -> None:
 
 
 def stolen(world: World, key: Key) -> None:
-    """Somebody binds our pod to another node."""
+    """Another client binds our pod to another node."""
     pod = world.pods.get(key)
     if pod is not None and pod.node is None and not pod.gates and "n5" in world.nodes:
         world.change(key, node="n5")
 
 
 def let_go(world: World, key: Key) -> None:
-    """Somebody takes the gate off, without a pin."""
+    """Another client removes the gate, without a pin."""
     if key in world.pods:
         world.change(key, gates=())
 
@@ -149,9 +149,9 @@ def started(world: World, one: GangOrder) -> set[str]:
 
 
 def honest(world: World, plan: Orders, verdict: Verdict) -> None:
-    """Each gang is whole, untouched, or told with the pods that undo it.
+    """Each gang is whole, untouched, or reported with the pods to undo it.
 
-    What somebody else started counts as ours only if it carries our intent.
+    What another client started counts as ours only if it carries our intent.
     """
     told = {one.gang: one for one in verdict.gangs}
     for one in plan.gangs:
@@ -181,7 +181,7 @@ def explained(world: World, one: GangOrder, verdict: GangVerdict | None, running
 
 
 def read_last(played: Played) -> int:
-    """The number of the last reading of everything: what is done after it cannot be told."""
+    """The number of the last reading of everything: later changes cannot be reported."""
     return max(n for n, one in enumerate(played.requests) if isinstance(one, ReadCluster))
 
 

@@ -73,7 +73,7 @@ def test_overfull_is_a_node_with_more_than_it_has_or_one_gpu_twice() -> None:
     world.pod("a-0", 8, mode="none", node="n0")
     pinned = world.pod("a-1", 1, mode="none")
     world.pins[pinned.uid] = "n0"
-    # Whoever is only pinned there waits for room.
+    # A pod that is only pinned there waits for room.
     assert overcommitted(world.view(), ["n0", "n1"]) == []
     world.pod("a-2", 1, mode="none", node="n0")
     world.pod("b-0", 1, mode="none", node="n1", indices=(3,))

@@ -72,7 +72,7 @@ def test_a_rival_in_the_planned_room_is_reported_with_its_undo_commands(gated: B
 
 
 def test_only_pods_with_an_intent_of_ours_are_ever_evicted(gated: Bench) -> None:
-    """Somebody rewrites what we wrote on a-0: from then on it does not carry an intent of this plan."""
+    """Another client rewrites the annotations of a-0: then it carries no intent of this plan."""
     plan = gated.plan()
     cluster = gated.cluster
     where = placed(plan)

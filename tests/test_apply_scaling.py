@@ -68,7 +68,7 @@ def test_a_number_that_the_plan_did_not_see_is_not_overwritten() -> None:
 
 
 def test_a_controller_that_somebody_above_it_sets_back_is_refused() -> None:
-    """A ReplicaSet of an own kind: whoever made it would undo the change."""
+    """A ReplicaSet of an own kind: its controller would revert the change."""
     above = {
         "apiVersion": "example.com/v1",
         "kind": "Fleet",

@@ -1,4 +1,4 @@
-"""An apply that is told to stop, or loses its lock, between two writes."""
+"""An apply that receives a signal, or loses its lock, between two writes."""
 
 from __future__ import annotations
 
@@ -94,10 +94,10 @@ def test_a_lock_that_somebody_took_meanwhile_is_left_alone(made: Bench) -> None:
 
     made.cluster.after.append(hook)
 
-    assert made.apply(plan).code == 0, "a Lease fences nobody off: uid and version of each write do"
+    assert made.apply(plan).code == 0, "a Lease stops no writes: uid and version of each write do"
 
     lease = made.cluster.handle("GET", LEASE)[1]
-    assert lease["spec"]["holderIdentity"] == "somebody", "not given back: it was not ours any more"
+    assert lease["spec"]["holderIdentity"] == "somebody", "not released: it was not ours any more"
 
 
 def test_a_signal_before_the_first_write_leaves_the_cluster_as_it_was(made: Bench) -> None:

@@ -1,4 +1,4 @@
-"""Back ends that write annotations: what HAMi and Koordinator are told, and when nobody may be told."""
+"""Back ends that write annotations: for HAMi and Koordinator, and when they must not."""
 
 from __future__ import annotations
 
@@ -228,7 +228,7 @@ SAID = {
 
 @pytest.mark.parametrize("name", SAID)
 def test_no_pod_is_evicted_for_a_gang_that_cannot_get_its_gpus(name: str) -> None:
-    """g1 takes the whole node and g2 leaves the choice to it: nothing to tell either."""
+    """g1 takes the whole node and g2 leaves the choice to it: nothing to write for either."""
     scheduler, said = SAID[name]
     plan = orders(order(0), order(*range(8)), order(open_=2))
     found = backend_of(name)

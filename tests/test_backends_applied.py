@@ -203,7 +203,7 @@ def test_without_the_back_end_nothing_of_hamis_node_is_given(hami: Bench) -> Non
 
 
 def test_what_was_written_for_a_gang_that_cannot_be_carried_is_taken_off(hami: Bench) -> None:
-    """duo: its second pod has a choice of its own, which only shows when it is told of its cards."""
+    """duo: its second pod has a choice of its own, which only shows when its cards are written."""
     for name in ("big", "odd"):
         hami.cluster.remove("Pod", name)
     job = hami.cluster.create(

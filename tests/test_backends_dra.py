@@ -315,7 +315,7 @@ def test_devices_of_a_pod_that_may_not_be_read_are_held() -> None:
 
 
 def test_one_run_remembers_what_it_gave_out_itself() -> None:
-    """All claims are listed every five seconds, so the first call tells what the second may not give."""
+    """All claims are listed every five seconds, so the first call knows what the second may not allocate."""
     found = cluster()
     backend = backend_of("dra")
     for name in ("c", "d"):
@@ -517,7 +517,7 @@ def test_releasing_leaves_what_is_not_ours_alone() -> None:
 
 
 def test_a_pod_that_is_bound_keeps_its_devices() -> None:
-    """Somebody took the gate off meanwhile: what we know of the pod is old."""
+    """Another client removed the gate: the known pod is outdated."""
     found, pod = pair()
     give(found, pod, (0, 1))
 

@@ -65,5 +65,5 @@ def test_a_signal_ends_it_between_two_gangs_and_the_same_command_resumes(
     live.wait_until(lambda: len(placed(live.pods())) == 4, "the pods that were started to be bound")
     assert partial(live.pods()) == []
     again = ran(live, *apply_words(live, plan))
-    assert again.code == 0, again.err  # the lock was released: nobody waits for it
+    assert again.code == 0, again.err  # the lock was released
     assert placed(live.pods()) == placements(plan)

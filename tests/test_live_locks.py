@@ -18,7 +18,7 @@ pytest_plugins = ("live_fixtures",)
 
 
 class Hold:
-    """Lets the first write to a pod wait until it is told to go on."""
+    """Lets the first write to a pod wait until released."""
 
     def __init__(self) -> None:
         self.reached, self.go_on = threading.Event(), threading.Event()

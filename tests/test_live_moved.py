@@ -1,4 +1,4 @@
-"""The cluster moves between plan and apply, or under the apply: nothing is written, or it is told."""
+"""The cluster moves between plan and apply, or under the apply: nothing is written, or it is reported."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ def test_a_rival_in_the_room_of_a_pinned_gang_is_reported_and_keeps_it_waiting_n
 def test_pins_on_a_node_that_is_no_longer_fit_for_them_are_undone_by_what_is_reported(
     live: Live, how: str
 ) -> None:
-    """Nothing of the gang is bound: what undoes it is told all the same, by apply and by status."""
+    """Nothing of the gang is bound, yet apply and status print the commands that undo it."""
     live.create(Wanted("one", 1, 8))
     plan = planned(live)
     node = placements(plan)["one-0"][0]

@@ -52,7 +52,7 @@ def test_nodes_tell_what_keeps_pods_off_and_what_they_offer(cluster: FakeCluster
         (4, True, True),
         (8, False, False),
     ]
-    assert nodes["n1"].taints == (("a", "b", "NoSchedule"),), "a preference keeps nobody off"
+    assert nodes["n1"].taints == (("a", "b", "NoSchedule"),), "PreferNoSchedule repels no pod"
     assert dict(nodes["n1"].allocatable)["cpu"] == 96_000
     assert dict(nodes["n1"].allocatable)["pods"] == 110
 

@@ -177,7 +177,7 @@ def test_what_a_run_left_partial_is_finished_by_the_next_one(writes: int, bench:
     assert first.code == 7, first.err
     events(first)
     bench.cluster.before.clear()
-    bench.cluster.advance(120)  # the lock was not given back, and is over
+    bench.cluster.advance(120)  # the lock was not released, and has expired
     second = bench.run()
     assert second.code == 0, second.err
     assert everything_runs(bench)
@@ -202,7 +202,7 @@ def test_a_gang_that_can_no_longer_be_whole_is_reported_by_every_run(bench: RunB
     assert f"default/{begun[:-2]}: partial" in result.err
     assert "kubectl --context test delete --raw /api/v1/namespaces/default/pods/" in result.err
     waiting = [name for name, node in bench.places().items() if node is None]
-    assert waiting == []  # the other gangs are started all the same
+    assert waiting == []  # the other gangs are started
     assert "1 partial" in summary(result)
     assert (
         result.err.count("is partial; these commands undo it:") == 1
@@ -227,7 +227,7 @@ def test_nodes_open_to_other_schedulers_are_not_planned_again(
 def test_a_gang_for_an_open_node_waits_alone(
     tmp_path: Path, cli: RunCli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever may create pods could else keep everybody's gangs waiting."""
+    """Otherwise anyone who may create pods could block all gangs."""
     cluster = nodes(2)
     cluster.gang_of_pods("a", 2, gpus=4, mode="binding")
     cluster.gang_of_pods("b", 2, gpus=4)
@@ -385,7 +385,7 @@ def test_a_native_pod_group_is_started_all_or_none_and_that_is_said(
 def test_moves_of_the_cluster_that_the_plan_does_not_rely_on_are_none(
     bench: RunBench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A new gang, a new node and a label that nobody asks for appear while the solver works."""
+    """A new gang, a new node and a label that no pod selects appear while the solver works."""
 
     def happen() -> None:
         bench.cluster.add_node("n9")

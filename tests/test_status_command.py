@@ -157,7 +157,7 @@ def test_the_commands_that_undo_delete_that_pod_and_no_other(
 def test_pins_that_the_scheduler_has_not_bound_are_shown_with_its_reason(
     bench: RunBench,
 ) -> None:
-    """Somebody takes the room between the re-read and the scheduler: it cannot bind the pods."""
+    """Another client takes the room between the re-read and the scheduler: it cannot bind the pods."""
     taken: list[str] = []
 
     def take(call: Call) -> Answer | None:

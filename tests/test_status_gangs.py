@@ -1,4 +1,4 @@
-"""Where plans stand, told from intents on pods alone."""
+"""The state of plans and gangs, from intents on pods alone."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def test_a_gang_whose_pins_cannot_hold_is_stuck_and_is_undone_as_a_whole() -> No
 
 
 def test_a_gang_that_lost_as_many_pods_as_are_marked_may_have_been_whole() -> None:
-    """Three of a gang are marked: with three gone and no mark left, nobody can tell any more."""
+    """Three of a gang are marked: with three gone and no mark left, it is unknown whether it was whole."""
     for size, unsure in ((2, False), (3, False), (4, True), (9, True)):
         stand = only(*(bound(pod(i, size=size)) for i in range(1)))
         assert (stand.state, stand.unsure) == (GangPhase.partial, unsure), size
