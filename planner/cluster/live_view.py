@@ -22,7 +22,8 @@ from planner.read.findings import Remarks
 from planner.read.kube.lookup import at, mapping, objects, text, texts, whole
 from planner.read.kube.nodes.nodes import read_nodes
 from planner.read.kube.objects import Gatherer
-from planner.read.kube.pods.placement import Places
+from planner.read.kube.pods.constraints import HOSTNAME
+from planner.read.kube.pods.placement import DEFAULT_SCHEDULER, Places
 from planner.read.kube.pods.pods import read_pods
 from planner.read.kube.records import KubeNode, KubePod, Objects
 
@@ -102,8 +103,6 @@ def _created(metadata: Tree) -> int | None:
 if TYPE_CHECKING:
     from models.policy import KubernetesPolicy
 
-HOSTNAME = "kubernetes.io/hostname"
-DEFAULT_SCHEDULER = "default-scheduler"
 
 _REPELLING = ("NoSchedule", "NoExecute")
 _MOST_WORDS = 1000

@@ -16,10 +16,10 @@ from models.policy import GPU_RESOURCES, KubernetesPolicy
 from models.units import InvalidValueError, quantity
 from planner.cluster.transport import Transport, Tree
 from planner.read.kube.lookup import mapping, text
+from planner.read.kube.pods.placement import DEFAULT_SCHEDULER
 
 MODE_BINDING = "binding"
 
-_SCHEDULER = "default-scheduler"
 _OURS = KubernetesPolicy().scheduler_name
 
 
@@ -94,7 +94,7 @@ class Plain(ABC):
 
 def scheduler_of(pod_tree: Tree) -> str:
     """The name of the pod's scheduler."""
-    return text(pod_tree, "spec", "schedulerName") or _SCHEDULER
+    return text(pod_tree, "spec", "schedulerName") or DEFAULT_SCHEDULER
 
 
 def bound_by_us(order: PodOrder, pod_tree: Tree) -> bool:
