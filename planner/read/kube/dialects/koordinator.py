@@ -31,6 +31,7 @@ MINIMUM = f"{_GANG}min-available"
 SIBLINGS = f"{_GANG}groups"
 TOPOLOGY = f"{_GANG}network-topology-spec"
 POD_GROUP = "pod-group.scheduling.sigs.k8s.io"
+_NAMES = (NAME, f"{POD_GROUP}/name", POD_GROUP)
 ALLOCATED = "scheduling.koordinator.sh/device-allocated"
 UNKNOWN_LAYER = "must gather in a topology layer that no ClusterNetworkTopology describes"
 _NODE_LAYERS = frozenset({"node", "nodetopologylayer"})
@@ -40,8 +41,7 @@ _WHOLE_GPU = {"koordinator.sh/gpu-core": "100", "koordinator.sh/gpu-memory-ratio
 
 
 def group_name(pod: KubePod) -> str | None:
-    keys = (NAME, f"{POD_GROUP}/name", POD_GROUP)
-    return next((name for key in keys if (name := label_or_annotation(pod, key))), None)
+    return next((name for key in _NAMES if (name := label_or_annotation(pod, key))), None)
 
 
 def describe(

@@ -132,9 +132,9 @@ def _volume_claims(pod: KubeObject) -> Iterator[str]:
                 yield name
         elif "ephemeral" in volume and (name := text(volume, "name")):
             yield f"{pod.name}-{name}"
-    for written in pod.annotations.get(VOLUME_CLAIMS, "").split(","):
-        if written.strip():
-            yield written.strip()
+    if VOLUME_CLAIMS in pod.annotations:
+        names = (name.strip() for name in pod.annotations[VOLUME_CLAIMS].split(","))
+        yield from (name for name in names if name)
 
 
 def _must_spread(spec: Tree) -> bool:
@@ -148,7 +148,9 @@ def _has_host_port(spec: Tree) -> bool:
     return any(
         (whole(port, "hostPort") or 0) > 0
         for which in ("containers", "initContainers")
+        if which in spec
         for container in objects(spec, which)
+        if "ports" in container
         for port in objects(container, "ports")
     )
 

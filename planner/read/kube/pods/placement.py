@@ -46,6 +46,8 @@ class Places:
         host = text(spec, "nodeSelector", HOSTNAME)
         if host is not None:
             return self.hosts.get(host)
+        if "affinity" not in spec:
+            return None
         required = mapping(spec, "affinity", "nodeAffinity", REQUIRED)
         found = {self._node_of(term) for term in objects(required, "nodeSelectorTerms")}
         return found.pop() if len(found) == 1 else None
@@ -80,8 +82,9 @@ def read_placement(
     pod.finished = phase if phase in FINISHED else None
     pod.terminating = at(tree, "metadata", "deletionTimestamp") is not None
     pod.scheduler = text(spec, "schedulerName") or DEFAULT_SCHEDULER
-    gates = (text(gate, "name") for gate in objects(spec, "schedulingGates"))
-    pod.gates = tuple(name for name in gates if name is not None)
+    if "schedulingGates" in spec:
+        gates = (text(gate, "name") for gate in objects(spec, "schedulingGates"))
+        pod.gates = tuple(name for name in gates if name is not None)
     node = spec.get("nodeName")
     if node not in (None, ""):
         pod.node = node if isinstance(node, str) and node in places.nodes else None
