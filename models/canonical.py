@@ -9,9 +9,10 @@ import hashlib
 import json
 from collections.abc import Iterable
 from fractions import Fraction
+from typing import TypeVar
 
 from models.cluster import Cluster, Level, Node
-from models.documents.base import API_VERSION
+from models.documents.base import API_VERSION, Document
 from models.documents.cluster import (
     ClusterDocument,
     ClusterMetadata,
@@ -53,9 +54,11 @@ from models.documents.policy import (
 )
 from models.documents.server import NicDocument, ServerModelDocument
 from models.gang import ExistingPod, Gang, Role
-from models.hardware import Nic, ServerModel, bits
+from models.hardware import ServerModel, bits
 from models.instance import Instance
 from models.policy import LOST_RUNTIME, KubernetesPolicy, Moves, Policy
+
+D = TypeVar("D", bound=Document)
 
 
 def digest(document: object) -> str:
@@ -87,32 +90,17 @@ def reference_time(instance: Instance) -> int | None:
 
 def server_model_document(model: ServerModel) -> ServerModelDocument:
     """A server model in full."""
-    return ServerModelDocument.model_construct(
-        name=model.name,
-        aliases=model.aliases,
-        vendor=model.vendor,
-        gpu=model.gpu,
-        gpus=model.gpus,
-        fabric=model.fabric,
-        matrix=model.matrix,
+    return ServerModelDocument.of(
+        model,
         link_mbps=model.link_MBps,
-        links_per_gpu=model.links_per_gpu,
         pcie_mbps=model.pcie_MBps,
         sys_mbps=model.sys_MBps,
-        numa=model.numa,
-        pcie_switch=model.pcie_switch,
-        nics=_nics(model.nics),
-        nvlink_domain_nodes=model.nvlink_domain_nodes,
-        sources=model.sources,
-        confidence=model.confidence,
+        nics=_all(NicDocument, model.nics),
     )
 
 
-def _nics(nics: Iterable[Nic]) -> tuple[NicDocument, ...]:
-    return tuple(
-        NicDocument.model_construct(name=nic.name, megabits=nic.megabits, gpus=nic.gpus)
-        for nic in nics
-    )
+def _all(kind: type[D], sources: Iterable[object]) -> tuple[D, ...]:
+    return tuple(kind.of(source) for source in sources)
 
 
 def _cluster(cluster: Cluster) -> ClusterDocument:
@@ -120,41 +108,26 @@ def _cluster(cluster: Cluster) -> ClusterDocument:
     return ClusterDocument.model_construct(
         api_version=API_VERSION,
         kind="Cluster",
-        metadata=ClusterMetadata.model_construct(name=cluster.name, uid=cluster.uid),
+        metadata=ClusterMetadata.of(cluster),
         spec=ClusterSpec.model_construct(
-            levels=tuple(_level(level) for level in cluster.levels),
+            levels=_all(LevelDocument, cluster.levels),
             server_models=tuple(server_model_document(used[name]) for name in sorted(used)),
             nodes=tuple(_node(node, cluster.levels) for node in cluster.nodes),
         ),
     )
 
 
-def _level(level: Level) -> LevelDocument:
-    return LevelDocument.model_construct(
-        name=level.name,
-        label=level.label,
-        oversubscription=level.oversubscription,
-        nvlink=level.nvlink,
-    )
-
-
 def _node(node: Node, levels: tuple[Level, ...]) -> NodeDocument:
     domains = zip(levels, node.domains, strict=True)
-    return NodeDocument.model_construct(
-        name=node.name,
+    return NodeDocument.of(
+        node,
         model=None if node.model is None else node.model.name,
         domains={level.name: value for level, value in domains if value is not None},
         allocatable=_amounts(node.allocatable),
-        unschedulable=node.unschedulable,
-        ready=node.ready,
         unhealthy_gpus=tuple(bits(node.unhealthy)),
-        unknown_unhealthy=node.unknown_unhealthy,
         labels=dict(node.labels),
-        taints=tuple(
-            TaintDocument.model_construct(key=one.key, value=one.value, effect=one.effect)
-            for one in node.taints
-        ),
-        nics=None if node.nics is None else _nics(node.nics),
+        taints=_all(TaintDocument, node.taints),
+        nics=None if node.nics is None else _all(NicDocument, node.nics),
     )
 
 
@@ -167,28 +140,29 @@ def _gang(gang: Gang, cluster: Cluster) -> GangDocument:
     return GangDocument.model_construct(
         api_version=API_VERSION,
         kind="Gang",
-        metadata=GangMetadata.model_construct(name=gang.name, namespace=gang.namespace),
-        spec=GangSpec.model_construct(
-            queue=gang.queue,
-            submitted_at=gang.submitted_at,
+        metadata=GangMetadata.of(gang),
+        spec=GangSpec.of(
+            gang,
             expected_duration=gang.expected_duration_s,
-            resize_after=gang.resize_after,
-            priority=gang.priority,
-            preemptible=gang.preemptible,
-            movable=gang.movable,
-            topology=GangTopology.model_construct(
+            topology=GangTopology.of(
+                gang,
                 required=_level_name(gang.required, cluster),
                 preferred=_level_name(gang.preferred, cluster),
-                min_bandwidth_share=gang.min_bandwidth_share,
             ),
             roles=tuple(_role(role, cluster) for role in gang.roles),
-            communication=Communication.model_construct(
-                pattern=gang.pattern,
-                weight=gang.weight,
-                nvlink_across_nodes=gang.nvlink_across_nodes,
+            communication=Communication.of(gang),
+        ),
+        status=GangStatus.of(
+            gang,
+            pods=tuple(_pod(pod, gang, cluster) for pod in gang.pods),
+            hold=None if gang.hold is None else HoldDocument.of(gang.hold),
+            planned=tuple(
+                PlannedDocument.of(
+                    pod, role=gang.roles[pod.role].name, node=cluster.nodes[pod.node].name
+                )
+                for pod in sorted(gang.planned)
             ),
         ),
-        status=_status(gang, cluster),
     )
 
 
@@ -196,46 +170,23 @@ def _level_name(level: int | None, cluster: Cluster) -> str | None:
     return None if level is None else cluster.level_name(level)
 
 
-def _status(gang: Gang, cluster: Cluster) -> GangStatus:
-    hold = gang.hold
-    return GangStatus.model_construct(
-        pods=tuple(_pod(pod, gang, cluster) for pod in gang.pods),
-        hold=None
-        if hold is None
-        else HoldDocument.model_construct(code=hold.code, message=hold.message),
-        started_at=gang.started_at,
-        last_checkpoint=gang.last_checkpoint,
-        planned=tuple(
-            PlannedDocument.model_construct(
-                role=gang.roles[pod.role].name, index=pod.index, node=cluster.nodes[pod.node].name
-            )
-            for pod in sorted(gang.planned)
-        ),
-    )
-
-
 def _pod(pod: ExistingPod, gang: Gang, cluster: Cluster) -> PodDocument:
-    return PodDocument.model_construct(
-        name=pod.name,
-        uid=pod.uid,
+    return PodDocument.of(
+        pod,
         role=gang.roles[pod.role].name,
-        index=pod.index,
         node=None if pod.node is None else cluster.nodes[pod.node].name,
         gpus=None if pod.node is None or pod.gpus is None else tuple(bits(pod.gpus)),
-        mode=pod.mode,
     )
 
 
 def _role(role: Role, cluster: Cluster) -> RoleDocument:
-    replicas: int | ReplicaRange = role.min
-    if role.elastic:
-        replicas = ReplicaRange.model_construct(min=role.min, max=role.max, step=role.step)
-    slices = [_slice(size, level, cluster) for size, level in role.slice_layers]
-    return RoleDocument.model_construct(
-        name=role.name,
-        replicas=replicas,
-        first_index=role.first_index,
-        gpus=role.gpus,
+    slices = [
+        SliceDocument.model_construct(size=size, required=cluster.level_name(level))
+        for size, level in role.slice_layers
+    ]
+    return RoleDocument.of(
+        role,
+        replicas=ReplicaRange.of(role) if role.elastic else role.min,
         requests=_amounts(role.requests),
         topology=RoleTopology.model_construct(
             required=_level_name(role.required, cluster),
@@ -243,63 +194,28 @@ def _role(role: Role, cluster: Cluster) -> RoleDocument:
         ),
         slice=slices[0] if slices else None,
         outer_slices=tuple(slices[1:]),
-        model=role.model,
         node_selector=dict(role.node_selector),
-        node_affinity=tuple(
-            tuple(
-                NodeExpressionDocument.model_construct(
-                    key=one.key, operator=one.operator, values=one.values, field=one.field
-                )
-                for one in term
-            )
-            for term in role.node_affinity
-        ),
-        tolerations=tuple(
-            TolerationDocument.model_construct(
-                key=one.key, operator=one.operator, value=one.value, effect=one.effect
-            )
-            for one in role.tolerations
-        ),
-        mix_models=role.mix_models,
+        node_affinity=tuple(_all(NodeExpressionDocument, term) for term in role.node_affinity),
+        tolerations=_all(TolerationDocument, role.tolerations),
     )
-
-
-def _slice(size: int, level: int, cluster: Cluster) -> SliceDocument:
-    return SliceDocument.model_construct(size=size, required=cluster.level_name(level))
 
 
 def _policy(policy: Policy, *, now: int | None) -> PolicyDocument:
     """The policy with mix and objectives as they are used. ``now``: of ``reference_time``."""
-    starvation, solve, disruption = policy.starvation_after_s, policy.solve, policy.disruption
-    moves = policy.moves or Moves()
+    after, solve, disruption = policy.starvation_after_s, policy.solve, policy.disruption
     return PolicyDocument.model_construct(
         api_version=API_VERSION,
         kind="Policy",
-        metadata=PolicyMetadata.model_construct(name=policy.name),
-        spec=PolicySpec.model_construct(
-            objectives=tuple(
-                ObjectiveDocument.model_construct(name=one.name, tolerance=one.tolerance)
-                for one in policy.objectives
-            ),
+        metadata=PolicyMetadata.of(policy),
+        spec=PolicySpec.of(
+            policy,
+            objectives=_all(ObjectiveDocument, policy.objectives),
             mix=dict(policy.mix),
-            min_bandwidth_share=policy.min_bandwidth_share,
-            gpu_binding=policy.gpu_binding,
             node_selector=dict(policy.node_selector),
-            solve=SolveDocument.model_construct(
-                budget=solve.budget,
-                time_limit=solve.time_limit_s,
-                workers=solve.workers,
-                seed=solve.seed,
-            ),
-            moves=MovesDocument.model_construct(
-                max_gangs=moves.max_gangs, max_gpus=moves.max_gpus, min_gain=moves.min_gain
-            ),
-            disruption=DisruptionDocument.model_construct(
-                weight=disruption.weight, cap=disruption.cap_s
-            ),
-            starvation=None
-            if starvation is None
-            else StarvationDocument.model_construct(after=starvation),
+            solve=SolveDocument.of(solve, time_limit=solve.time_limit_s),
+            moves=MovesDocument.of(policy.moves or Moves()),
+            disruption=DisruptionDocument.of(disruption, cap=disruption.cap_s),
+            starvation=None if after is None else StarvationDocument.model_construct(after=after),
             now=now,
             kubernetes=_kubernetes(policy.kubernetes),
         ),
@@ -307,27 +223,15 @@ def _policy(policy: Policy, *, now: int | None) -> PolicyDocument:
 
 
 def _kubernetes(policy: KubernetesPolicy) -> KubernetesDocument:
-    domains = dict(policy.level_domains)
+    nodes_of = {level: dict(domains) for level, domains in policy.level_domains}
     levels = policy.levels
-    return KubernetesDocument.model_construct(
-        scheduler_name=policy.scheduler_name,
-        scheduling_gate=policy.scheduling_gate,
-        gpu_resources=policy.gpu_resources,
+    return KubernetesDocument.of(
+        policy,
         levels=None
         if levels is None
-        else tuple(
-            PolicyLevel.model_construct(
-                **dict(_level(level)),
-                domains=dict(domains[level.name]) if level.name in domains else None,
-            )
-            for level in levels
-        ),
+        else tuple(PolicyLevel.of(level, domains=nodes_of.get(level.name)) for level in levels),
         server_models=tuple(
             ServerModelChoice.model_construct(node_selector=dict(selector), model=model)
             for selector, model in policy.server_models
         ),
-        ignore=policy.ignore,
-        trust_submitted_at=policy.trust_submitted_at,
-        nvlink_across_nodes=policy.nvlink_across_nodes,
-        gpu_backend=policy.gpu_backend,
     )

@@ -25,7 +25,7 @@ from models.documents.plan import (
 from models.gang import ExistingPod, Gang
 from models.hardware import bits
 from models.instance import Instance
-from models.solution import GangDecision, MoveSet, PodPlacement, Solution, TierResult
+from models.solution import GangDecision, MoveSet, PodPlacement, Solution
 from models.tier_values import Evaluation
 from models.units import epoch_seconds
 
@@ -59,7 +59,7 @@ def plan_document(
         spec=spec,
         status=PlanStatus.model_construct(
             outcome="optimal" if optimal else "feasible",
-            objectives=tuple(_objective(tier) for tier in solution.tiers),
+            objectives=tuple(PlanObjective.of(tier) for tier in solution.tiers),
             search=PlanSearch.model_construct(
                 solver=solution.solver,
                 seed=instance.policy.solve.seed,
@@ -84,18 +84,6 @@ def compose(instance: Instance, solution: Solution, **stated: Any) -> dict[str, 
 def dumps(plan: dict[str, Any]) -> str:
     """Deterministic text of a plan: keys in document order, two spaces, one newline at the end."""
     return json.dumps(plan, ensure_ascii=False, indent=2, allow_nan=False) + "\n"
-
-
-def _objective(tier: TierResult) -> PlanObjective:
-    return PlanObjective.model_construct(
-        name=tier.name,
-        sense=tier.sense,
-        value=tier.value,
-        best=tier.best,
-        bound=tier.bound,
-        gap=tier.gap,
-        proof=tier.proof,
-    )
 
 
 def _moves(instance: Instance, moves: MoveSet) -> PlanMoves:
@@ -124,7 +112,6 @@ def _gang(
     levels = [cluster.level_name(level) for level in range(cluster.node_level + 1)]
     pods = sorted(decision.pods, key=lambda pod: (pod.role, pod.index))
     existing = {(pod.role, pod.index): pod for pod in gang.pods}
-    reason = decision.reason
     return PlanGang.model_construct(
         namespace=gang.namespace,
         name=gang.name,
@@ -134,9 +121,7 @@ def _gang(
         bandwidth=None if value is None or value.bandwidth is None else int(value.bandwidth),
         share=None if value is None else value.share,
         domains=None if value is None else dict(zip(levels, value.domains, strict=True)),
-        reason=None
-        if reason is None
-        else PlanReason.model_construct(code=reason.code, message=reason.message),
+        reason=None if decision.reason is None else PlanReason.of(decision.reason),
     )
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 from fractions import Fraction
 from functools import lru_cache
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import (
     AfterValidator,
@@ -80,6 +80,18 @@ class Document(BaseModel):
         allow_inf_nan=False,
         hide_input_in_errors=True,
     )
+
+    @classmethod
+    def of(cls, source: object, **different: object) -> Self:
+        """The document with the attributes of ``source`` that have the names of its fields.
+
+        ``different``: fields with other names or values. Values are trusted, not validated.
+        """
+        fields: dict[str, Any] = dict(different)
+        for name in cls.model_fields:
+            if name not in fields:
+                fields[name] = getattr(source, name)
+        return cls.model_construct(**fields)
 
     def to_json(self) -> dict[str, Any]:
         """The canonical JSON object: fields in order, every quantity written one way."""
