@@ -164,7 +164,7 @@ def test_exit_codes_told_of_are_those_of_the_errors() -> None:
         for error in vars(errors).values()
         if isinstance(error, type) and issubclass(error, errors.GangplanError)
     }
-    assert codes == known | {0, 2, 3, 130, 143}
+    assert codes == known | {0, 2, 3, 7, 130, 143}
 
 
 def test_the_schemas_are_json() -> None:

@@ -113,8 +113,8 @@ class _Server:
         model = self._named(policy) or self._by_machine() or self._by_board()
         if model is None:
             model = unknown_model(self.product.gpu, self.installed)
-            what = f"server with {model.gpus} x {model.gpu} unknown"
-            self._add(f"{what}, treated as PCIe-only without NICs", FIX)
+            what = f"server with {model.gpus} x {model.gpu}"
+            self._add(f"{what} unknown, treated as PCIe-only without NICs", FIX)
         elif own_nics(model) is not None:
             name = shown(model.name)
             self._add(f"NIC speeds of {name} are unknown; those NICs are ignored", DESCRIBE)
