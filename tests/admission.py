@@ -1,6 +1,6 @@
 """The shipped admission policies, evaluated as the API server would: requests in, refusals out.
 
-Promises: match constraints, match conditions, variables in order and validations, each compiled and run
+Match constraints, match conditions, variables in order and validations, each compiled and run
 by Google's CEL; objects are plain trees, as a ValidatingAdmissionPolicy sees them; an expression that
 fails to evaluate refuses, as ``failurePolicy: Fail`` does, and says so.
 """

@@ -1,7 +1,6 @@
 """Pods as admission sees them before and after a patch, and patches that must not pass.
 
-Promises: what our own code writes is made by our own code; everything else is a change of one field.
-Used by tests of the admission policies.
+What our own code writes is made by our own code; everything else is a change of one field.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """A fake cluster with DRA devices, claims and gated pods, and orders that give pods these devices.
 
-Promises: node n1 has GPUs 0 to 7 as devices gpu-0 ... gpu-7; every pod is of gang ``g`` in ``default``.
-Used by the tests of the GPU back ends.
+Node n1 has GPUs 0 to 7 as devices gpu-0 ... gpu-7; every pod is of gang ``g`` in ``default``.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What ``deploy/`` ships, as kubectl builds it: documents of a folder, and the rights they grant.
 
-Promises: built by the kubectl the tests run with; a grant is one verb on one resource, in one namespace
-or in all, to the planner's account alone. Called by tests of the deployment and of ``doctor``.
+Built by the kubectl the tests run with; a grant is one verb on one resource, in one namespace
+or in all, to the planner's account alone.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Fixtures of the tests of ``gangplan doctor``: clusters asked without a socket, or through kubectl proxy.
-
-Named in ``pytest_plugins`` by tests/test_doctor_*.py.
-"""
+"""Fixtures of the tests of ``gangplan doctor``: clusters asked without a socket, or through kubectl proxy."""
 
 from __future__ import annotations
 

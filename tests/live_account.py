@@ -1,7 +1,7 @@
 """The shipped account on a live cluster: its rights and admission policies under names of the test run.
 
-Promises: what ``deploy/`` ships, with nothing changed but names, and one policy kept to our namespace; on
-a real cluster the owner of the kubeconfig impersonates the account; all of it is deleted at the end.
+``deploy/`` unchanged but for names and the namespace of one policy. On a real cluster the owner of the
+kubeconfig impersonates the account; everything is deleted at the end.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""What must hold of a live cluster whatever happened to the program: no gang in part, no GPU given twice.
-
-Promises: judged from the pods alone, with nothing of the planner's. Used by tests/test_live_*.py.
-"""
+"""Invariants of a live cluster, judged from its pods alone: no partial gang, no GPU given twice."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
-"""A live cluster under test: the one of $GANGPLAN_TEST_KUBECONFIG, else a fake one that speaks HTTP.
+"""A live cluster under test: the one of $GANGPLAN_TEST_KUBECONFIG, or the test API server over HTTP.
 
-Promises: the same for both, made with plain kubectl: own nodes, namespaces and pods, named after the
-run, nodes kept alive, all of it taken away at the end whatever happened. The program under test reaches
-the server only through a relay (``live_relay``), so that what it asks is seen and may go wrong.
+It creates its own nodes, namespaces and pods with kubectl, keeps the nodes alive, and deletes everything at
+the end. The program under test reaches the server only through a relay (``live_relay``).
 """
 
 from __future__ import annotations

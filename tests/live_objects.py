@@ -1,8 +1,4 @@
-"""Kubernetes objects that live tests create: nodes without kubelets, and pods of gangs.
-
-Promises: plain trees that a real API server takes as they are; nothing of the cluster's own is needed
-but its default admission. Used by ``live_cluster``.
-"""
+"""Kubernetes objects that live tests create, valid on any real API server: nodes and pods of gangs."""
 
 from __future__ import annotations
 

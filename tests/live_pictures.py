@@ -1,8 +1,4 @@
-"""Sessions shown in the documents, played again on a fake cluster: real kubectl, the program in this process.
-
-Promises: what differs from run to run (plan ids, uids, seconds) is masked; nothing else. Used by
-``test_docs_live``, which with --refresh-golden writes what was printed into the document.
-"""
+"""Sessions shown in the documents, replayed with the real kubectl; plan ids, uids and seconds are masked."""
 
 from __future__ import annotations
 

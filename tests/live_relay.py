@@ -1,8 +1,7 @@
-"""A relay between the program and an API server, ours or a real one: it sees every request, and may meddle.
+"""A relay between the program and an API server, which sees every request and may change its answer.
 
-Promises: what goes wrong, goes wrong at an exact request whatever server stands behind it: answers lost
-before or after the request was carried out, refusals, a process killed at that boundary, a clock that
-jumps. Listens on localhost only, while the test runs. Used by ``live_cluster``.
+Faults happen at an exact request: answers lost before or after the request was carried out, refusals,
+a killed process, a clock that jumps.
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""The real program against a live cluster: plans made of it, runs, runs that are killed, what they left.
-
-Promises: the program is a process of its own, which knows the relay only; whatever happens, it is gone
-afterwards. Used by tests/test_live_*.py.
-"""
+"""The real program as a process against a live cluster: plans, runs, and runs that are killed."""
 
 from __future__ import annotations
 

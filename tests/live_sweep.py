@@ -1,7 +1,6 @@
-"""Every request of an apply as the one at which the program is killed: ``python tests/live_sweep.py``.
+"""Kill the program at every request of an apply in turn: ``python tests/live_sweep.py``.
 
-Promises: says of each history that does not end as the undisturbed one what is wrong with it, and exits 1
-if there is any. Takes minutes: for changes to how plans are applied, not for every test run.
+Prints what is wrong with each history that does not end as the undisturbed one; then exits 1. Takes minutes.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """``gangplan run`` in this process against a fake cluster: over HTTP with the real kubectl, or in memory.
 
-Promises: served, nothing of the program is replaced; in memory only the proxy and the recording are, so
+Served, nothing of the program is replaced; in memory only the proxy and the recording are, so
 that hundreds of runs take seconds. Used by tests/test_run_*.py and tests/test_status_*.py.
 """
 

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from door_server import Answer, Asked, Server, answer, on_socket
 from test_proxy import wired
 from test_retry import OK, patient
+from wire_server import Answer, Asked, Server, answer, on_socket
 
 from planner.cluster.retry import MAX_RETRY_AFTER_S
 from planner.cluster.transport import LOST, STRATEGIC, Reply

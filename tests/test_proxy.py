@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from door_server import DATE_S, Answer, Asked, Server, answer, on_localhost
 from snapshots import real_kubectl
+from wire_server import DATE_S, Answer, Asked, Server, answer, on_localhost
 
 from planner.cluster.proxy import FILTERED, ProxyTransport, connect
 from planner.cluster.transport import LOST, STRATEGIC, TOO_LONG, Reply

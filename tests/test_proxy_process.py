@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from door_server import Answer, Asked, answer, kubeconfig, on_localhost
 from snapshots import real_kubectl
+from wire_server import Answer, Asked, answer, kubeconfig, on_localhost
 
 from planner.cluster import proxy_process as proxying
 from planner.cluster import retry

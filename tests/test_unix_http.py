@@ -10,10 +10,10 @@ from http.client import HTTPResponse
 from pathlib import Path
 
 import pytest
-from door_server import Answer, Asked, Server, answer, on_socket
 from effort import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from wire_server import Answer, Asked, Server, answer, on_socket
 
 from planner.cluster.unix_http import BrokenError, UnixHttpConnection
 

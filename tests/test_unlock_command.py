@@ -11,9 +11,9 @@ from urllib.parse import urlsplit
 import pytest
 from apiserver_lease import LEASES, NAMESPACE, PATH, START, LeaseServer, LeaseWire
 from conftest import Result, RunCli
-from door_server import Answer, Asked, Server, answer, on_localhost
 from snapshots import real_kubectl
 from test_lease_taking import take
+from wire_server import Answer, Asked, Server, answer, on_localhost
 
 from planner.cluster.lock import unlock
 from planner.errors import LockedError, NotPermittedError, UnavailableError
@@ -26,7 +26,7 @@ def lease() -> LeaseServer:
 
 @pytest.fixture
 def served(lease: LeaseServer, tmp_path: Path) -> Iterator[tuple[Server, Path]]:
-    """The Lease over HTTP, whose Date is when the lock was taken: see ``door_server.DATE``."""
+    """The Lease over HTTP, whose Date is when the lock was taken: see ``wire_server.DATE``."""
 
     def play(asked: Asked) -> Answer:
         body = json.loads(asked.body) if asked.body else None

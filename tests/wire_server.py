@@ -1,7 +1,6 @@
-"""A small HTTP server for tests of the door: it answers what the test says, byte by byte where it matters.
+"""A small HTTP server that answers byte by byte, for tests of the transport.
 
-Promises: records what it was asked and over how many connections; listens on a unix socket or on
-localhost, with TLS where asked, and ends with the block.
+Records requests and connections; listens on a unix socket or on localhost, with TLS on demand.
 """
 
 from __future__ import annotations
