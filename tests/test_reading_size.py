@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from effort import first_fast
 
 from planner.read.inputs import read
 
@@ -80,7 +81,7 @@ def child(*arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.parametrize("name", sorted(BOMBS))
+@pytest.mark.parametrize("name", first_fast(sorted(BOMBS), 6))
 def test_a_bomb_is_refused_in_bounded_memory_and_time(tmp_path: Path, name: str) -> None:
     path = tmp_path / name
     path.write_text(BOMBS[name])

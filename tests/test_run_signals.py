@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from apiserver import Answer, Call, FakeCluster
 from conftest import Result, RunCli
+from effort import first_fast
 from run_bench import RunBench, events, is_write, memory_bench, nodes, summary, while_solving
 
 from models.verify.check import check
@@ -61,7 +62,7 @@ LAST = 27
 """The sweep strikes every third request up to this one times three."""
 
 
-@pytest.mark.parametrize("step", range(LAST))
+@pytest.mark.parametrize("step", first_fast(range(LAST), 8))
 def test_a_signal_at_any_request_is_obeyed_and_the_next_run_finishes(
     step: int, bench: RunBench
 ) -> None:
