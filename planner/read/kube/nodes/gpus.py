@@ -69,8 +69,8 @@ class GpuReader:
     """Reads the GPUs of one node.
 
     ``capacity``, ``offered``: amounts of the resources of whole GPUs. ``slices``: its devices by
-    driver. ``health``: its Koordinator Device. ``cards``: those that HAMi registered, if HAMi is
-    told which to give.
+    driver. ``health``: its Koordinator Device. ``cards``: those that HAMi registered, if the
+    Policy chooses the HAMi back end.
     """
 
     def __init__(

@@ -52,7 +52,7 @@ def read_nodes(objects_: Objects, policy: KubernetesPolicy, remarks: Remarks) ->
 class _NodeReader:
     """Reads nodes of one input; ``slices``, ``health``: by node name.
 
-    ``hami``: HAMi is told which cards to give, so that its nodes give them whole.
+    ``hami``: the Policy chooses the HAMi back end, so its nodes give cards whole.
     """
 
     names: GpuNames
