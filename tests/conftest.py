@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import signal
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,6 +39,9 @@ def pytest_configure(config: pytest.Config) -> None:
     set_thorough(thorough)
     if not thorough and not config.option.markexpr:
         config.option.markexpr = "not slow"
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        # started in the background of a shell: the program under test would ignore it, too
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session", autouse=True)
