@@ -289,8 +289,8 @@ def test_names_that_could_leave_the_folder_are_refused(file: str, cli: RunCli) -
     ):
         pod["name"] = "../../evil"
     result = cli("render", write(docs.sealed(document)), "--to", "out")
-    said = "error: instance.gangs[0].status.pods[0].name: '../../evil' cannot be a name"
-    assert (result.code, result.err.splitlines()[0]) == (65, said)
+    said = "error: form: instance.gangs[0].status.pods[0].name: '../../evil' cannot be a name"
+    assert (result.code, result.err.splitlines()[0]) == (5, said)
     assert not Path("out").exists()
     assert file == "plan.json"
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from planner.cli.options import ColorOption, DebugOption, LogOption, PlanArgument, console_of
-from planner.errors import CannotWriteError, Fault, RefusedPlanError, UsageError
+from planner.errors import CannotWriteError, Fault, UsageError
 from planner.show.console import Color, Console, LogFormat
 
 if TYPE_CHECKING:
@@ -44,18 +44,13 @@ def render(
     console = console_of(context, color=color, log_format=log_format, debug=debug)
     if to is not None and output is not None:
         raise UsageError(Fault("-o and --to exclude each other", "--to writes files, -o to stdout"))
-    from models.verify.check import check
-    from planner.pipelines.plan import refusals
+    from planner.pipelines.plan import verify_file
     from planner.read import plan_files
     from planner.show import manifests as rendertext
     from planner.show.manifests import rendering
 
-    content = plan_files.read_bytes(path, console.stdin)
-    plan = plan_files.read_plan(content, path)
-    violations = check(plan_files.parse(content, path), plan)
-    console.event("verify_done", violations=len(violations))
-    if violations:
-        raise RefusedPlanError(*refusals(violations, path))
+    plan = verify_file(plan_files.read_bytes(path, console.stdin), path)
+    console.event("verify_done", violations=0)
     found = rendering(plan)
     if to is None:
         shown = rendertext.json_document if output is Form.json else rendertext.yaml_stream

@@ -10,11 +10,11 @@ import sys
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING
 
 from models.apply.outcomes import ApplyLimits, Outcome, Verdict
-from planner.errors import Fault, InputError, RefusedPlanError, StaleError
-from planner.pipelines.plan import refusals
+from planner.errors import Fault, InputError, StaleError
+from planner.pipelines.plan import verify_file
 from planner.show.text import lasting
 from planner.untrusted_text import one_line
 
@@ -98,22 +98,14 @@ def read_verified(path: str, stdin: IO[bytes] | None = None) -> VerifiedPlan:
     """Read and verify a plan file. Raises MissingPathError, InputError, RefusedPlanError."""
     from planner.read import plan_files
 
-    content = plan_files.read_bytes(path, stdin)
-    return verified(plan_files.parse(content, path), plan_files.read_plan(content, path), path)
+    return ordered(verify_file(plan_files.read_bytes(path, stdin), path), path)
 
 
-def verified(document: dict[str, Any], plan: PlanDocument, file: str | None = None) -> VerifiedPlan:
-    """Verify a plan, given as JSON and typed, and read its orders. ``file``: for messages.
-
-    Raises RefusedPlanError (5) and InputError (65).
-    """
+def ordered(plan: PlanDocument, file: str | None = None) -> VerifiedPlan:
+    """The orders of a verified plan. ``file``: for messages. Raises InputError."""
     from models.apply.orders import IncompletePlanError, orders_of
-    from models.verify.check import check
     from planner.cluster.backends.table import backend_of
 
-    violations = check(document, plan)
-    if violations:
-        raise RefusedPlanError(*refusals(violations, file))
     try:
         orders = orders_of(plan)
     except IncompletePlanError as error:

@@ -19,7 +19,7 @@ from models.policy import Objective, Policy
 from models.tiers import family
 from planner import __version__
 from planner.atomic_files import check_target, save
-from planner.errors import Fault, RefusedPlanError, UsageError
+from planner.errors import Fault, InputError, RefusedPlanError, UsageError
 from planner.pipelines.required_gangs import Required, unmet
 from planner.show.progress import SearchProgress
 from planner.signals import stop_on_signal
@@ -210,6 +210,26 @@ def _report_reading(console: Console, built: LoadedInput, request: PlanRequest) 
     reading = [*request.paths, *(("--policy", request.policy) if request.policy else ())]
     console.levels_source(built.levels_source)
     console.remarks(built.remarks, all_with=f"{console.program} validate {shlex.join(reading)}")
+
+
+def verify_file(content: bytes, path: str) -> PlanDocument:
+    """The plan of a file if the judge accepts it.
+
+    Raises InputError for a file that is no plan, RefusedPlanError for a plan with violations, its
+    form included.
+    """
+    from models.verify.check import check
+    from planner.read import plan_files
+
+    document = plan_files.parse(content, path)
+    try:
+        plan = plan_files.read_plan(content, path)
+    except InputError as broken:
+        raise RefusedPlanError(*(refusals(check(document), path) or broken.faults)) from None
+    violations = check(document, plan)
+    if violations:
+        raise RefusedPlanError(*refusals(violations, path))
+    return plan
 
 
 def refusals(violations: list[Violation], path: str | None = None) -> list[Fault]:

@@ -34,8 +34,8 @@ from planner.pipelines.apply_steps import (
     check_open_nodes,
     check_rights,
     exit_code,
+    ordered,
     run_paths,
-    verified,
 )
 from planner.pipelines.live_planner import ClusterSource, LivePlanner
 from planner.pipelines.plan import Phases, PlanRequest
@@ -330,7 +330,7 @@ class _LockedRun:
         planner = self._planner()
         try:
             planned = self._make_plan(planner, None)
-            plan = verified(planned.document, planned.plan)
+            plan = ordered(planned.plan)
             try:
                 self._apply(plan)
             except StaleError as error:
@@ -341,7 +341,7 @@ class _LockedRun:
                     run.console.say(f"{fault.what}; planning once more")
                 run.report.replanned = True
                 planned = self._make_plan(planner, planned)
-                self._apply(verified(planned.document, planned.plan))
+                self._apply(ordered(planned.plan))
         finally:
             run.report.warnings += planner.warnings
             for phase, seconds in planner.seconds.items():
