@@ -53,12 +53,13 @@ def rooms(instance: Instance, decisions: Sequence[GangDecision]) -> tuple[Room, 
         free = max(0, mask.bit_count() - unknown[index]) if instance.schedulable(node) else 0
         left = tuple((name, most - used[index].get(name, 0)) for name, most in node.allocatable)
         result.append(
-            Room(mask, unknown[index], free, left, _blind(instance, node, unknown[index]))
+            Room(mask, unknown[index], free, left, is_blind(instance, node, unknown[index]))
         )
     return tuple(result)
 
 
-def _blind(instance: Instance, node: Node, unknown: int) -> bool:
+def is_blind(instance: Instance, node: Node, unknown: int) -> bool:
+    """Whether pods placed on the node get no GPU indices. ``unknown``: GPUs of unknown index."""
     unswitched = node.model is not None and not node.model.switched
     return unknown > 0 or (instance.policy.gpu_binding == "none" and unswitched)
 

@@ -126,6 +126,16 @@ class Tier:
         return family(self.family)
 
 
+def sign(sense: Sense) -> int:
+    """1 where a larger value is better, -1 where a smaller one is."""
+    return 1 if sense == "max" else -1
+
+
+def larger_is_better(tiers: Iterable[Tier], values: Iterable[int]) -> tuple[int, ...]:
+    """The values of these tiers with the sign that makes larger ones better."""
+    return tuple(sign(tier.sense) * value for tier, value in zip(tiers, values, strict=True))
+
+
 def stated_tiers(
     objectives: Iterable[tuple[str, Fraction]], met: Mapping[int, Collection[str]]
 ) -> Iterator[Tier]:

@@ -64,7 +64,7 @@ def _bought(instance: Instance, best: Best, solution: Solution) -> Iterator[str]
     moving = {g for one in solution.moves for g in one.gangs}
     for one in solution.moves:
         others = moving - set(one.gangs)
-        without = plan(instance, still=frozenset(range(len(instance.gangs))) - others).tiers
+        without = plan(instance, immovable=frozenset(range(len(instance.gangs))) - others).tiers
         if without == best.tiers:
             yield f"moves of {one.gangs}: a plan without them is as good"
         if any(name.startswith("admission/") for name, _ in without):

@@ -44,8 +44,8 @@ class Best:
         )
 
 
-def plan(instance: Instance, still: frozenset[int] = frozenset()) -> Best:
-    """The lexicographically best plan in which the gangs ``still`` do not move.
+def plan(instance: Instance, immovable: frozenset[int] = frozenset()) -> Best:
+    """The lexicographically best plan in which the gangs ``immovable`` do not move.
 
     Raises ValueError for what is no matter of one best plan: tolerances, and the least gain of moves.
     """
@@ -53,7 +53,7 @@ def plan(instance: Instance, still: frozenset[int] = frozenset()) -> Best:
         raise ValueError("the exhaustive planner knows no tolerances")
     if instance.policy.moves is not None and instance.policy.moves.min_gain > 0:
         raise ValueError("the exhaustive planner knows no least gain of moves")
-    ways = Ways(Scale(instance), Spreading(instance), still)
+    ways = Ways(Scale(instance), Spreading(instance), immovable)
     best: tuple[Vector, Step | None, Footing] | None = None
     for bound, footing in _footings(ways):
         if best is not None and bound <= best[0]:

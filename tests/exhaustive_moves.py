@@ -21,7 +21,7 @@ def moves_of(instance: Instance, best: Best) -> tuple[MoveSet, ...]:
     movers = frozenset(g for g, d in enumerate(best.decisions) if d.decision == "move")
     if not movers:
         return ()
-    without = plan(instance, still=frozenset(range(len(instance.gangs)))).decisions
+    without = plan(instance, immovable=frozenset(range(len(instance.gangs)))).decisions
     mine, other = _worth(instance, best.decisions), _worth(instance, without)
     gpus, bandwidth, freed, nodes, domains = (a - b for a, b in zip(mine, other, strict=True))
     moved = sum(

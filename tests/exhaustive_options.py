@@ -41,8 +41,8 @@ class Option:
     disruption: int = 0
 
 
-def options(instance: Instance, gang: Gang, *, still: bool = False) -> Iterator[Option]:
-    """Every option of a gang; the first one leaves it as it is. ``still``: it may not move."""
+def options(instance: Instance, gang: Gang, *, immovable: bool = False) -> Iterator[Option]:
+    """Every option of a gang; the first one leaves it as it is. ``immovable``: it may not move."""
     stand = {(p.role, p.index): p.node for p in standing(gang)}
     if not running(gang):
         yield Option(())
@@ -53,7 +53,7 @@ def options(instance: Instance, gang: Gang, *, still: bool = False) -> Iterator[
     gpus = _gpus(gang, stand)
     if whole(gang, stand):
         yield Option(tuple(sorted(stand)), admitted=True, kept=gpus)
-        yield from _resized(instance, gang, stand, movable=gang.movable and not still)
+        yield from _resized(instance, gang, stand, movable=gang.movable and not immovable)
     else:
         yield Option(tuple(sorted(stand)), kept=gpus)
         if gang.hold is None:

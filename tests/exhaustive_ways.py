@@ -103,11 +103,11 @@ class Ways:
     at least that can always be taken, where there is one.
     """
 
-    def __init__(self, scale: Scale, spreading: Spreading, still: frozenset[int]) -> None:
+    def __init__(self, scale: Scale, spreading: Spreading, immovable: frozenset[int]) -> None:
         self.scale = scale
         self.spreading = spreading
         instance = scale.instance
-        self.of = [self._ways(g, still=g in still) for g in range(len(instance.gangs))]
+        self.of = [self._ways(g, immovable=g in immovable) for g in range(len(instance.gangs))]
         self.most = [
             {stays: max(way.most for way in ways) for stays, ways in of.items()} for of in self.of
         ]
@@ -119,10 +119,10 @@ class Ways:
             for of in self.of
         ]
 
-    def _ways(self, g: int, *, still: bool) -> dict[tuple[Key, ...], list[Way]]:
+    def _ways(self, g: int, *, immovable: bool) -> dict[tuple[Key, ...], list[Way]]:
         instance = self.scale.instance
         found: dict[tuple[Key, ...], dict[object, Way]] = {}
-        for option in options(instance, instance.gangs[g], still=still):
+        for option in options(instance, instance.gangs[g], immovable=immovable):
             if option.moved and self._too_many(g):
                 continue
             for spread in self.spreading.of(g, option):

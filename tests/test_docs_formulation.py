@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from models import tiers
-from planner.search import aggregated_search, solve, tier_search
+from planner.search import solve, tier_search
 from planner.search.engines import portfolio
 
 ROOT = Path(__file__).parent.parent
@@ -17,7 +17,7 @@ TEXT = (ROOT / "docs" / "formulation.md").read_text(encoding="utf-8")
 SHARES = {
     "ADMISSION_SHARE": (tier_search.ADMISSION_SHARE, 35),
     "CLOCK_SHARE": (portfolio.CLOCK_SHARE, 15),
-    "PLACING_SHARE": (aggregated_search.PLACING_SHARE, 20),
+    "PLACING_SHARE": (solve.PLACING_SHARE, 20),
     "MOVES_RESERVE": (solve.MOVES_RESERVE, 40),
 }
 

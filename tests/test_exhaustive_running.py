@@ -345,7 +345,7 @@ def test_growing_is_not_bound_by_the_least_share() -> None:
 
 def test_gangs_that_are_to_stay_do_not_move() -> None:
     instance = two_to_move()
-    best = plan(instance, still=frozenset([0, 1]))
+    best = plan(instance, immovable=frozenset([0, 1]))
     assert decisions(best, instance) == {"a": "keep", "b": "keep", "new": "wait"}
 
 

@@ -32,18 +32,18 @@ class Runs:
         self.plans = plans
         self.asked: list[str] = []
 
-    def __call__(self, still: frozenset[int]) -> Solution:
+    def __call__(self, immovable: frozenset[int]) -> Solution:
         free = [
             one.name
             for i, one in enumerate(self.instance.gangs)
-            if one.movable and one.running and i not in still
+            if one.movable and one.running and i not in immovable
         ]
         self.asked.append(" ".join(free))
         return self.plans[self.asked[-1]]
 
 
-def never(still: frozenset[int]) -> Solution:
-    raise AssertionError(f"nothing moves, yet a search without {still} is asked for")
+def never(immovable: frozenset[int]) -> Solution:
+    raise AssertionError(f"nothing moves, yet a search without {sorted(immovable)} is asked for")
 
 
 def crowded(least: str | None = None) -> tuple[Instance, dict[str, Solution]]:
@@ -287,9 +287,9 @@ def eager(instance: Instance, asked: list[frozenset[int]]) -> Callable[[frozense
     """A search that moves the first gang it may, for nothing but a tier that rises by the move."""
     last = len(instance.cluster.nodes) - 1
 
-    def run(still: frozenset[int]) -> Solution:
-        asked.append(still)
-        free = [i for i, one in enumerate(instance.gangs) if one.movable and i not in still]
+    def run(immovable: frozenset[int]) -> Solution:
+        asked.append(immovable)
+        free = [i for i, one in enumerate(instance.gangs) if one.movable and i not in immovable]
         pods = {instance.gangs[i].name: [(last, mask(0, 1))] for i in free[:1]}
         plan = solved(instance, decide(instance, **pods))
         return replace(plan, tiers=(TierResult("preference", "max", len(pods), 1, 1, "exact"),))
@@ -331,8 +331,10 @@ def test_a_stubborn_search_ends_with_no_moves_and_names_all() -> None:
     waiting = [gang("new", 1, 1), gang("old", 1, 1)]
     instance = with_least(build(nodes=nodes, gangs=[*movable, *waiting]), "0.2")
 
-    def run(still: frozenset[int]) -> Solution:
-        free = [one.name for i, one in enumerate(instance.gangs) if one.movable and i not in still]
+    def run(immovable: frozenset[int]) -> Solution:
+        free = [
+            one.name for i, one in enumerate(instance.gangs) if one.movable and i not in immovable
+        ]
         others = [name for name in free if name > "g01"][:1]
         moving = [name for name in free if name <= "g01"] + others
         pods = {name: [(30, mask(2 * k, 2 * k + 1))] for k, name in enumerate(moving)}

@@ -20,9 +20,9 @@ from models.instance import Instance
 from models.policy import LOST_RUNTIME, Disruption, Objective, SolveLimits
 from models.program.base_state import base_decisions
 from planner.search.budget import Budget
+from planner.search.free_space import MaximalSpace
 from planner.search.notes import notes_of
 from planner.search.reasons import with_reasons
-from planner.search.shortage import MaximalSpace
 from planner.search.solve import solve
 
 FULL = mask(*range(8))

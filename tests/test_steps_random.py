@@ -18,7 +18,7 @@ from planner.search.budget import Budget
 from planner.search.free_space import FreeSpace
 from planner.search.greedy import greedy
 from planner.search.growth import grow
-from planner.search.preemption_rule import put_back
+from planner.search.proposal import put_back
 from planner.search.reasons import with_reasons
 from planner.search.reclaim import reclaim
 

@@ -133,16 +133,16 @@ def build_base_state(
     base: tuple[GangDecision, ...] | None = None,
     only: frozenset[int] | None = None,
     within: frozenset[int] | None = None,
-    still: frozenset[int] = frozenset(),
+    immovable: frozenset[int] = frozenset(),
 ) -> BaseState:
     """``base``: decisions about the gangs that are not in ``only``; by default nothing changes for them.
 
-    ``within``: nodes on which pods may be placed. ``still``: gangs that must not move.
+    ``within``: nodes on which pods may be placed. ``immovable``: gangs that must not move.
     """
     now = base_decisions(instance)
     base = base or now
     known = known_masks(instance, base)
-    choices = choices_of(instance, known, rooms(instance, base), only=only, still=still)
+    choices = choices_of(instance, known, rooms(instance, base), only=only, immovable=immovable)
     away, always = list(base), list(base)
     for choice in choices:
         away[choice.gang] = GangDecision("wait")

@@ -66,14 +66,16 @@ def formulate(
     only: frozenset[int] | None = None,
     base: tuple[GangDecision, ...] | None = None,
     within: frozenset[int] | None = None,
-    still: frozenset[int] = frozenset(),
+    immovable: frozenset[int] = frozenset(),
     cache: ValueCache | None = None,
 ) -> Formulation:
     """``split``: every node is a region; by default in small clusters.
 
     The others as in ``build_base_state``: the gangs to decide about, and what is given.
     """
-    base_state = build_base_state(instance, base=base, only=only, within=within, still=still)
+    base_state = build_base_state(
+        instance, base=base, only=only, within=within, immovable=immovable
+    )
     requests, room = base_state.requests, base_state.rooms
     if split is None:
         split = len(instance.cluster.nodes) <= SPLIT_NODES

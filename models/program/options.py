@@ -85,19 +85,21 @@ def choices_of(
     rooms: Sequence[Room],
     *,
     only: Collection[int] | None = None,
-    still: Collection[int] = (),
+    immovable: Collection[int] = (),
 ) -> tuple[Choice, ...]:
     """Every gang with something to decide, in instance order.
 
     ``known``: mask of GPUs known to be held, a node. ``rooms``: next to all that runs. ``only``: indices of
-    the gangs to decide about. ``still``: gangs that must not move.
+    the gangs to decide about. ``immovable``: gangs that must not move.
     """
     found, unchanging = [], []
     for index, gang in enumerate(instance.gangs):
         if only is not None and index not in only:
             continue
         if gang.running:
-            choice = _Running(instance, known, rooms, index, movable=index not in still).choice()
+            choice = _Running(
+                instance, known, rooms, index, movable=index not in immovable
+            ).choice()
             if len(choice.options) > 1 or not choice.must:
                 found.append(choice)
             else:

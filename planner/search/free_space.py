@@ -7,12 +7,13 @@ The pods of a gang can be set and every change undone. The free space of a node 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from models.gang import Gang, Hold
 from models.hardware import bits
 from models.instance import Instance
-from models.occupancy import PODS, Room
-from models.program.base_state import outcome, placed
+from models.occupancy import PODS, Room, is_blind
+from models.program.base_state import base_decisions, outcome, placed
 from models.program.packing import CountPacking, Packing
 from models.program.regions import packing_of
 from models.solution import GangDecision, PodPlacement
@@ -21,13 +22,24 @@ Pods = tuple[PodPlacement, ...]
 Key = tuple[int, int, int]
 """(gang, role, index)."""
 
+Counts = tuple[int, ...]
+"""Number of pods of each role."""
+
+
+def counts_of(gang: Gang, pods: Pods) -> Counts:
+    """Number of these pods in each role of the gang."""
+    found = [0] * len(gang.roles)
+    for pod in pods:
+        found[pod.role] += 1
+    return tuple(found)
+
 
 @dataclass(slots=True)
 class NodeSpace:
-    """One node. ``tenants``: (pod, whether it already stands so) by gang, role and index.
+    """One node. ``tenants``: (pod, whether it already runs there) by gang, role and index.
 
     ``stays``, ``known``: masks of GPUs held by pods that stay, and by any pod. ``unknown``: GPUs
-    held or sick without a known index. ``raw``: healthy GPUs in no pod, negative if pods that stay
+    held or unhealthy, of unknown index. ``raw``: healthy GPUs in no pod, negative if pods that stay
     hold more. ``free``: GPUs that may be given. ``left``: free amount of each limiting resource.
     ``blind``: no GPU indices are given here.
     """
@@ -46,7 +58,7 @@ class NodeSpace:
 class FreeSpace:
     """The plan so far.
 
-    ``pods[g]``: pods of gang g, changed only through ``set``. ``original[g]``: where they stand
+    ``pods[g]``: pods of gang g, changed only through ``set``. ``original[g]``: where they run
     now.
     """
 
@@ -137,19 +149,19 @@ class FreeSpace:
         Staying pods alone are always valid.
         """
         node_space, node = self.by_node[n], self.instance.cluster.nodes[n]
-        given = [(key, pod) for key, (pod, stays) in node_space.tenants.items() if not stays]
-        if not given:
+        added = [(key, pod) for key, (pod, stays) in node_space.tenants.items() if not stays]
+        if not added:
             return True
-        seen = node_space.stays
-        for _, pod in given:
-            if (pod.gpus or 0) & (seen | ~node.healthy):
+        held = node_space.stays
+        for _, pod in added:
+            if (pod.gpus or 0) & (held | ~node.healthy):
                 return False
-            seen |= pod.gpus or 0
-        roles = [self.instance.gangs[key[0]].roles[key[1]] for key, _ in given]
+            held |= pod.gpus or 0
+        roles = [self.instance.gangs[key[0]].roles[key[1]] for key, _ in added]
         if node_space.raw < 0 and any(role.gpus for role in roles):
             return False
-        asked = {name for role in roles for name, amount in role.requests if amount} | {PODS}
-        return all(node_space.left.get(resource, 0) >= 0 for resource in sorted(asked))
+        requested = {name for role in roles for name, amount in role.requests if amount} | {PODS}
+        return all(node_space.left.get(resource, 0) >= 0 for resource in requested)
 
     def stale_indices(self, n: int) -> tuple[int, ...]:
         """Gangs whose placed pods name GPUs on a blind node, or lack indices on another."""
@@ -172,9 +184,9 @@ class FreeSpace:
     def moved(self) -> dict[int, int]:
         """GPUs held now by each gang of which a pod moves."""
         return {
-            gang: sum(self.instance.gangs[gang].roles[p.role].gpus for p in stand)
-            for gang, stand in enumerate(self.original)
-            if stand and self.pods[gang] != stand and self.decision(gang).decision == "move"
+            gang: sum(self.instance.gangs[gang].roles[p.role].gpus for p in pods)
+            for gang, pods in enumerate(self.original)
+            if pods and self.pods[gang] != pods and self.decision(gang).decision == "move"
         }
 
     def decision(self, gang: int) -> GangDecision:
@@ -202,30 +214,74 @@ class FreeSpace:
 
     def _count(self, n: int) -> None:
         node, node_space = self.instance.cluster.nodes[n], self.by_node[n]
-        stays = known = given = 0
+        stays = known = added = 0
         unknown = node.unknown_unhealthy
         left = dict(node.allocatable)
         for (gang, number, _), (pod, standing) in node_space.tenants.items():
             role = self.instance.gangs[gang].roles[number]
             if pod.gpus is None:
                 unknown += role.gpus if standing else 0
-                given += 0 if standing else role.gpus
+                added += 0 if standing else role.gpus
             else:
                 known |= pod.gpus
                 stays |= pod.gpus if standing else 0
             for resource, amount in ((PODS, 1), *role.requests):
                 if resource in left:
                     left[resource] -= amount
-        node_space.stays, node_space.known, node_space.unknown, node_space.left = (
-            stays,
-            known,
-            unknown,
-            left,
-        )
+        node_space.stays, node_space.known = stays, known
+        node_space.unknown, node_space.left = unknown, left
         node_space.mask = node.healthy & ~known
-        node_space.raw = node_space.mask.bit_count() - unknown - given
+        node_space.raw = node_space.mask.bit_count() - unknown - added
         node_space.free = max(0, node_space.raw) if self._usable[n] else 0
-        unswitched = node.model is not None and not node.model.switched
-        node_space.blind = unknown > 0 or (
-            self.instance.policy.gpu_binding == "none" and unswitched
+        node_space.blind = is_blind(self.instance, node, unknown)
+
+
+SET_ASIDE = Hold("Unsupported", "set aside")
+
+
+class MaximalSpace:
+    """The most space a gang could ever find: every gang that any plan may stop or move is removed.
+
+    A gang that may be stopped for some higher gang is removed for all, since what that gang leaves
+    over may go to a third. So a gang that does not fit here fits in no plan. ``removed``: the
+    running gangs that are removed.
+    """
+
+    def __init__(self, instance: Instance) -> None:
+        self.instance = instance
+        self.space = FreeSpace(instance, base_decisions(instance))
+        highest = max((g.priority for g in instance.gangs if _may_get_pods(g)), default=None)
+        self._removable = tuple(
+            index
+            for index, gang in enumerate(instance.gangs)
+            if gang.running
+            and (
+                (gang.preemptible and highest is not None and gang.priority < highest)
+                or (gang.movable and index not in instance.incomplete)
+            )
         )
+        self.removed = self._removable
+        for index in self.removed:
+            self.space.set(index, ())
+
+    def exempt(self, gang: int) -> None:
+        """Let this gang, and only this one, keep its pods."""
+        for index in self._removable:
+            self.space.set(index, self.space.original[index] if index == gang else ())
+        self.removed = tuple(index for index in self._removable if index != gang)
+
+    def alone(self) -> Instance:
+        """The instance without the pods of the removed gangs, indices unchanged."""
+        removed = set(self.removed)
+        gangs = tuple(
+            replace(gang, pods=(), hold=SET_ASIDE) if index in removed else gang
+            for index, gang in enumerate(self.instance.gangs)
+        )
+        return replace(self.instance, gangs=gangs)
+
+
+def _may_get_pods(gang: Gang) -> bool:
+    """Whether some plan puts a new pod of the gang on a node."""
+    if not gang.running:
+        return gang.hold is None
+    return gang.movable or gang.elastic or bool(gang.missing())

@@ -13,8 +13,8 @@ from models.program.demands import Demand
 from models.program.rules.declarations import allows, node_sets
 from models.solution import GangDecision, PodPlacement
 from models.tier_values import gang_value
-from planner.search.free_space import FreeSpace
-from planner.search.trial import Counts, Trial
+from planner.search.free_space import Counts, FreeSpace
+from planner.search.trial import Trial
 
 MAX_SIZES = 8
 """Sizes of a role that are tried above its smallest."""

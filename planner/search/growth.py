@@ -10,10 +10,9 @@ from models.program.demand_builder import remaining_demand
 from models.program.rules.declarations import eligible_nodes
 from models.solution import GangDecision
 from models.tier_values import Evaluation, gang_value, tiers_of
-from models.tiers import family
-from planner.search.free_space import FreeSpace, Pods
+from models.tiers import family, sign
+from planner.search.free_space import Counts, FreeSpace, Pods, counts_of
 from planner.search.greedy import place
-from planner.search.trial import Counts, counts_of
 
 ATTEMPTS = 12
 """Sizes tried for one role of one gang."""
@@ -54,9 +53,9 @@ class _Grower:
         gang = self._instance.gangs[index]
         if not gang.elastic or not decision.pods or gang.hold is not None:
             return False
-        has = {(pod.role, pod.index) for pod in decision.pods}
-        if any((pod.role, pod.index) not in has for pod in self.space.original[index]):
-            return False  # it gives way: what it dropped would come back as a move
+        kept = {(pod.role, pod.index) for pod in decision.pods}
+        if any((pod.role, pod.index) not in kept for pod in self.space.original[index]):
+            return False  # it is shrunk: a pod it dropped would come back as a move
         return not self._instance.size_held(gang) and (
             decision.decision != "keep" or index not in self._instance.incomplete
         )
@@ -87,7 +86,7 @@ class _Grower:
             yield (*now[:number], count, *now[number + 1 :])
 
     def _grow_to(self, index: int, counts: Counts) -> bool:
-        """Grow to these counts if nothing that counts more gets worse."""
+        """Grow to these counts if no earlier tier gets worse."""
         space, held = self.space, self.space.pods[index]
         demand = remaining_demand(self._instance, index, counts, held)
         bound = space.decision(index).decision in ("place", "move", "complete")
@@ -103,7 +102,7 @@ class _Grower:
         return False
 
     def _worth(self, index: int, pods: Pods) -> tuple[int, ...]:
-        """What tiers before growth make of the gang, and of the whole where asked; more is better."""
+        """Values of the tiers before growth, of the gang and of the plan; larger is better."""
         instance, gang = self._instance, self._instance.gangs[index]
         found = []
         if self._own:
@@ -120,7 +119,7 @@ class _Grower:
             decisions = [self.space.decision(i) for i in range(len(instance.gangs))]
             evaluation = Evaluation(instance, decisions)
             for tier in self._whole:
-                found.append(evaluation.tier(tier) * (1 if tier.sense == "max" else -1))
+                found.append(evaluation.tier(tier) * sign(tier.sense))
         return tuple(found)
 
 

@@ -51,11 +51,11 @@ def improve(
     budget: Budget,
     progress: Progress,
     part: float = SHARE_OF_BUDGET,
-    still: frozenset[int] = frozenset(),
+    immovable: frozenset[int] = frozenset(),
 ) -> None:
     """Improve the open tiers of the incumbent within this share of the budget.
 
-    ``still``: gangs that must not move.
+    ``immovable``: gangs that must not move.
     """
     rng = random.Random(ledger.instance.policy.solve.seed)  # noqa: S311  # a search, not a secret
     effort = budget.effort + budget.effort_left() * part
@@ -74,15 +74,15 @@ def improve(
         step += 1
         if not freed:
             break
-        if ledger.offer(_try(ledger, budget, base, freed, nodes, still)):
+        if ledger.offer(_solve_neighbourhood(ledger, budget, base, freed, nodes, immovable)):
             idle = 0
-            _tell(ledger, progress)
+            _report(ledger, progress)
         else:
             idle += 1
         budget.spend(PAIR_EFFORT * len(freed) * len({innermost[n] for n in nodes}))
 
 
-def _tell(ledger: Ledger, progress: Progress) -> None:
+def _report(ledger: Ledger, progress: Progress) -> None:
     """Report the first open tier that can change."""
     for position in range(ledger.closed, len(ledger.tiers)):
         if ledger.tiers[position].row.subject != "disruption":
@@ -90,13 +90,13 @@ def _tell(ledger: Ledger, progress: Progress) -> None:
             return
 
 
-def _try(
+def _solve_neighbourhood(
     ledger: Ledger,
     budget: Budget,
     base: tuple[GangDecision, ...],
     freed: frozenset[int],
     nodes: frozenset[int],
-    still: frozenset[int],
+    immovable: frozenset[int],
 ) -> tuple[GangDecision, ...]:
     """The best placement found for the freed gangs with everything else fixed, as a whole plan."""
     decisions = ledger.incumbent.decisions
@@ -107,7 +107,7 @@ def _try(
         base=without,
         only=freed,
         within=nodes,
-        still=still,
+        immovable=immovable,
         split=meshed,
         cache=ledger.cache,
     )

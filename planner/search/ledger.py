@@ -14,6 +14,7 @@ from models.instance import Instance
 from models.program.base_state import base_decisions
 from models.solution import GangDecision, Proof, TierResult
 from models.tier_values import Evaluation, ValueCache, tiers_of
+from models.tiers import larger_is_better, sign
 from planner.search.preemption_rule import restore_unjustified, unjustified_victims
 
 
@@ -29,7 +30,7 @@ class Incumbent:
 class Ledger:
     """``closed``: number of tiers, from the first, that are solved and must be kept by later ones.
 
-    ``best``: value of each tier when it was closed. ``tops``: bounds for every plan. ``given``: the
+    ``best``: value of each tier when it was closed. ``tops``: bounds for every plan. ``assumed``: the
     values of earlier tiers under which a tier's bound holds. ``cache``: values of gangs, shared
     between plans.
     """
@@ -42,7 +43,7 @@ class Ledger:
         self.bounds: list[int | None] = [None] * len(self.tiers)
         self.exact = [True] * len(self.tiers)
         self.tops: list[int | None] = [None] * len(self.tiers)
-        self.given: list[tuple[int, ...]] = [()] * len(self.tiers)
+        self.assumed: list[tuple[int, ...]] = [()] * len(self.tiers)
         self.closed = 0
         self.best: dict[int, int] = {}
 
@@ -80,7 +81,7 @@ class Ledger:
         ]
         twin.exact = list(self.exact)
         twin.tops = list(self.tops)
-        twin.given = list(self.given)
+        twin.assumed = list(self.assumed)
         twin.best = dict(self.best)
         return twin
 
@@ -92,21 +93,20 @@ class Ledger:
         decisions = valid
         values = self.evaluate(decisions).vector()
         for position in range(self.closed):
-            least = self.required(position)
-            wanted = self.tiers[position].sense == "max"
-            if values[position] < least if wanted else values[position] > least:
+            factor = self._sign(position)
+            if factor * values[position] < factor * self.required(position):
                 return False
-        mine, new = self._signed(self.incumbent.values), self._signed(values)
-        if new > mine or (new == mine and assignment and not self.incumbent.assignment):
+        old, new = self._open_values(self.incumbent.values), self._open_values(values)
+        if new > old or (new == old and assignment and not self.incumbent.assignment):
             self.incumbent = Incumbent(tuple(decisions), values, assignment)
-        return new > mine
+        return new > old
 
-    def _signed(self, values: Sequence[int]) -> tuple[int, ...]:
+    def _open_values(self, values: Sequence[int]) -> tuple[int, ...]:
         """Values of the open tiers, larger is better."""
-        return tuple(
-            value if tier.sense == "max" else -value
-            for tier, value in zip(self.tiers[self.closed :], values[self.closed :], strict=True)
-        )
+        return larger_is_better(self.tiers[self.closed :], values[self.closed :])
+
+    def _sign(self, position: int) -> int:
+        return sign(self.tiers[position].sense)
 
     def bound(self, position: int, bound: int, *, exact: bool, always: bool = False) -> None:
         """Record a bound of one tier if it is tighter than the known one.
@@ -116,16 +116,18 @@ class Ledger:
         for every plan.
         """
         known = self.bounds[position]
-        sign = 1 if self.tiers[position].sense == "max" else -1
-        if sign * bound < sign * self.incumbent.values[position]:
+        factor = self._sign(position)
+        if factor * bound < factor * self.incumbent.values[position]:
             return
-        if always and (self.tops[position] is None or sign * bound < sign * self._top(position)):
+        if always and (
+            self.tops[position] is None or factor * bound < factor * self._top(position)
+        ):
             self.tops[position] = bound
-        if known is None or sign * bound < sign * known:
+        if known is None or factor * bound < factor * known:
             self.bounds[position] = bound
             self.exact[position] = exact
             kept = () if always else tuple(self.required(i) for i in range(position))
-            self.given[position] = kept
+            self.assumed[position] = kept
 
     def _top(self, position: int) -> int:
         top = self.tops[position]
@@ -139,18 +141,18 @@ class Ledger:
         bound asks for more.
         """
         first = None
-        for position, given in enumerate(self.given):
-            if all(self._keeps(i, least) for i, least in enumerate(given)):
+        for position, assumed in enumerate(self.assumed):
+            if all(self._keeps(i, least) for i, least in enumerate(assumed)):
                 continue
             self.bounds[position], self.exact[position] = self._top(position), True
-            self.given[position] = ()
+            self.assumed[position] = ()
             first = position if first is None else first
         return first
 
     def _keeps(self, position: int, least: int) -> bool:
         """Whether later tiers must keep at least this value of a tier."""
-        sign = 1 if self.tiers[position].sense == "max" else -1
-        return sign * self.required(position) >= sign * least
+        factor = self._sign(position)
+        return factor * self.required(position) >= factor * least
 
     def proven(self, position: int) -> bool:
         """Whether the incumbent's value equals the tier's bound."""
@@ -160,6 +162,11 @@ class Ledger:
         """Close the next tier: from now on it is kept, less its tolerance."""
         self.best[self.closed] = self.incumbent.values[self.closed]
         self.closed += 1
+
+    def close_all(self) -> None:
+        """Close every open tier with the bound it has."""
+        while self.closed < len(self.tiers):
+            self.close()
 
     def reopen(self, first: int) -> None:
         """Reopen the tiers from ``first`` to improve the plan. Their bounds stay until ``drop_stale``."""
@@ -192,8 +199,8 @@ class Ledger:
             best, bound = self._reported(position), self.bounds[position]
             value = self.incumbent.values[position]
             proof: Proof = "exact" if self.exact[position] else "numerical"
-            sign = 1 if tier.sense == "max" else -1
-            if bound is None or sign * bound < max(sign * best, sign * value):
+            factor = self._sign(position)
+            if bound is None or factor * bound < max(factor * best, factor * value):
                 message = f"no valid bound for tier {tier.name}"
                 raise AssertionError(message)
             found.append(TierResult(tier.name, tier.sense, value, best, bound, proof))

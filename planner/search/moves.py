@@ -1,7 +1,7 @@
 """Keep only the moves of a plan that are worth it, and state what each set of moves bought.
 
 No set of moves that remains gains less than the policy's ``minGain``. Sets that are left out are
-named in the notes. ``solve`` lends the search itself as ``run``.
+named in the notes.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from fractions import Fraction
 from models.instance import Instance
 from models.relocation import PlanWorth, move_set, move_sets, plan_worth
 from models.solution import MoveSet, Solution, TierResult
-from models.tiers import family
+from models.tiers import family, sign
 from planner.search.shortage import plural
 
 Run = Callable[[frozenset[int]], Solution]
@@ -45,26 +45,28 @@ def keep_worthwhile(instance: Instance, first: Solution, run: Run) -> Solution:
     trials = _Trials(instance, run, [first])
     movable = trials.movable
     least = instance.policy.moves.min_gain if instance.policy.moves else Fraction(0)
-    plan, still, notes = first, frozenset[int](), list[str]()
+    plan, immovable, notes = first, frozenset[int](), list[str]()
     for number in range(MAX_ROUNDS + 3):
-        plan, sets, tier_notes, proven = _assess(trials, plan, still)
+        plan, sets, tier_notes, proven = _assess(trials, plan, immovable)
         poor = [s for s in sets if least > 0 and s.gain < int(1000 * least)]
         if not poor:
             doubts = (UNPROVEN,) if sets and not proven else ()
             return replace(plan, moves=sets, notes=(*plan.notes, *tier_notes, *notes, *doubts))
         notes += [_left_out(instance, move) for move in poor]
-        still |= {gang for move in poor for gang in move.gangs}
+        immovable |= {gang for move in poor for gang in move.gangs}
         if number >= MAX_ROUNDS:  # no further gangs move instead
-            still |= movable - {gang for move in sets if move not in poor for gang in move.gangs}
+            immovable |= movable - {
+                gang for move in sets if move not in poor for gang in move.gangs
+            }
         if number > MAX_ROUNDS:
             notes += [_unsettled(instance, move) for move in sets if move not in poor]
-            still = movable
-        plan = trials.best(still)
+            immovable = movable
+        plan = trials.best(immovable)
     raise AssertionError("a plan in which no gang may move has no poor moves")
 
 
 def _assess(
-    trials: _Trials, plan: Solution, still: frozenset[int]
+    trials: _Trials, plan: Solution, immovable: frozenset[int]
 ) -> tuple[Solution, tuple[MoveSet, ...], tuple[str, ...], bool]:
     """The plan, what each set of its moves bought, notes on the tiers they serve, and whether all is proven.
 
@@ -77,8 +79,8 @@ def _assess(
         moving = frozenset(gang for gangs in sets for gang in gangs)
         mine, assessed, tier_notes, proven = trials.worth(plan), list[MoveSet](), list[str](), True
         for gangs in sets:
-            without = trials.best(still | (trials.movable - (moving - set(gangs))))
-            if trials.comparable and _signed(without) >= _signed(plan):
+            without = trials.best(immovable | (trials.movable - (moving - set(gangs))))
+            if trials.comparable and _values(without) >= _values(plan):
                 plan = _with_proofs(without, plan)
                 break
             assessed.append(move_set(instance, gangs, mine, trials.worth(without)))
@@ -93,8 +95,7 @@ def _tier_note(
 ) -> tuple[str, ...]:
     """Which tier a set of moves serves, if GPUs, bandwidth and whole nodes do not show it."""
     for mine, theirs in zip(plan.tiers, without.tiers, strict=True):
-        sign = 1 if mine.sense == "max" else -1
-        if sign * mine.value > sign * theirs.value:
+        if sign(mine.sense) * (mine.value - theirs.value) > 0:
             if move.gain > 0 and family(mine.name).pays_for_moves:
                 return ()
             names = _named(instance, move.gangs)
@@ -110,10 +111,8 @@ def bounded(instance: Instance, sets: Sequence[tuple[int, ...]]) -> tuple[tuple[
         return tuple(sets)
 
     def size(gangs: tuple[int, ...]) -> int:
-        standing = (
-            (instance.gangs[g], pod) for g in gangs for pod in instance.gangs[g].running_pods
-        )
-        return sum(gang.roles[pod.role].gpus for gang, pod in standing)
+        moved = (instance.gangs[g] for g in gangs)
+        return sum(gang.roles[pod.role].gpus for gang in moved for pod in gang.running_pods)
 
     ordered = sorted(sets, key=lambda gangs: (-size(gangs), gangs))
     rest = tuple(sorted(gang for gangs in ordered[MAX_SETS - 1 :] for gang in gangs))
@@ -136,18 +135,22 @@ class _Trials:
         # with a tolerance a lower value may be intended, so no plan replaces another
         self.comparable = not any(o.tolerance for o in self.instance.policy.objectives)
 
-    def best(self, still: frozenset[int]) -> Solution:
+    def best(self, immovable: frozenset[int]) -> Solution:
         """The best plan found in which these gangs do not move, from this search or another.
 
         Later searches have less effort and may find less than an earlier search with fewer moves.
         """
-        if still not in self._searched:
-            plan = self._searched[still] = self.run(still)
-            assert not _moving(plan) & still, "a gang moves that must not"
+        if immovable not in self._searched:
+            plan = self._searched[immovable] = self.run(immovable)
+            assert not _moving(plan) & immovable, "a gang moves that must not"
             self.known.append(plan)
-        plan = self._searched[still]
+        plan = self._searched[immovable]
         for other in self.known:
-            if self.comparable and not _moving(other) & still and _signed(other) > _signed(plan):
+            if (
+                self.comparable
+                and not _moving(other) & immovable
+                and _values(other) > _values(plan)
+            ):
                 plan = _with_proofs(other, plan)
         return plan
 
@@ -162,9 +165,9 @@ def _moving(plan: Solution) -> frozenset[int]:
     return frozenset(i for i, one in enumerate(plan.decisions) if one.decision == "move")
 
 
-def _signed(plan: Solution) -> list[int]:
+def _values(plan: Solution) -> list[int]:
     """Tier values, larger is better."""
-    return [tier.value if tier.sense == "max" else -tier.value for tier in plan.tiers]
+    return [sign(tier.sense) * tier.value for tier in plan.tiers]
 
 
 def _with_proofs(plan: Solution, other: Solution) -> Solution:
@@ -176,10 +179,10 @@ def _with_proofs(plan: Solution, other: Solution) -> Solution:
     tiers: list[TierResult] = []
     worse = False
     for mine, theirs in zip(plan.tiers, other.tiers, strict=True):
-        sign = 1 if mine.sense == "max" else -1
-        holds = not worse and sign * theirs.bound >= sign * mine.value
+        factor = sign(mine.sense)
+        holds = not worse and factor * theirs.bound >= factor * mine.value
         tiers.append(replace(mine, bound=theirs.bound, proof=theirs.proof) if holds else mine)
-        worse = worse or sign * mine.value < sign * theirs.value
+        worse = worse or factor * mine.value < factor * theirs.value
     proven = all(tier.gap == 0 for tier in tiers)
     stopped = other.stopped_by if other.stopped_by != "proof" else plan.stopped_by
     note = "some bounds apply only to plans in which fewer gangs may move"
@@ -196,7 +199,7 @@ def _left_out(instance: Instance, move: MoveSet) -> str:
     least = float(instance.policy.moves.min_gain)
     return (
         f"not moved: {_named(instance, move.gangs)} ({plural(move.moved_gpus, 'GPU')}); that would gain "
-        f"{_would_buy(instance, move)}: a gain of {move.gain / 1000:.3f}, below minGain {least:g}; "
+        f"{_gain_text(instance, move)}: a gain of {move.gain / 1000:.3f}, below minGain {least:g}; "
         "bounds apply to plans without this move"
     )
 
@@ -205,11 +208,11 @@ def _unsettled(instance: Instance, move: MoveSet) -> str:
     return (
         "not moved, since the gangs that moved instead also gained too little: "
         f"{_named(instance, move.gangs)} ({plural(move.moved_gpus, 'GPU')}); that would gain "
-        f"{_would_buy(instance, move)}: a gain of {move.gain / 1000:.3f}"
+        f"{_gain_text(instance, move)}: a gain of {move.gain / 1000:.3f}"
     )
 
 
-def _would_buy(instance: Instance, move: MoveSet) -> str:
+def _gain_text(instance: Instance, move: MoveSet) -> str:
     admitted = f" ({_named(instance, move.admitted)})" if move.admitted else ""
     parts = [
         f"{_more(move.gpus, 'GPU')} admitted{admitted}" if move.gpus or admitted else "",

@@ -12,7 +12,7 @@ from fractions import Fraction
 
 from models.instance import Instance
 from models.policy import SolveLimits
-from models.program.demand_builder import identity, remaining_demand
+from models.program.demand_builder import identity
 from models.program.demands import Demand
 from models.program.formulation import formulate
 from models.program.linear_program import Linear
@@ -20,11 +20,11 @@ from models.solution import GangDecision, Reason
 from models.tier_values import admitted
 from models.tiers import family
 from planner.search.budget import Budget
-from planner.search.engines.common import Goal, Status
 from planner.search.engines.cpsat import solve_exactly
-from planner.search.free_space import FreeSpace
+from planner.search.engines.interface import Goal, Status
+from planner.search.free_space import FreeSpace, MaximalSpace
 from planner.search.greedy import missing_demand, place
-from planner.search.shortage import MaximalSpace, plural, shortage, unselected
+from planner.search.shortage import plural, shortage, unselected
 
 ALONE_EFFORT = 1.0
 """Effort for the proof that a kind of gang cannot start even alone."""
@@ -32,8 +32,8 @@ ALONE_EFFORT = 1.0
 ALONE_PROOFS = 20
 """Kinds of gang for which that proof is tried."""
 
-NAMED = 3
-"""Most gangs named in one reason."""
+MAX_NAMED = 3
+"""Gangs named in one reason."""
 
 
 def with_reasons(
@@ -41,17 +41,17 @@ def with_reasons(
     decisions: Sequence[GangDecision],
     budget: Budget,
     proven: Collection[int] = (),
-    still: Collection[int] = (),
+    immovable: Collection[int] = (),
 ) -> tuple[GangDecision, ...]:
     """The decisions, with a reason for each gang that waits, is stopped or lacks pods.
 
-    ``proven``: priorities for which no plan that keeps the earlier tiers admits more. ``still``:
+    ``proven``: priorities for which no plan that keeps the earlier tiers admits more. ``immovable``:
     gangs that must not move in those plans.
     """
-    finder = _Finder(instance, decisions, budget, proven, still)
+    finder = _Finder(instance, decisions, budget, proven, immovable)
     result = list(decisions)
     for index in sorted(range(len(decisions)), key=lambda i: (-instance.gangs[i].priority, i)):
-        reason = finder.of(index)
+        reason = finder.reason(index)
         if reason is not None:
             result[index] = replace(decisions[index], reason=reason)
     return tuple(result)
@@ -66,51 +66,55 @@ class _Finder:
         decisions: Sequence[GangDecision],
         budget: Budget,
         proven: Collection[int],
-        still: Collection[int],
+        immovable: Collection[int],
     ) -> None:
         self._instance = instance
         self._decisions = decisions
         self._budget = budget
         self._proven = frozenset(proven)
-        self._still = sorted(still)
+        self._immovable = sorted(immovable)
         self._maximal = MaximalSpace(instance)
         self._after = FreeSpace(instance, decisions)
         self._known: dict[object, Reason | None] = {}
         self._proofs = 0
 
-    def of(self, index: int) -> Reason | None:
+    def reason(self, index: int) -> Reason | None:
         """The reason for one gang, None if it needs none."""
         gang, decision = self._instance.gangs[index], self._decisions[index].decision
         if decision == "preempt":
-            return Reason("Preempted", self._stopped(index))
+            return Reason("Preempted", self._preemptors(index))
         incomplete = decision == "keep" and index in self._instance.incomplete
         if decision != "wait" and not incomplete:
             return None
         if gang.hold is not None:
             return Reason(gang.hold.code, gang.hold.message)
-        why = self._why(index)
+        waiting = self._waiting(index)
         if not incomplete:
-            return why
-        return Reason("Incomplete", f"{plural(len(gang.missing()), 'pod')} missing: {why.message}")
+            return waiting
+        return Reason(
+            "Incomplete", f"{plural(len(gang.missing()), 'pod')} missing: {waiting.message}"
+        )
 
-    def _stopped(self, index: int) -> str:
+    def _preemptors(self, index: int) -> str:
         """The gangs that take the nodes it leaves."""
         gangs, space = self._instance.gangs, self._after
-        comers = {
+        arrivals = {
             other
             for pod in space.original[index]
             for (other, _, _), (placed, _) in space.by_node[pod.node].tenants.items()
             if gangs[other].priority > gangs[index].priority and space.is_new_on(other, placed)
         }
-        ordered = sorted(comers, key=lambda other: (-gangs[other].priority, other))
+        ordered = sorted(arrivals, key=lambda other: (-gangs[other].priority, other))
         names = [
             f"{gangs[o].namespace}/{gangs[o].name} (priority {gangs[o].priority})" for o in ordered
         ]
-        more = f" and {plural(len(names) - NAMED, 'more gang')}" if len(names) > NAMED else ""
-        return f"stopped to make room for {', '.join(names[:NAMED])}{more}"
+        more = (
+            f" and {plural(len(names) - MAX_NAMED, 'more gang')}" if len(names) > MAX_NAMED else ""
+        )
+        return f"stopped to make room for {', '.join(names[:MAX_NAMED])}{more}"
 
-    def _why(self, index: int) -> Reason:
-        """The first reason that applies."""
+    def _waiting(self, index: int) -> Reason:
+        """The first reason that applies to a gang that lacks pods."""
         self._maximal.exempt(index)
         demand = missing_demand(self._maximal.space, index)
         if not demand.possible:
@@ -121,17 +125,17 @@ class _Finder:
         kind = identity(self._instance, demand)
         if kind not in self._known:
             self._known[kind] = self._never(demand)
-        return self._known[kind] or self._beside(demand)
+        return self._known[kind] or self._after_others(demand)
 
     def _never(self, demand: Demand) -> Reason | None:
         """Why it can never start; None if it may or if that is unknown."""
-        none = unselected(self._instance, demand)
-        if none is not None:
-            return none
+        reason = unselected(self._instance, demand)
+        if reason is not None:
+            return reason
         space = self._maximal.space
         short = shortage(space, demand)
         if short is not None:
-            return Reason(short.code, self._even() + short.message)
+            return Reason(short.code, self._if_all_left() + short.message)
         if place(space, demand) is not None or self._budget.stop.is_set():
             return None
         self._proofs += 1
@@ -144,14 +148,14 @@ class _Finder:
         share = instance.min_share(gang)
         if not self._impossible(demand, instance):
             return None
-        if share and not self._impossible(demand, _unbound(instance, demand.gang)):
+        if share and not self._impossible(demand, _without_min_share(instance, demand.gang)):
             return Reason(
                 "Bandwidth",
-                f"{self._even()}no placement on the free GPUs reaches its minBandwidthShare of "
+                f"{self._if_all_left()}no placement on the free GPUs reaches its minBandwidthShare of "
                 f"{float(share):g}",
             )
         level = gang.required
-        alone = self._even() if self._maximal.removed else "even alone "
+        alone = self._if_all_left() if self._maximal.removed else "even alone "
         if level is not None or any(r.required is not None or r.slice_size for r in gang.roles):
             name = "" if level is None else f" in one {instance.cluster.level_name(level)}"
             return Reason(
@@ -174,10 +178,29 @@ class _Finder:
         answer = solve_exactly(alone.program, goal, budget, ALONE_EFFORT)
         return alone.complete and answer.status is Status.INFEASIBLE
 
-    def _beside(self, demand: Demand) -> Reason:
+    def _after_others(self, demand: Demand) -> Reason:
         """The gang could fit without the others: what remains after those that start and stay."""
-        instance, space = self._instance, self._after
-        gang = instance.gangs[demand.gang]
+        space = self._after
+        after_others, outranked = self._others(demand.gang)
+        after = missing_demand(space, demand.gang)
+        short = shortage(space, after)
+        if short is not None:
+            text = f"{after_others}: {short.message}"
+        elif place(space, after) is not None:
+            return Reason("Outranked", self._fitting(demand, after_others))
+        else:
+            allowed = frozenset().union(*(role.nodes for role in demand.roles))
+            free = sum(space.by_node[n].free for n in allowed)
+            text = (
+                f"needs {plural(demand.gpus, 'GPU')}; {after_others} {plural(free, 'GPU')} are free on the "
+                "eligible nodes, and no placement was found on them"
+            )
+        text += self._reclaiming(demand.gang)
+        return Reason("Outranked" if outranked else "NoRoom" if short is None else short.code, text)
+
+    def _others(self, index: int) -> tuple[str, bool]:
+        """The gangs that start, in words, and whether some of them precede this gang."""
+        instance, gang = self._instance, self._instance.gangs[index]
         starts = [
             other
             for other, decision in zip(instance.gangs, self._decisions, strict=True)
@@ -187,55 +210,31 @@ class _Finder:
         aged = 0
         if not instance.aged(gang):
             aged = sum(1 for o in starts if o.priority == gang.priority and instance.aged(o))
-        after_others = "after the running gangs"
-        if starts:
-            bands = [f"{higher} of higher priority"] if higher else []
-            bands += [f"{aged} of its priority that waited too long"] if aged else []
-            starting = (
-                "the gang that starts"
-                if len(starts) == 1
-                else f"the {len(starts)} gangs that start"
-            )
-            after_others = f"after {starting}"
-            if bands:
-                after_others += f" ({', '.join(bands)})"
-        after = remaining_demand(
-            instance, demand.gang, gang.target_counts(), space.pods[demand.gang]
-        )
-        short = shortage(space, after)
-        if short is not None:
-            text = f"{after_others}: {short.message}"
-        elif place(space, after) is not None:
-            return Reason("Outranked", self._fits(demand, after_others))
-        else:
-            allowed = frozenset().union(*(role.nodes for role in demand.roles))
-            free = sum(space.by_node[n].free for n in allowed)
-            text = (
-                f"needs {plural(demand.gpus, 'GPU')}; {after_others} {plural(free, 'GPU')} are free on the "
-                "eligible nodes, and no placement was found on them"
-            )
-        text += self._more(demand.gang)
-        return Reason(
-            "Outranked" if higher or aged else "NoRoom" if short is None else short.code, text
-        )
+        if not starts:
+            return "after the running gangs", False
+        count = len(starts)
+        text = f"after the {count} gangs that start" if count > 1 else "after the gang that starts"
+        bands = [f"{higher} of higher priority"] if higher else []
+        bands += [f"{aged} of its priority that waited too long"] if aged else []
+        return f"{text} ({', '.join(bands)})" if bands else text, bool(bands)
 
-    def _fits(self, demand: Demand, after_others: str) -> str:
+    def _fitting(self, demand: Demand, after_others: str) -> str:
         """The gang would fit but waits, because earlier tiers or the end of the search decide so."""
         listed = [objective.name for objective in self._instance.policy.objectives]
-        asking = [n for n, name in enumerate(listed) if family(name).fused]
+        rewarding = [n for n, name in enumerate(listed) if family(name).fused]
         text = f"needs {plural(demand.gpus, 'GPU')} and would fit {after_others}, but "
-        if not asking:
+        if not rewarding:
             return f"{text}no objective rewards it: the policy lists neither admission nor waiting"
-        more = listed[: min(asking)]
-        if not more:
+        earlier = listed[: min(rewarding)]
+        if not earlier:
             return f"{text}the search ended before it was placed"
-        text += f"{', '.join(more)} {'comes' if len(more) == 1 else 'come'} first"
+        text += f"{', '.join(earlier)} {'comes' if len(earlier) == 1 else 'come'} first"
         proven = self._instance.gangs[demand.gang].priority in self._proven
-        return text + (self._more(demand.gang) if proven else "")
+        return text + (self._reclaiming(demand.gang) if proven else "")
 
-    def _more(self, index: int) -> str:
+    def _reclaiming(self, index: int) -> str:
         """What is known about making room for the gang by moving or stopping others."""
-        gang, givers = self._instance.gangs[index], self._givers(index)
+        gang, candidates = self._instance.gangs[index], self._candidates(index)
         peers = [
             admitted(self._instance, other, decision)
             for other, decision in enumerate(self._decisions)
@@ -243,28 +242,30 @@ class _Finder:
         ]
         if gang.priority in self._proven:
             if not peers:
-                return f"; no plan that keeps the earlier tiers admits it (proven{self._unmoved()})"
+                return f"; no plan that keeps the earlier tiers admits it (proven{self._restriction()})"
             return (
                 "; starting it would displace gangs of the same or higher priority "
-                f"(proven{self._unmoved()})"
+                f"(proven{self._restriction()})"
             )
-        if not givers:
+        if not candidates:
             return ""
         return (
-            f"; no way was found to make room by moving or stopping {_running(givers)} "
+            f"; no way was found to make room by moving or stopping {_running(candidates)} "
             "that may give way"
         )
 
-    def _unmoved(self) -> str:
+    def _restriction(self) -> str:
         """The restriction of a proof to plans in which some gangs do not move."""
-        if not self._still:
+        if not self._immovable:
             return ""
-        names = ", ".join("/".join(self._instance.gangs[i].key) for i in self._still[:NAMED])
-        more = len(self._still) - NAMED
+        names = ", ".join(
+            "/".join(self._instance.gangs[i].key) for i in self._immovable[:MAX_NAMED]
+        )
+        more = len(self._immovable) - MAX_NAMED
         others = f" and {plural(more, 'other gang')}" if more > 0 else ""
         return f" while {names}{others} may not move"
 
-    def _givers(self, winner: int) -> int:
+    def _candidates(self, winner: int) -> int:
         """Number of running gangs that keep their place and could give way."""
         gangs, priority = self._instance.gangs, self._instance.gangs[winner].priority
         return sum(
@@ -275,12 +276,12 @@ class _Finder:
             and (gangs[index].movable or gangs[index].priority < priority)
         )
 
-    def _even(self) -> str:
-        gone = len(self._maximal.removed)
-        return f"even if {_running(gone)} that may stop or move left: " if gone else ""
+    def _if_all_left(self) -> str:
+        removed = len(self._maximal.removed)
+        return f"even if {_running(removed)} that may stop or move left: " if removed else ""
 
 
-def _unbound(instance: Instance, index: int) -> Instance:
+def _without_min_share(instance: Instance, index: int) -> Instance:
     """The instance with the gang's minBandwidthShare removed."""
     gang = replace(instance.gangs[index], min_bandwidth_share=Fraction(0))
     return replace(instance, gangs=(*instance.gangs[:index], gang, *instance.gangs[index + 1 :]))

@@ -8,101 +8,26 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from models.instance import Instance
 from models.program.demand_builder import identity
 from models.program.demands import Demand
 from models.solution import GangDecision
 from models.tier_values import Evaluation, tiers_of
-from planner.search.free_space import FreeSpace, Pods
+from models.tiers import larger_is_better
+from planner.search.free_space import FreeSpace
 from planner.search.greedy import (
     QueueKey,
     admit,
     missing_demand,
     node_choices,
-    permitted,
     queue,
     queue_key,
 )
-from planner.search.preemption_rule import (
-    place_again,
-    put_back,
-    refresh_indices,
-    restore_needless,
-    unjustified,
-)
-from planner.search.reclaimable import Concession, Prices, Reclaimable
+from planner.search.preemption_rule import is_justified
+from planner.search.proposal import Proposal, build_proposal, restore_needless
+from planner.search.reclaimable import Prices, Reclaimable
 from planner.search.victim_choice import MoveAllowance, VictimSearch
-
-
-@dataclass(frozen=True, slots=True)
-class Proposal:
-    """The pods of every gang that changes, and the cost."""
-
-    cost: int
-    pods: dict[int, Pods]
-
-
-def test_proposal(
-    space: FreeSpace, victims: VictimSearch, reclaimable: Reclaimable
-) -> tuple[Proposal | None, int | None]:
-    """Test a choice of victims on the free space, which is left unchanged.
-
-    Returns the valid proposal or None, and the gang that could not be placed again if that is why
-    it failed.
-    """
-    mark = space.mark()
-    given, proposal, unplaced = dict(victims.given), None, None
-    before = {gang: space.pods[gang] for gang in given}
-    if _apply(space, victims, before):
-        _restore_spared(space, given, before, reclaimable)
-        movers = [gang for gang in given if given[gang].must_restart]
-        movers.sort(key=lambda gang: (-len(before[gang]), gang))
-        unplaced = next((g for g in movers if not place_again(space, g, before[g])), None)
-        gave = (g for g, pods in enumerate(space.pods) if pods != space.original[g])
-        if unplaced is None and not unjustified(space, gave):
-            cost = sum(concession.cost for concession in given.values())
-            proposal = Proposal(cost, space.since(mark))
-    space.undo(mark)
-    return proposal, unplaced
-
-
-def _apply(space: FreeSpace, victims: VictimSearch, before: dict[int, Pods]) -> bool:
-    """Place the winner and remove the victims; returns whether the result is valid."""
-    winner = victims.demand.gang
-    for gang, concession in victims.given.items():
-        space.set(gang, concession.left)
-    if any(gpus > space.by_node[n].free for n, gpus in victims.gpus.items()):
-        return False
-    pods = victims.pods()
-    if not permitted(space, winner, pods):
-        return False
-    space.set(winner, (*space.pods[winner], *pods))
-    held = {pod.node for pods in before.values() for pod in pods}
-    return refresh_indices(space, held | {pod.node for pod in pods})
-
-
-def _restore_spared(
-    space: FreeSpace,
-    given: dict[int, Concession],
-    before: dict[int, Pods],
-    reclaimable: Reclaimable,
-) -> None:
-    """Restore victims, costliest first, that need not give way or not as much."""
-    for gang in sorted(given, key=lambda g: (-given[g].cost, g)):
-        if put_back(space, gang, before[gang]):
-            del given[gang]
-            continue
-        for less in reclaimable.options[gang]:
-            if (
-                not less.must_restart
-                and less.cost < given[gang].cost
-                and put_back(space, gang, less.left)
-            ):
-                given[gang] = less
-                break
-
 
 DOMAINS = 8
 """Domains tried for a gang without a required level: those that lack the fewest GPUs."""
@@ -125,22 +50,13 @@ def reclaim(instance: Instance, decisions: Sequence[GangDecision]) -> tuple[Gang
         decision if space.pods[index] == decision.pods else space.decision(index)
         for index, decision in enumerate(decisions)
     ]
-    if unjustified(space, range(len(found))):
-        return tuple(decisions)
-    return (
-        tuple(found)
-        if _signed(instance, found) > _signed(instance, decisions)
-        else tuple(decisions)
-    )
+    better = is_justified(space) and _worth(instance, found) > _worth(instance, decisions)
+    return tuple(found if better else decisions)
 
 
-def _signed(instance: Instance, decisions: Sequence[GangDecision]) -> tuple[int, ...]:
+def _worth(instance: Instance, decisions: Sequence[GangDecision]) -> tuple[int, ...]:
     """Values of all tiers, larger is better."""
-    values = Evaluation(instance, decisions).vector()
-    return tuple(
-        value if tier.sense == "max" else -value
-        for tier, value in zip(tiers_of(instance), values, strict=True)
-    )
+    return larger_is_better(tiers_of(instance), Evaluation(instance, decisions).vector())
 
 
 class _Reclaimer:
@@ -205,16 +121,13 @@ class _Reclaimer:
         """The cheapest proposal: first without moving other gangs, then with moves."""
         reclaimable, best = self._reclaimable_for(demand), None
         slow = self._instance.min_share(self._instance.gangs[demand.gang]) > 0
-        reclaimable_without_moves = self._allowance(none=True)
-        for scope in self._scopes(demand, reclaimable.reclaimable_without_moves):
+        no_moves = self._allowance(no_moves=True)
+        for scope in self._scopes(demand, reclaimable.gpus(with_moves=False)):
             for nodes, model in node_choices(self._space, demand, scope):
-                found, _ = self._test(
-                    demand, nodes, model, reclaimable, best, reclaimable_without_moves
-                )
+                found, _ = self._test(demand, nodes, model, reclaimable, best, no_moves)
                 best = found or best
-        for scope in self._scopes(demand, reclaimable.most)[
-            : 2 * SCOPES_WITH_MOVES if slow else SCOPES_WITH_MOVES
-        ]:
+        scopes = self._scopes(demand, reclaimable.gpus(with_moves=True))
+        for scope in scopes[: SCOPES_WITH_MOVES * (2 if slow else 1)]:
             for nodes, model in node_choices(self._space, demand, scope):
                 best = self._best_with_moves(demand, nodes, model, reclaimable, best)
         return best
@@ -226,49 +139,49 @@ class _Reclaimer:
             self._reclaimable = (band, Reclaimable(self._space, self._prices, *band))
         return self._reclaimable[1]
 
-    def _scopes(self, demand: Demand, most: Sequence[int]) -> list[frozenset[int]]:
+    def _scopes(self, demand: Demand, gpus: Sequence[int]) -> list[frozenset[int]]:
         """Scopes in which to make room: domains of the required level, or all nodes and some domains.
 
-        ``most``: reclaimable GPUs per node.
+        ``gpus``: reclaimable GPUs per node.
         """
         cluster, gang = self._instance.cluster, self._instance.gangs[demand.gang]
         allowed = frozenset().union(*(role.nodes for role in demand.roles))
-        if not self._countable(demand, most, allowed):
+        if not self._gpus_suffice(demand, gpus, allowed):
             return []
         level = gang.required
         if level is None:
             level = gang.preferred if gang.preferred is not None else cluster.node_level - 1
         if demand.standing_nodes or level < 0:
             return [allowed]
-        found = self._domains(demand, most, allowed, level)
+        found = self._domains(demand, gpus, allowed, level)
         if gang.required is None:
             found = [allowed, *found[:DOMAINS]]
         if self._instance.min_share(gang):
             # spread over wider domains it may be too slow
             for narrower in range(level + 1, cluster.node_level + 1):
-                found += self._domains(demand, most, allowed, narrower)[:DOMAINS]
+                found += self._domains(demand, gpus, allowed, narrower)[:DOMAINS]
         return found
 
     def _domains(
-        self, demand: Demand, most: Sequence[int], allowed: frozenset[int], level: int
+        self, demand: Demand, gpus: Sequence[int], allowed: frozenset[int], level: int
     ) -> list[frozenset[int]]:
         """Domains of a level that might hold the gang, those that lack the fewest GPUs first."""
         of = self._instance.cluster.domain_of[level]
         domains: dict[int, list[int]] = {}
         for n in sorted(allowed):
             domains.setdefault(of[n], []).append(n)
-        lacks = {
+        shortages = {
             d: demand.gpus - sum(self._space.by_node[n].free for n in members)
             for d, members in domains.items()
-            if self._countable(demand, most, frozenset(members))
+            if self._gpus_suffice(demand, gpus, frozenset(members))
         }
-        return [frozenset(domains[d]) for d in sorted(lacks, key=lambda d: (lacks[d], d))]
+        return [frozenset(domains[d]) for d in sorted(shortages, key=lambda d: (shortages[d], d))]
 
-    def _countable(self, demand: Demand, most: Sequence[int], scope: frozenset[int]) -> bool:
+    def _gpus_suffice(self, demand: Demand, gpus: Sequence[int], scope: frozenset[int]) -> bool:
         """Whether the GPUs suffice for every role if every gang gave all it can."""
         by_node = self._space.by_node
         return all(
-            sum(max(0, by_node[n].raw + most[n]) // role.gpus for n in role.nodes & scope)
+            sum(max(0, by_node[n].raw + gpus[n]) // role.gpus for n in role.nodes & scope)
             >= role.count
             for role in demand.gpu_roles
         )
@@ -308,9 +221,9 @@ class _Reclaimer:
         victims = VictimSearch(self._space, demand, reclaimable, allowance, limit)
         if not victims.run(scope, model):
             return None, None
-        return test_proposal(self._space, victims, reclaimable)
+        return build_proposal(self._space, victims, reclaimable)
 
-    def _allowance(self, *, none: bool = False) -> MoveAllowance:
+    def _allowance(self, *, no_moves: bool = False) -> MoveAllowance:
         """How much may still move."""
         moves, moved = self._instance.policy.moves, self._moved
         gangs = gpus = None
@@ -318,4 +231,4 @@ class _Reclaimer:
             gangs = moves.max_gangs - len(moved)
         if moves is not None and moves.max_gpus is not None:
             gpus = moves.max_gpus - sum(moved.values())
-        return MoveAllowance(gangs, gpus, frozenset(self._unplaced), none)
+        return MoveAllowance(gangs, gpus, frozenset(self._unplaced), no_moves)

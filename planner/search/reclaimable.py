@@ -6,14 +6,13 @@ Rule 2.7: stop and shrink for a strictly higher priority, move what is movable, 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from models.gang import Gang
 from models.instance import Instance
 from models.occupancy import PODS
-from planner.search.free_space import FreeSpace, Pods
-from planner.search.trial import Counts, counts_of
+from planner.search.free_space import Counts, FreeSpace, Pods, counts_of
 
 DIGIT = 64
 """Bits of one tier in a cost: more than any sum of GPUs x seconds needs."""
@@ -57,57 +56,55 @@ class Prices:
     def of(self, gang: Gang, *, kept: int, admitted: int, disturbed: int, pods: int) -> int:
         """The cost of GPUs no longer kept, weight no longer admitted, GPUs and pods disturbed."""
         rank = self._rank[gang.priority]
-        harm = disturbed * self._instance.disruption_cost(gang) if disturbed else 0
+        disruption = disturbed * self._instance.disruption_cost(gang) if disturbed else 0
         lost = (kept << DIGIT * (2 * rank + 3)) + (admitted << DIGIT * (2 * rank + 2))
-        return lost + (harm << DIGIT) + pods
+        return lost + (disruption << DIGIT) + pods
 
 
 class Reclaimable:
-    """``options[v]``: what gang v may give up, cheapest first. ``at[n]``: gangs with an option on node n.
-
-    ``most[n]``: reclaimable GPUs of node n; ``reclaimable_without_moves[n]``: those of gangs that
-    need no other place.
-    """
+    """``options[v]``: what gang v may give up, cheapest first. ``gangs_on[n]``: gangs that may on node n."""
 
     def __init__(self, space: FreeSpace, prices: Prices, priority: int, aged: bool) -> None:  # noqa: FBT001  # a band
         self.options: dict[int, tuple[Concession, ...]] = {}
-        self.at: list[dict[int, None]] = [{} for _ in space.by_node]
-        self.most = [0] * len(space.by_node)
-        self.reclaimable_without_moves = [0] * len(space.by_node)
+        self.gangs_on: list[dict[int, None]] = [{} for _ in space.by_node]
+        self._gpus = [0] * len(space.by_node)
+        self._gpus_without_moves = [0] * len(space.by_node)
         self._space = space
         self._priority = priority
         self._aged = aged
         self._prices = prices
         self.refresh(range(len(space.pods)))
 
+    def gpus(self, *, with_moves: bool) -> Sequence[int]:
+        """Reclaimable GPUs of every node; without moves only those of gangs that need no other place."""
+        return self._gpus if with_moves else self._gpus_without_moves
+
     def refresh(self, gangs: Iterable[int]) -> None:
         """Update the options of gangs whose pods have changed."""
         for gang in gangs:
-            self._tell(gang, -1)
+            self._add(gang, -1)
             self.options.pop(gang, None)
             found = tuple(sorted(self._concessions(gang), key=lambda c: c.cost))
             if found:
                 self.options[gang] = found
-                self._tell(gang, 1)
+                self._add(gang, 1)
 
-    def _tell(self, gang: int, sign: int) -> None:
+    def _add(self, gang: int, sign: int) -> None:
         """Add or remove the GPUs a gang may give up on every node."""
-        most: dict[int, int] = {}
-        reclaimable_without_moves: dict[int, int] = {}
+        reclaimable: dict[int, int] = {}
+        without_moves: dict[int, int] = {}
         for concession in self.options.get(gang, ()):
             for n, freed in concession.freed.items():
-                most[n] = max(most.get(n, 0), freed.gpus)
+                reclaimable[n] = max(reclaimable.get(n, 0), freed.gpus)
                 if not concession.must_restart:
-                    reclaimable_without_moves[n] = max(
-                        reclaimable_without_moves.get(n, 0), freed.gpus
-                    )
-        for n, gpus in most.items():
-            self.most[n] += sign * gpus
-            self.reclaimable_without_moves[n] += sign * reclaimable_without_moves.get(n, 0)
+                    without_moves[n] = max(without_moves.get(n, 0), freed.gpus)
+        for n, gpus in reclaimable.items():
+            self._gpus[n] += sign * gpus
+            self._gpus_without_moves[n] += sign * without_moves.get(n, 0)
             if sign > 0:
-                self.at[n][gang] = None
+                self.gangs_on[n][gang] = None
             else:
-                self.at[n].pop(gang, None)
+                self.gangs_on[n].pop(gang, None)
 
     def _concessions(self, index: int) -> Iterator[Concession]:
         space, instance = self._space, self._space.instance
@@ -117,47 +114,47 @@ class Reclaimable:
         lower = gang.priority < self._priority
         whole = index not in instance.incomplete
         if not original or (not whole and pods != original):
-            yield self._given(index, original, kept=False, admitted=0, must_restart=True)
+            yield self._concession(index, original, kept=False, admitted=0, must_restart=True)
             if lower or (
                 gang.priority == self._priority and self._aged and not instance.aged(gang)
             ):
-                yield self._given(index, original, kept=False, admitted=gang.weight_gpus)
+                yield self._concession(index, original, kept=False, admitted=gang.weight_gpus)
             return
         if any(pod not in original for pod in pods):
             return  # it has already moved, grown or given up pods
         if lower and gang.preemptible:
-            yield self._given(index, (), kept=True, admitted=gang.weight_gpus if whole else 0)
+            yield self._concession(index, (), kept=True, admitted=gang.weight_gpus if whole else 0)
         if not whole:
             return
         if lower and (gang.preemptible or gang.movable) and not instance.size_held(gang):
             for left in shrinks(gang, pods):
-                yield self._given(index, left, kept=True, admitted=0)
+                yield self._concession(index, left, kept=True, admitted=0)
         if gang.movable and gang.hold is None and pods == original:
-            yield self._given(index, (), kept=False, admitted=0, must_restart=True)
+            yield self._concession(index, (), kept=False, admitted=0, must_restart=True)
 
-    def _given(
+    def _concession(
         self, index: int, left: Pods, *, kept: bool, admitted: int, must_restart: bool = False
     ) -> Concession:
         gang, original = self._space.instance.gangs[index], self._space.original[index]
-        gone = [pod for pod in self._space.pods[index] if pod not in left]
+        removed = [pod for pod in self._space.pods[index] if pod not in left]
         freed: dict[int, Freed] = {}
         gpus = 0
-        for pod in gone:
-            role, room = gang.roles[pod.role], freed.setdefault(pod.node, Freed())
+        for pod in removed:
+            role, space_freed = gang.roles[pod.role], freed.setdefault(pod.node, Freed())
             gpus += role.gpus
-            room.gpus += role.gpus
+            space_freed.gpus += role.gpus
             for resource, amount in ((PODS, 1), *role.requests):
-                room.resources[resource] = room.resources.get(resource, 0) + amount
-        stands = bool(original) and left != original
+                space_freed.resources[resource] = space_freed.resources.get(resource, 0) + amount
+        disturbed = bool(original) and left != original
         cost = self._prices.of(
             gang,
             kept=gpus if kept else 0,
             admitted=admitted,
-            disturbed=gpus if stands else 0,
-            pods=len(gone),
+            disturbed=gpus if disturbed else 0,
+            pods=len(removed),
         )
         return Concession(
-            index, left, cost, freed, must_restart, gpus if must_restart and stands else None
+            index, left, cost, freed, must_restart, gpus if must_restart and disturbed else None
         )
 
 

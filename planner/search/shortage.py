@@ -6,13 +6,11 @@ A result holds for every placement on the given free space; None proves nothing.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
-from dataclasses import replace
 from typing import TypeVar
 
-from models.gang import Gang, Hold, shown
+from models.gang import shown
 from models.instance import Instance
 from models.occupancy import PODS
-from models.program.base_state import base_decisions
 from models.program.demands import Demand, RoleDemand
 from models.program.rules.declarations import declared_shortage
 from models.solution import Reason
@@ -24,60 +22,9 @@ def plural(count: int, noun: str) -> str:
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
-ASIDE = Hold("Unsupported", "set aside")
-
-
-class MaximalSpace:
-    """The most space a gang could ever find: every gang that any plan may stop or move is removed.
-
-    A gang that may be stopped for some higher gang is removed for all, since what that gang leaves
-    over may go to a third. So a gang that does not fit here fits in no plan. ``removed``: the
-    running gangs that are removed.
-    """
-
-    def __init__(self, instance: Instance) -> None:
-        self.instance = instance
-        self.space = FreeSpace(instance, base_decisions(instance))
-        highest = max((g.priority for g in instance.gangs if _may_come(g)), default=None)
-        self._all = tuple(
-            index
-            for index, gang in enumerate(instance.gangs)
-            if gang.running
-            and (
-                (gang.preemptible and highest is not None and gang.priority < highest)
-                or (gang.movable and index not in instance.incomplete)
-            )
-        )
-        self.removed = self._all
-        for index in self.removed:
-            self.space.set(index, ())
-
-    def exempt(self, gang: int) -> None:
-        """Let this gang, and only this one, keep its pods."""
-        for index in self._all:
-            self.space.set(index, self.space.original[index] if index == gang else ())
-        self.removed = tuple(index for index in self._all if index != gang)
-
-    def alone(self) -> Instance:
-        """The instance without the pods of the removed gangs, indices unchanged."""
-        gone = set(self.removed)
-        gangs = tuple(
-            replace(gang, pods=(), hold=ASIDE) if index in gone else gang
-            for index, gang in enumerate(self.instance.gangs)
-        )
-        return replace(self.instance, gangs=gangs)
-
-
-def _may_come(gang: Gang) -> bool:
-    """Whether some plan puts a new pod of the gang on a node."""
-    if not gang.running:
-        return gang.hold is None
-    return gang.movable or gang.elastic or bool(gang.missing())
-
-
 Name = TypeVar("Name", bound=Hashable)
 
-LONGEST_WISH = 300
+MAX_AFFINITY = 300
 """Most characters of a node affinity in a reason."""
 
 
@@ -102,13 +49,13 @@ def unselected(instance: Instance, demand: Demand) -> Reason | None:
 def _selector(instance: Instance, demand: Demand, role: RoleDemand) -> str:
     spec = instance.gangs[demand.gang].roles[role.role]
     nodes = instance.cluster.nodes
-    off = sum(1 for node in nodes if not instance.schedulable(node))
-    wants = [f"{key}={value}" for key, value in spec.node_selector]
-    wants += [_shortened(shown(spec.node_affinity))] if spec.node_affinity else []
-    wants += [f"model {spec.model}"] if spec.model else []
-    wanted = f" with {', '.join(wants)}" if wants else ""
+    closed = sum(1 for node in nodes if not instance.schedulable(node))
+    terms = [f"{key}={value}" for key, value in spec.node_selector]
+    terms += [_cut(shown(spec.node_affinity))] if spec.node_affinity else []
+    terms += [f"model {spec.model}"] if spec.model else []
+    required = f" with {', '.join(terms)}" if terms else ""
     return (
-        f"no node{wanted} accepts pods of role {spec.name}: {off} of {len(nodes)} nodes are cordoned, "
+        f"no node{required} accepts pods of role {spec.name}: {closed} of {len(nodes)} nodes are cordoned, "
         "not ready or excluded by the policy; the others do not match or have untolerated taints"
     )
 
@@ -118,36 +65,36 @@ def _role(space: FreeSpace, demand: Demand, role: RoleDemand) -> Reason | None:
     by_node = space.by_node
     by_gpus = {n: by_node[n].free // role.gpus if role.gpus else role.count for n in role.nodes}
     fits = sum(by_gpus.values())
-    asked = f"{plural(role.count, 'pod')} of {plural(role.gpus, 'GPU')}"
+    demanded = f"{plural(role.count, 'pod')} of {plural(role.gpus, 'GPU')}"
     if fits < role.count:
         free = sum(by_node[n].free for n in role.nodes)
         return Reason(
             "NoRoom",
-            f"role {spec.name} needs {asked}; the eligible nodes have {plural(free, 'free GPU')}, "
+            f"role {spec.name} needs {demanded}; the eligible nodes have {plural(free, 'free GPU')}, "
             f"enough for {plural(fits, 'pod')}",
         )
     if role.gpus and not spec.mix_models:
         nodes = space.instance.cluster.nodes
-        room = _by((m.gpu, by_gpus[n]) for n in by_gpus if (m := nodes[n].model) is not None)
+        room = _sums((m.gpu, by_gpus[n]) for n in by_gpus if (m := nodes[n].model) is not None)
         best = max(room, key=lambda gpu: (room[gpu], gpu), default=None)
         if best is not None and room[best] < role.count:
             return Reason(
                 "NoRoom",
-                f"role {spec.name} needs {asked} on one GPU "
+                f"role {spec.name} needs {demanded} on one GPU "
                 f"model; the best, {best}, has room for {room[best]}",
             )
     for resource, amount in ((PODS, 1), *role.requests):
         if not amount:
             continue
-        able = sum(
+        enough = sum(
             min(by_gpus[n], max(0, by_node[n].left.get(resource, amount * role.count)) // amount)
             for n in role.nodes
         )
-        if able < role.count:
+        if enough < role.count:
             return Reason(
                 "Resources",
                 f"not enough free {resource} on the eligible nodes: role {spec.name} needs "
-                f"{plural(role.count, 'pod')}, there is enough for {able}",
+                f"{plural(role.count, 'pod')}, there is enough for {enough}",
             )
     return _one_domain(space.instance, demand, role, by_gpus) or _slices(
         space.instance, demand, role, by_gpus
@@ -163,7 +110,7 @@ def _one_domain(
     if not levels:
         return None
     of = instance.cluster.domain_of[max(levels)]
-    best = max(_by((of[n], pods) for n, pods in by_gpus.items()).values())
+    best = max(_sums((of[n], pods) for n, pods in by_gpus.items()).values())
     if best >= role.count:
         return None
     name = instance.cluster.level_name(max(levels))
@@ -184,13 +131,13 @@ def _slices(
     for size, level in spec.slice_layers:
         of, name = instance.cluster.domain_of[level], instance.cluster.level_name(level)
         needed = role.cut(size).whole
-        room = _by((of[n], pods) for n, pods in by_gpus.items())
-        able = sum(pods // size for pods in room.values())
-        if able < needed:
+        room = _sums((of[n], pods) for n, pods in by_gpus.items())
+        enough = sum(pods // size for pods in room.values())
+        if enough < needed:
             return Reason(
                 "RequiredTopology",
                 f"role {spec.name} needs {plural(needed, 'slice')} of {plural(size, 'pod')} of "
-                f"{plural(role.gpus, 'GPU')}, each in one {name}; there is room for {able}",
+                f"{plural(role.gpus, 'GPU')}, each in one {name}; there is room for {enough}",
             )
     return None
 
@@ -203,7 +150,7 @@ def _together(space: FreeSpace, demand: Demand) -> Reason | None:
         return None
     of, name = instance.cluster.domain_of[level], instance.cluster.level_name(level)
     nodes = frozenset().union(*(role.nodes for role in demand.gpu_roles))
-    best = max(_by((of[n], space.by_node[n].free) for n in nodes).values())
+    best = max(_sums((of[n], space.by_node[n].free) for n in nodes).values())
     if best >= demand.gpus:
         return None
     return Reason(
@@ -212,7 +159,7 @@ def _together(space: FreeSpace, demand: Demand) -> Reason | None:
     )
 
 
-def _by(amounts: Iterable[tuple[Name, int]]) -> dict[Name, int]:
+def _sums(amounts: Iterable[tuple[Name, int]]) -> dict[Name, int]:
     """Sums by name."""
     found: dict[Name, int] = {}
     for name, amount in amounts:
@@ -220,5 +167,5 @@ def _by(amounts: Iterable[tuple[Name, int]]) -> dict[Name, int]:
     return found
 
 
-def _shortened(text: str) -> str:
-    return text if len(text) <= LONGEST_WISH else f"{text[: LONGEST_WISH - 3]}..."
+def _cut(text: str) -> str:
+    return text if len(text) <= MAX_AFFINITY else f"{text[: MAX_AFFINITY - 3]}..."

@@ -13,11 +13,13 @@ from models.instance import Instance
 from models.program.aggregated.model import AggregatedModel
 from models.program.base_state import base_decisions
 from models.program.formulation import formulate, pairs
+from models.program.linear_program import UNBOUNDED
 from models.program.packing import by_count
 from models.solution import GangDecision, Solution
 from models.tiers import Tier
-from planner.search.aggregated_search import admit, place
 from planner.search.budget import Budget, NullProgress, Progress
+from planner.search.engines.interface import Goal
+from planner.search.engines.portfolio import solve_briefly
 from planner.search.greedy import greedy
 from planner.search.growth import grow
 from planner.search.large_neighborhood import SHARE_OF_BUDGET, improve
@@ -35,8 +37,10 @@ NEIGHBORHOODS_FROM = 4000
 """With at least this many pairs, placement is improved by neighbourhoods and bounded by the LP."""
 
 BOUNDS_ONLY_FROM = 80_000
-"""With at least this many pairs, the full program is never built: bounds come from the aggregated model."""
+"""With at least this many pairs, the full program is not built: bounds come from the aggregated model."""
 
+PLACING_SHARE = 0.2
+"""Share of the remaining time that one placement tier may take on the aggregated model."""
 
 MOVES_RESERVE = 0.4
 """Share of the remaining budget reserved for the plans without moves, once gangs move."""
@@ -59,17 +63,17 @@ def solve(
     first = _search(instance, Budget(limits, whole.stop), progress, size, frozenset(), first=True)
     whole.spend(first.effort)
 
-    def must_restart(still: frozenset[int]) -> Solution:
-        left = replace(
+    def search_again(immovable: frozenset[int]) -> Solution:
+        rest = replace(
             limits,
             budget=max(1, int(whole.effort_left() / 2)),
             time_limit_s=max(1, int(whole.seconds_left() / 2)),
         )
-        found = _search(instance, Budget(left, whole.stop), NullProgress(), size, still)
+        found = _search(instance, Budget(rest, whole.stop), NullProgress(), size, immovable)
         whole.spend(found.effort)
         return found
 
-    return keep_worthwhile(instance, first, must_restart)
+    return keep_worthwhile(instance, first, search_again)
 
 
 def _search(
@@ -77,48 +81,54 @@ def _search(
     budget: Budget,
     progress: Progress,
     size: int | None,
-    still: frozenset[int],
+    immovable: frozenset[int],
     *,
     first: bool = False,
 ) -> Solution:
-    """One search. ``still``: gangs that must not move. ``first``: if gangs move, further searches follow."""
-    ledger = Ledger(instance, _start(instance, still))
+    """One search. ``immovable``: gangs that must not move. ``first``: if gangs move, others follow."""
+    ledger = Ledger(instance, _start(instance, immovable))
     size = pairs(instance) if size is None else size
-    pooled = AggregatedModel(instance, still) if size >= AGGREGATED_FROM else None
-    if pooled is not None:
-        near = size < NEIGHBORHOODS_FROM
-        admit(pooled, ledger, budget, progress, admission_tiers(ledger.tiers), near=near)
-    told = size >= BOUNDS_ONLY_FROM or plural(instance)
+    aggregated, large = size >= AGGREGATED_FROM, size >= NEIGHBORHOODS_FROM
+    if aggregated:
+        model = AggregatedModel(instance, immovable)
+        _search_admission(model, ledger, budget, progress, near=not large)
     problem: Problem | None = None
-    if size >= NEIGHBORHOODS_FROM:
-        problem = AggregatedModel(instance, still, shaped=True)
-        place(problem, ledger, budget, progress)
+    if large:
+        problem = AggregatedModel(instance, immovable, shaped=True)
+        _search_placement(problem, ledger, budget, progress)
     if first and any(decision.decision == "move" for decision in ledger.incumbent.decisions):
         budget.reserve(MOVES_RESERVE)
+    bounds_only = large and (size >= BOUNDS_ONLY_FROM or _only_counts_matter(instance))
+    if large:
+        part = 1.0 if bounds_only else SHARE_OF_BUDGET
+        improve(ledger, budget, progress, part=part, immovable=immovable)
     exact = True
-    if size >= NEIGHBORHOODS_FROM:
-        improve(ledger, budget, progress, part=1.0 if told else SHARE_OF_BUDGET, still=still)
-    if problem is not None and told:
-        _close(ledger, budget)
+    if problem is not None and bounds_only:
+        if ledger.gap() is not None:
+            budget.record_limit()
+        ledger.close_all()
     else:
         ledger.drop_stale()
-        problem = formulation = formulate(instance, still=still)
+        problem = formulation = formulate(instance, immovable=immovable)
         exact = formulation.exact
-        TierSearch(
-            formulation,
-            ledger,
-            budget,
-            progress,
-            len(ledger.tiers),
-            lp_only=size >= NEIGHBORHOODS_FROM,
-        ).run()
-    if pooled is not None and size < NEIGHBORHOODS_FROM:
-        _second_look(ledger, budget, progress, still)
+        TierSearch(problem, ledger, budget, progress, len(ledger.tiers), lp_only=large).run()
+    if aggregated and not large:
+        _improve_unproven(ledger, budget, progress, immovable)
     stale = ledger.drop_stale()
     if stale is not None:
         ledger.reopen(stale)
         TierSearch(problem, ledger, budget, progress, len(ledger.tiers), lp_only=True).run()
-    decisions = with_reasons(instance, ledger.incumbent.decisions, budget, proven(ledger), still)
+    return _solution(ledger, budget, immovable, exact=exact)
+
+
+def _solution(
+    ledger: Ledger, budget: Budget, immovable: frozenset[int], *, exact: bool
+) -> Solution:
+    """The incumbent with its reasons, bounds and notes."""
+    instance = ledger.instance
+    decisions = with_reasons(
+        instance, ledger.incumbent.decisions, budget, proven_priorities(ledger), immovable
+    )
     return Solution(
         decisions,
         ledger.results(),
@@ -129,7 +139,65 @@ def _search(
     )
 
 
-def proven(ledger: Ledger) -> tuple[int, ...]:
+def _start(instance: Instance, immovable: frozenset[int]) -> tuple[GangDecision, ...]:
+    """The first incumbent: greedy placement, reclaimed room, grown elastic gangs."""
+    held = replace(
+        instance,
+        gangs=tuple(
+            replace(gang, movable=gang.movable and index not in immovable)
+            for index, gang in enumerate(instance.gangs)
+        ),
+    )
+    first = greedy(instance, base_decisions(instance))
+    return grow(instance, reclaim(held, first))
+
+
+def _search_admission(
+    model: AggregatedModel, ledger: Ledger, budget: Budget, progress: Progress, *, near: bool
+) -> None:
+    """Solve and close the admission tiers on the aggregated model.
+
+    ``near``: then stay as similar as possible to the incumbent.
+    """
+    last = _admission_tiers(ledger.tiers)
+    start = ledger.incumbent.decisions
+    TierSearch(model, ledger, budget, progress, last).run()
+    if budget.exhausted() or not near:
+        return
+    rows = []
+    for tier, value in zip(ledger.tiers[:last], ledger.incumbent.values, strict=False):
+        expression = model.expression(tier)
+        if expression.terms:
+            rows.append((expression, value, UNBOUNDED))
+    goal = Goal(model.similarity(start), maximize=True, keep=tuple(rows))
+    answer = solve_briefly(model.program, goal, budget)
+    if answer.values:
+        ledger.offer(model.decode(answer.values))
+
+
+def _search_placement(
+    model: AggregatedModel, ledger: Ledger, budget: Budget, progress: Progress
+) -> None:
+    """Search the placement tiers with pooled pods and record their bounds. The tiers stay open."""
+    first = ledger.closed
+    last = len(ledger.tiers)
+    TierSearch(model, ledger, budget, progress, last, share=PLACING_SHARE).run()
+    ledger.reopen(first)
+
+
+def _improve_unproven(
+    ledger: Ledger, budget: Budget, progress: Progress, immovable: frozenset[int]
+) -> None:
+    """Use the rest of the budget to improve an unproven plan by neighbourhoods."""
+    first = ledger.gap()
+    if first is None or budget.exhausted() or any(tier.tolerance for tier in ledger.tiers):
+        return
+    ledger.reopen(max(first, _admission_tiers(ledger.tiers)))
+    improve(ledger, budget, progress, part=1.0, immovable=immovable)
+    ledger.close_all()
+
+
+def proven_priorities(ledger: Ledger) -> tuple[int, ...]:
     """Priorities for which no plan that keeps the earlier tiers admits more."""
     return tuple(
         tier.priority
@@ -138,7 +206,7 @@ def proven(ledger: Ledger) -> tuple[int, ...]:
     )
 
 
-def plural(instance: Instance) -> bool:
+def _only_counts_matter(instance: Instance) -> bool:
     """Whether the aggregated model is exact: only the number of GPUs on a server matters."""
     return all(
         node.model is None
@@ -147,39 +215,7 @@ def plural(instance: Instance) -> bool:
     )
 
 
-def _close(ledger: Ledger, budget: Budget) -> None:
-    """Close every tier with the bound it has."""
-    if ledger.gap() is not None:
-        budget.record_limit()
-    while ledger.closed < len(ledger.tiers):
-        ledger.close()
-
-
-def _start(instance: Instance, still: frozenset[int]) -> tuple[GangDecision, ...]:
-    """The first incumbent: greedy placement, reclaimed room, grown elastic gangs."""
-    held = replace(
-        instance,
-        gangs=tuple(
-            replace(gang, movable=gang.movable and index not in still)
-            for index, gang in enumerate(instance.gangs)
-        ),
-    )
-    first = greedy(instance, base_decisions(instance))
-    return grow(instance, reclaim(held, first))
-
-
-def _second_look(ledger: Ledger, budget: Budget, progress: Progress, still: frozenset[int]) -> None:
-    """Use the rest of the budget to improve an unproven plan by neighbourhoods."""
-    first = ledger.gap()
-    if first is None or budget.exhausted() or any(tier.tolerance for tier in ledger.tiers):
-        return
-    ledger.reopen(max(first, admission_tiers(ledger.tiers)))
-    improve(ledger, budget, progress, part=1.0, still=still)
-    while ledger.closed < len(ledger.tiers):
-        ledger.close()
-
-
-def admission_tiers(tiers: tuple[Tier, ...]) -> int:
+def _admission_tiers(tiers: tuple[Tier, ...]) -> int:
     """Number of tiers, from the first, that only decide which gangs start."""
     count = 0
     while count < len(tiers) and tiers[count].row.fused:

@@ -13,8 +13,8 @@ from models.program.linear_program import UNBOUNDED, Linear, Program
 from models.solution import GangDecision
 from models.tiers import Tier
 from planner.search.budget import Budget, Progress
-from planner.search.engines.common import Answer, Goal, Status
-from planner.search.engines.portfolio import CLOCK_SHARE, require_better, solve_briefly, solve_goal
+from planner.search.engines.interface import Answer, Goal, Status
+from planner.search.engines.portfolio import CLOCK_SHARE, solve_briefly, solve_goal
 from planner.search.engines.relaxation import relax
 from planner.search.fused_objectives import FusedObjective, next_objective
 from planner.search.ledger import Ledger
@@ -22,7 +22,7 @@ from planner.search.ledger import Ledger
 ADMISSION_SHARE = 0.35
 """Share of the remaining time and effort that one admission goal may take."""
 
-WHO_RUNS = {"admission", "disruption"}
+RUNNING_SUBJECTS = {"admission", "disruption"}
 """Subjects of tiers that get that share: a poor plan starts too little, or stops gangs needlessly."""
 
 
@@ -69,7 +69,7 @@ class TierSearch:
         self._last = last
         self._brief = brief
         self._lp_only = lp_only
-        self._given = share
+        self._time_share = share
         tiers = ledger.tiers[:last]
         self._expressions = [problem.expression(tier) for tier in tiers]
         self._tops = [self._top(position) for position in range(last)]
@@ -108,7 +108,7 @@ class TierSearch:
         self._ledger.close()
         self._progress.update(self._ledger.tiers[position].name, value, bound)
 
-    def _keep(self, before: int) -> tuple[tuple[Linear, int, int], ...]:
+    def _required_rows(self, before: int) -> tuple[tuple[Linear, int, int], ...]:
         rows = []
         for position in range(before):
             expression, least = self._expressions[position], self._ledger.required(position)
@@ -122,7 +122,7 @@ class TierSearch:
 
     def _solve(self, fused: FusedObjective) -> None:
         ledger = self._ledger
-        goal = Goal(fused.objective, fused.maximize, self._keep(ledger.closed))
+        goal = Goal(fused.objective, fused.maximize, self._required_rows(ledger.closed))
         name = ledger.tiers[fused.members[0].position].name
 
         def improved(value: int, bound: int) -> None:
@@ -136,7 +136,7 @@ class TierSearch:
             self._solve_briefly(fused, goal)
             return
         first = ledger.tiers[fused.members[0].position].row
-        if self._lp_only or (self._given is not None and not first.branched):
+        if self._lp_only or (self._time_share is not None and not first.branched):
             self._relax(ledger.closed)
             return
         answer = solve_goal(
@@ -145,34 +145,32 @@ class TierSearch:
             self._budget,
             self._effort(fused),
             incumbent=fused.value([ledger.incumbent.values[m.position] for m in fused.members]),
-            share=self._share(fused),
-            second=self._given is None,
+            share=self._share_of_time(fused),
+            second=self._time_share is None,
             hint=self._hint(),
             improved=improved,
         )
-        self._take(fused, answer)
+        self._adopt(fused, answer)
         if answer.status not in (Status.OPTIMAL, Status.INFEASIBLE):
             self._budget.record_limit()
 
     def _solve_briefly(self, fused: FusedObjective, goal: Goal) -> None:
         """Ask only for something better than the incumbent: usually the LP refutes it at once."""
         value = fused.value([self._ledger.incumbent.values[m.position] for m in fused.members])
-        self._take(
-            fused, solve_briefly(self._problem.program, require_better(goal, value), self._budget)
-        )
+        better = goal.better_than(value)
+        self._adopt(fused, solve_briefly(self._problem.program, better, self._budget))
 
     def _relax(self, position: int) -> None:
         """The LP bound of one tier, with the earlier tiers kept."""
         goal = Goal(
             self._expressions[position],
             self._ledger.tiers[position].sense == "max",
-            self._keep(position),
+            self._required_rows(position),
         )
-        found = relax(
-            self._problem.program, goal, self._budget, seconds=self._budget.seconds_left() / 3
-        )
+        seconds = self._budget.seconds_left() / 3
+        bound = relax(self._problem.program, goal, self._budget, seconds=seconds)
         if self._holds(position):
-            self._ledger.bound(position, found.bound, exact=True)
+            self._ledger.bound(position, bound, exact=True)
         if not self._ledger.proven(position):
             self._budget.record_limit()
 
@@ -181,12 +179,12 @@ class TierSearch:
         if self._problem.complete:
             return True
         subjects = {tier.row.subject for tier in self._ledger.tiers[: position + 1]}
-        if self._problem.covers_admission and subjects <= WHO_RUNS:
+        if self._problem.covers_admission and subjects <= RUNNING_SUBJECTS:
             return True
         self._budget.record_limit()
         return False
 
-    def _take(self, fused: FusedObjective, answer: Answer) -> None:
+    def _adopt(self, fused: FusedObjective, answer: Answer) -> None:
         if answer.values:
             self._ledger.offer(self._problem.decode(answer.values), answer.values)
         self._bound(fused, answer)
@@ -195,12 +193,12 @@ class TierSearch:
         assignment = self._ledger.incumbent.assignment
         return assignment if len(assignment) == len(self._problem.program.lower) else ()
 
-    def _share(self, fused: FusedObjective) -> float:
+    def _share_of_time(self, fused: FusedObjective) -> float:
         """The share of the remaining time: more for the tiers on which all others depend."""
         first = self._ledger.tiers[fused.members[0].position].row
-        if self._given is not None and not first.leads:
-            return self._given
-        leads = self._given is not None or first.subject in WHO_RUNS
+        if self._time_share is not None and not first.leads:
+            return self._time_share
+        leads = self._time_share is not None or first.subject in RUNNING_SUBJECTS
         return ADMISSION_SHARE if leads else CLOCK_SHARE
 
     def _effort(self, fused: FusedObjective) -> float:

@@ -21,17 +21,17 @@ from planner.search.trial import Options, Trial
 class MoveAllowance:
     """How much may still move, None for no limit. ``barred``: gangs that found no other place.
 
-    ``none``: no gang may be moved.
+    ``no_moves``: no gang may be moved.
     """
 
     gangs: int | None
     gpus: int | None
     barred: frozenset[int] = frozenset()
-    none: bool = False
+    no_moves: bool = False
 
     def permits(self, gang: int, moving: Sequence[int]) -> bool:
         """Whether the gang may move. ``moving``: GPUs of each running gang that would move."""
-        if self.none or gang in self.barred:
+        if self.no_moves or gang in self.barred:
             return False
         if self.gangs is not None and len(moving) > self.gangs:
             return False
@@ -42,7 +42,7 @@ NOTHING = Freed()
 
 
 class VictimSearch(Trial):
-    """``given``: the concession of each gang so far. ``cost``: their sum; the trial ends at ``limit``."""
+    """``concessions``: of each gang so far. ``cost``: their sum; the trial ends at ``limit``."""
 
     def __init__(
         self,
@@ -53,30 +53,32 @@ class VictimSearch(Trial):
         limit: int | None = None,
     ) -> None:
         super().__init__(space, demand)
-        self.given: dict[int, Concession] = {}
+        self.concessions: dict[int, Concession] = {}
         self.cost = 0
         self.limit = limit
         self._reclaimable = reclaimable
         self._allowance = allowance
-        self._gpus: dict[int, int] = {}
-        self._resources: dict[int, dict[str, int]] = {}
+        self._conceded_gpus: dict[int, int] = {}
+        self._conceded_resources: dict[int, dict[str, int]] = {}
         self._journal: list[tuple[int, Concession | None]] = []
 
     def free(self, n: int) -> int:
-        return max(0, self.space.by_node[n].raw + self._gpus.get(n, 0))
+        return max(0, self.space.by_node[n].raw + self._conceded_gpus.get(n, 0))
 
     def fits(self, n: int, role: RoleDemand, gpus: int, used: dict[str, int]) -> bool:
         if gpus + role.gpus > self.free(n):
             return False
-        left, extra = self.space.by_node[n].left, self._resources.get(n, {})
+        left, extra = self.space.by_node[n].left, self._conceded_resources.get(n, {})
         for resource, amount in ((PODS, 1), *role.requests):
             need = used.get(resource, 0) + amount
             if amount and resource in left and need > left[resource] + extra.get(resource, 0):
                 return False
         return True
 
-    def opened(self, n: int) -> bool:
-        return self._gpus.get(n, 0) > 0 or any(self._resources.get(n, {}).values())
+    def has_concessions(self, n: int) -> bool:
+        return self._conceded_gpus.get(n, 0) > 0 or any(
+            self._conceded_resources.get(n, {}).values()
+        )
 
     def mark(self) -> object:
         return (super().mark(), len(self._journal))
@@ -86,9 +88,9 @@ class VictimSearch(Trial):
         super().undo(mark[0])
         while len(self._journal) > mark[1]:
             gang, before = self._journal.pop()
-            self._swap(gang, before)
+            self._set(gang, before)
 
-    def first(self, options: Options, attempt: Callable[[list[int]], bool]) -> bool:
+    def choose(self, options: Options, attempt: Callable[[list[int]], bool]) -> bool:
         """Place pods on the cheapest node list, the first of equals."""
         before, limit = self.cost, self.limit
         best: list[int] | None = None
@@ -104,16 +106,16 @@ class VictimSearch(Trial):
         self.limit = limit
         return best is not None and attempt(best)
 
-    def open(self, role: RoleDemand, count: int, nodes: list[int]) -> bool:
+    def make_room(self, role: RoleDemand, count: int, nodes: list[int]) -> bool:
         """Let gangs give up space, cheapest first, until ``count`` pods fit on these nodes."""
         room = {n: self.capacity(n, role, count) for n in nodes}
         total = sum(room.values())
         if total >= count:
             return True
-        if sum(self._most(n, role, count) for n in nodes) < count:
+        if sum(self._limit(n, role, count) for n in nodes) < count:
             return False
         while total < count:
-            bundle = self._best(role, room, count, count - total)
+            bundle = self._best_bundle(role, room, count, count - total)
             if bundle is None or (self.limit is not None and self.cost >= self.limit):
                 return False
             self._accept(bundle)
@@ -122,26 +124,26 @@ class VictimSearch(Trial):
             total = sum(room.values())
         return self.limit is None or self.cost < self.limit
 
-    def _most(self, n: int, role: RoleDemand, count: int) -> int:
+    def _limit(self, n: int, role: RoleDemand, count: int) -> int:
         """Number of pods for which the GPUs of the node suffice if every gang gives all it can."""
         if not role.gpus:
             return count
-        most = (
-            self._reclaimable.reclaimable_without_moves
-            if self._allowance.none
-            else self._reclaimable.most
-        )
-        room = self.space.by_node[n].raw + most[n] - self.gpus.get(n, 0)
+        gpus = self._reclaimable.gpus(with_moves=not self._allowance.no_moves)
+        room = self.space.by_node[n].raw + gpus[n] - self.gpus.get(n, 0)
         return min(count, max(0, room // role.gpus))
 
-    def _best(
-        self, role: RoleDemand, room: dict[int, int], count: int, missing_demand: int
+    def _best_bundle(
+        self, role: RoleDemand, room: dict[int, int], count: int, missing: int
     ) -> tuple[Concession, ...] | None:
         """The concessions that free space for one more pod on a node at the lowest cost per pod."""
         best: tuple[int, int, tuple[Concession, ...]] | None = None
         seen: set[tuple[int, ...]] = set()
         for n, now in room.items():
-            if now >= count or not self._reclaimable.at[n] or self._most(n, role, count) <= now:
+            if (
+                now >= count
+                or not self._reclaimable.gangs_on[n]
+                or self._limit(n, role, count) <= now
+            ):
                 continue
             bundle = self._bundle(n, role, now + 1)
             if bundle is None:
@@ -155,7 +157,7 @@ class VictimSearch(Trial):
             cost = self.cost - before
             gained = sum(self.capacity(m, role, count) - room[m] for m in _touched(bundle, room))
             self.undo(mark)
-            gained = min(gained, missing_demand)
+            gained = min(gained, missing)
             if gained > 0 and (best is None or cost * best[1] < best[0] * gained):
                 best = (cost, gained, bundle)
         return None if best is None else best[2]
@@ -163,13 +165,13 @@ class VictimSearch(Trial):
     def _bundle(self, n: int, role: RoleDemand, pods: int) -> tuple[Concession, ...] | None:
         """Concessions, each of them needed, that make room for ``pods`` pods of the role on the node."""
         chosen: dict[int, Concession] = {}
-        while short := self._short(n, role, pods, chosen):
+        while shortage := self._shortage(n, role, pods, chosen):
             options = [
                 (self._step(concession, chosen), -use, concession.gang, concession)
-                for gang in self._reclaimable.at[n]
+                for gang in self._reclaimable.gangs_on[n]
                 for concession in self._reclaimable.options[gang]
-                if (use := self._use(n, concession, chosen, short)) > 0
-                and self._may(concession, chosen)
+                if (use := self._gain(n, concession, chosen, shortage)) > 0
+                and self._permits(concession, chosen)
             ]
             if not options:
                 return None
@@ -181,81 +183,86 @@ class VictimSearch(Trial):
             chosen[best[2]] = best[3]
         for gang in sorted(chosen, key=lambda g: (-chosen[g].cost, g)):
             concession = chosen.pop(gang)
-            if self._short(n, role, pods, chosen):
+            if self._shortage(n, role, pods, chosen):
                 chosen[gang] = concession
         return tuple(chosen[gang] for gang in sorted(chosen))
 
-    def _short(
+    def _shortage(
         self, n: int, role: RoleDemand, pods: int, chosen: dict[int, Concession]
     ) -> tuple[str, int] | None:
         """The first shortage for ``pods`` pods: ("", GPUs) or (resource, amount); None if all fit."""
-        more = [(c.freed.get(n, NOTHING), self._now(g, n)) for g, c in chosen.items()]
-        gpus = self.space.by_node[n].raw + self._gpus.get(n, 0)
-        gpus += sum(new.gpus - old.gpus for new, old in more)
-        missing_demand = self.gpus.get(n, 0) + role.gpus * pods - gpus
-        if role.gpus and missing_demand > 0:
-            return ("", missing_demand)
-        left, extra = self.space.by_node[n].left, self._resources.get(n, {})
+        changes = [(c.freed.get(n, NOTHING), self._conceded(g, n)) for g, c in chosen.items()]
+        gpus = self.space.by_node[n].raw + self._conceded_gpus.get(n, 0)
+        gpus += sum(new.gpus - old.gpus for new, old in changes)
+        missing = self.gpus.get(n, 0) + role.gpus * pods - gpus
+        if role.gpus and missing > 0:
+            return ("", missing)
+        left, extra = self.space.by_node[n].left, self._conceded_resources.get(n, {})
         used = self.used.get(n, {})
         for resource, amount in ((PODS, 1), *role.requests):
             if not amount or resource not in left:
                 continue
             room = left[resource] + extra.get(resource, 0)
             room += sum(
-                new.resources.get(resource, 0) - old.resources.get(resource, 0) for new, old in more
+                new.resources.get(resource, 0) - old.resources.get(resource, 0)
+                for new, old in changes
             )
-            missing_demand = used.get(resource, 0) + amount * pods - room
-            if missing_demand > 0:
-                return (resource, missing_demand)
+            missing = used.get(resource, 0) + amount * pods - room
+            if missing > 0:
+                return (resource, missing)
         return None
 
-    def _use(
-        self, n: int, concession: Concession, chosen: dict[int, Concession], short: tuple[str, int]
+    def _gain(
+        self,
+        n: int,
+        concession: Concession,
+        chosen: dict[int, Concession],
+        shortage: tuple[str, int],
     ) -> int:
         """How much of the shortage a concession covers beyond what its gang gives already."""
-        resource, missing_demand = short
+        resource, missing = shortage
         before = chosen.get(concession.gang)
-        old = self._now(concession.gang, n) if before is None else before.freed.get(n, NOTHING)
+        old = self._conceded(concession.gang, n) if before is None else before.freed.get(n, NOTHING)
         new = concession.freed.get(n, NOTHING)
         if not resource:
-            return min(missing_demand, new.gpus - old.gpus)
-        return min(missing_demand, new.resources.get(resource, 0) - old.resources.get(resource, 0))
+            return min(missing, new.gpus - old.gpus)
+        return min(missing, new.resources.get(resource, 0) - old.resources.get(resource, 0))
 
     def _step(self, concession: Concession, chosen: dict[int, Concession]) -> int:
         """The cost beyond what the gang gives already."""
-        before = chosen.get(concession.gang) or self.given.get(concession.gang)
+        before = chosen.get(concession.gang) or self.concessions.get(concession.gang)
         return concession.cost - (0 if before is None else before.cost)
 
-    def _may(self, concession: Concession, chosen: dict[int, Concession]) -> bool:
+    def _permits(self, concession: Concession, chosen: dict[int, Concession]) -> bool:
         if not concession.must_restart:
             return True
-        all_given = {**self.given, **chosen, concession.gang: concession}
-        moving = [given.moving for given in all_given.values() if given.moving is not None]
+        all_concessions = {**self.concessions, **chosen, concession.gang: concession}
+        moving = [c.moving for c in all_concessions.values() if c.moving is not None]
         return self._allowance.permits(concession.gang, moving)
 
-    def _now(self, gang: int, n: int) -> Freed:
-        concession = self.given.get(gang)
+    def _conceded(self, gang: int, n: int) -> Freed:
+        concession = self.concessions.get(gang)
         return NOTHING if concession is None else concession.freed.get(n, NOTHING)
 
     def _accept(self, bundle: Iterable[Concession]) -> None:
         for concession in bundle:
-            self._journal.append((concession.gang, self.given.get(concession.gang)))
-            self._swap(concession.gang, concession)
+            self._journal.append((concession.gang, self.concessions.get(concession.gang)))
+            self._set(concession.gang, concession)
 
-    def _swap(self, gang: int, new: Concession | None) -> None:
+    def _set(self, gang: int, new: Concession | None) -> None:
         """Replace the concession of a gang."""
-        old = self.given.pop(gang, None)
+        old = self.concessions.pop(gang, None)
         for concession, sign in ((old, -1), (new, 1)):
             if concession is None:
                 continue
             self.cost += sign * concession.cost
             for n, freed in concession.freed.items():
-                self._gpus[n] = self._gpus.get(n, 0) + sign * freed.gpus
-                room = self._resources.setdefault(n, {})
+                self._conceded_gpus[n] = self._conceded_gpus.get(n, 0) + sign * freed.gpus
+                room = self._conceded_resources.setdefault(n, {})
                 for resource, amount in freed.resources.items():
                     room[resource] = room.get(resource, 0) + sign * amount
         if new is not None:
-            self.given[gang] = new
+            self.concessions[gang] = new
 
 
 def _touched(bundle: Iterable[Concession], nodes: dict[int, int]) -> list[int]:

@@ -57,18 +57,18 @@ def together(roles: Sequence[RoleDemand]) -> PoolKey:
 class AggregatedModel:
     """The program, the expressions of its tiers, and the plan that an assignment stands for.
 
-    ``still``: gangs that must not move. ``shaped``: with variables for the domains in which gangs are
+    ``immovable``: gangs that must not move. ``shaped``: with variables for the domains in which gangs are
     whole, which bound the placement tiers too. ``complete``: whether its bounds hold for all plans.
     """
 
     def __init__(
-        self, instance: Instance, still: frozenset[int] = frozenset(), *, shaped: bool = False
+        self, instance: Instance, immovable: frozenset[int] = frozenset(), *, shaped: bool = False
     ) -> None:
         self.instance = instance
         self._shaped = shaped
         self._stable = shaped and instance.policy.lists("stability")
         self.program = Program()
-        base_state = build_base_state(instance, still=still)
+        base_state = build_base_state(instance, immovable=immovable)
         self._ground = base_state
         self._asks = requests = base_state.requests
         self.complete = all(choice.complete for choice in requests.choices)

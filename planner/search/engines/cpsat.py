@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from models.program.linear_program import UNBOUNDED, Program
+from models.program.linear_program import Program
 from planner.search.budget import Budget
-from planner.search.engines.common import Answer, Goal, Status, run_interruptible
+from planner.search.engines.interface import Answer, Goal, Status, run_interruptible
 
 if TYPE_CHECKING:
     from ortools.sat.python import cp_model
@@ -31,18 +31,14 @@ def solve_exactly(
     effort: float,
     *,
     hint: Sequence[int | None] = (),
-    known_bound: int | None = None,
     improved: Callable[[int, int], None] | None = None,
 ) -> Answer:
-    """Solve with at most ``effort`` units.
-
-    ``known_bound``: a valid bound of the objective, added as a row.
-    """
+    """Solve with at most ``effort`` units."""
     from ortools.sat.python import cp_model
 
     model = cp_model.CpModel()
     # CP-SAT 9.15 may abort the process when several workers interleave and a hint is given.
-    _export(model.proto, program, goal, hint if budget.limits.workers == 1 else (), known_bound)
+    _export(model.proto, program, goal, hint if budget.limits.workers == 1 else ())
     solver = cp_model.CpSolver()
     limits = budget.limits
     solver.parameters.num_workers = limits.workers
@@ -56,30 +52,21 @@ def solve_exactly(
     )
     status = _run(solver, model, budget, improved)
     if status is None:
-        limit = program.bound_above if goal.maximize else program.bound_below
-        return Answer(Status.UNKNOWN, (), limit(goal.objective), exact=True)
+        return Answer(Status.UNKNOWN, (), goal.trivial_bound(program), exact=True)
     budget.spend(solver.response_proto.deterministic_time)
     short = solver.response_proto.deterministic_time < effort * NEARLY
     budget.clocked |= status in (cp_model.FEASIBLE, cp_model.UNKNOWN) and short
     return _answer(cp_model, solver, status, program, goal)
 
 
-def _export(
-    proto: Any, program: Program, goal: Goal, hint: Sequence[int | None], known_bound: int | None
-) -> None:
+def _export(proto: Any, program: Program, goal: Goal, hint: Sequence[int | None]) -> None:
     for low, high in zip(program.lower, program.upper, strict=True):
         proto.variables.add().domain.extend((low, high))
-    for row in program.rows:
-        _row(proto, row.variables, row.coefficients, row.low, row.high)
-    keep = list(goal.keep)
-    if known_bound is not None:
-        limits = (-UNBOUNDED, known_bound) if goal.maximize else (known_bound, UNBOUNDED)
-        keep.append((goal.objective, *limits))
-    for expression, least, most in keep:
-        terms = [(v, c) for v, c in expression.terms.items() if c]
-        low = least if least == -UNBOUNDED else least - expression.constant
-        high = most if most == UNBOUNDED else most - expression.constant
-        _row(proto, [v for v, _ in terms], [c for _, c in terms], low, high)
+    for row in goal.rows(program):
+        linear = proto.constraints.add().linear
+        linear.vars.extend(row.variables)
+        linear.coeffs.extend(row.coefficients)
+        linear.domain.extend((row.low, row.high))
     sign = -1 if goal.maximize else 1
     for variable, coefficient in goal.objective.terms.items():
         if coefficient:
@@ -89,13 +76,6 @@ def _export(
         if value is not None:
             proto.solution_hint.vars.append(variable)
             proto.solution_hint.values.append(value)
-
-
-def _row(proto: Any, variables: list[int], coefficients: list[int], low: int, high: int) -> None:
-    linear = proto.constraints.add().linear
-    linear.vars.extend(variables)
-    linear.coeffs.extend(coefficients)
-    linear.domain.extend((low, high))
 
 
 def _run(
@@ -119,21 +99,22 @@ def _run(
 def _answer(
     cp_model: Any, solver: cp_model.CpSolver, status: Any, program: Program, goal: Goal
 ) -> Answer:
-    sign = -1 if goal.maximize else 1
-    limit = program.bound_above if goal.maximize else program.bound_below
+    trivial = goal.trivial_bound(program)
     if status == cp_model.INFEASIBLE:
-        return Answer(Status.INFEASIBLE, (), limit(goal.objective), exact=True)
+        return Answer(Status.INFEASIBLE, (), trivial, exact=True)
     if status == cp_model.MODEL_INVALID:
         message = "the program handed to CP-SAT is invalid"
         raise AssertionError(message)
     response = solver.response_proto
     if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
         # Without a solution the bound in the response may be the field's default, which proves nothing.
-        return Answer(Status.UNKNOWN, (), limit(goal.objective), exact=True)
+        return Answer(Status.UNKNOWN, (), trivial, exact=True)
     values = tuple(response.solution)
     if status == cp_model.OPTIMAL:
         return Answer(Status.OPTIMAL, values, goal.objective.value(values), exact=True)
-    proven = sign * response.inner_objective_lower_bound + goal.objective.constant
-    bound = limit(goal.objective)
-    bound = min(bound, proven) if goal.maximize else max(bound, proven)
+    lower = response.inner_objective_lower_bound
+    if goal.maximize:
+        bound = min(trivial, goal.objective.constant - lower)
+    else:
+        bound = max(trivial, goal.objective.constant + lower)
     return Answer(Status.FEASIBLE, values, bound, exact=True)

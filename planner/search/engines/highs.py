@@ -12,9 +12,9 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from models.program.linear_program import UNBOUNDED, Program, Row
+from models.program.linear_program import UNBOUNDED, Program
 from planner.search.budget import Budget
-from planner.search.engines.common import Answer, Goal, Status, run_interruptible
+from planner.search.engines.interface import Answer, Goal, Status, run_interruptible
 
 BOUND_SLACK = 1e-9
 """Relative slack added to a floating-point bound before it is rounded to the safe side."""
@@ -50,9 +50,8 @@ def solve_by_branching(
             model, mathopt.SolverType.HIGHS, params=parameters, model_params=extra
         ),
     )
-    limit = program.bound_above if goal.maximize else program.bound_below
     if result is None:
-        return Answer(Status.UNKNOWN, (), limit(goal.objective), exact=False)
+        return Answer(Status.UNKNOWN, (), goal.trivial_bound(program), exact=False)
     budget.spend(_effort(program, result))
     budget.clocked |= result.termination.limit == mathopt.Limit.TIME
     return _answer(mathopt, program, goal, model, result)
@@ -65,11 +64,11 @@ def _effort(program: Program, result: Any) -> float:
 
 
 def _answer(mathopt: Any, program: Program, goal: Goal, model: Any, result: Any) -> Answer:
-    limit = program.bound_above if goal.maximize else program.bound_below
+    trivial = goal.trivial_bound(program)
     reason = result.termination.reason
     if reason == mathopt.TerminationReason.INFEASIBLE:
-        return Answer(Status.INFEASIBLE, (), limit(goal.objective), exact=False)
-    bound = safe_bound(result.dual_bound(), limit(goal.objective), maximize=goal.maximize)
+        return Answer(Status.INFEASIBLE, (), trivial, exact=False)
+    bound = safe_bound(result.dual_bound(), trivial, maximize=goal.maximize)
     values: tuple[int, ...] = ()
     if result.has_primal_feasible_solution():
         found = result.variable_values()
@@ -84,14 +83,14 @@ def _answer(mathopt: Any, program: Program, goal: Goal, model: Any, result: Any)
     return Answer(Status.OPTIMAL if value == bound else Status.FEASIBLE, values, bound, exact=False)
 
 
-def safe_bound(bound: float, limit: int, *, maximize: bool) -> int:
+def safe_bound(bound: float, trivial: int, *, maximize: bool) -> int:
     """An integer bound that a floating-point bound implies within the slack."""
     if not math.isfinite(bound):
-        return limit
+        return trivial
     slack = BOUND_SLACK * abs(bound) + 1e-6
     if maximize:
-        return min(limit, math.floor(bound + slack))
-    return max(limit, math.ceil(bound - slack))
+        return min(trivial, math.floor(bound + slack))
+    return max(trivial, math.ceil(bound - slack))
 
 
 def _feasible(program: Program, goal: Goal, values: Sequence[int]) -> bool:
@@ -108,22 +107,6 @@ def _feasible(program: Program, goal: Goal, values: Sequence[int]) -> bool:
     return all(low <= expression.value(values) <= high for expression, low, high in goal.keep)
 
 
-def rows_of(program: Program, goal: Goal) -> list[Row]:
-    """The rows of the program and of the goal, with constants moved to the bounds."""
-    rows = list(program.rows)
-    for expression, low, high in goal.keep:
-        terms = [(v, c) for v, c in expression.terms.items() if c]
-        rows.append(
-            Row(
-                [v for v, _ in terms],
-                [c for _, c in terms],
-                low if low <= -UNBOUNDED else low - expression.constant,
-                high if high >= UNBOUNDED else high - expression.constant,
-            )
-        )
-    return rows
-
-
 def model_proto(program: Program, goal: Goal, *, integer: bool) -> Any:
     """The MathOpt model of a program and goal. ``integer`` False gives the LP relaxation."""
     from ortools.math_opt import model_pb2
@@ -134,7 +117,7 @@ def model_proto(program: Program, goal: Goal, *, integer: bool) -> Any:
     proto.variables.lower_bounds.extend(map(float, program.lower))
     proto.variables.upper_bounds.extend(map(float, program.upper))
     proto.variables.integers.extend([integer] * count)
-    rows = rows_of(program, goal)
+    rows = goal.rows(program)
     proto.linear_constraints.ids.extend(range(len(rows)))
     proto.linear_constraints.lower_bounds.extend(
         -math.inf if row.low <= -UNBOUNDED else float(row.low) for row in rows

@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from models.program.linear_program import UNBOUNDED, Linear, Program
+from models.program.linear_program import Linear, Program
 from planner.search.budget import Budget
-from planner.search.engines.common import Answer, Goal, Status
 from planner.search.engines.cpsat import solve_exactly
 from planner.search.engines.highs import solve_by_branching
+from planner.search.engines.interface import Answer, Goal, Status
 from planner.search.engines.relaxation import relax
 
 SMALL = 400
@@ -62,15 +62,15 @@ def solve_goal(
             return answer
     relaxed = relax(program, goal, budget, seconds=budget.seconds_left() * share)
     sign = 1 if goal.maximize else -1
-    if sign * relaxed.bound <= sign * incumbent:
+    if sign * relaxed <= sign * incumbent:
         return Answer(Status.INFEASIBLE, (), incumbent, exact=True)
-    better = require_better(goal, incumbent)
+    better = goal.better_than(incumbent)
     answer = solve_by_branching(
         program, better, budget, nodes=NODES, seconds=budget.seconds_left() * share, hint=hint
     )
     if answer.status in (Status.OPTIMAL, Status.INFEASIBLE):
-        return confirm(program, goal, budget, answer, relaxed.bound, incumbent)
-    answer = replace(answer, bound=sign * min(sign * answer.bound, sign * relaxed.bound))
+        return confirm(program, goal, budget, answer, relaxed, incumbent)
+    answer = replace(answer, bound=sign * min(sign * answer.bound, sign * relaxed))
     if budget.exhausted() or not second:
         return answer
     exact = solve_exactly(
@@ -82,12 +82,6 @@ def solve_goal(
         improved=improved,
     )
     return _better(goal, answer, exact)
-
-
-def require_better(goal: Goal, value: int) -> Goal:
-    """The goal with a row that requires a value better than ``value``."""
-    limits = (value + 1, UNBOUNDED) if goal.maximize else (-UNBOUNDED, value - 1)
-    return replace(goal, keep=(*goal.keep, (goal.objective, *limits)))
 
 
 def solve_briefly(program: Program, goal: Goal, budget: Budget) -> Answer:
@@ -105,7 +99,7 @@ def confirm(
     effort = min(CONFIRM_EFFORT, budget.effort_left())
     if effort <= 0 or budget.exhausted():
         return answer
-    better = replace(require_better(goal, best), objective=Linear())
+    better = replace(goal.better_than(best), objective=Linear())
     refuted = solve_exactly(program, better, budget, effort)
     if refuted.status is Status.INFEASIBLE:
         return replace(answer, exact=True)

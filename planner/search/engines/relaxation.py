@@ -8,27 +8,18 @@ GLOP's duals are rounded and the sum is computed in integers, so solver toleranc
 from __future__ import annotations
 
 import datetime as dt
-from dataclasses import dataclass
 
 from models.program.linear_program import UNBOUNDED, Program, Row
 from planner.search.budget import Budget
-from planner.search.engines.common import Goal, run_interruptible
-from planner.search.engines.highs import model_proto, rows_of
+from planner.search.engines.highs import model_proto
+from planner.search.engines.interface import Goal, run_interruptible
 
 SCALE = 1 << 24
 """Denominator of the rounded duals."""
 
 
-@dataclass(frozen=True, slots=True)
-class Relaxed:
-    """``bound``: exact. ``values``: the LP solution, one float per variable, empty without one."""
-
-    bound: int
-    values: tuple[float, ...] = ()
-
-
-def relax(program: Program, goal: Goal, budget: Budget, *, seconds: float) -> Relaxed:
-    """Solve the LP relaxation with GLOP and derive the bound that its duals prove."""
+def relax(program: Program, goal: Goal, budget: Budget, *, seconds: float) -> int:
+    """The exact bound that the duals of the LP relaxation, solved with GLOP, prove."""
     from ortools.math_opt.python import mathopt
 
     model = mathopt.Model.from_model_proto(model_proto(program, goal, integer=False))
@@ -39,19 +30,14 @@ def relax(program: Program, goal: Goal, budget: Budget, *, seconds: float) -> Re
             model, mathopt.SolverType.GLOP, params=mathopt.SolveParameters(time_limit=limit)
         ),
     )
-    trivial = program.bound_above if goal.maximize else program.bound_below
     if result is None or not result.has_dual_feasible_solution():
-        return Relaxed(trivial(goal.objective))
+        return goal.trivial_bound(program)
     budget.clocked |= result.termination.limit == mathopt.Limit.TIME
-    rows = rows_of(program, goal)
+    rows = goal.rows(program)
     budget.spend((result.solve_stats.simplex_iterations + 10) * len(rows) / 5e7)
     duals = result.dual_values()
     multipliers = [duals[constraint] for constraint in model.linear_constraints()]
-    values: tuple[float, ...] = ()
-    if result.has_primal_feasible_solution():
-        found = result.variable_values()
-        values = tuple(found[variable] for variable in model.variables())
-    return Relaxed(proven_bound(program, goal, rows, multipliers), values)
+    return proven_bound(program, goal, rows, multipliers)
 
 
 def proven_bound(program: Program, goal: Goal, rows: list[Row], multipliers: list[float]) -> int:

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from enum import Enum
 from pathlib import Path
 from typing import TypeVar
 
-from models.program.linear_program import Linear
+from models.program.linear_program import UNBOUNDED, Linear, Program, Row
 from planner.search.budget import Budget
 
 GRACE_S = 5.0
@@ -49,6 +48,31 @@ class Goal:
     maximize: bool
     keep: tuple[tuple[Linear, int, int], ...] = ()
 
+    def better_than(self, value: int) -> Goal:
+        """The goal with a row that requires a better objective value."""
+        limits = (value + 1, UNBOUNDED) if self.maximize else (-UNBOUNDED, value - 1)
+        return replace(self, keep=(*self.keep, (self.objective, *limits)))
+
+    def trivial_bound(self, program: Program) -> int:
+        """The bound of the objective that the ranges of the variables imply."""
+        limit = program.bound_above if self.maximize else program.bound_below
+        return limit(self.objective)
+
+    def rows(self, program: Program) -> list[Row]:
+        """The rows of the program and of the goal, with constants moved to the bounds."""
+        rows = list(program.rows)
+        for expression, low, high in self.keep:
+            terms = [(v, c) for v, c in expression.terms.items() if c]
+            rows.append(
+                Row(
+                    [v for v, _ in terms],
+                    [c for _, c in terms],
+                    low if low <= -UNBOUNDED else low - expression.constant,
+                    high if high >= UNBOUNDED else high - expression.constant,
+                )
+            )
+        return rows
+
 
 def run_interruptible(
     budget: Budget, call: Callable[[], T], on_stop: Callable[[], None] | None = None
@@ -68,7 +92,7 @@ def run_interruptible(
             failures.append(error)
 
     worker = threading.Thread(target=work, daemon=True)
-    with quiet_stdout():
+    with _QUIET_STDOUT:
         worker.start()
         while worker.is_alive():
             worker.join(0.02)
@@ -82,40 +106,33 @@ def run_interruptible(
     return results[0] if results else None
 
 
-class _StdoutSilencer:
-    """Redirects file descriptor 1 to /dev/null while any native call runs."""
+class _QuietStdout:
+    """Redirects file descriptor 1 to /dev/null while any native call runs.
+
+    Output of native engines would mix with the user's data on stdout.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._depth = 0
-        self._kept = -1
+        self._saved = -1
 
-    def enter(self) -> None:
+    def __enter__(self) -> None:
         with self._lock:
             if self._depth == 0:
                 if sys.stdout is not None:  # closed by the caller: `>&-`
                     sys.stdout.flush()
-                self._kept = os.dup(1)
-                with Path(os.devnull).open("wb") as nowhere:
-                    os.dup2(nowhere.fileno(), 1)
+                self._saved = os.dup(1)
+                with Path(os.devnull).open("wb") as null:
+                    os.dup2(null.fileno(), 1)
             self._depth += 1
 
-    def leave(self) -> None:
+    def __exit__(self, *_: object) -> None:
         with self._lock:
             self._depth -= 1
             if self._depth == 0:
-                os.dup2(self._kept, 1)
-                os.close(self._kept)
+                os.dup2(self._saved, 1)
+                os.close(self._saved)
 
 
-_SILENCER = _StdoutSilencer()
-
-
-@contextlib.contextmanager
-def quiet_stdout() -> Iterator[None]:
-    """Keep output of native engines off stdout, which carries only the user's data."""
-    _SILENCER.enter()
-    try:
-        yield
-    finally:
-        _SILENCER.leave()
+_QUIET_STDOUT = _QuietStdout()
