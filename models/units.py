@@ -37,6 +37,11 @@ def _escaped(character: str) -> str:
     return character.encode("unicode_escape").decode("ascii")
 
 
+def plural(count: int, noun: str) -> str:
+    """``1 node``, ``1,204 nodes``."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
 def described(value: object) -> str:
     """The kind of a value, for a message."""
     if value is None:

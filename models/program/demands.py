@@ -108,6 +108,11 @@ class Demand:
         return replace(self, roles=roles)
 
     @property
+    def nodes(self) -> frozenset[int]:
+        """Nodes that some role may use."""
+        return frozenset().union(*(role.nodes for role in self.roles))
+
+    @property
     def gpu_roles(self) -> tuple[RoleDemand, ...]:
         return tuple(role for role in self.roles if role.gpus)
 

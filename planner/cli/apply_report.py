@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from models.apply.outcomes import GangVerdict, Outcome, Verdict
+from models.units import plural
 from planner.pipelines.apply import ApplyRequest, ApplyResult
 from planner.pipelines.apply_steps import LOCK_NAMESPACE, VerifiedPlan
 from planner.show.apply import (
@@ -27,7 +28,7 @@ from planner.show.apply import (
     undo_heading,
     verdict_table,
 )
-from planner.show.text import Format, plural
+from planner.show.text import Format
 from planner.untrusted_text import json_safe, safe
 
 if TYPE_CHECKING:

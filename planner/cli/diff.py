@@ -122,7 +122,7 @@ def _talk(
     found: list[Difference],
 ) -> int:
     """Print the summary and the next command; how many objects differ."""
-    from planner.show.text import plural
+    from models.units import plural
 
     count = len(_objects_of(found))
     if not found:

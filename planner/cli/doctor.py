@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from models.units import plural
 from planner.cli.options import (
     ColorOption,
     DebugOption,
@@ -27,7 +28,6 @@ from planner.cli.options import (
 from planner.errors import Fault, UsageError
 from planner.show.console import Color, LogFormat
 from planner.show.table import Cell, Column, Table
-from planner.show.text import plural
 from planner.untrusted_text import json_safe
 
 if TYPE_CHECKING:

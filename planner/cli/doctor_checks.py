@@ -17,6 +17,7 @@ from enum import StrEnum
 from typing import IO, TYPE_CHECKING
 
 from models.apply.live_state import ClusterView, LiveNode, LivePod
+from models.units import plural
 from planner import __version__
 from planner.cluster import api_paths, rights
 from planner.cluster.api_paths import POD_GROUPS, RESOURCE_SLICES, core, grouped
@@ -41,7 +42,6 @@ from planner.errors import (
 )
 from planner.pipelines.apply_steps import ApplyOptions, ClusterTarget, read_verified
 from planner.read.kube.lookup import text
-from planner.show.text import plural
 from planner.untrusted_text import one_line
 
 if TYPE_CHECKING:

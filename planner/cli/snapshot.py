@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from models.units import plural
 from planner.cli.options import ColorOption, DebugOption, LogOption, console_of, timeout_of
 from planner.errors import Fault, UsageError
 from planner.show.console import Color, Console, LogFormat
-from planner.show.text import plural
 
 if TYPE_CHECKING:
     from planner.cluster.snapshot import Recorded, SnapshotRequest

@@ -12,10 +12,10 @@ from typing import Annotated
 
 import typer
 
+from models.units import plural
 from planner.cli.options import ColorOption, DebugOption, LogOption, PathsArgument, console_of
 from planner.errors import Fault, UsageError
 from planner.show.console import Color, LogFormat
-from planner.show.text import plural
 
 
 def validate(

@@ -20,9 +20,9 @@ def verify(
 ) -> None:
     """Check a saved plan by every rule and formula, without a solver."""
     console = console_of(context, color=color, log_format=log_format, debug=debug)
+    from models.units import plural
     from planner.pipelines.plan import verify_file
     from planner.read import plan_files
-    from planner.show.text import plural
 
     plan = verify_file(plan_files.read_bytes(path, console.stdin), path)
     console.event("verify_done", violations=0)

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from models.gang import PlannedPod
+from models.units import plural
 from planner.errors import Fault, InputError
-from planner.show.text import plural
 from planner.untrusted_text import safe
 
 if TYPE_CHECKING:

@@ -105,19 +105,6 @@ class FreeSpace:
         """Mask of the GPUs known to be held, per node."""
         return [node_space.known for node_space in self.by_node]
 
-    def fits(
-        self, n: int, gpus: int, requests: tuple[tuple[str, int], ...], used: dict[str, int]
-    ) -> bool:
-        """Whether one more pod fits on a node where ``gpus`` and ``used`` are already taken."""
-        node_space = self.by_node[n]
-        if gpus > node_space.free:
-            return False
-        for resource, amount in ((PODS, 1), *requests):
-            need = used.get(resource, 0) + amount
-            if amount and resource in node_space.left and need > node_space.left[resource]:
-                return False
-        return True
-
     def packing(self, n: int) -> Packing:
         """How the GPUs of a node can be divided. Not for blind nodes."""
         node, node_space = self.instance.cluster.nodes[n], self.by_node[n]

@@ -9,7 +9,7 @@ arithmetic.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import gcd
 
 from models.program.linear_program import Linear, Program
@@ -85,7 +85,7 @@ def next_objective(
     """The fused objective that starts at tier ``first``. ``tops``: the best possible value of each tier."""
     if not tiers[first].row.fused or tiers[first].tolerance:
         return _single(tiers[first], first, expressions[first])
-    chosen: list[tuple[int, int, int, int, bool]] = []
+    chosen: list[Member] = []
     product = 1
     for position in range(first, len(tiers)):
         if not tiers[position].row.fused or tiers[position].tolerance:
@@ -95,15 +95,15 @@ def next_objective(
         unit = gcd(*(c for c in expression.terms.values()), expression.constant - low) or 1
         span = (tops[position] - low) // unit
         if chosen and _decided(expressions[position - 1], expression):
-            chosen.append((position, low, unit, span, True))
+            chosen.append(Member(position, expression, low, unit, span, 0))
             continue
         if chosen and product * (span + 1) > LARGEST_PRODUCT:
             break
         product *= span + 1
-        chosen.append((position, low, unit, span, False))
+        chosen.append(Member(position, expression, low, unit, span, 1))
     if len(chosen) == 1:
         return _single(tiers[first], first, expressions[first])
-    return _fuse(expressions, chosen)
+    return _fuse(chosen)
 
 
 def _single(tier: Tier, position: int, expression: Linear) -> FusedObjective:
@@ -118,20 +118,17 @@ def _decided(before: Linear, after: Linear) -> bool:
     return all(c * after.terms[v] >= 0 for v, c in before.terms.items())
 
 
-def _fuse(
-    expressions: Sequence[Linear], chosen: Sequence[tuple[int, int, int, int, bool]]
-) -> FusedObjective:
-    weights: list[int] = []
+def _fuse(chosen: Sequence[Member]) -> FusedObjective:
+    """The objective of these members, their weights set; a weight of 0 stays."""
+    members: list[Member] = []
     product = 1
-    for _, _, _, span, decided in reversed(chosen):
-        weights.append(0 if decided else product)
-        product *= 1 if decided else span + 1
+    for member in reversed(chosen):
+        members.insert(0, replace(member, weight=member.weight * product))
+        product *= member.span + 1 if member.weight else 1
     objective = Linear()
-    members = []
-    for (position, low, unit, span, _), weight in zip(chosen, reversed(weights), strict=True):
-        expression = expressions[position]
+    for member in members:
+        expression, unit, weight = member.expression, member.unit, member.weight
         for variable, coefficient in expression.terms.items():
             objective.add(variable, coefficient // unit * weight)
-        objective.constant += (expression.constant - low) // unit * weight
-        members.append(Member(position, expression, low, unit, span, weight))
+        objective.constant += (expression.constant - member.low) // unit * weight
     return FusedObjective(tuple(members), objective, maximize=True)

@@ -144,7 +144,7 @@ def gpu_models(space: FreeSpace, demand: Demand, scope: frozenset[int]) -> list[
 def scopes(space: FreeSpace, demand: Demand) -> Iterator[frozenset[int]]:
     """Node sets to try: narrow domains first, the tightest that may hold the gang, then all nodes."""
     cluster, gang = space.instance.cluster, space.instance.gangs[demand.gang]
-    allowed = frozenset().union(*(role.nodes for role in demand.roles))
+    allowed = demand.nodes
     widest = 0 if gang.required is None else gang.required
     gpus = demand.gpus
     if demand.standing_nodes:
@@ -167,7 +167,7 @@ def scopes(space: FreeSpace, demand: Demand) -> Iterator[frozenset[int]]:
 def _around(
     space: FreeSpace, nodes: tuple[int, ...], allowed: frozenset[int], widest: int
 ) -> Iterator[frozenset[int]]:
-    """Nodes of the domains in which pods of the gang stand, narrow ones first, then all nodes."""
+    """Nodes of the domains in which pods of the gang run, narrow ones first, then all nodes."""
     cluster, before = space.instance.cluster, frozenset[int]()
     for level in range(cluster.node_level, widest - 1, -1):
         of = cluster.domain_of[level]
@@ -189,7 +189,7 @@ def gpus_suffice(space: FreeSpace, demand: Demand) -> bool:
     )
 
 
-def meets_min_share(space: FreeSpace, gang: int, pods: tuple[PodPlacement, ...]) -> bool:
+def meets_min_share(space: FreeSpace, gang: int, pods: tuple[PodPlacement, ...] = ()) -> bool:
     """Whether the gang reaches minBandwidthShare with these pods added."""
     instance = space.instance
     spec = instance.gangs[gang]

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from models.gang import Gang
 from models.instance import Instance
 from models.program.demand_builder import remaining_demand
 from models.program.rules.declarations import eligible_nodes
 from models.solution import GangDecision
-from models.tier_values import Evaluation, gang_value, tiers_of
+from models.tier_values import PLACEMENT_VALUES, Evaluation, gang_value, tiers_of
 from models.tiers import family, sign
 from planner.search.free_space import Counts, FreeSpace, Pods, counts_of
 from planner.search.greedy import place
@@ -19,9 +18,6 @@ ATTEMPTS = 12
 
 UNAFFECTED = ("admission", "disruption")
 """Subjects of tiers that growth cannot change."""
-
-PER_GANG = ("preference", "bandwidth", "span")
-"""Tiers that are sums over gangs: growth changes only the gang's own part."""
 
 
 def grow(instance: Instance, decisions: Sequence[GangDecision]) -> tuple[GangDecision, ...]:
@@ -44,8 +40,16 @@ class _Grower:
     def __init__(self, space: FreeSpace, before: tuple[str, ...]) -> None:
         self.space = space
         self._instance = space.instance
-        self._own = tuple(name for name in before if name in PER_GANG)
-        others = {n for n in before if n not in PER_GANG and family(n).subject not in UNAFFECTED}
+        self._own = tuple(
+            (PLACEMENT_VALUES[name], sign(family(name).sense))
+            for name in before
+            if name in PLACEMENT_VALUES
+        )
+        others = {
+            name
+            for name in before
+            if name not in PLACEMENT_VALUES and family(name).subject not in UNAFFECTED
+        }
         self._whole = tuple(t for t in tiers_of(space.instance) if t.family in others)
 
     def may(self, index: int, decision: GangDecision) -> bool:
@@ -104,32 +108,10 @@ class _Grower:
     def _worth(self, index: int, pods: Pods) -> tuple[int, ...]:
         """Values of the tiers before growth, of the gang and of the plan; larger is better."""
         instance, gang = self._instance, self._instance.gangs[index]
-        found = []
-        if self._own:
-            value = gang_value(instance, gang, pods, self.space.known())
-            share = 0 if gang.pattern == "none" else gang.weight * (value.share or 0)
-            spread = tuple(-used for used in value.domains)
-            parts = {
-                "preference": _preferred(instance, gang, pods, value.domains),
-                "bandwidth": (share,),
-                "span": spread,
-            }
-            found += [part for name in self._own for part in parts[name]]
+        value = gang_value(instance, gang, pods, self.space.known())
+        found = [worth(instance, gang, pods, value) * factor for worth, factor in self._own]
         if self._whole:
             decisions = [self.space.decision(i) for i in range(len(instance.gangs))]
             evaluation = Evaluation(instance, decisions)
-            for tier in self._whole:
-                found.append(evaluation.tier(tier) * sign(tier.sense))
+            found += [evaluation.tier(tier) * sign(tier.sense) for tier in self._whole]
         return tuple(found)
-
-
-def _preferred(
-    instance: Instance, gang: Gang, pods: Pods, domains: tuple[int, ...]
-) -> tuple[int, ...]:
-    """1 for every preference of the gang and of its roles that holds, else 0."""
-    found = [int(gang.preferred is None or domains[gang.preferred] == 1)]
-    for number, role in enumerate(gang.roles):
-        if role.preferred is not None:
-            of = instance.cluster.domain_of[role.preferred]
-            found.append(int(len({of[pod.node] for pod in pods if pod.role == number}) == 1))
-    return tuple(found)

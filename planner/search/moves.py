@@ -14,7 +14,7 @@ from models.instance import Instance
 from models.relocation import PlanWorth, move_set, move_sets, plan_worth
 from models.solution import MoveSet, Solution, TierResult
 from models.tiers import family, sign
-from planner.search.shortage import plural
+from models.units import plural
 
 Run = Callable[[frozenset[int]], Solution]
 """Search again with these gangs (indices) not allowed to move."""

@@ -8,7 +8,7 @@ from models.gang import Gang
 from models.instance import Instance
 from models.policy import LOST_RUNTIME
 from models.solution import GangDecision
-from planner.search.shortage import plural
+from models.units import plural
 
 
 def notes_of(
@@ -54,9 +54,10 @@ def _unknown_runtime(instance: Instance, decisions: Sequence[GangDecision]) -> l
 
 def _shrinks(gang: Gang, decision: GangDecision) -> bool:
     """Whether the gang keeps running with fewer pods."""
-    there = {(pod.role, pod.index) for pod in decision.pods}
-    gone = any((pod.role, pod.index) not in there for pod in gang.running_pods)
-    return decision.decision == "resize" and gone
+    kept = {(pod.role, pod.index) for pod in decision.pods}
+    return decision.decision == "resize" and any(
+        (pod.role, pod.index) not in kept for pod in gang.running_pods
+    )
 
 
 def _ageless(instance: Instance) -> list[str]:

@@ -10,9 +10,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from models.program.demand_builder import remaining_demand
-from models.tier_values import gang_value
 from planner.search.free_space import FreeSpace, Pods, counts_of
-from planner.search.greedy import permitted, place
+from planner.search.greedy import meets_min_share, permitted, place
 from planner.search.preemption_rule import is_justified
 from planner.search.reclaimable import Concession, Reclaimable
 from planner.search.victim_choice import VictimSearch
@@ -170,6 +169,4 @@ def _reassign_gpus(space: FreeSpace, gang: int, n: int) -> bool:
         pool = None if pool is None else pool[count:]
         reassigned.append(replace(pod, gpus=mask))
     space.set(gang, (*rest, *reassigned))
-    if not space.instance.min_share(spec):
-        return True
-    return gang_value(space.instance, spec, space.pods[gang], space.known()).meets_min_share
+    return meets_min_share(space, gang)

@@ -19,12 +19,13 @@ from models.program.linear_program import Linear
 from models.solution import GangDecision, Reason
 from models.tier_values import admitted
 from models.tiers import family
+from models.units import plural
 from planner.search.budget import Budget
 from planner.search.engines.cpsat import solve_exactly
 from planner.search.engines.interface import Goal, Status
 from planner.search.free_space import FreeSpace, MaximalSpace
 from planner.search.greedy import missing_demand, place
-from planner.search.shortage import plural, shortage, unselected
+from planner.search.shortage import shortage, unselected
 
 ALONE_EFFORT = 1.0
 """Effort for the proof that a kind of gang cannot start even alone."""
@@ -189,8 +190,7 @@ class _Finder:
         elif place(space, after) is not None:
             return Reason("Outranked", self._fitting(demand, after_others))
         else:
-            allowed = frozenset().union(*(role.nodes for role in demand.roles))
-            free = sum(space.by_node[n].free for n in allowed)
+            free = sum(space.by_node[n].free for n in demand.nodes)
             text = (
                 f"needs {plural(demand.gpus, 'GPU')}; {after_others} {plural(free, 'GPU')} are free on the "
                 "eligible nodes, and no placement was found on them"

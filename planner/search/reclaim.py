@@ -145,7 +145,7 @@ class _Reclaimer:
         ``gpus``: reclaimable GPUs per node.
         """
         cluster, gang = self._instance.cluster, self._instance.gangs[demand.gang]
-        allowed = frozenset().union(*(role.nodes for role in demand.roles))
+        allowed = demand.nodes
         if not self._gpus_suffice(demand, gpus, allowed):
             return []
         level = gang.required

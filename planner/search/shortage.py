@@ -14,13 +14,8 @@ from models.occupancy import PODS
 from models.program.demands import Demand, RoleDemand
 from models.program.rules.declarations import declared_shortage
 from models.solution import Reason
+from models.units import plural
 from planner.search.free_space import FreeSpace
-
-
-def plural(count: int, noun: str) -> str:
-    """A count with its noun: ``1 pod``, ``2 pods``."""
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
-
 
 Name = TypeVar("Name", bound=Hashable)
 

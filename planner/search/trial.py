@@ -55,9 +55,10 @@ class Trial:
         """GPUs of the node that the trial may use, including those it already uses."""
         return self.space.by_node[n].free
 
-    def fits(self, n: int, role: RoleDemand, gpus: int, used: dict[str, int]) -> bool:
-        """Whether one more pod fits next to what this trial has placed on the node."""
-        return self.space.fits(n, gpus + role.gpus, role.requests, used)
+    def conceded(self, n: int, resource: str) -> int:
+        """Amount of a resource that other gangs would give up on the node: none here."""
+        del n, resource
+        return 0
 
     def choose(self, options: Options, attempt: Callable[[list[int]], bool]) -> bool:
         """Place pods on the first of these node lists that takes them."""
@@ -93,19 +94,16 @@ class Trial:
 
     def capacity(self, n: int, role: RoleDemand, most: int) -> int:
         """Number of pods of the role, at most ``most``, that fit on the node."""
-        gpus = self.gpus.get(n, 0)
         if role.gpus:
-            most = min(most, (self.free(n) - gpus) // role.gpus)
+            most = min(most, (self.free(n) - self.gpus.get(n, 0)) // role.gpus)
         if most <= 0:
             return 0
-        used = dict(self.used.get(n, {}))
-        count = 0
-        while count < most and self.fits(n, role, gpus, used):
-            count += 1
-            gpus += role.gpus
-            for resource, amount in ((PODS, 1), *role.requests):
-                used[resource] = used.get(resource, 0) + amount
-        return count
+        left, used = self.space.by_node[n].left, self.used.get(n, {})
+        for resource, amount in ((PODS, 1), *role.requests):
+            if amount and resource in left:
+                room = left[resource] + self.conceded(n, resource) - used.get(resource, 0)
+                most = min(most, room // amount)
+        return max(0, most)
 
     def _of_model(self, n: int, role: RoleDemand, model: str | None) -> bool:
         spec = self.space.instance.cluster.nodes[n].model

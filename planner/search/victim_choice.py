@@ -65,15 +65,8 @@ class VictimSearch(Trial):
     def free(self, n: int) -> int:
         return max(0, self.space.by_node[n].raw + self._conceded_gpus.get(n, 0))
 
-    def fits(self, n: int, role: RoleDemand, gpus: int, used: dict[str, int]) -> bool:
-        if gpus + role.gpus > self.free(n):
-            return False
-        left, extra = self.space.by_node[n].left, self._conceded_resources.get(n, {})
-        for resource, amount in ((PODS, 1), *role.requests):
-            need = used.get(resource, 0) + amount
-            if amount and resource in left and need > left[resource] + extra.get(resource, 0):
-                return False
-        return True
+    def conceded(self, n: int, resource: str) -> int:
+        return self._conceded_resources.get(n, {}).get(resource, 0)
 
     def has_concessions(self, n: int) -> bool:
         return self._conceded_gpus.get(n, 0) > 0 or any(
@@ -177,8 +170,8 @@ class VictimSearch(Trial):
                 return None
             best = options[0]
             for option in options[1:]:
-                ours, theirs = option[0] * -best[1], best[0] * -option[1]
-                if (ours, option[:3]) < (theirs, best[:3]):
+                cost, least = option[0] * -best[1], best[0] * -option[1]
+                if (cost, option[:3]) < (least, best[:3]):
                     best = option
             chosen[best[2]] = best[3]
         for gang in sorted(chosen, key=lambda g: (-chosen[g].cost, g)):
@@ -191,18 +184,17 @@ class VictimSearch(Trial):
         self, n: int, role: RoleDemand, pods: int, chosen: dict[int, Concession]
     ) -> tuple[str, int] | None:
         """The first shortage for ``pods`` pods: ("", GPUs) or (resource, amount); None if all fit."""
-        changes = [(c.freed.get(n, NOTHING), self._conceded(g, n)) for g, c in chosen.items()]
+        changes = [(c.freed.get(n, NOTHING), self._freed(g, n)) for g, c in chosen.items()]
         gpus = self.space.by_node[n].raw + self._conceded_gpus.get(n, 0)
         gpus += sum(new.gpus - old.gpus for new, old in changes)
         missing = self.gpus.get(n, 0) + role.gpus * pods - gpus
         if role.gpus and missing > 0:
             return ("", missing)
-        left, extra = self.space.by_node[n].left, self._conceded_resources.get(n, {})
-        used = self.used.get(n, {})
+        left, used = self.space.by_node[n].left, self.used.get(n, {})
         for resource, amount in ((PODS, 1), *role.requests):
             if not amount or resource not in left:
                 continue
-            room = left[resource] + extra.get(resource, 0)
+            room = left[resource] + self.conceded(n, resource)
             room += sum(
                 new.resources.get(resource, 0) - old.resources.get(resource, 0)
                 for new, old in changes
@@ -222,7 +214,7 @@ class VictimSearch(Trial):
         """How much of the shortage a concession covers beyond what its gang gives already."""
         resource, missing = shortage
         before = chosen.get(concession.gang)
-        old = self._conceded(concession.gang, n) if before is None else before.freed.get(n, NOTHING)
+        old = self._freed(concession.gang, n) if before is None else before.freed.get(n, NOTHING)
         new = concession.freed.get(n, NOTHING)
         if not resource:
             return min(missing, new.gpus - old.gpus)
@@ -240,7 +232,7 @@ class VictimSearch(Trial):
         moving = [c.moving for c in all_concessions.values() if c.moving is not None]
         return self._allowance.permits(concession.gang, moving)
 
-    def _conceded(self, gang: int, n: int) -> Freed:
+    def _freed(self, gang: int, n: int) -> Freed:
         concession = self.concessions.get(gang)
         return NOTHING if concession is None else concession.freed.get(n, NOTHING)
 

@@ -17,8 +17,9 @@ from models.apply.live_state import READY, ClusterView, LivePod, PodClassifier
 from models.apply.orders import GangOrder, Key, Orders
 from models.apply.outcomes import GangVerdict, Outcome, Verdict
 from models.apply.requests import Bind, CheckLock, Done, Event, Evict, ReadCluster, Request, Ungate
+from models.units import plural
 from planner.show.table import Cell, Column, Table
-from planner.show.text import compress, number, plural
+from planner.show.text import compress, number
 from planner.untrusted_text import safe
 
 if TYPE_CHECKING:

@@ -16,11 +16,11 @@ from models.apply.intents import Intent
 from models.apply.orders import GangOrder, IncompletePlanError, Orders, PodOrder, PodStop, orders_of
 from models.documents.cluster import HOSTNAME_LABEL, NodeDocument
 from models.documents.plan import PlanDocument
+from models.units import plural
 from planner.cluster.backends.base import MODE_BINDING
 from planner.cluster.backends.table import backend_of
 from planner.show.plan_output import yaml_text
 from planner.show.table import wrapped
-from planner.show.text import plural
 from planner.untrusted_text import document_safe, json_safe, safe
 
 Json = dict[str, Any]

@@ -8,17 +8,9 @@ from collections.abc import Iterable, Mapping
 from models.documents.gang import GangDocument, PodDocument
 from models.documents.plan import PlanDocument, PlanGang, PlanObjective, PlanPod
 from models.solution import ADMITTED
+from models.units import plural
 from planner.show.table import Cell, Column, Table
-from planner.show.text import (
-    compress,
-    gigabytes,
-    nodes_and_gpus,
-    number,
-    percent,
-    permille,
-    plural,
-    ranges,
-)
+from planner.show.text import compress, gigabytes, nodes_and_gpus, number, percent, permille, ranges
 
 
 def places(pods: Iterable[PlanPod | PodDocument], gpus_of: Mapping[str, int]) -> str:

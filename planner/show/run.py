@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from models.apply.outcomes import GangVerdict, Outcome, Verdict
+from models.units import plural
 from planner.show.apply import MOST_NAMES, counts, undo_heading
 from planner.show.metrics import Metrics
-from planner.show.text import percent, plural
+from planner.show.text import percent
 from planner.untrusted_text import safe
 
 if TYPE_CHECKING:

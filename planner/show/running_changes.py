@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 
 from models.documents.gang import GangDocument, PodDocument
 from models.documents.plan import PlanBought, PlanDocument, PlanGang, PlanPod
+from models.units import plural
 from planner.show.plan_tables import STYLE, places, rank
 from planner.show.table import Cell, Column, Table
-from planner.show.text import compress, lasting, number, plural
+from planner.show.text import compress, lasting, number
 
 CHANGED = ("complete", "move", "resize", "preempt")
 """Decisions that change a running gang."""

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from models.canonical import server_model_document
+from models.units import plural
 from planner.show.bandwidth_table import bandwidth_table, bandwidth_tables
 from planner.show.table import Cell, Column, Table
-from planner.show.text import listed, number, plural
+from planner.show.text import listed, number
 from planner.untrusted_text import document_safe
 
 if TYPE_CHECKING:

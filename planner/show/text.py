@@ -33,11 +33,6 @@ def number(value: int | None) -> str:
     return "-" if value is None else f"{value:,}"
 
 
-def plural(count: int, word: str) -> str:
-    """``1 node``, ``1,204 nodes``."""
-    return f"{count:,} {word}" if count == 1 else f"{count:,} {word}s"
-
-
 def listed(words: Sequence[str], last: str = "or") -> str:
     """``a, b or c``; names that contain commas are separated by semicolons."""
     comma = "; " if any("," in word for word in words) else ", "
