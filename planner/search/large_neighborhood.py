@@ -57,29 +57,25 @@ def improve(
 
     ``immovable``: gangs that must not move.
     """
-    rng = random.Random(ledger.instance.policy.solve.seed)  # noqa: S311  # a search, not a secret
     effort = budget.effort + budget.effort_left() * part
     seconds = budget.seconds_left() * (1 - part)
-    base = base_decisions(ledger.instance)
-    innermost = ledger.instance.cluster.domain_of[max(0, ledger.instance.cluster.node_level - 1)]
+    search = _NeighborhoodSearch(ledger, budget, immovable)
     idle = step = 0
     while idle < PATIENCE and budget.effort < effort and not budget.exhausted():
         if budget.seconds_left() < seconds:
             budget.clocked = True
             budget.record_limit()
             break
-        freed, nodes = _neighbourhood(
-            ledger, base, rng, step, SIZES if idle < STAGNATION else LARGE_SIZES
-        )
+        freed, nodes = search.neighborhood(step, SIZES if idle < STAGNATION else LARGE_SIZES)
         step += 1
         if not freed:
             break
-        if ledger.offer(_solve_neighbourhood(ledger, budget, base, freed, nodes, immovable)):
+        if ledger.offer(search.solve(freed, nodes)):
             idle = 0
             _report(ledger, progress)
         else:
             idle += 1
-        budget.spend(PAIR_EFFORT * len(freed) * len({innermost[n] for n in nodes}))
+        budget.spend(PAIR_EFFORT * len(freed) * len({search.domain_of[n] for n in nodes}))
 
 
 def _report(ledger: Ledger, progress: Progress) -> None:
@@ -90,99 +86,89 @@ def _report(ledger: Ledger, progress: Progress) -> None:
             return
 
 
-def _solve_neighbourhood(
-    ledger: Ledger,
-    budget: Budget,
-    base: tuple[GangDecision, ...],
-    freed: frozenset[int],
-    nodes: frozenset[int],
-    immovable: frozenset[int],
-) -> tuple[GangDecision, ...]:
-    """The best placement found for the freed gangs with everything else fixed, as a whole plan."""
-    decisions = ledger.incumbent.decisions
-    without = tuple(base[i] if i in freed else d for i, d in enumerate(decisions))
-    meshed = any(_meshed(ledger.instance, n) for n in nodes)
-    part = formulate(
-        ledger.instance,
-        base=without,
-        only=freed,
-        within=nodes,
-        immovable=immovable,
-        split=meshed,
-        cache=ledger.cache,
-    )
-    for admits in part.variables.admits:
-        part.program.equal(Linear().add_all(admits), 1)
-    trial = ledger.trial()
-    TierSearch(part, trial, budget, NullProgress(), len(ledger.tiers), brief=True).run()
-    return trial.incumbent.decisions
+class _NeighborhoodSearch:
+    """``domain_of[n]``: the innermost domain of node n."""
 
+    def __init__(self, ledger: Ledger, budget: Budget, immovable: frozenset[int]) -> None:
+        cluster = ledger.instance.cluster
+        self._level = max(0, cluster.node_level - 1)
+        self.domain_of = cluster.domain_of[self._level]
+        self._ledger = ledger
+        self._instance = ledger.instance
+        self._budget = budget
+        self._immovable = immovable
+        self._base = base_decisions(ledger.instance)
+        self._rng = random.Random(ledger.instance.policy.solve.seed)  # noqa: S311  # not a secret
 
-def _neighbourhood(
-    ledger: Ledger,
-    base: tuple[GangDecision, ...],
-    rng: random.Random,
-    step: int,
-    sizes: tuple[tuple[int, int], ...],
-) -> tuple[frozenset[int], frozenset[int]]:
-    """Gangs to free and the nodes they may use: a gang that loses something, its domains and a few more."""
-    instance, decisions = ledger.instance, ledger.incumbent.decisions
-    placed = [
-        i
-        for i, d in enumerate(decisions)
-        if d.pods and (d.pods != base[i].pods or instance.gangs[i].elastic)
-    ]
-    if not placed:
-        return frozenset(), frozenset()
-    level = max(0, instance.cluster.node_level - 1)
-    of = instance.cluster.domain_of[level]
-    first = _pick_gang(ledger, placed, rng, step)
-    domains, gangs = rng.choice(sizes)
-    if any(_meshed(instance, p.node) for p in decisions[first].pods):
-        domains, gangs = MESH_SIZE
-    opened = set(sorted({of[p.node] for p in decisions[first].pods})[:domains])
-    opened |= set(
-        _extra_domains(instance, of[decisions[first].pods[0].node], level, rng, domains - 1)
-    )
-    freed = [first]
-    others = [
-        i for i in placed if i != first and any(of[p.node] in opened for p in decisions[i].pods)
-    ]
-    rng.shuffle(others)
-    freed += others[: gangs - 1]
-    nodes = {n for n, domain in enumerate(of) if domain in opened}
-    meshed = [n for n in sorted(nodes) if _meshed(instance, n)]
-    nodes -= set(meshed) - set(rng.sample(meshed, min(MESH_NODES, len(meshed))))
-    nodes |= {p.node for i in freed for p in decisions[i].pods}
-    return frozenset(freed), frozenset(nodes)
+    def solve(self, freed: frozenset[int], nodes: frozenset[int]) -> tuple[GangDecision, ...]:
+        """The best placement found for the freed gangs with everything else fixed, as a whole plan."""
+        decisions = self._ledger.incumbent.decisions
+        program = formulate(
+            self._instance,
+            base=tuple(self._base[i] if i in freed else d for i, d in enumerate(decisions)),
+            only=freed,
+            within=nodes,
+            immovable=self._immovable,
+            split=any(self._is_mesh(n) for n in nodes),
+            cache=self._ledger.cache,
+        )
+        for admits in program.variables.admits:
+            program.program.equal(Linear().add_all(admits), 1)
+        trial = self._ledger.trial()
+        TierSearch(program, trial, self._budget, NullProgress(), len(trial.tiers), brief=True).run()
+        return trial.incumbent.decisions
 
+    def neighborhood(
+        self, step: int, sizes: tuple[tuple[int, int], ...]
+    ) -> tuple[frozenset[int], frozenset[int]]:
+        """Gangs to free and the nodes they may use: a gang with a loss, its domains and a few more."""
+        of, rng, decisions = self.domain_of, self._rng, self._ledger.incumbent.decisions
+        placed = [
+            i
+            for i, d in enumerate(decisions)
+            if d.pods and (d.pods != self._base[i].pods or self._instance.gangs[i].elastic)
+        ]
+        if not placed:
+            return frozenset(), frozenset()
+        first = self._pick_gang(placed, step)
+        pods = decisions[first].pods
+        domains, gangs = rng.choice(sizes)
+        if any(self._is_mesh(pod.node) for pod in pods):
+            domains, gangs = MESH_SIZE
+        opened = set(sorted({of[pod.node] for pod in pods})[:domains])
+        opened |= set(self._extra_domains(of[pods[0].node], domains - 1))
+        others = [
+            i for i in placed if i != first and any(of[p.node] in opened for p in decisions[i].pods)
+        ]
+        rng.shuffle(others)
+        freed = [first, *others[: gangs - 1]]
+        nodes = {n for n, domain in enumerate(of) if domain in opened}
+        mesh = [n for n in sorted(nodes) if self._is_mesh(n)]
+        nodes -= set(mesh) - set(rng.sample(mesh, min(MESH_NODES, len(mesh))))
+        nodes |= {p.node for i in freed for p in decisions[i].pods}
+        return frozenset(freed), frozenset(nodes)
 
-def _meshed(instance: Instance, n: int) -> bool:
-    model = instance.cluster.nodes[n].model
-    return model is not None and not model.switched
+    def _is_mesh(self, n: int) -> bool:
+        model = self._instance.cluster.nodes[n].model
+        return model is not None and not model.switched
 
+    def _extra_domains(self, domain: int, most: int) -> Iterator[int]:
+        """Further domains to open: half of the time siblings, half of the time any."""
+        domains, level, rng = self._instance.cluster.domains[self._level], self._level, self._rng
+        candidates = list(range(len(domains)))
+        if level > 0 and rng.random() < 0.5:  # siblings or any
+            parent = domains[domain].path[:level]
+            candidates = [d for d in candidates if domains[d].path[:level] == parent]
+        for _ in range(rng.randint(1, most)):
+            yield rng.choice(candidates)
 
-def _extra_domains(
-    instance: Instance, domain: int, level: int, rng: random.Random, most: int
-) -> Iterator[int]:
-    """Further domains to open: half of the time siblings, half of the time any."""
-    cluster = instance.cluster
-    everywhere = range(len(cluster.domains[level]))
-    near = list(everywhere)
-    if level > 0 and rng.random() < 0.5:  # siblings or any
-        parent = cluster.domains[level][domain].path[:level]
-        near = [d for d in everywhere if cluster.domains[level][d].path[:level] == parent]
-    for _ in range(rng.randint(1, most)):
-        yield rng.choice(near)
-
-
-def _pick_gang(ledger: Ledger, placed: list[int], rng: random.Random, step: int) -> int:
-    """A placed gang, drawn with a probability proportional to its loss in one tier. The tiers take turns."""
-    evaluation = ledger.evaluate(ledger.incumbent.decisions)
-    losses = [_loss(ledger.instance, evaluation, i, step % 4) for i in placed]
-    if not any(losses):
-        return rng.choice(placed)
-    return rng.choices(placed, weights=losses)[0]
+    def _pick_gang(self, placed: list[int], step: int) -> int:
+        """A placed gang, drawn in proportion to its loss in one tier. The tiers take turns."""
+        evaluation = self._ledger.evaluate(self._ledger.incumbent.decisions)
+        losses = [_loss(self._instance, evaluation, i, step % 4) for i in placed]
+        if not any(losses):
+            return self._rng.choice(placed)
+        return self._rng.choices(placed, weights=losses)[0]
 
 
 def _loss(instance: Instance, evaluation: Evaluation, index: int, turn: int) -> int:

@@ -55,9 +55,8 @@ def keep_worthwhile(instance: Instance, first: Solution, run: Run) -> Solution:
         notes += [_left_out(instance, move) for move in poor]
         immovable |= {gang for move in poor for gang in move.gangs}
         if number >= MAX_ROUNDS:  # no further gangs move instead
-            immovable |= movable - {
-                gang for move in sets if move not in poor for gang in move.gangs
-            }
+            good = [move for move in sets if move not in poor]
+            immovable |= movable - {gang for move in good for gang in move.gangs}
         if number > MAX_ROUNDS:
             notes += [_unsettled(instance, move) for move in sets if move not in poor]
             immovable = movable
@@ -77,13 +76,13 @@ def _assess(
     while True:
         sets = bounded(instance, move_sets(instance, plan.decisions))
         moving = frozenset(gang for gangs in sets for gang in gangs)
-        mine, assessed, tier_notes, proven = trials.worth(plan), list[MoveSet](), list[str](), True
+        worth, assessed, tier_notes, proven = trials.worth(plan), list[MoveSet](), list[str](), True
         for gangs in sets:
             without = trials.best(immovable | (trials.movable - (moving - set(gangs))))
             if trials.comparable and _values(without) >= _values(plan):
                 plan = _with_proofs(without, plan)
                 break
-            assessed.append(move_set(instance, gangs, mine, trials.worth(without)))
+            assessed.append(move_set(instance, gangs, worth, trials.worth(without)))
             tier_notes += _tier_note(instance, assessed[-1], plan, without)
             proven = proven and all(tier.gap == 0 for tier in without.tiers)
         else:
@@ -94,14 +93,14 @@ def _tier_note(
     instance: Instance, move: MoveSet, plan: Solution, without: Solution
 ) -> tuple[str, ...]:
     """Which tier a set of moves serves, if GPUs, bandwidth and whole nodes do not show it."""
-    for mine, theirs in zip(plan.tiers, without.tiers, strict=True):
-        if sign(mine.sense) * (mine.value - theirs.value) > 0:
-            if move.gain > 0 and family(mine.name).pays_for_moves:
+    for tier, other in zip(plan.tiers, without.tiers, strict=True):
+        if sign(tier.sense) * (tier.value - other.value) > 0:
+            if move.gain > 0 and family(tier.name).pays_for_moves:
                 return ()
             names = _named(instance, move.gangs)
             verb = "moves" if len(move.gangs) == 1 else "move"
-            values = f"{mine.value:,} with, {theirs.value:,} without"
-            return (f"{names} {verb} to improve {mine.name}: {values}",)
+            values = f"{tier.value:,} with, {other.value:,} without"
+            return (f"{names} {verb} to improve {tier.name}: {values}",)
     return ()
 
 
@@ -178,11 +177,11 @@ def _with_proofs(plan: Solution, other: Solution) -> Solution:
     """
     tiers: list[TierResult] = []
     worse = False
-    for mine, theirs in zip(plan.tiers, other.tiers, strict=True):
-        factor = sign(mine.sense)
-        holds = not worse and factor * theirs.bound >= factor * mine.value
-        tiers.append(replace(mine, bound=theirs.bound, proof=theirs.proof) if holds else mine)
-        worse = worse or factor * mine.value < factor * theirs.value
+    for tier, replaced in zip(plan.tiers, other.tiers, strict=True):
+        factor = sign(tier.sense)
+        holds = not worse and factor * replaced.bound >= factor * tier.value
+        tiers.append(replace(tier, bound=replaced.bound, proof=replaced.proof) if holds else tier)
+        worse = worse or factor * tier.value < factor * replaced.value
     proven = all(tier.gap == 0 for tier in tiers)
     stopped = other.stopped_by if other.stopped_by != "proof" else plan.stopped_by
     note = "some bounds apply only to plans in which fewer gangs may move"
@@ -198,8 +197,7 @@ def _left_out(instance: Instance, move: MoveSet) -> str:
     assert instance.policy.moves is not None
     least = float(instance.policy.moves.min_gain)
     return (
-        f"not moved: {_named(instance, move.gangs)} ({plural(move.moved_gpus, 'GPU')}); that would gain "
-        f"{_gain_text(instance, move)}: a gain of {move.gain / 1000:.3f}, below minGain {least:g}; "
+        f"not moved: {_gain_text(instance, move)}, below minGain {least:g}; "
         "bounds apply to plans without this move"
     )
 
@@ -207,12 +205,12 @@ def _left_out(instance: Instance, move: MoveSet) -> str:
 def _unsettled(instance: Instance, move: MoveSet) -> str:
     return (
         "not moved, since the gangs that moved instead also gained too little: "
-        f"{_named(instance, move.gangs)} ({plural(move.moved_gpus, 'GPU')}); that would gain "
-        f"{_gain_text(instance, move)}: a gain of {move.gain / 1000:.3f}"
+        f"{_gain_text(instance, move)}"
     )
 
 
 def _gain_text(instance: Instance, move: MoveSet) -> str:
+    """The gangs of a set of moves, and what the moves would gain."""
     admitted = f" ({_named(instance, move.admitted)})" if move.admitted else ""
     parts = [
         f"{_more(move.gpus, 'GPU')} admitted{admitted}" if move.gpus or admitted else "",
@@ -220,7 +218,11 @@ def _gain_text(instance: Instance, move: MoveSet) -> str:
         _more(move.whole_nodes, "whole node") if move.whole_nodes else "",
         _more(move.whole_domains, "whole domain") if move.whole_domains else "",
     ]
-    return ", ".join(part for part in parts if part) or "nothing of that kind"
+    gains = ", ".join(part for part in parts if part) or "nothing of that kind"
+    return (
+        f"{_named(instance, move.gangs)} ({plural(move.moved_gpus, 'GPU')}); that would gain "
+        f"{gains}: a gain of {move.gain / 1000:.3f}"
+    )
 
 
 def _more(count: int, noun: str) -> str:
