@@ -6,7 +6,7 @@ The pods of a gang can be set and every change undone. The free space of a node 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from models.gang import Gang, Hold
@@ -167,6 +167,12 @@ class FreeSpace:
         """Whether the pod is on another node now, or does not exist yet."""
         before = self._places[gang].get((pod.role, pod.index))
         return before is None or before.node != pod.node
+
+    def arrivals(self, n: int, priority: int) -> Iterator[int]:
+        """Gangs above this priority that put a new pod on the node."""
+        for (gang, _, _), (pod, _) in self.by_node[n].tenants.items():
+            if self.instance.gangs[gang].priority > priority and self.is_new_on(gang, pod):
+                yield gang
 
     def moved(self) -> dict[int, int]:
         """GPUs held now by each gang of which a pod moves."""

@@ -41,11 +41,8 @@ def is_justified(space: FreeSpace) -> bool:
         if pods == space.original[index]:
             continue
         released = _released(gangs[index], space.original[index], pods)
-        if released and not any(
-            gangs[other].priority > gangs[index].priority and space.is_new_on(other, pod)
-            for n in released
-            for (other, _, _), (pod, _) in space.by_node[n].tenants.items()
-        ):
+        arrivals = (other for n in released for other in space.arrivals(n, gangs[index].priority))
+        if released and next(arrivals, None) is None:
             return False
     return True
 

@@ -102,17 +102,11 @@ class _Finder:
         arrivals = {
             other
             for pod in space.original[index]
-            for (other, _, _), (placed, _) in space.by_node[pod.node].tenants.items()
-            if gangs[other].priority > gangs[index].priority and space.is_new_on(other, placed)
+            for other in space.arrivals(pod.node, gangs[index].priority)
         }
         ordered = sorted(arrivals, key=lambda other: (-gangs[other].priority, other))
-        names = [
-            f"{gangs[o].namespace}/{gangs[o].name} (priority {gangs[o].priority})" for o in ordered
-        ]
-        more = (
-            f" and {plural(len(names) - MAX_NAMED, 'more gang')}" if len(names) > MAX_NAMED else ""
-        )
-        return f"stopped to make room for {', '.join(names[:MAX_NAMED])}{more}"
+        names = [f"{'/'.join(gangs[o].key)} (priority {gangs[o].priority})" for o in ordered]
+        return f"stopped to make room for {_first(names, 'more gang')}"
 
     def _waiting(self, index: int) -> Reason:
         """The first reason that applies to a gang that lacks pods."""
@@ -258,12 +252,8 @@ class _Finder:
         """The restriction of a proof to plans in which some gangs do not move."""
         if not self._immovable:
             return ""
-        names = ", ".join(
-            "/".join(self._instance.gangs[i].key) for i in self._immovable[:MAX_NAMED]
-        )
-        more = len(self._immovable) - MAX_NAMED
-        others = f" and {plural(more, 'other gang')}" if more > 0 else ""
-        return f" while {names}{others} may not move"
+        names = ["/".join(self._instance.gangs[i].key) for i in self._immovable]
+        return f" while {_first(names, 'other gang')} may not move"
 
     def _candidates(self, winner: int) -> int:
         """Number of running gangs that keep their place and could give way."""
@@ -285,6 +275,13 @@ def _without_min_share(instance: Instance, index: int) -> Instance:
     """The instance with the gang's minBandwidthShare removed."""
     gang = replace(instance.gangs[index], min_bandwidth_share=Fraction(0))
     return replace(instance, gangs=(*instance.gangs[:index], gang, *instance.gangs[index + 1 :]))
+
+
+def _first(names: Sequence[str], noun: str) -> str:
+    """The first names, and how many follow."""
+    rest = len(names) - MAX_NAMED
+    more = f" and {plural(rest, noun)}" if rest > 0 else ""
+    return f"{', '.join(names[:MAX_NAMED])}{more}"
 
 
 def _running(count: int) -> str:
