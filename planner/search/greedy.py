@@ -171,8 +171,10 @@ def _around(
     cluster, before = space.instance.cluster, frozenset[int]()
     for level in range(cluster.node_level, widest - 1, -1):
         of = cluster.domain_of[level]
-        near = {of[n] for n in nodes}
-        scope = allowed.intersection(n for d in near for n in cluster.domains[level][d].nodes)
+        used_domains = {of[n] for n in nodes}
+        scope = allowed.intersection(
+            n for d in used_domains for n in cluster.domains[level][d].nodes
+        )
         if scope != before:
             yield scope
         before = scope

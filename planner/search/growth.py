@@ -83,9 +83,15 @@ class _Grower:
             nodes = eligible_nodes(self._instance, gang, role)
             room = min(room, sum(by_node[n].free // role.gpus for n in nodes))
         larger = [c for c in role.allowed_counts() if now[number] < c <= now[number] + room]
-        home = {pod.node for pod in self.space.pods[index]}
-        near = now[number] + sum(by_node[n].free // role.gpus for n in home) if role.gpus else 0
-        tried = [*larger[::-1][: ATTEMPTS // 2], *[c for c in larger if c <= near][::-1], *larger]
+        used_nodes = {pod.node for pod in self.space.pods[index]}
+        fitting = (
+            now[number] + sum(by_node[n].free // role.gpus for n in used_nodes) if role.gpus else 0
+        )
+        tried = [
+            *larger[::-1][: ATTEMPTS // 2],
+            *[c for c in larger if c <= fitting][::-1],
+            *larger,
+        ]
         for count in sorted(dict.fromkeys(tried[:ATTEMPTS]), reverse=True):
             yield (*now[:number], count, *now[number + 1 :])
 

@@ -152,14 +152,14 @@ class _NeighborhoodSearch:
         model = self._instance.cluster.nodes[n].model
         return model is not None and not model.switched
 
-    def _extra_domains(self, domain: int, most: int) -> Iterator[int]:
+    def _extra_domains(self, domain: int, limit: int) -> Iterator[int]:
         """Further domains to open: half of the time siblings, half of the time any."""
         domains, level, rng = self._instance.cluster.domains[self._level], self._level, self._rng
         candidates = list(range(len(domains)))
         if level > 0 and rng.random() < 0.5:  # siblings or any
             parent = domains[domain].path[:level]
             candidates = [d for d in candidates if domains[d].path[:level] == parent]
-        for _ in range(rng.randint(1, most)):
+        for _ in range(rng.randint(1, limit)):
             yield rng.choice(candidates)
 
     def _pick_gang(self, placed: list[int], step: int) -> int:

@@ -54,18 +54,18 @@ class Ledger:
         """
         decisions = restore_unjustified(self.instance, decisions)
         values = self.evaluate(decisions).values
-        slow = {
+        below_share = {
             index
             for index, (decision, value) in enumerate(zip(decisions, values, strict=True))
             if decision.decision in ("place", "complete", "move")
             and value is not None
             and not value.meets_min_share
         }
-        if slow:
-            if any(decisions[index].decision == "move" for index in slow):
+        if below_share:
+            if any(decisions[index].decision == "move" for index in below_share):
                 return None
             base = base_decisions(self.instance)
-            decisions = tuple(base[i] if i in slow else d for i, d in enumerate(decisions))
+            decisions = tuple(base[i] if i in below_share else d for i, d in enumerate(decisions))
         return None if unjustified_victims(self.instance, decisions) else decisions
 
     def evaluate(self, decisions: Sequence[GangDecision]) -> Evaluation:

@@ -23,7 +23,7 @@ MAX_SETS = 6
 """Sets of moves assessed separately, with one search each; the others are assessed as one set."""
 
 MAX_ROUNDS = 3
-"""Rounds in which poor sets are left out and other gangs may move instead."""
+"""Rounds in which rejected sets are left out and other gangs may move instead."""
 
 MAX_NAMED = 5
 """Gangs named in one note."""
@@ -48,20 +48,20 @@ def keep_worthwhile(instance: Instance, first: Solution, run: Run) -> Solution:
     plan, immovable, notes = first, frozenset[int](), list[str]()
     for number in range(MAX_ROUNDS + 3):
         plan, sets, tier_notes, proven = _assess(trials, plan, immovable)
-        poor = [s for s in sets if least > 0 and s.gain < int(1000 * least)]
-        if not poor:
-            doubts = (UNPROVEN,) if sets and not proven else ()
-            return replace(plan, moves=sets, notes=(*plan.notes, *tier_notes, *notes, *doubts))
-        notes += [_left_out(instance, move) for move in poor]
-        immovable |= {gang for move in poor for gang in move.gangs}
+        rejected = [s for s in sets if least > 0 and s.gain < int(1000 * least)]
+        if not rejected:
+            proof_notes = (UNPROVEN,) if sets and not proven else ()
+            return replace(plan, moves=sets, notes=(*plan.notes, *tier_notes, *notes, *proof_notes))
+        notes += [_left_out(instance, move) for move in rejected]
+        immovable |= {gang for move in rejected for gang in move.gangs}
         if number >= MAX_ROUNDS:  # no further gangs move instead
-            good = [move for move in sets if move not in poor]
-            immovable |= movable - {gang for move in good for gang in move.gangs}
+            accepted = [move for move in sets if move not in rejected]
+            immovable |= movable - {gang for move in accepted for gang in move.gangs}
         if number > MAX_ROUNDS:
-            notes += [_unsettled(instance, move) for move in sets if move not in poor]
+            notes += [_unsettled(instance, move) for move in sets if move not in rejected]
             immovable = movable
         plan = trials.best(immovable)
-    raise AssertionError("a plan in which no gang may move has no poor moves")
+    raise AssertionError("a plan in which no gang may move has no rejected moves")
 
 
 def _assess(

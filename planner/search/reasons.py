@@ -49,7 +49,7 @@ def with_reasons(
     ``proven``: priorities for which no plan that keeps the earlier tiers admits more. ``immovable``:
     gangs that must not move in those plans.
     """
-    finder = _Finder(instance, decisions, budget, proven, immovable)
+    finder = _ReasonFinder(instance, decisions, budget, proven, immovable)
     result = list(decisions)
     for index in sorted(range(len(decisions)), key=lambda i: (-instance.gangs[i].priority, i)):
         reason = finder.reason(index)
@@ -58,7 +58,7 @@ def with_reasons(
     return tuple(result)
 
 
-class _Finder:
+class _ReasonFinder:
     """``_known``: why a kind of gang can never start, None if it may."""
 
     def __init__(

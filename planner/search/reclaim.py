@@ -120,14 +120,14 @@ class _Reclaimer:
     def _best(self, demand: Demand) -> Proposal | None:
         """The cheapest proposal: first without moving other gangs, then with moves."""
         reclaimable, best = self._reclaimable_for(demand), None
-        slow = self._instance.min_share(self._instance.gangs[demand.gang]) > 0
+        needs_bandwidth = self._instance.min_share(self._instance.gangs[demand.gang]) > 0
         no_moves = self._allowance(no_moves=True)
         for scope in self._scopes(demand, reclaimable.gpus(with_moves=False)):
             for nodes, model in node_choices(self._space, demand, scope):
                 found, _ = self._test(demand, nodes, model, reclaimable, best, no_moves)
                 best = found or best
         scopes = self._scopes(demand, reclaimable.gpus(with_moves=True))
-        for scope in scopes[: SCOPES_WITH_MOVES * (2 if slow else 1)]:
+        for scope in scopes[: SCOPES_WITH_MOVES * (2 if needs_bandwidth else 1)]:
             for nodes, model in node_choices(self._space, demand, scope):
                 best = self._best_with_moves(demand, nodes, model, reclaimable, best)
         return best

@@ -111,22 +111,24 @@ class Reclaimable:
         gang, pods, original = instance.gangs[index], space.pods[index], space.original[index]
         if not pods:
             return
-        lower = gang.priority < self._priority
-        whole = index not in instance.incomplete
-        if not original or (not whole and pods != original):
+        outranked = gang.priority < self._priority
+        complete = index not in instance.incomplete
+        if not original or (not complete and pods != original):
             yield self._concession(index, original, kept=False, admitted=0, must_restart=True)
-            if lower or (
+            if outranked or (
                 gang.priority == self._priority and self._aged and not instance.aged(gang)
             ):
                 yield self._concession(index, original, kept=False, admitted=gang.weight_gpus)
             return
         if any(pod not in original for pod in pods):
             return  # it has already moved, grown or given up pods
-        if lower and gang.preemptible:
-            yield self._concession(index, (), kept=True, admitted=gang.weight_gpus if whole else 0)
-        if not whole:
+        if outranked and gang.preemptible:
+            yield self._concession(
+                index, (), kept=True, admitted=gang.weight_gpus if complete else 0
+            )
+        if not complete:
             return
-        if lower and (gang.preemptible or gang.movable) and not instance.size_held(gang):
+        if outranked and (gang.preemptible or gang.movable) and not instance.size_held(gang):
             for left in shrinks(gang, pods):
                 yield self._concession(index, left, kept=True, admitted=0)
         if gang.movable and gang.hold is None and pods == original:

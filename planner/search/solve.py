@@ -91,7 +91,7 @@ def _search(
     aggregated, large = size >= AGGREGATED_FROM, size >= NEIGHBORHOODS_FROM
     if aggregated:
         model = AggregatedModel(instance, immovable)
-        _search_admission(model, ledger, budget, progress, near=not large)
+        _search_admission(model, ledger, budget, progress, similar=not large)
     problem: Problem | None = None
     if large:
         problem = AggregatedModel(instance, immovable, shaped=True)
@@ -153,16 +153,16 @@ def _start(instance: Instance, immovable: frozenset[int]) -> tuple[GangDecision,
 
 
 def _search_admission(
-    model: AggregatedModel, ledger: Ledger, budget: Budget, progress: Progress, *, near: bool
+    model: AggregatedModel, ledger: Ledger, budget: Budget, progress: Progress, *, similar: bool
 ) -> None:
     """Solve and close the admission tiers on the aggregated model.
 
-    ``near``: then stay as similar as possible to the incumbent.
+    ``similar``: then stay as similar as possible to the incumbent.
     """
     last = _admission_tiers(ledger.tiers)
     start = ledger.incumbent.decisions
     TierSearch(model, ledger, budget, progress, last).run()
-    if budget.exhausted() or not near:
+    if budget.exhausted() or not similar:
         return
     rows = []
     for tier, value in zip(ledger.tiers[:last], ledger.incumbent.values, strict=False):

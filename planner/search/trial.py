@@ -151,9 +151,11 @@ class Trial:
         """Use few nodes: those of the gang first, then those that take most, tightest first."""
         if not self.make_room(role, len(indices), nodes):
             return False
-        rest, home = list(indices), self.demand.standing_nodes
-        capacity = {n: self.capacity(n, role, len(rest)) for n in nodes}
-        rank = {n: (n not in self.used, n not in home, self.has_concessions(n)) for n in nodes}
+        indices_left, running_nodes = list(indices), self.demand.standing_nodes
+        capacity = {n: self.capacity(n, role, len(indices_left)) for n in nodes}
+        rank = {
+            n: (n not in self.used, n not in running_nodes, self.has_concessions(n)) for n in nodes
+        }
         order = sorted(
             (n for n in nodes if capacity[n]),
             key=lambda n: (rank[n], -capacity[n], self.free(n), n not in self._planned_nodes, n),
@@ -162,16 +164,16 @@ class Trial:
         def tightness(n: int) -> tuple[object, ...]:
             return (rank[n], self.free(n), n not in self._planned_nodes, n)
 
-        while rest and order:
+        while indices_left and order:
             best = order[0]
-            if best not in self.used and best not in home:
-                whole = [n for n in order if capacity[n] >= len(rest)]
+            if best not in self.used and best not in running_nodes:
+                whole = [n for n in order if capacity[n] >= len(indices_left)]
                 best = min(whole, key=tightness, default=best)
             order.remove(best)
-            for index in rest[: capacity[best]]:
+            for index in indices_left[: capacity[best]]:
                 self._place_pod(role, index, best)
-            rest = rest[capacity[best] :]
-        return not rest
+            indices_left = indices_left[capacity[best] :]
+        return not indices_left
 
     def _place_pod(self, role: RoleDemand, index: int, n: int) -> None:
         self.chosen.append((role, index, n))
