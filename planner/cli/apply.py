@@ -10,23 +10,20 @@ import typer
 
 from planner.cli.options import (
     AllowEvictionsOption,
-    ColorOption,
-    DebugOption,
     EvictPartialOption,
     KubeconfigOption,
     KubeContextOption,
     LockNamespaceOption,
     LockTimeoutOption,
-    LogOption,
     MaxEvictionsOption,
     PlanArgument,
     RequestTimeoutOption,
     SharedNodesOption,
     WaitOption,
-    console_of,
+    verb,
 )
 from planner.errors import Fault, UsageError
-from planner.show.console import Color, LogFormat
+from planner.show.console import Console
 from planner.show.text import Format
 
 
@@ -36,8 +33,9 @@ class DryRun(StrEnum):
     server = "server"
 
 
+@verb
 def apply(  # the options of the verb
-    context: typer.Context,
+    console: Console,
     path: PlanArgument,
     *,
     dry_run: Annotated[
@@ -65,12 +63,8 @@ def apply(  # the options of the verb
             "-o", "--output", help="Format on stdout: wide adds plans, name lists what started."
         ),
     ] = Format.table,
-    color: ColorOption = Color.auto,
-    log_format: LogOption = LogFormat.text,
-    debug: DebugOption = False,
 ) -> None:
     """Apply a saved plan to its cluster: a gang whole or not at all."""
-    console = console_of(context, color=color, log_format=log_format, debug=debug)
     from planner.cli.apply_report import ConsoleApplyReporter, can_ask, report
     from planner.cli.options import seconds_of, timeout_of
     from planner.pipelines import apply as pipeline

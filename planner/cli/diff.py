@@ -10,31 +10,28 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from planner.cli.options import (
-    ColorOption,
-    DebugOption,
     KubeconfigOption,
     KubeContextOption,
-    LogOption,
     PlanArgument,
     RequestTimeoutOption,
-    console_of,
+    verb,
 )
-from planner.show.console import Color, LogFormat
+from planner.show.console import Console
 from planner.show.text import Format
 
 if TYPE_CHECKING:
     from models.apply.live_state import ClusterView
     from planner.cluster.plan_diff import Difference, Value
     from planner.pipelines.apply_steps import VerifiedPlan
-    from planner.show.console import Console
     from planner.show.table import Cell, Table
 
 CHANGES = 2
 MOST_WARNINGS = 8
 
 
+@verb
 def diff(
-    context: typer.Context,
+    console: Console,
     path: PlanArgument,
     *,
     detailed_exitcode: Annotated[
@@ -46,12 +43,8 @@ def diff(
     output: Annotated[
         Format, typer.Option("-o", "--output", help="Format on stdout: name lists the objects.")
     ] = Format.table,
-    color: ColorOption = Color.auto,
-    log_format: LogOption = LogFormat.text,
-    debug: DebugOption = False,
 ) -> None:
     """Show what applying a plan would change. Reads the live cluster and changes nothing."""
-    console = console_of(context, color=color, log_format=log_format, debug=debug)
     from planner.cli.options import timeout_of
     from planner.cluster.api_paths import look_paths
     from planner.cluster.live_view import ClusterReader

@@ -15,18 +15,15 @@ import typer
 
 from models.units import plural
 from planner.cli.options import (
-    ColorOption,
-    DebugOption,
     KubeconfigOption,
     KubeContextOption,
     LockNamespaceOption,
-    LogOption,
     RequestTimeoutOption,
-    console_of,
     timeout_of,
+    verb,
 )
 from planner.errors import Fault, UsageError
-from planner.show.console import Color, LogFormat
+from planner.show.console import Console
 from planner.show.table import Cell, Column, Table
 from planner.untrusted_text import json_safe
 
@@ -41,8 +38,9 @@ class Output(StrEnum):
     json = "json"
 
 
+@verb
 def doctor(  # the options of the verb
-    context: typer.Context,
+    console: Console,
     path: Annotated[
         str | None,
         typer.Argument(metavar="PLAN", help="A saved plan to check as well; - reads stdin."),
@@ -72,12 +70,8 @@ def doctor(  # the options of the verb
     output: Annotated[
         Output, typer.Option("-o", "--output", help="Format on stdout.")
     ] = Output.table,
-    color: ColorOption = Color.auto,
-    log_format: LogOption = LogFormat.text,
-    debug: DebugOption = False,
 ) -> None:
     """Check kubectl, rights, clock, lock and nodes; show what to do."""
-    console = console_of(context, color=color, log_format=log_format, debug=debug)
     from planner.cli.doctor_checks import DoctorRequest, Level, examine, exit_code
     from planner.pipelines.apply_steps import ApplyOptions, ClusterTarget
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
@@ -113,10 +115,28 @@ PathsArgument = Annotated[
 ]
 
 
-def console_of(
-    context: typer.Context, *, color: Color, log_format: LogFormat, debug: bool
-) -> Console:
-    """The console of this run, configured by the command line."""
-    console: Console = context.obj
-    console.configure(color=color, log_format=log_format, debug=debug)
-    return console
+def verb(function: Callable[..., None]) -> Callable[..., None]:
+    """A verb of the command line: add --color, --log-format and --debug, and pass the console.
+
+    ``function`` takes the configured Console first, then its own arguments and options.
+    """
+
+    def command(
+        context: typer.Context,
+        *,
+        color: ColorOption = Color.auto,
+        log_format: LogOption = LogFormat.text,
+        debug: DebugOption = False,
+        **arguments: object,
+    ) -> None:
+        console: Console = context.obj
+        console.configure(color=color, log_format=log_format, debug=debug)
+        function(console, **arguments)
+
+    own = list(inspect.signature(function, eval_str=True).parameters.values())[1:]
+    context, *shared, _ = inspect.signature(command, eval_str=True).parameters.values()
+    parameters = [context, *own, *shared]
+    command.__name__, command.__doc__ = function.__name__, function.__doc__
+    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # Typer reads it
+    command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return command

@@ -8,28 +8,21 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from planner.cli.options import (
-    ColorOption,
-    DebugOption,
-    LogOption,
-    OutputOption,
-    PathsArgument,
-    console_of,
-)
+from planner.cli.options import OutputOption, PathsArgument, verb
 from planner.errors import Fault, UsageError
-from planner.show.console import Color, LogFormat
+from planner.show.console import Console
 from planner.show.text import Format
 
 if TYPE_CHECKING:
     from planner.pipelines.plan import Planned, PlanRequest
-    from planner.show.console import Console
 
 NOT_ADMITTED = 3
 MOST_BUDGET = 1_000_000
 
 
+@verb
 def plan(
-    context: typer.Context,
+    console: Console,
     paths: PathsArgument,
     *,
     out: Annotated[
@@ -91,12 +84,8 @@ def plan(
         ),
     ] = None,
     output: OutputOption = Format.table,
-    color: ColorOption = Color.auto,
-    log_format: LogOption = LogFormat.text,
-    debug: DebugOption = False,
 ) -> None:
     """Plan which gangs start now, on which nodes and GPUs, with proof."""
-    console = console_of(context, color=color, log_format=log_format, debug=debug)
     from planner.pipelines import plan as planning
     from planner.show.plan_output import show
 

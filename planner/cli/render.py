@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from planner.cli.options import ColorOption, DebugOption, LogOption, PlanArgument, console_of
+from planner.cli.options import PlanArgument, verb
 from planner.errors import CannotWriteError, Fault, UsageError
-from planner.show.console import Color, Console, LogFormat
+from planner.show.console import Console
 
 if TYPE_CHECKING:
     from planner.show.manifests import Rendering
@@ -24,8 +24,9 @@ class Form(StrEnum):
     json = "json"
 
 
+@verb
 def render(
-    context: typer.Context,
+    console: Console,
     path: PlanArgument,
     *,
     to: Annotated[
@@ -36,12 +37,8 @@ def render(
         Form | None,
         typer.Option("-o", "--output", help="On stdout: a YAML stream, or one JSON document."),
     ] = None,
-    color: ColorOption = Color.auto,
-    log_format: LogOption = LogFormat.text,
-    debug: DebugOption = False,
 ) -> None:
     """Show the Kubernetes objects that applying a plan sends. For review, not for kubectl apply."""
-    console = console_of(context, color=color, log_format=log_format, debug=debug)
     if to is not None and output is not None:
         raise UsageError(Fault("-o and --to exclude each other", "--to writes files, -o to stdout"))
     from planner.pipelines.plan import verify_file

@@ -9,27 +9,25 @@ import typer
 
 from planner.cli.options import (
     AllowEvictionsOption,
-    ColorOption,
-    DebugOption,
     EvictPartialOption,
     KubeconfigOption,
     KubeContextOption,
     LockNamespaceOption,
     LockTimeoutOption,
-    LogOption,
     MaxEvictionsOption,
     MetricsOption,
     RequestTimeoutOption,
     SharedNodesOption,
     WaitOption,
-    console_of,
+    verb,
 )
 from planner.errors import Fault, UsageError
-from planner.show.console import Color, LogFormat
+from planner.show.console import Console
 
 
+@verb
 def run(
-    context: typer.Context,
+    console: Console,
     paths: Annotated[
         list[str] | None,
         typer.Argument(
@@ -70,12 +68,8 @@ def run(
     lock_namespace: LockNamespaceOption = "gangplan-system",
     lock_timeout: LockTimeoutOption = "0s",
     metrics_file: MetricsOption = None,
-    color: ColorOption = Color.auto,
-    log_format: LogOption = LogFormat.text,
-    debug: DebugOption = False,
 ) -> None:
     """Plan the live cluster and apply the plan: what a cron job calls."""
-    console = console_of(context, color=color, log_format=log_format, debug=debug)
     from planner.cli.options import seconds_of, timeout_of
     from planner.cli.snapshot import skipped
     from planner.pipelines import run as pipeline

@@ -4,31 +4,19 @@ from __future__ import annotations
 
 import shlex
 
-import typer
-
-from planner.cli.options import (
-    ColorOption,
-    DebugOption,
-    LogOption,
-    OutputOption,
-    PlanArgument,
-    console_of,
-)
-from planner.show.console import Color, LogFormat
+from planner.cli.options import OutputOption, PlanArgument, verb
+from planner.show.console import Console
 from planner.show.text import Format
 
 
+@verb
 def show(
-    context: typer.Context,
+    console: Console,
     path: PlanArgument,
     *,
     output: OutputOption = Format.table,
-    color: ColorOption = Color.auto,
-    log_format: LogOption = LogFormat.text,
-    debug: DebugOption = False,
 ) -> None:
     """Show a saved plan."""
-    console = console_of(context, color=color, log_format=log_format, debug=debug)
     from planner.read import plan_files
     from planner.show import plan_output
 

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from models.units import plural
-from planner.cli.options import ColorOption, DebugOption, LogOption, console_of, timeout_of
+from planner.cli.options import timeout_of, verb
 from planner.errors import Fault, UsageError
-from planner.show.console import Color, Console, LogFormat
+from planner.show.console import Console
 
 if TYPE_CHECKING:
     from planner.cluster.snapshot import Recorded, SnapshotRequest
@@ -25,8 +25,9 @@ if TYPE_CHECKING:
 _NAMESPACE = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
 
 
+@verb
 def snapshot(
-    context: typer.Context,
+    console: Console,
     *,
     out: Annotated[
         Path,
@@ -63,12 +64,8 @@ def snapshot(
     timeout: Annotated[
         str, typer.Option("--request-timeout", metavar="DURATION", help="Timeout of one request.")
     ] = "60s",
-    color: ColorOption = Color.auto,
-    log_format: LogOption = LogFormat.text,
-    debug: DebugOption = False,
 ) -> None:
     """Record what planning needs of a live cluster, through kubectl."""
-    console = console_of(context, color=color, log_format=log_format, debug=debug)
     from planner.cluster.proxy import connect
     from planner.cluster.retry import RetryingTransport
     from planner.cluster.snapshot import ACCEPT, SnapshotRequest, folder_for, record

@@ -9,23 +9,19 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from planner.cli.options import (
-    ColorOption,
-    DebugOption,
     KubeconfigOption,
     KubeContextOption,
     LockNamespaceOption,
-    LogOption,
     RequestTimeoutOption,
-    console_of,
+    verb,
 )
 from planner.errors import Fault, UsageError
-from planner.show.console import Color, LogFormat
+from planner.show.console import Console
 
 if TYPE_CHECKING:
     from models.policy import KubernetesPolicy
     from planner.cluster.plan_status import GangStatus
     from planner.pipelines.apply_steps import ClusterTarget
-    from planner.show.console import Console
     from planner.show.status import Status, Undo
 
 
@@ -36,8 +32,9 @@ class StatusFormat(StrEnum):
     json = "json"
 
 
+@verb
 def status(
-    context: typer.Context,
+    console: Console,
     *,
     policy: Annotated[
         str | None,
@@ -54,12 +51,8 @@ def status(
     output: Annotated[
         StatusFormat, typer.Option("-o", "--output", help="Format on stdout.")
     ] = StatusFormat.table,
-    color: ColorOption = Color.auto,
-    log_format: LogOption = LogFormat.text,
-    debug: DebugOption = False,
 ) -> None:
     """Show the lock, the last run, and incomplete gangs."""
-    console = console_of(context, color=color, log_format=log_format, debug=debug)
     from planner.cli.options import timeout_of
     from planner.pipelines.apply_steps import ClusterTarget
     from planner.read.inputs import read_policy

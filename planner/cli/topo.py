@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO
 
 import typer
 
-from planner.cli.options import ColorOption, DebugOption, LogOption, console_of
+from planner.cli.options import verb
 from planner.errors import Fault, InputError, MissingPathError, UsageError
-from planner.show.console import Color, Console, LogFormat
+from planner.show.console import Console
 from planner.show.text import Format
 from planner.untrusted_text import json_safe, safe
 
@@ -30,8 +30,9 @@ MOST_NAME = 100
 """Longest name of a GPU or server model on the command line."""
 
 
+@verb
 def topo(
-    context: typer.Context,
+    console: Console,
     model: Annotated[
         str,
         typer.Argument(
@@ -52,12 +53,8 @@ def topo(
         Format,
         typer.Option("-o", "--output", help="Format on stdout: yaml is ready for serverModels."),
     ] = Format.table,
-    color: ColorOption = Color.auto,
-    log_format: LogOption = LogFormat.text,
-    debug: DebugOption = False,
 ) -> None:
     """Show a server model: links, NICs, what each set of GPUs reaches."""
-    console = console_of(context, color=color, log_format=log_format, debug=debug)
     gpu, name = _checked_name("--gpu", gpu), _checked_name("--name", name)
     found = _find(model, console.stdin, gpu, name)
     recognitions = [recognition for _, recognition in found if recognition is not None]

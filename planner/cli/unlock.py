@@ -7,24 +7,22 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from planner.cli.options import (
-    ColorOption,
-    DebugOption,
     KubeconfigOption,
     KubeContextOption,
     LockNamespaceOption,
-    LogOption,
     RequestTimeoutOption,
-    console_of,
+    verb,
 )
 from planner.errors import Fault, UsageError
-from planner.show.console import Color, Console, LogFormat
+from planner.show.console import Console
 
 if TYPE_CHECKING:
     from planner.cluster.lease import Holder
 
 
+@verb
 def unlock(
-    context: typer.Context,
+    console: Console,
     identity: Annotated[
         str,
         typer.Argument(metavar="ID", help="ID of the lock, shown by `status` and by refused runs."),
@@ -34,12 +32,8 @@ def unlock(
     kubeconfig: KubeconfigOption = None,
     request_timeout: RequestTimeoutOption = "30s",
     lock_namespace: LockNamespaceOption = "gangplan-system",
-    color: ColorOption = Color.auto,
-    log_format: LogOption = LogFormat.text,
-    debug: DebugOption = False,
 ) -> None:
     """Release the lock of a run that died. It expires a minute after the last renewal."""
-    console = console_of(context, color=color, log_format=log_format, debug=debug)
     from planner.cli.options import timeout_of
     from planner.cluster.lease import lock_paths
     from planner.cluster.lock import unlock as unlock_lease

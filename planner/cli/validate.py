@@ -13,13 +13,14 @@ from typing import Annotated
 import typer
 
 from models.units import plural
-from planner.cli.options import ColorOption, DebugOption, LogOption, PathsArgument, console_of
+from planner.cli.options import PathsArgument, verb
 from planner.errors import Fault, UsageError
-from planner.show.console import Color, LogFormat
+from planner.show.console import Console
 
 
+@verb
 def validate(
-    context: typer.Context,
+    console: Console,
     paths: PathsArgument,
     *,
     policy: Annotated[
@@ -32,12 +33,8 @@ def validate(
             "--save-policy", metavar="FILE", help="Save the levels that were found as a Policy."
         ),
     ] = None,
-    color: ColorOption = Color.auto,
-    log_format: LogOption = LogFormat.text,
-    debug: DebugOption = False,
 ) -> None:
     """Read the input and list every fault with file, line and column."""
-    console = console_of(context, color=color, log_format=log_format, debug=debug)
     from models.policy import Policy
     from planner.read.inputs import load
 

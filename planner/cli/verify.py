@@ -4,22 +4,16 @@ from __future__ import annotations
 
 import shlex
 
-import typer
-
-from planner.cli.options import ColorOption, DebugOption, LogOption, PlanArgument, console_of
-from planner.show.console import Color, LogFormat
+from planner.cli.options import PlanArgument, verb
+from planner.show.console import Console
 
 
+@verb
 def verify(
-    context: typer.Context,
+    console: Console,
     path: PlanArgument,
-    *,
-    color: ColorOption = Color.auto,
-    log_format: LogOption = LogFormat.text,
-    debug: DebugOption = False,
 ) -> None:
     """Check a saved plan by every rule and formula, without a solver."""
-    console = console_of(context, color=color, log_format=log_format, debug=debug)
     from models.units import plural
     from planner.pipelines.plan import verify_file
     from planner.read import plan_files
