@@ -14,7 +14,7 @@ MAX_NAMES = 200_000
 """Most names one host range (and one cluster) may hold."""
 
 
-MOST_RUNS = 20
+MAX_RUNS = 20
 """Most runs of numbers in one bracket, so that a range stays readable."""
 
 _NUMBERED = re.compile(r"(.*?)([0-9]{1,18})")
@@ -64,7 +64,7 @@ def host_ranges(names: Iterable[str]) -> tuple[str, ...]:
         if len(numbers) == 1:
             ranges.append(prefix + runs[0])
         else:
-            pieces = (runs[at : at + MOST_RUNS] for at in range(0, len(runs), MOST_RUNS))
+            pieces = (runs[at : at + MAX_RUNS] for at in range(0, len(runs), MAX_RUNS))
             ranges += [f"{prefix}[{','.join(piece)}]" for piece in pieces]
     return tuple(sorted(ranges))
 

@@ -14,7 +14,7 @@ import yaml
 from conftest import RunCli
 from effort import first_fast
 
-from planner.show.console import MOST_REMARKS
+from planner.show.console import MAX_REMARKS
 
 EPOCH = {"SOURCE_DATE_EPOCH": "1795248000"}
 V100 = kube.SNAPSHOTS / "v100-mpi"
@@ -305,11 +305,11 @@ def test_a_dry_run_tells_the_first_remarks_and_who_tells_the_rest(
     path = tmp_path / "odd.json"
     path.write_bytes(listed(*odd(12), *TRAIN))
     told = [line for line in cli("plan", str(path)).err.splitlines() if "warning:" in line]
-    assert len(told) == MOST_REMARKS + 1
+    assert len(told) == MAX_REMARKS + 1
     assert told[-1] == f"warning: and 4 more; gangplan validate {path} shows all"
     every = [line for line in cli("validate", str(path)).err.splitlines() if "warning:" in line]
     assert len(every) == 12
-    assert every[:MOST_REMARKS] == told[:-1]
+    assert every[:MAX_REMARKS] == told[:-1]
     assert every[0].startswith("warning: Node odd-0: server with 8 x ")
     assert "gangplan.dev/server-model" in every[0]
 
@@ -338,7 +338,7 @@ def test_remarks_are_in_the_plan_and_shown_with_it_and_do_not_disturb_the_check(
     assert cli("verify", str(saved)).code == 0
     shown = cli("show", str(saved))
     told = [line for line in shown.err.splitlines() if "warning:" in line]
-    assert told[:-1] == every[:MOST_REMARKS]
+    assert told[:-1] == every[:MAX_REMARKS]
     assert told[-1] == f"warning: and 4 more; gangplan show {saved} -o wide shows all"
     wide = cli("show", str(saved), "-o", "wide")
     assert [line for line in wide.err.splitlines() if "warning:" in line] == every
@@ -350,7 +350,7 @@ def test_names_and_documents_on_stdout_are_free_of_remarks(cli: RunCli) -> None:
     stdin = listed(*odd(12), *TRAIN)
     names = cli("plan", "-", "-o", "name", stdin=stdin)
     assert names.out == "gang/default/train\n"
-    assert names.err.count("warning:") == MOST_REMARKS + 1
+    assert names.err.count("warning:") == MAX_REMARKS + 1
     for output in ("table", "wide"):
         assert "warning" not in cli("plan", "-", "-o", output, stdin=stdin).out
 

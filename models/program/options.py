@@ -19,7 +19,7 @@ from models.program.demands import Demand
 from models.program.packing import by_count
 from models.program.rules.declarations import eligible_nodes
 
-MOST_COUNTS = 32
+MAX_COUNTS = 32
 """Numbers of pods of one gang that become options; beyond it the smallest, the largest and some between."""
 
 
@@ -151,16 +151,16 @@ def _waiting(instance: Instance, known: Sequence[int], index: int) -> Choice:
 def _counts(gang: Gang, near: tuple[int, ...] | None) -> tuple[list[tuple[int, ...]], bool]:
     """Allowed numbers of pods a role, ``near`` among them; False if some were left out."""
     every = list(product(*(role.allowed_counts() for role in gang.roles))) if _few(gang) else None
-    if every is not None and len(every) <= MOST_COUNTS:
+    if every is not None and len(every) <= MAX_COUNTS:
         return every, True
     smallest = tuple(role.min for role in gang.roles)
     largest = tuple(role.allowed_counts()[-1] for role in gang.roles)
     chosen = {smallest: None, largest: None}
     if near is not None:
         chosen[near] = None
-    for part in range(1, MOST_COUNTS - 2):
+    for part in range(1, MAX_COUNTS - 2):
         step = (
-            allowed[(len(allowed) - 1) * part // (MOST_COUNTS - 2)]
+            allowed[(len(allowed) - 1) * part // (MAX_COUNTS - 2)]
             for allowed in (role.allowed_counts() for role in gang.roles)
         )
         chosen[tuple(step)] = None
@@ -171,10 +171,10 @@ def _few(gang: Gang) -> bool:
     number = 1
     for role in gang.roles:
         number *= len(role.allowed_counts())
-    return number <= MOST_COUNTS
+    return number <= MAX_COUNTS
 
 
-MOST_SETS = 256
+MAX_SETS = 256
 """Sets of pods of one gang and size that may stay; beyond it only none and all."""
 
 Pods = tuple[ExistingPod, ...]
@@ -202,7 +202,7 @@ class StayingSets:
         number = 1
         for unit in units:
             number *= len(unit)
-        complete = number <= MOST_SETS
+        complete = number <= MAX_SETS
         if not complete:
             units = [[(), tuple(p for unit in units for p in unit[-1])]]
         with_gpus = [p for p in there if self._gang.roles[p.role].gpus]

@@ -75,7 +75,7 @@ def usage_by_node(
     }
 
 
-MOST_CASES = 128
+MAX_CASES = 128
 """With more cases than these the server is relaxed to counts."""
 
 
@@ -113,7 +113,7 @@ def server_cases(
     for options in usages.values():
         plain = {(left.known, left.blind) for left in options} | {(0, 0)}
         found = {(k | known, b + blind) for k, b in found for known, blind in plain}
-        if len(found) > MOST_CASES:
+        if len(found) > MAX_CASES:
             return None
     return tuple(_case(node, room, held, known, blind) for known, blind in sorted(found))
 

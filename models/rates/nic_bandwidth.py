@@ -15,10 +15,10 @@ from models.rates.gpu_sets import UnknownRate, check_choice
 FAR_NIC_MBPS = Fraction(25000)
 """The most that one NIC gives to GPUs it is not near, whatever its line rate."""
 
-_MOST_STATES = 200_000
+_MAX_STATES = 200_000
 """Most states of the dynamic program over groups of GPUs."""
 
-_MOST_BY_ID = 4096
+_MAX_BY_ID = 4096
 """NIC tuples remembered by identity before that shortcut is dropped and rebuilt."""
 
 _Near = tuple[int, int]
@@ -71,7 +71,7 @@ def _outside_of(model: ServerModel, nics: Sequence[Nic]) -> _Outside:
         near = tuple(-1 if nic.gpus is None else mask_of(nic.gpus) for nic in key[1])
         known = _BY_NICS[key] = _Outside(key[1], near, model.pcie_MBps)
     if isinstance(nics, tuple):  # what may change is not remembered by identity
-        if len(_BY_ID) >= _MOST_BY_ID:
+        if len(_BY_ID) >= _MAX_BY_ID:
             _BY_ID.clear()
         _BY_ID[by_id] = (nics, known)
     return known
@@ -136,7 +136,7 @@ def _reachable(known: _Outside, candidates: int) -> dict[_Near, int]:
                 total = folded[0] + sum(closed), max(folded[1], *closed, 0)
                 key = frozenset(n for n in reached if last[n] > g), total
                 following[key] = following.get(key, 0) | possible
-        if len(following) > _MOST_STATES:
+        if len(following) > _MAX_STATES:
             raise ValueError(f"{len(groups)} groups of GPUs near different NICs are too many")
         states = following
     merged: dict[_Near, int] = {}

@@ -30,7 +30,7 @@ QUICK_EFFORT = 3_000
 FULL_EFFORT = 300_000
 """Steps of the long searches for one number; less than a second."""
 
-MOST_SINGLE = 12
+MAX_SINGLE = 12
 """Up to this many tours are searched for one by one; of more, several equal ones are taken at once."""
 
 
@@ -133,7 +133,7 @@ def _smallest_cut(links: Links) -> int:
 
 def _most(kind: Kind, links: Links, bound: int) -> int:
     """The most tours found; at most ``bound``, a proven upper bound."""
-    if bound > MOST_SINGLE:
+    if bound > MAX_SINGLE:
         return _most_by_halving(kind, links, bound)
     effort = FULL_EFFORT
     for wanted in range(bound, 0, -1):
@@ -176,7 +176,7 @@ def _fits_quickly(kind: Kind, links: Links, wanted: int) -> bool | None:
         fits = search.fits(remaining)
         if fits:
             return True
-        if fits is False and remaining == wanted and wanted <= MOST_SINGLE:
+        if fits is False and remaining == wanted and wanted <= MAX_SINGLE:
             return False
     return None
 
@@ -208,14 +208,14 @@ class _Search:
     def fits(self, wanted: int) -> bool | None:
         """Whether ``wanted`` tours fit in what is left, which are then taken; None: not found out.
 
-        Above ``MOST_SINGLE`` tours the first ones found are kept, and False proves nothing.
+        Above ``MAX_SINGLE`` tours the first ones found are kept, and False proves nothing.
         """
         try:
-            while wanted > MOST_SINGLE:
+            while wanted > MAX_SINGLE:
                 tour = next(self._tours(*self._tightest()), None) if self._room(wanted) else None
                 if tour is None:
                     return False
-                copies = self._copies(tour, min(wanted - MOST_SINGLE, wanted // self._size))
+                copies = self._copies(tour, min(wanted - MAX_SINGLE, wanted // self._size))
                 self._take(tour, copies)
                 wanted -= copies
             return self._fits(wanted)

@@ -24,7 +24,7 @@ _SWITCH_SHARE = {
 }
 """Share of ``pcie_MBps`` by the nvidia-smi name of a path inside one socket."""
 
-_MOST_BY_ID = 4096
+_MAX_BY_ID = 4096
 """Models remembered by identity before that shortcut is dropped and rebuilt."""
 
 _FEW_SETS = 100
@@ -72,7 +72,7 @@ def _inside_of(model: ServerModel) -> _Inside:
     found = _BY_RATES.get(key)
     if found is None:
         found = _BY_RATES[key] = _new_inside(model)
-    if len(_BY_ID) >= _MOST_BY_ID:
+    if len(_BY_ID) >= _MAX_BY_ID:
         _BY_ID.clear()
     # The model is kept too, so that its id is not given to another.
     _BY_ID[id(model)] = (model, found)

@@ -12,7 +12,7 @@ from models.rates.gpu_sets import mappings, signatures
 from models.rates.nic_bandwidth import extreme_nics_MBps
 from models.rates.server_bandwidth import link_count, pair_MBps
 
-MOST_AUTOMORPHISMS = 1152
+MAX_AUTOMORPHISMS = 1152
 """Largest group listed whole: two sockets of four like GPUs have (4!)^2 x 2 = 1,152."""
 
 
@@ -52,7 +52,7 @@ def automorphisms(model: ServerModel, nics: Sequence[Nic]) -> tuple[tuple[int, .
     """Permutations p of GPU indices (GPU g becomes p[g]) that change no bandwidth, inside or out.
 
     A group, in lexicographic order, the identity first. Of a group larger than
-    ``MOST_AUTOMORPHISMS`` the permutations that leave the first few GPUs in place.
+    ``MAX_AUTOMORPHISMS`` the permutations that leave the first few GPUs in place.
     """
     return _automorphisms(model, tuple(nics))
 
@@ -68,8 +68,8 @@ def _automorphisms(model: ServerModel, nics: tuple[Nic, ...]) -> tuple[tuple[int
         # A fixed GPU has a colour of its own; the others have that of their NICs.
         start = [g if g < fixed else model.gpus + matrix[g][g] for g in gpus]
         own = signatures(matrix, start)
-        tried = list(islice(mappings(matrix, matrix, own, own), MOST_AUTOMORPHISMS + 1))
-        if len(tried) <= MOST_AUTOMORPHISMS:
+        tried = list(islice(mappings(matrix, matrix, own, own), MAX_AUTOMORPHISMS + 1))
+        if len(tried) <= MAX_AUTOMORPHISMS:
             return tuple(p for p in tried if sorted(_moved(nic, p) for nic in nics) == reached)
     return (tuple(gpus),)
 

@@ -16,16 +16,16 @@ from math import factorial
 
 from models.hardware import Nic, ServerModel, bits
 
-MOST_LISTED = 8
+MAX_LISTED = 8
 """Most GPUs whose rings and chains are listed."""
 
-MOST_TOURS = 64
+MAX_TOURS = 64
 """Most rings or chains that are searched for at once."""
 
-MOST_WORK = 50_000
+MAX_WORK = 50_000
 """Effort of one search: how often it compares a ring or chain with the links left."""
 
-MOST_SEARCHED = 100
+MAX_SEARCHED = 100
 """Of more sets than this, at most so many sets of 6 GPUs are searched, and fewer of larger ones."""
 
 CHAIN = Fraction(92, 100)
@@ -158,12 +158,12 @@ def _subsets(candidates: int, count: int) -> Iterator[int]:
 
 def _rates(model: ServerModel, masks: list[int], *, slowest_first: bool) -> Iterator[Range]:
     """Rates of all sets; of many, those first in the order of their upper bounds are searched."""
-    if len(masks) <= MOST_SEARCHED:
+    if len(masks) <= MAX_SEARCHED:
         yield from (_mesh_rate(model, mask) for mask in masks)
         return
     ordered = [(_bounded_rate(model, mask), mask) for mask in masks]
     ordered.sort(key=lambda pair: pair[0].high, reverse=not slowest_first)
-    searched = max(8, MOST_SEARCHED * factorial(6) // factorial(masks[0].bit_count()))
+    searched = max(8, MAX_SEARCHED * factorial(6) // factorial(masks[0].bit_count()))
     reached = Fraction(-1)
     for position, (rate, mask) in enumerate(ordered):
         if not slowest_first and rate.high <= reached:
@@ -286,7 +286,7 @@ def _smallest_cut(links: Links) -> int:
     size = len(links)
     if not _connected(links):
         return 0
-    if size > MOST_LISTED:
+    if size > MAX_LISTED:
         return min(map(sum, links))
     return min(
         sum(links[a][b] for a in range(size) for b in range(size) if part >> a & 1 > part >> b & 1)
@@ -334,7 +334,7 @@ def _paths(links: Links, path: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
 
 def _packing(links: Links, bound: int, listed: Callable[[Links], list[Tour]]) -> tuple[int, int]:
     """(least, most) number of these tours that fit together."""
-    if len(links) > MOST_LISTED or bound > MOST_TOURS:
+    if len(links) > MAX_LISTED or bound > MAX_TOURS:
         return 0, bound
     search, tours = _Search(), listed(links)
     edges = {edge: links[edge[0]][edge[1]] for tour in tours for edge in tour}
@@ -354,7 +354,7 @@ class _TooMuchWorkError(Exception):
 
 
 class _Search:
-    """Brute force, which gives up when ``work`` exceeds ``MOST_WORK``."""
+    """Brute force, which gives up when ``work`` exceeds ``MAX_WORK``."""
 
     def __init__(self) -> None:
         self.work = 0
@@ -365,7 +365,7 @@ class _Search:
         if wanted == 0:
             return True
         self.work += len(tours)
-        if self.work > MOST_WORK:
+        if self.work > MAX_WORK:
             raise _TooMuchWorkError
         tours = [tour for tour in tours if all(left[edge] for edge in tour)]
         state = (wanted, *left.values())

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from planner.show.table import Cell, Table
 
 CHANGES = 2
-MOST_WARNINGS = 8
+MAX_WARNINGS = 8
 
 
 @verb
@@ -100,10 +100,10 @@ def _warn(console: Console, plan: VerifiedPlan, view: ClusterView) -> int:
 
     found = [f"stale: {one}" for one in changes(plan.orders, view)]
     found += plan.backend.check(plan.orders, view)
-    for warning in found[:MOST_WARNINGS]:
+    for warning in found[:MAX_WARNINGS]:
         console.warn(one_line(warning))
-    if len(found) > MOST_WARNINGS:
-        console.warn(f"and {len(found) - MOST_WARNINGS:,} more")
+    if len(found) > MAX_WARNINGS:
+        console.warn(f"and {len(found) - MAX_WARNINGS:,} more")
     return len(found)
 
 

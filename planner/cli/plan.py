@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from planner.pipelines.plan import Planned, PlanRequest
 
 NOT_ADMITTED = 3
-MOST_BUDGET = 1_000_000
+MAX_BUDGET = 1_000_000
 
 
 @verb
@@ -45,7 +45,7 @@ def plan(
         typer.Option(
             "--budget",
             min=1,
-            max=MOST_BUDGET,
+            max=MAX_BUDGET,
             metavar="N",
             help="Deterministic search budget.",
         ),
@@ -136,8 +136,8 @@ def _report(console: Console, request: PlanRequest, planned: Planned) -> None:
     plan = planned.plan
     spent = plan.instance.policy.spec.solve.budget
     ran_out = plan.status.search.stopped_by == "budget" and plan.status.outcome != "optimal"
-    if ran_out and spent < MOST_BUDGET:
-        more = _again(console, request, budget=min(4 * spent, MOST_BUDGET))
+    if ran_out and spent < MAX_BUDGET:
+        more = _again(console, request, budget=min(4 * spent, MAX_BUDGET))
         console.next(f"{more}{keep}   (to close the gap)")
     elif saved is None:
         again = _again(console, request, budget=request.budget)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     Found = tuple[tuple[ServerModel, Recognition | None], ...]
 
 _FILES = (".yaml", ".yml", ".json", ".txt", ".log", ".out")
-MOST_NAME = 100
+MAX_NAME = 100
 """Longest name of a GPU or server model on the command line."""
 
 
@@ -70,8 +70,8 @@ def _checked_name(option: str, value: str | None) -> str | None:
     if value is None:
         return None
     word = " ".join(value.split())
-    if not word.isprintable() or not re.search(r"[A-Za-z0-9]", word) or len(word) > MOST_NAME:
-        hint = f"letters, digits and blanks, at most {MOST_NAME}"
+    if not word.isprintable() or not re.search(r"[A-Za-z0-9]", word) or len(word) > MAX_NAME:
+        hint = f"letters, digits and blanks, at most {MAX_NAME}"
         raise UsageError(Fault(f"{option} is no name for a model", hint))
     return word
 

@@ -105,7 +105,7 @@ if TYPE_CHECKING:
 
 
 _REPELLING = ("NoSchedule", "NoExecute")
-_MOST_WORDS = 1000
+_MAX_WORDS = 1000
 """Characters kept of a scheduler's message."""
 
 
@@ -321,7 +321,7 @@ def _unschedulable(status: Tree) -> str | None:
             and condition.get("status") == "False"
             and condition.get("reason") == "Unschedulable"
         ):
-            return (text(condition, "message") or "Unschedulable")[:_MOST_WORDS]
+            return (text(condition, "message") or "Unschedulable")[:_MAX_WORDS]
     return None
 
 

@@ -444,7 +444,7 @@ _PLURALS = {
 _WORKERS = {"PyTorchJob": "worker"}
 """For controllers with several roles, the role that the scale is about."""
 
-_MOST_OWNERS = 3
+_MAX_OWNERS = 3
 
 
 def scale(wire: Transport, request: Scale, member: Tree | None, *, dry: bool = False) -> Event:
@@ -474,7 +474,7 @@ def scale(wire: Transport, request: Scale, member: Tree | None, *, dry: bool = F
 def _owner(wire: Transport, tree: Tree, namespace: str, role: str) -> str | None:
     """The path of the topmost controller with a scale."""
     found = None
-    for _ in range(_MOST_OWNERS):
+    for _ in range(_MAX_OWNERS):
         owner = next(
             (one for one in objects(tree, "metadata", "ownerReferences") if one.get("controller")),
             {},

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from planner.read.instance_builder import LoadedInput
     from planner.show.console import Console
 
-MOST_WARNINGS = 4
+MAX_WARNINGS = 4
 """Remarks of a reading that are shown: every run finds the same ones again."""
 
 LEAST_TIME_S = 10
@@ -115,9 +115,9 @@ class LivePlanner:
         if self._reported:
             return
         self._reported = True
-        for line in built.remarks[:MOST_WARNINGS]:
+        for line in built.remarks[:MAX_WARNINGS]:
             self._warn(line)
-        rest = len(built.remarks) - MOST_WARNINGS
+        rest = len(built.remarks) - MAX_WARNINGS
         if rest > 0:
             self._warn(f"and {rest:,} more, all in the plan: --out FILE")
 

@@ -37,7 +37,7 @@ _OUTPUT = re.compile(
     r"|^\s*GPU0\s+GPU1\b|\(Topology\)|\bTABLE:",
     re.IGNORECASE | re.MULTILINE,
 )
-MOST_TOPOLOGIES = 256
+MAX_TOPOLOGIES = 256
 """Most servers of one text: each is priced and shown in full."""
 
 _HINT = "save what `nvidia-smi topo -m` or `rocm-smi --showtopo` prints, as it is"
@@ -102,8 +102,8 @@ def read_topologies(file: str, text: str) -> tuple[Topology, ...]:
     found = []
     for topology in tool.read(file, lines):
         found.append(topology)
-        if len(found) > MOST_TOPOLOGIES:
-            what = f"more than {MOST_TOPOLOGIES} servers in one text"
+        if len(found) > MAX_TOPOLOGIES:
+            what = f"more than {MAX_TOPOLOGIES} servers in one text"
             raise InputError(Fault(what, "one file a server is enough", file))
     if not found:
         raise InputError(_no_topology(file, text))

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 LINE_EVERY_S = 5.0
 LIVE_EVERY_S = 0.1
 
-MOST_NAMES = 64
+MAX_NAMES = 64
 """Names in one JSON log line."""
 
 
@@ -193,7 +193,7 @@ def announce_changes(
     """Log what applying will change, as JSON events; the gangs that change."""
     found = [one for one in planned_changes(orders, view) if one.changes]
     for one in found:
-        nodes = [safe(name) for name in one.nodes[:MOST_NAMES]]
+        nodes = [safe(name) for name in one.nodes[:MAX_NAMES]]
         console.event(
             "change",
             gang=safe(one.named),

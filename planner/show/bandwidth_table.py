@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from models.hardware import ServerModel
     from planner.read.topo.server_model import Candidate
 
-MOST_SETS = 256
+MAX_SETS = 256
 """Most sets of one size that are listed: of a mesh of 16 GPUs only the pairs and the large sets."""
 
-MOST_SHAPES = 2
+MAX_SHAPES = 2
 """Most sets of one size above 8 GPUs that may be linked differently: of a made-up mesh of 16 GPUs
 one set can take ten seconds to price."""
 
@@ -101,9 +101,9 @@ def bandwidth_table(model: ServerModel) -> Table:
 
 
 def _few(model: ServerModel, size: int) -> bool:
-    if comb(model.gpus, size) > MOST_SETS:
+    if comb(model.gpus, size) > MAX_SETS:
         return False
-    return size <= 8 or len(_shapes(model, size)) <= MOST_SHAPES
+    return size <= 8 or len(_shapes(model, size)) <= MAX_SHAPES
 
 
 def _shapes(model: ServerModel, size: int) -> set[Hashable]:

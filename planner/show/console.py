@@ -14,7 +14,7 @@ from planner.errors import CannotWriteError, Fault
 from planner.signals import CTRL_C, Interrupted
 from planner.untrusted_text import safe
 
-MOST_REMARKS = 8
+MAX_REMARKS = 8
 """Most remarks that a dry run prints."""
 
 if TYPE_CHECKING:
@@ -204,11 +204,11 @@ class Console:
             self.event("levels", found=sentence)
 
     def remarks(self, remarks: Sequence[str], *, all_with: str | None = None) -> None:
-        """Remarks on a reading as warnings: all of them, or the first MOST_REMARKS.
+        """Remarks on a reading as warnings: all of them, or the first MAX_REMARKS.
 
         ``all_with``: the command that shows all of them; None shows them here.
         """
-        shown = remarks if all_with is None else remarks[:MOST_REMARKS]
+        shown = remarks if all_with is None else remarks[:MAX_REMARKS]
         for line in shown:
             self.warn(line)
         for line in remarks:

@@ -15,7 +15,7 @@ from planner.atomic_files import save
 
 LAST_SUCCESS = "gangplan_last_success_timestamp_seconds"
 
-_MOST_BYTES = 2**20
+_MAX_BYTES = 2**20
 """A larger file is not ours."""
 
 _SAMPLE = re.compile(rf"^{LAST_SUCCESS} ([0-9][0-9.eE+]{{0,30}})$", re.MULTILINE)
@@ -92,7 +92,7 @@ def _escaped(label: str) -> str:
 def _last_success(path: Path) -> float | None:
     """The time in the file; None without a valid one."""
     try:
-        if not path.is_file() or path.stat().st_size > _MOST_BYTES:
+        if not path.is_file() or path.stat().st_size > _MAX_BYTES:
             return None
         found = _SAMPLE.search(path.read_text(encoding="utf-8", errors="replace"))
         return None if found is None else _finite(float(found[1]))

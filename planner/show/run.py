@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from models.apply.outcomes import GangVerdict, Outcome, Verdict
 from models.units import plural
-from planner.show.apply import MOST_NAMES, counts, undo_heading
+from planner.show.apply import MAX_NAMES, counts, undo_heading
 from planner.show.metrics import Metrics
 from planner.show.text import percent
 from planner.untrusted_text import safe
@@ -146,7 +146,7 @@ class RunReport:
             evicted=self.evicted,
             seconds={**self.seconds, "total": round(seconds, 3)},
             digests=digests,
-            warnings=[safe(line) for line in self.warnings[:MOST_NAMES]],
+            warnings=[safe(line) for line in self.warnings[:MAX_NAMES]],
         )
 
     def note(self, finished: str) -> dict[str, Any]:
@@ -200,14 +200,14 @@ def show_verdict(
                 console.say(f"  {command}")
     if plan is None and not changed and verdict.stop is None:
         return
-    whys = [one for one in changed if one.why][:MOST_NAMES]
+    whys = [one for one in changed if one.why][:MAX_NAMES]
     console.event(
         "apply_done",
         plan=plan,
         gangs={name: float(count) for name, count in counts(verdict).items()},
         partial=[safe("/".join(one.gang)) for one in partial],
         why={safe("/".join(one.gang)): safe(one.why) for one in whys},
-        undo=[safe(line) for one in partial[:MOST_NAMES] for line in undo(one)],
+        undo=[safe(line) for one in partial[:MAX_NAMES] for line in undo(one)],
         writes=verdict.writes,
         evicted=verdict.evicted,
         stop=None if verdict.stop is None else safe(verdict.stop),

@@ -14,7 +14,7 @@ from planner.show.text import compress, lasting, number
 CHANGED = ("complete", "move", "resize", "preempt")
 """Decisions that change a running gang."""
 
-MOST_NAMED = 3
+MAX_NAMED = 3
 """Gangs named of those that replace another."""
 
 
@@ -108,8 +108,8 @@ def _way(
     higher = [one for one in coming.values() if one.priority > row.priority]
     ordered = sorted(higher or coming.values(), key=lambda one: (-one.priority, one.gang.key))
     names = ["/".join(one.gang.key) for one in ordered]
-    more = len(names) - MOST_NAMED
-    listed = ", ".join(names[:MOST_NAMED]) + (f" and {more:,} more" if more > 0 else "")
+    more = len(names) - MAX_NAMED
+    listed = ", ".join(names[:MAX_NAMED]) + (f" and {more:,} more" if more > 0 else "")
     way = f"{places(row.leaving, gpus_of)} -> {places(row.coming, gpus_of)}".strip()
     return f"{way} (for {listed})" if listed else way
 

@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from planner.read.topo.server_match import Match
     from planner.read.topo.server_model import Recognition
 
-MOST_COLUMNS = 32
+MAX_COLUMNS = 32
 """Most GPUs whose matrix is drawn where it says the same for every pair."""
 
-MOST_NAMES = 6
+MAX_NAMES = 6
 """Most servers listed by name before the rest is counted."""
 
 _ASPECTS = {"pcie": "PCIe paths", "numa": "NUMA nodes", "nics": "NICs"}
@@ -100,8 +100,8 @@ def _numbering(matches: Sequence[Match]) -> str:
 
 def _names(matches: Iterable[Match]) -> str:
     names = [match.model.name for match in _vendors_first(matches)]
-    if len(names) > MOST_NAMES + 1:
-        names = [*names[:MOST_NAMES], plural(len(names) - MOST_NAMES, "other")]
+    if len(names) > MAX_NAMES + 1:
+        names = [*names[:MAX_NAMES], plural(len(names) - MAX_NAMES, "other")]
     return listed(names)
 
 
@@ -228,7 +228,7 @@ def links(model: ServerModel, found: Recognition | None = None) -> Table | None:
     matrix = model.matrix
     cpus = None if found is None else found.topology.cpus
     if matrix is None:
-        if not model.switched or model.gpus > MOST_COLUMNS:
+        if not model.switched or model.gpus > MAX_COLUMNS:
             return None
         pair = f"NV{model.links_per_gpu}"
         gpus = range(model.gpus)

@@ -33,7 +33,7 @@ _NEXT = {
     GangPhase.intended: "run or apply starts it",
 }
 
-_MOST_FORGED = 5
+_MAX_FORGED = 5
 
 Undo = Callable[[GangStatus], list[str]]
 """Commands that undo a partial gang."""
@@ -76,8 +76,8 @@ def facts(status: Status, program: str) -> Table:
         (Cell("last run"), _last_run(status.lease.last_run, status.lease.now)),
     ]
     if status.forged:
-        shown = ", ".join("/".join(key) for key in status.forged[:_MOST_FORGED])
-        more = len(status.forged) - _MOST_FORGED
+        shown = ", ".join("/".join(key) for key in status.forged[:_MAX_FORGED])
+        more = len(status.forged) - _MAX_FORGED
         shown += f" and {more:,} more" if more > 0 else ""
         rows.append(
             (Cell("ignored"), Cell(f"gangplan annotations that no run wrote, on {shown}", "warn"))

@@ -158,7 +158,7 @@ def styled(cell: Cell, *, color: bool) -> str:
 _LEAST_FOLD = 16
 """Minimum width of a folding column."""
 
-_MOST_FOLDED = 2
+_MAX_FOLDED = 2
 """A last cell that needs more lines than this moves below its row."""
 
 _HANGING = 4
@@ -200,7 +200,7 @@ def _row(
 
 def _hangs(text: str, columns: int) -> bool:
     return bool(text) and (
-        not columns or breaks_words(text, columns) or len(wrapped(text, columns)) > _MOST_FOLDED
+        not columns or breaks_words(text, columns) or len(wrapped(text, columns)) > _MAX_FOLDED
     )
 
 

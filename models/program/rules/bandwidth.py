@@ -27,7 +27,7 @@ from models.program.variables import GangBandwidth, GangVariables, Model, StayVa
 from models.rates.gang_bandwidth import FULL_SHARE, ideal_MBps, share_permille
 from models.rates.gpu_sets import UnknownRate
 
-MOST_SUMS = 400
+MAX_SUMS = 400
 """Most network rates of an NVLink domain kept apart; real servers stay below 100."""
 
 
@@ -162,7 +162,7 @@ class Claims:
             sums |= fresh
             if not fresh:
                 break
-            if len(sums) > MOST_SUMS:
+            if len(sums) > MAX_SUMS:
                 self.exact = False
                 break
         return sums

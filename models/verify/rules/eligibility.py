@@ -15,7 +15,7 @@ from models.verify.violation import Violation
 INTEGERS = range(-(2**63), 2**63)
 """Values that Gt and Lt compare."""
 
-MOST_DIGITS = 64
+MAX_DIGITS = 64
 
 
 def check(outcome: Outcome) -> Iterator[Violation]:
@@ -75,7 +75,7 @@ def _holds(node: Node, expression: NodeExpressionDocument) -> bool:
 def _integer(text: str) -> int | None:
     """A signed 64-bit decimal."""
     digits = text[1:] if text[:1] in ("+", "-") else text
-    if not (digits.isascii() and digits.isdigit()) or len(digits) > MOST_DIGITS:
+    if not (digits.isascii() and digits.isdigit()) or len(digits) > MAX_DIGITS:
         return None
     number = int(text)
     return number if number in INTEGERS else None

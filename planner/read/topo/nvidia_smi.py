@@ -23,7 +23,7 @@ _WITHOUT_LINKS = (
     "NVLinks may be left out: the legend has none, as `nvidia-smi topo -mp` prints it;"
     " `nvidia-smi topo -m` prints them"
 )
-MOST_NUMBERS = 16_384
+MAX_NUMBERS = 16_384
 """Most NUMA nodes that one list may name, each time it names one."""
 
 
@@ -105,7 +105,7 @@ def _numbers(text: str) -> tuple[int, ...] | None:
     if not _LIST.fullmatch(text):
         return None
     found: set[int] = set()
-    room = MOST_NUMBERS
+    room = MAX_NUMBERS
     for part in text.split(","):
         low, _, high = part.partition("-")
         named = range(int(low), int(high or low) + 1)

@@ -25,7 +25,7 @@ Near = Sequence[tuple[int, ...] | None]
 ASPECTS = ("pcie", "numa", "nics")
 """What ranks servers of the same links, the most significant first."""
 
-MOST_STEPS = 20_000
+MAX_STEPS = 20_000
 """Steps before the search gives up; a server of the catalogue takes a few hundred."""
 
 
@@ -158,7 +158,7 @@ def known_paths(model: ServerModel) -> Matrix:
 def isomorphism(one: Colours, other: Colours) -> tuple[int, ...] | None:
     """A permutation p with one[a][b] == other[p[a]][p[b]] for all a, b; the identity if it fits.
 
-    None if there is none, or if it was not found in MOST_STEPS steps. ``other`` has the size of
+    None if there is none, or if it was not found in MAX_STEPS steps. ``other`` has the size of
     ``one``; both are symmetric.
     """
     size = len(one)
@@ -181,7 +181,7 @@ def isomorphism(one: Colours, other: Colours) -> tuple[int, ...] | None:
         a = order[depth]
         for x in candidates[a]:
             steps += 1
-            if steps > MOST_STEPS:
+            if steps > MAX_STEPS:
                 return False
             if x in used or any(one[a][b] != other[x][image[b]] for b in order[:depth]):
                 continue

@@ -30,7 +30,7 @@ PCIE_MBPS = 20000
 SYS_MBPS = 10000
 """Defaults of a server model (``models.documents.server``)."""
 
-MOST_LINKS = 18
+MAX_LINKS = 18
 """Most NVLinks of any GPU: pairs that together have more go through a switch."""
 
 _UNCOUNTED = (
@@ -205,7 +205,7 @@ def _fabric(
 ) -> Fabric:
     """How the GPUs are linked. Raises InputError where a switch reaches only some of them."""
     counts = [[link_count(path) for path in row] for row in matrix]
-    most = (generation.links if generation else None) or MOST_LINKS
+    most = (generation.links if generation else None) or MAX_LINKS
     pairs = {n for a, row in enumerate(counts) for b, n in enumerate(row) if a != b}
     place = (topology.file, topology.line)
     if any(sum(row) > most for row in counts):

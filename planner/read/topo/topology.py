@@ -19,13 +19,13 @@ Tool = Literal["nvidia-smi topo -m", "rocm-smi --showtopo"]
 
 VENDORS: dict[Tool, str] = {"nvidia-smi topo -m": "NVIDIA", "rocm-smi --showtopo": "AMD"}
 
-MOST_GPUS = 64
+MAX_GPUS = 64
 """Most GPUs of one server; the tools have not been seen to print more than 16."""
 
-MOST_NICS = 256
+MAX_NICS = 256
 """Most NIC columns; the largest known server has 32."""
 
-MOST_CHARACTERS = 16_384
+MAX_CHARACTERS = 16_384
 """Longest line that can be a row: 64 GPUs and 256 NICs take 2,600 characters."""
 
 
@@ -125,7 +125,7 @@ def plain_lines(text: str) -> list[str]:
     """The lines without colours and underlines; a line too long for a table becomes empty."""
     lines = [line.rstrip("\r") for line in text.split("\n")]
     return [
-        _ESCAPE.sub(lambda found: " " * len(found[0]), line) if len(line) <= MOST_CHARACTERS else ""
+        _ESCAPE.sub(lambda found: " " * len(found[0]), line) if len(line) <= MAX_CHARACTERS else ""
         for line in lines
     ]
 
@@ -182,9 +182,9 @@ def _words(lines: Sequence[str], at: int) -> list[Cell]:
 
 def _check_labels(table: Table) -> None:
     gpus = table.gpus
-    if len(gpus) > MOST_GPUS or len(table.nics) > MOST_NICS:
+    if len(gpus) > MAX_GPUS or len(table.nics) > MAX_NICS:
         what = f"{len(gpus)} GPUs and {len(table.nics)} NICs in one server"
-        raise table.fault(what, f"the most is {MOST_GPUS} GPUs and {MOST_NICS} NICs")
+        raise table.fault(what, f"the most is {MAX_GPUS} GPUs and {MAX_NICS} NICs")
     if table.labels[: len(gpus)] != tuple(f"GPU{g}" for g in range(len(gpus))):
         what = f"the columns {' '.join(gpus)} are not GPU0, GPU1, ... in order"
         raise table.fault(what, WHOLE_HINT)
