@@ -23,6 +23,7 @@ gangs makes 60: they die while intents are written, between intents and starts, 
 ``live_sweep`` takes every request in turn."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", first_fast(["gate", "binding"]))
 def test_ten_gangs_end_as_planned_however_often_the_program_is_killed(
     live: Live, mode: str

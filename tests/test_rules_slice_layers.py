@@ -9,6 +9,7 @@ import pytest
 from building import LEVELS, build, gang, instance_document, node, role
 from building_servers import switched
 from bundles import read_all
+from effort import first_fast
 from outcomes import NOW, planned
 from plan_documents import Doc, entry, restated
 
@@ -149,9 +150,9 @@ def test_pods_without_gpus_have_layers_too() -> None:
 
 
 @pytest.mark.usefixtures("brief_improvement")
-@pytest.mark.parametrize("size", [10, 1_000, pytest.param(100_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("size", first_fast([10, 1_000, 100_000], 2))
 @pytest.mark.parametrize(("inner", "outer"), [("node", "rack"), ("rack", "block")])
-@pytest.mark.parametrize("first", [0, 1, 3])
+@pytest.mark.parametrize("first", first_fast([0, 3, 1], 2))
 def test_every_method_of_the_search_knows_layers(
     size: int, inner: str, outer: str, first: int
 ) -> None:
