@@ -157,7 +157,7 @@ def test_the_reason_names_it() -> None:
     reason = outcome.of("a").reason
     assert reason is not None
     assert reason.code == "Selector"
-    assert f"no node with {shown(asked)} takes pods of role worker" in reason.message
+    assert f"no node with {shown(asked)} accepts pods of role worker" in reason.message
 
 
 def test_a_long_affinity_is_cut_in_the_reason() -> None:
