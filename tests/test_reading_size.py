@@ -85,8 +85,6 @@ def child(*arguments: str) -> subprocess.CompletedProcess[str]:
 @pytest.mark.parametrize(
     "name", first_fast(sorted(BOMBS, key=lambda name: (name == "bad-nodes.json", name)), 6)
 )
-    "name", first_fast(sorted(BOMBS, key=lambda name: (name == "bad-nodes.json", name)), 6)
-)
 def test_a_bomb_is_refused_in_bounded_memory_and_time(tmp_path: Path, name: str) -> None:
     path = tmp_path / name
     path.write_text(BOMBS[name])
