@@ -25,13 +25,12 @@ def unjustified_victims(instance: Instance, decisions: Sequence[GangDecision]) -
     if not released:
         return []
     highest = _highest_arrivals(instance, decisions)
-    return [
-        index
-        for index, nodes in released.items()
-        if all(
-            highest.get(n) is None or highest[n] <= instance.gangs[index].priority for n in nodes
-        )
-    ]
+    victims = []
+    for index, nodes in released.items():
+        priority = instance.gangs[index].priority
+        if all(highest.get(n, priority) <= priority for n in nodes):
+            victims.append(index)
+    return victims
 
 
 def is_justified(space: FreeSpace) -> bool:
