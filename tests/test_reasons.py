@@ -215,7 +215,7 @@ def test_a_held_gang_gives_its_hold_as_the_reason() -> None:
     )
 
 
-def test_notes_name_what_nobody_knows() -> None:
+def test_notes_name_unknown_runtimes_and_ages() -> None:
     low = replace(
         gang("low", 1, 8, preemptible=True),
         pods=(ExistingPod("low-worker-0", 0, 0, node=0, gpus=FULL),),
