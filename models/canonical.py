@@ -1,4 +1,4 @@
-"""An Instance as documents: one entry a node, only the server models in use, everything written out.
+"""An Instance as documents: one entry per node, only the server models in use, everything written out.
 
 ``planner.read.inputs.instance_from_document`` is the inverse: it gives the same Instance and digest.
 """

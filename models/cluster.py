@@ -33,7 +33,7 @@ class Node:
     """One server of the cluster.
 
     ``domains[l]`` is the short name of the node's domain at level l, None where the node has no
-    value there; shape: one entry a level, widest first. ``nics`` None means those of the model.
+    value there; shape: one entry per level, widest first. ``nics`` None means those of the model.
     ``allocatable``: cpu in millicores, every other resource in whole units (memory: bytes),
     sorted by resource; an absent resource does not limit.
     ``unhealthy``: bit mask of unhealthy GPUs; ``unknown_unhealthy``: number of others, of unknown index.

@@ -31,10 +31,10 @@ class SolveLimits:
 
 @dataclass(frozen=True, slots=True)
 class Moves:
-    """How much may restart elsewhere in one plan, None for no limit, and what it must gain.
+    """Limits on the moves of one plan (None: unlimited), and their minimum gain.
 
     ``max_gangs``: gangs of which any pod moves. ``max_gpus``: all GPUs of those gangs.
-    ``min_gain``: GPUs a set of moves must gain for each GPU it restarts; other sets are dropped.
+    ``min_gain``: GPUs gained per GPU restarted; sets of moves below it are dropped.
     """
 
     max_gangs: int | None = None
@@ -101,9 +101,9 @@ class KubernetesPolicy:
 class Policy:
     """``mix``: (GPUs, permille) of future requests, ascending by GPUs, as used (default filled in).
 
-    ``moves``: None for no limits. ``starvation_after_s``: a gang that waited longer goes before its
-    others of its priority, None for never. ``now``: reference time of ages in seconds since the epoch, None
-    for the latest time in the input (``Instance.now``).
+    ``moves``: None for no limits. ``starvation_after_s``: a gang that has waited longer goes
+    before its peers, None for never. ``now``: reference time of ages in seconds since the
+    epoch, None for the latest time in the input (``Instance.now``).
     """
 
     name: str = "default"

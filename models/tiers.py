@@ -1,7 +1,8 @@
 """The objective tiers, one row each: the only list of tier names in the project.
 
-A tier's value is in ``models.tier_values``, its expression in ``models.program.tiers``, its bound over pooled
-pods in ``models.program.aggregated.bounds``; the judge computes its own value in ``models.verify``.
+A tier's value is in ``models.tier_values``, its expression in ``models.program.tier_expressions``,
+its bound over pooled pods in ``models.program.aggregated.bounds``; the judge computes its own value
+in ``models.verify``.
 """
 
 from __future__ import annotations
@@ -141,8 +142,8 @@ def stated_tiers(
 ) -> Iterator[Tier]:
     """The tiers that a plan states, in order.
 
-    ``objectives``: (name, tolerance) as the policy lists them. ``met``: for every priority in the input,
-    the conditions that its gangs meet.
+    ``objectives``: (name, tolerance) as the policy lists them. ``met``: for every priority in the
+    input, the conditions that its gangs meet.
     """
     tolerances = dict(objectives)
     priorities = sorted(met, reverse=True)

@@ -13,9 +13,15 @@ from dataclasses import dataclass, field, fields, replace
 
 from models.apply.intents import Intent
 from models.apply.live_state import ClusterView, LiveNode, LivePod
-from models.apply.machine import apply_plan, recover_gangs
-from models.apply.orders import GangOrder, Key, NodeAssumptions, Orders, PodOrder, PodStop
 from models.apply.outcomes import ApplyLimits, Verdict
+from models.apply.plan_actions import (
+    GangActions,
+    Key,
+    NodeAssumptions,
+    PlanActions,
+    PodStart,
+    PodStop,
+)
 from models.apply.requests import (
     AllocateDevices,
     Bind,
@@ -42,6 +48,7 @@ from models.apply.requests import (
     Ungate,
     WriteIntent,
 )
+from models.apply.state_machine import apply_plan, recover_gangs
 
 GATE = "gangplan.dev/placement"
 OURS = "gangplan"
@@ -174,7 +181,7 @@ class World:
         self.change(key, **more)
         return Done(self.pods[key])
 
-    def _ungate(self, order: PodOrder, version: str, *, pin: bool) -> Event:
+    def _ungate(self, order: PodStart, version: str, *, pin: bool) -> Event:
         wrong = self._checked(order.key, order.uid, version)
         if wrong is not None:
             return wrong
@@ -186,7 +193,7 @@ class World:
         self.change(order.key, gates=tuple(gate for gate in pod.gates if gate != GATE))
         return Done(self.pods[order.key])
 
-    def _bind(self, order: PodOrder, version: str | None, *, dry: bool = False) -> Event:
+    def _bind(self, order: PodStart, version: str | None, *, dry: bool = False) -> Event:
         wrong = self._checked(order.key, order.uid, version)
         if wrong is not None:
             return wrong
@@ -276,9 +283,9 @@ class World:
 
 def order_for(
     pod: LivePod, node: str, gpus: Sequence[int] | None = None, **more: object
-) -> PodOrder:
+) -> PodStart:
     mode = "gate" if GATE in pod.gates else "binding"
-    return PodOrder(
+    return PodStart(
         pod.namespace, pod.name, pod.uid, "worker", int(pod.name.rpartition("-")[2]), node,
         None if gpus is None else tuple(gpus), pod.gpus, mode=mode, **more,  # type: ignore[arg-type]
     )  # fmt: skip
@@ -291,20 +298,20 @@ def stop_for(pod: LivePod) -> PodStop:
     )  # fmt: skip
 
 
-def orders(world: World, *gangs: GangOrder, plan: str = PLAN) -> Orders:
+def orders(world: World, *gangs: GangActions, plan: str = PLAN) -> PlanActions:
     used = sorted({order.node for gang in gangs for order in gang.starts})
     relied = tuple(NodeAssumptions(name, world.nodes[name].gpus) for name in used)
     ordered = tuple(sorted(gangs, key=lambda gang: gang.key))
-    return Orders(
+    return PlanActions(
         plan, "cluster", "2026-01-01T00:00:00Z", GATE, OURS, "annotation", ordered, relied
     )
 
 
 def gang(
-    name: str, starts: Sequence[PodOrder] = (), decision: str = "place", **more: object
-) -> GangOrder:
+    name: str, starts: Sequence[PodStart] = (), decision: str = "place", **more: object
+) -> GangActions:
     given = {"priority": 0, **more}
-    return GangOrder("default", name, decision, starts=tuple(starts), **given)  # type: ignore[arg-type]
+    return GangActions("default", name, decision, starts=tuple(starts), **given)  # type: ignore[arg-type]
 
 
 LIMITS = ApplyLimits(allow_evictions=True, max_evictions=100, wait_rounds=5)
@@ -352,7 +359,7 @@ def play(
 
 
 def apply(
-    world: World, plan: Orders, fault: Fault | None = None, limits: ApplyLimits = LIMITS
+    world: World, plan: PlanActions, fault: Fault | None = None, limits: ApplyLimits = LIMITS
 ) -> Played:
     return play(apply_plan(plan, world.view(), limits), world, fault)
 

@@ -13,10 +13,10 @@ from apiserver_setup import GATE, SCHEDULER
 
 from models.apply.intents import Intent
 from models.apply.live_state import LivePod
-from models.apply.orders import PodOrder
+from models.apply.plan_actions import PodStart
 from models.apply.requests import Event
 from planner.cluster.backends.base import Backend
-from planner.cluster.backends.table import backend_of
+from planner.cluster.backends.registry import backend_of
 
 Tree = dict[str, Any]
 
@@ -84,9 +84,9 @@ def add_pod(found: FakeCluster, name: str, *claims: str, mode: str = "gate") -> 
 
 def ordered(
     pod: Tree, gpus: tuple[int, ...] | None, node: str = "n1", mode: str = "gate", count: int = 0
-) -> PodOrder:
+) -> PodStart:
     metadata = pod["metadata"]
-    return PodOrder(
+    return PodStart(
         namespace=metadata["namespace"],
         name=metadata["name"],
         uid=metadata["uid"],

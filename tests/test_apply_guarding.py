@@ -8,7 +8,7 @@ import pytest
 
 from models.apply.intents import Intent
 from models.apply.live_state import ClusterView, LiveNode, LivePod
-from models.apply.orders import GangOrder, Orders, PodOrder, PodStop
+from models.apply.plan_actions import GangActions, PlanActions, PodStart, PodStop
 from planner.cluster.node_guard import open_nodes, unguarded
 
 OWN = ("example.com/ours", "yes", "NoSchedule")
@@ -78,13 +78,13 @@ def test_pods_of_the_plan_itself_are_ours_whoever_schedules_them() -> None:
 
 
 def test_a_pod_that_the_plan_stops_shows_nothing_of_who_comes_next() -> None:
-    start = PodOrder("team", "new-0", "u-new-0", "w", 0, "n1", None, 1, mode="binding")
+    start = PodStart("team", "new-0", "u-new-0", "w", 0, "n1", None, 1, mode="binding")
     stop = PodStop("team", "old-0", "u-old-0", "w", 0, "n1", 1)
     gangs = (
-        GangOrder("team", "new", "place", 9, starts=(start,)),
-        GangOrder("team", "old", "preempt", 0, stops=(stop,)),
+        GangActions("team", "new", "place", 9, starts=(start,)),
+        GangActions("team", "old", "preempt", 0, stops=(stop,)),
     )
-    orders = Orders("gp-0", "c", "", "g", "gangplan", "annotation", gangs, ())
+    orders = PlanActions("gp-0", "c", "", "g", "gangplan", "annotation", gangs, ())
     new = pod("new-0", "gangplan", node=None)
     view = ClusterView("c", {"n1": node(OWN)}, {one.key: one for one in (new, pod("old-0"))})
     assert open_nodes(orders, view) == []

@@ -27,15 +27,15 @@ from apply_world import (
 )
 from effort import examples, spread
 
-from models.apply.orders import Orders
 from models.apply.outcomes import Outcome
+from models.apply.plan_actions import PlanActions
 from models.apply.requests import CheckLock, DryRunBind, Event, Halt, NoAnswer, Request, WriteIntent
 
 MODES = ("gate", "binding", "both", "mixed")
 
 
 @cache
-def ten(mode: str) -> tuple[World, Orders]:
+def ten(mode: str) -> tuple[World, PlanActions]:
     """Gang i has 1 + i % 3 pods of 4 GPUs, two a node: 19 pods fill nine and a half of ten nodes."""
     world = World()
     for number in range(10):
@@ -68,7 +68,7 @@ def marks(world: World) -> list[str]:
     return sorted(pod.name for pod in world.pods.values() if pod.intent and pod.intent.whole)
 
 
-def settled(world: World, plan: Orders, mode: str) -> None:
+def settled(world: World, plan: PlanActions, mode: str) -> None:
     """After running again everything is as if nothing had happened, and a third run writes nothing."""
     again = apply(world, plan)
     done = (Outcome.started, Outcome.unchanged)

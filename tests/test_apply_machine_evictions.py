@@ -26,8 +26,8 @@ from apply_world import (
 )
 from effort import examples
 
-from models.apply.orders import Orders, Resize
 from models.apply.outcomes import ApplyLimits, Outcome
+from models.apply.plan_actions import PlanActions, Resize
 from models.apply.requests import (
     Conflict,
     Done,
@@ -43,7 +43,7 @@ from models.apply.staleness import changes
 EVERYBODY = [("v", 0), ("v", 1), ("m", 0), ("m", 1)]
 
 
-def crowded() -> tuple[World, Orders]:
+def crowded() -> tuple[World, PlanActions]:
     """v fills n0; m has 4 GPUs on n1 and n2. The plan stops v for w, and moves m for x to n3.
 
     w: two pods of 4 on n0. x: two pods of 8 on n1 and n2. f: one pod of 4 on n4, where there is room.
@@ -78,7 +78,7 @@ END = {
 }  # fmt: skip
 
 
-def outcomes(world: World, plan: Orders, **more: object) -> dict[str, Outcome]:
+def outcomes(world: World, plan: PlanActions, **more: object) -> dict[str, Outcome]:
     fault = more.pop("fault", None)
     played = apply(world, plan, fault, replace(LIMITS, **more))  # type: ignore[arg-type]
     return {one.gang[1]: one.outcome for one in played.verdict.gangs}
@@ -275,7 +275,7 @@ def test_any_doubt_at_any_request_of_evictions_and_moves_ends_the_same(event: Ev
 # ---- resizes
 
 
-def elastic() -> tuple[World, Orders]:
+def elastic() -> tuple[World, PlanActions]:
     """e runs with four pods of 4 on n0 and n1; the plan shrinks it to two for w on n1."""
     world = World()
     for number in range(3):
@@ -321,7 +321,7 @@ def test_a_controller_without_a_scale_makes_the_resize_advice() -> None:
     assert len(bound(world)) == 4
 
 
-def growing() -> tuple[World, Orders]:
+def growing() -> tuple[World, PlanActions]:
     """e runs with one pod; the plan grows it to two, whose second does not exist yet."""
     world = World()
     world.node("n0")
@@ -399,7 +399,7 @@ def test_waits_grow_longer_and_are_as_long_together_as_allowed() -> None:
 # ---- what is left of a gang that was evicted in part
 
 
-def evicted_in_part() -> tuple[World, Orders]:
+def evicted_in_part() -> tuple[World, PlanActions]:
     """v, seven pods on n0 and n1, was started by an earlier plan and is whole; w wants their room.
 
     Marked are v-0 on n0 and v-4 on n1, the first of each node, and the next best: v-1.

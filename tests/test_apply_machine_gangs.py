@@ -27,8 +27,8 @@ from apply_world import (
 
 from models.apply.intents import KEYS, Intent, read_intent
 from models.apply.live_state import PodClassifier, PodState
-from models.apply.orders import Orders
 from models.apply.outcomes import GangVerdict, Outcome
+from models.apply.plan_actions import PlanActions
 from models.apply.recovery import evict_partial
 from models.apply.requests import (
     AllocateDevices,
@@ -48,7 +48,7 @@ from models.apply.starts import REQUIRED
 from planner.show.apply import undo_commands
 
 
-def gang_of(count: int, mode: str = "gate", gpus: int = 4) -> tuple[World, Orders]:
+def gang_of(count: int, mode: str = "gate", gpus: int = 4) -> tuple[World, PlanActions]:
     """Gang a, two pods a node."""
     world = World()
     for number in range((count + 1) // 2):

@@ -21,8 +21,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_apply_machine_rivals import DEEDS, honest, three, undone
 
-from models.apply.orders import Orders
 from models.apply.outcomes import Outcome
+from models.apply.plan_actions import PlanActions
 from models.apply.requests import CheckLock, Event, NoAnswer, ReadCluster, ReadPod, Request
 
 Happening = tuple[str, Any]
@@ -70,7 +70,7 @@ def played(happens: dict[int, Happening]) -> Fault:
     return fault
 
 
-def end(world: World, plan: Orders, run: Callable[..., Any]) -> None:
+def end(world: World, plan: PlanActions, run: Callable[..., Any]) -> None:
     """Without further faults a run reports every partial gang; after undoing those, all are whole."""
     verdict = run().verdict
     honest(world, plan, verdict)

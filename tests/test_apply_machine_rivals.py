@@ -23,14 +23,14 @@ from apply_world import (
 )
 from effort import examples, spread
 
-from models.apply.orders import GangOrder, Key, Orders
 from models.apply.outcomes import GangVerdict, Outcome, Verdict
+from models.apply.plan_actions import GangActions, Key, PlanActions
 from models.apply.requests import CheckLock, Event, Evict, LockHeld, ReadCluster, Request
 
 Deed = Callable[[World, Key], None]
 
 
-def three(mode: str) -> tuple[World, Orders]:
+def three(mode: str) -> tuple[World, PlanActions]:
     """Three gangs of three pods with 4 GPUs, two a node; n5 stays free."""
     world = World()
     for number in range(6):
@@ -135,7 +135,7 @@ def at(number: int, deed: Deed, key: Key, kill: int | None = None) -> Fault:
     return fault
 
 
-def started(world: World, one: GangOrder) -> set[str]:
+def started(world: World, one: GangActions) -> set[str]:
     """Uids of the gang's own pods that were started and are there."""
     found = set()
     for order in one.starts:
@@ -148,7 +148,7 @@ def started(world: World, one: GangOrder) -> set[str]:
     return found
 
 
-def honest(world: World, plan: Orders, verdict: Verdict) -> None:
+def honest(world: World, plan: PlanActions, verdict: Verdict) -> None:
     """Each gang is whole, untouched, or reported with the pods to undo it.
 
     What another client started counts as ours only if it carries our intent.
@@ -172,7 +172,9 @@ def honest(world: World, plan: Orders, verdict: Verdict) -> None:
         assert explained(world, one, verdict_, running), verdict_
 
 
-def explained(world: World, one: GangOrder, verdict: GangVerdict | None, running: set[str]) -> bool:
+def explained(
+    world: World, one: GangActions, verdict: GangVerdict | None, running: set[str]
+) -> bool:
     if verdict is None or verdict.outcome is Outcome.unchanged:
         # It was whole once, and lost pods later, as any running gang may.
         intents = (pod.intent for pod in world.pods.values())

@@ -8,13 +8,13 @@ import pytest
 from apply_world import GATE, OTHER_PLAN, PLAN, World, apply, gang, order_for, orders, stop_for
 
 from models.apply.intents import Intent
-from models.apply.orders import NodeAssumptions, Orders
+from models.apply.plan_actions import NodeAssumptions, PlanActions
 from models.apply.staleness import changes, has_started
 
 A = ("default", "a-0")
 
 
-def one() -> tuple[World, Orders]:
+def one() -> tuple[World, PlanActions]:
     """Gang a: one pod of 4 GPUs and 1,000 millicores for n0, which has 8 GPUs and 1,500."""
     world = World()
     world.node(
@@ -28,7 +28,7 @@ def one() -> tuple[World, Orders]:
     )
 
 
-def told(world: World, plan: Orders) -> list[str]:
+def told(world: World, plan: PlanActions) -> list[str]:
     return [str(line) for line in changes(plan, world.view())]
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from models.apply.live_state import LivePod
 from models.apply.requests import Done, Event, NoAnswer
-from planner.cluster.sending import event_of
+from planner.cluster.request_sender import event_of
 from planner.cluster.transport import Reply, Tree
 
 POD = LivePod("team", "vit-0", "u-1", "7")

@@ -6,9 +6,9 @@ import pytest
 from apiserver import FakeCluster
 from apiserver_http import FakeWire
 
-from models.apply.orders import Resize
+from models.apply.plan_actions import Resize
 from models.apply.requests import Conflict, Done, Rejected, Scale
-from planner.cluster.sending import scale
+from planner.cluster.request_sender import scale
 from planner.cluster.transport import JSON, Reply, Tree
 
 GROW = Resize("worker", 2, 3)

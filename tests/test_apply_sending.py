@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from models.apply.intents import Intent, SealKey
-from models.apply.orders import PodOrder, PodStop
+from models.apply.plan_actions import PodStart, PodStop
 from models.apply.requests import (
     Bind,
     BlockedByBudget,
@@ -32,11 +32,11 @@ from models.apply.requests import (
     WriteIntent,
 )
 from models.policy import KubernetesPolicy
-from planner.cluster.backends.table import backend_of
-from planner.cluster.sending import GRACE_S, REREAD_S, RequestSender
+from planner.cluster.backends.registry import backend_of
+from planner.cluster.request_sender import GRACE_S, REREAD_S, RequestSender
 from planner.cluster.transport import JSON, STRATEGIC, Reply, Tree
 
-ORDER = PodOrder("team", "vit-0", "u-1", "worker", 0, "n1", (0, 1), 2)
+ORDER = PodStart("team", "vit-0", "u-1", "worker", 0, "n1", (0, 1), 2)
 INTENT = Intent("gp-0123456789abcdef0123", "vit", 2, "n1", (0, 1))
 POD: Tree = {
     "kind": "Pod",
@@ -249,7 +249,7 @@ def test_nothing_but_dry_runs_leaves_a_dry_carrier(request_: Request) -> None:
 @pytest.mark.parametrize("name", ["..", "a/b", "--help\n", "A", "x?y", "%2e%2e", ""])
 def test_a_name_that_is_none_is_never_sent(name: str) -> None:
     wire = Script()
-    order = PodOrder("team", name, "u-1", "worker", 0, "n1", None, 2)
+    order = PodStart("team", name, "u-1", "worker", 0, "n1", None, 2)
 
     assert isinstance(sender(wire).answer(Bind(order, "7")), Rejected)
     assert wire.sent == []

@@ -9,7 +9,6 @@ import pytest
 from apply_world import World, gang, order_for, orders
 from test_apply_sending import INTENT, ORDER, POD, Script, sender, told
 
-from models.apply.machine import apply_plan
 from models.apply.outcomes import ApplyLimits, Outcome
 from models.apply.requests import (
     CheckLock,
@@ -24,6 +23,7 @@ from models.apply.requests import (
     RequestGroup,
     WriteIntent,
 )
+from models.apply.state_machine import apply_plan
 from planner.cluster.transport import LOST, ApiRequest, Reply
 
 OTHER = replace(ORDER, name="vit-1", uid="u-2")

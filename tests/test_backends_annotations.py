@@ -13,11 +13,11 @@ from kube_nodes import one
 from models.apply.intents import KEYS as INTENT
 from models.apply.intents import PLAN as MARK
 from models.apply.live_state import ClusterView, LiveNode, LivePod
-from models.apply.orders import GangOrder, Orders, PodOrder, PodStop
+from models.apply.plan_actions import GangActions, PlanActions, PodStart, PodStop
 from models.apply.requests import Done
 from models.policy import GPU_BACKENDS
 from planner.cluster.backends.base import Backend
-from planner.cluster.backends.table import backend_of
+from planner.cluster.backends.registry import backend_of
 from planner.cluster.transport import Reply, Transport, Tree
 from planner.read.kube.dialects.base import CannotEncode
 from planner.read.kube.dialects.koordinator import allocated
@@ -34,9 +34,9 @@ class NoWire:
         raise AssertionError((method, path, body))
 
 
-def order(*gpus: int, mode: str = "gate", open_: int = 0) -> PodOrder:
+def order(*gpus: int, mode: str = "gate", open_: int = 0) -> PodStart:
     """``open_``: so many GPUs, which the node decides."""
-    return PodOrder(
+    return PodStart(
         namespace="a",
         name="p",
         uid="u",
@@ -197,13 +197,13 @@ def test_devices_that_somebody_else_wrote_stand() -> None:
 # ---- before anybody is evicted
 
 
-def orders(*pods: PodOrder, evicts: bool = True) -> Orders:
+def orders(*pods: PodStart, evicts: bool = True) -> PlanActions:
     stops = (PodStop("a", "q", "v", "worker", 0, "n1", 8),) if evicts else ()
     gangs = tuple(
-        GangOrder("a", f"g{i}", "place", 0, starts=(pod_,)) for i, pod_ in enumerate(pods)
+        GangActions("a", f"g{i}", "place", 0, starts=(pod_,)) for i, pod_ in enumerate(pods)
     )
-    gangs = (*gangs, GangOrder("a", "loser", "preempt", 0, stops=stops))
-    return Orders(PLAN, "c", "2026-11-21T00:00:00Z", "gate", "gangplan", "hami", gangs, ())
+    gangs = (*gangs, GangActions("a", "loser", "preempt", 0, stops=stops))
+    return PlanActions(PLAN, "c", "2026-11-21T00:00:00Z", "gate", "gangplan", "hami", gangs, ())
 
 
 def view(scheduler: str = "default-scheduler") -> ClusterView:

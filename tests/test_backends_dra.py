@@ -29,7 +29,7 @@ from backend_world import (
 
 from models.apply.intents import PLAN as MARK
 from models.apply.requests import Conflict, Done, Gone, NoAnswer, Rejected
-from planner.cluster.backends.table import backend_of
+from planner.cluster.backends.registry import backend_of
 from planner.cluster.transport import MERGE, STRATEGIC
 from planner.read.kube.dialects.base import CannotEncode
 

@@ -24,7 +24,7 @@ from admitted_pods import (
 )
 
 from models.policy import GPU_BACKENDS
-from planner.cluster.backends.table import backend_of
+from planner.cluster.backends.registry import backend_of
 
 
 def test_every_policy_is_bound_and_compiles() -> None:

@@ -14,7 +14,7 @@ from models.policy import KubernetesPolicy
 from planner.cli import doctor_checks as checks
 from planner.cli.doctor import findings_table, summary
 from planner.cli.doctor_checks import Finding, Level, exit_code, passed, warned
-from planner.cluster.backends.table import backend_of
+from planner.cluster.backends.registry import backend_of
 from planner.cluster.discovery import served_groups
 from planner.cluster.kubectl import Kubectl
 from planner.cluster.transport import JSON, Reply, Tree

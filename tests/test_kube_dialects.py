@@ -13,7 +13,7 @@ from planner.read.compact_cluster import catalogue_model
 from planner.read.document_kinds import Documents
 from planner.read.findings import Findings
 from planner.read.instance_builder import LoadedInput, build
-from planner.read.kube.dialects import table
+from planner.read.kube.dialects import registry
 
 RACK = "example.com/rack"
 
@@ -47,7 +47,7 @@ def crew() -> list[dict[str, Any]]:
 
 
 def test_a_new_dialect_is_one_file_and_one_row(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(table, "DIALECTS", (*table.DIALECTS, toy_dialect.DIALECT))
+    monkeypatch.setattr(registry, "DIALECTS", (*registry.DIALECTS, toy_dialect.DIALECT))
     found = built(*crew())
     (gang,) = found.instance.gangs
     assert (gang.name, gang.hold) == ("miners", None)
@@ -65,13 +65,13 @@ def test_without_its_row_the_pods_are_gangs_of_one() -> None:
 
 def test_names_of_dialects_and_readers_are_distinct() -> None:
     for names in (
-        [one.name for one in table.DIALECTS],
-        [one.name for one in table.group_readers()],
-        [one.kind for one in table.controller_readers()],
-        [one.name for one in table.holding_readers()],
+        [one.name for one in registry.DIALECTS],
+        [one.name for one in registry.group_readers()],
+        [one.kind for one in registry.controller_readers()],
+        [one.name for one in registry.holding_readers()],
     ):
         assert len(set(names)) == len(names)
 
 
 def test_annotation_back_ends_are_names_of_the_policy() -> None:
-    assert set(table.annotation_backends()) <= set(GPU_BACKENDS)
+    assert set(registry.annotation_backends()) <= set(GPU_BACKENDS)

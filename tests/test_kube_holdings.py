@@ -13,7 +13,7 @@ from kube_pods import asking, one, read
 
 from models.policy import KubernetesPolicy
 from planner.read.findings import Remarks
-from planner.read.kube.dialects.table import holding_readers
+from planner.read.kube.dialects.registry import holding_readers
 from planner.read.kube.nodes.nodes import read_nodes
 from planner.read.kube.pods.requests import gpu_request
 

@@ -12,8 +12,8 @@ from apply_runs import TOLERATE, a_cluster, bench
 
 from planner.cluster import lock as locking
 from planner.cluster.lock import MIN_LEFT_S, GuardedTransport
+from planner.cluster.request_sender import RequestSender
 from planner.cluster.retry import RetryingTransport
-from planner.cluster.sending import RequestSender
 from planner.cluster.transport import JSON, LOST, ApiRequest, Reply, Tree
 
 PODS = "/api/v1/namespaces/default/pods"

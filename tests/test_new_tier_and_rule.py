@@ -17,15 +17,16 @@ from models import tier_values, tiers
 from models.gang import Gang
 from models.instance import Instance
 from models.plan import compose
-from models.program import tiers as program_tiers
+from models.program import tier_expressions as program_tiers
 from models.program.base_state import base_decisions
 from models.program.demands import Demand
 from models.program.linear_program import Linear
-from models.program.rules import declarations, rows
+from models.program.rules import all_rules as rows
+from models.program.rules import declarations
+from models.program.rules.all_rules import Rule
 from models.program.rules.declarations import Declaration
-from models.program.rules.rows import Rule
 from models.program.rules.topology import Topology
-from models.program.tiers import TierExpressions
+from models.program.tier_expressions import TierExpressions
 from models.program.variables import GangVariables, Model
 from models.solution import GangDecision, PodPlacement, Reason, Solution
 from models.tiers import TierFamily

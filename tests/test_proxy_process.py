@@ -100,7 +100,7 @@ def comes_true(condition: Callable[[], bool], seconds: float = 10.0) -> bool:
 
 def tether_of(pids: list[int]) -> int:
     """The one of these that runs our script."""
-    return next(p for p in pids if b"tether.py" in Path(f"/proc/{p}/cmdline").read_bytes())
+    return next(p for p in pids if b"proxy_tether.py" in Path(f"/proc/{p}/cmdline").read_bytes())
 
 
 def test_the_socket_is_in_a_folder_that_only_we_can_enter(short: Path, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import pytest
 import yaml
 from conftest import RunCli
 
-from models.apply import orders
+from models.apply import plan_actions
 from models.apply.intents import read_intent
 from models.documents.plan import PlanDocument
 
@@ -40,7 +40,7 @@ def known(plan: Doc) -> Doc:
 
 
 def plan_id() -> str:
-    return orders.plan_id(PlanDocument.model_validate(plan()))
+    return plan_actions.plan_id(PlanDocument.model_validate(plan()))
 
 
 def plan(**rules: Any) -> Doc:  # noqa: ANN401  # fields of the Policy

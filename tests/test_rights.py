@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 import pytest
 from deploying import run_rights
 
-from models.apply.orders import GangOrder, Orders, PodOrder, PodStop, Resize
+from models.apply.plan_actions import GangActions, PlanActions, PodStart, PodStop, Resize
 from planner.cluster.rights import (
     Right,
     describe,
@@ -48,20 +48,20 @@ class Reviewer:
         return Reply(201, {"status": {"allowed": right not in self.denied}})
 
 
-def _pod(namespace: str, name: str) -> PodOrder:
-    return PodOrder(namespace, name, f"u-{name}", "worker", 0, "n1", None, 8)
+def _pod(namespace: str, name: str) -> PodStart:
+    return PodStart(namespace, name, f"u-{name}", "worker", 0, "n1", None, 8)
 
 
-def _orders(*gangs: GangOrder) -> Orders:
+def _orders(*gangs: GangActions) -> PlanActions:
     plan = "gp-" + "0" * 20
-    return Orders(plan, "uid", "2026-11-21T00:00:00Z", "g", "s", "annotation", gangs, ())
+    return PlanActions(plan, "uid", "2026-11-21T00:00:00Z", "g", "s", "annotation", gangs, ())
 
 
-PLACE = GangOrder("a", "g", "place", 0, starts=(_pod("a", "p"),))
-STOP = GangOrder("b", "h", "preempt", 0, stops=(PodStop("b", "v", "u", "worker", 0, "n1", 8),))
+PLACE = GangActions("a", "g", "place", 0, starts=(_pod("a", "p"),))
+STOP = GangActions("b", "h", "preempt", 0, stops=(PodStop("b", "v", "u", "worker", 0, "n1", 8),))
 
 
-def _worded(*gangs: GangOrder, evictions: bool = False, backend: str = "annotation") -> list[str]:
+def _worded(*gangs: GangActions, evictions: bool = False, backend: str = "annotation") -> list[str]:
     rights = plan_rights(_orders(*gangs), lock_namespace="l", evictions=evictions, backend=backend)
     return [describe(right) for right in rights]
 

@@ -10,8 +10,8 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field, replace
 
 from models.apply.live_state import LivePod, pods_on, shortages
-from models.apply.orders import GangOrder, Key, Orders, PodStop, Resize
 from models.apply.outcomes import GangVerdict, Outcome
+from models.apply.plan_actions import GangActions, Key, PlanActions, PodStop, Resize
 from models.apply.requests import (
     BlockedByBudget,
     Done,
@@ -33,7 +33,7 @@ class Removals:
     owners: dict[Key, str | None] = field(default_factory=dict)
 
 
-def remaining(session: ApplySession, gang: GangOrder) -> list[PodStop]:
+def remaining(session: ApplySession, gang: GangActions) -> list[PodStop]:
     """Pods that the plan stops of the gang and that still occupy room."""
     return [stop for stop in gang.stops if _existing(session, stop) is not None]
 
@@ -43,7 +43,7 @@ def _existing(session: ApplySession, stop: PodStop) -> LivePod | None:
     return pod if pod is not None and pod.uid == stop.uid and not pod.finished else None
 
 
-def to_evict(session: ApplySession, gangs: Iterable[GangOrder]) -> list[PodStop]:
+def to_evict(session: ApplySession, gangs: Iterable[GangActions]) -> list[PodStop]:
     """Pods of the gangs that are not terminating yet; of each gang those marked as whole last.
 
     If a run stops in between, the marks on the remaining pods still show that the gang was whole.
@@ -64,13 +64,13 @@ def _marked(session: ApplySession, stop: PodStop) -> bool:
     return pod.intent is not None and pod.intent_is_ours and pod.intent.whole
 
 
-def victims(session: ApplySession, orders: Orders, gang: GangOrder) -> list[GangOrder]:
+def victims(session: ApplySession, orders: PlanActions, gang: GangActions) -> list[GangActions]:
     """Gangs that have to stop before this one can start, itself included if it moves; by key.
 
     A victim that moves needs room in its new place, so its own victims are included.
     """
     stopped_by = {stop.uid: one for one in orders.gangs for stop in one.stops}
-    found: dict[Key, GangOrder] = {}
+    found: dict[Key, GangActions] = {}
     if gang.stops:
         found[gang.key] = gang
     queue = [gang]
@@ -85,12 +85,12 @@ def victims(session: ApplySession, orders: Orders, gang: GangOrder) -> list[Gang
     return [found[key] for key in sorted(found)]
 
 
-def _stopped(gang: GangOrder) -> set[str]:
+def _stopped(gang: GangActions) -> set[str]:
     return {stop.uid for stop in gang.stops}
 
 
 def make_room(
-    session: ApplySession, orders: Orders, gang: GangOrder, removals: Removals
+    session: ApplySession, orders: PlanActions, gang: GangActions, removals: Removals
 ) -> Steps[Failure | None]:
     """Stop the victims of the gang and wait until they are gone. Raises Halted."""
     leaving = victims(session, orders, gang)
@@ -121,7 +121,9 @@ def _forbidden(session: ApplySession, pods: Collection[PodStop]) -> Failure | No
     return None
 
 
-def stop_rest(session: ApplySession, gang: GangOrder, removals: Removals) -> Steps[Failure | None]:
+def stop_rest(
+    session: ApplySession, gang: GangActions, removals: Removals
+) -> Steps[Failure | None]:
     """Evict the rest of a gang that was stopped in part and whose room another gang has taken."""
     forbidden = _forbidden(session, to_evict(session, [gang]))
     if forbidden is not None:
@@ -131,7 +133,7 @@ def stop_rest(session: ApplySession, gang: GangOrder, removals: Removals) -> Ste
 
 
 def _hopeless(
-    session: ApplySession, leaving: Iterable[GangOrder], gang: GangOrder
+    session: ApplySession, leaving: Iterable[GangActions], gang: GangActions
 ) -> Failure | None:
     """What would still be missing after all evictions: then nothing is evicted."""
     gangs = {one.key: one for one in (*leaving, gang)}
@@ -143,7 +145,7 @@ def _hopeless(
 
 
 def _evict_gangs(
-    session: ApplySession, gangs: list[GangOrder], removals: Removals
+    session: ApplySession, gangs: list[GangActions], removals: Removals
 ) -> Steps[Failure | None]:
     """Evict all their pods; those that a budget blocks are asked for again."""
     blocked = None
@@ -162,7 +164,7 @@ def _evict_gangs(
 
 
 def _evict_gang(
-    session: ApplySession, gang: GangOrder, removals: Removals
+    session: ApplySession, gang: GangActions, removals: Removals
 ) -> Steps[Failure | None]:
     """Evict every pod of the gang once; the marked ones only if no other is blocked."""
     blocked: Failure | None = None
@@ -205,7 +207,7 @@ def evict(session: ApplySession, stop: PodStop) -> Steps[Failure | None]:
 
 
 def _wait_for_room(
-    session: ApplySession, leaving: list[GangOrder], gang: GangOrder
+    session: ApplySession, leaving: list[GangActions], gang: GangActions
 ) -> Steps[Failure | None]:
     """Wait until the stopped pods are gone and the gang has its room."""
     for after_s in (None, *session.limits.waits()):
@@ -220,7 +222,7 @@ def _wait_for_room(
     return Failure(f"node {short[0][0]} {short[0][1]}", transient=True)
 
 
-def resize(session: ApplySession, gang: GangOrder, removals: Removals) -> Steps[Failure | None]:
+def resize(session: ApplySession, gang: GangActions, removals: Removals) -> Steps[Failure | None]:
     """Set the scale of every role that changes. A permanent Failure if a role has no scale field."""
     if gang.key in removals.resized:
         return None
@@ -235,7 +237,7 @@ def resize(session: ApplySession, gang: GangOrder, removals: Removals) -> Steps[
     return None
 
 
-def _scale(session: ApplySession, gang: GangOrder, change: Resize) -> Steps[Failure | None]:
+def _scale(session: ApplySession, gang: GangActions, change: Resize) -> Steps[Failure | None]:
     known = dict(gang.members).get(change.role)
     keys = [known, *(stop.key for stop in gang.stops if stop.role == change.role)]
     member = next((key for key in keys if key is not None and key in session.view.pods), None)

@@ -14,8 +14,8 @@ from models.apply.live_state import (
     overcommitted,
     shortages,
 )
-from models.apply.orders import PodOrder
 from models.apply.outcomes import GangVerdict, Outcome
+from models.apply.plan_actions import PodStart
 from models.apply.session import ApplySession, Failure, PodBatch
 from models.apply.staleness import node_changes
 
@@ -33,7 +33,7 @@ def verdict_for(
     )
 
 
-def running_pods(session: ApplySession, batch: PodBatch) -> list[PodOrder]:
+def running_pods(session: ApplySession, batch: PodBatch) -> list[PodStart]:
     """Pods of the batch that are started and neither finished nor terminating."""
     states = (*RUNNING, PodState.misplaced)
     return [order for order in batch.pods if session.state(order) in states]
@@ -92,7 +92,7 @@ def stuck_reason(
 
 
 def obstacle(
-    session: ApplySession, orders: list[PodOrder], *, without: Collection[str] = ()
+    session: ApplySession, orders: list[PodStart], *, without: Collection[str] = ()
 ) -> str:
     """Why pods cannot run on their nodes now; empty if they can. ``without``: see ``shortages``."""
     for node in sorted({order.node for order in orders}):
@@ -123,7 +123,7 @@ def incomplete_verdict(session: ApplySession, batch: PodBatch, failure: Failure)
     return replace(verdict, undo=pod_ids(running_pods(session, batch)))
 
 
-def pod_ids(orders: Iterable[PodOrder]) -> tuple[tuple[str, str, str], ...]:
+def pod_ids(orders: Iterable[PodStart]) -> tuple[tuple[str, str, str], ...]:
     return tuple((order.namespace, order.name, order.uid) for order in orders)
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from models.apply.intents import Intent
-from models.apply.orders import Key, PodOrder
+from models.apply.plan_actions import Key, PodStart
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,14 +240,14 @@ def usage(
 
 
 def shortages(
-    view: ClusterView, orders: Iterable[PodOrder], *, without: Collection[str] = ()
+    view: ClusterView, orders: Iterable[PodStart], *, without: Collection[str] = ()
 ) -> list[tuple[str, str]]:
     """(node, shortage) if pods start together, sorted; empty if all fit.
 
     A live pod requests what its spec says, a missing pod what the plan says. ``without``: uids of pods
     whose room counts as free.
     """
-    starting: dict[str, list[PodOrder]] = defaultdict(list)
+    starting: dict[str, list[PodStart]] = defaultdict(list)
     for order in orders:
         starting[order.node].append(order)
     own = {order.uid for pods in starting.values() for order in pods if order.uid}
@@ -265,7 +265,7 @@ def shortages(
 
 
 def _shortages(
-    view: ClusterView, node: LiveNode, orders: list[PodOrder], used: NodeUsage
+    view: ClusterView, node: LiveNode, orders: list[PodStart], used: NodeUsage
 ) -> Iterable[str]:
     gpus, amounts = _requested(view, orders)
     if used.gpus + gpus > node.gpus and gpus:
@@ -286,7 +286,7 @@ def _shortages(
         yield f"has no room for {len(orders)} more pods"
 
 
-def _requested(view: ClusterView, orders: list[PodOrder]) -> tuple[int, dict[str, int]]:
+def _requested(view: ClusterView, orders: list[PodStart]) -> tuple[int, dict[str, int]]:
     """GPUs and other amounts that the pods request together."""
     gpus, amounts = 0, dict[str, int]()
     for order in orders:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
-from models.apply.orders import Key, Resize
+from models.apply.plan_actions import Key, Resize
 from models.policy import KubernetesPolicy
 
 _DEFAULTS = KubernetesPolicy()

@@ -22,8 +22,8 @@ from models.apply.live_state import (
     PodClassifier,
     PodState,
 )
-from models.apply.orders import Key, PodOrder, PodStop
 from models.apply.outcomes import GangVerdict, Outcome
+from models.apply.plan_actions import Key, PodStart, PodStop
 from models.apply.requests import Done, Rejected, Steps, WriteIntent
 from models.apply.session import ApplySession, Failure, PodBatch, label
 from models.apply.starts import start, withdraw
@@ -40,19 +40,19 @@ class IntentGroup:
     """
 
     batch: PodBatch
-    states: tuple[tuple[PodOrder, PodState], ...]
+    states: tuple[tuple[PodStart, PodState], ...]
     marked: frozenset[Key]
     replaced: int = 0
 
-    def in_state(self, states: Collection[PodState]) -> tuple[PodOrder, ...]:
+    def in_state(self, states: Collection[PodState]) -> tuple[PodStart, ...]:
         return tuple(order for order, state in self.states if state in states)
 
     @property
-    def waiting(self) -> tuple[PodOrder, ...]:
+    def waiting(self) -> tuple[PodStart, ...]:
         return self.in_state(READY)
 
     @property
-    def running(self) -> tuple[PodOrder, ...]:
+    def running(self) -> tuple[PodStart, ...]:
         return self.in_state((*RUNNING, PodState.misplaced))
 
     @property
@@ -76,7 +76,7 @@ class IntentGroup:
         return self.missing >= min(MARKS, self.batch.size)
 
     @property
-    def to_mark(self) -> tuple[PodOrder, ...]:
+    def to_mark(self) -> tuple[PodStart, ...]:
         """Pods of a gang that is or was whole to mark, so that MARKS pods are marked."""
         if self.batch.size < 2 or self.partial or not self.running:
             return ()
@@ -89,9 +89,9 @@ class IntentGroup:
         return tuple(order for order in marked_first[:MARKS] if order.key not in self.marked)
 
 
-def _order_of(pod: LivePod, intent: Intent) -> PodOrder:
+def _order_of(pod: LivePod, intent: Intent) -> PodStart:
     """The order that an intent stands for."""
-    return PodOrder(
+    return PodStart(
         namespace=pod.namespace,
         name=pod.name,
         uid=pod.uid,
@@ -106,7 +106,7 @@ def _order_of(pod: LivePod, intent: Intent) -> PodOrder:
 
 def intent_groups(view: ClusterView, classifier: PodClassifier) -> Iterator[IntentGroup]:
     """Every gang with intents of ours, by gang, then plan."""
-    members: dict[tuple[Key, str], list[tuple[PodOrder, LivePod, Intent]]] = defaultdict(list)
+    members: dict[tuple[Key, str], list[tuple[PodStart, LivePod, Intent]]] = defaultdict(list)
     for key in sorted(view.pods):
         pod = view.pods[key]
         if pod.intent is not None and pod.intent_is_ours:
@@ -209,7 +209,7 @@ def _partial_verdict(session: ApplySession, group: IntentGroup, why: str) -> Gan
 
 
 def mark_whole(
-    session: ApplySession, batch: PodBatch, pods: Iterable[PodOrder] | None = None
+    session: ApplySession, batch: PodBatch, pods: Iterable[PodStart] | None = None
 ) -> Steps[None]:
     """Mark a few pods of a gang as whole; where that fails, a later run does it.
 
@@ -232,7 +232,7 @@ def mark_whole(
             yield from _mark(session, order, batch.intent(order, whole=True))
 
 
-def _mark(session: ApplySession, order: PodOrder, intent: Intent) -> Steps[None]:
+def _mark(session: ApplySession, order: PodStart, intent: Intent) -> Steps[None]:
     yield from session.reconcile(
         order,
         lambda pod: WriteIntent(order, intent, pod.version),
@@ -242,7 +242,7 @@ def _mark(session: ApplySession, order: PodOrder, intent: Intent) -> Steps[None]
     )
 
 
-def _spread(pods: Iterable[PodOrder]) -> list[PodOrder]:
+def _spread(pods: Iterable[PodStart]) -> list[PodStart]:
     """The first pod of each node before the second of any."""
     before: Counter[str] = Counter()
     ranked = []

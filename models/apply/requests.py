@@ -1,6 +1,6 @@
 """The requests of the apply state machine, and the events that answer them.
 
-Plain data without I/O: ``planner.cluster.sending`` turns requests into HTTP, tests answer from memory.
+Plain data without I/O: ``planner.cluster.request_sender`` turns requests into HTTP, tests answer from memory.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from models.apply.intents import Intent
 from models.apply.live_state import ClusterView, LivePod
-from models.apply.orders import Key, PodOrder, PodStop, Resize
+from models.apply.plan_actions import Key, PodStart, PodStop, Resize
 
 # ---- requests
 
@@ -32,7 +32,7 @@ class CheckLock:
 class WriteIntent:
     """Write the intent on a pod. Preconditions: uid and ``version``."""
 
-    pod: PodOrder
+    pod: PodStart
     intent: Intent
     version: str
 
@@ -55,7 +55,7 @@ class RemoveIntent:
 class AllocateDevices:
     """Allocate the pod's devices if the GPU back end has objects for that (DRA); idempotent."""
 
-    pod: PodOrder
+    pod: PodStart
     seen: LivePod
 
 
@@ -63,7 +63,7 @@ class AllocateDevices:
 class DryRunBind:
     """Server-side dry run of the binding. Precondition: uid."""
 
-    pod: PodOrder
+    pod: PodStart
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ class Ungate:
     ``pin``: False for a pod that gangplan binds afterwards; a pin could not be removed again.
     """
 
-    pod: PodOrder
+    pod: PodStart
     seen: LivePod
     pin: bool = True
 
@@ -82,7 +82,7 @@ class Ungate:
 class Bind:
     """Bind the pod to its node. Preconditions: uid and ``version``."""
 
-    pod: PodOrder
+    pod: PodStart
     version: str
 
 
@@ -154,7 +154,7 @@ class LockHeld:
 
 @dataclass(frozen=True, slots=True)
 class Halt:
-    """End the run here, between two writes. ``lock``: the lock is lost; otherwise a signal."""
+    """Stop the run before the next write. ``lock``: the lock is lost; otherwise a signal."""
 
     why: str
     lock: bool = False

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 
 from models.apply.intents import Intent
 from models.apply.live_state import ClusterView, LivePod, PodClassifier, PodState
-from models.apply.orders import GangOrder, Key, PodOrder, PodStop
 from models.apply.outcomes import ApplyLimits, GangVerdict
+from models.apply.plan_actions import GangActions, Key, PodStart, PodStop
 from models.apply.requests import (
     CheckLock,
     ClusterRead,
@@ -35,10 +35,10 @@ from models.apply.requests import (
 )
 
 TRIES = 5
-"""Tries of a write that meets conflicts or gets no answer."""
+"""Maximum attempts of a write that conflicts or gets no answer."""
 
 READ_TRIES = 3
-"""Tries of a reading before the server counts as unavailable."""
+"""Maximum attempts of a read before the server counts as unavailable."""
 
 LOCK_CHECK_EVERY = 16
 """Writes between two checks of the lock and of signals."""
@@ -73,14 +73,14 @@ class PodBatch:
     gang: Key
     plan: str
     size: int
-    pods: tuple[PodOrder, ...]
+    pods: tuple[PodStart, ...]
 
     @classmethod
-    def of(cls, plan: str, gang: GangOrder) -> PodBatch:
+    def of(cls, plan: str, gang: GangActions) -> PodBatch:
         """All pods that the plan starts of a gang."""
         return cls(gang.key, plan, len(gang.starts), gang.starts)
 
-    def intent(self, order: PodOrder, *, whole: bool = False) -> Intent:
+    def intent(self, order: PodStart, *, whole: bool = False) -> Intent:
         gpus = order.gpus or None
         return Intent(self.plan, self.gang[1], self.size, order.node, gpus, whole)
 
@@ -118,12 +118,12 @@ class ApplySession:
     def classifier(self) -> PodClassifier:
         return PodClassifier(self.limits.gate, self.limits.scheduler)
 
-    def pod(self, order: PodOrder) -> LivePod | None:
+    def pod(self, order: PodStart) -> LivePod | None:
         """The pod of an order; None if it is missing or another pod has its name."""
         pod = self.view.pods.get(order.key)
         return pod if pod is not None and pod.uid == order.uid else None
 
-    def state(self, order: PodOrder) -> PodState:
+    def state(self, order: PodStart) -> PodState:
         return self.classifier.state(self.pod(order), order.uid, order.node)
 
     def record(self, verdict: GangVerdict) -> GangVerdict:
@@ -140,7 +140,7 @@ class ApplySession:
         return event
 
     def check_lock(self, what: str, *, begun: bool = False) -> Steps[None]:
-        """Raises Halted if the run may not go on. ``begun``: see CheckLock."""
+        """Raises Halted if the run must stop. ``begun``: see CheckLock."""
         self._writes_at_check = self.writes
         event = yield from self.send(CheckLock(what, begun))
         self._reread = isinstance(event, LockHeld) and event.reread
@@ -182,7 +182,7 @@ class ApplySession:
                 yield from self.read_pod(request.pod)
         return events
 
-    def read_pod(self, order: PodOrder | PodStop) -> Steps[LivePod | None]:
+    def read_pod(self, order: PodStart | PodStop) -> Steps[LivePod | None]:
         """Read the pod of an order; None if it is gone. Raises Halted without an answer."""
         event: Event = NoAnswer("")
         for _ in range(READ_TRIES):
@@ -208,7 +208,7 @@ class ApplySession:
         raise _unavailable(event)
 
     def refresh(self) -> Steps[bool]:
-        """Read everything again if the last reading is old or many writes ago; whether it did."""
+        """Read everything again if the last read is old or many writes ago; returns whether it did."""
         if not self._reread and self.writes - self._writes_at_reading < REREAD_AFTER:
             return False
         yield from self.read_cluster()
@@ -216,7 +216,7 @@ class ApplySession:
 
     def reconcile(  # noqa: PLR0911  # one return a way to end
         self,
-        order: PodOrder,
+        order: PodStart,
         request: Callable[[LivePod], Request],
         *,
         done: Callable[[LivePod], bool],

@@ -17,7 +17,7 @@ from models.apply.live_state import (
     PodState,
     shortages,
 )
-from models.apply.orders import GangOrder, Key, NodeAssumptions, Orders, PodOrder
+from models.apply.plan_actions import GangActions, Key, NodeAssumptions, PlanActions, PodStart
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class Change:
         return f"{self.subject} {self.what}"
 
 
-def changes(orders: Orders, view: ClusterView) -> list[Change]:
+def changes(orders: PlanActions, view: ClusterView) -> list[Change]:
     """Every fact that no longer holds, by gang, then pod, then node; empty if the plan still fits."""
     freed = stopped_uids(orders)
     view = view.indexed()
@@ -43,18 +43,18 @@ def changes(orders: Orders, view: ClusterView) -> list[Change]:
     return found
 
 
-def has_started(orders: Orders, view: ClusterView) -> bool:
+def has_started(orders: PlanActions, view: ClusterView) -> bool:
     """Whether a pod carries an intent of this plan, so that applying it resumes."""
     return any(_ours(orders, pod) for pod in view.pods.values())
 
 
-def stopped_uids(orders: Orders) -> frozenset[str]:
+def stopped_uids(orders: PlanActions) -> frozenset[str]:
     """Uids of the pods that the plan stops: their room counts as free."""
     return frozenset(stop.uid for gang in orders.gangs for stop in gang.stops)
 
 
 def gang_changes(
-    orders: Orders, gang: GangOrder, view: ClusterView, *, without: Collection[str] = ()
+    orders: PlanActions, gang: GangActions, view: ClusterView, *, without: Collection[str] = ()
 ) -> list[Change]:
     """Changes of a gang's pods and nodes. ``without``: uids of pods whose room counts as free."""
     classifier = PodClassifier(orders.gate, orders.scheduler)
@@ -90,7 +90,7 @@ def gang_changes(
 
 
 def _crowded_nodes(
-    orders: Orders, view: ClusterView, freed: Collection[str], reported: Collection[str]
+    orders: PlanActions, view: ClusterView, freed: Collection[str], reported: Collection[str]
 ) -> Iterator[Change]:
     """Nodes with room for each gang of the plan alone, but not for all of them together."""
     classifier = PodClassifier(orders.gate, orders.scheduler)
@@ -107,7 +107,7 @@ def _crowded_nodes(
 
 
 def _pod_change(  # noqa: PLR0911  # one return a reason
-    orders: Orders, order: PodOrder, pod: LivePod | None, classifier: PodClassifier
+    orders: PlanActions, order: PodStart, pod: LivePod | None, classifier: PodClassifier
 ) -> str | None:
     """Why the pod cannot start as planned; None if it can, or if this plan has started it."""
     if pod is None:
@@ -133,7 +133,7 @@ def _pod_change(  # noqa: PLR0911  # one return a reason
     return None
 
 
-def _ours(orders: Orders, pod: LivePod | None) -> bool:
+def _ours(orders: PlanActions, pod: LivePod | None) -> bool:
     """Whether the pod carries an intent of this plan."""
     intent = None if pod is None or not pod.intent_is_ours else pod.intent
     return intent is not None and intent.plan == orders.plan

@@ -1,7 +1,8 @@
 """Starting one gang: write every intent, dry-run the bindings, then start pod after pod, scarcest node first.
 
-Until the first pod starts everything can be withdrawn, and is; afterwards the gang is completed or reported
-as partial. The last part starts pods that controllers recreated for gangs that move or grow.
+If a step fails before the first pod starts, all intents are withdrawn; afterwards the gang is
+completed or reported as partial. The last part starts pods that controllers recreated for gangs
+that move or grow.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ from models.apply.gang_state import (
     verdict_for,
 )
 from models.apply.live_state import READY, STARTED, ClusterView, LiveNode, LivePod, usage
-from models.apply.orders import GangOrder, Orders, PodOrder
 from models.apply.outcomes import GangVerdict, Outcome
+from models.apply.plan_actions import GangActions, PlanActions, PodStart
 from models.apply.requests import (
     AllocateDevices,
     Bind,
@@ -73,7 +74,7 @@ def withdraw(session: ApplySession, batch: PodBatch, why: str) -> Steps[GangVerd
 
 
 def _remove_intent(
-    session: ApplySession, batch: PodBatch, order: PodOrder
+    session: ApplySession, batch: PodBatch, order: PodStart
 ) -> Steps[Failure | None]:
     result = yield from session.reconcile(
         order,
@@ -111,7 +112,7 @@ def _prepare(session: ApplySession, batch: PodBatch) -> Steps[Failure | None]:
     return (yield from _dry_run_bindings(session, batch, waiting))
 
 
-def _cannot_pin(session: ApplySession, order: PodOrder) -> str | None:
+def _cannot_pin(session: ApplySession, order: PodStart) -> str | None:
     """Why a pod that its scheduler binds cannot be pinned to the planned node."""
     pod, node = session.pod(order), session.view.nodes.get(order.node)
     if pod is None or session.classifier.binds(pod):
@@ -145,7 +146,7 @@ def can_match(term: object) -> bool:
 
 
 def _write_intents(
-    session: ApplySession, batch: PodBatch, waiting: Iterable[PodOrder], *, begun: bool
+    session: ApplySession, batch: PodBatch, waiting: Iterable[PodStart], *, begun: bool
 ) -> Steps[Failure | None]:
     """Send the intents of pods without any as groups, then settle each pod."""
     bare = [
@@ -178,7 +179,7 @@ def _write_intents(
     return None
 
 
-def _write_intent(session: ApplySession, batch: PodBatch, order: PodOrder) -> Steps[Failure | None]:
+def _write_intent(session: ApplySession, batch: PodBatch, order: PodStart) -> Steps[Failure | None]:
     intent = batch.intent(order)
 
     def done(pod: LivePod) -> bool:
@@ -202,7 +203,7 @@ def _write_intent(session: ApplySession, batch: PodBatch, order: PodOrder) -> St
 
 
 def _dry_run_bindings(
-    session: ApplySession, batch: PodBatch, waiting: Iterable[PodOrder]
+    session: ApplySession, batch: PodBatch, waiting: Iterable[PodStart]
 ) -> Steps[Failure | None]:
     """For pods that gangplan binds: remove our gate, then dry-run all bindings."""
     binding = [
@@ -236,7 +237,7 @@ def _dry_run_bindings(
     return None
 
 
-def _remove_gate(session: ApplySession, batch: PodBatch, order: PodOrder) -> Steps[Failure | None]:
+def _remove_gate(session: ApplySession, batch: PodBatch, order: PodStart) -> Steps[Failure | None]:
     """Remove our gate from a pod that gangplan binds: that starts nothing, and does not pin it."""
     result = yield from session.reconcile(
         order,
@@ -248,7 +249,7 @@ def _remove_gate(session: ApplySession, batch: PodBatch, order: PodOrder) -> Ste
     return _failure_of(order, result)
 
 
-def _try(session: ApplySession, order: PodOrder, request: Request) -> Steps[Failure | None]:
+def _try(session: ApplySession, order: PodStart, request: Request) -> Steps[Failure | None]:
     """Send a request that leaves the pod itself unchanged until it is done or rejected."""
     last = ""
     for _ in range(TRIES):
@@ -305,8 +306,8 @@ def _start_pods(session: ApplySession, batch: PodBatch) -> Steps[Failure | None]
     return None
 
 
-def scarcest_first(view: ClusterView, orders: Iterable[PodOrder]) -> list[PodOrder]:
-    """Pods on the node with the fewest GPUs left after them first: it is the first a rival could fill."""
+def scarcest_first(view: ClusterView, orders: Iterable[PodStart]) -> list[PodStart]:
+    """Pods on the node with the fewest GPUs left after them first, since a rival could fill it."""
     pods = list(orders)
     requested: dict[str, int] = {}
     for order in pods:
@@ -319,7 +320,7 @@ def scarcest_first(view: ClusterView, orders: Iterable[PodOrder]) -> list[PodOrd
     return sorted(pods, key=lambda order: (left[order.node], order.node, order.key))
 
 
-def _start_pod(session: ApplySession, batch: PodBatch, order: PodOrder) -> Steps[LivePod | Failure]:
+def _start_pod(session: ApplySession, batch: PodBatch, order: PodStart) -> Steps[LivePod | Failure]:
     """Bind the pod if gangplan is its scheduler, else remove its gate and pin it."""
     classifier, pod = session.classifier, session.pod(order)
 
@@ -348,7 +349,7 @@ def _start_pod(session: ApplySession, batch: PodBatch, order: PodOrder) -> Steps
 
 
 def _unintended(
-    session: ApplySession, batch: PodBatch, order: PodOrder, pod: LivePod
+    session: ApplySession, batch: PodBatch, order: PodStart, pod: LivePod
 ) -> str | None:
     """Why the pod must not start: it changed since its intent was written."""
     why = _unstartable(session, pod)
@@ -361,7 +362,7 @@ def _without_gate(session: ApplySession, pod: LivePod) -> LivePod:
     return replace(pod, gates=session.classifier.other_gates(pod))
 
 
-def _failure_of(order: PodOrder, result: LivePod | Failure) -> Failure | None:
+def _failure_of(order: PodStart, result: LivePod | Failure) -> Failure | None:
     if isinstance(result, Failure):
         return replace(result, why=f"pod {order.name} {result.why}")
     return None
@@ -371,7 +372,7 @@ def _failure_of(order: PodOrder, result: LivePod | Failure) -> Failure | None:
 
 
 def start_recreated(
-    session: ApplySession, orders: Orders, gang: GangOrder, removals: Removals
+    session: ApplySession, orders: PlanActions, gang: GangActions, removals: Removals
 ) -> Steps[None]:
     """Start the new pods of a gang that moves or grows as planned, or leave them to the next plan.
 
@@ -398,7 +399,7 @@ def start_recreated(
     yield from start(session, PodBatch(gang.key, orders.plan, len(pods), tuple(pods)))
 
 
-def is_restarted(session: ApplySession, orders: Orders, gang: GangOrder) -> bool:
+def is_restarted(session: ApplySession, orders: PlanActions, gang: GangActions) -> bool:
     """Whether this plan has started all new pods of the gang."""
     pods = [session.view.pods.get(order.key) for order in gang.starts]
     return bool(pods) and all(
@@ -411,7 +412,7 @@ def is_restarted(session: ApplySession, orders: Orders, gang: GangOrder) -> bool
     )
 
 
-def _renamed(session: ApplySession, gang: GangOrder, removals: Removals) -> int:
+def _renamed(session: ApplySession, gang: GangActions, removals: Removals) -> int:
     """New pods of the same controllers under names that the plan does not know."""
     owners = {removals.owners.get(stop.key) for stop in gang.stops} - {None}
     planned = {order.key for order in gang.starts} | {stop.key for stop in gang.stops}
@@ -421,8 +422,8 @@ def _renamed(session: ApplySession, gang: GangOrder, removals: Removals) -> int:
     )
 
 
-def _recreated(session: ApplySession, gang: GangOrder, removals: Removals) -> list[PodOrder]:
-    """Orders whose new pod exists, with its uid."""
+def _recreated(session: ApplySession, gang: GangActions, removals: Removals) -> list[PodStart]:
+    """PlanActions whose new pod exists, with its uid."""
     old = {stop.uid for stop in gang.stops}
     found = []
     for order in gang.starts:

@@ -15,8 +15,8 @@ from models.program.decoder import decode
 from models.program.demands import Demand
 from models.program.linear_program import Linear, Program
 from models.program.regions import RegionSet, build_regions, is_single_piece
-from models.program.rules.rows import add_rows
-from models.program.tiers import TierExpressions
+from models.program.rules.all_rules import add_rows
+from models.program.tier_expressions import TierExpressions
 from models.program.variables import Model, Variables, create
 from models.solution import GangDecision
 from models.tier_values import Evaluation, ValueCache

@@ -1,8 +1,8 @@
 """What may be left on a node by the gangs that run there, and the cases of a server that follow.
 
-Pods that stay under every option are part of the node's room instead. Where GPU indices matter and some are
-unknown, the worth of a GPU set depends on who stays: one case for every combination of known and unknown
-GPUs.
+Pods that stay under every option are part of the node's room instead. Where GPU indices matter and
+some are unknown, the value of a GPU set depends on which pods stay: one case for every combination
+of known and unknown GPUs.
 """
 
 from __future__ import annotations
@@ -83,8 +83,8 @@ MAX_CASES = 128
 class Case:
     """``known``, ``blind``: what the choices leave. ``held``: all GPUs known to be held.
 
-    ``mask``: healthy GPUs not known to be held; ``free``: how many may be given. ``hidden``: pods placed
-    there get no indices.
+    ``mask``: healthy GPUs not known to be held; ``free``: how many may be given. ``hidden``: pods
+    placed there get no indices.
     """
 
     known: int
@@ -134,7 +134,7 @@ class CasePacking(MaskPacking):
         self.cases = cases
 
     def unknown(self, case: Case, gpus: int) -> SetType:
-        """So many GPUs whose indices stay unknown."""
+        """The given number of GPUs with unknown indices."""
         own = ServerSet(0, gpus, case.mask)
         with_standing = tuple(
             self._combined_unknown(case, base, gpus) for base in self._with_standing

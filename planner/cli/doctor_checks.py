@@ -21,7 +21,7 @@ from models.units import plural
 from planner import __version__
 from planner.cluster import api_paths, rights
 from planner.cluster.api_paths import POD_GROUPS, RESOURCE_SLICES, core, grouped
-from planner.cluster.backends.table import backend_of
+from planner.cluster.backends.registry import backend_of
 from planner.cluster.discovery import served_groups
 from planner.cluster.kubectl import Kubectl
 from planner.cluster.lease import LEASE, lock_paths
@@ -45,7 +45,7 @@ from planner.read.kube.lookup import text
 from planner.untrusted_text import one_line
 
 if TYPE_CHECKING:
-    from models.apply.orders import Orders
+    from models.apply.plan_actions import PlanActions
     from models.policy import KubernetesPolicy
     from planner.cluster.backends.base import Backend
 
@@ -116,7 +116,7 @@ class CheckedWork:
     """The Kubernetes settings to check for, and the orders of the plan, if any."""
 
     settings: KubernetesPolicy
-    orders: Orders | None = None
+    orders: PlanActions | None = None
 
     @property
     def backend(self) -> str:
@@ -502,7 +502,9 @@ def waiting_pods(view: ClusterView, settings: KubernetesPolicy) -> list[LivePod]
     ]
 
 
-def check_nodes(view: ClusterView, settings: KubernetesPolicy, orders: Orders | None) -> Finding:
+def check_nodes(
+    view: ClusterView, settings: KubernetesPolicy, orders: PlanActions | None
+) -> Finding:
     """Whether nodes that we bind pods onto are kept from other schedulers.
 
     With a plan its own nodes; without one every node with GPUs, where pods wait to be bound by us.
@@ -556,7 +558,7 @@ def check_pod_groups(transport: Transport) -> Finding:
 
 
 def check_backend(
-    transport: Transport, chosen: Backend, orders: Orders | None, view: ClusterView
+    transport: Transport, chosen: Backend, orders: PlanActions | None, view: ClusterView
 ) -> Iterator[Finding]:
     """What the back end enforces, and why it cannot carry the plan."""
     if chosen.name == "dra" and not _served(transport, RESOURCE_SLICES):

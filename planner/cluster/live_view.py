@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from models.apply.intents import GPUS, KEYS, MANAGER, PLAN, SEAL, Intent, SealKey, read_intent
 from models.apply.live_state import ClusterView, LiveNode, LivePod
-from models.apply.orders import Key
+from models.apply.plan_actions import Key
 from models.units import InvalidValueError, epoch_seconds
 from planner.cluster.api_paths import DEVICE_LISTS, POD_GROUPS, RESOURCE_SLICES, core
 from planner.cluster.pages import get, has_objects, list_first_served, list_objects

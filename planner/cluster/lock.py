@@ -56,7 +56,7 @@ _TRIES = 5
 _PAUSE_S = 0.2
 _TICK_S = 1.0
 _RELEASE_S = 10.0
-"""No further try to release it begins so long after the first."""
+"""Releasing is not retried later than this many seconds after the first attempt."""
 
 Clock = Callable[[], float]
 """Seconds that pass; no time of day."""

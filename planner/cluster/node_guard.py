@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 
 from models.apply.live_state import ClusterView, LiveNode, LivePod
-from models.apply.orders import GangOrder, Orders
+from models.apply.plan_actions import GangActions, PlanActions
 from models.policy import GPU_RESOURCES
 
 UNTAINTED = "no taint keeps other schedulers off it"
@@ -17,7 +17,7 @@ _HEALTH_TAINTS = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/")
 """Taints that come and go with a node's health."""
 
 
-def open_nodes(orders: Orders, view: ClusterView) -> list[tuple[str, str]]:
+def open_nodes(orders: PlanActions, view: ClusterView) -> list[tuple[str, str]]:
     """(node, reason) of nodes that the plan binds pods to and other schedulers may fill; sorted."""
     # The plan may give away the room of a pod that it stops, whatever scheduler placed it.
     ours = {pod.uid for gang in orders.gangs for pod in gang.starts}
@@ -27,7 +27,7 @@ def open_nodes(orders: Orders, view: ClusterView) -> list[tuple[str, str]]:
     return unguarded(nodes, view.pods.values(), scheduler=orders.scheduler, ours=ours)
 
 
-def works_without(orders: Orders, view: ClusterView, names: Collection[str]) -> bool:
+def works_without(orders: PlanActions, view: ClusterView, names: Collection[str]) -> bool:
     """Whether the plan changes a gang without binding pods to any of those nodes."""
     return any(
         (gang.starts or gang.stops or gang.resizes)
@@ -36,7 +36,7 @@ def works_without(orders: Orders, view: ClusterView, names: Collection[str]) -> 
     )
 
 
-def _bound(gang: GangOrder, orders: Orders, view: ClusterView) -> set[str]:
+def _bound(gang: GangActions, orders: PlanActions, view: ClusterView) -> set[str]:
     """Nodes that gangplan binds pods of the gang to."""
     return {
         pod.node

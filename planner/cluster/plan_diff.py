@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from models.apply.live_state import READY, ClusterView, LiveNode, LivePod, PodClassifier
-from models.apply.orders import GangOrder, Orders, PodOrder
+from models.apply.plan_actions import GangActions, PlanActions, PodStart
 from models.apply.session import PodBatch
 from planner.cluster.backends.base import Backend
-from planner.cluster.sending import CannotPin, pin
+from planner.cluster.request_sender import CannotPin, pin
 from planner.cluster.transport import Tree
 from planner.read.kube.dialects.base import CannotEncode
 from planner.read.kube.lookup import texts
@@ -34,7 +34,7 @@ class Difference:
 
 
 def differences(
-    orders: Orders, view: ClusterView, reader: ClusterReader, backend: Backend
+    orders: PlanActions, view: ClusterView, reader: ClusterReader, backend: Backend
 ) -> list[Difference]:
     """Every field that applying would change, evictions and sizes included, by object and field."""
     comparison = _Comparison(
@@ -46,13 +46,13 @@ def differences(
 
 @dataclass(frozen=True, slots=True)
 class _Comparison:
-    orders: Orders
+    orders: PlanActions
     view: ClusterView
     reader: ClusterReader
     backend: Backend
     classifier: PodClassifier
 
-    def gang(self, gang: GangOrder) -> Iterator[Difference]:
+    def gang(self, gang: GangActions) -> Iterator[Difference]:
         for resize in gang.resizes:
             name = f"gang/{gang.namespace}/{gang.name}"
             yield Difference(name, f"roles.{resize.role}.pods", resize.before, resize.after)
@@ -65,7 +65,7 @@ class _Comparison:
         for order in gang.starts:
             yield from self._pod(gang, order)
 
-    def _pod(self, gang: GangOrder, order: PodOrder) -> Iterator[Difference]:
+    def _pod(self, gang: GangActions, order: PodStart) -> Iterator[Difference]:
         seen = self.view.pods.get(order.key)
         name = f"pod/{order.namespace}/{order.name}"
         if seen is None or seen.node not in (None, order.node):
@@ -88,7 +88,7 @@ class _Comparison:
             if not self.classifier.binds(seen):
                 yield from _pin(seen, self.view.nodes.get(order.node), name)
 
-    def _intent(self, gang: GangOrder, order: PodOrder, name: str) -> Iterator[Difference]:
+    def _intent(self, gang: GangActions, order: PodStart, name: str) -> Iterator[Difference]:
         intent = PodBatch.of(self.orders.plan, gang).intent(order)
         tree: Tree = self.reader.pods.get(order.key, {})
         written = intent.annotations()

@@ -19,8 +19,8 @@ from models.apply.live_state import (
     PodState,
     forged,
 )
-from models.apply.orders import Key
 from models.apply.outcomes import ApplyLimits
+from models.apply.plan_actions import Key
 from models.apply.recovery import IntentGroup, intent_groups, stuck_group_reason
 from models.apply.session import ApplySession
 

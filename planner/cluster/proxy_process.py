@@ -15,7 +15,7 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from planner.cluster import tether
+from planner.cluster import proxy_tether
 from planner.cluster.kubectl import Kubectl, last_line
 from planner.errors import CannotWriteError, Fault, UnavailableError
 
@@ -62,7 +62,7 @@ class ProxyProcess:
     @property
     def socket(self) -> str:
         """Path of the socket; "" before the first start."""
-        return f"{self._folder}/{tether.SOCKET}" if self._folder else ""
+        return f"{self._folder}/{proxy_tether.SOCKET}" if self._folder else ""
 
     @property
     def alive(self) -> bool:
@@ -134,7 +134,7 @@ class ProxyProcess:
                 why = f"{place} is too long a path for a socket"
                 continue
             found = self._start_in(f"{place}/{_FOLDER}{secrets.token_hex(_RANDOM_BYTES)}")
-            if found is None or self._code != tether.NO_FOLDER:
+            if found is None or self._code != proxy_tether.NO_FOLDER:
                 return found
             why = f"{place}: {found}"
         hint = "name a writable folder: TMPDIR=/path, at most 80 bytes long"
@@ -145,7 +145,7 @@ class ProxyProcess:
         self._folder, self._stderr, self._code = folder, _Tail(), None
         try:
             process = subprocess.Popen(  # noqa: S603  # an argv list of ours, no shell
-                tether.command(folder, self._argv()),
+                proxy_tether.command(folder, self._argv()),
                 stdin=subprocess.PIPE,  # the tether's life line; kubectl itself gets /dev/null
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.PIPE,

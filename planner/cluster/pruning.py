@@ -1,6 +1,6 @@
 """Reduces an object of the API to the fields that planning reads: an allow-list, nothing else passes.
 
-A value whose type differs from the expected one is dropped. Which fields: ``planner.cluster.kinds``.
+A value whose type differs from the expected one is dropped. Which fields: ``planner.cluster.snapshot_kinds``.
 """
 
 from __future__ import annotations

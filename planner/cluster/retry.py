@@ -29,7 +29,7 @@ MAX_RETRY_AFTER_S = 10.0
 """Limit of the pause that a server asks for."""
 
 LAST_RETRY_S = 90.0
-"""No retry begins so long after the first try."""
+"""No retry starts later than this many seconds after the first attempt."""
 
 
 class Failure(Enum):

@@ -11,10 +11,10 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from models.apply.live_state import ClusterView, PodClassifier
-from models.apply.orders import Orders
+from models.apply.plan_actions import PlanActions
 from planner.cluster.api_paths import grouped
-from planner.cluster.kinds import ALL, NAMESPACES, Kind
 from planner.cluster.lease import LEASE
+from planner.cluster.snapshot_kinds import ALL, NAMESPACES, Kind
 from planner.cluster.transport import LOST, Transport, Tree
 from planner.errors import Fault, NotPermittedError, UnavailableError
 from planner.read.kube.lookup import mapping, objects, text
@@ -122,7 +122,7 @@ def work_rights(
 
 
 def plan_rights(
-    orders: Orders,
+    orders: PlanActions,
     *,
     lock_namespace: str,
     evictions: bool,

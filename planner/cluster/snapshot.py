@@ -16,11 +16,20 @@ from typing import Any
 from models.apply.intents import SealKey
 from planner.cluster.api_paths import IDENTITY, list_paths
 from planner.cluster.discovery import ServedKind, discover
-from planner.cluster.kinds import ALL, FILE_NAMES, NAMESPACES, NODES, OTHERS, PODS, Kind, file_name
 from planner.cluster.live_view import for_planning
 from planner.cluster.pages import ListPages, failed
 from planner.cluster.pruning import GONE
 from planner.cluster.snapshot_folder import ListFile, SnapshotFolder
+from planner.cluster.snapshot_kinds import (
+    ALL,
+    FILE_NAMES,
+    NAMESPACES,
+    NODES,
+    OTHERS,
+    PODS,
+    Kind,
+    file_name,
+)
 from planner.cluster.transport import Reply, Transport, Tree
 from planner.errors import Fault, NotPermittedError, UnavailableError
 from planner.read.kube.lookup import text

@@ -1,6 +1,6 @@
 """The pipeline of ``apply``: verify, connect, check, confirm, lock, read again, apply, release.
 
-Solves nothing and writes nothing before every check has passed. The lock is released however it ends.
+Runs no solver. Writes only after all checks have passed. The lock is released however it ends.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from models.apply.requests import Event, Request
     from planner.cluster.lock import Lock
     from planner.cluster.proxy import ProxyTransport
-    from planner.cluster.sending import RequestSender
+    from planner.cluster.request_sender import RequestSender
     from planner.show.console import Console
 
 
@@ -175,8 +175,8 @@ class _LockedApply:
 
     def sender(self, wire: ProxyTransport, lock: Lock | None) -> RequestSender:
         from planner.cluster.lock import GuardedTransport
+        from planner.cluster.request_sender import RequestSender
         from planner.cluster.retry import RetryingTransport
-        from planner.cluster.sending import RequestSender
 
         event = self.stop.event
         return RequestSender(

@@ -20,12 +20,12 @@ from planner.untrusted_text import one_line
 
 if TYPE_CHECKING:
     from models.apply.live_state import ClusterView
-    from models.apply.orders import Orders
+    from models.apply.plan_actions import PlanActions
     from models.documents.plan import PlanDocument
     from models.policy import KubernetesPolicy
     from planner.cluster.backends.base import Backend
     from planner.cluster.proxy import ProxyTransport
-    from planner.cluster.sending import OnEvent, RequestSender
+    from planner.cluster.request_sender import OnEvent, RequestSender
     from planner.cluster.transport import Transport
 
 CLOCK_SKEW_S = 60
@@ -89,7 +89,7 @@ class ApplyOptions:
 class VerifiedPlan:
     """The orders of a plan that passed the verifier, and the Kubernetes settings of its Policy."""
 
-    orders: Orders
+    orders: PlanActions
     settings: KubernetesPolicy
     backend: Backend
 
@@ -103,11 +103,11 @@ def read_verified(path: str, stdin: IO[bytes] | None = None) -> VerifiedPlan:
 
 def ordered(plan: PlanDocument, file: str | None = None) -> VerifiedPlan:
     """The orders of a verified plan. ``file``: for messages. Raises InputError."""
-    from models.apply.orders import IncompletePlanError, orders_of
-    from planner.cluster.backends.table import backend_of
+    from models.apply.plan_actions import IncompletePlanError, actions_of
+    from planner.cluster.backends.registry import backend_of
 
     try:
-        orders = orders_of(plan)
+        orders = actions_of(plan)
     except IncompletePlanError as error:
         raise InputError(Fault(error.what, error.hint, file)) from None
     settings = plan.instance.policy.spec.kubernetes.to_policy()
@@ -148,7 +148,7 @@ def plan_paths(plan: VerifiedPlan, options: ApplyOptions) -> tuple[str, ...]:
 def run_paths(options: ApplyOptions, settings: KubernetesPolicy) -> tuple[str, ...]:
     """URL paths to apply whatever a plan may order, and to find the served API groups."""
     from planner.cluster.api_paths import API_GROUPS, exactly
-    from planner.cluster.backends.table import backend_of
+    from planner.cluster.backends.registry import backend_of
 
     backend = backend_of(settings.gpu_backend)
     return (*_write_paths(options, backend, scaling=True), *exactly(API_GROUPS))
@@ -280,9 +280,9 @@ def check_and_apply(
 
     Raises StaleError, InputError and UnavailableError before the first write, nothing after it.
     """
-    from models.apply.machine import apply_plan
+    from models.apply.state_machine import apply_plan
     from planner.cluster.node_guard import open_nodes
-    from planner.cluster.sending import run_machine
+    from planner.cluster.request_sender import run_machine
 
     view = sender.read_view()
     check_cluster(plan, view.cluster)

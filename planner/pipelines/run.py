@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from models.apply.live_state import ClusterView, PodClassifier
     from planner.cluster.lock import Lock
     from planner.cluster.proxy import ProxyTransport
-    from planner.cluster.sending import RequestSender
+    from planner.cluster.request_sender import RequestSender
     from planner.pipelines.plan import Planned
     from planner.show.console import Console
 
@@ -153,10 +153,10 @@ class _Run:
 
     def execute(self) -> None:
         """From the first check to the release of the lock."""
-        from planner.cluster.backends.table import backend_of
+        from planner.cluster.backends.registry import backend_of
         from planner.cluster.lock import GuardedTransport
+        from planner.cluster.request_sender import RequestSender
         from planner.cluster.retry import RetryingTransport
-        from planner.cluster.sending import RequestSender
         from planner.read.inputs import read_policy
 
         planning = self.request.planning
@@ -293,10 +293,10 @@ class _LockedRun:
 
     def _recover(self) -> Verdict:
         """Complete, withdraw or report what earlier runs left incomplete."""
-        from models.apply.machine import recover_gangs
+        from models.apply.state_machine import recover_gangs
         from planner.cluster import rights
         from planner.cluster.plan_status import forged_warning, namespaces_to_recover
-        from planner.cluster.sending import run_machine
+        from planner.cluster.request_sender import run_machine
 
         run, settings = self.run, self.sender.settings
         options, classifier = run.request.options, self._classifier
@@ -372,7 +372,7 @@ class _LockedRun:
 
     def _make_plan(self, planner: LivePlanner, before: Planned | None) -> Planned:
         """A plan of the cluster as it is, made while the lock is renewed."""
-        from models.apply.orders import plan_id
+        from models.apply.plan_actions import plan_id
 
         run, lock = self.run, self.lock
         try:

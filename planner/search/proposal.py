@@ -10,10 +10,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from models.program.demand_builder import remaining_demand
+from planner.search.concessions import Concession, Reclaimable
 from planner.search.free_space import FreeSpace, Pods, counts_of
 from planner.search.greedy import meets_min_share, permitted, place
 from planner.search.preemption_rule import is_justified
-from planner.search.reclaimable import Concession, Reclaimable
 from planner.search.victim_choice import VictimSearch
 
 

@@ -15,6 +15,7 @@ from models.program.demands import Demand
 from models.solution import GangDecision
 from models.tier_values import Evaluation, tiers_of
 from models.tiers import larger_is_better
+from planner.search.concessions import Prices, Reclaimable
 from planner.search.free_space import FreeSpace
 from planner.search.greedy import (
     QueueKey,
@@ -26,7 +27,6 @@ from planner.search.greedy import (
 )
 from planner.search.preemption_rule import is_justified
 from planner.search.proposal import Proposal, build_proposal, restore_needless
-from planner.search.reclaimable import Prices, Reclaimable
 from planner.search.victim_choice import MoveAllowance, VictimSearch
 
 DOMAINS = 8

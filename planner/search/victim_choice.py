@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 from models.occupancy import PODS
 from models.program.demands import Demand, RoleDemand
+from planner.search.concessions import Concession, Freed, Reclaimable
 from planner.search.free_space import FreeSpace
-from planner.search.reclaimable import Concession, Freed, Reclaimable
 from planner.search.trial import Options, Trial
 
 

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from models.apply.live_state import READY, ClusterView, LivePod, PodClassifier
-from models.apply.orders import GangOrder, Key, Orders
 from models.apply.outcomes import GangVerdict, Outcome, Verdict
+from models.apply.plan_actions import GangActions, Key, PlanActions
 from models.apply.requests import Bind, CheckLock, Done, Event, Evict, ReadCluster, Request, Ungate
 from models.units import plural
 from planner.show.table import Cell, Column, Table
@@ -123,7 +123,7 @@ class PlannedChange:
         return self.action != DONE
 
 
-def planned_changes(orders: Orders, view: ClusterView) -> list[PlannedChange]:
+def planned_changes(orders: PlanActions, view: ClusterView) -> list[PlannedChange]:
     """One per gang of the orders, in their order."""
     classifier = PodClassifier(orders.gate, orders.scheduler)
     leaving: dict[str, set[Key]] = {}
@@ -136,7 +136,7 @@ def planned_changes(orders: Orders, view: ClusterView) -> list[PlannedChange]:
 
 
 def _planned_change(
-    gang: GangOrder, view: ClusterView, classifier: PodClassifier, leaving: Mapping[str, set[Key]]
+    gang: GangActions, view: ClusterView, classifier: PodClassifier, leaving: Mapping[str, set[Key]]
 ) -> PlannedChange:
     stops = [
         stop
@@ -188,7 +188,7 @@ def _how(pods: Iterable[LivePod], view: ClusterView, classifier: PodClassifier, 
 
 
 def announce_changes(
-    console: Console, orders: Orders, view: ClusterView, *, evictions: bool, dry: bool = False
+    console: Console, orders: PlanActions, view: ClusterView, *, evictions: bool, dry: bool = False
 ) -> list[PlannedChange]:
     """Log what applying will change, as JSON events; the gangs that change."""
     found = [one for one in planned_changes(orders, view) if one.changes]

@@ -13,12 +13,19 @@ from dataclasses import dataclass
 from typing import Any
 
 from models.apply.intents import Intent
-from models.apply.orders import GangOrder, IncompletePlanError, Orders, PodOrder, PodStop, orders_of
+from models.apply.plan_actions import (
+    GangActions,
+    IncompletePlanError,
+    PlanActions,
+    PodStart,
+    PodStop,
+    actions_of,
+)
 from models.documents.cluster import HOSTNAME_LABEL, NodeDocument
 from models.documents.plan import PlanDocument
 from models.units import plural
 from planner.cluster.backends.base import MODE_BINDING
-from planner.cluster.backends.table import backend_of
+from planner.cluster.backends.registry import backend_of
 from planner.show.plan_output import yaml_text
 from planner.show.table import wrapped
 from planner.untrusted_text import document_safe, json_safe, safe
@@ -94,9 +101,9 @@ class Rendering:
 def rendering(plan: PlanDocument) -> Rendering:
     """Everything a verified plan sends, gangs by namespace and name."""
     try:
-        known, orders = True, orders_of(plan)
+        known, orders = True, actions_of(plan)
     except IncompletePlanError:
-        known, orders = False, orders_of(plan, unknown_uid=UNKNOWN)
+        known, orders = False, actions_of(plan, unknown_uid=UNKNOWN)
     hosts = _hosts(plan.instance.cluster.spec.nodes)
     gangs = tuple(_gang(gang, orders, hosts, known=known) for gang in orders.gangs)
     cluster = "" if orders.cluster == UNKNOWN else orders.cluster
@@ -112,7 +119,7 @@ def _hosts(nodes: Iterable[NodeDocument]) -> dict[str, str | None]:
 
 
 def _gang(
-    gang: GangOrder, orders: Orders, hosts: Mapping[str, str | None], *, known: bool
+    gang: GangActions, orders: PlanActions, hosts: Mapping[str, str | None], *, known: bool
 ) -> GangItems:
     title = f"{gang.namespace}/{gang.name}"
     going = {stop.uid for stop in gang.stops if stop.uid != UNKNOWN}
@@ -129,13 +136,13 @@ def _gang(
     return GangItems(title, gang.decision, tuple(items), tuple(remarks))
 
 
-def _place(pod: PodOrder) -> str:
+def _place(pod: PodStart) -> str:
     gpus = "" if not pod.gpus else f", GPUs {','.join(map(str, pod.gpus))}"
     return f"node {pod.node}{gpus}"
 
 
 def _started(
-    gang: GangOrder, pod: PodOrder, orders: Orders, host: str | None, *, size: int
+    gang: GangActions, pod: PodStart, orders: PlanActions, host: str | None, *, size: int
 ) -> Item:
     """A gated pod is patched; a pod of our scheduler is bound."""
     backend = backend_of(orders.backend)
@@ -161,7 +168,7 @@ def _started(
     return Item(f"{gang.namespace}/{gang.name}", _PATCH, path, command, manifest)
 
 
-def _bound(gang: GangOrder, pod: PodOrder, metadata: Json, path: str) -> Item:
+def _bound(gang: GangActions, pod: PodStart, metadata: Json, path: str) -> Item:
     manifest: Json = {
         "apiVersion": "v1",
         "kind": "Binding",
@@ -173,7 +180,7 @@ def _bound(gang: GangOrder, pod: PodOrder, metadata: Json, path: str) -> Item:
     return Item(f"{gang.namespace}/{gang.name}", _BINDING, path, command, manifest)
 
 
-def _pin(pod: PodOrder, host: str | None) -> Json:
+def _pin(pod: PodStart, host: str | None) -> Json:
     """A selector by hostname if only one node has it, else affinity by the node's name."""
     if host is not None:
         return {"nodeSelector": {HOSTNAME_LABEL: host}}
@@ -183,7 +190,7 @@ def _pin(pod: PodOrder, host: str | None) -> Json:
     return {"affinity": {"nodeAffinity": required}}
 
 
-def _evicted(gang: GangOrder, stop: PodStop) -> Item:
+def _evicted(gang: GangActions, stop: PodStop) -> Item:
     path = _path(gang, stop, _EVICTION)
     manifest: Json = {
         "apiVersion": "policy/v1",
@@ -195,14 +202,14 @@ def _evicted(gang: GangOrder, stop: PodStop) -> Item:
     return Item(f"{gang.namespace}/{gang.name}", _EVICTION, path, command, manifest)
 
 
-def _raw(pod: PodOrder | PodStop, path: str) -> str:
+def _raw(pod: PodStart | PodStop, path: str) -> str:
     """``create --raw``: the only command that keeps the uid."""
     sub = path.rpartition(".")[2]
     url = f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}/{sub}"
     return shlex.join(["kubectl", "create", "--raw", url, "-f", path])
 
 
-def _path(gang: GangOrder, pod: PodOrder | PodStop, kind: str) -> str:
+def _path(gang: GangActions, pod: PodStart | PodStop, kind: str) -> str:
     """No suffix of a manifest: tools that sync a folder must not send these."""
     return f"{gang.namespace}/{gang.name}/{pod.name}.{kind}"
 

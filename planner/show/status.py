@@ -13,7 +13,7 @@ from planner.show.text import lasting, number
 from planner.untrusted_text import one_line
 
 if TYPE_CHECKING:
-    from models.apply.orders import Key
+    from models.apply.plan_actions import Key
     from planner.cluster.lease import Holder, LeaseState
 
 UNSETTLED = (GangPhase.partial, GangPhase.stuck, GangPhase.begun, GangPhase.intended)

@@ -16,7 +16,7 @@ from models.program.linear_program import Linear, Program
 from models.program.options import Effect
 from models.program.regions import RegionSet
 from models.program.rules.topology import Topology
-from models.program.tiers import (
+from models.program.tier_expressions import (
     FREE_SPACE,
     OPTION_VALUES,
     FreeServers,

@@ -23,8 +23,8 @@ from models.program.formulation import slices_by_node
 from models.program.linear_program import Linear, Program
 from models.program.packing import SizePacking
 from models.program.regions import RegionSet, build_regions, is_single_piece
+from models.program.rules.all_rules import add_rows
 from models.program.rules.declarations import own_variables, poolable
-from models.program.rules.rows import add_rows
 from models.program.rules.topology import Topology
 from models.program.variables import (
     GangVariables,

@@ -77,7 +77,7 @@ def _unjustified(
 def _exchanges(
     instance: Instance, demand: Demand, pods: Sequence[PodPlacement]
 ) -> list[tuple[PodPlacement, ...]]:
-    """The pods with the places of two of one role, and of one slice if it has slices, exchanged."""
+    """The pods after two pods of one role (and slice) have swapped places."""
     found = []
     for role in demand.roles:
         layers = instance.gangs[demand.gang].roles[role.role].slice_layers

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from models.apply.intents import PLAN
 from models.apply.live_state import ClusterView, LivePod
-from models.apply.orders import Orders, PodOrder
+from models.apply.plan_actions import PlanActions, PodStart
 from planner.cluster.backends.base import Plain, fills_node, objections, scheduler_of
 from planner.cluster.transport import Tree
 from planner.read.kube.dialects.base import AnnotationBackend, CannotEncode, annotation
@@ -46,16 +46,16 @@ class Annotated(Plain):
     def note(self) -> str:
         return self._backend.note
 
-    def check(self, orders: Orders, view: ClusterView) -> list[str]:
+    def check(self, orders: PlanActions, view: ClusterView) -> list[str]:
         """Gangs that take a part of a node and whose scheduler cannot be given chosen GPUs."""
 
-        def objection(order: PodOrder, seen: LivePod) -> str | None:
+        def objection(order: PodStart, seen: LivePod) -> str | None:
             why = self._backend.objection(seen.scheduler)
             return None if why is None else f"pod {order.name}: {why}"
 
         return objections(orders, view, objection)
 
-    def annotations(self, order: PodOrder, node_tree: Tree, pod_tree: Tree) -> dict[str, str]:
+    def annotations(self, order: PodStart, node_tree: Tree, pod_tree: Tree) -> dict[str, str]:
         """The annotation; nothing if the plan leaves the choice to the node."""
         backend = self._backend
         if not order.gpus:

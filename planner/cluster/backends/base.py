@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from models.apply.live_state import ClusterView, LivePod
-from models.apply.orders import Orders, PodOrder
+from models.apply.plan_actions import PlanActions, PodStart
 from models.apply.requests import Done, Event
 from models.policy import GPU_RESOURCES, KubernetesPolicy
 from models.units import InvalidValueError, quantity
@@ -39,16 +39,16 @@ class Backend(Protocol):
     def note(self) -> str:
         """One sentence for users: what it enforces and what not."""
 
-    def check(self, orders: Orders, view: ClusterView) -> list[str]:
+    def check(self, orders: PlanActions, view: ClusterView) -> list[str]:
         """Gangs that could not start after their evictions, sorted."""
 
-    def annotations(self, order: PodOrder, node_tree: Tree, pod_tree: Tree) -> dict[str, str]:
+    def annotations(self, order: PodStart, node_tree: Tree, pod_tree: Tree) -> dict[str, str]:
         """Annotations to write with the intent; the trees as the server sent them.
 
         Raises CannotEncode.
         """
 
-    def allocate(self, wire: Transport, order: PodOrder, seen: LivePod, pod_tree: Tree) -> Event:
+    def allocate(self, wire: Transport, order: PodStart, seen: LivePod, pod_tree: Tree) -> Event:
         """Give the pod its devices; the same call completes what a crash left.
 
         Done; Gone if another pod has the name; Rejected if impossible; Conflict or NoAnswer if a later
@@ -71,17 +71,17 @@ class Plain(ABC):
     def note(self) -> str:
         """One sentence for users: what it enforces and what not."""
 
-    def check(self, orders: Orders, view: ClusterView) -> list[str]:
+    def check(self, orders: PlanActions, view: ClusterView) -> list[str]:
         """No gang is affected."""
         del orders, view
         return []
 
-    def annotations(self, order: PodOrder, node_tree: Tree, pod_tree: Tree) -> dict[str, str]:
+    def annotations(self, order: PodStart, node_tree: Tree, pod_tree: Tree) -> dict[str, str]:
         """None."""
         del order, node_tree, pod_tree
         return {}
 
-    def allocate(self, wire: Transport, order: PodOrder, seen: LivePod, pod_tree: Tree) -> Event:
+    def allocate(self, wire: Transport, order: PodStart, seen: LivePod, pod_tree: Tree) -> Event:
         """Nothing to do."""
         del wire, order, seen, pod_tree
         return Done()
@@ -97,7 +97,7 @@ def scheduler_of(pod_tree: Tree) -> str:
     return text(pod_tree, "spec", "schedulerName") or DEFAULT_SCHEDULER
 
 
-def bound_by_us(order: PodOrder, pod_tree: Tree) -> bool:
+def bound_by_us(order: PodStart, pod_tree: Tree) -> bool:
     """Whether gangplan binds the pod.
 
     In a plan, pods that are gated as well have the mode gate, and recovery knows no mode: then only the
@@ -106,7 +106,7 @@ def bound_by_us(order: PodOrder, pod_tree: Tree) -> bool:
     return order.mode == MODE_BINDING or scheduler_of(pod_tree) == _OURS
 
 
-def fills_node(order: PodOrder, node_tree: Tree) -> bool:
+def fills_node(order: PodStart, node_tree: Tree) -> bool:
     """Whether the pod takes every GPU of its node, so that there is no choice."""
     capacity = mapping(node_tree, "status", "capacity")
     counts = [_count(capacity.get(name)) for name in GPU_RESOURCES if name in capacity]
@@ -123,7 +123,7 @@ def _count(written: object) -> int:
 
 
 def objections(
-    orders: Orders, view: ClusterView, objection: Callable[[PodOrder, LivePod], str | None]
+    orders: PlanActions, view: ClusterView, objection: Callable[[PodStart, LivePod], str | None]
 ) -> list[str]:
     """A message per gang with a pod whose GPUs cannot be encoded, if the plan evicts pods.
 

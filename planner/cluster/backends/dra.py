@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 
 from models.apply.intents import MANAGER
 from models.apply.live_state import LivePod
-from models.apply.orders import PodOrder
+from models.apply.plan_actions import PodStart
 from models.apply.requests import Conflict, Done, Event, Gone, NoAnswer, Rejected
 from planner.cluster.api_paths import core, grouped
 from planner.cluster.backends.base import Plain, bound_by_us, fills_node
@@ -32,7 +32,7 @@ from planner.cluster.backends.dra_claims import (
     wants,
 )
 from planner.cluster.pages import NotServedError
-from planner.cluster.sending import event_of
+from planner.cluster.request_sender import event_of
 from planner.cluster.transport import MERGE, Reply, Transport, Tree
 from planner.errors import NotPermittedError, UnavailableError
 from planner.read.kube.devices.slices import GROUP
@@ -65,7 +65,7 @@ class Dra(Plain):
             "exactly those; the API server does not stop another scheduler from allocating one of them"
         )
 
-    def annotations(self, order: PodOrder, node_tree: Tree, pod_tree: Tree) -> dict[str, str]:
+    def annotations(self, order: PodStart, node_tree: Tree, pod_tree: Tree) -> dict[str, str]:
         """None. A pod without claims can only take whole nodes."""
         claims = objects(pod_tree, "spec", "resourceClaims")
         if order.gpus and not claims and not fills_node(order, node_tree):
@@ -76,7 +76,7 @@ class Dra(Plain):
             )
         return {}
 
-    def allocate(self, wire: Transport, order: PodOrder, seen: LivePod, pod_tree: Tree) -> Event:
+    def allocate(self, wire: Transport, order: PodStart, seen: LivePod, pod_tree: Tree) -> Event:
         """Allocate and reserve every claim of the pod for GPUs."""
         if not objects(pod_tree, "spec", "resourceClaims"):
             return Done()
@@ -131,7 +131,7 @@ class Part:
         return [_key(device) for _, device in self.chosen]
 
 
-def parts(devices: Devices, order: PodOrder, claims: Sequence[Claim], *, binds: bool) -> list[Part]:
+def parts(devices: Devices, order: PodStart, claims: Sequence[Claim], *, binds: bool) -> list[Part]:
     """Distribute the GPUs of the order over the claims in order; a claim keeps those it holds.
 
     ``binds``: gangplan binds the pod, so no scheduler allocates claims for other devices.
@@ -211,7 +211,7 @@ class User:
 
 
 def allocate(
-    wire: Transport, devices: Devices, order: PodOrder, user: User, pod_tree: Tree
+    wire: Transport, devices: Devices, order: PodStart, user: User, pod_tree: Tree
 ) -> Event:
     """Give a pod all its devices; Conflict and NoAnswer if a later call may succeed."""
     claims_api = _Claims(wire)
@@ -231,7 +231,7 @@ def allocate(
     return answer
 
 
-def _found(claims_api: _Claims, order: PodOrder, name: str) -> Claim:
+def _found(claims_api: _Claims, order: PodStart, name: str) -> Claim:
     claim = claims_api.read(order.namespace, name)
     if claim is None:
         raise CannotEncode(f"claim {name} does not exist")
@@ -276,7 +276,7 @@ def _freed(claims_api: _Claims, namespace: str, name: str, uid: str) -> bool:
     raise last
 
 
-def _names(wire: Transport, order: PodOrder, pod_tree: Tree) -> list[str]:
+def _names(wire: Transport, order: PodStart, pod_tree: Tree) -> list[str]:
     """Names of the pod's claims; those created since the pod was read are looked up."""
     found = named_claims(pod_tree)
     if any(name is None for _, name in found):

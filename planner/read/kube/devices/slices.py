@@ -70,7 +70,7 @@ class _Found:
 
 
 def read_slices(objects_: Objects, remarks: Remarks) -> dict[str, tuple[NodeDevices, ...]]:
-    """GPUs by node name, one entry a driver, sorted by driver."""
+    """GPUs by node name, one entry per driver, sorted by driver."""
     found: dict[tuple[str, str], list[_Found]] = {}
     partitioned: set[tuple[str, str]] = set()
     rules = _taint_rules(objects_)

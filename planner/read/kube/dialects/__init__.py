@@ -1,1 +1,1 @@
-"""How each scheduler and controller describes gangs and GPU holdings: one file a dialect."""
+"""How each scheduler and controller describes gangs and GPU holdings: one file per dialect."""

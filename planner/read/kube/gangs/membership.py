@@ -15,7 +15,7 @@ from planner.read.kube.dialects.base import (
     GroupReader,
     PodGroup,
 )
-from planner.read.kube.dialects.table import controller_reader, controller_readers, group_readers
+from planner.read.kube.dialects.registry import controller_reader, controller_readers, group_readers
 from planner.read.kube.records import KubePod, Objects
 
 NO_OBJECT = "PodGroup not found; its pods are grouped by label"

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from planner.read.findings import Remarks
 from planner.read.kube.dialects.base import ControllerKey, PodGroup, RoleIndex, RoleSpec
-from planner.read.kube.dialects.table import controller_reader
+from planner.read.kube.dialects.registry import controller_reader
 from planner.read.kube.gangs.membership import Member, Membership
 from planner.read.kube.lookup import distinct, number
 from planner.read.kube.records import KubePod, KubeRole

@@ -10,7 +10,9 @@ from dataclasses import replace
 
 from models.documents.cluster import HOSTNAME_LABEL, MAX_LEVELS
 from planner.read.findings import Remarks
-from planner.read.kube.levels.columns import (
+from planner.read.kube.levels.hypernodes import Tiers
+from planner.read.kube.levels.label_families import family_on, nvlink_column
+from planner.read.kube.levels.node_domains import (
     Chain,
     Column,
     Found,
@@ -20,8 +22,6 @@ from planner.read.kube.levels.columns import (
     nests,
     with_distinct_names,
 )
-from planner.read.kube.levels.hypernodes import Tiers
-from planner.read.kube.levels.label_families import family_on, nvlink_column
 from planner.read.kube.records import KubeNode, LevelAsk
 
 

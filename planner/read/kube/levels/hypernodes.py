@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from models.units import shown
 from planner.read.findings import Remarks
-from planner.read.kube.levels.columns import Column, Found
+from planner.read.kube.levels.node_domains import Column, Found
 from planner.read.kube.lookup import Tree, is_name, mapping, matches, objects, text, texts, whole
 from planner.read.kube.records import KubeNode, KubeObject, LevelAsk, Objects
 

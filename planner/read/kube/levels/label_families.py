@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from planner.read.findings import Remarks
-from planner.read.kube.levels.columns import Chain, Column, Found, labelled
+from planner.read.kube.levels.node_domains import Chain, Column, Found, labelled
 from planner.read.kube.records import KubeNode
 
 

@@ -19,9 +19,9 @@ from models.policy import Domains, KubernetesPolicy
 from models.units import number
 from planner.read.findings import Remarks
 from planner.read.kube.levels.builder import LevelBuilder
-from planner.read.kube.levels.columns import Chain, Column, Found, labelled
 from planner.read.kube.levels.hypernodes import Tiers, read_tiers
 from planner.read.kube.levels.label_families import from_labels
+from planner.read.kube.levels.node_domains import Chain, Column, Found, labelled
 from planner.read.kube.levels.topologies import from_koordinator, from_topologies
 from planner.read.kube.lookup import is_name
 from planner.read.kube.records import KubeNode, LevelAsk, Objects

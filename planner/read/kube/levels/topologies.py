@@ -9,8 +9,8 @@ from collections.abc import Sequence
 
 from models.documents.cluster import HOSTNAME_LABEL
 from planner.read.findings import Remarks
-from planner.read.kube.levels.columns import Found, labelled
 from planner.read.kube.levels.label_families import family_of
+from planner.read.kube.levels.node_domains import Found, labelled
 from planner.read.kube.lookup import items, objects, text, texts
 from planner.read.kube.records import KubeNode, KubeObject, Objects
 

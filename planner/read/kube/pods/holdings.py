@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from planner.read.findings import Remarks
 from planner.read.kube.devices.claims import ClaimedGpus
 from planner.read.kube.dialects import hived, kai
-from planner.read.kube.dialects.table import holding_readers
+from planner.read.kube.dialects.registry import holding_readers
 from planner.read.kube.pods.requests import GpuRequest
 from planner.read.kube.records import KubeNode, KubePod
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from models.apply.evictions import Removals, make_room, remaining, resize, stop_rest, victims
 from models.apply.gang_state import judge, started_verdict
 from models.apply.live_state import READY, STARTED, ClusterView, PodState, overcommitted, shortages
-from models.apply.orders import GangOrder, Key, Orders
 from models.apply.outcomes import ApplyLimits, GangVerdict, Outcome, Verdict
+from models.apply.plan_actions import GangActions, Key, PlanActions
 from models.apply.recovery import evict_partial, mark_whole, recover
 from models.apply.requests import Halt, Steps
 from models.apply.session import ApplySession, Failure, Halted, PodBatch, label
@@ -29,14 +29,16 @@ def recover_gangs(view: ClusterView, limits: ApplyLimits) -> Machine:
     return (yield from _to_verdict(session, _recover(session)))
 
 
-def apply_plan(orders: Orders, view: ClusterView, limits: ApplyLimits) -> Machine:
+def apply_plan(orders: PlanActions, view: ClusterView, limits: ApplyLimits) -> Machine:
     """Apply a plan, after recovering incomplete gangs."""
     session = ApplySession(view, limits)
     steps = _PlanRun(session, orders).steps()
     return (yield from _to_verdict(session, steps, orders))
 
 
-def _to_verdict(session: ApplySession, steps: Steps[None], orders: Orders | None = None) -> Machine:
+def _to_verdict(
+    session: ApplySession, steps: Steps[None], orders: PlanActions | None = None
+) -> Machine:
     halt: Halt | None = None
     try:
         yield from steps
@@ -88,7 +90,7 @@ def _judge_started(session: ApplySession) -> Steps[None]:
             yield from mark_whole(session, batch)
 
 
-def by_rank(gangs: Iterable[GangOrder]) -> list[GangOrder]:
+def by_rank(gangs: Iterable[GangActions]) -> list[GangActions]:
     """Higher priority first, then the longest waiting, then by name."""
     return sorted(
         gangs,
@@ -106,7 +108,7 @@ class _PlanRun:
     """One plan under way. ``kept``: gangs that are not evicted after all, and why."""
 
     session: ApplySession
-    orders: Orders
+    orders: PlanActions
     removals: Removals = field(default_factory=Removals)
     kept: dict[Key, str] = field(default_factory=dict)
 
@@ -147,7 +149,7 @@ class _PlanRun:
                 if failure is not None:
                     self.kept[gang.key] = failure.why
 
-    def _has_verdict(self, gang: GangOrder) -> bool:
+    def _has_verdict(self, gang: GangActions) -> bool:
         return (self.orders.plan, gang.key) in self.session.verdicts
 
     def _forget_skipped(self) -> None:
@@ -171,14 +173,14 @@ class _PlanRun:
             del verdicts[key]
         return bool(found)
 
-    def _needs_evictions(self, gang: GangOrder) -> bool:
+    def _needs_evictions(self, gang: GangActions) -> bool:
         """Whether it does not fit now, but will once other gangs have stopped."""
         view = self.session.view
         waiting = [order for order in gang.starts if self.session.state(order) in READY]
         freed = stopped_uids(self.orders)
         return bool(shortages(view, waiting)) and not shortages(view, waiting, without=freed)
 
-    def _start(self, gang: GangOrder) -> Steps[None]:
+    def _start(self, gang: GangActions) -> Steps[None]:
         """Start one gang, unless it is started or a fact it relies on changed."""
         session = self.session
         if self._has_verdict(gang):
@@ -223,7 +225,7 @@ class _PlanRun:
         if (yield from self.session.refresh()) and not self.session.limits.dry:
             yield from _judge_started(self.session)
 
-    def _changes(self, gang: GangOrder, *, without: Collection[str] = ()) -> list[str]:
+    def _changes(self, gang: GangActions, *, without: Collection[str] = ()) -> list[str]:
         """Facts of the plan that no longer hold, and nodes that are open to other schedulers."""
         session = self.session
         found = [str(one) for one in gang_changes(self.orders, gang, session.view, without=without)]
@@ -235,7 +237,7 @@ class _PlanRun:
             if node in bound
         ]
 
-    def _make_room_and_start(self, gang: GangOrder) -> Steps[None]:
+    def _make_room_and_start(self, gang: GangActions) -> Steps[None]:
         """Make room for a gang, then start it; the pods of a gang that moves or grows come later."""
         session, orders = self.session, self.orders
         if self._has_verdict(gang):
@@ -265,7 +267,7 @@ class _PlanRun:
         elif gang.decision != "move" and not _is_resized(gang):
             yield from self._start(gang)
 
-    def _make_room(self, gang: GangOrder) -> Steps[tuple[Failure | None, Outcome]]:
+    def _make_room(self, gang: GangActions) -> Steps[tuple[Failure | None, Outcome]]:
         """Evict, then grow if the gang grows; the outcome of the gang if that fails."""
         failure = yield from make_room(self.session, self.orders, gang, self.removals)
         if failure is not None or not _is_resized(gang):
@@ -274,7 +276,7 @@ class _PlanRun:
             return Failure("resizing needs --allow-evictions"), Outcome.advised
         return (yield from resize(self.session, gang, self.removals)), Outcome.advised
 
-    def _is_partly_stopped(self, gang: GangOrder) -> bool:
+    def _is_partly_stopped(self, gang: GangActions) -> bool:
         """Whether a cut-off run stopped a part of the gang, and another gang has that room now."""
         if gang.decision != "preempt" or self.session.limits.dry:
             return False
@@ -288,7 +290,7 @@ class _PlanRun:
             for other in self.orders.gangs
         )
 
-    def _record_stopped(self, gang: GangOrder) -> None:
+    def _record_stopped(self, gang: GangActions) -> None:
         """The verdict on a gang that only stops or shrinks."""
         left = remaining(self.session, gang)
         going = [stop for stop in left if self.session.view.pods[stop.key].terminating]
@@ -308,6 +310,6 @@ class _PlanRun:
         )
 
 
-def _is_resized(gang: GangOrder) -> bool:
+def _is_resized(gang: GangActions) -> bool:
     """Whether its controller has yet to create pods."""
     return any(not order.uid for order in gang.starts)

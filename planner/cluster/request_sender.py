@@ -62,7 +62,7 @@ from planner.untrusted_text import one_line
 if TYPE_CHECKING:
     from models.apply.intents import SealKey
     from models.apply.live_state import ClusterView
-    from models.apply.orders import PodOrder
+    from models.apply.plan_actions import PodStart
     from models.policy import KubernetesPolicy
     from planner.cluster.backends.base import Backend
 
@@ -277,7 +277,7 @@ class RequestSender:
             spec |= pin(pod, node)
         return self._patch(order.namespace, order.name, {"metadata": metadata, "spec": spec})
 
-    def _binding(self, order: PodOrder, version: str | None = None, *, dry: bool) -> ApiRequest:
+    def _binding(self, order: PodStart, version: str | None = None, *, dry: bool) -> ApiRequest:
         metadata: Tree = {"name": order.name, "namespace": order.namespace, "uid": order.uid}
         if version is not None:
             metadata["resourceVersion"] = version

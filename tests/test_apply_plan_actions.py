@@ -9,8 +9,8 @@ from typing import Any
 import plan_changes
 import pytest
 
-from models.apply import orders as apply_orders
-from models.apply.orders import GangOrder, IncompletePlanError, Orders, Resize, plan_id
+from models.apply import plan_actions
+from models.apply.plan_actions import GangActions, IncompletePlanError, PlanActions, Resize, plan_id
 from models.documents.plan import PlanDocument
 
 Doc = dict[str, Any]
@@ -38,16 +38,16 @@ def document() -> Doc:
     return plan
 
 
-def orders_of(document: Doc) -> Orders:
-    return apply_orders.orders_of(PlanDocument.model_validate(document))
+def actions_of(document: Doc) -> PlanActions:
+    return plan_actions.actions_of(PlanDocument.model_validate(document))
 
 
-def by_name(orders: Orders) -> dict[str, GangOrder]:
+def by_name(orders: PlanActions) -> dict[str, GangActions]:
     return {gang.name: gang for gang in orders.gangs}
 
 
 def test_only_gangs_that_change_are_ordered_and_by_key() -> None:
-    orders = orders_of(document())
+    orders = actions_of(document())
     assert [gang.name for gang in orders.gangs] == [
         "batch", "half", "llama", "serve", "shrink", "tune",
     ]  # fmt: skip
@@ -59,7 +59,7 @@ def test_only_gangs_that_change_are_ordered_and_by_key() -> None:
 
 
 def test_a_placed_gang_starts_all_its_pods_where_the_plan_says() -> None:
-    llama = by_name(orders_of(document()))["llama"]
+    llama = by_name(actions_of(document()))["llama"]
     assert llama.stops == ()
     assert (llama.decision, llama.priority) == ("place", 10)
     assert llama.submitted_at == plan_changes.NOON - 30 * plan_changes.HOUR
@@ -70,25 +70,25 @@ def test_a_placed_gang_starts_all_its_pods_where_the_plan_says() -> None:
 
 
 def test_a_completed_gang_starts_only_what_is_missing() -> None:
-    half = by_name(orders_of(document()))["half"]
+    half = by_name(actions_of(document()))["half"]
     assert [(p.index, p.node, p.gpus) for p in half.starts] == [(1, "n05", (4, 5, 6, 7))]
     assert half.stops == ()
 
 
 def test_a_preempted_gang_stops_all_its_pods() -> None:
-    batch = by_name(orders_of(document()))["batch"]
+    batch = by_name(actions_of(document()))["batch"]
     assert batch.starts == ()
     assert [(s.uid, s.node, s.gpu_count) for s in batch.stops] == [("uid-batch-worker-0", "n02", 8)]
 
 
 def test_a_moved_gang_stops_and_starts_what_moves() -> None:
-    tune = by_name(orders_of(document()))["tune"]
+    tune = by_name(actions_of(document()))["tune"]
     assert [stop.node for stop in tune.stops] == ["n01"]
     assert [(p.uid, p.node) for p in tune.starts] == [("uid-tune-worker-0", "n06")]
 
 
 def test_resizes_say_from_how_many_to_how_many_and_whose_scale_it_is() -> None:
-    found = by_name(orders_of(document()))
+    found = by_name(actions_of(document()))
     assert found["serve"].resizes == (Resize("worker", 2, 3),)
     assert found["serve"].members == (("worker", ("default", "serve-worker-0")),)
     assert [(p.name, p.uid, p.node) for p in found["serve"].starts] == [
@@ -114,7 +114,7 @@ def test_nodes_are_relied_on_with_what_selectors_taints_and_levels_say() -> None
     llama["spec"]["roles"][0]["nodeAffinity"] = [
         [{"key": "spot", "operator": "DoesNotExist", "values": []}]
     ]
-    relied = {one.name: one for one in orders_of(plan).nodes}
+    relied = {one.name: one for one in actions_of(plan).nodes}
     # Nodes that pods start on: llama n01 n02, half n05, serve and tune n06.
     assert sorted(relied) == ["n01", "n02", "n05", "n06"]
     n01 = relied["n01"]
@@ -132,7 +132,7 @@ def test_requests_are_exact_and_the_policy_names_gate_scheduler_and_back_end() -
     plan["instance"]["policy"]["spec"]["kubernetes"] = {
         "schedulerName": "us", "schedulingGate": "us/gate", "gpuBackend": "dra",
     }  # fmt: skip
-    orders = orders_of(plan)
+    orders = actions_of(plan)
     assert by_name(orders)["llama"].starts[0].requests == (("cpu", 1500), ("memory", 2 * 2**30))
     assert (orders.gate, orders.scheduler, orders.backend) == ("us/gate", "us", "dra")
 
@@ -152,7 +152,7 @@ def test_a_plan_without_the_uid_of_its_cluster_cannot_be_ordered() -> None:
     plan = document()
     del plan["instance"]["cluster"]["metadata"]["uid"]
     with pytest.raises(IncompletePlanError, match="which cluster"):
-        orders_of(plan)
+        actions_of(plan)
 
 
 @pytest.mark.parametrize(("gang", "word"), [("llama", "starts"), ("batch", "stops")])
@@ -163,4 +163,4 @@ def test_a_plan_without_the_uid_of_a_pod_cannot_be_ordered(gang: str, word: str)
             for pod in one["status"]["pods"]:
                 pod.pop("uid")
     with pytest.raises(IncompletePlanError, match=rf"{word} the pod '{gang}-worker-0'"):
-        orders_of(plan)
+        actions_of(plan)

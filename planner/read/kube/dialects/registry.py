@@ -1,4 +1,4 @@
-"""The dialects: one row a scheduler or controller. A new dialect is a file here and a row."""
+"""The dialects: one row per scheduler or controller. A new dialect is a file here and a row."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ Key = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class PodOrder:
+class PodStart:
     """A pod to start on ``node``. ``gpus``: ascending indices; None if the node chooses.
 
     ``gpu_count``: whole GPUs it requests. ``requests``: other resources (cpu in millicores, others in
@@ -69,7 +69,7 @@ class Resize:
 
 
 @dataclass(frozen=True, slots=True)
-class GangOrder:
+class GangActions:
     """What the plan does with one gang.
 
     ``decision``: place, complete, move, resize or preempt (keep and wait order nothing).
@@ -83,7 +83,7 @@ class GangOrder:
     decision: str
     priority: int
     submitted_at: int | None = None
-    starts: tuple[PodOrder, ...] = ()
+    starts: tuple[PodStart, ...] = ()
     stops: tuple[PodStop, ...] = ()
     resizes: tuple[Resize, ...] = ()
     members: tuple[tuple[str, Key], ...] = ()
@@ -111,7 +111,7 @@ class NodeAssumptions:
 
 
 @dataclass(frozen=True, slots=True)
-class Orders:
+class PlanActions:
     """Everything a plan orders, by gang key. ``cluster``: uid of the namespace kube-system.
 
     ``created_at``: of the plan, seconds since the epoch. ``gate``, ``scheduler``, ``backend``: of its Policy.
@@ -123,7 +123,7 @@ class Orders:
     gate: str
     scheduler: str
     backend: str
-    gangs: tuple[GangOrder, ...]
+    gangs: tuple[GangActions, ...]
     nodes: tuple[NodeAssumptions, ...]
 
     @property
@@ -155,7 +155,7 @@ def plan_id(plan: PlanDocument) -> str:
     return f"gp-{hashlib.sha256(text.encode()).hexdigest()[:20]}"
 
 
-def orders_of(plan: PlanDocument, *, unknown_uid: str | None = None) -> Orders:
+def actions_of(plan: PlanDocument, *, unknown_uid: str | None = None) -> PlanActions:
     """What a verified plan orders.
 
     ``unknown_uid`` replaces uids the plan does not have: enough to show the orders, not to apply them.
@@ -179,7 +179,7 @@ def orders_of(plan: PlanDocument, *, unknown_uid: str | None = None) -> Orders:
             labels.update(_selected_labels(orders.roles[pod.role]))
     kubernetes = instance.policy.spec.kubernetes
     changed = (one for one in ordered if one.starts or one.stops or one.resizes)
-    return Orders(
+    return PlanActions(
         plan=plan_id(plan),
         cluster=cluster,
         created_at=plan.metadata.created_at,
@@ -200,7 +200,7 @@ class _GangOrders:
         self.unknown_uid = unknown_uid
         self.roles = {role.name: role for role in gang.spec.roles}
 
-    def order(self) -> GangOrder:
+    def order(self) -> GangActions:
         decided, gang = self.decided, self.gang
         existing = {(pod.role, pod.index): pod for pod in gang.status.pods}
         changes = decided.decision not in ("keep", "wait")
@@ -210,7 +210,7 @@ class _GangOrders:
         started = [slot for slot in planned if slot not in running or slot in stopped]
         resizes = self._resizes(_counts(running), _counts(planned))
         members = {slot[0]: self._name(running[slot]) for slot in sorted(running, reverse=True)}
-        return GangOrder(
+        return GangActions(
             namespace=decided.namespace,
             name=decided.name,
             decision=decided.decision,
@@ -238,7 +238,7 @@ class _GangOrders:
     def _name(self, pod: PodDocument) -> Key:
         return (self.decided.namespace, self.gang.pod_name(pod))
 
-    def _start(self, planned: PlanPod, pod: PodDocument | None) -> PodOrder:
+    def _start(self, planned: PlanPod, pod: PodDocument | None) -> PodStart:
         uid = planned.uid
         if uid is None and pod is not None:
             uid = pod.uid or self.unknown_uid
@@ -247,7 +247,7 @@ class _GangOrders:
             uid = self._unknown(f"starts the pod {shown(planned.name)}", hint)
         role = self.roles[planned.role]
         requests = role.requests.items()
-        return PodOrder(
+        return PodStart(
             namespace=self.decided.namespace,
             name=planned.name,
             uid=uid or "",  # a resize adds pods that do not exist yet
