@@ -379,7 +379,7 @@ def test_whatever_stands_in_a_lease_is_read_and_shown_on_one_line(spec: Any, not
     server.tree["metadata"]["annotations"] = {
         k: v for k, v in strings if k in NOTES and isinstance(v, str)
     }
-    found = (server.tree, START)
+    found = lease_state(server.tree, START)
     try:
         assert take(LeaseWire(server)).release({})
     except LockedError:
