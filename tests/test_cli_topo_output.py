@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 from conftest import RunCli
+from effort import spread
 
 from models.documents.server import ServerModelDocument
 
@@ -63,7 +64,7 @@ def test_content_counts_not_the_name_of_the_file(cli: RunCli, tmp_path: Path) ->
 
 
 def test_yaml_is_a_server_model_that_reads_back(cli: RunCli) -> None:
-    for sample in sorted(SAMPLES.glob("*.txt")):
+    for sample in spread(sorted(SAMPLES.glob("*.txt")), 3):
         if sample.name.startswith(REFUSED):
             continue
         written = cli("topo", str(sample), "-o", "yaml")

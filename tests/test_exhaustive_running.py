@@ -354,6 +354,7 @@ def test_a_least_gain_of_moves_is_refused() -> None:
         plan(asked(two_to_move(), moves=Moves(min_gain=Fraction(1, 2))))
 
 
+@pytest.mark.slow
 def test_the_generator_of_busy_clusters_draws_every_decision_and_its_features_can_be_switched_off() -> (
     None
 ):

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
+
 from benchmarks.bindings import measure
 from benchmarks.report import lines
 from benchmarks.run import misses
 
 
+@pytest.mark.slow
 def test_every_way_binds_every_pod_and_the_whole_protocol_is_counted() -> None:
     found = measure(12)  # a gang of eight and one of four, on two nodes
     assert list(found["seconds"]) == ["list", "wire", "apply", "gate"]

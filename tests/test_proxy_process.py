@@ -399,6 +399,7 @@ def test_no_place_for_the_socket_is_said(monkeypatch: pytest.MonkeyPatch) -> Non
     ]
 
 
+@pytest.mark.slow
 def test_killed_at_any_moment_of_the_start_nothing_stays(short: Path, tmp_path: Path) -> None:
     with on_localhost(tmp_path, nothing) as (_, config):
         environ = environment(short, PYTHONPATH=str(ROOT), KUBECONFIG=str(config))

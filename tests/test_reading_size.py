@@ -94,6 +94,7 @@ def test_a_bomb_is_refused_in_bounded_memory_and_time(tmp_path: Path, name: str)
     assert max(map(len, result.stdout.splitlines())) < 1000
 
 
+@pytest.mark.slow
 def test_a_large_cluster_is_read_in_seconds(tmp_path: Path) -> None:
     def node(i: int) -> dict[str, object]:
         domains = {"block": f"b{i // 100}", "rack": f"r{i // 8}"}

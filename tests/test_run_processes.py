@@ -82,6 +82,7 @@ def test_it_works_in_a_pod_without_a_kubeconfig(
         assert None not in bench.places().values()
 
 
+@pytest.mark.slow
 def test_a_process_signalled_during_its_writes_leaves_no_gang_partial(
     tmp_path: Path, cli: RunCli
 ) -> None:

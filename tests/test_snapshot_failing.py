@@ -154,6 +154,7 @@ def test_odd_items_of_a_list_are_left_out(tiny: Cluster) -> None:
     assert names == ["p1", "p2", "p3", "kept"]
 
 
+@pytest.mark.slow
 def test_slow_answers_end_at_the_time_out(tiny: Cluster) -> None:
     tiny.server.refuse(PODS, RawAnswer(200, b"{}", after_s=30))
     result = tiny.snapshot("--request-timeout", "1s")
