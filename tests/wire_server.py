@@ -78,9 +78,12 @@ class Server:
         """Paths that were asked for, without those of the greeting."""
         return [one.target for one in self.asked if one.path != "/version"]
 
-    def hang_up(self) -> None:
-        """Close every connection now."""
-        for one in tuple(self._open):
+    def open_now(self) -> tuple[socket.socket, ...]:
+        return tuple(self._open)
+
+    def hang_up(self, connections: tuple[socket.socket, ...] | None = None) -> None:
+        """Close these connections now, or all."""
+        for one in self.open_now() if connections is None else connections:
             with contextlib.suppress(OSError):
                 one.shutdown(socket.SHUT_RDWR)
 
