@@ -10,8 +10,8 @@ DEV := $(VENV)/.dev
 
 help:
 	@echo "make demo      plan the quickstart input and show the plan"
-	@echo "make test      run the tests: a sample of each sweep, about three minutes"
-	@echo "make test-all  run every test and whole sweeps, about ten minutes"
+	@echo "make test      run the tests: a sample of each sweep, three to four minutes"
+	@echo "make test-all  run every test and whole sweeps, about eleven minutes"
 	@echo "make check     lint and type check"
 	@echo "make bench     print the figures of benchmarks/"
 	@echo "make clean     remove .venv and caches"
