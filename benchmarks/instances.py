@@ -10,6 +10,7 @@ from collections.abc import Callable
 from functools import partial
 
 from benchmarks.building import total_gpus
+from benchmarks.busy import busy
 from benchmarks.mesh import mesh
 from benchmarks.no_room import SHAPES, no_room
 from benchmarks.nvl72 import nvl72
@@ -21,6 +22,7 @@ from models.instance import Instance
 __all__ = [
     "CASES",
     "Planted",
+    "busy",
     "large",
     "mesh",
     "no_room",
@@ -65,6 +67,10 @@ CASES: dict[str, Callable[[], Instance]] = {
     "nvl72": lambda: nvl72(16, 40, 0),
     "planted": lambda: planted(32, 0).instance,
     "running": lambda: running(512, 300, 200, 0),
+    **{
+        f"busy-{nodes}": partial(busy, nodes, waiting, 1)
+        for nodes, waiting in ((64, 60), (512, 300), (1024, 500), (4096, 1000), (12500, 2000))
+    },
     "running-small": lambda: running(64, 60, 40, 0),
     **{f"no-room-{shape}": partial(no_room, shape) for shape in SHAPES},
 }
