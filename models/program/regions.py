@@ -7,6 +7,7 @@ region.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -14,7 +15,7 @@ from functools import cached_property
 from models.cluster import Node
 from models.instance import Instance
 from models.occupancy import PODS, Room
-from models.program.demands import Demand
+from models.program.demands import Demand, RoleDemand
 from models.program.packing import LARGEST_MESH_STATE, CountPacking, MaskPacking, Packing, by_count
 from models.program.rules.declarations import node_key, own_variables
 from models.program.server_cases import (
@@ -31,7 +32,7 @@ def tight_nodes(
     demands: Sequence[Demand],
     rooms: Sequence[Room],
     node_usages: NodeUsages,
-    signatures: dict[int, tuple[int, ...]],
+    signatures: Mapping[int, tuple[int, ...]],
     placed: Sequence[bool],
 ) -> tuple[frozenset[int], tuple[bool, ...]]:
     """Tight nodes, on which some resource may bind, and the demands whose cpu-only pods follow the others.
@@ -41,32 +42,36 @@ def tight_nodes(
     may use a tight node do not follow, which may make more nodes tight: repeat until nothing changes.
     ``placed``: demands whose cpu-only pods are always placed on their own.
     """
-    cpu_only_follow = [
+    follow = [
         _may_follow(demand) and not (by_itself and demand.cpu_only_roles)
         for demand, by_itself in zip(demands, placed, strict=True)
     ]
-    keys: dict[int, object] = {
-        n: (signature, rooms[n].free_gpus, rooms[n].left, tuple(node_usages.get(n, {}).items()))
-        for n, signature in signatures.items()
+    alike: dict[object, list[int]] = {}
+    lefts = {
+        # which choice leaves something there, and which GPUs, does not matter
+        n: tuple(_amounts(options) for options in node_usages.get(n, {}).values())
+        for n in signatures
     }
+    for n, signature in signatures.items():
+        key = (signature, rooms[n].free_gpus, rooms[n].left, lefts[n])
+        alike.setdefault(key, []).append(n)
     while True:
-        known: dict[object, bool] = {}
-        for n, key in keys.items():
-            if key not in known:
-                lefts = list(node_usages.get(n, {}).values())
-                known[key] = _may_bind(demands, rooms[n], lefts, cpu_only_follow, n)
-        tight = frozenset(n for n, key in keys.items() if known[key])
+        load = _Load(demands, follow)
+        tight = frozenset(
+            n
+            for nodes in alike.values()
+            if load.may_bind(rooms[nodes[0]], lefts[nodes[0]], nodes[0])
+            for n in nodes
+        )
+        clear = {nodes: tight.isdisjoint(nodes) for nodes in load.gpu_nodes}
         again = [
-            cpu_only_follow and not any(n in tight for role in demand.gpu_roles for n in role.nodes)
-            for cpu_only_follow, demand in zip(cpu_only_follow, demands, strict=True)
+            not demand.cpu_only_roles
+            or (follows and all(clear[role.nodes] for role in demand.gpu_roles))
+            for follows, demand in zip(follow, demands, strict=True)
         ]
-        again = [
-            cpu_only_follow or not demand.cpu_only_roles
-            for cpu_only_follow, demand in zip(again, demands, strict=True)
-        ]
-        if again == cpu_only_follow:
-            return tight, tuple(cpu_only_follow)
-        cpu_only_follow = again
+        if again == follow:
+            return tight, tuple(follow)
+        follow = again
 
 
 def _may_follow(demand: Demand) -> bool:
@@ -74,19 +79,26 @@ def _may_follow(demand: Demand) -> bool:
         return True
     if not demand.gpu_roles or demand.stays:
         return False
-    gpu_nodes = frozenset().union(*(role.nodes for role in demand.gpu_roles))
-    return all(gpu_nodes <= role.nodes for role in demand.cpu_only_roles)
+    return all(
+        gpu.nodes <= cpu_only.nodes
+        for gpu in demand.gpu_roles
+        for cpu_only in demand.cpu_only_roles
+    )
 
 
-def _gpus(left: NodeUsage) -> int:
-    return left.known.bit_count() + left.blind
+Use = tuple[int, tuple[tuple[str, int], ...]]
+"""GPUs and resources of what an option leaves on a node."""
 
 
-def _stood(lefts: Sequence[tuple[NodeUsage, ...]], resource: str, most: int) -> list[int]:
+def _amounts(options: Sequence[NodeUsage]) -> tuple[Use, ...]:
+    return tuple((left.known.bit_count() + left.blind, left.use) for left in options)
+
+
+def _stood(lefts: Sequence[Sequence[Use]], resource: str, most: int) -> list[int]:
     """The most of a resource that may be left on a node together with so many GPUs or fewer."""
     worst = [0] * (most + 1)
     for options in lefts:
-        uses = [(_gpus(left), dict(left.use).get(resource, 0)) for left in options]
+        uses = [(gpus, dict(use).get(resource, 0)) for gpus, use in options]
         worst = [
             max([worst[g]] + [worst[g - gpus] + use for gpus, use in uses if gpus <= g])
             for g in range(most + 1)
@@ -94,43 +106,71 @@ def _stood(lefts: Sequence[tuple[NodeUsage, ...]], resource: str, most: int) -> 
     return worst
 
 
-def _may_bind(
-    demands: Sequence[Demand],
-    room: Room,
-    lefts: Sequence[tuple[NodeUsage, ...]],
-    cpu_only_follow: Sequence[bool],
-    n: int,
-) -> bool:
-    if sum(max(_gpus(left) for left in options) for options in lefts) > room.free_gpus:
-        return True  # more stands there than fits already
-    for resource, left in room.left:
-        worst = _stood(lefts, resource, room.free_gpus)
-        followers: dict[int, int] = {}
-        loose: dict[int, int] = {}
+class _Load:
+    """What all demands together may put on a node. Demands and gangs that are alike count once."""
+
+    def __init__(self, demands: Sequence[Demand], follow: Sequence[bool]) -> None:
+        self._gpu_roles: dict[tuple[frozenset[int], int], dict[tuple[tuple[str, int], ...], None]]
+        self._gpu_roles = {}
+        loads: dict[int, dict[tuple[bool, tuple[RoleDemand, ...]], None]] = {}
+        kinds: dict[object, tuple[RoleDemand, ...]] = {}
+        for demand, follows in zip(demands, follow, strict=True):
+            for role in demand.gpu_roles:
+                self._gpu_roles.setdefault((role.nodes, role.gpus), {})[role.requests] = None
+            roles = demand.cpu_only_roles
+            if roles:
+                kind = kinds.setdefault(
+                    tuple((role.nodes, role.requests, role.count) for role in roles), roles
+                )
+                loads.setdefault(demand.gang, {})[follows, kind] = None
+        # a gang has several options, of which only one is chosen
+        self._gangs = Counter(tuple(options) for options in loads.values())
+
+    @property
+    def gpu_nodes(self) -> set[frozenset[int]]:
+        """Distinct node sets of the roles with GPUs."""
+        return {nodes for nodes, _ in self._gpu_roles}
+
+    def may_bind(self, room: Room, lefts: Sequence[Sequence[Use]], n: int) -> bool:
+        if sum(max(gpus for gpus, _ in options) for options in lefts) > room.free_gpus:
+            return True  # more stands there than fits already
+        return any(
+            self._most(resource, room.free_gpus, lefts, n) > left for resource, left in room.left
+        )
+
+    def _most(self, resource: str, gpus: int, lefts: Sequence[Sequence[Use]], n: int) -> int:
+        """The most of a resource that may be used on the node when so many of its GPUs are."""
         by_size: dict[int, int] = {}
-        for demand, follows in zip(demands, cpu_only_follow, strict=True):
-            cpu_only = 0
-            for role in demand.roles:
-                if n not in role.nodes:
-                    continue
-                amount = 1 if resource == PODS else dict(role.requests).get(resource, 0)
-                if role.gpus:
-                    by_size[role.gpus] = max(by_size.get(role.gpus, 0), amount)
-                else:
-                    cpu_only += amount * role.count
-            if cpu_only:
-                # only one option of a gang is chosen
-                where = followers if follows else loose
-                where[demand.gang] = max(where.get(demand.gang, 0), cpu_only)
-        for gpus in range(1, room.free_gpus + 1):
-            worst[gpus] = max(
-                [worst[gpus], worst[gpus - 1]]
-                + [worst[gpus - size] + need for size, need in by_size.items() if size <= gpus]
+        for (nodes, size), requests in self._gpu_roles.items():
+            if n in nodes:
+                amount = max(_requested(own, resource) for own in requests)
+                by_size[size] = max(by_size.get(size, 0), amount)
+        worst = _stood(lefts, resource, gpus)
+        for used in range(1, gpus + 1):
+            worst[used] = max(
+                [worst[used], worst[used - 1]]
+                + [worst[used - size] + need for size, need in by_size.items() if size <= used]
             )
-        most = sorted(followers.values(), reverse=True)[: room.free_gpus]
-        if worst[room.free_gpus] + sum(most) + sum(loose.values()) > left:
-            return True
-    return False
+        most, followers = worst[gpus], Counter[int]()
+        for options, gangs in self._gangs.items():
+            amounts = {True: 0, False: 0}
+            for follows, roles in options:
+                here = sum(
+                    _requested(role.requests, resource) * role.count
+                    for role in roles
+                    if n in role.nodes
+                )
+                amounts[follows] = max(amounts[follows], here)
+            most += amounts[False] * gangs
+            followers[amounts[True]] += gangs
+        for amount, gangs in sorted(followers.items(), reverse=True):
+            most += amount * min(gangs, gpus)
+            gpus -= min(gangs, gpus)
+        return most
+
+
+def _requested(requests: Sequence[tuple[str, int]], resource: str) -> int:
+    return 1 if resource == PODS else dict(requests).get(resource, 0)
 
 
 @dataclass(frozen=True)
@@ -190,8 +230,9 @@ def build_regions(
     if held is None:
         nodes = instance.cluster.nodes
         held = [n.healthy & ~room.mask for n, room in zip(nodes, rooms, strict=True)]
-    used = sorted({n for d in demands for role in d.roles for n in role.nodes} | set(node_usages))
-    signatures = _signatures(demands, used)
+    sets = {role.nodes: None for demand in demands for role in demand.roles}
+    used = sorted(frozenset(node_usages).union(*sets))
+    signatures = _signatures(list(sets), used)
     fixed = [
         least_victim is not None and instance.gangs[demand.gang].priority > least_victim
         for demand in demands
@@ -239,10 +280,13 @@ def _innermost(instance: Instance, node: int) -> tuple[int, ...]:
     return tuple(of[node] for of in instance.cluster.domain_of[:-1])
 
 
-def _signatures(demands: Sequence[Demand], used: Sequence[int]) -> dict[int, tuple[int, ...]]:
+def _signatures(sets: Sequence[frozenset[int]], used: Sequence[int]) -> dict[int, tuple[int, ...]]:
     """Which of the distinct node sets of all roles a node belongs to."""
-    sets = list({role.nodes: None for demand in demands for role in demand.roles})
-    return {n: tuple(i for i, nodes in enumerate(sets) if n in nodes) for n in used}
+    found: dict[int, list[int]] = {n: [] for n in used}
+    for number, nodes in enumerate(sets):
+        for n in nodes:
+            found[n].append(number)
+    return {n: tuple(numbers) for n, numbers in found.items()}
 
 
 def _hardware_key(instance: Instance, rooms: Sequence[Room], n: int) -> tuple[object, ...]:

@@ -96,7 +96,8 @@ DECLARED: tuple[Declaration, ...] = (
 def eligible_nodes(instance: Instance, gang: Gang, role: Role) -> frozenset[int]:
     """Nodes that every rule lets pods of the role use, room aside."""
     found = [d.eligible(instance, gang, role) for d in DECLARED if d.eligible is not None]
-    return frozenset.intersection(*found)
+    # an intersection of one would be a copy, without the hash that the set has computed
+    return found[0] if len(found) == 1 else frozenset.intersection(*found)
 
 
 def node_key(instance: Instance, node: int) -> tuple[Hashable, ...]:
