@@ -195,6 +195,12 @@ def identity(instance: Instance, demand: Demand, *, planned: bool = True) -> tup
     gang = instance.gangs[demand.gang]
     if gang.running or (planned and gang.planned):
         return ("by itself", demand.gang)
+    return placing(instance, demand)
+
+
+def placing(instance: Instance, demand: Demand) -> tuple[object, ...]:
+    """Equal for demands without pods that stay if the same rules and tiers hold for where they are placed."""
+    gang = instance.gangs[demand.gang]
     roles = tuple((role.count, role.gpus, role.requests, role.nodes) for role in demand.roles)
     sizes = tuple((role.min, role.max, role.step) for role in gang.roles)
     return (roles, sizes, gang_key(instance, gang))

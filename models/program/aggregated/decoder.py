@@ -6,6 +6,7 @@ as far as the pools allow; the others are kept close together.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import groupby
@@ -44,11 +45,11 @@ def similarity(program: Program, record: ModelRecord) -> Linear:
             if most:
                 total.add(_capped(program, piece.variable, most), pool.role.gpus)
     for own in record.pooled:
-        for demand in own.demands:
-            place = record.reference_place(own, demand)
+        places = Counter(record.reference_place(own, demand) for demand in own.demands)
+        for place, gangs in places.items():
             if place is not None:
                 variable = own.shapes[place[0]][1][place[1]]
-                total.add(_capped(program, variable, 1), demand.gpus)
+                total.add(_capped(program, variable, gangs), own.demands[0].gpus)
     for stay in record.model.variables.stays:
         if record.follows_reference(stay.demand):
             total.add(stay.admit, 1 + standing_gpus(record.model.instance, stay.demand.gang))

@@ -18,6 +18,7 @@ from models.program.aggregated.bounds import TierBounds
 from models.program.aggregated.decoder import PlanDecoder, similarity
 from models.program.aggregated.pools import ModelRecord, PooledClass, Shape, ShapeBounds
 from models.program.base_state import build_base_state, classes
+from models.program.demand_builder import placing
 from models.program.demands import Demand, RoleDemand
 from models.program.formulation import slices_by_node
 from models.program.linear_program import Linear, Program
@@ -111,7 +112,7 @@ class AggregatedModel:
         siblings: list[tuple[int, ...]] = []
         ordered: list[list[tuple[Demand, int]]] = []
         admits = [[-1] * len(choice.options) for choice in self._asks.choices]
-        for members in classes(self.instance, self._asks, self._region_set, planned=self._stable):
+        for members in self._classes():
             number, first = members[0]
             cpu_only_follow = self._region_set.cpu_only_follow[number]
             own: tuple[int, ...]
@@ -129,7 +130,7 @@ class AggregatedModel:
                 preferences.is_single_piece(group)
             elif self._poolable(first, cpu_only_follow=cpu_only_follow):
                 own = self._pool(preferences, [demand for _, demand in members])
-                if len(members) > 1:
+                if len(members) > 1 and first.only_option:
                     ordered.append(list(zip((d for _, d in members), own, strict=True)))
             else:
                 start = len(self._gangs)
@@ -155,6 +156,24 @@ class AggregatedModel:
         variables = Variables(self._gangs, self._groups, stays, flows, siblings, admits)
         self._variables = variables
         self._rules(variables, ordered)
+
+    def _classes(self) -> list[list[tuple[int, Demand]]]:
+        """Identical gangs; also options of gangs that have several, if pooled pods cannot tell them apart.
+
+        Whether such an option is chosen depends on its gang, so that these are in no order.
+        """
+        found: dict[object, list[tuple[int, Demand]]] = {}
+        for members in classes(self.instance, self._asks, self._region_set, planned=self._stable):
+            number, first = members[0]
+            gang = self.instance.gangs[first.gang]
+            follows = self._region_set.cpu_only_follow[number]
+            key: object = number
+            if not (first.only_option or first.stays or (self._stable and gang.planned)) and (
+                self._poolable(first, cpu_only_follow=follows)
+            ):
+                key = (placing(self.instance, first), follows)
+            found.setdefault(key, []).extend(members)
+        return list(found.values())
 
     def _poolable(self, demand: Demand, *, cpu_only_follow: bool) -> bool:
         """Whether the pods only need room and one required domain."""
