@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from models.program.arrays import Rows
 
 UNBOUNDED = 1 << 60
 """Row bound that never binds; below CP-SAT's int64 limits with room to add."""
@@ -54,6 +58,7 @@ class Program:
         self.lower: list[int] = []
         self.upper: list[int] = []
         self.rows: list[Row] = []
+        self._exported: Rows | None = None
 
     def integer(self, low: int, high: int) -> int:
         """A new integer variable; its index."""
@@ -82,6 +87,18 @@ class Program:
     def _row(self, expression: Linear, low: int, high: int) -> None:
         terms = [(v, c) for v, c in expression.terms.items() if c]
         self.rows.append(Row([v for v, _ in terms], [c for _, c in terms], low, high))
+
+    def row_arrays(self) -> Rows:
+        """The rows as flat arrays; rows that were added since the last call are appended to them."""
+        from models.program.arrays import rows_of
+
+        known = self._exported
+        done = 0 if known is None else len(known.low)
+        if known is None or done < len(self.rows):
+            added = rows_of(self.rows[done:])
+            known = added if known is None else known.followed_by(added)
+            self._exported = known
+        return known
 
     def bound_above(self, expression: Linear) -> int:
         """The largest value the variables' bounds alone allow."""

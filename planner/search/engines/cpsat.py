@@ -7,6 +7,7 @@ same answer.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from models.program.linear_program import Program
@@ -62,7 +63,7 @@ def solve_exactly(
 def _export(proto: Any, program: Program, goal: Goal, hint: Sequence[int | None]) -> None:
     for low, high in zip(program.lower, program.upper, strict=True):
         proto.variables.add().domain.extend((low, high))
-    for row in goal.rows(program):
+    for row in chain(program.rows, goal.kept_rows()):
         linear = proto.constraints.add().linear
         linear.vars.extend(row.variables)
         linear.coeffs.extend(row.coefficients)

@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from pathlib import Path
 from typing import TypeVar
 
+from models.program.arrays import Rows, integers, rows_of
 from models.program.linear_program import UNBOUNDED, Linear, Program, Row
 from planner.search.budget import Budget
 
-GRACE_S = 5.0
+GRACE_S = 0.8
 """Seconds an engine may take to stop before its thread is abandoned."""
+
+OVERRUN_S = 0.4
+"""Seconds by which an engine may overrun its own limit before it is stopped."""
+
+WATCH_S = 0.05
+"""Seconds between two looks at the stop signal and the clock; the end of a call is noticed at once."""
 
 T = TypeVar("T")
 
@@ -58,9 +67,9 @@ class Goal:
         limit = program.bound_above if self.maximize else program.bound_below
         return limit(self.objective)
 
-    def rows(self, program: Program) -> list[Row]:
-        """The rows of the program and of the goal, with constants moved to the bounds."""
-        rows = list(program.rows)
+    def kept_rows(self) -> list[Row]:
+        """The rows of the goal, with constants moved to the bounds."""
+        rows = []
         for expression, low, high in self.keep:
             terms = [(v, c) for v, c in expression.terms.items() if c]
             rows.append(
@@ -73,33 +82,51 @@ class Goal:
             )
         return rows
 
+    def rows(self, program: Program) -> Rows:
+        """The rows of the program, then those of the goal."""
+        rows = program.row_arrays()
+        return rows.followed_by(rows_of(self.kept_rows())) if self.keep else rows
+
+    def satisfied(self, program: Program, values: Sequence[int]) -> bool:
+        """Whether an assignment satisfies every bound and row exactly."""
+        assigned = integers(values)
+        lower, upper = integers(program.lower), integers(program.upper)
+        within = bool(((lower <= assigned) & (assigned <= upper)).all())
+        return within and self.rows(program).hold(assigned)
+
 
 def run_interruptible(
-    budget: Budget, call: Callable[[], T], on_stop: Callable[[], None] | None = None
+    budget: Budget,
+    call: Callable[[], T],
+    on_stop: Callable[[], None] | None = None,
+    *,
+    seconds: float = math.inf,
 ) -> T | None:
     """Run a native call in its own thread, so that Python handles signals meanwhile.
 
-    On a stop request ``on_stop`` asks the engine to end. Without it, or after the grace period, the
-    call is abandoned and the result is None.
+    On a stop request, and when the engine overran its limit of ``seconds``, ``on_stop`` asks it to
+    end. Without it, or after the grace period, the call is abandoned and the result is None.
     """
     results: list[T] = []
     failures: list[BaseException] = []
+    ended = threading.Event()
 
     def work() -> None:
         try:
             results.append(call())
         except BaseException as error:  # noqa: BLE001  # raised again in the caller's thread
             failures.append(error)
+        finally:
+            ended.set()
 
-    worker = threading.Thread(target=work, daemon=True)
+    deadline = time.monotonic() + seconds + OVERRUN_S
     with _QUIET_STDOUT:
-        worker.start()
-        while worker.is_alive():
-            worker.join(0.02)
-            if budget.stop.is_set() and worker.is_alive():
+        threading.Thread(target=work, daemon=True).start()
+        while not ended.wait(WATCH_S):
+            if budget.stop.is_set() or time.monotonic() > deadline:
                 if on_stop is not None:
                     on_stop()
-                    worker.join(GRACE_S)
+                    ended.wait(GRACE_S)
                 break
     if failures:
         raise failures[0]

@@ -7,54 +7,145 @@ GLOP's duals are rounded and the sum is computed in integers, so solver toleranc
 
 from __future__ import annotations
 
-import datetime as dt
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
 
-from models.program.linear_program import UNBOUNDED, Program, Row
+import numpy as np
+
+from models.program.arrays import Exact, dot, integers, scattered_products
+from models.program.linear_program import UNBOUNDED, Program
 from planner.search.budget import Budget
-from planner.search.engines.highs import model_proto
-from planner.search.engines.interface import Goal, run_interruptible
+from planner.search.engines.interface import Goal
+from planner.search.engines.mathopt import model_proto, run_solver
 
 SCALE = 1 << 24
 """Denominator of the rounded duals."""
 
 
+@dataclass(frozen=True, slots=True)
+class RelaxedAnswer:
+    """``bound``: proven in integers. ``values``: one per variable of the LP's solution, if it has one."""
+
+    bound: int
+    values: tuple[float, ...] | None
+
+
+class Relaxation:
+    """The LP relaxation of a program, solved for one goal after another.
+
+    Each solve starts from the basis of the one before: goals of consecutive tiers differ in the
+    objective and one row, and their optima in few pivots. The program may grow in between.
+    """
+
+    def __init__(self, program: Program, budget: Budget) -> None:
+        self._program = program
+        self._budget = budget
+        self._basis: Any = None
+        self._rows = 0
+
+    def solve(self, goal: Goal, *, seconds: float) -> RelaxedAnswer:
+        """The bound that the duals prove, however far GLOP came, and the solution."""
+        program = self._program
+        model = model_proto(program, goal, integer=False)
+        result = run_solver(
+            self._budget,
+            model,
+            "GLOP",
+            seconds,
+            parameters=self._parameters(),
+            start=self._start(len(goal.keep)),
+        )
+        trivial = goal.trivial_bound(program)
+        if result is None:
+            return RelaxedAnswer(trivial, None)
+        pivots = result.solve_stats.simplex_iterations
+        self._budget.spend((pivots + 10) * len(model.linear_constraints.ids) / 5e7)
+        if not result.solutions:
+            return RelaxedAnswer(trivial, None)
+        solution = result.solutions[0]
+        if solution.HasField("basis"):
+            self._basis, self._rows = solution.basis, len(program.rows)
+        bound = trivial
+        if solution.HasField("dual_solution"):
+            found = proven_bound(program, goal, solution.dual_solution.dual_values.values)
+            bound = min(trivial, found) if goal.maximize else max(trivial, found)
+        return RelaxedAnswer(bound, self._values(solution))
+
+    def _values(self, solution: Any) -> tuple[float, ...] | None:
+        if not solution.HasField("primal_solution"):
+            return None
+        return tuple(solution.primal_solution.variable_values.values)
+
+    def _parameters(self) -> dict[str, Any]:
+        """The primal simplex keeps feasible what was: a new objective, and a row that the optimum meets."""
+        from ortools.math_opt.python import mathopt
+
+        if self._basis is None:
+            return {}
+        return {
+            "presolve": mathopt.Emphasis.OFF,
+            "lp_algorithm": mathopt.LPAlgorithm.PRIMAL_SIMPLEX,
+        }
+
+    def _start(self, kept: int) -> Any:
+        """The last basis; what is new since then is slack or at its lower bound."""
+        from ortools.math_opt import model_parameters_pb2, solution_pb2
+
+        start = model_parameters_pb2.ModelSolveParametersProto()
+        if self._basis is None:
+            return start
+        basis, slack = start.initial_basis, solution_pb2.BASIS_STATUS_BASIC
+        known = list(self._basis.constraint_status.values)
+        own, goals = known[: self._rows], known[self._rows :][:kept]
+        _set(
+            basis.constraint_status,
+            own + [slack] * (len(self._program.rows) - len(own)),
+            goals + [slack] * (kept - len(goals)),
+        )
+        variables = list(self._basis.variable_status.values)
+        new = len(self._program.lower) - len(variables)
+        _set(basis.variable_status, variables, [solution_pb2.BASIS_STATUS_AT_LOWER_BOUND] * new)
+        return start
+
+
+def _set(statuses: Any, *parts: list[int]) -> None:
+    for part in parts:
+        statuses.values.extend(part)
+    statuses.ids.extend(range(len(statuses.values)))
+
+
 def relax(program: Program, goal: Goal, budget: Budget, *, seconds: float) -> int:
-    """The exact bound that the duals of the LP relaxation, solved with GLOP, prove."""
-    from ortools.math_opt.python import mathopt
-
-    model = mathopt.Model.from_model_proto(model_proto(program, goal, integer=False))
-    limit = dt.timedelta(seconds=max(0.05, min(seconds, budget.seconds_left())))
-    result = run_interruptible(
-        budget,
-        lambda: mathopt.solve(
-            model, mathopt.SolverType.GLOP, params=mathopt.SolveParameters(time_limit=limit)
-        ),
-    )
-    if result is None or not result.has_dual_feasible_solution():
-        return goal.trivial_bound(program)
-    budget.clocked |= result.termination.limit == mathopt.Limit.TIME
-    rows = goal.rows(program)
-    budget.spend((result.solve_stats.simplex_iterations + 10) * len(rows) / 5e7)
-    duals = result.dual_values()
-    multipliers = [duals[constraint] for constraint in model.linear_constraints()]
-    return proven_bound(program, goal, rows, multipliers)
+    """The bound of a single goal."""
+    return Relaxation(program, budget).solve(goal, seconds=seconds).bound
 
 
-def proven_bound(program: Program, goal: Goal, rows: list[Row], multipliers: list[float]) -> int:
-    """The bound that the rounded multipliers prove, in integer arithmetic."""
+def proven_bound(program: Program, goal: Goal, multipliers: Iterable[float]) -> int:
+    """The bound that the rounded multipliers of the rows prove, in integer arithmetic."""
     sign = 1 if goal.maximize else -1
-    reduced = [0] * len(program.lower)
-    for variable, coefficient in goal.objective.terms.items():
-        reduced[variable] += sign * coefficient * SCALE
-    total = 0
-    for row, multiplier in zip(rows, multipliers, strict=True):
-        y = sign * round(multiplier * SCALE)
-        limit = row.high if y > 0 else row.low
-        if y == 0 or abs(limit) >= UNBOUNDED:
-            continue
-        total += y * limit
-        for variable, coefficient in zip(row.variables, row.coefficients, strict=True):
-            reduced[variable] -= y * coefficient
-    for rest, low, high in zip(reduced, program.lower, program.upper, strict=True):
-        total += rest * (high if rest > 0 else low)
+    rows = goal.rows(program)
+    rounded = _rounded(sign, multipliers)
+    limits = np.where(rounded > 0, rows.high, rows.low)
+    rounded[np.abs(limits) >= UNBOUNDED] = 0
+    terms = goal.objective.terms
+    variables, costs = integers(terms.keys()), integers(terms.values())
+    # The objective counts as one more row, with the opposite multiplier.
+    factors: Exact = np.concatenate((-rounded[rows.numbers], np.full(len(terms), sign * SCALE)))
+    reduced = scattered_products(
+        len(program.lower),
+        np.concatenate((rows.columns, variables)),
+        np.concatenate((rows.coefficients, costs)),
+        factors,
+    )
+    lower, upper = integers(program.lower), integers(program.upper)
+    total = dot(rounded, limits) + dot(reduced, np.where(reduced > 0, upper, lower))
     return goal.objective.constant + sign * (total // SCALE)
+
+
+def _rounded(sign: int, multipliers: Iterable[float]) -> Exact:
+    """The multipliers as multiples of 1 / SCALE; those that are no numbers count as 0."""
+    scaled = np.nan_to_num(np.fromiter(multipliers, np.float64), posinf=0, neginf=0) * SCALE
+    whole = np.rint(sign * scaled)
+    if len(whole) and float(np.abs(whole).max()) >= float(1 << 62):
+        return np.array([int(value) for value in whole], dtype=np.object_)
+    return whole.astype(np.int64)
