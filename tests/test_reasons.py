@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from threading import Event
 
+import pytest
 from building import build, gang, mask, node, role
 from building_servers import switched
 from by_steps import by_steps
@@ -19,6 +20,7 @@ from models.gang import ExistingPod
 from models.instance import Instance
 from models.policy import LOST_RUNTIME, Disruption, Objective, SolveLimits
 from models.program.base_state import base_decisions
+from planner.search import reasons
 from planner.search.budget import Budget
 from planner.search.free_space import MaximalSpace
 from planner.search.notes import notes_of
@@ -173,6 +175,33 @@ def test_a_search_cut_short_is_owned_up_to() -> None:
     assert text == (
         "needs 1 GPU and would fit after the running gangs, but the search ended before it was placed"
     )
+
+
+def test_after_the_time_is_up_gangs_wait_for_a_cause_that_is_not_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # Of two nodes broken, which lacks a pod, keeps one; high takes that of low, so that last waits.
+    low = gang("low", 1, 8, stands=[(0, 0, 0, FULL)], preemptible=True)
+    broken = gang("broken", 2, 8, stands=[(0, 0, 1, FULL)])
+    high, last = gang("high", 1, 8, priority=9), gang("last", 1, 8, priority=1)
+    made = by_steps(build(racks=1, nodes_per_rack=2, gangs=[low, broken, high, last]))
+    stopped = Event()
+    stopped.set()
+    for grace, causes in ((0.0, False), (60.0, True)):
+        monkeypatch.setattr(reasons, "GRACE_S", grace)
+        found = with_reasons(made.instance, made.decisions, Budget(SolveLimits(), stopped))
+        by_name = {
+            g.name: d.reason for g, d in zip(made.instance.gangs, found, strict=True) if d.reason
+        }
+        assert {name: one.code for name, one in by_name.items()} == {
+            "low": "Preempted",
+            "broken": "Incomplete",
+            "last": "Outranked",
+        }
+        ended = "no placement was found after the gang that starts (1 of higher priority), and the "
+        ended += "search ended before the cause was established"
+        assert (by_name["last"].message == f"needs 8 GPUs; {ended}") is not causes
+        assert (by_name["broken"].message == f"1 pod missing: needs 8 GPUs; {ended}") is not causes
 
 
 def test_a_peer_that_waited_too_long_is_named_as_what_outranks() -> None:

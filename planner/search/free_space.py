@@ -242,7 +242,6 @@ class MaximalSpace:
 
     def __init__(self, instance: Instance) -> None:
         self.instance = instance
-        self.space = FreeSpace(instance, base_decisions(instance))
         highest = max((g.priority for g in instance.gangs if _may_get_pods(g)), default=None)
         self._removable = tuple(
             index
@@ -254,8 +253,10 @@ class MaximalSpace:
             )
         )
         self.removed = self._removable
+        decisions = list(base_decisions(instance))
         for index in self.removed:
-            self.space.set(index, ())
+            decisions[index] = GangDecision("preempt")
+        self.space = FreeSpace(instance, decisions)
 
     def exempt(self, gang: int) -> None:
         """Let this gang, and only this one, keep its pods."""

@@ -6,8 +6,11 @@ every gang that may give way is removed.
 
 from __future__ import annotations
 
+import time
+from bisect import bisect_left, bisect_right
+from collections import Counter
 from collections.abc import Collection, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from models.instance import Instance
@@ -16,8 +19,7 @@ from models.program.demand_builder import identity
 from models.program.demands import Demand
 from models.program.formulation import formulate
 from models.program.linear_program import Linear
-from models.solution import GangDecision, Reason
-from models.tier_values import admitted
+from models.solution import STARTS, GangDecision, Reason
 from models.tiers import family
 from models.units import plural
 from planner.search.budget import Budget
@@ -25,16 +27,23 @@ from planner.search.engines.cpsat import solve_exactly
 from planner.search.engines.interface import Goal, Status
 from planner.search.free_space import FreeSpace, MaximalSpace
 from planner.search.greedy import missing_demand, place
-from planner.search.shortage import shortage, unselected
+from planner.search.shortage import FreeCounts, shortage, unselected
 
 ALONE_EFFORT = 1.0
 """Effort for the proof that a kind of gang cannot start even alone."""
+
+ALONE_SECONDS = 5
+"""Most seconds for that proof."""
 
 ALONE_PROOFS = 20
 """Kinds of gang for which that proof is tried."""
 
 MAX_NAMED = 3
 """Gangs named in one reason."""
+
+
+GRACE_S = 1.0
+"""Seconds that reasons may take after the search was stopped or its time is up."""
 
 
 def with_reasons(
@@ -47,7 +56,8 @@ def with_reasons(
     """The decisions, with a reason for each gang that waits, is stopped or lacks pods.
 
     ``proven``: priorities for which no plan that keeps the earlier tiers admits more. ``immovable``:
-    gangs that must not move in those plans.
+    gangs that must not move in those plans. Once the budget's time is up, the gangs left get a
+    reason that names no cause.
     """
     finder = _ReasonFinder(instance, decisions, budget, proven, immovable)
     result = list(decisions)
@@ -58,8 +68,40 @@ def with_reasons(
     return tuple(result)
 
 
+class _Clock:
+    """Ends GRACE_S after the budget's time is up or its search was stopped."""
+
+    def __init__(self, budget: Budget) -> None:
+        self._budget = budget
+        self._until: float | None = None
+        self.is_over()
+
+    def in_grace(self) -> bool:
+        """Whether the budget is over: no search may start."""
+        return self._budget.stop.is_set() or self._budget.seconds_left() <= 0
+
+    def is_over(self) -> bool:
+        """Whether no more causes are established."""
+        now = time.monotonic()
+        if self._until is None and self.in_grace():
+            self._until = now + GRACE_S
+        return self._until is not None and now >= self._until
+
+
+@dataclass(frozen=True, slots=True)
+class _After:
+    """What is left for a kind of gang after the plan: a shortage, or whether a placement was found."""
+
+    short: Reason | None
+    fits: bool
+    free: int
+
+
 class _ReasonFinder:
-    """``_known``: why a kind of gang can never start, None if it may."""
+    """Causes are established once a kind of gang.
+
+    ``_known``: why a kind can never start, None if it may; ``_left``: what is left for it.
+    """
 
     def __init__(
         self,
@@ -72,12 +114,18 @@ class _ReasonFinder:
         self._instance = instance
         self._decisions = decisions
         self._budget = budget
+        self._clock = _Clock(budget)
         self._proven = frozenset(proven)
         self._immovable = sorted(immovable)
         self._maximal = MaximalSpace(instance)
+        self._most = FreeCounts(self._maximal.space)
+        self._removable = frozenset(self._maximal.removed)
         self._after = FreeSpace(instance, decisions)
+        self._remaining = FreeCounts(self._after)
+        self._others = _Others(instance, decisions, self._removable)
         self._known: dict[object, Reason | None] = {}
-        self._proofs = 0
+        self._impossible_kinds: dict[object, Reason | None] = {}
+        self._left: dict[object, _After] = {}
 
     def reason(self, index: int) -> Reason | None:
         """The reason for one gang, None if it needs none."""
@@ -89,7 +137,7 @@ class _ReasonFinder:
             return None
         if gang.hold is not None:
             return Reason(gang.hold.code, gang.hold.message)
-        waiting = self._waiting(index)
+        waiting = self._unexplained(index) if self._clock.is_over() else self._waiting(index)
         if not incomplete:
             return waiting
         return Reason(
@@ -108,33 +156,52 @@ class _ReasonFinder:
         names = [f"{'/'.join(gangs[o].key)} (priority {gangs[o].priority})" for o in ordered]
         return f"stopped to make room for {_first(names, 'more gang')}"
 
+    def _unexplained(self, index: int) -> Reason:
+        """For a gang whose cause of waiting is not known when the time is up."""
+        gang = self._instance.gangs[index]
+        gpus = sum(gang.roles[role].gpus for role, _ in gang.missing())
+        after_others, outranked = self._others.that_start(index)
+        return Reason(
+            "Outranked" if outranked else "NoRoom",
+            f"needs {plural(gpus, 'GPU')}; no placement was found {after_others}, and the search ended "
+            "before the cause was established",
+        )
+
     def _waiting(self, index: int) -> Reason:
         """The first reason that applies to a gang that lacks pods."""
-        self._maximal.exempt(index)
+        self._exempt(index)
         demand = missing_demand(self._maximal.space, index)
         if not demand.possible:
             return Reason(
                 "RequiredTopology",
                 "its running pods already violate its required topology or GPU model",
             )
-        kind = identity(self._instance, demand)
+        kind = (identity(self._instance, demand), self._instance.gangs[index].roles)
         if kind not in self._known:
-            self._known[kind] = self._never(demand)
-        return self._known[kind] or self._after_others(demand)
+            self._known[kind] = self._never(demand, kind[0])
+        return self._known[kind] or self._after_others(demand, kind)
 
-    def _never(self, demand: Demand) -> Reason | None:
+    def _exempt(self, index: int) -> None:
+        """Let this gang, and only this one, keep its pods in the most space it could find."""
+        if index in self._removable or len(self._maximal.removed) < len(self._removable):
+            self._maximal.exempt(index)
+            self._most = FreeCounts(self._maximal.space)
+
+    def _never(self, demand: Demand, kind: object) -> Reason | None:
         """Why it can never start; None if it may or if that is unknown."""
         reason = unselected(self._instance, demand)
         if reason is not None:
             return reason
-        space = self._maximal.space
-        short = shortage(space, demand)
+        short = shortage(self._most, demand)
         if short is not None:
             return Reason(short.code, self._if_all_left() + short.message)
-        if place(space, demand) is not None or self._budget.stop.is_set():
+        if self._clock.in_grace() or place(self._maximal.space, demand) is not None:
             return None
-        self._proofs += 1
-        return None if self._proofs > ALONE_PROOFS else self._proof(demand)
+        if kind not in self._impossible_kinds:
+            if len(self._impossible_kinds) >= ALONE_PROOFS:
+                return None
+            self._impossible_kinds[kind] = self._proof(demand)
+        return self._impossible_kinds[kind]
 
     def _proof(self, demand: Demand) -> Reason | None:
         """An exact proof: place this gang alone, then without minBandwidthShare."""
@@ -169,48 +236,32 @@ class _ReasonFinder:
         admits = Linear().add_all(g.admit for g in alone.variables.gangs)
         admits.add_all(a for group in alone.variables.groups for a in group.admits)
         goal = Goal(Linear(), maximize=True, keep=((admits, 1, 1),))
-        budget = Budget(SolveLimits(time_limit_s=5), self._budget.stop)
+        seconds = min(ALONE_SECONDS, max(1, int(self._budget.seconds_left())))
+        budget = Budget(SolveLimits(time_limit_s=seconds), self._budget.stop)
         answer = solve_exactly(alone.program, goal, budget, ALONE_EFFORT)
         return alone.complete and answer.status is Status.INFEASIBLE
 
-    def _after_others(self, demand: Demand) -> Reason:
+    def _after_others(self, demand: Demand, kind: object) -> Reason:
         """The gang could fit without the others: what remains after those that start and stay."""
-        space = self._after
-        after_others, outranked = self._others(demand.gang)
-        after = missing_demand(space, demand.gang)
-        short = shortage(space, after)
-        if short is not None:
-            text = f"{after_others}: {short.message}"
-        elif place(space, after) is not None:
+        if kind not in self._left:
+            short = shortage(self._remaining, demand)
+            fits = short is None and place(self._after, demand) is not None
+            free = self._remaining.on(demand.nodes)
+            self._left[kind] = _After(short, fits, free)
+        left = self._left[kind]
+        after_others, outranked = self._others.that_start(demand.gang)
+        if left.short is not None:
+            text = f"{after_others}: {left.short.message}"
+        elif left.fits:
             return Reason("Outranked", self._fitting(demand, after_others))
         else:
-            free = sum(space.by_node[n].free for n in demand.nodes)
             text = (
-                f"needs {plural(demand.gpus, 'GPU')}; {after_others} {plural(free, 'GPU')} are free on the "
-                "eligible nodes, and no placement was found on them"
+                f"needs {plural(demand.gpus, 'GPU')}; {after_others} {plural(left.free, 'GPU')} are free on "
+                "the eligible nodes, and no placement was found on them"
             )
         text += self._reclaiming(demand.gang)
-        return Reason("Outranked" if outranked else "NoRoom" if short is None else short.code, text)
-
-    def _others(self, index: int) -> tuple[str, bool]:
-        """The gangs that start, in words, and whether some of them precede this gang."""
-        instance, gang = self._instance, self._instance.gangs[index]
-        starts = [
-            other
-            for other, decision in zip(instance.gangs, self._decisions, strict=True)
-            if decision.decision in ("place", "complete")
-        ]
-        higher = sum(1 for other in starts if other.priority > gang.priority)
-        aged = 0
-        if not instance.aged(gang):
-            aged = sum(1 for o in starts if o.priority == gang.priority and instance.aged(o))
-        if not starts:
-            return "after the running gangs", False
-        count = len(starts)
-        text = f"after the {count} gangs that start" if count > 1 else "after the gang that starts"
-        bands = [f"{higher} of higher priority"] if higher else []
-        bands += [f"{aged} of its priority that waited too long"] if aged else []
-        return f"{text} ({', '.join(bands)})" if bands else text, bool(bands)
+        code = "NoRoom" if left.short is None else left.short.code
+        return Reason("Outranked" if outranked else code, text)
 
     def _fitting(self, demand: Demand, after_others: str) -> str:
         """The gang would fit but waits, because earlier tiers or the end of the search decide so."""
@@ -228,19 +279,14 @@ class _ReasonFinder:
 
     def _reclaiming(self, index: int) -> str:
         """What is known about making room for the gang by moving or stopping others."""
-        gang, candidates = self._instance.gangs[index], self._candidates(index)
-        peers = [
-            admitted(self._instance, other, decision)
-            for other, decision in enumerate(self._decisions)
-            if self._instance.gangs[other].priority == gang.priority and other != index
-        ]
-        if gang.priority in self._proven:
-            if not peers:
+        if self._instance.gangs[index].priority in self._proven:
+            if not self._others.has_peers(index):
                 return f"; no plan that keeps the earlier tiers admits it (proven{self._restriction()})"
             return (
                 "; starting it would displace gangs of the same or higher priority "
                 f"(proven{self._restriction()})"
             )
+        candidates = self._others.candidates(index)
         if not candidates:
             return ""
         return (
@@ -255,20 +301,47 @@ class _ReasonFinder:
         names = ["/".join(self._instance.gangs[i].key) for i in self._immovable]
         return f" while {_first(names, 'other gang')} may not move"
 
-    def _candidates(self, winner: int) -> int:
-        """Number of running gangs that keep their place and could give way."""
-        gangs, priority = self._instance.gangs, self._instance.gangs[winner].priority
-        return sum(
-            1
-            for index in self._maximal.removed
-            if index != winner
-            and self._decisions[index].decision in ("keep", "resize")
-            and (gangs[index].movable or gangs[index].priority < priority)
-        )
-
     def _if_all_left(self) -> str:
         removed = len(self._maximal.removed)
         return f"even if {_running(removed)} that may stop or move left: " if removed else ""
+
+
+class _Others:
+    """What the other gangs of a plan do, counted once. ``removable``: gangs that some plan stops or moves."""
+
+    def __init__(
+        self, instance: Instance, decisions: Sequence[GangDecision], removable: Collection[int]
+    ) -> None:
+        self._instance = instance
+        gangs = instance.gangs
+        starts = [g for g, d in zip(gangs, decisions, strict=True) if d.decision in STARTS]
+        self._starting = sorted(gang.priority for gang in starts)
+        self._aged = Counter(gang.priority for gang in starts if instance.aged(gang))
+        self._of_priority = Counter(gang.priority for gang in gangs)
+        remaining = [i for i in removable if decisions[i].decision in ("keep", "resize")]
+        self._movable = frozenset(i for i in remaining if gangs[i].movable)
+        self._stoppable = sorted(gangs[i].priority for i in remaining if not gangs[i].movable)
+
+    def that_start(self, index: int) -> tuple[str, bool]:
+        """The gangs that start, in words, and whether some of them precede this gang."""
+        gang, count = self._instance.gangs[index], len(self._starting)
+        if not count:
+            return "after the running gangs", False
+        higher = count - bisect_right(self._starting, gang.priority)
+        aged = 0 if self._instance.aged(gang) else self._aged[gang.priority]
+        text = f"after the {count} gangs that start" if count > 1 else "after the gang that starts"
+        bands = [f"{higher} of higher priority"] if higher else []
+        bands += [f"{aged} of its priority that waited too long"] if aged else []
+        return f"{text} ({', '.join(bands)})" if bands else text, bool(bands)
+
+    def has_peers(self, index: int) -> bool:
+        """Whether another gang has its priority."""
+        return self._of_priority[self._instance.gangs[index].priority] > 1
+
+    def candidates(self, winner: int) -> int:
+        """Number of running gangs that keep their place and could give way."""
+        movable = len(self._movable) - (winner in self._movable)
+        return movable + bisect_left(self._stoppable, self._instance.gangs[winner].priority)
 
 
 def _without_min_share(instance: Instance, index: int) -> Instance:
