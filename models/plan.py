@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from typing import Any
+
+from pydantic_core import PydanticSerializationError, to_json
 
 from models.canonical import canonical_instance, digest
 from models.documents.base import API_VERSION
@@ -83,7 +86,21 @@ def compose(instance: Instance, solution: Solution, **stated: Any) -> dict[str, 
 
 def dumps(plan: dict[str, Any]) -> str:
     """Deterministic text of a plan: keys in document order, two spaces, one newline at the end."""
-    return json.dumps(plan, ensure_ascii=False, indent=2, allow_nan=False) + "\n"
+    # Python's json has no indentation in C: a plan of 24,000 gangs takes it 3 s, pydantic 0.2 s.
+    try:
+        text = to_json(plan, indent=2)
+    except PydanticSerializationError:  # text that is no UTF-8
+        text = b""
+    if not text or any(number.search(text) for number in _WRITTEN_OTHERWISE):
+        return json.dumps(plan, ensure_ascii=False, indent=2, allow_nan=False) + "\n"
+    return text.decode() + "\n"
+
+
+_WRITTEN_OTHERWISE = tuple(
+    re.compile(number + rb",?\n")
+    for number in (rb"e-[0-9]+", rb"0\.0000[0-9]*", rb"NaN", rb"Infinity")
+)
+"""Ends of lines with a number that Python writes otherwise (below 0.0001) or refuses (not finite)."""
 
 
 def _moves(instance: Instance, moves: MoveSet) -> PlanMoves:

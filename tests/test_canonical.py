@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from hypothesis import HealthCheck, given, settings
 
 from models.canonical import digest
 from models.instance import Instance
+from models.plan import dumps
 from planner.errors import InputError
 from planner.read.inputs import instance_from_document, read
 
@@ -47,6 +49,34 @@ def test_the_canonical_form_reads_back_as_the_same_instance(
     assert read_documents(parts(document)) == instance
     text = yaml.safe_dump_all(parts(document), sort_keys=False)
     assert read(["-"], stdin=io.BytesIO(text.encode())) == instance
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        0.0001,
+        0.00001,
+        -1.5e-7,
+        5e-324,
+        1e16,
+        2**70,
+        "a\u2028\x7f\x00\\",
+        "1e-5",
+        "\ud800",
+        [],
+        {},
+        [{}],
+    ],
+)
+def test_a_plan_is_written_as_python_writes_json(value: object) -> None:
+    document = {"status": {"list": [value, None, True], "last": value}}
+    assert dumps(document) == json.dumps(document, ensure_ascii=False, indent=2) + "\n"
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_a_number_that_json_lacks_is_not_written(value: float) -> None:
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        dumps({"status": {"gap": value}})
 
 
 @settings(max_examples=examples(25), deadline=None, suppress_health_check=[HealthCheck.too_slow])
