@@ -1,0 +1,300 @@
+"""What other schedulers decide about an instance, gang by gang.
+
+Promises: section 2 of the contract holds for every plan; a gang starts whole, at its smallest size, or waits;
+what runs keeps running where it is. One gang after another, highest priority first, then by submission.
+Their rules are in ``benchmarks.baseline_rules``. Called by ``benchmarks.measure`` and by tests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from benchmarks.gpu_choice import device_plugin
+from benchmarks.space import Able, Nodes, PickGpus, Space
+from models.gang import Gang, Role
+from models.instance import Instance
+from models.program.base_state import base_decisions
+from models.solution import GangDecision, PodPlacement, Reason, Solution, TierResult
+from models.tier_values import Evaluation, gang_value, known_masks, tiers_of
+from models.tiers import sign
+
+Slices = tuple[tuple[int | None, int], ...]
+"""(size, level) of groups of pods that share a domain, outermost first; None: all pods of the role."""
+
+NO_BOUND = 10**18
+
+
+@dataclass(frozen=True)
+class Ask:
+    """The pods that one gang wants. ``roles``: (role, indices), those with the most GPUs a pod first.
+
+    ``standing``: nodes of the pods that run already, (role, node).
+    """
+
+    gang: Gang
+    roles: tuple[tuple[int, tuple[int, ...]], ...]
+    standing: tuple[tuple[int, int], ...]
+
+    @cached_property
+    def pods(self) -> int:
+        return sum(len(indices) for _, indices in self.roles)
+
+    @property
+    def gpus(self) -> int:
+        return sum(self.gang.roles[role].gpus * len(indices) for role, indices in self.roles)
+
+    @property
+    def together(self) -> bool:
+        """Whether a topology level means anything: there is more than one pod."""
+        return self.pods + len(self.standing) > 1
+
+    @property
+    def required(self) -> int | None:
+        return self.gang.required if self.together else None
+
+    @property
+    def preferred(self) -> int | None:
+        return self.gang.preferred if self.together else None
+
+    @property
+    def topological(self) -> bool:
+        """Whether the gang or a role of it names a level that its pods must share."""
+        return self.required is not None or any(
+            self.gang.roles[number].required is not None and len(indices) > 1
+            for number, indices in self.roles
+        )
+
+    @property
+    def slice_layers(self) -> int:
+        return max(
+            (len(self.gang.roles[r].slice_layers) for r, pods in self.roles if len(pods) > 1),
+            default=0,
+        )
+
+
+Scopes = Callable[[Space, Ask], Iterator[Nodes]]
+"""Where the whole gang is tried, one place after another."""
+
+Fill = Callable[[Space, Ask, int, Sequence[int], Nodes], bool]
+"""Put pods of a role on some of the nodes; False, with some perhaps taken, if they do not fit."""
+
+DomainOrder = Callable[[Space, Nodes, Nodes, Nodes, int], Nodes]
+"""(space, domains, pods that each takes, its free GPUs, pods left to place) to the domains in order."""
+
+
+def by_submission(instance: Instance, gang: Gang) -> tuple[int, ...]:
+    del instance
+    return (-gang.priority, gang.submitted_at or 0)
+
+
+def tightest(space: Space, domains: Nodes, pods: Nodes, free: Nodes, left: int) -> Nodes:
+    """Domains with the fewest free GPUs first."""
+    del space, left
+    ordered: Nodes = domains[np.lexsort((domains, pods[domains], free[domains]))]
+    return ordered
+
+
+@dataclass(frozen=True)
+class Rules:
+    """One scheduler.
+
+    ``topology``: it knows levels that pods must share; ``slices``: layers of slices it knows. A gang that
+    asks for more waits. ``settle``: what happens to the GPUs of a gang once all its pods have nodes.
+    """
+
+    name: str
+    scopes: Scopes
+    fill: Fill
+    pick_gpus: PickGpus = device_plugin
+    domain_order: DomainOrder = tightest
+    queue_key: Callable[[Instance, Gang], tuple[int, ...]] = by_submission
+    topology: bool = True
+    slices: int = 0
+    settle: Callable[[Space], None] | None = None
+
+
+def schedule(instance: Instance, rules: Rules) -> tuple[GangDecision, ...]:
+    """The decision about every gang, in Instance order."""
+    decisions = list(base_decisions(instance))
+    space = Space(instance, decisions, rules.pick_gpus)
+    known = known_masks(instance, decisions)
+    wanting = [i for i, g in enumerate(instance.gangs) if g.hold is None and g.missing()]
+    for index in sorted(wanting, key=lambda i: (*rules.queue_key(instance, instance.gangs[i]), i)):
+        gang = instance.gangs[index]
+        pods = _placed(space, rules, _ask(gang), known)
+        if pods:
+            for pod in pods:
+                known[pod.node] |= pod.gpus or 0
+            standing = decisions[index].pods
+            decided = "complete" if gang.running else "place"
+            decisions[index] = GangDecision(decided, tuple(sorted((*standing, *pods))))
+        elif not gang.running:
+            decisions[index] = GangDecision("wait", (), Reason("NoRoom", f"not by {rules.name}"))
+    return tuple(decisions)
+
+
+def _ask(gang: Gang) -> Ask:
+    wanted: dict[int, list[int]] = {}
+    for role, index in gang.missing():
+        wanted.setdefault(role, []).append(index)
+    order = sorted(wanted, key=lambda role: (-gang.roles[role].gpus, role))
+    standing = ((pod.role, pod.node) for pod in gang.running_pods if pod.node is not None)
+    return Ask(gang, tuple((role, tuple(wanted[role])) for role in order), tuple(standing))
+
+
+def _placed(space: Space, rules: Rules, ask: Ask, known: list[int]) -> tuple[PodPlacement, ...]:
+    """The pods of the gang, committed; empty if it waits."""
+    sliced = ask.slice_layers > rules.slices or (ask.standing and ask.slice_layers)
+    if sliced or (ask.topological and not rules.topology):
+        return ()
+    for scope in rules.scopes(space, ask):
+        nodes = _beside_standing(space, ask, scope, ask.required)
+        if not _fits(space, ask, nodes):
+            continue
+        if all(_role(space, rules, ask, role, pods, nodes) for role, pods in ask.roles):
+            if rules.settle is not None:
+                rules.settle(space)
+            if _fast_enough(space, ask, known):
+                return space.commit()
+        space.undo()
+    return ()
+
+
+def _fits(space: Space, ask: Ask, nodes: Nodes) -> bool:
+    """Whether each role alone fits on the nodes."""
+    return all(
+        space.capacity(ask.gang.roles[role], nodes).sum() >= len(indices)
+        for role, indices in ask.roles
+    )
+
+
+def _beside_standing(space: Space, ask: Ask, nodes: Nodes, level: int | None) -> Nodes:
+    """Those of the nodes that share a domain of the level with every pod that stands."""
+    if level is None or not ask.standing:
+        return nodes
+    domains = {int(space.domain[level][node]) for _, node in ask.standing}
+    kept: Nodes = nodes[np.isin(space.domain[level][nodes], sorted(domains))]
+    return kept if len(domains) == 1 else kept[:0]
+
+
+def _fast_enough(space: Space, ask: Ask, known: list[int]) -> bool:
+    """Whether the gang reaches minBandwidthShare; no scheduler here knows that rule."""
+    instance, gang = space.instance, ask.gang
+    if not instance.min_share(gang):
+        return True
+    after = list(known)
+    for pod in space.taken:
+        after[pod.node] |= pod.gpus or 0
+    pods = [PodPlacement(p.role, p.index, p.node or 0, p.gpus) for p in gang.running_pods]
+    pods += [PodPlacement(t.number, t.index, t.node, t.gpus) for t in space.taken]
+    return gang_value(instance, gang, pods, after).meets_min_share
+
+
+def _role(
+    space: Space, rules: Rules, ask: Ask, number: int, indices: tuple[int, ...], nodes: Nodes
+) -> bool:
+    """Place the pods of one role, on one GPU model unless it may mix them."""
+    role = ask.gang.roles[number]
+    standing = [node for r, node in ask.standing if r == number]
+    layers: Slices = tuple(reversed(role.slice_layers)) if len(indices) > 1 else ()
+    if role.required is not None and (len(indices) > 1 or standing):
+        own = Ask(ask.gang, ask.roles, tuple((number, node) for node in standing))
+        nodes = _beside_standing(space, own, nodes, role.required)
+        layers = ((None, role.required), *layers)
+    for part in _one_model(space, role, standing, nodes, len(indices)):
+        mark = len(space.taken)
+        if _layered(space, rules, ask, number, indices, part, layers):
+            return True
+        space.undo(mark)
+    return False
+
+
+def _one_model(
+    space: Space, role: Role, standing: list[int], nodes: Nodes, count: int
+) -> Iterator[Nodes]:
+    models = space.gpu[nodes]
+    if not role.gpus or role.mix_models or (count == 1 and not standing):
+        yield nodes
+        return
+    used = {int(space.gpu[node]) for node in standing}
+    for model in np.unique(models[models >= 0]):
+        if used <= {int(model)}:
+            yield nodes[models == model]
+
+
+def _layered(
+    space: Space,
+    rules: Rules,
+    ask: Ask,
+    number: int,
+    indices: Sequence[int],
+    nodes: Nodes,
+    layers: Slices,
+) -> bool:
+    """Place pods so that every group of the outermost layer shares a domain, then those within it."""
+    if not layers:
+        return rules.fill(space, ask, number, indices, nodes)
+    (size, level), *inner = layers
+    groups: dict[int, list[int]] = {}
+    for index in indices:
+        groups.setdefault(index // size if size else 0, []).append(index)
+    left = len(indices)
+    for group in groups.values():
+        for domain in domains(space, ask.gang.roles[number], nodes, level, len(group), left, rules):
+            mark = len(space.taken)
+            within = nodes[space.domain[level][nodes] == domain]
+            if _layered(space, rules, ask, number, group, within, tuple(inner)):
+                break
+            space.undo(mark)
+        else:
+            return False
+        left -= len(group)
+    return True
+
+
+def domains(
+    space: Space, role: Role, nodes: Nodes, level: int, count: int, left: int, rules: Rules
+) -> Nodes:
+    """Domains of the level that hold ``count`` pods of the role, in the scheduler's order."""
+    of = space.domain[level][nodes]
+    total = len(space.instance.cluster.domains[level])
+    pods = per_domain(of, space.capacity(role, nodes), total)
+    free = per_domain(of, space.free[nodes], total)
+    return rules.domain_order(space, np.flatnonzero(pods >= count), pods, free, left)
+
+
+def per_domain(of: Nodes, amounts: Nodes, total: int) -> Nodes:
+    """Sum of an amount over the nodes of every domain."""
+    capped = np.minimum(amounts, 1 << 30)  # a pod that asks for nothing fits any number of times
+    return np.bincount(of, weights=capped, minlength=total).astype(np.int64)
+
+
+def fitting(space: Space, ask: Ask, level: int, nodes: Nodes | None = None) -> tuple[Nodes, Able]:
+    """Free GPUs of every domain of a level, and whether each role of the gang alone fits there."""
+    nodes = space.everywhere if nodes is None else nodes
+    of = space.domain[level][nodes]
+    total = len(space.instance.cluster.domains[level])
+    fits = np.ones(total, dtype=np.bool_)
+    for role, indices in ask.roles:
+        pods = per_domain(of, space.capacity(ask.gang.roles[role], nodes), total)
+        fits &= pods >= len(indices)
+    return per_domain(of, space.free[nodes], total), fits
+
+
+def signed_values(solution: Solution) -> tuple[int, ...]:
+    """The tier vector: the larger tuple is the better plan."""
+    return tuple(sign(tier.sense) * tier.value for tier in solution.tiers)
+
+
+def solution_of(instance: Instance, decisions: tuple[GangDecision, ...], name: str) -> Solution:
+    """The decisions as a Solution, of which nothing is proven."""
+    values = Evaluation(instance, decisions).vector()
+    tiers = tuple(
+        TierResult(t.name, t.sense, v, v, NO_BOUND if t.sense == "max" else 0, None)
+        for t, v in zip(tiers_of(instance), values, strict=True)
+    )
+    return Solution(decisions, tiers, "budget", name)
