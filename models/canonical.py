@@ -1,17 +1,21 @@
-"""An Instance as documents: one entry per node, only the server models in use, everything written out.
+"""An Instance as its JSON document: one entry per node, only the server models in use, all written out.
 
 ``planner.read.inputs.instance_from_document`` is the inverse: it gives the same Instance and digest.
+Gangs and nodes are of few kinds: one of each kind is written with the document types, the others
+from it. So equal parts may be one object.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import fields
 from fractions import Fraction
-from typing import TypeVar
+from operator import attrgetter
+from typing import Any, TypeVar
 
-from models.cluster import Cluster, Level, Node
+from models.cluster import Cluster, Node
 from models.documents.base import API_VERSION, Document
 from models.documents.cluster import (
     ClusterDocument,
@@ -39,7 +43,6 @@ from models.documents.gang import (
     SliceDocument,
     TolerationDocument,
 )
-from models.documents.plan import PlanInstance
 from models.documents.policy import (
     DisruptionDocument,
     KubernetesDocument,
@@ -57,8 +60,14 @@ from models.gang import ExistingPod, Gang, Role
 from models.hardware import ServerModel, bits
 from models.instance import Instance
 from models.policy import LOST_RUNTIME, KubernetesPolicy, Moves, Policy
+from models.units import duration_text, time_text
 
 D = TypeVar("D", bound=Document)
+
+
+def _shared_fields(kind: type, own: Sequence[str]) -> Callable[[Any], Hashable]:
+    """Getter of the fields of a dataclass that are not its own."""
+    return attrgetter(*(field.name for field in fields(kind) if field.name not in own))
 
 
 def digest(document: object) -> str:
@@ -67,14 +76,15 @@ def digest(document: object) -> str:
     return f"sha256:{hashlib.sha256(text.encode('utf-8')).hexdigest()}"
 
 
-def canonical_instance(instance: Instance) -> PlanInstance:
+def canonical_instance(instance: Instance) -> dict[str, Any]:
     """The ``instance`` of a plan."""
     cluster = instance.cluster
-    return PlanInstance.model_construct(
-        cluster=_cluster(cluster),
-        gangs=tuple(_gang(gang, cluster) for gang in instance.gangs),
-        policy=_policy(instance.policy, now=reference_time(instance)),
-    )
+    gangs = _GangWriter(cluster)
+    return {
+        "cluster": _cluster(cluster),
+        "gangs": [gangs.write(gang) for gang in instance.gangs],
+        "policy": _policy(instance.policy, now=reference_time(instance)).to_json(),
+    }
 
 
 def reference_time(instance: Instance) -> int | None:
@@ -103,29 +113,52 @@ def _all(kind: type[D], sources: Iterable[object]) -> tuple[D, ...]:
     return tuple(kind.of(source) for source in sources)
 
 
-def _cluster(cluster: Cluster) -> ClusterDocument:
+def _cluster(cluster: Cluster) -> dict[str, Any]:
     used = {node.model.name: node.model for node in cluster.nodes if node.model is not None}
-    return ClusterDocument.model_construct(
+    document = ClusterDocument.model_construct(
         api_version=API_VERSION,
         kind="Cluster",
         metadata=ClusterMetadata.of(cluster),
         spec=ClusterSpec.model_construct(
             levels=_all(LevelDocument, cluster.levels),
             server_models=tuple(server_model_document(used[name]) for name in sorted(used)),
-            nodes=tuple(_node(node, cluster.levels) for node in cluster.nodes),
         ),
-    )
+    ).to_json()
+    document["spec"]["nodes"] = _nodes(cluster)
+    return document
 
 
-def _node(node: Node, levels: tuple[Level, ...]) -> NodeDocument:
-    domains = zip(levels, node.domains, strict=True)
+def _nodes(cluster: Cluster) -> list[dict[str, Any]]:
+    names = [level.name for level in cluster.levels]
+    kinds: dict[Hashable, dict[str, Any]] = {}
+    written = []
+    for node in cluster.nodes:
+        kind = (None if node.model is None else node.model.name, _node_kind(node))
+        if kind not in kinds:
+            kinds[kind] = _node(node).to_json()
+        domains = zip(names, node.domains, strict=True)
+        own = {
+            "name": node.name,
+            "domains": {name: value for name, value in domains if value is not None},
+            "unhealthyGpus": list(bits(node.unhealthy)),
+            "labels": dict(node.labels),
+        }
+        written.append({**kinds[kind], **own})
+    return written
+
+
+_node_kind = _shared_fields(Node, own=("name", "model", "domains", "unhealthy", "labels"))
+
+
+def _node(node: Node) -> NodeDocument:
+    """A node without what is its own."""
     return NodeDocument.of(
         node,
         model=None if node.model is None else node.model.name,
-        domains={level.name: value for level, value in domains if value is not None},
+        domains={},
         allocatable=_amounts(node.allocatable),
-        unhealthy_gpus=tuple(bits(node.unhealthy)),
-        labels=dict(node.labels),
+        unhealthy_gpus=(),
+        labels={},
         taints=_all(TaintDocument, node.taints),
         nics=None if node.nics is None else _all(NicDocument, node.nics),
     )
@@ -136,7 +169,75 @@ def _amounts(units: Iterable[tuple[str, int]]) -> dict[str, Fraction]:
     return {name: Fraction(count, 1000 if name == "cpu" else 1) for name, count in units}
 
 
+_OWN_TIMES = {
+    "spec": (
+        ("submittedAt", "submitted_at", time_text),
+        ("expectedDuration", "expected_duration_s", duration_text),
+        ("resizeAfter", "resize_after", time_text),
+    ),
+    "status": (
+        ("startedAt", "started_at", time_text),
+        ("lastCheckpoint", "last_checkpoint", time_text),
+    ),
+}
+"""Optional times of a gang: (field, attribute, its text)."""
+
+_TIMES = tuple(attribute for times in _OWN_TIMES.values() for _, attribute, _ in times)
+_gang_kind = _shared_fields(Gang, own=("namespace", "name", "pods", "planned", *_TIMES))
+
+
+class _GangWriter:
+    """Writes gangs. Of one kind are gangs that differ only in names, times, pods and planned places."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._nodes = [node.name for node in cluster.nodes]
+        self._kinds: dict[Hashable, dict[str, Any]] = {}
+        self._pod_kinds: dict[Hashable, dict[str, Any]] = {}
+
+    def write(self, gang: Gang) -> dict[str, Any]:
+        kind = (_gang_kind(gang), tuple(getattr(gang, time) is None for time in _TIMES))
+        if kind not in self._kinds:
+            self._kinds[kind] = _gang(gang, self._cluster).to_json()
+        document = dict(self._kinds[kind])
+        document["metadata"] = {
+            **document["metadata"],
+            "name": gang.name,
+            "namespace": gang.namespace,
+        }
+        for part, times in _OWN_TIMES.items():
+            document[part] = dict(document[part])
+            for field, attribute, text in times:
+                if field in document[part]:
+                    document[part][field] = text(getattr(gang, attribute))
+        document["status"]["pods"] = [self._pod(pod, gang) for pod in gang.pods]
+        if gang.planned:
+            document["status"]["planned"] = [
+                PlannedDocument.of(
+                    pod, role=gang.roles[pod.role].name, node=self._nodes[pod.node]
+                ).to_json()
+                for pod in sorted(gang.planned)
+            ]
+        return document
+
+    def _pod(self, pod: ExistingPod, gang: Gang) -> dict[str, Any]:
+        kind = (pod.uid is None, pod.node is None, pod.mode)
+        role = gang.roles[pod.role].name
+        node = None if pod.node is None else self._nodes[pod.node]
+        if kind not in self._pod_kinds:
+            document = PodDocument.of(pod, role=role, node=node, gpus=None)
+            self._pod_kinds[kind] = document.to_json()
+        own = {"name": pod.name, "role": role, "index": pod.index}
+        if pod.uid is not None:
+            own["uid"] = pod.uid
+        if node is not None:
+            own["node"] = node
+            own["gpus"] = None if pod.gpus is None else list(bits(pod.gpus))
+        return {**self._pod_kinds[kind], **own}
+
+
 def _gang(gang: Gang, cluster: Cluster) -> GangDocument:
+    """A gang without its pods and planned places."""
     return GangDocument.model_construct(
         api_version=API_VERSION,
         kind="Gang",
@@ -154,29 +255,15 @@ def _gang(gang: Gang, cluster: Cluster) -> GangDocument:
         ),
         status=GangStatus.of(
             gang,
-            pods=tuple(_pod(pod, gang, cluster) for pod in gang.pods),
+            pods=(),
             hold=None if gang.hold is None else HoldDocument.of(gang.hold),
-            planned=tuple(
-                PlannedDocument.of(
-                    pod, role=gang.roles[pod.role].name, node=cluster.nodes[pod.node].name
-                )
-                for pod in sorted(gang.planned)
-            ),
+            planned=(),
         ),
     )
 
 
 def _level_name(level: int | None, cluster: Cluster) -> str | None:
     return None if level is None else cluster.level_name(level)
-
-
-def _pod(pod: ExistingPod, gang: Gang, cluster: Cluster) -> PodDocument:
-    return PodDocument.of(
-        pod,
-        role=gang.roles[pod.role].name,
-        node=None if pod.node is None else cluster.nodes[pod.node].name,
-        gpus=None if pod.node is None or pod.gpus is None else tuple(bits(pod.gpus)),
-    )
 
 
 def _role(role: Role, cluster: Cluster) -> RoleDocument:

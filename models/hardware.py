@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal
 
 Fabric = Literal["nvswitch", "direct", "bridges", "pcie"]
@@ -79,6 +80,7 @@ FindModel = Callable[[str], ServerModel | None]
 """Finds a server model by name or alias."""
 
 
+@lru_cache(maxsize=1 << 14)
 def bits(mask: int) -> tuple[int, ...]:
     """Indices of the set bits, ascending."""
     return tuple(i for i in range(mask.bit_length()) if mask >> i & 1)

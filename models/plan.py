@@ -14,74 +14,81 @@ from models.documents.base import API_VERSION
 from models.documents.plan import (
     PlanBought,
     PlanDigests,
-    PlanDocument,
-    PlanGang,
     PlanMetadata,
     PlanMoves,
     PlanObjective,
-    PlanPod,
-    PlanReason,
     PlanSearch,
-    PlanSpec,
     PlanStatus,
 )
-from models.gang import ExistingPod, Gang
+from models.gang import Gang
 from models.hardware import bits
 from models.instance import Instance
 from models.solution import GangDecision, MoveSet, PodPlacement, Solution
-from models.tier_values import Evaluation
+from models.tier_values import Evaluation, GangValue, ValueCache
 from models.units import epoch_seconds
 
 
-def plan_document(
-    instance: Instance,
-    solution: Solution,
-    *,
-    name: str,
-    created_at: str,
-    generator: str,
-    remarks: Sequence[str] = (),
-) -> PlanDocument:
-    """The plan of a solution. ``created_at``: RFC 3339. ``remarks``: of reading the input."""
-    evaluation = Evaluation(instance, solution.decisions)
-    planned = canonical_instance(instance)
-    spec = PlanSpec.model_construct(
-        gangs=tuple(
-            _gang(instance, evaluation, index, gang, solution.decisions[index])
-            for index, gang in enumerate(instance.gangs)
-        )
-    )
-    optimal = all(tier.bound == tier.best for tier in solution.tiers)
-    return PlanDocument.model_construct(
-        api_version=API_VERSION,
-        kind="Plan",
-        metadata=PlanMetadata.model_construct(
+class PlanWriter:
+    """Writes plans of one instance. What does not depend on the decisions is written once.
+
+    So the plans share their ``instance``, and equal parts in it may be one object.
+    """
+
+    def __init__(self, instance: Instance) -> None:
+        self._instance = instance
+        self._document = canonical_instance(instance)
+        self._digest = digest(self._document)
+        self._values: ValueCache = {}
+
+    def compose(
+        self,
+        solution: Solution,
+        *,
+        name: str,
+        created_at: str,
+        generator: str,
+        remarks: Sequence[str] = (),
+    ) -> dict[str, Any]:
+        """The plan of a solution. ``created_at``: RFC 3339. ``remarks``: of reading the input."""
+        evaluation = Evaluation(self._instance, solution.decisions, self._values)
+        gangs = _GangWriter(self._instance)
+        pairs = zip(solution.decisions, evaluation.values, strict=True)
+        spec = {"gangs": [gangs.write(i, *decided) for i, decided in enumerate(pairs)]}
+        metadata = PlanMetadata.model_construct(
             name=name, created_at=epoch_seconds(created_at), generator=generator
-        ),
-        instance=planned,
-        spec=spec,
-        status=PlanStatus.model_construct(
+        )
+        status = self._status(solution, tuple(remarks), digest(spec))
+        return {
+            "apiVersion": API_VERSION,
+            "kind": "Plan",
+            "metadata": metadata.to_json(),
+            "instance": self._document,
+            "spec": spec,
+            "status": status.to_json(),
+        }
+
+    def _status(self, solution: Solution, remarks: tuple[str, ...], spec: str) -> PlanStatus:
+        """``spec``: its digest."""
+        optimal = all(tier.bound == tier.best for tier in solution.tiers)
+        return PlanStatus.model_construct(
             outcome="optimal" if optimal else "feasible",
             objectives=tuple(PlanObjective.of(tier) for tier in solution.tiers),
             search=PlanSearch.model_construct(
                 solver=solution.solver,
-                seed=instance.policy.solve.seed,
+                seed=self._instance.policy.solve.seed,
                 effort=round(solution.effort, 3),
                 stopped_by=solution.stopped_by,
             ),
-            moves=tuple(_moves(instance, moves) for moves in solution.moves),
+            moves=tuple(_moves(self._instance, moves) for moves in solution.moves),
             notes=solution.notes,
-            remarks=tuple(remarks),
-            digests=PlanDigests.model_construct(
-                instance=digest(planned.to_json()), spec=digest(spec.to_json())
-            ),
-        ),
-    )
+            remarks=remarks,
+            digests=PlanDigests.model_construct(instance=self._digest, spec=spec),
+        )
 
 
 def compose(instance: Instance, solution: Solution, **stated: Any) -> dict[str, Any]:  # noqa: ANN401
-    """The JSON document of ``plan_document``."""
-    return plan_document(instance, solution, **stated).to_json()
+    """The one plan of an instance, as ``PlanWriter.compose`` writes it."""
+    return PlanWriter(instance).compose(solution, **stated)
 
 
 def dumps(plan: dict[str, Any]) -> str:
@@ -121,36 +128,44 @@ def _moves(instance: Instance, moves: MoveSet) -> PlanMoves:
     )
 
 
-def _gang(
-    instance: Instance, evaluation: Evaluation, index: int, gang: Gang, decision: GangDecision
-) -> PlanGang:
-    value = evaluation.values[index]
-    cluster = instance.cluster
-    levels = [cluster.level_name(level) for level in range(cluster.node_level + 1)]
-    pods = sorted(decision.pods, key=lambda pod: (pod.role, pod.index))
-    existing = {(pod.role, pod.index): pod for pod in gang.pods}
-    return PlanGang.model_construct(
-        namespace=gang.namespace,
-        name=gang.name,
-        decision=decision.decision,
-        aged=instance.aged(gang),
-        pods=tuple(_pod(instance, gang, pod, existing.get((pod.role, pod.index))) for pod in pods),
-        bandwidth=None if value is None or value.bandwidth is None else int(value.bandwidth),
-        share=None if value is None else value.share,
-        domains=None if value is None else dict(zip(levels, value.domains, strict=True)),
-        reason=None if decision.reason is None else PlanReason.of(decision.reason),
-    )
+class _GangWriter:
+    """Writes what is decided of gangs, in the form of ``PlanGang``."""
 
+    def __init__(self, instance: Instance) -> None:
+        cluster = instance.cluster
+        self._instance = instance
+        self._levels = [cluster.level_name(level) for level in range(cluster.node_level + 1)]
+        self._nodes = [node.name for node in cluster.nodes]
 
-def _pod(
-    instance: Instance, gang: Gang, pod: PodPlacement, existing: ExistingPod | None
-) -> PlanPod:
-    role = gang.roles[pod.role].name
-    return PlanPod.model_construct(
-        name=f"{gang.name}-{role}-{pod.index}" if existing is None else existing.name,
-        role=role,
-        index=pod.index,
-        node=instance.cluster.nodes[pod.node].name,
-        gpus=None if pod.gpus is None else tuple(bits(pod.gpus)),
-        uid=None if existing is None else existing.uid,
-    )
+    def write(self, index: int, decision: GangDecision, value: GangValue | None) -> dict[str, Any]:
+        gang, reason = self._instance.gangs[index], decision.reason
+        bandwidth = None if value is None else value.bandwidth
+        domains = None if value is None else dict(zip(self._levels, value.domains, strict=True))
+        return {
+            "namespace": gang.namespace,
+            "name": gang.name,
+            "decision": decision.decision,
+            **({"aged": True} if self._instance.aged(gang) else {}),
+            "pods": self._pods(gang, decision.pods),
+            "bandwidthMBps": None if bandwidth is None else int(bandwidth),
+            "share": None if value is None else value.share,
+            "domains": domains,
+            "reason": None if reason is None else {"code": reason.code, "message": reason.message},
+        }
+
+    def _pods(self, gang: Gang, pods: Sequence[PodPlacement]) -> list[dict[str, Any]]:
+        existing = {(pod.role, pod.index): pod for pod in gang.pods}
+        written = []
+        for pod in sorted(pods, key=lambda pod: (pod.role, pod.index)):
+            role, known = gang.roles[pod.role].name, existing.get((pod.role, pod.index))
+            document = {
+                "name": f"{gang.name}-{role}-{pod.index}" if known is None else known.name,
+                "role": role,
+                "index": pod.index,
+                "node": self._nodes[pod.node],
+                "gpus": None if pod.gpus is None else list(bits(pod.gpus)),
+            }
+            if known is not None and known.uid is not None:
+                document["uid"] = known.uid
+            written.append(document)
+        return written

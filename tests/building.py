@@ -27,7 +27,7 @@ GIB = 2**30
 
 def instance_document(instance: Instance) -> dict[str, Any]:
     """The canonical JSON of an instance, as a plan holds it."""
-    return canonical_instance(instance).to_json()
+    return canonical_instance(instance)
 
 
 def node(
