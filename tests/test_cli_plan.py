@@ -13,6 +13,7 @@ from conftest import RunCli
 
 from models.instance import Instance
 from models.solution import Solution
+from models.verify.check import Verdict
 from models.verify.violation import Violation
 from planner.errors import Fault, NoPlanError
 from planner.search.solve import solve
@@ -298,7 +299,7 @@ def test_a_refused_plan_is_5_and_not_saved(
     small: str, cli: RunCli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = [Violation("gpu-shared", f"research/g{i}", "GPU 0 of h-1 twice") for i in range(25)]
-    monkeypatch.setattr("models.verify.check.check", lambda _: found)
+    monkeypatch.setattr("models.verify.check.Judge.check", lambda *_: Verdict(found, None))
     result = cli("plan", small, "--out", "plan.json")
     assert (result.code, result.out) == (5, "")
     lines = result.err[result.err.index("error:") :].splitlines()

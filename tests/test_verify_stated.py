@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 
 import pytest
 from plan_busy import TIERS, busy_plan
 from plan_documents import Doc, entry, objective, sealed, tier, wanted
 
-from models.verify.check import check, derive
+from models.documents.plan import PlanDocument
+from models.verify.check import Judge, check, derive
 
 Change = Callable[[Doc], object]
 
@@ -230,6 +232,31 @@ def test_a_minimum_may_rise_within_its_tolerance_and_no_further() -> None:
     assert check(plan) == []
     objective(plan, "span").update(best=32, bound=32)
     assert rules_broken(plan) == {"tier-best"}
+
+
+@pytest.mark.parametrize(("rule", "change"), [pytest.param(*one[1:], id=one[0]) for one in STATED])
+def test_a_judge_that_knows_the_instance_finds_the_same(rule: str, change: Change) -> None:
+    plan = busy_plan()
+    judge = Judge()
+    assert judge.check(plan).violations == []
+    other = {**copy.deepcopy(plan), "instance": plan["instance"]}
+    entry(other, "ball")["share"] = 1
+    assert [v.rule for v in judge.check(other).violations] == ["digest", "share"]
+    # another object is read anew, equal or not
+    change(other := copy.deepcopy(plan))
+    assert judge.check(sealed(other)).violations == check(other)
+    assert rule in {v.rule for v in check(other)}
+    verdict = judge.check(plan)
+    assert (verdict.violations, verdict.document) == ([], PlanDocument.model_validate(plan))
+
+
+def test_a_judge_repeats_what_is_wrong_with_the_instance() -> None:
+    plan = busy_plan()
+    _spare_model(plan)
+    judge, found = Judge(), check(sealed(plan))
+    assert [v.rule for v in found] == ["reference"]
+    assert judge.check(plan).violations == judge.check(plan).violations == found
+    assert judge.check({**plan, "spec": {}}).violations == check({**plan, "spec": {}})
 
 
 @pytest.mark.parametrize("part", ["instance", "spec"])

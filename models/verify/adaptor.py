@@ -9,29 +9,26 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import cast
 
 from pydantic import ValidationError
 
-from models.documents.base import FieldError
-from models.documents.cluster import ClusterSpec, LevelDocument, NodeDocument, level_errors
-from models.documents.gang import GangDocument, PodDocument, RoleDocument
-from models.documents.plan import PlanDocument, PlanGang, PlanPod, PlanStatus
-from models.documents.policy import PolicySpec
-from models.hardware import ServerModel, mask_of, slug
-from models.tiers import objective_names
+from models.documents.plan import PlanDocument, PlanGang, PlanInstance, PlanStatus
 from models.units import InvalidValueError
-from models.verify.facts import Facts, Gang, Node, Pod, PodKey, Policy, Role
+from models.verify.facts import Facts, Gang, Pod, PodKey
+from models.verify.instance_facts import (
+    MAX_FAULTS,
+    Faults,
+    GangReader,
+    Place,
+    path_step,
+    read_instance,
+)
 from models.verify.violation import Violation, printable, quoted
-
-MAX_FAULTS = 50
-"""More faults of one document are not listed."""
 
 MAX_BITS = 4096
 """Values of tiers may be large, but not without limit."""
-
-Place = str
-"""A path in the document such as ``spec.gangs[3].pods``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,49 +50,78 @@ class Case:
     status: PlanStatus
 
 
-class Faults:
-    """Faults of the document found so far."""
+@dataclass(frozen=True)
+class InstanceReading:
+    """The ``instance`` of a plan as it was read from ``source``, and its faults."""
 
-    def __init__(self) -> None:
-        self.found: list[Violation] = []
+    source: object
+    document: PlanInstance
+    facts: Facts
+    gang_reader: GangReader
+    faults: tuple[Violation, ...]
 
-    def add(self, rule: str, where: Place, what: str, gang: str | None = None) -> None:
-        if len(self.found) < MAX_FAULTS:
-            self.found.append(Violation(rule, gang, f"{where}: {what}"))
+    @cached_property
+    def digest(self) -> str | None:
+        return _digest(self.source)
 
-    def add_errors(self, where: Place, errors: Iterator[FieldError]) -> None:
-        for error in errors:
-            path = "".join(_step(step) for step in error.path)
-            self.add("form", printable(where + path), printable(error.what))
+
+@dataclass(frozen=True, slots=True)
+class CaseReading:
+    """A plan as it was read.
+
+    ``document``, ``instance``: None if the form is broken. ``case``: None with any fault but of
+    order. ``faults``: of form, reference and order.
+    """
+
+    document: PlanDocument | None
+    instance: InstanceReading | None
+    case: Case | None
+    faults: list[Violation]
 
 
 def read_case(
-    plan: object, document: PlanDocument | None = None
-) -> tuple[Case | None, list[Violation]]:
-    """The case, None if the document is broken, and every fault of form, reference and order.
+    plan: object, document: PlanDocument | None = None, known: InstanceReading | None = None
+) -> CaseReading:
+    """Read a plan.
 
-    ``document``: the plan as the document type, if it has been read already.
+    ``document``: the plan as the document type, if it has been read already. ``known``: used if the
+    plan's instance is the object that it was read from, unchanged since.
     """
     faults = Faults()
+    parts = plan if isinstance(plan, dict) else {}
+    if known is not None and parts.get("instance") is not known.source:
+        known = None
     if document is None:
+        given = plan if known is None else {**parts, "instance": known.document}
         try:
-            document = PlanDocument.model_validate(plan)
+            document = PlanDocument.model_validate(given)
         except ValidationError as error:
             _add_errors(faults, error)
-            return None, faults.found
-    facts, reader = _facts(faults, document)
-    gangs = _stated_gangs(faults, document.spec.gangs, facts, reader)
+            return CaseReading(None, known, None, faults.found)
+    if known is None:
+        facts, reader = read_instance(faults, document.instance)
+        source = parts.get("instance")
+        known = InstanceReading(source, document.instance, facts, reader, tuple(faults.found))
+    else:
+        faults.found.extend(known.faults)
+    reader = known.gang_reader.reporting_to(faults)
+    gangs = _stated_gangs(faults, document.spec.gangs, known.facts, reader)
     _check_amounts(faults, document.status)
     # Wrong order leaves everything well defined; any other fault makes the rest guesswork.
     broken = any(fault.rule != "order" for fault in faults.found)
-    return None if broken else Case(facts, gangs, document.status), faults.found
+    case = None if broken else Case(known.facts, gangs, document.status)
+    return CaseReading(document, known, case, faults.found)
 
 
-def check_digests(plan: object, status: PlanStatus) -> Iterator[Violation]:
+def check_digests(
+    plan: object, instance: InstanceReading, status: PlanStatus
+) -> Iterator[Violation]:
     """Compares both digests with the parts of the document as it was given."""
-    parts = cast(dict[str, object], plan)
-    for name, stated in (("instance", status.digests.instance), ("spec", status.digests.spec)):
-        actual = _digest(parts[name])
+    spec = _digest(cast(dict[str, object], plan)["spec"])
+    for name, actual, stated in (
+        ("instance", instance.digest, status.digests.instance),
+        ("spec", spec, status.digests.spec),
+    ):
         if actual is None:
             yield Violation("form", None, f"{name}: is not a JSON document")
         elif actual != stated:
@@ -116,14 +142,10 @@ def _digest(value: object) -> str | None:
 
 def _add_errors(faults: Faults, error: ValidationError) -> None:
     for one in error.errors(include_url=False, include_input=False)[:MAX_FAULTS]:
-        where = "".join(_step(step) for step in one["loc"]).lstrip(".") or "plan"
+        where = "".join(path_step(step) for step in one["loc"]).lstrip(".") or "plan"
         cause = one.get("ctx", {}).get("error")
         what = cause.what if isinstance(cause, InvalidValueError) else one["msg"]
         faults.add("form", printable(where), printable(what))
-
-
-def _step(step: int | str) -> str:
-    return f"[{step}]" if isinstance(step, int) else f".{step}"
 
 
 def _check_amounts(faults: Faults, status: PlanStatus) -> None:
@@ -133,304 +155,8 @@ def _check_amounts(faults: Faults, status: PlanStatus) -> None:
                 faults.add("form", f"status.objectives[{i}].{field}", "is too large")
 
 
-def _facts(faults: Faults, document: PlanDocument) -> tuple[Facts, _GangReader]:
-    instance = document.instance
-    spec = instance.cluster.spec
-    where = "instance.cluster.spec"
-    faults.add_errors(where, level_errors(spec.levels, ("levels",)))
-    models = _server_models(faults, spec, f"{where}.serverModels")
-    ours = instance.policy.spec.node_selector
-    nodes = _NodeReader(faults, spec.levels, models, ours).read_all(spec.nodes, f"{where}.nodes")
-    used = {id(node.model) for node in nodes}
-    for model in {id(model): model for model in models.values()}.values():
-        if id(model) not in used:
-            faults.add("reference", f"{where}.serverModels", f"no node is a {quoted(model.name)}")
-    policy = _policy(faults, instance.policy.spec, "instance.policy.spec")
-    reader = _GangReader(faults, spec.levels, nodes)
-    gangs = tuple(
-        reader.read(gang, f"instance.gangs[{i}]", instance.policy.spec)
-        for i, gang in enumerate(instance.gangs)
-    )
-    _check_sorted(faults, "instance.gangs", "gang", [gang.key for gang in gangs])
-    now = instance.policy.spec.now
-    if now is None:
-        times = (time for g in gangs for time in (g.submitted, g.started, g.checkpoint))
-        now = max((time for time in times if time is not None), default=0)
-    return Facts(spec.levels, nodes, gangs, policy, now), reader
-
-
-def _policy(faults: Faults, spec: PolicySpec, where: Place) -> Policy:
-    objectives = {one.name: one.tolerance for one in spec.objectives or ()}
-    if spec.objectives is None or spec.mix is None:
-        faults.add("form", where, "objectives and mix must be written out")
-    elif len(objectives) < len(spec.objectives):
-        faults.add("form", f"{where}.objectives", "an objective is listed twice")
-    for name in sorted(objectives.keys() - set(objective_names())):
-        faults.add("form", f"{where}.objectives", f"no objective {quoted(name)}")
-    disruption, starvation = spec.disruption, spec.starvation
-    return Policy(
-        objectives=tuple(objectives.items()),
-        mix=tuple(sorted((spec.mix or {}).items())),
-        binds_exactly=spec.gpu_binding == "exact",
-        seed=spec.solve.seed,
-        moves=spec.moves,
-        lost_cap=disruption.cap if disruption.weight == "lostRuntime" else None,
-        starvation=None if starvation is None else starvation.after,
-    )
-
-
-def _server_models(faults: Faults, spec: ClusterSpec, where: Place) -> dict[str, ServerModel]:
-    """Server models by the slugs of their names and aliases."""
-    models: dict[str, ServerModel] = {}
-    for i, document in enumerate(spec.server_models):
-        try:
-            model = document.to_server_model()
-        except InvalidValueError as error:
-            faults.add("form", f"{where}[{i}]", printable(error.what))
-            continue
-        for name in model.slugs:
-            if name in models:
-                faults.add("reference", f"{where}[{i}]", f"two models are found as {quoted(name)}")
-            models[name] = model
-    return models
-
-
-class _NodeReader:
-    """Reads nodes one after another and numbers their domains."""
-
-    def __init__(
-        self,
-        faults: Faults,
-        levels: Sequence[LevelDocument],
-        models: Mapping[str, ServerModel],
-        ours: Mapping[str, str],
-    ) -> None:
-        self.faults = faults
-        self.levels = levels
-        self.names = {level.name for level in levels}
-        self.models = models
-        self.by_name: dict[str, ServerModel | None] = {}
-        self.ours = ours
-        # For every level, numbers by the path of the domain, or by the node that is alone.
-        self.numbers: list[dict[tuple[str, ...] | int, int]] = [{} for _ in levels]
-
-    def read_all(self, documents: Sequence[NodeDocument], where: Place) -> tuple[Node, ...]:
-        nodes = tuple(
-            self._read(document, f"{where}[{i}]", i) for i, document in enumerate(documents)
-        )
-        _check_sorted(self.faults, where, "node", [(node.name,) for node in nodes])
-        return nodes
-
-    def _read(self, document: NodeDocument, where: Place, index: int) -> Node:
-        if "[" in document.name:
-            self.faults.add("form", f"{where}.name", "a range of nodes must be written out")
-        model = self._model(document.model, where)
-        if not self.names >= document.domains.keys():
-            self.faults.add("reference", f"{where}.domains", "names a level that does not exist")
-        implied = {"kubernetes.io/hostname": document.name}
-        for level in self.levels:
-            if level.label is not None and level.name in document.domains:
-                implied[level.label] = document.domains[level.name]
-        labels = {**implied, **document.labels}
-        gpus = model.gpus if model else 0
-        if document.unknown_unhealthy > gpus:
-            self.faults.add("form", f"{where}.unknownUnhealthy", f"there are {gpus} GPUs")
-        for i, nic in enumerate(document.nics or ()):
-            read_mask(self.faults, nic.gpus or (), f"{where}.nics[{i}].gpus", gpus)
-        selected = all(labels.get(key) == value for key, value in self.ours.items())
-        return Node(
-            name=document.name,
-            model=model,
-            domain=(*self._domains(document.domains, index), index),
-            allocatable=document.allocatable,
-            labels=labels,
-            taints=tuple(t for t in document.taints if t.effect != "PreferNoSchedule"),
-            nics=(model.nics if model else ())
-            if document.nics is None
-            else tuple(nic.to_nic() for nic in document.nics),
-            usable=document.ready and not document.unschedulable and selected,
-            unhealthy=read_mask(
-                self.faults, document.unhealthy_gpus, f"{where}.unhealthyGpus", gpus
-            ),
-            unknown_unhealthy=document.unknown_unhealthy,
-        )
-
-    def _model(self, name: str | None, where: Place) -> ServerModel | None:
-        if name is None:
-            return None
-        if name not in self.by_name:
-            self.by_name[name] = self.models.get(slug(name))
-        found = self.by_name[name]
-        if found is None:
-            self.faults.add("reference", f"{where}.model", f"no server model {quoted(name)}")
-        return found
-
-    def _domains(self, names: Mapping[str, str], index: int) -> Iterator[int]:
-        """A node without a domain at a level is alone there and at every narrower level."""
-        path: tuple[str, ...] | None = ()
-        for level, numbers in zip(self.levels, self.numbers, strict=True):
-            name = names.get(level.name)
-            path = None if path is None or name is None else (*path, name)
-            yield numbers.setdefault(index if path is None else path, len(numbers))
-
-
-def read_mask(faults: Faults, gpus: Sequence[int], where: Place, installed: int) -> int:
-    """The mask of ascending GPU indices, each below ``installed``."""
-    mask = mask_of(gpus)
-    if mask >> installed:
-        faults.add("reference", where, f"names a GPU outside the {installed} of the node")
-        return 0
-    if any(a >= b for a, b in zip(gpus, gpus[1:], strict=False)):
-        faults.add("order", where, "must be ascending, each GPU once")
-    return mask
-
-
-def _check_sorted(faults: Faults, where: Place, what: str, keys: Sequence[tuple[str, ...]]) -> None:
-    for before, after in zip(keys, keys[1:], strict=False):
-        if before == after:
-            faults.add("reference", where, f"{what} {'/'.join(after)} is listed twice")
-        elif before > after:
-            faults.add("order", where, f"{what} {'/'.join(after)} is out of order")
-
-
-class _GangReader:
-    """Reads gangs and the pods of plans against the levels and nodes of the cluster."""
-
-    def __init__(
-        self, faults: Faults, levels: Sequence[LevelDocument], nodes: Sequence[Node]
-    ) -> None:
-        self.faults = faults
-        self.levels = {name: i for i, name in enumerate((*(one.name for one in levels), "node"))}
-        self.nodes = nodes
-        self.node_index = {node.name: i for i, node in enumerate(nodes)}
-
-    def read(self, document: GangDocument, where: Place, policy: PolicySpec) -> Gang:
-        spec, status = document.spec, document.status
-        topology, communication = spec.topology, spec.communication
-        place = f"{where}.spec.roles"
-        roles = tuple(self._role(role, f"{place}[{i}]") for i, role in enumerate(spec.roles))
-        if not roles:
-            self.faults.add("form", place, "a gang needs a role")
-        if len({role.name for role in roles}) < len(roles):
-            self.faults.add("reference", place, "two roles have one name")
-        existing = self._existing(document, f"{where}.status.pods", roles)
-        share = topology.min_bandwidth_share
-        return Gang(
-            namespace=document.metadata.namespace,
-            name=document.metadata.name,
-            priority=spec.priority,
-            submitted=spec.submitted_at,
-            preemptible=spec.preemptible,
-            movable=spec.movable,
-            required=self._level(topology.required, f"{where}.spec.topology"),
-            preferred=self._level(topology.preferred, f"{where}.spec.topology"),
-            min_share=policy.min_bandwidth_share if share is None else share,
-            pattern=communication.pattern,
-            weight=communication.weight,
-            joined=communication.nvlink_across_nodes,
-            roles=roles,
-            existing={key: (document.pod_name(pod), pod.uid) for key, (pod, _) in existing.items()},
-            running_pods={key: pod for key, (_, pod) in existing.items() if pod is not None},
-            hold=None if status.hold is None else status.hold.code,
-            started=status.started_at,
-            checkpoint=status.last_checkpoint,
-            resize_after=spec.resize_after,
-            planned=self._planned(document, f"{where}.status.planned", roles),
-        )
-
-    def _role(self, document: RoleDocument, where: Place) -> Role:
-        least, most, step = document.span
-        if most < least:
-            self.faults.add("form", f"{where}.replicas", "max is below min")
-        for term in document.node_affinity:
-            for expression in term:
-                self.faults.add_errors(f"{where}.nodeAffinity", expression.field_errors())
-        slices = (*([document.slice] if document.slice else []), *document.outer_slices)
-        found = [(one.size, self._level(one.required, f"{where}.slice")) for one in slices]
-        return Role(
-            name=document.name,
-            min=least,
-            max=most,
-            step=step,
-            elastic=not isinstance(document.replicas, int),
-            first=document.first_index,
-            gpus=document.gpus,
-            requests=document.requests,
-            required=self._level(document.topology.required, f"{where}.topology"),
-            preferred=self._level(document.topology.preferred, f"{where}.topology"),
-            slices=tuple((size, level) for size, level in found if level is not None),
-            selector=document.node_selector,
-            affinity=document.node_affinity,
-            tolerations=document.tolerations,
-            model=None if document.model is None else slug(document.model),
-            mix_models=document.mix_models,
-        )
-
-    def _level(self, name: str | None, where: Place) -> int | None:
-        if name is not None and name not in self.levels:
-            self.faults.add("reference", where, f"no level {quoted(name)}")
-        return None if name is None else self.levels.get(name)
-
-    def _existing(
-        self, document: GangDocument, where: Place, roles: Sequence[Role]
-    ) -> dict[PodKey, tuple[PodDocument, Pod | None]]:
-        """Existing pods, and where those run that do."""
-        found: dict[PodKey, tuple[PodDocument, Pod | None]] = {}
-        for i, pod in enumerate(document.status.pods):
-            place = f"{where}[{i}]"
-            number = self.role_number(pod.role, roles, place)
-            if number is None:
-                continue
-            key = (number, pod.index)
-            if key in found:
-                self.faults.add("reference", place, "the pod is listed twice")
-            found[key] = (pod, None if pod.node is None else self.place(pod, place, key, roles))
-        return found
-
-    def _planned(
-        self, document: GangDocument, where: Place, roles: Sequence[Role]
-    ) -> dict[PodKey, int]:
-        found: dict[PodKey, int] = {}
-        for i, pod in enumerate(document.status.planned):
-            place = f"{where}[{i}]"
-            number = self.role_number(pod.role, roles, place)
-            node = self._node(pod.node, place)
-            if number is None or node is None:
-                continue
-            if (number, pod.index) in found:
-                self.faults.add("reference", place, "the pod is listed twice")
-            found[number, pod.index] = node
-        return found
-
-    def role_number(self, name: str, roles: Sequence[Role], where: Place) -> int | None:
-        """The index of a role of the gang."""
-        for number, role in enumerate(roles):
-            if role.name == name:
-                return number
-        self.faults.add("reference", f"{where}.role", f"the gang has no role {quoted(name)}")
-        return None
-
-    def place(
-        self, pod: PodDocument | PlanPod, where: Place, key: PodKey, roles: Sequence[Role]
-    ) -> Pod | None:
-        """The pod on its node. Of unknown GPUs it holds as many as its role requests."""
-        node = self._node(pod.node or "", where)
-        if node is None:
-            return None
-        if pod.gpus is None:
-            return Pod(*key, node, None if roles[key[0]].gpus else 0)
-        mask = read_mask(self.faults, pod.gpus, f"{where}.gpus", self.nodes[node].gpus)
-        return Pod(*key, node, mask)
-
-    def _node(self, name: str, where: Place) -> int | None:
-        node = self.node_index.get(name)
-        if node is None:
-            self.faults.add("reference", f"{where}.node", f"no node {quoted(name)}")
-        return node
-
-
 def _stated_gangs(
-    faults: Faults, documents: Sequence[PlanGang], facts: Facts, reader: _GangReader
+    faults: Faults, documents: Sequence[PlanGang], facts: Facts, reader: GangReader
 ) -> tuple[StatedGang, ...]:
     """What the plan states, in the order of the gangs of the instance."""
     by_key = {gang.key: gang for gang in facts.gangs}
@@ -456,7 +182,7 @@ def _stated_gangs(
 
 
 def _stated_gang(
-    faults: Faults, document: PlanGang, where: Place, gang: Gang, reader: _GangReader
+    faults: Faults, document: PlanGang, where: Place, gang: Gang, reader: GangReader
 ) -> StatedGang:
     label = "/".join(gang.key)
     pods: dict[PodKey, Pod] = {}

@@ -7,10 +7,11 @@ violations, never an exception.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 
 from models.documents.plan import PlanDocument
 from models.verify import stated_gangs, stated_moves, stated_tiers
-from models.verify.adaptor import check_digests, read_case
+from models.verify.adaptor import InstanceReading, check_digests, read_case
 from models.verify.outcome import Figures, Outcome
 from models.verify.rules import bandwidth, eligibility, gpus, resources, running, topology
 from models.verify.tier_values import tiers
@@ -30,20 +31,40 @@ CHECKS: tuple[Callable[[Outcome], Iterable[Violation]], ...] = (
 """Every rule of a feasible plan, then what the plan states."""
 
 
-def check(plan: object, document: PlanDocument | None = None) -> list[Violation]:
-    """All violations of a plan; [] if there is none. A broken document is checked for form alone.
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """``violations``: [] if there is none. ``document``: the plan as read, None if its form is broken."""
 
-    ``plan``: the JSON document, of which the digests are taken; ``document``: the same as the
-    document type, if it has been read already.
-    """
-    case, faults = read_case(plan, document)
-    if case is None:
-        return ordered(faults)
-    outcome = Outcome(case)
-    found = [*faults, *check_digests(plan, case.status)]
-    for rule in CHECKS:
-        found += rule(outcome)
-    return ordered(found)
+    violations: list[Violation]
+    document: PlanDocument | None
+
+
+class Judge:
+    """Checks plans; of plans with one ``instance``, the same unchanged object, reads that once."""
+
+    def __init__(self) -> None:
+        self._instance: InstanceReading | None = None
+
+    def check(self, plan: object, document: PlanDocument | None = None) -> Verdict:
+        """All violations of a plan. A broken document is checked for form alone.
+
+        ``plan``: the JSON document, of which the digests are taken; ``document``: the same as the
+        document type, if it has been read already.
+        """
+        reading = read_case(plan, document, self._instance)
+        self._instance = reading.instance or self._instance
+        if reading.case is None or reading.instance is None:
+            return Verdict(ordered(reading.faults), reading.document)
+        outcome = Outcome(reading.case)
+        found = [*reading.faults, *check_digests(plan, reading.instance, reading.case.status)]
+        for rule in CHECKS:
+            found += rule(outcome)
+        return Verdict(ordered(found), reading.document)
+
+
+def check(plan: object, document: PlanDocument | None = None) -> list[Violation]:
+    """All violations of one plan, as ``Judge.check`` finds them."""
+    return Judge().check(plan, document).violations
 
 
 def derive(plan: object) -> dict[str, int]:
@@ -60,7 +81,7 @@ def figures(plan: object) -> dict[tuple[str, str], Figures]:
 
 
 def _outcome(plan: object) -> Outcome:
-    case, faults = read_case(plan)
-    if case is None:
-        raise ValueError("; ".join(fault.message for fault in faults[:3]))
-    return Outcome(case)
+    reading = read_case(plan)
+    if reading.case is None:
+        raise ValueError("; ".join(fault.message for fault in reading.faults[:3]))
+    return Outcome(reading.case)

@@ -158,8 +158,8 @@ def plan(
     Raises InputError, MissingPathError, UsageError before the search; NoPlanError,
     RefusedPlanError, CannotWriteError after it.
     """
-    from models.plan import dumps, plan_document
-    from models.verify.check import check
+    from models.plan import compose, dumps
+    from models.verify.check import Judge
 
     phases = Phases(clock)
     if request.out is not None:
@@ -178,7 +178,7 @@ def plan(
         with phases.phase("solve"):
             solution = _solve(instance, console, stop.event, clock)
         name = f"{instance.cluster.name}-{created_at.translate(_NAME).lower()}"
-        made = plan_document(
+        document = compose(
             instance,
             solution,
             name=name,
@@ -186,13 +186,13 @@ def plan(
             generator=f"gangplan {__version__}",
             remarks=built.remarks,
         )
-        document = made.to_json()
-        console.event("solve_done", outcome=made.status.outcome, stopped_by=solution.stopped_by)
+        outcome = document["status"]["outcome"]
+        console.event("solve_done", outcome=outcome, stopped_by=solution.stopped_by)
         with phases.phase("check"):
-            violations = check(document)
-        console.event("verify_done", violations=len(violations))
-        if violations:
-            raise RefusedPlanError(*refusals(violations))
+            verdict = Judge().check(document)
+        console.event("verify_done", violations=len(verdict.violations))
+        if verdict.violations or verdict.document is None:
+            raise RefusedPlanError(*refusals(verdict.violations))
         if request.out is not None:
             with phases.phase("save"):
                 save(request.out, dumps(document))
@@ -200,7 +200,7 @@ def plan(
         if required:
             with phases.phase("require"):
                 left_out = unmet(required, instance, solution, stop.event)
-    return Planned(made, document, left_out, stop.exit_code, phases.seconds)
+    return Planned(verdict.document, document, left_out, stop.exit_code, phases.seconds)
 
 
 _NAME = str.maketrans("", "", "-:")

@@ -1,0 +1,349 @@
+"""From the instance of a plan document to the judge's facts.
+
+A broken instance gives violations of form, reference and order, never an exception.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from copy import copy
+
+from models.documents.base import FieldError
+from models.documents.cluster import ClusterSpec, LevelDocument, NodeDocument, level_errors
+from models.documents.gang import GangDocument, PodDocument, RoleDocument
+from models.documents.plan import PlanInstance, PlanPod
+from models.documents.policy import PolicySpec
+from models.hardware import ServerModel, mask_of, slug
+from models.tiers import objective_names
+from models.units import InvalidValueError
+from models.verify.facts import Facts, Gang, Node, Pod, PodKey, Policy, Role
+from models.verify.violation import Violation, printable, quoted
+
+MAX_FAULTS = 50
+"""More faults of one document are not listed."""
+
+Place = str
+"""A path in the document such as ``spec.gangs[3].pods``."""
+
+
+class Faults:
+    """Faults of the document found so far."""
+
+    def __init__(self) -> None:
+        self.found: list[Violation] = []
+
+    def add(self, rule: str, where: Place, what: str, gang: str | None = None) -> None:
+        if len(self.found) < MAX_FAULTS:
+            self.found.append(Violation(rule, gang, f"{where}: {what}"))
+
+    def add_errors(self, where: Place, errors: Iterator[FieldError]) -> None:
+        for error in errors:
+            path = "".join(path_step(step) for step in error.path)
+            self.add("form", printable(where + path), printable(error.what))
+
+
+def path_step(one: int | str) -> str:
+    """One step of a path in a document."""
+    return f"[{one}]" if isinstance(one, int) else f".{one}"
+
+
+def read_instance(faults: Faults, instance: PlanInstance) -> tuple[Facts, GangReader]:
+    """The facts, and a reader of pods on their nodes."""
+    spec = instance.cluster.spec
+    where = "instance.cluster.spec"
+    faults.add_errors(where, level_errors(spec.levels, ("levels",)))
+    models = _server_models(faults, spec, f"{where}.serverModels")
+    ours = instance.policy.spec.node_selector
+    nodes = _NodeReader(faults, spec.levels, models, ours).read_all(spec.nodes, f"{where}.nodes")
+    used = {id(node.model) for node in nodes}
+    for model in {id(model): model for model in models.values()}.values():
+        if id(model) not in used:
+            faults.add("reference", f"{where}.serverModels", f"no node is a {quoted(model.name)}")
+    policy = _policy(faults, instance.policy.spec, "instance.policy.spec")
+    reader = GangReader(faults, spec.levels, nodes)
+    gangs = tuple(
+        reader.read(gang, f"instance.gangs[{i}]", instance.policy.spec)
+        for i, gang in enumerate(instance.gangs)
+    )
+    _check_sorted(faults, "instance.gangs", "gang", [gang.key for gang in gangs])
+    now = instance.policy.spec.now
+    if now is None:
+        times = (time for g in gangs for time in (g.submitted, g.started, g.checkpoint))
+        now = max((time for time in times if time is not None), default=0)
+    return Facts(spec.levels, nodes, gangs, policy, now), reader
+
+
+def _policy(faults: Faults, spec: PolicySpec, where: Place) -> Policy:
+    objectives = {one.name: one.tolerance for one in spec.objectives or ()}
+    if spec.objectives is None or spec.mix is None:
+        faults.add("form", where, "objectives and mix must be written out")
+    elif len(objectives) < len(spec.objectives):
+        faults.add("form", f"{where}.objectives", "an objective is listed twice")
+    for name in sorted(objectives.keys() - set(objective_names())):
+        faults.add("form", f"{where}.objectives", f"no objective {quoted(name)}")
+    disruption, starvation = spec.disruption, spec.starvation
+    return Policy(
+        objectives=tuple(objectives.items()),
+        mix=tuple(sorted((spec.mix or {}).items())),
+        binds_exactly=spec.gpu_binding == "exact",
+        seed=spec.solve.seed,
+        moves=spec.moves,
+        lost_cap=disruption.cap if disruption.weight == "lostRuntime" else None,
+        starvation=None if starvation is None else starvation.after,
+    )
+
+
+def _server_models(faults: Faults, spec: ClusterSpec, where: Place) -> dict[str, ServerModel]:
+    """Server models by the slugs of their names and aliases."""
+    models: dict[str, ServerModel] = {}
+    for i, document in enumerate(spec.server_models):
+        try:
+            model = document.to_server_model()
+        except InvalidValueError as error:
+            faults.add("form", f"{where}[{i}]", printable(error.what))
+            continue
+        for name in model.slugs:
+            if name in models:
+                faults.add("reference", f"{where}[{i}]", f"two models are found as {quoted(name)}")
+            models[name] = model
+    return models
+
+
+class _NodeReader:
+    """Reads nodes one after another and numbers their domains."""
+
+    def __init__(
+        self,
+        faults: Faults,
+        levels: Sequence[LevelDocument],
+        models: Mapping[str, ServerModel],
+        ours: Mapping[str, str],
+    ) -> None:
+        self.faults = faults
+        self.levels = levels
+        self.names = {level.name for level in levels}
+        self.models = models
+        self.by_name: dict[str, ServerModel | None] = {}
+        self.ours = ours
+        # For every level, numbers by the path of the domain, or by the node that is alone.
+        self.numbers: list[dict[tuple[str, ...] | int, int]] = [{} for _ in levels]
+
+    def read_all(self, documents: Sequence[NodeDocument], where: Place) -> tuple[Node, ...]:
+        nodes = tuple(
+            self._read(document, f"{where}[{i}]", i) for i, document in enumerate(documents)
+        )
+        _check_sorted(self.faults, where, "node", [(node.name,) for node in nodes])
+        return nodes
+
+    def _read(self, document: NodeDocument, where: Place, index: int) -> Node:
+        if "[" in document.name:
+            self.faults.add("form", f"{where}.name", "a range of nodes must be written out")
+        model = self._model(document.model, where)
+        if not self.names >= document.domains.keys():
+            self.faults.add("reference", f"{where}.domains", "names a level that does not exist")
+        implied = {"kubernetes.io/hostname": document.name}
+        for level in self.levels:
+            if level.label is not None and level.name in document.domains:
+                implied[level.label] = document.domains[level.name]
+        labels = {**implied, **document.labels}
+        gpus = model.gpus if model else 0
+        if document.unknown_unhealthy > gpus:
+            self.faults.add("form", f"{where}.unknownUnhealthy", f"there are {gpus} GPUs")
+        for i, nic in enumerate(document.nics or ()):
+            read_mask(self.faults, nic.gpus or (), f"{where}.nics[{i}].gpus", gpus)
+        selected = all(labels.get(key) == value for key, value in self.ours.items())
+        return Node(
+            name=document.name,
+            model=model,
+            domain=(*self._domains(document.domains, index), index),
+            allocatable=document.allocatable,
+            labels=labels,
+            taints=tuple(t for t in document.taints if t.effect != "PreferNoSchedule"),
+            nics=(model.nics if model else ())
+            if document.nics is None
+            else tuple(nic.to_nic() for nic in document.nics),
+            usable=document.ready and not document.unschedulable and selected,
+            unhealthy=read_mask(
+                self.faults, document.unhealthy_gpus, f"{where}.unhealthyGpus", gpus
+            ),
+            unknown_unhealthy=document.unknown_unhealthy,
+        )
+
+    def _model(self, name: str | None, where: Place) -> ServerModel | None:
+        if name is None:
+            return None
+        if name not in self.by_name:
+            self.by_name[name] = self.models.get(slug(name))
+        found = self.by_name[name]
+        if found is None:
+            self.faults.add("reference", f"{where}.model", f"no server model {quoted(name)}")
+        return found
+
+    def _domains(self, names: Mapping[str, str], index: int) -> Iterator[int]:
+        """A node without a domain at a level is alone there and at every narrower level."""
+        path: tuple[str, ...] | None = ()
+        for level, numbers in zip(self.levels, self.numbers, strict=True):
+            name = names.get(level.name)
+            path = None if path is None or name is None else (*path, name)
+            yield numbers.setdefault(index if path is None else path, len(numbers))
+
+
+def read_mask(faults: Faults, gpus: Sequence[int], where: Place, installed: int) -> int:
+    """The mask of ascending GPU indices, each below ``installed``."""
+    mask = mask_of(gpus)
+    if mask >> installed:
+        faults.add("reference", where, f"names a GPU outside the {installed} of the node")
+        return 0
+    if any(a >= b for a, b in zip(gpus, gpus[1:], strict=False)):
+        faults.add("order", where, "must be ascending, each GPU once")
+    return mask
+
+
+def _check_sorted(faults: Faults, where: Place, what: str, keys: Sequence[tuple[str, ...]]) -> None:
+    for before, after in zip(keys, keys[1:], strict=False):
+        if before == after:
+            faults.add("reference", where, f"{what} {'/'.join(after)} is listed twice")
+        elif before > after:
+            faults.add("order", where, f"{what} {'/'.join(after)} is out of order")
+
+
+class GangReader:
+    """Reads gangs and the pods of plans against the levels and nodes of the cluster."""
+
+    def __init__(
+        self, faults: Faults, levels: Sequence[LevelDocument], nodes: Sequence[Node]
+    ) -> None:
+        self.faults = faults
+        self.levels = {name: i for i, name in enumerate((*(one.name for one in levels), "node"))}
+        self.nodes = nodes
+        self.node_index = {node.name: i for i, node in enumerate(nodes)}
+
+    def reporting_to(self, faults: Faults) -> GangReader:
+        """The same reader for another plan of the instance."""
+        other = copy(self)
+        other.faults = faults
+        return other
+
+    def read(self, document: GangDocument, where: Place, policy: PolicySpec) -> Gang:
+        spec, status = document.spec, document.status
+        topology, communication = spec.topology, spec.communication
+        place = f"{where}.spec.roles"
+        roles = tuple(self._role(role, f"{place}[{i}]") for i, role in enumerate(spec.roles))
+        if not roles:
+            self.faults.add("form", place, "a gang needs a role")
+        if len({role.name for role in roles}) < len(roles):
+            self.faults.add("reference", place, "two roles have one name")
+        existing = self._existing(document, f"{where}.status.pods", roles)
+        share = topology.min_bandwidth_share
+        return Gang(
+            namespace=document.metadata.namespace,
+            name=document.metadata.name,
+            priority=spec.priority,
+            submitted=spec.submitted_at,
+            preemptible=spec.preemptible,
+            movable=spec.movable,
+            required=self._level(topology.required, f"{where}.spec.topology"),
+            preferred=self._level(topology.preferred, f"{where}.spec.topology"),
+            min_share=policy.min_bandwidth_share if share is None else share,
+            pattern=communication.pattern,
+            weight=communication.weight,
+            joined=communication.nvlink_across_nodes,
+            roles=roles,
+            existing={key: (document.pod_name(pod), pod.uid) for key, (pod, _) in existing.items()},
+            running_pods={key: pod for key, (_, pod) in existing.items() if pod is not None},
+            hold=None if status.hold is None else status.hold.code,
+            started=status.started_at,
+            checkpoint=status.last_checkpoint,
+            resize_after=spec.resize_after,
+            planned=self._planned(document, f"{where}.status.planned", roles),
+        )
+
+    def _role(self, document: RoleDocument, where: Place) -> Role:
+        least, most, step = document.span
+        if most < least:
+            self.faults.add("form", f"{where}.replicas", "max is below min")
+        for term in document.node_affinity:
+            for expression in term:
+                self.faults.add_errors(f"{where}.nodeAffinity", expression.field_errors())
+        slices = (*([document.slice] if document.slice else []), *document.outer_slices)
+        found = [(one.size, self._level(one.required, f"{where}.slice")) for one in slices]
+        return Role(
+            name=document.name,
+            min=least,
+            max=most,
+            step=step,
+            elastic=not isinstance(document.replicas, int),
+            first=document.first_index,
+            gpus=document.gpus,
+            requests=document.requests,
+            required=self._level(document.topology.required, f"{where}.topology"),
+            preferred=self._level(document.topology.preferred, f"{where}.topology"),
+            slices=tuple((size, level) for size, level in found if level is not None),
+            selector=document.node_selector,
+            affinity=document.node_affinity,
+            tolerations=document.tolerations,
+            model=None if document.model is None else slug(document.model),
+            mix_models=document.mix_models,
+        )
+
+    def _level(self, name: str | None, where: Place) -> int | None:
+        if name is not None and name not in self.levels:
+            self.faults.add("reference", where, f"no level {quoted(name)}")
+        return None if name is None else self.levels.get(name)
+
+    def _existing(
+        self, document: GangDocument, where: Place, roles: Sequence[Role]
+    ) -> dict[PodKey, tuple[PodDocument, Pod | None]]:
+        """Existing pods, and where those run that do."""
+        found: dict[PodKey, tuple[PodDocument, Pod | None]] = {}
+        for i, pod in enumerate(document.status.pods):
+            place = f"{where}[{i}]"
+            number = self.role_number(pod.role, roles, place)
+            if number is None:
+                continue
+            key = (number, pod.index)
+            if key in found:
+                self.faults.add("reference", place, "the pod is listed twice")
+            found[key] = (pod, None if pod.node is None else self.place(pod, place, key, roles))
+        return found
+
+    def _planned(
+        self, document: GangDocument, where: Place, roles: Sequence[Role]
+    ) -> dict[PodKey, int]:
+        found: dict[PodKey, int] = {}
+        for i, pod in enumerate(document.status.planned):
+            place = f"{where}[{i}]"
+            number = self.role_number(pod.role, roles, place)
+            node = self._node(pod.node, place)
+            if number is None or node is None:
+                continue
+            if (number, pod.index) in found:
+                self.faults.add("reference", place, "the pod is listed twice")
+            found[number, pod.index] = node
+        return found
+
+    def role_number(self, name: str, roles: Sequence[Role], where: Place) -> int | None:
+        """The index of a role of the gang."""
+        for number, role in enumerate(roles):
+            if role.name == name:
+                return number
+        self.faults.add("reference", f"{where}.role", f"the gang has no role {quoted(name)}")
+        return None
+
+    def place(
+        self, pod: PodDocument | PlanPod, where: Place, key: PodKey, roles: Sequence[Role]
+    ) -> Pod | None:
+        """The pod on its node. Of unknown GPUs it holds as many as its role requests."""
+        node = self._node(pod.node or "", where)
+        if node is None:
+            return None
+        if pod.gpus is None:
+            return Pod(*key, node, None if roles[key[0]].gpus else 0)
+        mask = read_mask(self.faults, pod.gpus, f"{where}.gpus", self.nodes[node].gpus)
+        return Pod(*key, node, mask)
+
+    def _node(self, name: str, where: Place) -> int | None:
+        node = self.node_index.get(name)
+        if node is None:
+            self.faults.add("reference", f"{where}.node", f"no node {quoted(name)}")
+        return node
