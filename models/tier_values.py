@@ -6,7 +6,7 @@ The search scores with these functions and the plan states their results. The ju
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
@@ -186,8 +186,12 @@ def admitted(instance: Instance, index: int, decision: GangDecision) -> bool:
     return decision.decision in ADMITTED
 
 
+KnownMasks = Sequence[int] | Mapping[int, int]
+"""Mask of GPUs known to be held, by node: of all nodes, or of those of a gang."""
+
+
 def own_sets(
-    instance: Instance, gang: Gang, pods: Sequence[PodPlacement], known: Sequence[int]
+    instance: Instance, gang: Gang, pods: Sequence[PodPlacement], known: KnownMasks
 ) -> dict[int, ServerSet]:
     """The gang's GPUs a node. ``known``: mask of the GPUs known to be held, a node, after the plan."""
     masks: dict[int, int] = {}
@@ -215,7 +219,7 @@ def known_masks(instance: Instance, decisions: Sequence[GangDecision]) -> list[i
 
 
 def gang_value(
-    instance: Instance, gang: Gang, pods: Sequence[PodPlacement], known: Sequence[int]
+    instance: Instance, gang: Gang, pods: Sequence[PodPlacement], known: KnownMasks
 ) -> GangValue:
     """Bandwidth, share and domains of one gang's pods."""
     cluster = instance.cluster

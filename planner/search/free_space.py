@@ -14,9 +14,11 @@ from models.hardware import bits
 from models.instance import Instance
 from models.occupancy import PODS, Room, is_blind
 from models.program.base_state import base_decisions, outcome, placed
+from models.program.demands import RoleDemand
 from models.program.packing import CountPacking, Packing
 from models.program.regions import packing_of
 from models.solution import GangDecision, PodPlacement
+from planner.search.free_arrays import Capacity, FreeArrays
 
 Pods = tuple[PodPlacement, ...]
 Key = tuple[int, int, int]
@@ -59,7 +61,7 @@ class FreeSpace:
     """The plan so far.
 
     ``pods[g]``: pods of gang g, changed only through ``set``. ``original[g]``: where they run
-    now.
+    now. ``arrays``: the free space of all nodes at once.
     """
 
     def __init__(self, instance: Instance, decisions: Sequence[GangDecision]) -> None:
@@ -68,14 +70,17 @@ class FreeSpace:
         self.original: tuple[Pods, ...] = tuple(
             placed(instance, index, gang.running_pods) for index, gang in enumerate(instance.gangs)
         )
-        self._places = [{(p.role, p.index): p for p in pods} for pods in self.original]
+        self._places: dict[int, dict[tuple[int, int], PodPlacement]] = {}
         self._usable = [instance.schedulable(node) for node in instance.cluster.nodes]
         self._packings: dict[tuple[object, ...], Packing] = {}
         self._journal: list[tuple[int, Pods]] = []
         self.by_node = [NodeSpace() for _ in instance.cluster.nodes]
+        self.arrays = FreeArrays(instance.cluster)
         for gang, pods in enumerate(self.pods):
+            unchanged = pods == self.original[gang]
             for pod in pods:
-                self._add(gang, pod)
+                stays = unchanged or self._stays(gang, pod)
+                self.by_node[pod.node].tenants[gang, pod.role, pod.index] = (pod, stays)
         for n in range(len(self.by_node)):
             self._count(n)
 
@@ -104,6 +109,19 @@ class FreeSpace:
     def known(self) -> list[int]:
         """Mask of the GPUs known to be held, per node."""
         return [node_space.known for node_space in self.by_node]
+
+    def gpu_models(self, gang: int, role: RoleDemand) -> tuple[str, ...]:
+        """The GPU models of which the pods of a role must choose one; none if there is no choice."""
+        if not role.gpus or self.instance.gangs[gang].roles[role.role].mix_models:
+            return ()
+        found = self.arrays.tree.models_on(role.nodes)
+        return found if len(found) > 1 else ()
+
+    def capacity(self, gang: int, role: RoleDemand, model: str | None) -> Capacity:
+        """Where pods of a role fit; those that must choose a GPU model, on ``model`` or else the first."""
+        models = self.gpu_models(gang, role)
+        own = (model if model in models else models[0]) if models and model is not None else None
+        return self.arrays.of_role(role, own)
 
     def packing(self, n: int) -> Packing:
         """How the GPUs of a node can be divided. Not for blind nodes."""
@@ -165,7 +183,7 @@ class FreeSpace:
 
     def is_new_on(self, gang: int, pod: PodPlacement) -> bool:
         """Whether the pod is on another node now, or does not exist yet."""
-        before = self._places[gang].get((pod.role, pod.index))
+        before = self._before(gang, pod)
         return before is None or before.node != pod.node
 
     def arrivals(self, n: int, priority: int) -> Iterator[int]:
@@ -195,15 +213,21 @@ class FreeSpace:
                 touched.add(pod.node)
         for pod in new:
             if pod not in kept:
-                self._add(gang, pod)
+                tenants = self.by_node[pod.node].tenants
+                tenants[gang, pod.role, pod.index] = (pod, self._stays(gang, pod))
                 touched.add(pod.node)
         self.pods[gang] = new
         for n in touched:
             self._count(n)
 
-    def _add(self, gang: int, pod: PodPlacement) -> None:
-        stays = self._places[gang].get((pod.role, pod.index)) == pod
-        self.by_node[pod.node].tenants[gang, pod.role, pod.index] = (pod, stays)
+    def _before(self, gang: int, pod: PodPlacement) -> PodPlacement | None:
+        """Where the pod stands now."""
+        if gang not in self._places:
+            self._places[gang] = {(p.role, p.index): p for p in self.original[gang]}
+        return self._places[gang].get((pod.role, pod.index))
+
+    def _stays(self, gang: int, pod: PodPlacement) -> bool:
+        return self._before(gang, pod) == pod
 
     def _count(self, n: int) -> None:
         node, node_space = self.instance.cluster.nodes[n], self.by_node[n]
@@ -227,6 +251,7 @@ class FreeSpace:
         node_space.raw = node_space.mask.bit_count() - unknown - added
         node_space.free = max(0, node_space.raw) if self._usable[n] else 0
         node_space.blind = is_blind(self.instance, node, unknown)
+        self.arrays.change(n, node_space.free, left)
 
 
 SET_ASIDE = Hold("Unsupported", "set aside")

@@ -8,25 +8,40 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from models.instance import Instance
-from models.program.demand_builder import remaining_demand
+from models.program.demand_builder import identity, remaining_demand
 from models.program.demands import Demand
 from models.program.rules.declarations import allows, node_sets
 from models.solution import GangDecision, PodPlacement
 from models.tier_values import gang_value
+from planner.search.budget import Budget
 from planner.search.free_space import Counts, FreeSpace
+from planner.search.scopes import gpu_models, scopes
 from planner.search.trial import Trial
 
 MAX_SIZES = 8
 """Sizes of a role that are tried above its smallest."""
 
 
-def greedy(instance: Instance, base: Sequence[GangDecision]) -> tuple[GangDecision, ...]:
-    """Place or complete every gang that still fits when its turn comes, elastic gangs at ``min``."""
+def greedy(
+    instance: Instance, base: Sequence[GangDecision], *, budget: Budget | None = None
+) -> tuple[GangDecision, ...]:
+    """Place or complete every gang that still fits when its turn comes, elastic gangs at ``min``.
+
+    Once the budget is used up the others wait.
+    """
     space = FreeSpace(instance, base)
     decisions = list(base)
+    failed: set[object] = set()
     for demand in queue(space):
+        if budget is not None and budget.exhausted():
+            break
+        kind = identity(instance, demand)
+        if kind in failed:
+            continue
         if admit(space, demand):
             decisions[demand.gang] = space.decision(demand.gang)
+        else:
+            failed.add(kind)  # what is free only shrinks
     return tuple(decisions)
 
 
@@ -39,7 +54,7 @@ def queue(space: FreeSpace) -> list[Demand]:
     for index, gang in enumerate(space.instance.gangs):
         if gang.hold is not None or space.pods[index] != space.original[index]:
             continue
-        if gang.running and not gang.missing():
+        if gang.running and index not in space.instance.incomplete:
             continue
         demand = missing_demand(space, index)
         if demand.possible:
@@ -100,15 +115,12 @@ def place(
     space: FreeSpace, demand: Demand, *, bound: bool = True
 ) -> tuple[PodPlacement, ...] | None:
     """Pods for one gang in the free space; None if none are found. ``bound``: enforce minBandwidthShare."""
-    if not gpus_suffice(space, demand):
-        return None
     for scope in scopes(space, demand):
-        for nodes, model in node_choices(space, demand, scope):
-            trial = Trial(space, demand)
-            if trial.run(nodes, model):
-                pods = trial.pods()
-                if permitted(space, demand.gang, pods, bound=bound):
-                    return pods
+        trial = Trial(space, scope.demand)
+        if trial.run(scope.nodes, scope.model):
+            pods = trial.pods()
+            if permitted(space, demand.gang, pods, bound=bound):
+                return pods
     return None
 
 
@@ -118,7 +130,7 @@ def node_choices(
     """Nodes of a scope and a GPU model to try together, as the rules let the gang use them."""
     gang = space.instance.gangs[demand.gang]
     for nodes in node_sets(space.instance, gang, scope):
-        for model in gpu_models(space, demand, nodes):
+        for model in gpu_models(space, demand):
             yield nodes, model
 
 
@@ -132,72 +144,13 @@ def permitted(
     return allows(space.instance, space.instance.gangs[gang], own)
 
 
-def gpu_models(space: FreeSpace, demand: Demand, scope: frozenset[int]) -> list[str | None]:
-    """GPU models to try one at a time; None lets roles mix them."""
-    gang = space.instance.gangs[demand.gang]
-    nodes = space.instance.cluster.nodes
-    found = sorted({m.gpu for n in scope if (m := nodes[n].model) is not None})
-    mixing = all(gang.roles[role.role].mix_models for role in demand.gpu_roles)
-    return [None] if mixing or len(found) < 2 else [*found]
-
-
-def scopes(space: FreeSpace, demand: Demand) -> Iterator[frozenset[int]]:
-    """Node sets to try: narrow domains first, the tightest that may hold the gang, then all nodes."""
-    cluster, gang = space.instance.cluster, space.instance.gangs[demand.gang]
-    allowed = demand.nodes
-    widest = 0 if gang.required is None else gang.required
-    gpus = demand.gpus
-    if demand.standing_nodes:
-        yield from _around(space, demand.standing_nodes, allowed, widest)
-        return
-    free = {n: space.by_node[n].free for n in allowed}
-    for level in range(cluster.node_level, widest - 1, -1):
-        of = cluster.domain_of[level]
-        room: dict[int, int] = {}
-        for n, idle in free.items():
-            room[of[n]] = room.get(of[n], 0) + idle
-        planned = {of[pod.node] for pod in gang.planned}
-        fitting = [(idle, d not in planned, d) for d, idle in room.items() if idle >= gpus]
-        for _, _, d in sorted(fitting):
-            yield allowed.intersection(cluster.domains[level][d].nodes)
-    if gang.required is None:
-        yield allowed
-
-
-def _around(
-    space: FreeSpace, nodes: tuple[int, ...], allowed: frozenset[int], widest: int
-) -> Iterator[frozenset[int]]:
-    """Nodes of the domains in which pods of the gang run, narrow ones first, then all nodes."""
-    cluster, before = space.instance.cluster, frozenset[int]()
-    for level in range(cluster.node_level, widest - 1, -1):
-        of = cluster.domain_of[level]
-        used_domains = {of[n] for n in nodes}
-        scope = allowed.intersection(
-            n for d in used_domains for n in cluster.domains[level][d].nodes
-        )
-        if scope != before:
-            yield scope
-        before = scope
-    if allowed != before:
-        yield allowed
-
-
-def gpus_suffice(space: FreeSpace, demand: Demand) -> bool:
-    """Whether the free GPUs suffice for every role, ignoring all other rules."""
-    by_node = space.by_node
-    return all(
-        sum(by_node[n].free // role.gpus for n in role.nodes) >= role.count
-        for role in demand.gpu_roles
-    )
-
-
 def meets_min_share(space: FreeSpace, gang: int, pods: tuple[PodPlacement, ...] = ()) -> bool:
     """Whether the gang reaches minBandwidthShare with these pods added."""
     instance = space.instance
     spec = instance.gangs[gang]
     if not instance.min_share(spec):
         return True
-    known = space.known()
+    known = {pod.node: space.by_node[pod.node].known for pod in (*space.pods[gang], *pods)}
     for pod in pods:
         known[pod.node] |= pod.gpus or 0
     return gang_value(instance, spec, (*space.pods[gang], *pods), known).meets_min_share

@@ -6,16 +6,41 @@ rules of gang, role and slices. A failed trial leaves the free space unchanged.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
+from itertools import islice
 
+import numpy as np
+
+from models.gang import Role
 from models.occupancy import PODS
 from models.program.demands import Demand, RoleDemand, groups_of
 from models.solution import PodPlacement
+from planner.search.free_arrays import BoolArray, Capacity, IntArray, as_array, sums
 from planner.search.free_space import FreeSpace
+from planner.search.node_choice import Piece, Room, spread
 
-Options = Sequence[list[int]]
-"""Node lists to choose from."""
+Options = Iterable[IntArray]
+"""Arrays of nodes to choose from."""
+
+Batch = tuple[RoleDemand, ...]
+"""Roles whose pods ask for the same and are held to no domain of their own: placed like one role."""
+
+
+def batches(roles: Sequence[Role], demand: Demand) -> list[Batch]:
+    """The roles of a demand in the order in which they are placed: the largest pods, then most pods first."""
+    found: dict[object, Batch] = {}
+    for role in demand.roles:
+        spec = roles[role.role]
+        own = spec.required is not None or spec.slice_layers or not role.gpus
+        key = role.role if own else (role.gpus, role.requests, role.nodes, spec.mix_models)
+        found[key] = (*found.get(key, ()), role)
+    return sorted(found.values(), key=lambda b: (-b[0].gpus, -pods_of(b), b[0].role))
+
+
+def pods_of(batch: Batch) -> int:
+    """Number of pods."""
+    return sum(role.count for role in batch)
 
 
 class Trial:
@@ -27,15 +52,19 @@ class Trial:
         self.gpus: dict[int, int] = {}
         self.used: dict[int, dict[str, int]] = {}
         self.chosen: list[tuple[RoleDemand, int, int]] = []
+        self.tables: dict[int, Capacity] = {}
+        self._tree = space.arrays.tree
         gang = space.instance.gangs[demand.gang]
         self._roles = gang.roles
-        self._planned_nodes = {pod.node for pod in gang.planned}
+        self._planned = as_array({pod.node for pod in gang.planned})
 
-    def run(self, scope: frozenset[int], model: str | None) -> bool:
-        """Place every role; after False the trial must not be used."""
-        for role in sorted(self.demand.roles, key=lambda r: (-r.gpus, r.role)):
-            nodes = [n for n in sorted(scope & role.nodes) if self._of_model(n, role, model)]
-            if not self._place_role(role, nodes):
+    def run(self, scope: IntArray | frozenset[int], model: str | None) -> bool:
+        """Place every role, on one GPU model if one is given; after False the trial must not be used."""
+        nodes = as_array(sorted(scope)) if isinstance(scope, frozenset) else scope
+        for batch in batches(self._roles, self.demand):
+            table = self.space.capacity(self.demand.gang, batch[0], model)
+            self.tables[batch[0].role] = table
+            if not self._place_batch(batch, self.usable(table, nodes)):
                 return False
         return True
 
@@ -60,7 +89,31 @@ class Trial:
         del n, resource
         return 0
 
-    def choose(self, options: Options, attempt: Callable[[list[int]], bool]) -> bool:
+    def usable(self, table: Capacity, scope: IntArray) -> IntArray:
+        """The nodes that may take pods."""
+        return scope[table.pods[scope] > 0]
+
+    def free_of(self, nodes: IntArray) -> IntArray:
+        """``free`` of each node."""
+        return self.space.arrays.free[nodes]
+
+    def capacities(self, role: RoleDemand, nodes: IntArray, most: int) -> IntArray:
+        """``capacity`` of each node."""
+        found = np.minimum(self.tables[role.role].pods[nodes], most)
+        if self.used:
+            for at in np.flatnonzero(np.isin(nodes, as_array(self.used))).tolist():
+                found[at] = self.capacity(int(nodes[at]), role, most)
+        return found
+
+    def limits(self, role: RoleDemand, nodes: IntArray, most: int) -> IntArray:
+        """Upper bounds of the pods that each node may take once room is made."""
+        return self.capacities(role, nodes, most)
+
+    def willing(self, nodes: IntArray) -> BoolArray:
+        """The nodes on which no other gang would have to give up space: here all."""
+        return np.full(len(nodes), fill_value=True)
+
+    def choose(self, options: Options, attempt: Callable[[IntArray], bool]) -> bool:
         """Place pods on the first of these node lists that takes them."""
         for option in options:
             mark = self.mark()
@@ -69,15 +122,10 @@ class Trial:
             self.undo(mark)
         return False
 
-    def make_room(self, role: RoleDemand, count: int, nodes: list[int]) -> bool:
+    def make_room(self, role: RoleDemand, count: int, nodes: IntArray) -> bool:
         """Make room for a number of pods before they are placed; False if that is impossible."""
         del self, role, count, nodes
         return True
-
-    def has_concessions(self, n: int) -> bool:
-        """Whether other gangs would have to give up space on the node: never here."""
-        del n
-        return False
 
     def mark(self) -> object:
         return len(self.chosen)
@@ -105,75 +153,85 @@ class Trial:
                 most = min(most, room // amount)
         return max(0, most)
 
-    def _of_model(self, n: int, role: RoleDemand, model: str | None) -> bool:
-        spec = self.space.instance.cluster.nodes[n].model
-        if not role.gpus:
-            return True
-        return spec is not None and (model is None or spec.gpu == model)
-
-    def _place_role(self, role: RoleDemand, nodes: list[int]) -> bool:
+    def _place_batch(self, batch: Batch, nodes: IntArray) -> bool:
+        if len(batch) > 1:
+            return self._place_pods([(role, i) for role in batch for i in role.indices], nodes)
+        role = batch[0]
         spec = self._roles[role.role]
-        options = [nodes] if spec.required is None else self._by_domain(spec.required, nodes)
+        options: Options = (nodes,)
+        if spec.required is not None:
+            options = self._by_domain(role, role.count, spec.required, nodes)
         layers = len(spec.slice_layers)
         return self.choose(options, partial(self._place_layers, role, layers, list(role.indices)))
 
-    def _by_domain(self, level: int, nodes: list[int]) -> list[list[int]]:
-        """The nodes by domain: domains the gang already uses first, then the tightest."""
-        of = self.space.instance.cluster.domain_of[level]
-        domains: dict[int, list[int]] = {}
-        for n in nodes:
-            domains.setdefault(of[n], []).append(n)
-        used = {of[n] for _, _, n in self.chosen}
-        room = {d: sum(self.space.by_node[n].free for n in domains[d]) for d in domains}
-        return [domains[d] for d in sorted(domains, key=lambda d: (d not in used, room[d], d))]
+    def _by_domain(
+        self, role: RoleDemand, count: int, level: int, nodes: IntArray
+    ) -> Iterator[IntArray]:
+        """The nodes of every domain that may take so many pods: used ones first, then the tightest."""
+        of, size = self._tree.domain_of[level], self._tree.sizes[level]
+        room = sums(of[nodes], self.limits(role, nodes, count), size)
+        idle = sums(of[nodes], self.free_of(nodes), size)
+        domains = np.flatnonzero(room >= count)
+        unused = ~np.isin(domains, of[as_array({n for _, _, n in self.chosen})])
+        order = np.lexsort((domains, idle[domains], room[domains], unused))
+        for domain in domains[order].tolist():
+            yield nodes[of[nodes] == domain]
 
     def _place_layers(
-        self, role: RoleDemand, layers: int, indices: list[int], nodes: list[int]
+        self, role: RoleDemand, layers: int, indices: list[int], nodes: IntArray
     ) -> bool:
         """Place these pods slice by slice of the outermost of ``layers`` layers, recursively."""
         if not layers:
-            return self._place_pods(role, indices, nodes)
+            return self._place_pods([(role, index) for index in indices], nodes)
         size, level = self._roles[role.role].slice_layers[layers - 1]
-        of = self.space.instance.cluster.domain_of[level]
+        cluster = self.space.instance.cluster
         fixed = dict(role.layers[layers - 1]) if role.layers else {}
         for members in groups_of(indices, size):
             domain = fixed.get(tuple(members))
             if domain is None:
-                options = self._by_domain(level, nodes)
+                options = self._by_domain(role, len(members), level, nodes)
             else:
-                options = [[n for n in nodes if of[n] == domain]]
+                inside = as_array(cluster.domains[level][domain].nodes)
+                options = iter((nodes[np.isin(nodes, inside)],))
             attempt = partial(self._place_layers, role, layers - 1, members)
             if not self.choose(options, attempt):
                 return False
         return True
 
-    def _place_pods(self, role: RoleDemand, indices: list[int], nodes: list[int]) -> bool:
-        """Use few nodes: those of the gang first, then those that take most, tightest first."""
-        if not self.make_room(role, len(indices), nodes):
+    def _place_pods(self, pods: Sequence[tuple[RoleDemand, int]], nodes: IntArray) -> bool:
+        """Place these pods, which ask for the same. Each: (role, index)."""
+        like, count = pods[0][0], len(pods)
+        if not self.make_room(like, count, nodes):
             return False
-        indices_left, running_nodes = list(indices), self.demand.standing_nodes
-        capacity = {n: self.capacity(n, role, len(indices_left)) for n in nodes}
-        rank = {
-            n: (n not in self.used, n not in running_nodes, self.has_concessions(n)) for n in nodes
-        }
-        order = sorted(
-            (n for n in nodes if capacity[n]),
-            key=lambda n: (rank[n], -capacity[n], self.free(n), n not in self._planned_nodes, n),
-        )
+        room = self.capacities(like, nodes, count)
+        if int(room.sum()) < count:
+            return False
+        ahead = iter(pods)
+        for n, piece in self._pieces(count, nodes, room):
+            for role, index in islice(ahead, piece):
+                self._place_pod(role, index, n)
+        return True
 
-        def tightness(n: int) -> tuple[object, ...]:
-            return (rank[n], self.free(n), n not in self._planned_nodes, n)
-
-        while indices_left and order:
-            best = order[0]
-            if best not in self.used and best not in running_nodes:
-                whole = [n for n in order if capacity[n] >= len(indices_left)]
-                best = min(whole, key=tightness, default=best)
-            order.remove(best)
-            for index in indices_left[: capacity[best]]:
-                self._place_pod(role, index, best)
-            indices_left = indices_left[capacity[best] :]
-        return not indices_left
+    def _pieces(self, count: int, nodes: IntArray, pods: IntArray) -> list[Piece]:
+        """Pods a node: nodes that the gang uses first, then others. ``pods``: those that fit, by node."""
+        free, found = self.free_of(nodes), list[Piece]()
+        groups = (as_array(self.used), as_array(self.demand.standing_nodes))
+        for group in groups:
+            if not len(group):
+                continue
+            here = np.flatnonzero(np.isin(nodes, group) & (pods > 0))
+            here = here[np.lexsort((here, free[here], -pods[here]))]
+            for at in here.tolist():
+                piece = min(count, int(pods[at]))
+                found += [(int(nodes[at]), piece)] if piece else []
+                count -= piece
+            pods[here] = 0
+        easily = np.where(self.willing(nodes), pods, 0)
+        if int(easily.sum()) >= count:
+            pods = easily
+        unplanned = (~np.isin(nodes, self._planned)).astype(np.int64)
+        room = Room(nodes, pods, free, unplanned).part(pods > 0)
+        return [*found, *spread(self.space.arrays, count, room, np.concatenate(groups))]
 
     def _place_pod(self, role: RoleDemand, index: int, n: int) -> None:
         self.chosen.append((role, index, n))

@@ -10,9 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from models.occupancy import PODS
 from models.program.demands import Demand, RoleDemand
 from planner.search.concessions import Concession, Freed, Reclaimable
+from planner.search.free_arrays import BoolArray, Capacity, IntArray, as_array
 from planner.search.free_space import FreeSpace
 from planner.search.trial import Options, Trial
 
@@ -68,7 +71,22 @@ class VictimSearch(Trial):
     def conceded(self, n: int, resource: str) -> int:
         return self._conceded_resources.get(n, {}).get(resource, 0)
 
-    def has_concessions(self, n: int) -> bool:
+    def usable(self, table: Capacity, scope: IntArray) -> IntArray:
+        return scope[table.allowed[scope]]
+
+    def free_of(self, nodes: IntArray) -> IntArray:
+        return as_array(self.free(n) for n in nodes.tolist())
+
+    def capacities(self, role: RoleDemand, nodes: IntArray, most: int) -> IntArray:
+        return as_array(self.capacity(n, role, most) for n in nodes.tolist())
+
+    def limits(self, role: RoleDemand, nodes: IntArray, most: int) -> IntArray:
+        return as_array(self._limit(n, role, most) for n in nodes.tolist())
+
+    def willing(self, nodes: IntArray) -> BoolArray:
+        return np.array([not self._has_concessions(n) for n in nodes.tolist()], dtype=np.bool_)
+
+    def _has_concessions(self, n: int) -> bool:
         return self._conceded_gpus.get(n, 0) > 0 or any(
             self._conceded_resources.get(n, {}).values()
         )
@@ -83,10 +101,10 @@ class VictimSearch(Trial):
             gang, before = self._journal.pop()
             self._set(gang, before)
 
-    def choose(self, options: Options, attempt: Callable[[list[int]], bool]) -> bool:
+    def choose(self, options: Options, attempt: Callable[[IntArray], bool]) -> bool:
         """Place pods on the cheapest node list, the first of equals."""
         before, limit = self.cost, self.limit
-        best: list[int] | None = None
+        best: IntArray | None = None
         for option in options:
             mark = self.mark()
             if attempt(option):
@@ -99,13 +117,13 @@ class VictimSearch(Trial):
         self.limit = limit
         return best is not None and attempt(best)
 
-    def make_room(self, role: RoleDemand, count: int, nodes: list[int]) -> bool:
+    def make_room(self, role: RoleDemand, count: int, nodes: IntArray) -> bool:
         """Let gangs give up space, cheapest first, until ``count`` pods fit on these nodes."""
-        room = {n: self.capacity(n, role, count) for n in nodes}
+        room = {n: self.capacity(n, role, count) for n in nodes.tolist()}
         total = sum(room.values())
         if total >= count:
             return True
-        if sum(self._limit(n, role, count) for n in nodes) < count:
+        if sum(self._limit(n, role, count) for n in room) < count:
             return False
         while total < count:
             bundle = self._best_bundle(role, room, count, count - total)

@@ -1,0 +1,152 @@
+"""Where a gang is tried: the narrowest domains first, of these the tightest, then all nodes.
+
+Counts of pods leave out the domains that cannot hold it; what is left out holds in no placement.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from models.gang import Gang
+from models.program.demands import Demand, RoleDemand
+from models.program.rules.declarations import node_sets
+from planner.search.free_arrays import BoolArray, Capacity, IntArray, Kind, sums, tightest
+from planner.search.free_space import FreeSpace
+from planner.search.trial import batches, pods_of
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """Nodes and a GPU model to try the demand on; None lets roles mix models or leaves no choice."""
+
+    demand: Demand
+    nodes: IntArray
+    model: str | None
+
+
+def scopes(space: FreeSpace, demand: Demand) -> Iterator[Scope]:
+    """Scopes that may hold the gang, the best first."""
+    gang = space.instance.gangs[demand.gang]
+    tries = [_Try(space, one, model) for one, model in _variants(space, demand)]
+    tries = [one for one in tries if one.fits_everywhere()]
+    if not tries:
+        return
+    tree = space.arrays.tree
+    widest = 0 if gang.required is None else gang.required
+    for level in range(tree.levels, widest - 1, -1):
+        yield from _around(tries, level) if demand.standing_nodes else _domains(tries, level)
+    if gang.required is None or demand.standing_nodes:
+        for one in tries:
+            yield Scope(one.demand, tree.every, one.model)
+
+
+def gpu_models(space: FreeSpace, demand: Demand) -> list[str | None]:
+    """GPU models to try one at a time; None lets roles mix them."""
+    found = {model for role in demand.roles for model in space.gpu_models(demand.gang, role)}
+    return [*sorted(found)] or [None]
+
+
+def _variants(space: FreeSpace, demand: Demand) -> Iterator[tuple[Demand, str | None]]:
+    """The demand on each node set that the rules tell apart, with each GPU model."""
+    everywhere = space.arrays.tree.everywhere
+    for nodes in node_sets(space.instance, space.instance.gangs[demand.gang], everywhere):
+        one = demand if nodes is everywhere else demand.within(nodes)
+        for model in gpu_models(space, one):
+            yield one, model
+
+
+class _Try:
+    """A demand with one GPU model, and where its roles fit, the role with the largest pods first."""
+
+    def __init__(self, space: FreeSpace, demand: Demand, model: str | None) -> None:
+        self.space = space
+        self.demand = demand
+        self.model = model
+        self.gang: Gang = space.instance.gangs[demand.gang]
+        found = batches(self.gang.roles, demand)
+        self._rooms = [(batch, space.capacity(demand.gang, batch[0], model)) for batch in found]
+
+    def fits_everywhere(self) -> bool:
+        """Whether the whole cluster may hold the gang."""
+        return all(
+            table.total >= pods_of(batch) and bool(self._inner(batch[0], table, -1).all())
+            for batch, table in self._rooms
+        )
+
+    def fitting(self, level: int) -> IntArray:
+        """The domains of a level that may hold the gang; at the node level the nodes."""
+        found = [
+            (table.at(level) >= pods_of(batch)) & self._inner(batch[0], table, level)
+            for batch, table in self._rooms
+        ]
+        return np.flatnonzero(np.logical_and.reduce([*found, *self._together(level)]))
+
+    def fits_among(self, level: int, nodes: Sequence[int]) -> bool:
+        """Whether the domains of some nodes may hold the gang together."""
+        of = self.space.arrays.tree.domain_of[level]
+        domains = np.unique(of[list(nodes)])
+        return all(int(t.at(level)[domains].sum()) >= pods_of(b) for b, t in self._rooms)
+
+    def tightness(self, level: int, domains: IntArray) -> list[IntArray]:
+        """Keys of domains, the smaller the better: what they hold, then what is around them."""
+        arrays = self.space.arrays
+        _, table = self._rooms[0]
+        of = arrays.tree.domain_of[level]
+        planned = [pod.node for pod in self.gang.planned]
+        if level == arrays.tree.levels:
+            parents = [arrays.tree.domain_of[wider][domains] for wider in range(level)]
+            around = [arrays.idle(wider)[parents[wider]] for wider in reversed(range(level))]
+            unplanned = ~np.isin(domains, planned)
+            return [arrays.free[domains], unplanned.astype(np.int64), *around]
+        idle = arrays.idle(level)[domains]
+        unplanned = ~np.isin(domains, of[planned])
+        return [idle, table.at(level)[domains], unplanned.astype(np.int64)]
+
+    def _inner(self, role: RoleDemand, table: Capacity, level: int) -> BoolArray:
+        """Domains of a level in which the role's own domain and its slices may fit."""
+        tree, spec = self.space.arrays.tree, self.gang.roles[role.role]
+        found = np.full(len(table.at(level)), fill_value=True)
+        if spec.required is not None and spec.required > level:
+            holds = (table.at(spec.required) >= role.count).astype(np.int64)
+            found &= sums(tree.parents(spec.required, level), holds, len(found)) > 0
+        for size, narrower in () if role.layers else spec.slice_layers:
+            if narrower > level:
+                whole = table.at(narrower) // size
+                within = sums(tree.parents(narrower, level), whole, len(found))
+                found &= within >= role.cut(size).whole
+        return found
+
+    def _together(self, level: int) -> Iterator[BoolArray]:
+        """Domains in which the GPUs suffice for all pods of each size or larger."""
+        roles = self.demand.gpu_roles
+        for gpus in {role.gpus for role in roles} if len(roles) > 1 else ():
+            kind: Kind = (gpus, (), None, None)
+            pods = sum(role.count for role in roles if role.gpus >= gpus)
+            yield self.space.arrays.capacity(kind).at(level) >= pods
+
+
+def _domains(tries: Sequence[_Try], level: int) -> Iterator[Scope]:
+    """The domains of a level that may hold the gang, the tightest first."""
+    found = [one.fitting(level) for one in tries]
+    owner = np.concatenate([np.full(len(domains), at) for at, domains in enumerate(found)])
+    keys = [one.tightness(level, domains) for one, domains in zip(tries, found, strict=True)]
+    columns = [np.concatenate(column) for column in zip(*keys, strict=True)]
+    columns = [*columns, np.concatenate(found), owner]
+    while len(columns[0]):
+        best = tightest(columns)
+        one, domain = tries[int(columns[-1][best])], int(columns[-2][best])
+        yield Scope(one.demand, one.space.arrays.tree.nodes(level, domain), one.model)
+        columns = [np.delete(column, best) for column in columns]
+
+
+def _around(tries: Sequence[_Try], level: int) -> Iterator[Scope]:
+    """The domains of a level in which pods of the gang run."""
+    for one in tries:
+        tree, standing = one.space.arrays.tree, one.demand.standing_nodes
+        if one.fits_among(level, standing):
+            domains = np.unique(tree.domain_of[level][list(standing)]).tolist()
+            nodes = np.concatenate([tree.nodes(level, domain) for domain in domains])
+            yield Scope(one.demand, np.sort(nodes), one.model)
