@@ -57,34 +57,31 @@ class GangVariables:
     slices: dict[int, list[SliceVariables]] = field(default_factory=dict)
     exchange: dict[int, list[tuple[tuple[int, ...], dict[int, int]]]] = field(default_factory=dict)
 
-    @property
-    def gpu_regions(self) -> list[int]:
-        return sorted({piece.region for piece in self.pieces})
+    @cached_property
+    def by_region(self) -> dict[int, list[Piece]]:
+        """The pieces by region, ascending, once there are all of them."""
+        return _by_region(self.pieces)
 
     @property
+    def gpu_regions(self) -> list[int]:
+        return list(self.by_region)
+
+    @cached_property
     def regions(self) -> list[int]:
-        return sorted(
-            {p.region for p in self.pieces} | {region for _, region in self.cpu_only_counts}
-        )
+        return sorted(self.by_region.keys() | {region for _, region in self.cpu_only_counts})
 
     def admitted(self, factor: int = 1) -> Linear:
         return Linear().add(self.admit, factor)
 
-    def gpu_pods(self, role: int, regions: Sequence[int] | set[int]) -> Linear:
+    def gpu_pods(self, role: int, regions: Iterable[int]) -> Linear:
         """Pods of the i-th GPU role in these regions."""
-        expression = Linear()
-        for piece in self.pieces:
-            if piece.region in regions:
-                expression.add(piece.variable, piece.pods[role])
-        return expression
+        here = (self.by_region.get(region, ()) for region in sorted(regions))
+        return Linear({p.variable: p.pods[role] for own in here for p in own if p.pods[role]})
 
-    def cpu_only_pods(self, role: int, regions: Sequence[int] | set[int]) -> Linear:
+    def cpu_only_pods(self, role: int, regions: Iterable[int]) -> Linear:
         """Pods of the i-th role without GPUs in these regions."""
-        expression = Linear()
-        for (number, region), variable in self.cpu_only_counts.items():
-            if number == role and region in regions:
-                expression.add(variable)
-        return expression
+        counts = self.cpu_only_counts
+        return Linear({counts[role, r]: 1 for r in sorted(regions) if (role, r) in counts})
 
 
 @dataclass
@@ -123,11 +120,24 @@ class PodPool:
     pieces: list[Piece] = field(default_factory=list)
     priority: int | None = None
 
-    def pods(self, regions: Sequence[int] | None = None) -> Linear:
+    @cached_property
+    def by_region(self) -> dict[int, list[Piece]]:
+        """The pieces by region, once there are all of them."""
+        return _by_region(self.pieces)
+
+    def pods(self, regions: Iterable[int] | None = None) -> Linear:
         """Pods of the pool in these regions, or in all."""
-        return Linear().add_all(
-            p.variable for p in self.pieces if regions is None or p.region in regions
-        )
+        if regions is None:
+            return Linear({piece.variable: 1 for piece in self.pieces})
+        here = (self.by_region.get(region, ()) for region in sorted(regions))
+        return Linear({piece.variable: 1 for own in here for piece in own})
+
+
+def _by_region(pieces: Iterable[Piece]) -> dict[int, list[Piece]]:
+    found: dict[int, list[Piece]] = {}
+    for piece in pieces:
+        found.setdefault(piece.region, []).append(piece)
+    return dict(sorted(found.items()))
 
 
 Owner = GangVariables | GroupVariables | PodPool
@@ -181,6 +191,15 @@ class Model:
     pod_pools: Sequence[PodPool] = ()
     ordered: Sequence[list[tuple[Gang, int]]] = ()
     bandwidth: dict[int, GangBandwidth] = field(default_factory=dict)
+    _fits: dict[tuple[int, int], int] = field(default_factory=dict)
+
+    def pods_that_fit(self, region: int, gpus: int) -> int:
+        """Pods of so many GPUs that the free GPUs of the region hold."""
+        key = (region, gpus)
+        if key not in self._fits:
+            nodes = self.region_set.regions[region].nodes
+            self._fits[key] = sum(self.rooms[n].free_gpus // gpus for n in nodes)
+        return self._fits[key]
 
     @cached_property
     def cases(self) -> dict[int, list[tuple[Case, int]]]:
@@ -284,9 +303,9 @@ class PieceBuilder:
             max(rooms[n].free_gpus for n in region.nodes) for region in region_set.regions
         ]
         self._rooms = rooms
-        self._wanted: list[tuple[Owner, Demand, Region, tuple[int, ...]]] = []
+        self._wanted: list[tuple[Owner, Demand, Region, tuple[int, ...], int]] = []
         self._sizes: list[set[int]] = [set() for _ in region_set.regions]
-        self._kinds: list[dict[int, dict[SetType, None]]] = []
+        self._kinds: list[dict[int, list[SetType]]] = []
 
     def is_single_piece(self, group: GroupVariables) -> None:
         self._gpu_pieces(group, group.demands[0], whole=True)
@@ -307,34 +326,44 @@ class PieceBuilder:
                     )
 
     def _gpu_pieces(self, owner: Owner, demand: Demand, *, whole: bool) -> None:
+        roles = demand.roles if whole else demand.gpu_roles
         if not demand.gpu_roles:
             return
+        kinds: dict[tuple[int, tuple[bool, ...]], list[tuple[tuple[int, ...], int]]] = {}
         for region in self._region_set.regions:
-            most = self._most[region.number]
-            for pods in vectors(self._instance, demand, region, most, whole=whole):
-                self._wanted.append((owner, demand, region, pods))
-                self._sizes[region.number].add(_gpus(demand.gpu_roles, pods))
+            most, n = self._most[region.number], region.nodes[0]
+            key = (most, tuple(n in role.nodes for role in roles))
+            if key not in kinds:
+                kinds[key] = [
+                    (pods, _gpus(demand.gpu_roles, pods))
+                    for pods in vectors(self._instance, demand, region, most, whole=whole)
+                ]
+            for pods, size in kinds[key]:
+                self._wanted.append((owner, demand, region, pods, size))
+                self._sizes[region.number].add(size)
 
     def flows(self, program: Program, admits: Admits) -> list[RegionFlow]:
         flows = [
             flow_of(program, region, self._rooms, admits, sizes)
             for region, sizes in zip(self._region_set.regions, self._sizes, strict=True)
         ]
-        self._kinds = [_by_size(flow.kinds) for flow in flows]
+        shared: dict[SetType, SetType] = {}
+        self._kinds = [_by_size(flow.kinds, shared) for flow in flows]
         return flows
 
     def pieces(self, program: Program) -> None:
-        for owner, demand, region, pods in self._wanted:
-            size = _gpus(demand.gpu_roles, pods)
-            for kind in self._kinds[region.number].get(size, {}):
-                most = self._most_of(owner, demand, region, pods)
+        for owner, demand, region, pods, size in self._wanted:
+            most = self._most_of(owner, demand, region, pods)
+            for kind in self._kinds[region.number].get(size, ()):
                 owner.pieces.append(Piece(region.number, pods, kind, program.integer(0, most)))
 
     def _most_of(self, owner: Owner, demand: Demand, region: Region, pods: tuple[int, ...]) -> int:
         if isinstance(owner, GroupVariables):
             return len(owner.demands)
         if isinstance(owner, PodPool):
-            return sum(self._rooms[n].free_gpus // demand.gpu_roles[0].gpus for n in region.nodes)
+            return sum(self._rooms[n].free_gpus // owner.role.gpus for n in region.nodes)
+        if len(region.nodes) == 1:
+            return 1
         by_role = min(
             role.count // count for role, count in zip(demand.gpu_roles, pods, strict=True) if count
         )
@@ -386,11 +415,11 @@ def _counts(
     return range(most + 1)
 
 
-def _by_size(kinds: Iterable[SetType]) -> dict[int, dict[SetType, None]]:
-    """Distinct set types by their number of GPUs, in order."""
-    found: dict[int, dict[SetType, None]] = {}
-    for kind in kinds:
-        found.setdefault(kind.gpus, {})[kind] = None
+def _by_size(kinds: Iterable[SetType], shared: dict[SetType, SetType]) -> dict[int, list[SetType]]:
+    """Distinct set types by their number of GPUs, in order; equal ones of all regions are one object."""
+    found: dict[int, list[SetType]] = {}
+    for kind in dict.fromkeys(kinds):
+        found.setdefault(kind.gpus, []).append(shared.setdefault(kind, kind))
     return found
 
 

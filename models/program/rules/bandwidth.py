@@ -21,7 +21,7 @@ from math import lcm
 
 from models.instance import Instance
 from models.program.linear_program import Linear
-from models.program.rules.bandwidth_carriers import Carrier, carriers_of, rates_of
+from models.program.rules.bandwidth_carriers import Carrier, Rates, carriers_of, rates_of
 from models.program.rules.topology import Topology
 from models.program.variables import GangBandwidth, GangVariables, Model, StayVariables
 from models.rates.gang_bandwidth import FULL_SHARE, ideal_MBps, share_permille
@@ -60,6 +60,7 @@ class Claims:
         self._counts = gang.gang.pattern != "none" and gang.gang.weight > 0
         self._min_share = least_share(model.instance, gang)
         self._carriers: list[Carrier] = []
+        self._kinds: list[Rates] = []
         self._variables: dict[Claim, int] = {}
         self._most: dict[tuple[Fraction, Fraction], int] = {}
         self.value = Linear()
@@ -70,9 +71,10 @@ class Claims:
             self._build()
 
     def _build(self) -> None:
+        self._kinds = list({carrier.rates: None for carrier in self._carriers})
         self._groups = self._domain_wholes()
         modes = self._modes()
-        ideals = sorted({carrier.ideal for carrier in self._carriers})
+        ideals = sorted({rates.ideal for rates in self._kinds})
         claims = [
             (mode, share, ideal)
             for ideal in ideals
@@ -102,16 +104,16 @@ class Claims:
     def _domain_wholes(self) -> dict[int, tuple[int, Fraction]]:
         """For each NVLink domain: a boolean, 1 only if all GPUs are on its servers, and its rate."""
         found: dict[int, tuple[int, Fraction]] = {}
-        for group in sorted({c.group for c in self._carriers if c.group is not None}):
-            members = [c for c in self._carriers if c.group == group]
-            outside = [c for c in self._carriers if c.group != group]
+        for group in sorted({k.group for k in self._kinds if k.group is not None}):
+            members = [c for c in self._carriers if c.rates.group == group]
+            outside = [c for c in self._carriers if c.rates.group != group]
             whole = self._program.boolean()
             for carrier in outside:
                 row = Linear().add(carrier.variable).add(whole, carrier.most)
                 self._program.at_most(row, carrier.most)
             self._program.at_most(Linear().add(whole).add(self._gang.admit, -1))
-            fabric = min(c.fabric for c in members if c.fabric is not None)
-            self.exact &= all(c.fabric == fabric and c.switched for c in members)
+            fabric = min(c.rates.fabric for c in members if c.rates.fabric is not None)
+            self.exact &= all(c.rates.fabric == fabric and c.rates.switched for c in members)
             found[group] = (whole, fabric)
         return found
 
@@ -142,10 +144,10 @@ class Claims:
     def _rates(self, mode: Mode) -> set[Fraction]:
         rates: set[Fraction] = set()
         if mode.over is None:
-            rates |= {c.inside for c in self._carriers if c.whole and c.inside is not None}
+            rates |= {k.inside for k in self._kinds if k.whole and k.inside is not None}
             rates |= {fabric for _, fabric in self._groups.values()}
             return rates
-        rates |= {c.spread_MBps(mode.over) for c in self._carriers if c.group is None}
+        rates |= {k.spread_MBps(mode.over) for k in self._kinds if k.group is None}
         for group, (_, fabric) in self._groups.items():
             for total in self._sums(group, fabric * mode.over):
                 rates.add(min(fabric, total / mode.over))
@@ -153,8 +155,8 @@ class Claims:
 
     def _sums(self, group: int, cap: Fraction) -> set[Fraction]:
         """Every network rate the servers of one NVLink domain may add up to, cut off at ``cap``."""
-        steps = sorted({c.network for c in self._carriers if c.group == group})
-        most = sum(c.most for c in self._carriers if c.group == group)
+        steps = sorted({k.network for k in self._kinds if k.group == group})
+        most = sum(c.most for c in self._carriers if c.rates.group == group)
         sums = {Fraction(0)}
         fresh = {Fraction(0)}
         for _ in range(most):
@@ -192,8 +194,13 @@ class Claims:
             ]
             for share, _ in own:
                 row = Linear().add_all(v for s, v in own if s >= share)
-                for c in self._carriers:
-                    if c.whole and c.inside is not None and self._allows(c.inside, share, ideal):
+                enough = {
+                    k
+                    for k in self._kinds
+                    if k.whole and k.inside is not None and self._allows(k.inside, share, ideal)
+                }
+                for c in self._carriers if enough else ():
+                    if c.rates in enough:
                         row.add(c.variable, -1)
                 for whole, fabric in self._groups.values():
                     if self._allows(fabric, share, ideal):
@@ -201,24 +208,31 @@ class Claims:
                 self._program.at_most(row)
 
     def _spread_rows(self) -> None:
+        allowed = {kind: self._allowed(kind) for kind in self._kinds}
+        every = len(self._variables)
         for c in self._carriers:
-            allowed = Linear()
-            for (mode, share, ideal), variable in self._variables.items():
-                if mode.over is None:
-                    fine = True
-                elif c.group is None:
-                    fine = self._allows(c.spread_MBps(mode.over), share, ideal)
-                else:
-                    fine = c.fabric is not None and self._allows(c.fabric, share, ideal)
-                if fine:
-                    allowed.add(variable)
-            if len(allowed.terms) < len(self._variables):
-                row = Linear().add(c.variable).add_linear(allowed, -c.most)
-                self._program.at_most(row)
+            fine = allowed[c.rates]
+            if len(fine) < every:
+                row = Linear({c.variable: 1})
+                self._program.at_most(row.add_all(fine, -c.most))
+
+    def _allowed(self, kind: Rates) -> list[int]:
+        """Claims under which such a server may be used."""
+        found = []
+        for (mode, share, ideal), variable in self._variables.items():
+            if mode.over is None:
+                fine = True
+            elif kind.group is None:
+                fine = self._allows(kind.spread_MBps(mode.over), share, ideal)
+            else:
+                fine = kind.fabric is not None and self._allows(kind.fabric, share, ideal)
+            if fine:
+                found.append(variable)
+        return found
 
     def _domain_rows(self) -> None:
         for group in self._groups:
-            members = [c for c in self._carriers if c.group == group]
+            members = [c for c in self._carriers if c.rates.group == group]
             used = self._program.boolean()
             for c in members:
                 self._program.at_most(Linear().add(c.variable).add(used, -c.most))
@@ -228,10 +242,12 @@ class Claims:
                 if mode.over is not None
             }
             largest = max(needs.values(), default=Fraction(0))
-            scale = lcm(*(r.denominator for r in (*needs.values(), *(c.network for c in members))))
+            scale = lcm(
+                *(r.denominator for r in (*needs.values(), *(c.rates.network for c in members)))
+            )
             row = Linear(constant=int(largest * scale)).add(used, -int(largest * scale))
             for c in members:
-                row.add(c.variable, int(c.network * scale))
+                row.add(c.variable, int(c.rates.network * scale))
             for variable, need in needs.items():
                 row.add(variable, -int(need * scale))
             self._program.at_least(row)
@@ -255,7 +271,7 @@ class Claims:
         for ideal in ideals[:-1] if len(ideals) > 1 else []:
             row = Linear().add_all(v for (_, _, i), v in self._variables.items() if i == ideal)
             for c in self._carriers:
-                if c.ideal <= ideal:
+                if c.rates.ideal <= ideal:
                     row.add(c.variable, -1)
             self._program.at_most(row)
 

@@ -22,16 +22,14 @@ from models.rates.gang_bandwidth import ServerSet, ideal_MBps, set_inside_MBps
 from models.rates.server_bandwidth import switched_MBps
 
 
-@dataclass(frozen=True, slots=True)
-class Carrier:
-    """A server in use if ``variable`` is not 0: its rates with the gang's GPUs on it.
+@dataclass(frozen=True, slots=True, eq=False)
+class Rates:
+    """Rates of a server with GPUs of a gang on it; few differ, so that rules examine each once.
 
-    ``most``: upper bound of the variable. ``group``: its NVLink domain, None outside any and where
-    the gang may not use NVLink between servers.
+    ``group``: its NVLink domain, None outside any and where the gang may not use NVLink between servers.
+    ``whole``: whether these are all GPUs of the gang.
     """
 
-    variable: int
-    most: int
     inside: Fraction | None
     network: Fraction
     ideal: Fraction
@@ -45,6 +43,15 @@ class Carrier:
         return limit if self.inside is None else min(limit, self.inside)
 
 
+@dataclass(frozen=True, slots=True)
+class Carrier:
+    """A server in use if ``variable`` is not 0. ``most``: upper bound of the variable."""
+
+    variable: int
+    most: int
+    rates: Rates
+
+
 def carriers_of(model: Model, gang: GangVariables) -> list[Carrier]:
     """Every server that may carry GPUs of the gang, and those that already do.
 
@@ -55,25 +62,23 @@ def carriers_of(model: Model, gang: GangVariables) -> list[Carrier]:
     floor = _standing_ideal(instance, gang)
     carriers: list[Carrier] = []
     carried: dict[int, Linear] = {n: Linear() for n in standing}
+    known: dict[tuple[int, int, int | None], Rates] = {}
+    upper = program.upper
     for piece in gang.pieces:
         region = model.region_set.regions[piece.region]
-        inside, network, gpus = piece.kind.inside, piece.kind.network, piece.kind.gpus
-        if gang.number in region.standing_demands:
-            inside, network = piece.kind.with_standing[region.standing_demands[gang.number]]
-            gpus += standing[region.nodes[0]].count
-            carried[region.nodes[0]].add(piece.variable)
-        carriers.append(
-            _carrier(
-                model,
-                gang,
-                piece.variable,
-                region.nodes[0],
-                inside,
-                network,
-                floor,
-                whole=gpus == demand.total_gpus,
-            )
-        )
+        n, kind, own = region.nodes[0], piece.kind, region.standing_demands.get(gang.number)
+        if own is not None:
+            carried[n].add(piece.variable)
+            whole = kind.gpus + standing[n].count == demand.total_gpus
+            found = _rates(model, gang, n, *kind.with_standing[own], floor, whole=whole)
+        else:
+            # types of GPU sets and server models are the same objects where they are equal
+            key = (id(kind), id(region.model.model), _group(model, gang, n))
+            if key not in known:
+                whole = kind.gpus == demand.total_gpus
+                known[key] = _rates(model, gang, n, kind.inside, kind.network, floor, whole=whole)
+            found = known[key]
+        carriers.append(Carrier(piece.variable, upper[piece.variable], found))
     for n, chosen in standing.items():
         node = instance.cluster.nodes[n]
         rates = rates_of(node, chosen, model.cases.get(n, ()))
@@ -84,18 +89,9 @@ def carriers_of(model: Model, gang: GangVariables) -> list[Carrier]:
         for variable, ((inside, network), own) in zip(untouched, rates.items(), strict=True):
             if len(rates) > 1:
                 program.at_most(Linear().add(variable).add_all(own, -1))
-            carriers.append(
-                _carrier(
-                    model,
-                    gang,
-                    variable,
-                    n,
-                    inside,
-                    network,
-                    floor,
-                    whole=chosen.count == demand.total_gpus,
-                )
-            )
+            whole = chosen.count == demand.total_gpus
+            found = _rates(model, gang, n, inside, network, floor, whole=whole)
+            carriers.append(Carrier(variable, upper[variable], found))
     return carriers
 
 
@@ -121,29 +117,32 @@ def _standing_ideal(instance: Instance, gang: GangVariables) -> Fraction | None:
     return ideal_MBps(models, gang.demand.total_gpus, joined=joined) if models else None
 
 
-def _carrier(
+def _group(model: Model, gang: GangVariables, n: int) -> int | None:
+    """The NVLink domain of the node, if the gang may use it."""
+    cluster = model.instance.cluster
+    server = cluster.nodes[n].model
+    if server is None or server.nvlink_domain_nodes < 2 or not gang.gang.nvlink_across_nodes:
+        return None
+    level = next((i for i, spec in enumerate(cluster.levels) if spec.nvlink), None)
+    return None if level is None else cluster.domain_of[level][n]
+
+
+def _rates(
     model: Model,
     gang: GangVariables,
-    variable: int,
     n: int,
     inside: Fraction | None,
     network: Fraction | None,
     floor: Fraction | None,
     *,
     whole: bool,
-) -> Carrier:
-    cluster = model.instance.cluster
-    server = cluster.nodes[n].model
+) -> Rates:
+    server = model.instance.cluster.nodes[n].model
     assert server is not None
     joined = gang.gang.nvlink_across_nodes
     ideal = ideal_MBps((server,), gang.demand.total_gpus, joined=joined)
-    group = None
-    level = next((i for i, spec in enumerate(cluster.levels) if spec.nvlink), None)
-    if joined and server.nvlink_domain_nodes > 1 and level is not None:
-        group = cluster.domain_of[level][n]
-    return Carrier(
-        variable,
-        model.program.upper[variable],
+    group = _group(model, gang, n)
+    return Rates(
         inside,
         network or Fraction(0),
         ideal if floor is None else min(ideal, floor),

@@ -32,10 +32,10 @@ def add(model: Model) -> None:
             continue
         _flow(program, flow, placed, region.number)
     for gang in variables.gangs:
-        for number in gang.gpu_regions:
-            own = [p.variable for p in gang.pieces if p.region == number]
+        for number, own in gang.by_region.items():
             if len(own) > 1:
-                program.at_most(Linear().add_all(own), len(region_set.regions[number].nodes))
+                total = Linear({piece.variable: 1 for piece in own})
+                program.at_most(total, len(region_set.regions[number].nodes))
 
 
 def _flow(

@@ -196,15 +196,28 @@ def _arrivals_by_region(model: Model) -> Arrivals:
             come(piece.region, group.gangs[0].priority, piece.variable)
     for gang in model.variables.gangs:
         add_exchange_variables(model.program, model.instance, gang)
-        for region, variable in _new_arrivals(model.program, gang, model.region_set):
+        for region, variable in _arrivals(model.program, gang, model.region_set):
             come(region, gang.gang.priority, variable)
     return found
+
+
+def _arrivals(
+    program: Program, gang: GangVariables, region_set: RegionSet
+) -> Iterator[tuple[int, int]]:
+    """(region, variable) of what brings a pod of the gang to a node where it does not stand."""
+    if gang.gang.running:
+        yield from _new_arrivals(program, gang, region_set)
+        return
+    for piece in gang.pieces:
+        yield piece.region, piece.variable
+    for (_, region), variable in gang.cpu_only_counts.items():
+        yield region, variable
 
 
 def _new_arrivals(
     program: Program, gang: GangVariables, region_set: RegionSet
 ) -> Iterator[tuple[int, int]]:
-    """(region, variable) of what brings a pod of the gang to a node where it does not stand."""
+    """The same for a gang that runs: some of its pods may stay where they are."""
     for piece in gang.pieces:
         nodes = region_set.regions[piece.region].nodes
         roles = zip(gang.demand.gpu_roles, piece.pods, strict=True)

@@ -28,13 +28,14 @@ class Topology:
         *,
         lean: bool = False,
     ) -> None:
+        self._model = model
         self._program = model.program
         self._instance = model.instance
         self._region_set = model.region_set
-        self._rooms = model.rooms
         self._gang = gang
         self.used: dict[int, dict[int, int]] = {}
         self._whole: dict[tuple[int, int | None, bool], Linear] = {}
+        self._by_domain: dict[int, dict[int, list[int]]] = {}
         self._required = gang.gang.required
         self._require()
         if not lean:
@@ -42,15 +43,14 @@ class Topology:
 
     def regions_by_domain(self, level: int) -> dict[int, list[int]]:
         """Regions the gang may use, by domain of a level; at the node level by region."""
-        found: dict[int, list[int]] = {}
-        for number in self._gang.regions:
-            domain = number
-            if level < self._instance.cluster.node_level:
-                value = self._region_set.regions[number].domains[level]
-                assert value is not None
-                domain = value
-            found.setdefault(domain, []).append(number)
-        return found
+        if level not in self._by_domain:
+            found = self._by_domain[level] = {}
+            above = level < self._instance.cluster.node_level
+            for number in self._gang.regions:
+                domain = self._region_set.regions[number].domains[level] if above else number
+                assert domain is not None
+                found.setdefault(domain, []).append(number)
+        return self._by_domain[level]
 
     def standing_domains(self, level: int, role: int | None = None) -> set[int]:
         """Domains of the pods that stay, of the gang or of one of its roles."""
@@ -172,11 +172,7 @@ class Topology:
                 self._program.at_least(total.add(self._gang.admit, -need))
 
     def _room(self, regions: list[int], gpus: int) -> int:
-        return sum(
-            self._rooms[n].free_gpus // gpus
-            for number in regions
-            for n in self._region_set.regions[number].nodes
-        )
+        return sum(self._model.pods_that_fit(number, gpus) for number in regions)
 
     def count(self, level: int) -> Linear:
         """Domains used at a level above the node's, by all pods; 0 if the gang is not admitted."""
@@ -194,8 +190,12 @@ class Topology:
             nodes = self._region_set.regions[number].nodes
             if len(nodes) == 1 and of[nodes[0]] in standing:
                 continue
-            pieces = Linear().add_all(p.variable for p in gang.pieces if p.region == number)
-            cpu_only_counts = [(i, v) for (i, r), v in gang.cpu_only_counts.items() if r == number]
+            pieces = Linear().add_all(p.variable for p in gang.by_region.get(number, ()))
+            cpu_only_counts = [
+                (i, gang.cpu_only_counts[i, number])
+                for i in range(len(gang.demand.cpu_only_roles))
+                if (i, number) in gang.cpu_only_counts
+            ]
             if not cpu_only_counts:
                 total.add_linear(pieces)
                 continue
@@ -250,8 +250,8 @@ class Topology:
             counts = [self._gang.demand.gpu_roles[i].count for i in gpu]
             pieces = Linear().add_all(
                 piece.variable
-                for piece in self._gang.pieces
-                if piece.region == domain and [piece.pods[i] for i in gpu] == counts
+                for piece in self._gang.by_region.get(domain, ())
+                if [piece.pods[i] for i in gpu] == counts
             )
             self._program.at_least(pieces.add(whole, -1))
             placed = self._placed([], cpu_only, regions)
