@@ -66,13 +66,14 @@ def carriers_of(model: Model, gang: GangVariables) -> list[Carrier]:
     upper = program.upper
     for piece in gang.pieces:
         region = model.region_set.regions[piece.region]
-        n, kind, own = region.nodes[0], piece.kind, region.standing_demands.get(gang.number)
-        if own is not None:
+        n, kind = region.nodes[0], piece.kind
+        position = region.standing_demands.get(gang.number)
+        if position is not None:
             carried[n].add(piece.variable)
             whole = kind.gpus + standing[n].count == demand.total_gpus
-            found = _rates(model, gang, n, *kind.with_standing[own], floor, whole=whole)
+            found = _rates(model, gang, n, *kind.with_standing[position], floor, whole=whole)
         else:
-            # types of GPU sets and server models are the same objects where they are equal
+            # equal types of GPU sets are one object (PieceBuilder)
             key = (id(kind), id(region.model.model), _group(model, gang, n))
             if key not in known:
                 whole = kind.gpus == demand.total_gpus
