@@ -8,7 +8,7 @@ from __future__ import annotations
 import calendar
 import math
 import re
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from decimal import Decimal
 from fractions import Fraction
 from functools import lru_cache
@@ -203,7 +203,7 @@ def duration_text(whole_seconds: int) -> str:
 
 
 _TIME = re.compile(
-    r"(\d{4})-(\d\d)-(\d\d)[Tt](\d\d):(\d\d):(\d\d)(?:\.\d{1,30})?(?:[Zz]|([+-])(\d\d):(\d\d))",
+    r"(\d{4}-\d\d-\d\d)[Tt](\d\d):(\d\d):(\d\d)(?:\.\d{1,30})?(?:[Zz]|([+-])(\d\d):(\d\d))",
     re.ASCII,
 )
 
@@ -218,24 +218,32 @@ def epoch_seconds(text: str) -> int:
     hint = "write it like 2026-11-20T08:00:00Z"
     if found is None:
         raise InvalidValueError(f"{shown(text)} is not an RFC 3339 time", hint)
-    year, month, day, hour, minute, second = (int(part) for part in found.groups()[:6])
+    day, hour, minute, second = found.group(1), *(int(found.group(part)) for part in (2, 3, 4))
     sign, off_hours, off_minutes = (
-        found.group(7),
-        int(found.group(8) or 0),
-        int(found.group(9) or 0),
+        found.group(5),
+        int(found.group(6) or 0),
+        int(found.group(7) or 0),
     )
-    leap = second == 60  # a leap second is the first second of the next minute
     if off_hours > 23 or off_minutes > 59:
         raise InvalidValueError(f"{shown(text)} has an impossible offset from UTC", hint)
-    try:
-        local = datetime(year, month, day, hour, minute, 59 if leap else second, tzinfo=UTC)
-    except ValueError:
-        raise InvalidValueError(f"{shown(text)} is not a possible time", hint) from None
-    offset = (off_hours * 60 + off_minutes) * 60 * (-1 if sign == "-" else 1)
-    result = calendar.timegm(local.timetuple()) + leap - offset
+    midnight = _midnight(day)
+    if midnight is None or hour > 23 or minute > 59 or second > 60:
+        raise InvalidValueError(f"{shown(text)} is not a possible time", hint)
+    # A leap second, 60, is the first second of the next minute.
+    local = midnight + (hour * 60 + minute) * 60 + second
+    result = local - (off_hours * 60 + off_minutes) * 60 * (-1 if sign == "-" else 1)
     if not 0 <= result < _YEAR_3000:
         raise InvalidValueError(f"{shown(text)} is not between the years 1970 and 2999", hint)
     return result
+
+
+@lru_cache(maxsize=4096)
+def _midnight(day: str) -> int | None:
+    """Seconds since 1970 at the start of a day written as 2026-11-20; None if there is no such day."""
+    try:
+        return calendar.timegm(date(int(day[:4]), int(day[5:7]), int(day[8:])).timetuple())
+    except ValueError:
+        return None
 
 
 _YEAR_3000 = calendar.timegm((3000, 1, 1, 0, 0, 0, 0, 0, 0))

@@ -16,7 +16,10 @@ from pydantic import (
     Field,
     PlainSerializer,
     PlainValidator,
+    ValidationInfo,
+    ValidatorFunctionWrapHandler,
     WithJsonSchema,
+    WrapValidator,
 )
 from pydantic.alias_generators import to_camel
 from pydantic.fields import FieldInfo
@@ -126,6 +129,28 @@ Many = Annotated[tuple[T, ...], Field(strict=False), BeforeValidator(bounded_lis
 
 Mapped = Annotated[dict[K, T], BeforeValidator(_bounded_map)]
 """An object with free field names."""
+
+
+Read = dict[tuple[object, int], tuple[object, object]]
+"""Parts of a document that were read: by field and identity, the part and what it was read as."""
+
+
+def read_once() -> WrapValidator:
+    """Annotation of a part that equal objects of a document may share, as our own writer makes them.
+
+    With a ``Read`` as the context of the validation, one object is read once for this field.
+    """
+
+    def read(value: object, read_it: ValidatorFunctionWrapHandler, info: ValidationInfo) -> object:
+        known: Read | None = info.context
+        if known is None:
+            return read_it(value)
+        key = (read, id(value))
+        if key not in known:
+            known[key] = (value, read_it(value))
+        return known[key][1]
+
+    return WrapValidator(read)
 
 
 def _matching(

@@ -23,6 +23,7 @@ from models.documents.base import (
     Title,
     decimal,
     omitted,
+    read_once,
     suggestion,
     whole,
     within,
@@ -85,7 +86,7 @@ class NodeDocument(Document):
     domains: Mapped[str, Name] = Field(
         default={}, description="Short name of its domain at each level"
     )
-    allocatable: Resources = Field(
+    allocatable: Annotated[Resources, read_once()] = Field(
         default={}, description="What pods may use of each resource; absent: not limiting"
     )
     unschedulable: bool = Field(default=False, description="Cordoned")

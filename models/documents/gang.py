@@ -30,6 +30,7 @@ from models.documents.base import (
     Title,
     decimal,
     omitted,
+    read_once,
     suggestion,
     whole,
     within,
@@ -316,9 +317,9 @@ class GangSpec(Document):
     )
     preemptible: bool = Field(default=False, description="May be stopped for a higher priority")
     movable: bool = Field(default=False, description="May be restarted elsewhere")
-    topology: GangTopology = GangTopology.model_construct()
-    roles: Many[RoleDocument] = Field(json_schema_extra={"minItems": 1})
-    communication: Communication = Communication.model_construct()
+    topology: Annotated[GangTopology, read_once()] = GangTopology.model_construct()
+    roles: Annotated[Many[RoleDocument], read_once()] = Field(json_schema_extra={"minItems": 1})
+    communication: Annotated[Communication, read_once()] = Communication.model_construct()
 
 
 class GangMetadata(Document):

@@ -94,7 +94,7 @@ def read_case(
     if document is None:
         given = plan if known is None else {**parts, "instance": known.document}
         try:
-            document = PlanDocument.model_validate(given)
+            document = PlanDocument.model_validate(given, context={})
         except ValidationError as error:
             _add_errors(faults, error)
             return CaseReading(None, known, None, faults.found)
@@ -174,17 +174,21 @@ def _stated_gangs(
         elif last is not None and key < last:
             faults.add("order", where, "gangs must be sorted by namespace and name", label)
         last = key
-        found[key] = _stated_gang(faults, document, where, by_key[key], reader)
+        found[key] = _stated_gang(faults, document, where, label, by_key[key], reader)
     for key in sorted(by_key.keys() - found.keys()):
         label = "/".join(key)
         faults.add("reference", "spec.gangs", f"gang {label} is missing", label)
-    return tuple(found[gang.key] for gang in facts.gangs if gang.key in found)
+    return tuple(found[key] for key in by_key if key in found)
 
 
 def _stated_gang(
-    faults: Faults, document: PlanGang, where: Place, gang: Gang, reader: GangReader
+    faults: Faults,
+    document: PlanGang,
+    where: Place,
+    label: str,
+    gang: Gang,
+    reader: GangReader,
 ) -> StatedGang:
-    label = "/".join(gang.key)
     pods: dict[PodKey, Pod] = {}
     labels: dict[PodKey, tuple[str, str | None]] = {}
     last: PodKey = (-1, -1)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
 
 from models.hardware import ServerModel
 from models.verify import gpu_rates
@@ -19,19 +20,19 @@ from models.verify.gpu_rates import Range, RateNotKnownError
 FULL_SHARE = 1000
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Speed:
     """B and ideal of one gang; None: fewer than two GPUs, or a rate is not known."""
 
     reached: Range | None
     ideal: Range | None
 
-    @property
+    @cached_property
     def MBps(self) -> tuple[int, int] | None:
         """Least and most B in whole MB/s."""
         return None if self.reached is None else (int(self.reached.low), int(self.reached.high))
 
-    @property
+    @cached_property
     def share(self) -> tuple[int, int] | None:
         """Least and most permille of the ideal, floored once, at most 1000; 1000 if the ideal is 0."""
         if self.reached is None or self.ideal is None:
@@ -71,6 +72,9 @@ class _ServerGpus:
         return self.node.model
 
 
+_NONE = Speed(None, None)
+
+
 class GangSpeeds:
     """Computes the speed of every gang of one plan."""
 
@@ -80,6 +84,10 @@ class GangSpeeds:
         # The widest nvlink level: nested ones are inside it.
         self.nvlink_level = next((i for i, level in enumerate(facts.levels) if level.nvlink), None)
         self.networks: dict[tuple[int, int, int, int, int], Fraction] = {}
+        # What GPUs of known index reach in one server, by its model and their mask.
+        self.insides: dict[tuple[int, int], Range | None] = {}
+        self.ideals: dict[tuple[int, int, bool], Range] = {}
+        self.alone: dict[tuple[int, int, bool], Speed] = {}
 
     def speed(self, change: Change) -> Speed:
         """B and ideal of the gang after the plan.
@@ -87,16 +95,23 @@ class GangSpeeds:
         A rate that is not known is no fault of a gang that stays: it has no bandwidth then.
         """
         servers = self._servers(change)
+        if len(servers) != 1 or servers[0].unknown:
+            return self._speed(servers, joined=change.gang.joined)
+        key = (id(servers[0].node.model), servers[0].known, change.gang.joined)
+        if key not in self.alone:
+            self.alone[key] = self._speed(servers, joined=change.gang.joined)
+        return self.alone[key]
+
+    def _speed(self, servers: Sequence[_ServerGpus], *, joined: bool) -> Speed:
         count = sum(server.count for server in servers)
         if count < 2:
-            return Speed(None, None)
-        joined = change.gang.joined
+            return _NONE
         reached = ideal = None
         try:
             reached = self._reached(servers, joined=joined)
             models = {id(server.model): server.model for server in servers}
             ideal = gpu_rates.smallest(
-                _ideal(model, count, joined=joined) for model in models.values()
+                self._ideal(model, count, joined=joined) for model in models.values()
             )
         except RateNotKnownError:
             pass
@@ -133,7 +148,7 @@ class GangSpeeds:
 
     def _reached(self, servers: Sequence[_ServerGpus], *, joined: bool) -> Range | None:
         fabrics = list(self._fabrics(servers)) if joined else [[server] for server in servers]
-        rates = [rate for fabric in fabrics if (rate := _inside(fabric)) is not None]
+        rates = [rate for fabric in fabrics if (rate := self._inside(fabric)) is not None]
         if len(fabrics) > 1:
             over = self._oversubscription(servers)
             for fabric in fabrics:
@@ -171,13 +186,26 @@ class GangSpeeds:
             default=Fraction(1),
         )
 
+    def _inside(self, fabric: Sequence[_ServerGpus]) -> Range | None:
+        """inside of one server, or of one NVLink domain; None: one GPU."""
+        if len(fabric) > 1:
+            return gpu_rates.exactly(min(gpu_rates.fabric_rate(server.model) for server in fabric))
+        (server,) = fabric
+        key = (id(server.node.model), server.known)
+        if server.unknown or key not in self.insides:
+            found = gpu_rates.worst_inside(
+                server.model, server.known, server.candidates, server.unknown
+            )
+            if server.unknown:
+                return found
+            self.insides[key] = found
+        return self.insides[key]
 
-def _inside(fabric: Sequence[_ServerGpus]) -> Range | None:
-    """inside of one server, or of one NVLink domain; None: one GPU."""
-    if len(fabric) > 1:
-        return gpu_rates.exactly(min(gpu_rates.fabric_rate(server.model) for server in fabric))
-    (server,) = fabric
-    return gpu_rates.worst_inside(server.model, server.known, server.candidates, server.unknown)
+    def _ideal(self, model: ServerModel, count: int, *, joined: bool) -> Range:
+        key = (id(model), count, joined)
+        if key not in self.ideals:
+            self.ideals[key] = _ideal(model, count, joined=joined)
+        return self.ideals[key]
 
 
 def _ideal(model: ServerModel, count: int, *, joined: bool) -> Range:

@@ -5,76 +5,64 @@ The stated decisions are not used.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from models.verify.facts import Facts, Gang, Node, Pod, PodKey, Role
+from models.verify.facts import Facts, Gang, Node, Pod, PodKey
 from models.verify.violation import Violation
 
 
 @dataclass(frozen=True)
 class Change:
-    """One gang before (``gang.running_pods``) and after (``pods``) the plan. ``label``: namespace/name."""
+    """One gang before (``gang.running_pods``) and after (``pods``) the plan. ``label``: namespace/name.
+
+    ``moved``: running pods that change node or GPUs. ``binding``: pods placed or moved, which the
+    rules of placement bind. ``incomplete``: running with pods missing before the plan. ``kind``: the
+    decision that describes the change. ``admitted``: it has pods after the plan, and none is missing.
+    """
 
     gang: Gang
     label: str
     pods: Mapping[PodKey, Pod]
+    binding: tuple[Pod, ...]
+    moved: tuple[PodKey, ...]
+    added: tuple[PodKey, ...]
+    dropped: tuple[PodKey, ...]
+    incomplete: bool
+    kind: str
+    admitted: bool
+
+    @classmethod
+    def of(cls, gang: Gang, label: str, pods: Mapping[PodKey, Pod]) -> Change:
+        """The change to these pods."""
+        before = gang.running_pods
+        incomplete = gang.running and not gang.whole
+        if pods and pods == before:
+            return cls(gang, label, pods, (), (), (), (), incomplete, "keep", not incomplete)
+        binding = tuple(pod for key, pod in pods.items() if before.get(key) != pod)
+        moved = tuple(key for key, pod in pods.items() if key in before and before[key] != pod)
+        added = tuple(key for key in pods if key not in before)
+        dropped = tuple(key for key in before if key not in pods)
+        if not before:
+            kind = "place" if pods else "wait"
+        elif not pods:
+            kind = "preempt"
+        elif moved:
+            kind = "move"
+        else:
+            kind = "complete" if incomplete and not dropped else "resize"
+        return cls(
+            gang, label, pods, binding, moved, added, dropped, incomplete, kind, bool(pods)
+        )  # fmt: skip
 
     def violation(self, rule: str, message: str) -> Violation:
         return Violation(rule, self.label, message)
 
-    @cached_property
-    def binding(self) -> tuple[Pod, ...]:
-        """Pods placed or moved (another node, other GPUs): the rules of placement bind them."""
-        running_pods = self.gang.running_pods
-        return tuple(pod for key, pod in self.pods.items() if running_pods.get(key) != pod)
-
-    @cached_property
-    def moved(self) -> tuple[PodKey, ...]:
-        """Running pods that change node or GPUs."""
-        running_pods = self.gang.running_pods
-        return tuple(
-            key
-            for key, pod in self.pods.items()
-            if key in running_pods and running_pods[key] != pod
-        )
-
-    @cached_property
-    def added(self) -> tuple[PodKey, ...]:
-        return tuple(key for key in self.pods if key not in self.gang.running_pods)
-
-    @cached_property
-    def dropped(self) -> tuple[PodKey, ...]:
-        return tuple(key for key in self.gang.running_pods if key not in self.pods)
-
-    @cached_property
-    def whole_before(self) -> bool:
-        """Whether the running pods of every role are its first indices, of an allowed count."""
-        return is_whole(self.gang, self.gang.running_pods)
-
-    @property
-    def incomplete(self) -> bool:
-        """A running gang with pods missing before the plan."""
-        return self.gang.running and not self.whole_before
-
     @property
     def held_back(self) -> bool:
         """Held, and not running whole: no pod of it may be placed."""
-        return self.gang.hold is not None and not (self.gang.running and self.whole_before)
-
-    @cached_property
-    def kind(self) -> str:
-        """The decision that describes the change."""
-        if not self.gang.running:
-            return "place" if self.pods else "wait"
-        if not self.pods:
-            return "preempt"
-        if not (self.moved or self.added or self.dropped):
-            return "keep"
-        if self.moved:
-            return "move"
-        return "complete" if self.incomplete and not self.dropped else "resize"
+        return self.gang.hold is not None and not (self.gang.running and self.gang.whole)
 
     @cached_property
     def by_role(self) -> tuple[tuple[Pod, ...], ...]:
@@ -83,11 +71,6 @@ class Change:
         for pod in self.pods.values():
             found[pod.role].append(pod)
         return tuple(tuple(pods) for pods in found)
-
-    @property
-    def admitted(self) -> bool:
-        """Whether it has pods after the plan, and none is missing."""
-        return bool(self.pods) and not (self.incomplete and self.kind == "keep")
 
     def outranked_by(self, arrivals: Arrivals, leaving: Iterable[PodKey]) -> list[Change]:
         """Gangs of strictly higher priority that get a pod on a node which these pods leave."""
@@ -122,24 +105,6 @@ def arrivals_of(changes: Iterable[Change]) -> Arrivals:
             if key not in running_pods or running_pods[key].node != pod.node:
                 found.setdefault(pod.node, {})[position] = change
     return {node: tuple(gangs.values()) for node, gangs in found.items()}
-
-
-def is_whole(gang: Gang, pods: Mapping[PodKey, Pod]) -> bool:
-    """Whether every role has an allowed count, from its first index on, without a gap."""
-    found: list[list[int]] = [[] for _ in gang.roles]
-    for role, index in pods:
-        found[role].append(index)
-    return all(
-        role.allows(len(indices)) and gapless(role, indices)
-        for role, indices in zip(gang.roles, found, strict=True)
-    )
-
-
-def gapless(role: Role, indices: Collection[int]) -> bool:
-    """Whether distinct indices are the role's first ones."""
-    if not indices:
-        return True
-    return min(indices) == role.first and max(indices) == role.first + len(indices) - 1
 
 
 @dataclass(slots=True)

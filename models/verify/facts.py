@@ -5,7 +5,7 @@ Level ``len(levels)`` is the node level. GPU sets are bit masks. Times are secon
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
@@ -90,6 +90,12 @@ class Role:
         """Whether the role may run with ``count`` pods."""
         return self.min <= count <= self.max and (count - self.min) % self.step == 0
 
+    def gapless(self, indices: Collection[int]) -> bool:
+        """Whether distinct indices are its first ones."""
+        if not indices:
+            return True
+        return min(indices) == self.first and max(indices) == self.first + len(indices) - 1
+
 
 @dataclass(frozen=True)
 class Gang:
@@ -127,6 +133,17 @@ class Gang:
     @property
     def running(self) -> bool:
         return bool(self.running_pods)
+
+    @cached_property
+    def whole(self) -> bool:
+        """Whether the running pods of every role are its first indices, of an allowed count."""
+        found: list[list[int]] = [[] for _ in self.roles]
+        for role, index in self.running_pods:
+            found[role].append(index)
+        return all(
+            role.allows(len(indices)) and role.gapless(indices)
+            for role, indices in zip(self.roles, found, strict=True)
+        )
 
     @property
     def elastic(self) -> bool:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
+from functools import lru_cache
 
 from models.documents.base import FieldError
 from models.documents.cluster import ClusterSpec, LevelDocument, NodeDocument, level_errors
@@ -151,14 +152,16 @@ class _NodeReader:
             self.faults.add("form", f"{where}.unknownUnhealthy", f"there are {gpus} GPUs")
         for i, nic in enumerate(document.nics or ()):
             read_mask(self.faults, nic.gpus or (), f"{where}.nics[{i}].gpus", gpus)
-        selected = all(labels.get(key) == value for key, value in self.ours.items())
+        selected = not self.ours or all(labels.get(k) == value for k, value in self.ours.items())
         return Node(
             name=document.name,
             model=model,
             domain=(*self._domains(document.domains, index), index),
             allocatable=document.allocatable,
             labels=labels,
-            taints=tuple(t for t in document.taints if t.effect != "PreferNoSchedule"),
+            taints=tuple(t for t in document.taints if t.effect != "PreferNoSchedule")
+            if document.taints
+            else (),
             nics=(model.nics if model else ())
             if document.nics is None
             else tuple(nic.to_nic() for nic in document.nics),
@@ -188,15 +191,20 @@ class _NodeReader:
             yield numbers.setdefault(index if path is None else path, len(numbers))
 
 
-def read_mask(faults: Faults, gpus: Sequence[int], where: Place, installed: int) -> int:
+def read_mask(faults: Faults, gpus: tuple[int, ...], where: Place, installed: int) -> int:
     """The mask of ascending GPU indices, each below ``installed``."""
-    mask = mask_of(gpus)
+    mask, ascending = _mask_and_order(gpus)
     if mask >> installed:
         faults.add("reference", where, f"names a GPU outside the {installed} of the node")
         return 0
-    if any(a >= b for a, b in zip(gpus, gpus[1:], strict=False)):
+    if not ascending:
         faults.add("order", where, "must be ascending, each GPU once")
     return mask
+
+
+@lru_cache(maxsize=1 << 14)
+def _mask_and_order(gpus: tuple[int, ...]) -> tuple[int, bool]:
+    return mask_of(gpus), all(a < b for a, b in zip(gpus, gpus[1:], strict=False))
 
 
 def _check_sorted(faults: Faults, where: Place, what: str, keys: Sequence[tuple[str, ...]]) -> None:
@@ -217,6 +225,8 @@ class GangReader:
         self.levels = {name: i for i, name in enumerate((*(one.name for one in levels), "node"))}
         self.nodes = nodes
         self.node_index = {node.name: i for i, node in enumerate(nodes)}
+        # Roles without a fault by their documents, which gangs may share.
+        self._roles: dict[int, tuple[Role, ...]] = {}
 
     def reporting_to(self, faults: Faults) -> GangReader:
         """The same reader for another plan of the instance."""
@@ -227,12 +237,7 @@ class GangReader:
     def read(self, document: GangDocument, where: Place, policy: PolicySpec) -> Gang:
         spec, status = document.spec, document.status
         topology, communication = spec.topology, spec.communication
-        place = f"{where}.spec.roles"
-        roles = tuple(self._role(role, f"{place}[{i}]") for i, role in enumerate(spec.roles))
-        if not roles:
-            self.faults.add("form", place, "a gang needs a role")
-        if len({role.name for role in roles}) < len(roles):
-            self.faults.add("reference", place, "two roles have one name")
+        roles = self._roles_of(spec.roles, f"{where}.spec.roles")
         existing = self._existing(document, f"{where}.status.pods", roles)
         share = topology.min_bandwidth_share
         return Gang(
@@ -257,6 +262,20 @@ class GangReader:
             resize_after=spec.resize_after,
             planned=self._planned(document, f"{where}.status.planned", roles),
         )
+
+    def _roles_of(self, documents: tuple[RoleDocument, ...], where: Place) -> tuple[Role, ...]:
+        known = self._roles.get(id(documents))
+        if known is not None:
+            return known
+        faults = len(self.faults.found)
+        roles = tuple(self._role(role, f"{where}[{i}]") for i, role in enumerate(documents))
+        if not roles:
+            self.faults.add("form", where, "a gang needs a role")
+        if len({role.name for role in roles}) < len(roles):
+            self.faults.add("reference", where, "two roles have one name")
+        if len(self.faults.found) == faults:
+            self._roles[id(documents)] = roles
+        return roles
 
     def _role(self, document: RoleDocument, where: Place) -> Role:
         least, most, step = document.span

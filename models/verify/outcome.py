@@ -28,7 +28,7 @@ class Outcome:
         self.case = case
         self.facts: Facts = case.facts
         self.changes = tuple(
-            Change(gang, stated.label, stated.pods)
+            Change.of(gang, stated.label, stated.pods)
             for gang, stated in zip(case.facts.gangs, case.gangs, strict=True)
         )
 
@@ -65,18 +65,23 @@ class Outcome:
         """Domains used by all pods of a gang at every level, the node level last; () without pods."""
         found = []
         for change in self.changes:
-            places = [self.facts.nodes[pod.node].domain for pod in change.pods.values()]
+            nodes = {pod.node for pod in change.pods.values()}
+            places = [self.facts.nodes[node].domain for node in nodes]
             found.append(tuple(len(set(column)) for column in zip(*places, strict=True)))
         return tuple(found)
 
     @cached_property
     def figures(self) -> tuple[Figures, ...]:
         names = [self.facts.level_name(level) for level in range(self.facts.node_level + 1)]
+        by_name = {
+            used: dict(zip(names, used, strict=True)) if used else None
+            for used in set(self.domains)
+        }
         return tuple(
             Figures(
                 _settled(speed.MBps, stated.document.bandwidth),
                 _settled(speed.share, stated.document.share),
-                dict(zip(names, used, strict=True)) if used else None,
+                by_name[used],
             )
             for speed, used, stated in zip(self.speeds, self.domains, self.case.gangs, strict=True)
         )

@@ -24,12 +24,14 @@ BOUGHT = "bought"
 
 def check(outcome: Outcome) -> Iterator[Violation]:
     stated = outcome.case.status.moves
-    by_name = {"/".join(change.gang.key): change for change in outcome.changes}
+    by_name = {change.label: change for change in outcome.changes}
     listed = Counter(name for one in stated for name in one.gangs)
     for name, change in by_name.items():
         if change.moved and listed[name] != 1:
             times = f"is listed {listed[name]} times" if listed[name] else "is not listed"
             yield change.violation(BOUGHT, f"moves, but {times} in status.moves")
+    if not stated:
+        return
     possible = _Possible(outcome)
     for i, one in enumerate(stated):
         where = f"status.moves[{i}]"

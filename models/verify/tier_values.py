@@ -33,7 +33,9 @@ def tiers(outcome: Outcome) -> Iterator[TierValue]:
     met: dict[int, set[str]] = {}
     for gang in outcome.facts.gangs:
         conditions = met.setdefault(gang.priority, set())
-        conditions.update(name for name, meets in CONDITIONS.items() if meets(outcome.facts, gang))
+        for name, meets in CONDITIONS.items():
+            if name not in conditions and meets(outcome.facts, gang):
+                conditions.add(name)
     for tier in stated_tiers(outcome.facts.policy.objectives, met):
         value = VALUES[tier.family](outcome, tier.priority or 0)
         yield TierValue(tier.name, tier.sense, tier.tolerance, value)
@@ -153,6 +155,7 @@ def _span(outcome: Outcome, _priority: int) -> int:
         for change, used in zip(outcome.changes, outcome.domains, strict=True)
         if change.admitted
         for k, count in enumerate(reversed(used))
+        if count > 1
     )
 
 

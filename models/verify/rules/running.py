@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from models.verify.changes import Arrivals, Change, gapless
+from models.verify.changes import Arrivals, Change
 from models.verify.facts import Gang, PodKey, Role
 from models.verify.outcome import Outcome
 from models.verify.violation import Violation
@@ -45,7 +45,7 @@ def _whole(change: Change, rule: str) -> Iterator[Violation]:
                 f"role {role.name}: {len(indices)} pods are not an allowed count "
                 f"({_counts(role.min, role.max, role.step)})",
             )
-        elif not gapless(role, indices):
+        elif not role.gapless(indices):
             yield change.violation(
                 rule,
                 f"role {role.name}: {len(indices)} pods must be {role.first} to "
