@@ -13,7 +13,7 @@ help:
 	@echo "make test      run the tests: a sample of each sweep, three to four minutes"
 	@echo "make test-all  run every test and whole sweeps, about eleven minutes"
 	@echo "make check     lint and type check"
-	@echo "make bench     print the figures of benchmarks/"
+	@echo "make bench     measure, compare with other schedulers, write benchmarks/report.html"
 	@echo "make clean     remove .venv and caches"
 
 demo: $(RUNTIME)

@@ -1,4 +1,4 @@
-"""Seeded instances of every shape the planner is measured on, built without reading files.
+"""Seeded instances of every shape the planner is measured on, and the recorded ones.
 
 Promises: the same arguments give the same Instance; all are valid input under the contract.
 Called by ``benchmarks.run`` and by tests; ``python -m benchmarks.instances`` describes them.
@@ -14,15 +14,17 @@ from benchmarks.busy import busy
 from benchmarks.mesh import mesh
 from benchmarks.no_room import SHAPES, no_room
 from benchmarks.nvl72 import nvl72
-from benchmarks.planted import Planted, planted
+from benchmarks.planted import Planted, planted, traps
 from benchmarks.running import running
 from benchmarks.switched import priorities, switched
+from benchmarks.world import fleet, recorded
 from models.instance import Instance
 
 __all__ = [
     "CASES",
     "Planted",
     "busy",
+    "fleet",
     "large",
     "mesh",
     "no_room",
@@ -32,6 +34,7 @@ __all__ = [
     "running",
     "small",
     "switched",
+    "traps",
     "v100_mesh",
 ]
 
@@ -51,6 +54,15 @@ def v100_mesh(seed: int = 0, variant: str = "pod") -> Instance:
     return mesh(1000, 1000, seed, variant=variant)
 
 
+def _traps(nodes: int) -> Instance:
+    return traps(nodes, 1).instance
+
+
+BUSY = (
+    (64, 60), (128, 100), (256, 170), (512, 300), (1024, 500), (2048, 700), (4096, 1000), (12500, 2000),
+)  # fmt: skip
+"""(nodes, waiting gangs)."""
+
 CASES: dict[str, Callable[[], Instance]] = {
     "small": small,
     "small-tight": lambda: switched(64, 60, 1, tight=True),
@@ -66,11 +78,15 @@ CASES: dict[str, Callable[[], Instance]] = {
     "priorities-300": lambda: priorities(300),
     "nvl72": lambda: nvl72(16, 40, 0),
     "planted": lambda: planted(32, 0).instance,
-    "running": lambda: running(512, 300, 200, 0),
+    **{f"traps-{nodes}": partial(_traps, nodes) for nodes in (64, 512)},
+    **{f"fleet-{nodes}": partial(fleet, nodes, 1) for nodes in (64, 512, 4096)},
+    "recorded-lingjun": partial(recorded, "lingjun"),
     **{
-        f"busy-{nodes}": partial(busy, nodes, waiting, 1)
-        for nodes, waiting in ((64, 60), (512, 300), (1024, 500), (4096, 1000), (12500, 2000))
+        f"recorded-{name}": partial(recorded, f"snapshots/{name}")
+        for name in ("h100-gke", "nvl72", "v100-mpi")
     },
+    "running": lambda: running(512, 300, 200, 0),
+    **{f"busy-{nodes}": partial(busy, nodes, waiting, 1) for nodes, waiting in BUSY},
     "running-small": lambda: running(64, 60, 40, 0),
     **{f"no-room-{shape}": partial(no_room, shape) for shape in SHAPES},
 }
@@ -81,7 +97,7 @@ def describe(instance: Instance) -> str:
     """One line: nodes, GPUs, running and waiting gangs, free GPUs and what the queue asks."""
     running = [gang for gang in instance.gangs if gang.running]
     waiting = [gang for gang in instance.gangs if not gang.running]
-    held = sum((pod.gpus or 0).bit_count() for gang in running for pod in gang.running_pods)
+    held = sum(gang.roles[pod.role].gpus for gang in running for pod in gang.running_pods)
     installed = sum(node.healthy.bit_count() for node in instance.cluster.nodes)
     return (
         f"{len(instance.cluster.nodes)} nodes, {installed} GPUs, {len(running)} running gangs,"

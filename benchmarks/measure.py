@@ -1,6 +1,7 @@
 """Measure one case in this process and print the figures as one JSON object.
 
-Promises: a process of its own a case, so that peak memory and import state are the case's alone.
+Promises: a process of its own a case, so that peak memory and import state are the case's alone; every plan,
+of the planner and of the baselines, is composed and judged in the same way.
 Called by ``benchmarks.run`` as ``python -m benchmarks.measure CASE``.
 """
 
@@ -11,32 +12,47 @@ import json
 import resource
 import sys
 import time
+from collections import Counter
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from benchmarks.baseline_rules import BASELINES
+from benchmarks.baselines import schedule, signed_values, solution_of
 from benchmarks.instances import CASES, describe
 from models.instance import Instance
 from models.plan import compose
 from models.solution import Solution
+from models.tier_values import Evaluation
 from models.verify.check import check
 from planner.search.solve import solve
 
 KIB = 1024
 
+OURS = "gangplan"
+
+NEAR = {"span": 0.05, "stranded": 0.05}
+"""The gap at which a tier family counts as nearly solved; 0.01 where none is named."""
+
+Event = tuple[float, str, int | None, int | None]
+"""(seconds from the start, tier, value, bound)."""
+
 
 @dataclass
 class Stopwatch:
-    """When each tier last changed, in seconds from the start: its proof, or its last improvement."""
+    """What the search reports, with the second in which it does."""
 
     start: float = field(default_factory=time.monotonic)
-    seconds: dict[str, float] = field(default_factory=dict)
+    events: list[Event] = field(default_factory=list)
 
-    def update(self, tier: str, value: int | None, bound: int | None) -> None:  # noqa: ARG002  # a Progress
-        self.seconds[tier] = round(time.monotonic() - self.start, 3)
+    def update(self, tier: str, value: int | None, bound: int | None) -> None:
+        self.events.append((self.seconds(), tier, value, bound))
+
+    def seconds(self) -> float:
+        return round(time.monotonic() - self.start, 3)
 
 
 def measure(
-    case: str, budget: int | None = None, time_limit_s: int | None = None
+    case: str, budget: int | None = None, time_limit_s: int | None = None, *, baselines: bool = True
 ) -> dict[str, Any]:
     """Figures of one case. The plan is composed and checked as ``gangplan plan`` does."""
     instance = CASES[case]()
@@ -49,38 +65,133 @@ def measure(
     instance = replace(instance, policy=replace(instance.policy, solve=limits))
     watch = Stopwatch()
     solution = solve(instance, progress=watch)
-    solved = time.monotonic() - watch.start
-    memory = peak_mib()
-    plan = compose(
-        instance, solution, name=case, created_at="2026-01-01T00:00:00Z", generator="benchmarks"
-    )
-    violations = check(plan)
+    solved, memory = watch.seconds(), peak_mib()
+    plans = {OURS: _judged(instance, solution, OURS) | {"s": solved}}
+    checked = watch.seconds()
+    if baselines:
+        for name, rules in BASELINES.items():
+            start = time.monotonic()
+            decisions = schedule(instance, rules)
+            seconds = round(time.monotonic() - start, 3)
+            found = solution_of(instance, decisions, name)
+            plans[name] = _judged(instance, found, name) | {"s": seconds}
+    tiers = _tiers(instance, solution, watch.events)
     return {
         "case": case,
         "instance": describe(instance),
-        "solve_s": round(solved, 3),
-        "checked_s": round(time.monotonic() - watch.start, 3),
+        "nodes": len(instance.cluster.nodes),
+        "seed": limits.seed,
+        "time_limit_s": limits.time_limit_s,
+        "solve_s": solved,
+        "checked_s": checked,
+        **milestones(watch.events, tiers, solved),
         "peak_mib": memory,
         "stopped_by": solution.stopped_by,
-        "outcome": plan["status"]["outcome"],
-        "violations": [f"{v.rule}: {v.message}" for v in violations],
-        "decisions": _counts(solution),
+        "outcome": "optimal" if all(t.bound == t.best for t in solution.tiers) else "feasible",
+        "decisions": dict(sorted(Counter(d.decision for d in solution.decisions).items())),
         "starts": _starts(instance, solution),
-        "moves": plan["status"].get("moves", []),
-        "tiers": [
+        "moves": len(solution.moves),
+        "tiers": tiers,
+        "plans": plans,
+    }
+
+
+def _judged(instance: Instance, solution: Solution, name: str) -> dict[str, Any]:
+    """What a plan is worth, and what the judge says of it. GPUs x GB/s: of gangs whose bandwidth counts."""
+    plan = compose(
+        instance, solution, name=name, created_at="2026-01-01T00:00:00Z", generator="benchmarks"
+    )
+    rates = (
+        gang.weight_gpus * decided["bandwidthMBps"]
+        for gang, decided in zip(instance.gangs, plan["spec"]["gangs"], strict=True)
+        if decided["bandwidthMBps"] is not None and gang.pattern != "none"
+    )
+    values = {tier.name: tier.value for tier in solution.tiers}
+    return {
+        "vector": signed_values(solution),
+        "admitted": {k.split("/")[1]: v for k, v in values.items() if k.startswith("admission/")},
+        "gpu_GBps": round(sum(rates) / 1000),
+        "span": values.get("span"),
+        "stranded": values.get("stranded"),
+        "violations": [f"{v.rule}: {v.message}" for v in check(plan)],
+    }
+
+
+def _tiers(instance: Instance, solution: Solution, events: list[Event]) -> list[dict[str, Any]]:
+    """Figures of every tier. The gap of stranded is one of all free permille-GPU."""
+    free = 1000 * sum(Evaluation(instance, solution.decisions).free)
+    last = _last_changes(events)
+    found = []
+    for tier in solution.tiers:
+        scale = max(1, free if tier.name == "stranded" else abs(tier.best))
+        found.append(
             {
                 "name": tier.name,
                 "sense": tier.sense,
                 "value": tier.value,
                 "best": tier.best,
                 "bound": tier.bound,
-                "gap": round(tier.gap, 6),
+                "scale": scale,
+                "gap": round(abs(tier.bound - tier.best) / scale, 6),
                 "proof": tier.proof,
-                "s": watch.seconds.get(tier.name),
+                "s": last.get(tier.name),
             }
-            for tier in solution.tiers
-        ],
+        )
+    return found
+
+
+def _last_changes(events: list[Event]) -> dict[str, float]:
+    """The second in which the value or the bound of each tier changed last."""
+    state: dict[str, tuple[int | None, int | None]] = {}
+    last: dict[str, float] = {}
+    for second, name, value, bound in events:
+        old = state.get(name, (None, None))
+        state[name] = (old[0] if value is None else value, old[1] if bound is None else bound)
+        if state[name] != old:
+            last[name] = second
+    return last
+
+
+def milestones(
+    events: list[Event], tiers: list[dict[str, Any]], solved: float
+) -> dict[str, float | None]:
+    """Seconds to the first plan, to a small gap on every tier (``NEAR``), and to proof of all.
+
+    A milestone counts from when it holds to the end; None: it does not hold at the end.
+    """
+
+    def since(most: dict[str, float]) -> float | None:
+        if any(tier["gap"] > most[tier["name"]] for tier in tiers):
+            return None
+        state: dict[str, tuple[int | None, int | None]] = {}
+        reached: float | None = None
+        for second, name, value, bound in events:
+            old = state.get(name, (None, None))
+            state[name] = (
+                old[0] if value is None else value,
+                old[1] if bound is None else bound,
+            )
+            if not all(_close(state.get(tier["name"]), tier, most[tier["name"]]) for tier in tiers):
+                reached = None
+            elif reached is None:
+                reached = second
+        return solved if reached is None else reached
+
+    first = next((second for second, _, value, _ in events if value is not None), None)
+    names = [tier["name"] for tier in tiers]
+    return {
+        "first_s": first,
+        "near_s": since({name: NEAR.get(name.split("/")[0], 0.01) for name in names}),
+        "proof_s": since(dict.fromkeys(names, 0.0)),
     }
+
+
+def _close(state: tuple[int | None, int | None] | None, tier: dict[str, Any], most: float) -> bool:
+    """Whether the value known of a tier is this near to the bound known then."""
+    if state is None or state[0] is None or state[1] is None:
+        return False
+    scale: int = tier["scale"]
+    return abs(state[1] - state[0]) <= most * scale
 
 
 def peak_mib() -> int:
@@ -89,11 +200,6 @@ def peak_mib() -> int:
     children = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
     unit = 1 if sys.platform == "darwin" else KIB
     return max(own, children) * unit // (KIB * KIB)
-
-
-def _counts(solution: Solution) -> dict[str, int]:
-    decisions = [decision.decision for decision in solution.decisions]
-    return {name: decisions.count(name) for name in sorted(set(decisions))}
 
 
 def _starts(instance: Instance, solution: Solution) -> list[str]:
@@ -107,8 +213,15 @@ def main() -> None:
     parser.add_argument("case", choices=sorted(CASES))
     parser.add_argument("--budget", type=int)
     parser.add_argument("--time-limit", type=int)
+    parser.add_argument("--no-baselines", action="store_true")
     options = parser.parse_args()
-    print(json.dumps(measure(options.case, options.budget, options.time_limit)))
+    found = measure(
+        options.case,
+        options.budget,
+        options.time_limit,
+        baselines=not options.no_baselines,
+    )
+    print(json.dumps(found))
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ from models.gang import ExistingPod, Gang, Role
 from models.instance import Instance
 
 BLOCK, RACK, NODE = 0, 1, 2
+DAY_S = 86_400
 TILINGS = ((5, 3), (4, 4), (4, 2, 2), (6, 2), (3, 3, 2), (7, 1), (8,))
 """Ways to fill a server of 8 with pods."""
 
@@ -52,13 +53,59 @@ def planted(nodes: int, seed: int) -> Planted:
     return Planted(instance, _optimum(hidden, held))
 
 
+def traps(nodes: int, seed: int) -> Planted:
+    """A queue with one perfect plan of every tier, and decoys that who takes one gang at a time takes first.
+
+    Every server has 8 or 4 free GPUs. Hidden are gangs of one pod of 4 or 8 GPUs, some pinned, and of several
+    whole servers of one rack; together they fill everything. Decoys ask 3 or 6 GPUs a pod, are older, and
+    larger than the pods of 4. No sum of threes and fours is 4 or 8 with a three in it, so a plan that uses a
+    decoy admits less, and the hidden plan is the only best one: all of the hidden gangs, each on one server
+    or on as few whole ones as can be, and nothing left over.
+    """
+    rng = random.Random(seed)
+    cluster = _cluster(nodes, rng)
+    room = Room(cluster.nodes)
+    hidden: list[Gang] = []
+    held: list[Gang] = []
+    for rack in cluster.domains[RACK]:
+        nodes_left = list(rack.nodes)
+        rng.shuffle(nodes_left)
+        while nodes_left:
+            if len(nodes_left) > 2 and rng.random() < 0.4:
+                span = rng.randint(2, min(4, len(nodes_left)))
+                hidden.append(_wide(span, rng))
+                nodes_left = nodes_left[span:]
+                continue
+            node = nodes_left.pop()
+            sizes = rng.choice(((8,), (4, 4), (4,)))
+            if sum(sizes) == 4:
+                held.append(_held(node, room, rng, 4))
+            hidden += [_pinned(_gang("", 1, size), cluster.nodes[node], rng) for size in sizes]
+    hidden = [replace(gang, submitted_at=EPOCH - rng.randrange(DAY_S)) for gang in hidden]
+    decoys = [
+        replace(
+            _gang("", gang.roles[0].min if gang.roles[0].gpus == 8 else 1, rng.choice((3, 6))),
+            submitted_at=EPOCH - DAY_S - rng.randrange(DAY_S),
+        )
+        for gang in hidden
+    ]
+    gangs = [*hidden, *decoys]
+    rng.shuffle(gangs)
+    named = [replace(gang, name=f"job-{number:04d}") for number, gang in enumerate(gangs)]
+    instance = assemble(cluster, (*named, *held))
+    waiting = sum(gang.weight_gpus * instance.age(gang) for gang in hidden)
+    levels_used = sum(g.weight_gpus * (g.roles[0].min - 1) for g in hidden if g.roles[0].gpus == 8)
+    fixed = dict(_optimum(hidden, held)) | {"waiting/0": waiting, "span": levels_used}
+    return Planted(instance, (*fixed.items(), ("disruption", 0), ("stranded", 0)))
+
+
 def _optimum(hidden: list[Gang], held: list[Gang]) -> tuple[tuple[str, int], ...]:
     free = sum(gang.weight_gpus for gang in hidden)
     return (
-        ("admission/0", free + len(held)),
+        ("admission/0", free + sum(gang.weight_gpus for gang in held)),
         ("waiting/0", 0),
         ("preference", sum(g.weight_gpus for g in hidden if g.preferred is not None)),
-        ("bandwidth", sum(1000 * g.weight_gpus for g in hidden if g.weight_gpus > 1)),
+        ("bandwidth", sum(1000 * g.weight_gpus for g in (*hidden, *held) if g.weight_gpus > 1)),
     )
 
 
@@ -97,11 +144,11 @@ def _hidden(cluster: Cluster, rng: random.Random) -> tuple[list[Gang], list[Gang
     return gangs, held
 
 
-def _held(node: int, room: Room, rng: random.Random) -> Gang:
-    mask = room.take(node, 1, (), rng)
+def _held(node: int, room: Room, rng: random.Random, gpus: int = 1) -> Gang:
+    mask = room.take(node, gpus, (), rng)
     name = f"run-{node:04d}"
     pod = ExistingPod(f"{name}-worker-0", 0, 0, node=node, gpus=mask)
-    return replace(_gang(name, 1, 1), pods=(pod,))
+    return replace(_gang(name, 1, gpus), pods=(pod,))
 
 
 def _wide(span: int, rng: random.Random) -> Gang:
@@ -110,10 +157,14 @@ def _wide(span: int, rng: random.Random) -> Gang:
 
 
 def _narrow(size: int, node: Node, rng: random.Random) -> Gang:
-    """One pod of ``size`` GPUs, or ``size`` pods of one on one server; sometimes pinned."""
+    """One pod of ``size`` GPUs, or ``size`` pods of one that prefer one server; sometimes pinned."""
     spread = size > 1 and rng.random() < 0.3
     gang = _gang("", size if spread else 1, 1 if spread else size)
-    gang = replace(gang, preferred=NODE) if spread else gang
+    return _pinned(replace(gang, preferred=NODE) if spread else gang, node, rng)
+
+
+def _pinned(gang: Gang, node: Node, rng: random.Random) -> Gang:
+    """Sometimes only the node, or its rack, will do."""
     draw = rng.random()
     if draw < 0.15:
         return _selecting(gang, ("kubernetes.io/hostname", node.name))

@@ -1,7 +1,7 @@
-"""Figures as text: lines for the terminal, and the table of benchmarks/README.md.
+"""Figures as text: lines for the terminal, and the Markdown of benchmarks/README.md.
 
 Promises: pure functions of the figures that ``benchmarks.measure`` prints.
-Called by ``benchmarks.run``.
+Called by ``benchmarks.run``; the page with plots is ``benchmarks.page``.
 """
 
 from __future__ import annotations
@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+from benchmarks.verdict import OURS, Figures, best_baseline, better_baselines
 
 BEGIN = "<!-- figures: written by python -m benchmarks --readme -->"
 END = "<!-- end of figures -->"
@@ -25,8 +27,11 @@ COLUMNS = {
 }
 """Columns of the table and the tier families each stands for."""
 
+MILESTONES = {"first_s": "first plan", "near_s": "within 1 %", "proof_s": "proven"}
+"""Figures that are seconds, in words. Span and stranded are near within 5 %."""
 
-def lines(figures: dict[str, Any]) -> Iterator[str]:
+
+def lines(figures: Figures) -> Iterator[str]:
     """The figures of one case for a terminal."""
     if "failed" in figures:
         yield f"{figures['case']}: failed: {figures['failed']}"
@@ -35,10 +40,13 @@ def lines(figures: dict[str, Any]) -> Iterator[str]:
     if "ratio" in figures:
         yield from _binding_lines(figures)
         return
+    plans = figures["plans"]
+    violations = sum(len(plan["violations"]) for plan in plans.values())
     yield (
         f"  {figures['outcome']}, stopped by {figures['stopped_by']}, {figures['solve_s']:.1f} s,"
-        f" {figures['peak_mib']} MiB, {len(figures['violations'])} violations"
+        f" {figures['peak_mib']} MiB, {violations} violations"
     )
+    yield "  " + ", ".join(f"{what} {_seconds(figures[key])}" for key, what in MILESTONES.items())
     rows = [("tier", "value", "best", "bound", "gap", "proof", "s")]
     for tier in collapsed(figures["tiers"]):
         seconds = "-" if tier["s"] is None else f"{tier['s']:.2f}"
@@ -49,6 +57,13 @@ def lines(figures: dict[str, Any]) -> Iterator[str]:
         cells = [row[0].ljust(widths[0])]
         cells += [cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True)]
         yield "  " + "  ".join(cells).rstrip()
+    best, better = best_baseline(figures), better_baselines(figures)
+    if best is not None:
+        yield f"  best baseline {best}; better than ours: {', '.join(better) or 'none'}"
+
+
+def _seconds(seconds: float | None) -> str:
+    return "-" if seconds is None else f"{seconds:.2f} s"
 
 
 def _binding_lines(figures: dict[str, Any]) -> Iterator[str]:
@@ -97,34 +112,74 @@ def percent(gap: float) -> str:
     return f"{gap:.0%}" if gap > 1 else f"{gap:.2%}"
 
 
-def table(figures: dict[str, dict[str, Any]], startup: dict[str, float]) -> Iterator[str]:
-    """Markdown: one row a case with its largest gap by tier family, then the start-up times."""
-    yield "| case | outcome | s | MiB | " + " | ".join(COLUMNS) + " |"
-    yield "|---" * (4 + len(COLUMNS)) + "|"
-    for case, found in figures.items():
-        if "ratio" in found:
-            continue  # told in the text: it is no search
-        if "failed" in found:
-            yield f"| {case} | failed | | | " + " | ".join("" for _ in COLUMNS) + " |"
-            continue
-        gaps = " | ".join(_largest(found["tiers"], families) for families in COLUMNS.values())
-        outcome, seconds, memory = found["outcome"], found["solve_s"], found["peak_mib"]
-        yield f"| {case} | {outcome} | {seconds:.1f} | {memory} | {gaps} |"
-    if startup:
+def markdown(
+    figures: dict[str, Figures], startup: dict[str, float], missed: list[str]
+) -> Iterator[str]:
+    """The whole report: gaps and times, the comparison, start-up, and what misses its limit."""
+    searched = {case: found for case, found in figures.items() if "ratio" not in found}
+    if searched:
+        yield from _search_table(searched)
         yield ""
+        yield from _comparison_table(searched)
+        yield ""
+    if startup:
         yield "| command | s |"
         yield "|---|---|"
         yield from (f"| `gangplan {name}` | {seconds:.3f} |" for name, seconds in startup.items())
-
-
-def missed_lines(missed: list[str]) -> Iterator[str]:
-    """Markdown: the figures that miss expected.yaml."""
-    if not missed:
+        yield ""
+    if missed:
+        yield "Figures that miss expected.yaml:"
+        yield ""
+        yield from (f"- {text}" for text in missed)
+    else:
         yield "Every figure is within expected.yaml."
-        return
-    yield "Figures that miss expected.yaml:"
-    yield ""
-    yield from (f"- {text}" for text in missed)
+
+
+def _search_table(figures: dict[str, Figures]) -> Iterator[str]:
+    """One row a case with its largest gap by tier family."""
+    columns = ("case", "outcome", "s", "MiB", *MILESTONES.values(), *COLUMNS)
+    yield "| " + " | ".join(columns) + " |"
+    yield "|---" * len(columns) + "|"
+    for case, found in figures.items():
+        if "failed" in found:
+            yield f"| {case} | failed |" + " |" * (len(columns) - 2)
+            continue
+        cells = [case, found["outcome"], f"{found['solve_s']:.1f}", str(found["peak_mib"])]
+        cells += [_seconds(found[key]).removesuffix(" s") for key in MILESTONES]
+        cells += [_largest(found["tiers"], families) for families in COLUMNS.values()]
+        yield "| " + " | ".join(cells) + " |"
+
+
+def _comparison_table(figures: dict[str, Figures]) -> Iterator[str]:
+    """Two rows a case: ours and the best baseline."""
+    columns = ("case", "plan", "GPUs admitted by priority", "GPU x GB/s", "span", "stranded", "s")
+    yield "| " + " | ".join(columns) + " |"
+    yield "|---" * len(columns) + "|"
+    for case, found in figures.items():
+        for name in (OURS, best_baseline(found)) if "plans" in found else ():
+            if name is None:
+                continue
+            plan = found["plans"][name]
+            cells = [case, name, admitted(plan), f"{plan['gpu_GBps']:,}"]
+            cells += [
+                "-" if plan[key] is None else f"{plan[key]:,}" for key in ("span", "stranded")
+            ]
+            yield "| " + " | ".join([*cells, f"{plan['s']:.1f}"]) + " |"
+
+
+def admitted(plan: dict[str, Any], most: int = 6) -> str:
+    """GPUs admitted, the highest priority first; of very many priorities the sum."""
+    gpus = list(plan["admitted"].values())
+    return " / ".join(f"{n:,}" for n in gpus) if len(gpus) <= most else f"{sum(gpus):,} in all"
+
+
+def machine_line(stamp: dict[str, Any]) -> str:
+    """The machine and the program in one sentence."""
+    return (
+        f"{stamp['cores']} cores, {stamp['machine']}, Python {stamp['python']}, OR-Tools {stamp['ortools']},"
+        f" numpy {stamp['numpy']}, commit {stamp['commit']}, {stamp['date']}. Seeds are those of"
+        " benchmarks/instances.py. Gaps are the largest of the tier family."
+    )
 
 
 def _largest(tiers: list[dict[str, Any]], families: tuple[str, ...]) -> str:
