@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from models.program.arrays import Integers
+from models.program.arrays import Integers, Rows, rows_of
 from models.program.linear_program import UNBOUNDED, Program
 from planner.search.budget import Budget
 from planner.search.engines.interface import Goal, run_interruptible
@@ -23,6 +23,13 @@ SHORTEST_S = 0.05
 
 def model_proto(program: Program, goal: Goal, *, integer: bool) -> Any:
     """The MathOpt model of a program and goal. ``integer`` False gives the LP relaxation."""
+    proto = program_proto(program, integer=integer)
+    add_goal(proto, goal)
+    return proto
+
+
+def program_proto(program: Program, *, integer: bool) -> Any:
+    """The model without an objective."""
     from ortools.math_opt import model_pb2
 
     proto = model_pb2.ModelProto()
@@ -31,20 +38,29 @@ def model_proto(program: Program, goal: Goal, *, integer: bool) -> Any:
     proto.variables.lower_bounds.extend(program.lower)
     proto.variables.upper_bounds.extend(program.upper)
     proto.variables.integers.extend([integer] * count)
-    rows = goal.rows(program)
-    proto.linear_constraints.ids.extend(range(len(rows.low)))
-    proto.linear_constraints.lower_bounds.extend(_limits(rows.low))
-    proto.linear_constraints.upper_bounds.extend(_limits(rows.high))
-    matrix = proto.linear_constraint_matrix
-    matrix.row_ids.extend(rows.numbers.tolist())
-    matrix.column_ids.extend(rows.columns.tolist())
-    matrix.coefficients.extend(rows.coefficients.tolist())
+    _add_rows(proto, program.row_arrays())
+    return proto
+
+
+def add_goal(proto: Any, goal: Goal) -> None:
+    """Add the rows and the objective of a goal to a model without one."""
+    _add_rows(proto, rows_of(goal.kept_rows()))
     terms = sorted((v, c) for v, c in goal.objective.terms.items() if c)
     proto.objective.maximize = goal.maximize
     proto.objective.offset = float(goal.objective.constant)
     proto.objective.linear_coefficients.ids.extend(v for v, _ in terms)
     proto.objective.linear_coefficients.values.extend(float(c) for _, c in terms)
-    return proto
+
+
+def _add_rows(proto: Any, rows: Rows) -> None:
+    first = len(proto.linear_constraints.ids)
+    proto.linear_constraints.ids.extend(range(first, first + len(rows.low)))
+    proto.linear_constraints.lower_bounds.extend(_limits(rows.low))
+    proto.linear_constraints.upper_bounds.extend(_limits(rows.high))
+    matrix = proto.linear_constraint_matrix
+    matrix.row_ids.extend((rows.numbers + first).tolist())
+    matrix.column_ids.extend(rows.columns.tolist())
+    matrix.coefficients.extend(rows.coefficients.tolist())
 
 
 def _limits(bounds: Integers) -> list[float]:

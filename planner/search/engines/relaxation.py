@@ -17,10 +17,10 @@ from models.program.arrays import Exact, dot, integers, scattered_products
 from models.program.linear_program import UNBOUNDED, Program
 from planner.search.budget import Budget
 from planner.search.engines.interface import Goal
-from planner.search.engines.mathopt import model_proto, run_solver
+from planner.search.engines.mathopt import add_goal, program_proto, run_solver
 
-SCALE = 1 << 24
-"""Denominator of the rounded duals."""
+SCALE = 1 << 36
+"""Denominator of the rounded duals: rows of earlier tiers have coefficients of 10^7 and more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,11 +43,12 @@ class Relaxation:
         self._budget = budget
         self._basis: Any = None
         self._rows = 0
+        self._model: Any = None
 
-    def solve(self, goal: Goal, *, seconds: float) -> RelaxedAnswer:
+    def bound(self, goal: Goal, *, seconds: float) -> RelaxedAnswer:
         """The bound that the duals prove, however far GLOP came, and the solution."""
         program = self._program
-        model = model_proto(program, goal, integer=False)
+        model = self._exported(goal)
         result = run_solver(
             self._budget,
             model,
@@ -70,12 +71,24 @@ class Relaxation:
         if solution.HasField("dual_solution"):
             found = proven_bound(program, goal, solution.dual_solution.dual_values.values)
             bound = min(trivial, found) if goal.maximize else max(trivial, found)
-        return RelaxedAnswer(bound, self._values(solution))
+        values = None
+        if solution.HasField("primal_solution"):
+            values = tuple(solution.primal_solution.variable_values.values)
+        return RelaxedAnswer(bound, values)
 
-    def _values(self, solution: Any) -> tuple[float, ...] | None:
-        if not solution.HasField("primal_solution"):
-            return None
-        return tuple(solution.primal_solution.variable_values.values)
+    def _exported(self, goal: Goal) -> Any:
+        """The model of a goal; the part that is the same for all goals is exported once."""
+        from ortools.math_opt import model_pb2
+
+        program = self._program
+        state = (program.lower, program.upper, len(program.rows))
+        if self._model is None or self._model[1] != state:
+            copied = (list(program.lower), list(program.upper), len(program.rows))
+            self._model = program_proto(program, integer=False), copied
+        model = model_pb2.ModelProto()
+        model.CopyFrom(self._model[0])
+        add_goal(model, goal)
+        return model
 
     def _parameters(self) -> dict[str, Any]:
         """The primal simplex keeps feasible what was: a new objective, and a row that the optimum meets."""
@@ -117,7 +130,7 @@ def _set(statuses: Any, *parts: list[int]) -> None:
 
 def relax(program: Program, goal: Goal, budget: Budget, *, seconds: float) -> int:
     """The bound of a single goal."""
-    return Relaxation(program, budget).solve(goal, seconds=seconds).bound
+    return Relaxation(program, budget).bound(goal, seconds=seconds).bound
 
 
 def proven_bound(program: Program, goal: Goal, multipliers: Iterable[float]) -> int:
