@@ -84,6 +84,8 @@ class Instance:
 
     def ours(self, node: Node) -> bool:
         """Whether the node matches the policy's nodeSelector."""
+        if not self.policy.node_selector:
+            return True
         labels = self.labels_of(node)
         return all(labels.get(key) == value for key, value in self.policy.node_selector)
 
@@ -106,6 +108,17 @@ class Instance:
     def eligible_nodes(self, role: Role) -> frozenset[int]:
         """Indices of the nodes that are eligible for the role."""
         return self._eligibility.of(role)
+
+    def gpu_names(self, nodes: frozenset[int]) -> frozenset[str]:
+        """Names of the GPUs on these nodes, found once for each set."""
+        if nodes not in self._gpu_names:
+            models = (self.cluster.nodes[n].model for n in nodes)
+            self._gpu_names[nodes] = frozenset(m.gpu for m in models if m is not None)
+        return self._gpu_names[nodes]
+
+    @cached_property
+    def _gpu_names(self) -> dict[frozenset[int], frozenset[str]]:
+        return {}
 
     @cached_property
     def _eligibility(self) -> Eligibility:

@@ -13,6 +13,7 @@ from models.instance import Instance
 from models.occupancy import Room, rooms
 from models.program.demand_builder import identity
 from models.program.demands import Demand
+from models.program.interruption import Question, check, never
 from models.program.options import Choice, Effect, Option, choices_of, standing_gpus
 from models.program.regions import RegionSet
 from models.program.server_cases import (
@@ -106,7 +107,7 @@ def base_decision(instance: Instance, index: int) -> GangDecision:
     if not gang.running:
         return GangDecision("wait", (), held)
     reason = None
-    if gang.missing():
+    if index in instance.incomplete:
         reason = held or Reason("Incomplete", f"{len(gang.missing())} of its pods are missing")
     return GangDecision("keep", placed(instance, index, gang.running_pods), reason)
 
@@ -134,6 +135,7 @@ def build_base_state(
     only: frozenset[int] | None = None,
     within: frozenset[int] | None = None,
     immovable: frozenset[int] = frozenset(),
+    interrupted: Question = never,
 ) -> BaseState:
     """``base``: decisions about the gangs that are not in ``only``; by default nothing changes for them.
 
@@ -142,7 +144,15 @@ def build_base_state(
     now = base_decisions(instance)
     base = base or now
     known = known_masks(instance, base)
-    choices = choices_of(instance, known, rooms(instance, base), only=only, immovable=immovable)
+    choices = choices_of(
+        instance,
+        known,
+        rooms(instance, base),
+        only=only,
+        immovable=immovable,
+        interrupted=interrupted,
+    )
+    check(interrupted)
     away, always = list(base), list(base)
     for choice in choices:
         away[choice.gang] = GangDecision("wait")

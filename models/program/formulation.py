@@ -13,6 +13,7 @@ from models.occupancy import Room
 from models.program.base_state import BaseState, PlacementRequests, build_base_state, least_victim
 from models.program.decoder import decode
 from models.program.demands import Demand
+from models.program.interruption import Question, never
 from models.program.linear_program import Linear, Program
 from models.program.regions import RegionSet, build_regions, is_single_piece
 from models.program.rules.all_rules import add_rows
@@ -68,25 +69,28 @@ def formulate(
     within: frozenset[int] | None = None,
     immovable: frozenset[int] = frozenset(),
     cache: ValueCache | None = None,
+    interrupted: Question = never,
 ) -> Formulation:
     """``split``: every node is a region; by default in small clusters.
 
-    The others as in ``build_base_state``: the gangs to decide about, and what is given.
+    The others as in ``build_base_state``: the gangs to decide about, and what is given. Raises Interrupted
+    if ``interrupted`` says so while it builds.
     """
     base_state = build_base_state(
-        instance, base=base, only=only, within=within, immovable=immovable
+        instance, base=base, only=only, within=within, immovable=immovable, interrupted=interrupted
     )
     requests, room = base_state.requests, base_state.rooms
     if split is None:
         split = len(instance.cluster.nodes) <= SPLIT_NODES
     split = split or slices_by_node(instance, requests.demands)
-    region_set = _pools(instance, base_state, split=split)
-    program = Program()
+    region_set = _pools(instance, base_state, split=split, interrupted=interrupted)
+    program = Program(interrupted)
     variables = create(instance, program, requests, room, region_set)
     model = Model(program, instance, requests, room, region_set, variables, moved=base_state.moved)
     topologies = add_rows(model)
     tiers = TierExpressions(model, topologies, Evaluation(instance, base_state.base, cache))
     exact = region_set.exact and all(found.exact for found in model.bandwidth.values())
+    program.interrupted = never
     complete = all(choice.complete for choice in requests.choices)
     covers_admission = all(choice.covers_admission for choice in requests.choices)
     return Formulation(
@@ -104,7 +108,9 @@ def formulate(
     )
 
 
-def _pools(instance: Instance, base_state: BaseState, *, split: bool) -> RegionSet:
+def _pools(
+    instance: Instance, base_state: BaseState, *, split: bool, interrupted: Question = never
+) -> RegionSet:
     # a pod without GPUs may be the only one that comes to a vacated node: needs a region a node
     least = least_victim(instance, base_state.requests.choices) if split else None
     return build_regions(
@@ -115,6 +121,7 @@ def _pools(instance: Instance, base_state: BaseState, *, split: bool) -> RegionS
         split=split,
         held=base_state.held,
         least_victim=least,
+        interrupted=interrupted,
     )
 
 

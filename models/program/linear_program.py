@@ -6,8 +6,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from models.program.interruption import Question, check, never
+
 if TYPE_CHECKING:
     from models.program.arrays import Rows
+
+CHECK_EVERY = 256
+"""Rows between two questions whether building is to end: some ten milliseconds."""
 
 UNBOUNDED = 1 << 60
 """Row bound that never binds; below CP-SAT's int64 limits with room to add."""
@@ -52,9 +57,13 @@ class Row:
 
 
 class Program:
-    """Variables (integers with bounds) and rows; grows only."""
+    """Variables (integers with bounds) and rows; grows only.
 
-    def __init__(self) -> None:
+    While it is ``interrupted``, adding rows raises Interrupted.
+    """
+
+    def __init__(self, interrupted: Question = never) -> None:
+        self.interrupted = interrupted
         self.lower: list[int] = []
         self.upper: list[int] = []
         self.rows: list[Row] = []
@@ -85,6 +94,8 @@ class Program:
         self._row(expression, value - expression.constant, value - expression.constant)
 
     def _row(self, expression: Linear, low: int, high: int) -> None:
+        if not len(self.rows) % CHECK_EVERY:
+            check(self.interrupted)
         terms = [(v, c) for v, c in expression.terms.items() if c]
         self.rows.append(Row([v for v, _ in terms], [c for _, c in terms], low, high))
 

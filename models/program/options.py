@@ -16,8 +16,12 @@ from models.instance import Instance
 from models.occupancy import Room
 from models.program.demand_builder import demand_for
 from models.program.demands import Demand
+from models.program.interruption import Question, check, never
 from models.program.packing import by_count
 from models.program.rules.declarations import eligible_nodes
+
+CHECK_EVERY = 64
+"""Gangs between two questions whether building is to end."""
 
 MAX_COUNTS = 32
 """Numbers of pods of one gang that become options; beyond it the smallest, the largest and some between."""
@@ -86,53 +90,68 @@ def choices_of(
     *,
     only: Collection[int] | None = None,
     immovable: Collection[int] = (),
+    interrupted: Question = never,
 ) -> tuple[Choice, ...]:
     """Every gang with something to decide, in instance order.
 
     ``known``: mask of GPUs known to be held, a node. ``rooms``: next to all that runs. ``only``: indices of
     the gangs to decide about. ``immovable``: gangs that must not move.
     """
+
+    def running(index: int) -> Choice:
+        return _Running(instance, known, rooms, index, movable=index not in immovable).choice()
+
     found, unchanging = [], []
-    for index, gang in enumerate(instance.gangs):
-        if only is not None and index not in only:
+    for position, index in enumerate(range(len(instance.gangs)) if only is None else sorted(only)):
+        if not position % CHECK_EVERY:
+            check(interrupted)
+        gang = instance.gangs[index]
+        if not gang.running:
+            if gang.hold is None:
+                found.append(_waiting(instance, known, index))
             continue
-        if gang.running:
-            choice = _Running(
-                instance, known, rooms, index, movable=index not in immovable
-            ).choice()
-            if len(choice.options) > 1 or not choice.must:
-                found.append(choice)
-            else:
-                unchanging.append(choice)
-        elif gang.hold is None:
-            found.append(_waiting(instance, known, index))
-    found += _with_unknown_gpus(instance, found, unchanging)
+        choice = None if _stays_whole(instance, index, immovable) else running(index)
+        if choice is not None and (len(choice.options) > 1 or not choice.must):
+            found.append(choice)
+        else:
+            unchanging.append(index)
+    found += [running(index) for index in _with_unknown_gpus(instance, found, unchanging)]
     return tuple(sorted(found, key=lambda choice: choice.gang))
 
 
+def _stays_whole(instance: Instance, index: int, immovable: Collection[int]) -> bool:
+    """Whether a running gang has no other option than to stay as it is."""
+    gang = instance.gangs[index]
+    changes = gang.preemptible or (gang.movable and index not in immovable)
+    resizes = gang.elastic and not instance.size_held(gang)
+    return not (changes or resizes or index in instance.incomplete)
+
+
 def _with_unknown_gpus(
-    instance: Instance, found: Sequence[Choice], unchanging: Sequence[Choice]
-) -> Iterator[Choice]:
+    instance: Instance, found: Sequence[Choice], unchanging: Sequence[int]
+) -> Iterator[int]:
     """Gangs that stay in any case, but whose unknown GPUs have a worth that depends on other gangs.
 
     Where only the number of GPUs counts, their worth is the same.
     """
-    nodes = instance.cluster.nodes
-    known_elsewhere = {
-        p.node
-        for choice in found
-        for p in instance.gangs[choice.gang].running_pods
-        if p.gpus and p not in choice.always
-    }
-    for choice in unchanging:
-        for p in instance.gangs[choice.gang].running_pods:
-            if p.gpus is not None or p.node is None or p.node not in known_elsewhere:
-                continue
-            node = nodes[p.node]
-            hides = instance.gangs[choice.gang].roles[p.role].gpus and node.model is not None
-            if hides and node.model and not by_count(node.model, node.effective_nics):
-                yield choice
-                break
+    unknown: dict[int, list[int]] = {}
+    for index in unchanging:
+        gang = instance.gangs[index]
+        for p in gang.pods:
+            if p.gpus is None and p.node is not None and gang.roles[p.role].gpus:
+                node = instance.cluster.nodes[p.node]
+                if node.model is not None and not by_count(node.model, node.effective_nics):
+                    unknown.setdefault(index, []).append(p.node)
+    if not unknown:
+        return
+    known_elsewhere: set[int | None] = set()
+    for choice in found:
+        always = choice.always
+        pods = instance.gangs[choice.gang].running_pods
+        known_elsewhere.update(p.node for p in pods if p.gpus and p not in always)
+    for index, nodes in unknown.items():
+        if not known_elsewhere.isdisjoint(nodes):
+            yield index
 
 
 def _waiting(instance: Instance, known: Sequence[int], index: int) -> Choice:
@@ -317,7 +336,7 @@ class _Running:
         gang = self._gang
         vacates = tuple(sorted({p.node for p in gang.running_pods if p.node is not None}))
         stop = Effect(0, self._gpus, vacates=vacates, admitted=False)
-        if gang.missing():
+        if self._index in self._instance.incomplete:
             options, complete = self._completions()
         else:
             options, complete = self._sizes()

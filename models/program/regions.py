@@ -16,6 +16,7 @@ from models.cluster import Node
 from models.instance import Instance
 from models.occupancy import PODS, Room
 from models.program.demands import Demand, RoleDemand
+from models.program.interruption import Question, check, never
 from models.program.packing import LARGEST_MESH_STATE, CountPacking, MaskPacking, Packing, by_count
 from models.program.rules.declarations import node_key, own_variables
 from models.program.server_cases import (
@@ -34,6 +35,7 @@ def tight_nodes(
     node_usages: NodeUsages,
     signatures: Mapping[int, tuple[int, ...]],
     placed: Sequence[bool],
+    interrupted: Question = never,
 ) -> tuple[frozenset[int], tuple[bool, ...]]:
     """Tight nodes, on which some resource may bind, and the demands whose cpu-only pods follow the others.
 
@@ -56,13 +58,12 @@ def tight_nodes(
         key = (signature, rooms[n].free_gpus, rooms[n].left, lefts[n])
         alike.setdefault(key, []).append(n)
     while True:
-        load = _Load(demands, follow)
-        tight = frozenset(
-            n
-            for nodes in alike.values()
-            if load.may_bind(rooms[nodes[0]], lefts[nodes[0]], nodes[0])
-            for n in nodes
-        )
+        load, found = _Load(demands, follow), list[int]()
+        for nodes in alike.values():
+            check(interrupted)
+            if load.may_bind(rooms[nodes[0]], lefts[nodes[0]], nodes[0]):
+                found += nodes
+        tight = frozenset(found)
         clear = {nodes: tight.isdisjoint(nodes) for nodes in load.gpu_nodes}
         again = [
             not demand.cpu_only_roles
@@ -220,6 +221,7 @@ def build_regions(
     split: bool,
     held: Sequence[int] | None = None,
     least_victim: int | None = None,
+    interrupted: Question = never,
 ) -> RegionSet:
     """Group the nodes that any demand may use or any choice may empty.
 
@@ -237,7 +239,9 @@ def build_regions(
         least_victim is not None and instance.gangs[demand.gang].priority > least_victim
         for demand in demands
     ]
-    tight, cpu_only_follow = tight_nodes(demands, rooms, node_usages, signatures, fixed)
+    tight, cpu_only_follow = tight_nodes(
+        demands, rooms, node_usages, signatures, fixed, interrupted
+    )
     standing = {n for demand in demands for n in demand.standing_nodes}
     standing_demands: dict[int, list[int]] = {}
     for number, demand in enumerate(demands):

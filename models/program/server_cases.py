@@ -97,12 +97,11 @@ class Case:
 
 def needs_cases(node: Node, room: Room, usages: Mapping[int, Sequence[NodeUsage]]) -> bool:
     """Whether the worth of the sets of the server differs between cases."""
-    if node.model is None or by_count(node.model, node.effective_nics):
-        return False
     lefts = [left for options in usages.values() for left in options]
-    if any(left.blind for left in lefts):
-        return not room.blind or any(left.known for left in lefts)
-    return room.blind and any(left.known for left in lefts)
+    known, blind = any(left.known for left in lefts), any(left.blind for left in lefts)
+    if not (known if room.blind else blind):
+        return False
+    return node.model is not None and not by_count(node.model, node.effective_nics)
 
 
 def server_cases(

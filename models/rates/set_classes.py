@@ -40,6 +40,7 @@ def _path(model: ServerModel, a: int, b: int) -> tuple[int, Fraction]:
     return (links, Fraction(0)) if links else (0, pair_MBps(model, a, b))
 
 
+@lru_cache(maxsize=1024)
 def _nics_by_count(model: ServerModel, nics: tuple[Nic, ...]) -> bool:
     for count in range(1, model.gpus + 1):
         least, most = extreme_nics_MBps(model, nics, model.all_gpus, count)

@@ -21,6 +21,7 @@ from models.program.base_state import build_base_state, classes
 from models.program.demand_builder import placing
 from models.program.demands import Demand, RoleDemand
 from models.program.formulation import slices_by_node
+from models.program.interruption import Question, never
 from models.program.linear_program import Linear, Program
 from models.program.packing import SizePacking
 from models.program.regions import RegionSet, build_regions, is_single_piece
@@ -38,7 +39,7 @@ from models.program.variables import (
     staying,
 )
 from models.solution import GangDecision
-from models.tier_values import Evaluation
+from models.tier_values import Evaluation, ValueCache
 from models.tiers import Tier
 
 PoolKey = tuple[int, frozenset[int], tuple[tuple[str, int], ...]]
@@ -59,17 +60,25 @@ class AggregatedModel:
     """The program, the expressions of its tiers, and the plan that an assignment stands for.
 
     ``immovable``: gangs that must not move. ``shaped``: with variables for the domains in which gangs are
-    whole, which bound the placement tiers too. ``complete``: whether its bounds hold for all plans.
+    whole, which bound the placement tiers too. ``cache``: values of gangs, shared between plans.
+    ``complete``: whether its bounds hold for all plans. Raises Interrupted if ``interrupted`` says so while
+    it is built.
     """
 
     def __init__(
-        self, instance: Instance, immovable: frozenset[int] = frozenset(), *, shaped: bool = False
+        self,
+        instance: Instance,
+        immovable: frozenset[int] = frozenset(),
+        *,
+        shaped: bool = False,
+        cache: ValueCache | None = None,
+        interrupted: Question = never,
     ) -> None:
         self.instance = instance
         self._shaped = shaped
         self._stable = shaped and instance.policy.lists("stability")
-        self.program = Program()
-        base_state = build_base_state(instance, immovable=immovable)
+        self.program = Program(interrupted)
+        base_state = build_base_state(instance, immovable=immovable, interrupted=interrupted)
         self._ground = base_state
         self._asks = requests = base_state.requests
         self.complete = all(choice.complete for choice in requests.choices)
@@ -79,7 +88,12 @@ class AggregatedModel:
         self._region_set = self._sized(
             requests.demands,
             build_regions(
-                instance, requests.demands, self._rooms, base_state.node_usages, split=split
+                instance,
+                requests.demands,
+                self._rooms,
+                base_state.node_usages,
+                split=split,
+                interrupted=interrupted,
             ),
         )
         self._pooled: list[PooledClass] = []
@@ -92,13 +106,14 @@ class AggregatedModel:
         self._bounds = TierBounds(
             self._model,
             self._pooled,
-            Evaluation(instance, base_state.base),
+            Evaluation(instance, base_state.base, cache),
             self._shape_bounds,
             self._topologies,
             shaped=shaped,
             stable=self._stable,
         )
         self._record = ModelRecord(self._model, base_state.base, self._pooled)
+        self.program.interrupted = never
 
     def _sized(self, demands: Sequence[Demand], region_set: RegionSet) -> RegionSet:
         """Only the size of GPU sets matters unless a gang needs a minimum bandwidth."""

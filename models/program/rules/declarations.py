@@ -58,8 +58,7 @@ def _slices_key(_instance: Instance, gang: Gang) -> Hashable:
 def _one_model(instance: Instance, gang: Gang, role: RoleDemand) -> bool:
     if gang.roles[role.role].mix_models or role.count == 1:
         return True
-    nodes = instance.cluster.nodes
-    return len({m.gpu for n in role.nodes if (m := nodes[n].model) is not None}) <= 1
+    return len(instance.gpu_names(role.nodes)) <= 1
 
 
 DECLARED: tuple[Declaration, ...] = (
