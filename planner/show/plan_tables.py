@@ -181,11 +181,14 @@ def _gangs_read(gangs: Iterable[GangDocument]) -> str:
 def gangs(plan: PlanDocument, *, wide: bool) -> Table:
     """One row for each gang: placed, running, waiting; by priority within each."""
     requests = plan.instance.gangs_by_key()
-    decided = sorted(plan.spec.gangs, key=lambda gang: rank(gang, requests.get(gang.key)))
-    kept = [gang for gang in decided if gang.decision == "keep" and not gang.incomplete]
+    kept = [gang for gang in plan.spec.gangs if gang.decision == "keep" and not gang.incomplete]
     hidden = not wide and len(kept) > MANY_KEPT
-    folded = {gang.key for gang in kept} if hidden else set()
-    shown = [gang for gang in decided if gang.key not in folded]
+    listed = (
+        [gang for gang in plan.spec.gangs if gang.decision != "keep" or gang.incomplete]
+        if hidden
+        else plan.spec.gangs
+    )
+    shown = sorted(listed, key=lambda gang: rank(gang, requests.get(gang.key)))
     gpus_of = plan.instance.installed_gpus()
     domains_of = {node.name: node.domains for node in plan.instance.cluster.spec.nodes}
     levels = [*(level.name for level in plan.instance.cluster.spec.levels), "node"]

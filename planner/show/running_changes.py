@@ -24,11 +24,12 @@ def changes(plan: PlanDocument, *, wide: bool) -> Table:
     LOST: time since the last checkpoint or start for GPUs that stop; empty if no such gang has either time.
     ``wide`` adds the sum in GPU-hours.
     """
+    decided = [gang for gang in plan.spec.gangs if gang.decision in CHANGED]
+    if not decided:
+        return Table((), ())
     requests = plan.instance.gangs_by_key()
     gpus_of, now = plan.instance.installed_gpus(), plan.instance.now
-    changed = [
-        gang for gang in plan.spec.gangs if gang.decision in CHANGED and gang.key in requests
-    ]
+    changed = [gang for gang in decided if gang.key in requests]
     changed.sort(key=lambda gang: rank(gang, requests[gang.key]))
     changing = [_Change(gang, requests[gang.key]) for gang in changed]
     missing = "unknown" if any(row.stopped and row.since is not None for row in changing) else "-"
@@ -87,7 +88,9 @@ def _arrivals(
     """By node, the gangs with a new pod there, highest priority first."""
     found: dict[str, list[_Change]] = {}
     every_gang = [
-        _Change(gang, requests[gang.key]) for gang in plan.spec.gangs if gang.key in requests
+        _Change(gang, requests[gang.key])
+        for gang in plan.spec.gangs
+        if gang.decision != "keep" and gang.pods and gang.key in requests
     ]
     for one in sorted(every_gang, key=lambda one: (-one.priority, one.gang.key)):
         for node in sorted({pod.node for pod in one.coming}):

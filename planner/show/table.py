@@ -11,6 +11,8 @@ from planner.untrusted_text import safe
 
 def wrapped(text: str, columns: int) -> list[str]:
     """Lines of at most ``columns`` columns (2 or more); longer words break after , or / if possible."""
+    if width(text) <= columns:
+        return [" ".join(text.split())]
     lines: list[str] = []
     line = ""
     for word in text.split():
