@@ -31,6 +31,16 @@ class Eligibility:
         constraints = (role.node_selector, role.node_affinity, role.tolerations, role.model)
         return self._once(("role", constraints), partial(self._of, role))
 
+    def of_gpu(self, nodes: Nodes, gpu: str) -> Nodes:
+        """Those of the nodes that have this GPU model; the same set if that is all of them."""
+
+        def found() -> Nodes:
+            models = ((n, self.nodes[n].model) for n in nodes)
+            having = frozenset(n for n, model in models if model is not None and model.gpu == gpu)
+            return nodes if len(having) == len(nodes) else having
+
+        return self._once(("gpu", nodes, gpu), found)
+
     def _once(self, key: Hashable, find: Callable[[], Nodes]) -> Nodes:
         if key not in self._kept:
             self._kept[key] = find()

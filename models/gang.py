@@ -240,13 +240,15 @@ class Gang:
 
         Waiting: ``min``. Running: the smallest allowed count that covers the highest running index.
         """
-        counts = []
-        for number, role in enumerate(self.roles):
-            indices = {p.index for p in self.pods if p.role == number and p.node is not None}
-            least = max(indices, default=role.first_index - 1) + 1 - role.first_index
-            allowed = (count for count in role.allowed_counts() if count >= least)
-            counts.append(next(allowed, role.max))
-        return tuple(counts)
+        least = [0] * len(self.roles)
+        for pod in self.pods:
+            if pod.node is not None:
+                count = pod.index + 1 - self.roles[pod.role].first_index
+                least[pod.role] = max(least[pod.role], count)
+        return tuple(
+            next((count for count in role.allowed_counts() if count >= most), role.max)
+            for role, most in zip(self.roles, least, strict=True)
+        )
 
     def missing(self) -> tuple[tuple[int, int], ...]:
         """(role, index) of the pods to place so that the gang is whole, sorted."""

@@ -5,14 +5,18 @@ Gangs are sorted by (namespace, name), nodes by name; every default is filled in
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
+from typing import TypeVar, cast
 
 from models.cluster import Cluster, Node
 from models.eligibility import Eligibility, model_matches, tolerated
 from models.gang import Gang, Role, matches
 from models.policy import GPUS, Policy
+
+Found = TypeVar("Found")
 
 
 @dataclass(frozen=True)
@@ -20,6 +24,16 @@ class Instance:
     cluster: Cluster
     gangs: tuple[Gang, ...]
     policy: Policy
+
+    def once(self, find: Callable[[Instance], Found]) -> Found:
+        """What a function finds in the instance, computed when first asked for and kept."""
+        if find not in self._kept:
+            self._kept[find] = find(self)
+        return cast("Found", self._kept[find])
+
+    @cached_property
+    def _kept(self) -> dict[object, object]:
+        return {}
 
     @cached_property
     def latest_submission(self) -> int:
@@ -119,6 +133,10 @@ class Instance:
     @cached_property
     def _gpu_names(self) -> dict[frozenset[int], frozenset[str]]:
         return {}
+
+    def nodes_of_model(self, nodes: frozenset[int], gpu: str) -> frozenset[int]:
+        """Those of some eligible nodes that have this GPU model."""
+        return self._eligibility.of_gpu(nodes, gpu)
 
     @cached_property
     def _eligibility(self) -> Eligibility:

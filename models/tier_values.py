@@ -161,10 +161,16 @@ CONDITIONS: dict[Condition, Callable[[Instance, Gang], bool]] = {
 
 def tiers_of(instance: Instance) -> tuple[Tier, ...]:
     """The tiers a plan of this instance states, in order (contract, sections 4 and 7)."""
+    return instance.once(_tiers_of)
+
+
+def _tiers_of(instance: Instance) -> tuple[Tier, ...]:
     met: dict[int, set[str]] = {}
     for gang in instance.gangs:
         own = met.setdefault(gang.priority, set())
-        own.update(name for name, meets in CONDITIONS.items() if meets(instance, gang))
+        for name, meets in CONDITIONS.items():
+            if name not in own and meets(instance, gang):
+                own.add(name)
     listed = ((objective.name, objective.tolerance) for objective in instance.policy.objectives)
     return tuple(stated_tiers(listed, met))
 

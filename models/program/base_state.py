@@ -109,7 +109,7 @@ def base_decision(instance: Instance, index: int) -> GangDecision:
     reason = None
     if index in instance.incomplete:
         reason = held or Reason("Incomplete", f"{len(gang.missing())} of its pods are missing")
-    return GangDecision("keep", placed(instance, index, gang.running_pods), reason)
+    return GangDecision("keep", standing_pods(instance)[index], reason)
 
 
 @dataclass(frozen=True)
@@ -237,6 +237,15 @@ def placed(instance: Instance, index: int, pods: Sequence[ExistingPod]) -> Pods:
     )
 
 
+def standing_pods(instance: Instance) -> tuple[Pods, ...]:
+    """The pods of every gang that run now."""
+    return instance.once(_standing)
+
+
+def _standing(instance: Instance) -> tuple[Pods, ...]:
+    return tuple(placed(instance, i, gang.running_pods) for i, gang in enumerate(instance.gangs))
+
+
 def outcome(instance: Instance, index: int, pods: Sequence[PodPlacement]) -> GangDecision:
     """The decision that these pods imply for a gang (contract, section 5), without a reason."""
     gang = instance.gangs[index]
@@ -245,7 +254,7 @@ def outcome(instance: Instance, index: int, pods: Sequence[PodPlacement]) -> Gan
         return GangDecision("place" if after else "wait", after)
     if not after:
         return GangDecision("preempt")
-    before = placed(instance, index, gang.running_pods)
+    before = standing_pods(instance)[index]
     if after == before:
         return base_decision(instance, index)
     if moves_pods(before, after):

@@ -98,10 +98,8 @@ def _next_to_placed(
     if role.gpus and not role.mix_models:
         models = {m.gpu for n in nodes if (m := cluster.nodes[n].model) is not None}
         possible &= len(models) <= 1
-        if models:
-            allowed = frozenset(
-                n for n in allowed if (m := cluster.nodes[n].model) and m.gpu in models
-            )
+        for model in models:
+            allowed = instance.nodes_of_model(allowed, model)
     layers = []
     for size, level in role.slice_layers:
         groups, fine = _slice_groups(instance, own, indices, size, level)
@@ -143,7 +141,8 @@ def _same_domain(
         return allowed, True
     of = instance.cluster.domain_of[level]
     used = {of[n] for n in nodes}
-    return frozenset(n for n in allowed if of[n] in used), len(used) == 1
+    inside = (n for d in used for n in instance.cluster.domains[level][d].nodes)
+    return allowed.intersection(inside), len(used) == 1
 
 
 def _slice_groups(

@@ -6,7 +6,7 @@ scans the cluster.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeAlias
 
 import numpy as np
@@ -55,7 +55,6 @@ class Tree:
         self._nodes: dict[tuple[int, int], IntArray] = {}
         self._parents: dict[tuple[int, int], IntArray] = {}
         self._models: dict[str, BoolArray] = {}
-        self._models_on: dict[frozenset[int], tuple[str, ...]] = {}
 
     def nodes(self, level: int, domain: int) -> IntArray:
         """The nodes of a domain, ascending."""
@@ -86,13 +85,6 @@ class Tree:
             self._models[model] = np.fromiter(found, np.bool_, len(nodes))
         return self._models[model]
 
-    def models_on(self, nodes: frozenset[int]) -> tuple[str, ...]:
-        """The GPU models of some nodes, sorted."""
-        if nodes not in self._models_on:
-            models = (self._cluster.nodes[n].model for n in nodes)
-            self._models_on[nodes] = tuple(sorted({m.gpu for m in models if m is not None}))
-        return self._models_on[nodes]
-
     def mask(self, kind: Kind) -> BoolArray:
         """The nodes that pods of a kind may use, room aside."""
         _, _, nodes, model = kind
@@ -108,16 +100,19 @@ class FreeArrays:
     ``changes``: nodes that have changed, in order; tables know how many of them they have seen.
     """
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(
+        self, cluster: Cluster, free: Sequence[int], left: Sequence[Mapping[str, int]]
+    ) -> None:
         self.tree = Tree(cluster)
-        count = len(cluster.nodes)
-        names = sorted({name for node in cluster.nodes for name, _ in node.allocatable})
-        self.free = np.zeros(count, dtype=np.int64)
-        self.left = {name: np.full(count, UNLIMITED, dtype=np.int64) for name in names}
+        self.free = as_array(free)
+        names = sorted({name for amounts in left for name in amounts})
+        self.left = {
+            name: as_array(amounts.get(name, UNLIMITED) for amounts in left) for name in names
+        }
         self.changes: list[int] = []
         self._tables: dict[Kind, Capacity] = {}
 
-    def change(self, n: int, free: int, left: dict[str, int]) -> None:
+    def change(self, n: int, free: int, left: Mapping[str, int]) -> None:
         """Record what is free on a node now."""
         self.free[n] = free
         for name, amount in left.items():
@@ -174,7 +169,7 @@ class Capacity:
         changes = self._arrays.changes
         if self._seen == len(changes):
             return
-        nodes = np.unique(as_array(changes[self._seen :]))
+        nodes = as_array(sorted(set(changes[self._seen :])))
         self._seen = len(changes)
         now = self._fitting(nodes)
         gained = now - self.pods[nodes]
@@ -201,12 +196,20 @@ def sums(group: IntArray, amounts: IntArray, count: int) -> IntArray:
     return found
 
 
-def tightest(keys: Sequence[IntArray]) -> int:
-    """Position of the smallest, by the first key, then by the next; the first of equals."""
-    places = np.flatnonzero(keys[0] == keys[0].min())
-    for key in keys[1:]:
-        if len(places) == 1:
+Key = Callable[[IntArray], IntArray]
+"""What candidates are compared by, the smaller the better."""
+
+
+def by(values: IntArray) -> Key:
+    """Compare by these values."""
+    return lambda candidates: values[candidates]
+
+
+def tightest(candidates: IntArray, keys: Iterable[Key]) -> int:
+    """The candidate that is smallest by the first key, then by the next; the first of equals."""
+    for key in keys:
+        if len(candidates) == 1:
             break
-        narrowed = key[places]
-        places = places[narrowed == narrowed.min()]
-    return int(places[0])
+        values = key(candidates)
+        candidates = candidates[values == values.min()]
+    return int(candidates[0])

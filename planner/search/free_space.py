@@ -13,7 +13,7 @@ from models.gang import Gang, Hold
 from models.hardware import bits
 from models.instance import Instance
 from models.occupancy import PODS, Room, is_blind
-from models.program.base_state import base_decisions, outcome, placed
+from models.program.base_state import base_decisions, outcome, standing_pods
 from models.program.demands import RoleDemand
 from models.program.packing import CountPacking, Packing
 from models.program.regions import packing_of
@@ -67,15 +67,13 @@ class FreeSpace:
     def __init__(self, instance: Instance, decisions: Sequence[GangDecision]) -> None:
         self.instance = instance
         self.pods: list[Pods] = [decision.pods for decision in decisions]
-        self.original: tuple[Pods, ...] = tuple(
-            placed(instance, index, gang.running_pods) for index, gang in enumerate(instance.gangs)
-        )
+        self.original = standing_pods(instance)
         self._places: dict[int, dict[tuple[int, int], PodPlacement]] = {}
         self._usable = [instance.schedulable(node) for node in instance.cluster.nodes]
         self._packings: dict[tuple[object, ...], Packing] = {}
+        self._packing_of: dict[int, Packing] = {}
         self._journal: list[tuple[int, Pods]] = []
         self.by_node = [NodeSpace() for _ in instance.cluster.nodes]
-        self.arrays = FreeArrays(instance.cluster)
         for gang, pods in enumerate(self.pods):
             unchanged = pods == self.original[gang]
             for pod in pods:
@@ -83,6 +81,9 @@ class FreeSpace:
                 self.by_node[pod.node].tenants[gang, pod.role, pod.index] = (pod, stays)
         for n in range(len(self.by_node)):
             self._count(n)
+        self.arrays = FreeArrays(
+            instance.cluster, [n.free for n in self.by_node], [n.left for n in self.by_node]
+        )
 
     def set(self, gang: int, pods: Iterable[PodPlacement]) -> None:
         """Replace the pods of a gang."""
@@ -114,8 +115,8 @@ class FreeSpace:
         """The GPU models of which the pods of a role must choose one; none if there is no choice."""
         if not role.gpus or self.instance.gangs[gang].roles[role.role].mix_models:
             return ()
-        found = self.arrays.tree.models_on(role.nodes)
-        return found if len(found) > 1 else ()
+        found = self.instance.gpu_names(role.nodes)
+        return tuple(sorted(found)) if len(found) > 1 else ()
 
     def capacity(self, gang: int, role: RoleDemand, model: str | None) -> Capacity:
         """Where pods of a role fit; those that must choose a GPU model, on ``model`` or else the first."""
@@ -125,13 +126,15 @@ class FreeSpace:
 
     def packing(self, n: int) -> Packing:
         """How the GPUs of a node can be divided. Not for blind nodes."""
-        node, node_space = self.instance.cluster.nodes[n], self.by_node[n]
-        key = (node.model, node.effective_nics)
-        if key not in self._packings:
-            room = Room(node.healthy, 0, node.gpus, (), blind=False)
-            self._packings[key] = packing_of(node, [room])
-        assert not node_space.blind
-        return self._packings[key]
+        assert not self.by_node[n].blind
+        if n not in self._packing_of:
+            node = self.instance.cluster.nodes[n]
+            key = (node.model, node.effective_nics)
+            if key not in self._packings:
+                room = Room(node.healthy, 0, node.gpus, (), blind=False)
+                self._packings[key] = packing_of(node, [room])
+            self._packing_of[n] = self._packings[key]
+        return self._packing_of[n]
 
     def pick(self, n: int, gpus: int) -> list[int] | None:
         """Indices of free GPUs, the fastest set on a mesh; None if the node decides."""
@@ -219,6 +222,7 @@ class FreeSpace:
         self.pods[gang] = new
         for n in touched:
             self._count(n)
+            self.arrays.change(n, self.by_node[n].free, self.by_node[n].left)
 
     def _before(self, gang: int, pod: PodPlacement) -> PodPlacement | None:
         """Where the pod stands now."""
@@ -251,7 +255,6 @@ class FreeSpace:
         node_space.raw = node_space.mask.bit_count() - unknown - added
         node_space.free = max(0, node_space.raw) if self._usable[n] else 0
         node_space.blind = is_blind(self.instance, node, unknown)
-        self.arrays.change(n, node_space.free, left)
 
 
 SET_ASIDE = Hold("Unsupported", "set aside")

@@ -10,6 +10,8 @@ from models.program.rules.declarations import eligible_nodes
 from models.solution import GangDecision
 from models.tier_values import PLACEMENT_VALUES, Evaluation, gang_value, tiers_of
 from models.tiers import family, sign
+from planner.search.budget import Budget
+from planner.search.free_arrays import Kind
 from planner.search.free_space import Counts, FreeSpace, Pods, counts_of
 from planner.search.greedy import place
 
@@ -20,14 +22,21 @@ UNAFFECTED = ("admission", "disruption")
 """Subjects of tiers that growth cannot change."""
 
 
-def grow(instance: Instance, decisions: Sequence[GangDecision]) -> tuple[GangDecision, ...]:
-    """The plan with more pods for elastic gangs that run or start."""
+def grow(
+    instance: Instance, decisions: Sequence[GangDecision], *, budget: Budget | None = None
+) -> tuple[GangDecision, ...]:
+    """The plan with more pods for elastic gangs that run or start, until the budget is used up."""
     listed = [objective.name for objective in instance.policy.objectives]
     if "growth" not in listed or not any(gang.elastic for gang in instance.gangs):
         return tuple(decisions)
     grower = _Grower(FreeSpace(instance, decisions), tuple(listed[: listed.index("growth")]))
     order = sorted(range(len(instance.gangs)), key=lambda i: (-instance.gangs[i].priority, i))
-    grown = {index for index in order if grower.may(index, decisions[index]) and grower.grow(index)}
+    grown = set()
+    for index in (i for i in order if grower.may(i, decisions[i])):
+        if budget is not None and budget.exhausted():
+            break
+        if grower.grow(index):
+            grown.add(index)
     return tuple(
         grower.space.decision(index) if index in grown else decision
         for index, decision in enumerate(decisions)
@@ -80,8 +89,8 @@ class _Grower:
         by_node = self.space.by_node
         room = role.max - now[number]
         if role.gpus:
-            nodes = eligible_nodes(self._instance, gang, role)
-            room = min(room, sum(by_node[n].free // role.gpus for n in nodes))
+            kind: Kind = (role.gpus, (), eligible_nodes(self._instance, gang, role), None)
+            room = min(room, self.space.arrays.capacity(kind).total)
         larger = [c for c in role.allowed_counts() if now[number] < c <= now[number] + room]
         used_nodes = {pod.node for pod in self.space.pods[index]}
         fitting = (
@@ -114,7 +123,8 @@ class _Grower:
     def _worth(self, index: int, pods: Pods) -> tuple[int, ...]:
         """Values of the tiers before growth, of the gang and of the plan; larger is better."""
         instance, gang = self._instance, self._instance.gangs[index]
-        value = gang_value(instance, gang, pods, self.space.known())
+        known = {pod.node: self.space.by_node[pod.node].known for pod in pods}
+        value = gang_value(instance, gang, pods, known)
         found = [worth(instance, gang, pods, value) * factor for worth, factor in self._own]
         if self._whole:
             decisions = [self.space.decision(i) for i in range(len(instance.gangs))]

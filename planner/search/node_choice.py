@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 
-from planner.search.free_arrays import BoolArray, FreeArrays, IntArray, sums, tightest
+from planner.search.free_arrays import BoolArray, FreeArrays, IntArray, Key, by, sums, tightest
 
 Piece = tuple[int, int]
 """(node, pods)."""
@@ -64,10 +65,15 @@ def _least_piece(count: int, pods: IntArray) -> int:
 
 def _tightest_node(arrays: FreeArrays, room: Room) -> int:
     around = (
-        arrays.idle(level)[arrays.tree.domain_of[level][room.nodes]]
-        for level in reversed(range(arrays.tree.levels))
+        by(idle_around(arrays, level, room.nodes)) for level in reversed(range(arrays.tree.levels))
     )
-    return int(room.nodes[tightest((room.free, room.unplanned, *around))])
+    keys = chain((by(room.free), by(room.unplanned)), around)
+    return int(room.nodes[tightest(np.arange(len(room.nodes)), keys)])
+
+
+def idle_around(arrays: FreeArrays, level: int, nodes: IntArray) -> IntArray:
+    """Free GPUs of the domain of a level that each node is in."""
+    return arrays.idle(level)[arrays.tree.domain_of[level][nodes]]
 
 
 def _narrowest(arrays: FreeArrays, count: int, room: Room, used: IntArray) -> tuple[int, Room]:
@@ -77,9 +83,8 @@ def _narrowest(arrays: FreeArrays, count: int, room: Room, used: IntArray) -> tu
         found = sums(of[room.nodes], room.pods, arrays.tree.sizes[level])
         fitting = np.flatnonzero(found >= count)
         if len(fitting):
-            unused = (~np.isin(fitting, of[used])).astype(np.int64)
-            best = tightest((unused, found[fitting], arrays.idle(level)[fitting]))
-            return level, room.part(of[room.nodes] == fitting[best])
+            best = tightest(fitting, (_unused(of[used]), by(found), by(arrays.idle(level))))
+            return level, room.part(of[room.nodes] == best)
     return -1, room
 
 
@@ -87,9 +92,13 @@ def _roomiest(arrays: FreeArrays, level: int, room: Room, used: IntArray) -> int
     """The domain with room for most pods, one that the gang uses already if there is one."""
     of = arrays.tree.domain_of[level]
     found = sums(of[room.nodes], room.pods, arrays.tree.sizes[level])
-    domains = np.flatnonzero(found)
-    unused = (~np.isin(domains, of[used])).astype(np.int64)
-    return int(domains[tightest((unused, -found[domains], arrays.idle(level)[domains]))])
+    keys = (_unused(of[used]), by(-found), by(arrays.idle(level)))
+    return tightest(np.flatnonzero(found), keys)
+
+
+def _unused(domains: IntArray) -> Key:
+    """0 for these domains, 1 for others."""
+    return lambda d: (~np.isin(d, domains)).astype(np.int64)
 
 
 def _pieces(count: int, room: Room) -> Iterator[Piece]:

@@ -7,14 +7,26 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
 from models.gang import Gang
 from models.program.demands import Demand, RoleDemand
 from models.program.rules.declarations import node_sets
-from planner.search.free_arrays import BoolArray, Capacity, IntArray, Kind, sums, tightest
+from planner.search.free_arrays import (
+    BoolArray,
+    Capacity,
+    IntArray,
+    Key,
+    Kind,
+    as_array,
+    by,
+    sums,
+    tightest,
+)
 from planner.search.free_space import FreeSpace
+from planner.search.node_choice import idle_around
 from planner.search.trial import batches, pods_of
 
 
@@ -90,20 +102,17 @@ class _Try:
         domains = np.unique(of[list(nodes)])
         return all(int(t.at(level)[domains].sum()) >= pods_of(b) for b, t in self._rooms)
 
-    def tightness(self, level: int, domains: IntArray) -> list[IntArray]:
-        """Keys of domains, the smaller the better: what they hold, then what is around them."""
+    def keys(self, level: int) -> list[Key]:
+        """What domains are compared by: what they hold, then what is around them."""
         arrays = self.space.arrays
-        _, table = self._rooms[0]
-        of = arrays.tree.domain_of[level]
-        planned = [pod.node for pod in self.gang.planned]
+        of = arrays.tree.domain_of
+        planned = of[level][[pod.node for pod in self.gang.planned]]
+        unplanned: list[Key] = [lambda d: (~np.isin(d, planned)).astype(np.int64)]
         if level == arrays.tree.levels:
-            parents = [arrays.tree.domain_of[wider][domains] for wider in range(level)]
-            around = [arrays.idle(wider)[parents[wider]] for wider in reversed(range(level))]
-            unplanned = ~np.isin(domains, planned)
-            return [arrays.free[domains], unplanned.astype(np.int64), *around]
-        idle = arrays.idle(level)[domains]
-        unplanned = ~np.isin(domains, of[planned])
-        return [idle, table.at(level)[domains], unplanned.astype(np.int64)]
+            around = [partial(idle_around, arrays, wider) for wider in reversed(range(level))]
+            return [by(arrays.free), *unplanned[: len(planned)], *around]
+        room = self._rooms[0][1].at(level)
+        return [by(arrays.idle(level)), by(room), *unplanned[: len(planned)]]
 
     def _inner(self, role: RoleDemand, table: Capacity, level: int) -> BoolArray:
         """Domains of a level in which the role's own domain and its slices may fit."""
@@ -130,16 +139,20 @@ class _Try:
 
 def _domains(tries: Sequence[_Try], level: int) -> Iterator[Scope]:
     """The domains of a level that may hold the gang, the tightest first."""
-    found = [one.fitting(level) for one in tries]
-    owner = np.concatenate([np.full(len(domains), at) for at, domains in enumerate(found)])
-    keys = [one.tightness(level, domains) for one, domains in zip(tries, found, strict=True)]
-    columns = [np.concatenate(column) for column in zip(*keys, strict=True)]
-    columns = [*columns, np.concatenate(found), owner]
-    while len(columns[0]):
-        best = tightest(columns)
-        one, domain = tries[int(columns[-1][best])], int(columns[-2][best])
+    left = [one.fitting(level) for one in tries]
+    keys = [one.keys(level) for one in tries]
+    while any(len(domains) for domains in left):
+        found = [
+            (at, tightest(domains, keys[at])) for at, domains in enumerate(left) if len(domains)
+        ]
+        at, domain = min(found, key=lambda f: _values(keys[f[0]], f[1]))
+        one = tries[at]
         yield Scope(one.demand, one.space.arrays.tree.nodes(level, domain), one.model)
-        columns = [np.delete(column, best) for column in columns]
+        left[at] = left[at][left[at] != domain]
+
+
+def _values(keys: Sequence[Key], domain: int) -> list[int]:
+    return [int(key(as_array((domain,)))[0]) for key in keys]
 
 
 def _around(tries: Sequence[_Try], level: int) -> Iterator[Scope]:

@@ -214,6 +214,8 @@ class Trial:
 
     def _pieces(self, count: int, nodes: IntArray, pods: IntArray) -> list[Piece]:
         """Pods a node: nodes that the gang uses first, then others. ``pods``: those that fit, by node."""
+        if len(nodes) == 1:
+            return [(int(nodes[0]), count)]
         free, found = self.free_of(nodes), list[Piece]()
         groups = (as_array(self.used), as_array(self.demand.standing_nodes))
         for group in groups:
