@@ -20,7 +20,7 @@ from planner.search.budget import Budget
 GRACE_S = 0.8
 """Seconds an engine may take to stop before its thread is abandoned."""
 
-OVERRUN_S = 0.4
+OVERRUN_S = 0.8
 """Seconds by which an engine may overrun its own limit before it is stopped."""
 
 WATCH_S = 0.05

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import datetime as dt
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -16,9 +17,16 @@ from models.program.arrays import Integers, Rows, rows_of
 from models.program.linear_program import UNBOUNDED, Program
 from planner.search.budget import Budget
 from planner.search.engines.interface import Goal, run_interruptible
+from planner.search.engines.mathopt_process import SolverProcess
 
 SHORTEST_S = 0.05
 """No engine is started for a shorter time."""
+
+LARGEST_UNINTERRUPTED = 20_000
+"""Entries of the largest matrix with which HiGHS runs in a thread: it ends within a second of its limit."""
+
+Call = tuple[Callable[[], Any], Callable[[], None]]
+"""A call that returns a result proto or None, and what ends it early."""
 
 
 def model_proto(program: Program, goal: Goal, *, integer: bool) -> Any:
@@ -84,36 +92,49 @@ def run_solver(
     ``start``: ModelSolveParametersProto with a hint or a basis. A call that the clock ended is
     recorded in the budget.
     """
-    from ortools.math_opt import (
-        callback_pb2,
-        model_parameters_pb2,
-        parameters_pb2,
-        result_pb2,
-    )
-    from ortools.math_opt.core.python import solver
+    from ortools.math_opt import model_parameters_pb2, result_pb2
     from ortools.math_opt.python import mathopt
-    from ortools.util.python.solve_interrupter import SolveInterrupter
 
     seconds = max(SHORTEST_S, min(seconds, budget.seconds_left()))
     limited = mathopt.SolveParameters(time_limit=dt.timedelta(seconds=seconds), **parameters)
-    # HiGHS takes no interrupter: it is abandoned at a stop.
-    interrupter = SolveInterrupter() if engine != "HIGHS" else None
-    result = run_interruptible(
-        budget,
-        lambda: solver.solve(
-            model,
-            mathopt.SolverType[engine].value,
-            parameters_pb2.SolverInitializerProto(),
-            limited.to_proto(),
-            start or model_parameters_pb2.ModelSolveParametersProto(),
-            None,
-            callback_pb2.CallbackRegistrationProto(),
-            None,
-            interrupter.pybind_interrupter if interrupter else None,
-        ),
-        interrupter.interrupt if interrupter else None,
-        seconds=seconds,
-    )
+    start = start or model_parameters_pb2.ModelSolveParametersProto()
+    solver_type = mathopt.SolverType[engine].value
+    entries = len(model.linear_constraint_matrix.row_ids)
+    if engine == "HIGHS" and entries > LARGEST_UNINTERRUPTED:
+        call, on_stop = _in_process(solver_type, model, limited.to_proto(), start)
+    else:
+        call, on_stop = _in_thread(solver_type, model, limited.to_proto(), start)
+    result = run_interruptible(budget, call, on_stop, seconds=seconds)
     timed_out = result is None or result.termination.limit == result_pb2.LIMIT_TIME
     budget.clocked |= timed_out and not budget.stop.is_set()
     return result
+
+
+def _in_thread(solver_type: int, model: Any, parameters: Any, start: Any) -> Call:
+    from ortools.math_opt import callback_pb2, parameters_pb2
+    from ortools.math_opt.core.python import solver
+    from ortools.util.python.solve_interrupter import SolveInterrupter
+
+    interrupter = SolveInterrupter()  # HiGHS ignores it
+    initializer = parameters_pb2.SolverInitializerProto()
+    registration = callback_pb2.CallbackRegistrationProto()
+
+    def call() -> Any:
+        return solver.solve(
+            model,
+            solver_type,
+            initializer,
+            parameters,
+            start,
+            None,
+            registration,
+            None,
+            interrupter.pybind_interrupter,
+        )
+
+    return call, interrupter.interrupt
+
+
+def _in_process(solver_type: int, model: Any, parameters: Any, start: Any) -> Call:
+    process = SolverProcess()
+    return lambda: process.solve(solver_type, model, parameters, start), process.kill

@@ -1,0 +1,93 @@
+"""Engine calls end at their limits: the clock, the stop signal, and the solver's own process."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import threading
+import time
+from dataclasses import replace
+
+import pytest
+
+from models.policy import SolveLimits
+from models.program.linear_program import Linear, Program
+from planner.search.budget import Budget
+from planner.search.engines import mathopt, mathopt_process
+from planner.search.engines.highs import solve_by_branching
+from planner.search.engines.interface import Goal, Status, run_interruptible
+
+
+def plenty() -> Budget:
+    return Budget(replace(SolveLimits(), budget=10**6, time_limit_s=10**6))
+
+
+def packing(count: int) -> tuple[Program, Goal]:
+    """As many of ``count`` items as fit, two of any five: no engine closes 2,000 within a minute."""
+    draw = random.Random(1)
+    program = Program()
+    items = [program.boolean() for _ in range(count)]
+    for _ in range(count):
+        program.at_most(Linear().add_all(draw.sample(items, 5)), 2)
+    return program, Goal(Linear().add_all(items), maximize=True)
+
+
+def test_a_call_returns_as_soon_as_it_ends() -> None:
+    started = time.monotonic()
+    for _ in range(20):
+        assert run_interruptible(plenty(), lambda: 7) == 7
+    assert time.monotonic() - started < 0.5
+
+
+def test_a_call_that_overruns_its_limit_is_abandoned() -> None:
+    release = threading.Event()
+    started = time.monotonic()
+    assert run_interruptible(plenty(), release.wait, seconds=0.1) is None
+    assert time.monotonic() - started < 3
+    release.set()
+
+
+def test_a_stop_reaches_a_call_through_its_interrupter() -> None:
+    budget, release = plenty(), threading.Event()
+    threading.Timer(0.1, budget.stop.set).start()
+    assert run_interruptible(budget, release.wait, release.set) is True
+
+
+@pytest.mark.parametrize("largest", [0, 10**9])
+def test_highs_answers_the_same_in_a_process_and_in_a_thread(
+    monkeypatch: pytest.MonkeyPatch, largest: int
+) -> None:
+    monkeypatch.setattr(mathopt, "LARGEST_UNINTERRUPTED", largest)
+    program = Program()
+    ring = [program.boolean() for _ in range(21)]
+    for item, following in zip(ring, [*ring[1:], ring[0]], strict=True):
+        program.at_most(Linear().add(item).add(following), 1)
+    goal = Goal(Linear().add_all(ring), maximize=True)
+    answer = solve_by_branching(
+        program, goal, plenty(), nodes=100, seconds=60, hint=[0] * len(ring)
+    )
+    # No two neighbours of 21 in a ring: 10.
+    assert (answer.status, answer.bound, sum(answer.values)) == (Status.OPTIMAL, 10, 10)
+
+
+def test_a_stop_kills_the_process_of_a_large_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mathopt, "LARGEST_UNINTERRUPTED", 0)
+    started: list[subprocess.Popen[bytes]] = []
+
+    class Watched(mathopt_process.SolverProcess):
+        def __init__(self) -> None:
+            super().__init__()
+            started.append(self._process)
+
+    monkeypatch.setattr(mathopt, "SolverProcess", Watched)
+    budget = plenty()
+    threading.Timer(1.0, budget.stop.set).start()
+    begun = time.monotonic()
+    program, goal = packing(2000)
+    answer = solve_by_branching(program, goal, budget, nodes=10**6, seconds=600)
+    assert answer.status is Status.UNKNOWN
+    assert answer.bound == 2000
+    assert time.monotonic() - begun < 10
+    assert not budget.clocked
+    (process,) = started
+    assert process.wait(5) != 0
