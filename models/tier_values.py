@@ -273,6 +273,7 @@ class Evaluation:
         self.decisions = decisions
         self._known: list[int] | None = None
         self._cache: ValueCache = {} if cache is None else cache
+        self._alone: dict[tuple[object, ...], GangValue] = {}
         self.values = tuple(self._value(index) for index in range(len(instance.gangs)))
         self.admitted = tuple(
             (gang, decision, value)
@@ -291,12 +292,28 @@ class Evaluation:
             return None
         found = self._cache.get((index, pods))
         if found is None:
-            if self._known is None:
-                self._known = known_masks(self.instance, self.decisions)
-            found = gang_value(self.instance, self.instance.gangs[index], pods, self._known)
+            found = self._on_one_node(index, pods) or self._computed(index, pods)
             if all(pod.gpus is not None for pod in pods):
                 self._cache[index, pods] = found
         return found
+
+    def _computed(self, index: int, pods: tuple[PodPlacement, ...]) -> GangValue:
+        if self._known is None:
+            self._known = known_masks(self.instance, self.decisions)
+        return gang_value(self.instance, self.instance.gangs[index], pods, self._known)
+
+    def _on_one_node(self, index: int, pods: tuple[PodPlacement, ...]) -> GangValue | None:
+        """The value of GPUs of known index on one node, once for each set of a server model."""
+        node, mask = pods[0].node, 0
+        for pod in pods:
+            if pod.node != node or pod.gpus is None:
+                return None
+            mask |= pod.gpus
+        gang, model = self.instance.gangs[index], self.instance.cluster.nodes[node].model
+        key = (id(model), mask, gang.nvlink_across_nodes, gang.min_bandwidth_share)
+        if key not in self._alone:
+            self._alone[key] = self._computed(index, pods)
+        return self._alone[key]
 
     def tier(self, tier: Tier) -> int:
         """Value of one tier."""
