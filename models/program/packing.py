@@ -6,7 +6,7 @@ link mesh up to automorphisms. Carving a set leads from state to state: a pool o
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from itertools import combinations
 from typing import Protocol
@@ -34,6 +34,15 @@ class SetType:
     inside: Fraction | None
     network: Fraction | None
     with_standing: tuple[tuple[Fraction | None, Fraction | None], ...] = ()
+    _hash: int = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        values = (self.gpus, self.inside, self.network, self.with_standing)
+        object.__setattr__(self, "_hash", hash(values))
+
+    def __hash__(self) -> int:
+        # that of a fraction takes as long as ten others, and types are looked up for every piece
+        return self._hash
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from __future__ import annotations
 import contextlib
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from itertools import groupby
 from math import lcm
 
 from models.instance import Instance
@@ -38,6 +39,9 @@ class Mode:
     over: Fraction | None
     within: int | None
 
+
+TOO_SLOW = -1
+"""Instead of a share: the rate is below minBandwidthShare."""
 
 Claim = tuple[Mode, int, Fraction]
 
@@ -62,7 +66,6 @@ class Claims:
         self._carriers: list[Carrier] = []
         self._kinds: list[Rates] = []
         self._variables: dict[Claim, int] = {}
-        self._most: dict[tuple[Fraction, Fraction], int] = {}
         self.value = Linear()
         if gang.demand.total_gpus >= 2 and (self._counts or self._min_share):
             with contextlib.suppress(UnknownRate):  # its share is then null and adds nothing
@@ -75,18 +78,19 @@ class Claims:
         self._groups = self._domain_wholes()
         modes = self._modes()
         ideals = sorted({rates.ideal for rates in self._kinds})
+        met = [(mode, self._rates(mode)) for mode in modes]
         claims = [
             (mode, share, ideal)
             for ideal in ideals
-            for mode in modes
-            for share in self._shares(mode, ideal)
+            for mode, rates in met
+            for share in self._shares(rates, ideal)
         ]
         if not self.exact:
             # with claims missing the bound would be too tight: allow everything instead
             if self._counts:
                 self.value = self._gang.admitted(FULL_SHARE)
             return
-        if self._all_full(modes, ideals):
+        if self._all_full(claims):
             self.value = self._gang.admitted(FULL_SHARE)
             return
         self._variables = {claim: self._program.boolean() for claim in claims}
@@ -130,13 +134,9 @@ class Claims:
         spread[over] = None
         return [Mode(None, None), *(Mode(o, within) for o, within in spread.items())]
 
-    def _shares(self, mode: Mode, ideal: Fraction) -> list[int]:
-        found = {
-            self._share(rate, ideal)
-            for rate in self._rates(mode)
-            if rate >= self._min_share * ideal
-        }
-        return sorted(found)
+    def _shares(self, rates: set[Fraction], ideal: Fraction) -> list[int]:
+        limits = {self._limit(rate, ideal) for rate in rates}
+        return sorted(limits - {TOO_SLOW})
 
     def _share(self, rate: Fraction, ideal: Fraction) -> int:
         return share_permille(rate, ideal) if self._counts else 0
@@ -169,23 +169,17 @@ class Claims:
                 break
         return sums
 
-    def _all_full(self, modes: list[Mode], ideals: list[Fraction]) -> bool:
+    def _all_full(self, claims: list[Claim]) -> bool:
         """Whether no placement loses bandwidth, so that no claim is needed."""
         if self._min_share or not self._counts or self._groups:
             return False
-        return all(
-            self._share(rate, ideal) == FULL_SHARE
-            for ideal in ideals
-            for mode in modes
-            for rate in self._rates(mode)
-        )
+        return all(share == FULL_SHARE for _, share, _ in claims)
 
-    def _allows(self, rate: Fraction, share: int, ideal: Fraction) -> bool:
-        most = self._most.get((rate, ideal))
-        if most is None:
-            fast = rate >= self._min_share * ideal
-            most = self._most[rate, ideal] = self._share(rate, ideal) if fast else -1
-        return most >= share
+    def _limit(self, rate: Fraction, ideal: Fraction) -> int:
+        """The largest share that the rate allows."""
+        if self._min_share and rate < self._min_share * ideal:
+            return TOO_SLOW
+        return self._share(rate, ideal)
 
     def _one_rows(self, ideals: list[Fraction]) -> None:
         for ideal in ideals:
@@ -197,13 +191,13 @@ class Claims:
                 enough = {
                     k
                     for k in self._kinds
-                    if k.whole and k.inside is not None and self._allows(k.inside, share, ideal)
+                    if k.whole and k.inside is not None and self._limit(k.inside, ideal) >= share
                 }
                 for c in self._carriers if enough else ():
                     if c.rates in enough:
                         row.add(c.variable, -1)
                 for whole, fabric in self._groups.values():
-                    if self._allows(fabric, share, ideal):
+                    if self._limit(fabric, ideal) >= share:
                         row.add(whole, -1)
                 self._program.at_most(row)
 
@@ -219,15 +213,15 @@ class Claims:
     def _allowed(self, kind: Rates) -> list[int]:
         """Claims under which such a server may be used."""
         found = []
-        for (mode, share, ideal), variable in self._variables.items():
+        alike = groupby(self._variables.items(), key=lambda item: (item[0][0], item[0][2]))
+        for (mode, ideal), claims in alike:
             if mode.over is None:
-                fine = True
+                limit = FULL_SHARE
             elif kind.group is None:
-                fine = self._allows(kind.spread_MBps(mode.over), share, ideal)
+                limit = self._limit(kind.spread_MBps(mode.over), ideal)
             else:
-                fine = kind.fabric is not None and self._allows(kind.fabric, share, ideal)
-            if fine:
-                found.append(variable)
+                limit = TOO_SLOW if kind.fabric is None else self._limit(kind.fabric, ideal)
+            found += [variable for (_, share, _), variable in claims if share <= limit]
         return found
 
     def _domain_rows(self) -> None:
