@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from fractions import Fraction
+from functools import cache
 from itertools import combinations
 from typing import Protocol
 
@@ -270,10 +271,15 @@ class SizePacking:
     def carve(self, state: int, gpus: int) -> tuple[Arc, ...]:
         if gpus > state:
             return ()
-        return (Arc(state, SetType(gpus, None, None), state - gpus),)
+        return (Arc(state, _of_size(gpus), state - gpus),)
 
     def choose(self, mask: int, arc: Arc) -> int | None:
         return None if self._blind else _lowest(mask, arc.kind.gpus)
+
+
+@cache
+def _of_size(gpus: int) -> SetType:
+    return SetType(gpus, None, None)
 
 
 def subsets(mask: int, size: int) -> list[int]:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from models.cluster import Node
+from models.hardware import Nic, ServerModel
 from models.instance import Instance
 from models.occupancy import PODS, Room
 from models.program.demands import Demand, RoleDemand
@@ -248,6 +249,7 @@ def build_regions(
         for node, _ in demand.standing:
             standing_demands.setdefault(node, []).append(number)
     by_level = _levels_matter(instance, demands, cpu_only_follow)
+    packings: Packings = {}
     grouped: dict[tuple[object, ...], list[int]] = {}
     for n in used:
         usages = node_usages.get(n, {})
@@ -273,6 +275,7 @@ def build_regions(
             tight,
             standing_demands,
             held[nodes[0]],
+            packings,
             by_level=by_level,
         )
         for number, nodes in enumerate(sorted(grouped.values()))
@@ -341,6 +344,7 @@ def _region(
     tight: frozenset[int],
     standing_demands: dict[int, list[int]],
     held: int,
+    packings: Packings,
     *,
     by_level: bool,
 ) -> Region:
@@ -359,13 +363,22 @@ def _region(
         tuple(nodes),
         first,
         packing_of(
-            first, [rooms[n] for n in nodes], tuple(with_standing), usages=usages, held=held
+            first,
+            [rooms[n] for n in nodes],
+            tuple(with_standing),
+            usages=usages,
+            held=held,
+            packings=packings,
         ),
         domains,
         nodes[0] in tight,
         standing_index,
         usages,
     )
+
+
+Packings = dict[tuple[ServerModel, tuple[Nic, ...]], Packing]
+"""Packings that depend on the hardware alone, which servers share: they remember what they compute."""
 
 
 def packing_of(
@@ -375,6 +388,7 @@ def packing_of(
     *,
     usages: Mapping[int, tuple[NodeUsage, ...]] | None = None,
     held: int = 0,
+    packings: Packings | None = None,
 ) -> Packing:
     """How the free GPUs of such nodes may be split.
 
@@ -393,10 +407,17 @@ def packing_of(
                 node, room.mask, blind=room.blind, relaxed=True, with_standing=with_standing
             )
         return CasePacking(node, cases, with_standing)
-    if room.blind or counted:
-        return CountPacking(
-            node, room.mask, blind=room.blind, relaxed=False, with_standing=with_standing
-        )
-    if max(r.mask.bit_count() for r in rooms) > LARGEST_MESH_STATE:
+    if room.blind:
+        return CountPacking(node, room.mask, blind=True, relaxed=False, with_standing=with_standing)
+    if not counted and max(r.mask.bit_count() for r in rooms) > LARGEST_MESH_STATE:
         return CountPacking(node, room.mask, blind=False, relaxed=True, with_standing=with_standing)
-    return MaskPacking(node, with_standing)
+    if packings is None or with_standing:
+        packings = {}
+    key = (node.model, node.effective_nics)
+    if key not in packings:
+        packings[key] = (
+            CountPacking(node, 0, blind=False, relaxed=False, with_standing=with_standing)
+            if counted
+            else MaskPacking(node, with_standing)
+        )
+    return packings[key]
