@@ -1,8 +1,8 @@
 """The rules of ten schedulers, restated from what their projects publish; no code of theirs.
 
 Promises: each says its source, and what it lacks: gangs that ask for that wait. All start gangs whole, which
-kube-scheduler does with its coscheduling plugin; none stops or moves what runs. Called by
-``benchmarks.measure`` and by tests.
+kube-scheduler does with its coscheduling plugin; none stops or moves what runs, though some can where they
+are asked to. Called by ``benchmarks.measure`` and by tests.
 """
 
 from __future__ import annotations

@@ -19,16 +19,15 @@ from typing import Any
 from benchmarks.baseline_rules import BASELINES
 from benchmarks.baselines import schedule, signed_values, solution_of
 from benchmarks.instances import CASES, describe
+from benchmarks.verdict import OURS
 from models.instance import Instance
-from models.plan import compose
+from models.plan import PlanWriter
 from models.solution import Solution
 from models.tier_values import Evaluation
-from models.verify.check import check
+from models.verify.check import Judge
 from planner.search.solve import solve
 
 KIB = 1024
-
-OURS = "gangplan"
 
 NEAR = {"span": 0.05, "stranded": 0.05}
 """The gap at which a tier family counts as nearly solved; 0.01 where none is named."""
@@ -66,7 +65,8 @@ def measure(
     watch = Stopwatch()
     solution = solve(instance, progress=watch)
     solved, memory = watch.seconds(), peak_mib()
-    plans = {OURS: _judged(instance, solution, OURS) | {"s": solved}}
+    referee = Referee(instance)
+    plans = {OURS: referee.figures(solution, OURS) | {"s": solved}}
     checked = watch.seconds()
     if baselines:
         for name, rules in BASELINES.items():
@@ -74,7 +74,7 @@ def measure(
             decisions = schedule(instance, rules)
             seconds = round(time.monotonic() - start, 3)
             found = solution_of(instance, decisions, name)
-            plans[name] = _judged(instance, found, name) | {"s": seconds}
+            plans[name] = referee.figures(found, name) | {"s": seconds}
     tiers = _tiers(instance, solution, watch.events)
     return {
         "case": case,
@@ -96,25 +96,35 @@ def measure(
     }
 
 
-def _judged(instance: Instance, solution: Solution, name: str) -> dict[str, Any]:
-    """What a plan is worth, and what the judge says of it. GPUs x GB/s: of gangs whose bandwidth counts."""
-    plan = compose(
-        instance, solution, name=name, created_at="2026-01-01T00:00:00Z", generator="benchmarks"
-    )
-    rates = (
-        gang.weight_gpus * decided["bandwidthMBps"]
-        for gang, decided in zip(instance.gangs, plan["spec"]["gangs"], strict=True)
-        if decided["bandwidthMBps"] is not None and gang.pattern != "none"
-    )
-    values = {tier.name: tier.value for tier in solution.tiers}
-    return {
-        "vector": signed_values(solution),
-        "admitted": {k.split("/")[1]: v for k, v in values.items() if k.startswith("admission/")},
-        "gpu_GBps": round(sum(rates) / 1000),
-        "span": values.get("span"),
-        "stranded": values.get("stranded"),
-        "violations": [f"{v.rule}: {v.message}" for v in check(plan)],
-    }
+class Referee:
+    """Writes and judges plans of one instance; what they share is written and read once."""
+
+    def __init__(self, instance: Instance) -> None:
+        self._instance = instance
+        self._writer, self._judge = PlanWriter(instance), Judge()
+
+    def figures(self, solution: Solution, name: str) -> dict[str, Any]:
+        """What a plan is worth, and what the judge says. GPUs x GB/s: of gangs whose bandwidth counts."""
+        plan = self._writer.compose(
+            solution, name=name, created_at="2026-01-01T00:00:00Z", generator="benchmarks"
+        )
+        rates = (
+            stated["bandwidthMBps"] * sum(gang.roles[pod.role].gpus for pod in decided.pods)
+            for gang, decided, stated in zip(
+                self._instance.gangs, solution.decisions, plan["spec"]["gangs"], strict=True
+            )
+            if stated["bandwidthMBps"] is not None and gang.pattern != "none"
+        )
+        values = {tier.name: tier.value for tier in solution.tiers}
+        gpus = {k.split("/")[1]: v for k, v in values.items() if k.startswith("admission/")}
+        return {
+            "vector": signed_values(solution),
+            "admitted": gpus,
+            "gpu_GBps": round(sum(rates) / 1000),
+            "span": values.get("span"),
+            "stranded": values.get("stranded"),
+            "violations": [f"{v.rule}: {v.message}" for v in self._judge.check(plan).violations],
+        }
 
 
 def _tiers(instance: Instance, solution: Solution, events: list[Event]) -> list[dict[str, Any]]:

@@ -35,7 +35,7 @@ _FIGURES = Path(__file__).with_name("world.yaml")
 
 def recorded(name: str) -> Instance:
     """A cluster of inputs/ as it was recorded or rebuilt from its trace."""
-    return load([_INPUTS / name]).instance
+    return load([str(_INPUTS / name)]).instance
 
 
 def fleet(nodes: int, seed: int, *, occupied: float = 0.85, demand: float = 1.3) -> Instance:
@@ -190,7 +190,11 @@ def _standing(
         planned=tuple(map(_as_planned, stood.pods)),
     )
     if worker.min > 1 and rng.random() < 0.1:
-        elastic = replace(worker, min=1, max=2 * worker.min, elastic=True)
+        step = max(1, worker.min // 4)
+        less = min(2, (worker.min - 1) // step) * step
+        elastic = replace(
+            worker, min=worker.min - less, max=worker.min + 2 * step, step=step, elastic=True
+        )
         stood = replace(stood, roles=(*stood.roles[:-1], elastic))
     return stood
 

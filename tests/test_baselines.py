@@ -13,7 +13,7 @@ from benchmarks.baseline_rules import BASELINES
 from benchmarks.baselines import schedule, signed_values, solution_of
 from benchmarks.building import DGX1_V100, DGX_H100
 from benchmarks.gpu_choice import buddy, device_plugin, free_cells, koordinator
-from benchmarks.instances import busy, mesh, nvl72, running, switched
+from benchmarks.instances import busy, fleet, mesh, nvl72, running, switched
 from models.cluster import Node
 from models.instance import Instance
 from models.plan import compose
@@ -26,6 +26,7 @@ DRAWS = {
     "mesh": partial(mesh, 20, 20, 1, variant="free"),
     "nvl72": partial(nvl72, 3, 14, 1),
     "running": partial(running, 24, 20, 18, 1),
+    "fleet": partial(fleet, 48, 1),
     "switched": partial(switched, 32, 30, 2, tight=True, odd_sizes=True, carried=True),
 }
 SMALL = {
