@@ -31,6 +31,10 @@ class Instance:
             self._kept[find] = find(self)
         return cast("Found", self._kept[find])
 
+    def __getstate__(self) -> dict[str, object]:
+        """What another process needs: it derives the rest anew."""
+        return {"cluster": self.cluster, "gangs": self.gangs, "policy": self.policy}
+
     @cached_property
     def _kept(self) -> dict[object, object]:
         return {}

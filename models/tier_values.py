@@ -6,15 +6,15 @@ The search scores with these functions and the plan states their results. The ju
 from __future__ import annotations
 
 import contextlib
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cached_property
 
 from models.cluster import Cluster
 from models.gang import Gang
 from models.instance import Instance
-from models.occupancy import free_after
+from models.occupancy import free_after, free_on
 from models.rates.gang_bandwidth import ServerSet, gang_MBps, ideal_MBps, server_set, share_permille
 from models.rates.gpu_sets import UnknownRate
 from models.solution import GangDecision, PodPlacement
@@ -24,11 +24,49 @@ from models.tiers import Condition, Tier, stated_tiers
 def stranded(instance: Instance, free: Sequence[int]) -> int:
     """permille-GPU left that the next request of the mix cannot use. ``free``: GPUs a node."""
     total = 0
-    for nodes in gpu_models(instance).values():
-        left = sum(free[n] for n in nodes)
-        for size, permille in instance.policy.mix:
-            total += permille * (left - size * placeable(instance, nodes, free, size))
+    for name, nodes in gpu_models(instance).items():
+        largest, levels = instance.once(_request_levels)[name]
+        counts = Counter(map(free.__getitem__, nodes))
+        left = sum(gpus * count for gpus, count in counts.items())
+        whole = [n for n in nodes if free[n] == largest]
+        for (size, permille), level in zip(instance.policy.mix, levels, strict=True):
+            if size <= largest:
+                placeable = sum(gpus // size * count for gpus, count in counts.items())
+            else:
+                of = None if level is None else instance.cluster.domain_of[level]
+                servers = -(-size // largest)
+                domains = Counter(None if of is None else of[n] for n in whole)
+                placeable = sum(count // servers for count in domains.values())
+            total += permille * (left - size * placeable)
     return total
+
+
+def _request_levels(instance: Instance) -> dict[str, tuple[int, tuple[int | None, ...]]]:
+    """Of every GPU model: GPUs of its largest node, and the level in whose domains each size is asked for."""
+    found = {}
+    for name, nodes in gpu_models(instance).items():
+        largest = max(instance.cluster.nodes[n].gpus for n in nodes)
+        installed = _installed(instance, nodes)
+        levels = (_request_level(installed, size) for size, _ in instance.policy.mix)
+        found[name] = (largest, tuple(levels))
+    return found
+
+
+def _installed(instance: Instance, nodes: Sequence[int]) -> list[int]:
+    """The most GPUs that these nodes have in one domain of each level."""
+    most = []
+    for of in instance.cluster.domain_of[:-1]:
+        installed: dict[int, int] = {}
+        for n in nodes:
+            installed[of[n]] = installed.get(of[n], 0) + instance.cluster.nodes[n].gpus
+        most.append(max(installed.values()))
+    return most
+
+
+def _request_level(installed: Sequence[int], size: int) -> int | None:
+    """The innermost level with a domain of so many installed GPUs; None: the whole cluster."""
+    levels = reversed(range(len(installed)))
+    return next((level for level in levels if installed[level] >= size), None)
 
 
 def gpu_models(instance: Instance) -> dict[str, tuple[int, ...]]:
@@ -66,51 +104,17 @@ def whole_domains(instance: Instance, whole: Collection[int]) -> tuple[tuple[int
     return tuple(found)
 
 
-def placeable(instance: Instance, nodes: Sequence[int], free: Sequence[int], size: int) -> int:
-    """How many requests of ``size`` GPUs fit what is left on the nodes of one GPU model."""
-    largest = max(instance.cluster.nodes[n].gpus for n in nodes)
-    if size <= largest:
-        return sum(free[n] // size for n in nodes)
-    servers = -(-size // largest)
-    return sum(
-        sum(1 for n in members if free[n] == largest) // servers
-        for members in request_domains(instance, nodes, size)
-    )
-
-
 def request_domains(
     instance: Instance, nodes: Sequence[int], size: int
 ) -> tuple[tuple[int, ...], ...]:
     """The nodes of one GPU model by domain of the innermost level with room for ``size`` installed GPUs."""
-    cluster = instance.cluster
-    for level in range(len(cluster.levels) - 1, -1, -1):
-        members: dict[int, list[int]] = {}
-        for n in nodes:
-            members.setdefault(cluster.domain_of[level][n], []).append(n)
-        if any(sum(cluster.nodes[n].gpus for n in m) >= size for m in members.values()):
-            return tuple(tuple(members[d]) for d in sorted(members))
-    return (tuple(nodes),)
-
-
-def kept(instance: Instance, decisions: Sequence[GangDecision], priority: int) -> int:
-    """GPUs of standing pods of this priority that are there after the plan, wherever."""
-    total = 0
-    for gang, decision in zip(instance.gangs, decisions, strict=True):
-        if gang.priority == priority and gang.running:
-            after = {(pod.role, pod.index) for pod in decision.pods}
-            total += sum(
-                gang.roles[p.role].gpus for p in gang.running_pods if (p.role, p.index) in after
-            )
-    return total
-
-
-def disruption(instance: Instance, decisions: Sequence[GangDecision]) -> int:
-    """GPUs taken from running gangs, each times what its loss counts (``Instance.disruption_cost``)."""
-    return sum(
-        _gpus_lost(gang, decision) * instance.disruption_cost(gang)
-        for gang, decision in zip(instance.gangs, decisions, strict=True)
-        if gang.running
-    )
+    level = _request_level(_installed(instance, nodes), size)
+    if level is None:
+        return (tuple(nodes),)
+    members: dict[int, list[int]] = {}
+    for n in nodes:
+        members.setdefault(instance.cluster.domain_of[level][n], []).append(n)
+    return tuple(tuple(members[d]) for d in sorted(members))
 
 
 def _gpus_lost(gang: Gang, decision: GangDecision) -> int:
@@ -122,20 +126,6 @@ def _gpus_lost(gang: Gang, decision: GangDecision) -> int:
     if not decision.pods or moved:
         return sum(gpus.values())
     return sum(gpus[key] for key in before if key not in after)
-
-
-def stability(instance: Instance, decisions: Sequence[GangDecision]) -> int:
-    """GPUs that pods ask for which are not on the node where an earlier plan wanted them."""
-    total = 0
-    for gang, decision in zip(instance.gangs, decisions, strict=True):
-        if gang.planned:
-            wanted = {(p.role, p.index): p.node for p in gang.planned}
-            total += sum(
-                gang.roles[pod.role].gpus
-                for pod in decision.pods
-                if wanted.get((pod.role, pod.index), pod.node) != pod.node
-            )
-    return total
 
 
 ADMITTED = ("place", "complete", "keep", "move", "resize")
@@ -212,7 +202,10 @@ def own_sets(
         else:
             masks[pod.node] |= pod.gpus
     nodes = instance.cluster.nodes
-    return {n: server_set(nodes[n], mask, blind.get(n, 0), known[n]) for n, mask in masks.items()}
+    return {
+        n: server_set(nodes[n], mask, blind[n], known[n]) if n in blind else ServerSet(mask)
+        for n, mask in masks.items()
+    }
 
 
 def known_masks(instance: Instance, decisions: Sequence[GangDecision]) -> list[int]:
@@ -259,89 +252,175 @@ def _rates(
         return bandwidth, None
 
 
+def _value_alone(instance: Instance, gang: Gang, pods: Sequence[PodPlacement]) -> GangValue | None:
+    """The value of GPUs of known index on one node, once for each set of a server model."""
+    node, mask = pods[0].node, 0
+    for pod in pods:
+        if pod.node != node or pod.gpus is None:
+            return None
+        mask |= pod.gpus
+    model = instance.cluster.nodes[node].model
+    key = (id(model), mask, gang.nvlink_across_nodes, gang.min_bandwidth_share)
+    known = instance.once(_alone)
+    if key not in known:
+        known[key] = gang_value(instance, gang, pods, ())
+    return known[key]
+
+
+def _alone(_instance: Instance) -> dict[tuple[object, ...], GangValue]:
+    return {}
+
+
 ValueCache = dict[tuple[int, tuple[PodPlacement, ...]], GangValue]
 """Values of gangs by index and pods, where every GPU index is known: then nothing else matters."""
 
 
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One gang of a plan. ``value``: None without pods. ``admitted``: it runs whole after the plan."""
+
+    gang: Gang
+    decision: GangDecision
+    value: GangValue | None
+    admitted: bool
+
+
 class Evaluation:
-    """Every value of one plan; built once, read by tier. ``cache`` is shared between plans."""
+    """Every value of one plan, in order of the gangs; read by tier. ``cache`` is shared between plans.
+
+    What the plan valued before it has in common with it is taken from there.
+    """
 
     def __init__(
         self, instance: Instance, decisions: Sequence[GangDecision], cache: ValueCache | None = None
     ) -> None:
         self.instance = instance
-        self.decisions = decisions
-        self._known: list[int] | None = None
+        self.decisions = tuple(decisions)
         self._cache: ValueCache = {} if cache is None else cache
-        self._alone: dict[tuple[object, ...], GangValue] = {}
-        self.values = tuple(self._value(index) for index in range(len(instance.gangs)))
-        self.admitted = tuple(
-            (gang, decision, value)
-            for index, (gang, decision, value) in enumerate(
-                zip(instance.gangs, decisions, self.values, strict=True)
-            )
-            if value is not None and admitted(instance, index, decision)
-        )
-        self._by_priority: dict[int, list[Gang]] = {}
-        for gang, _, _ in self.admitted:
-            self._by_priority.setdefault(gang.priority, []).append(gang)
+        self._known: list[int] | None = None
+        self._totals: dict[str, tuple[Tier, int]] = {}
+        self._free: list[int] | None = None
+        self._blind: set[int] = set()
+        latest = instance.once(_Latest)
+        last = latest.evaluation
+        if last is None:
+            self.lines = [self._line(index) for index in range(len(instance.gangs))]
+        else:
+            self._follow(last)
+        latest.evaluation = self
 
-    def _value(self, index: int) -> GangValue | None:
-        pods = self.decisions[index].pods
-        if not pods:
-            return None
-        found = self._cache.get((index, pods))
-        if found is None:
-            found = self._on_one_node(index, pods) or self._computed(index, pods)
-            if all(pod.gpus is not None for pod in pods):
-                self._cache[index, pods] = found
-        return found
+    @property
+    def values(self) -> list[GangValue | None]:
+        """The value of every gang."""
+        return [line.value for line in self.lines]
 
-    def _computed(self, index: int, pods: tuple[PodPlacement, ...]) -> GangValue:
-        if self._known is None:
-            self._known = known_masks(self.instance, self.decisions)
-        return gang_value(self.instance, self.instance.gangs[index], pods, self._known)
+    def _follow(self, last: Evaluation) -> None:
+        """Take over what another plan has in common with this one."""
+        pairs = enumerate(zip(last.decisions, self.decisions, strict=True))
+        changed = {i for i, (old, new) in pairs if old is not new and old != new}
+        nodes = {
+            pod.node for i in changed for plan in (last, self) for pod in plan.decisions[i].pods
+        }
+        # what GPUs of unknown index are worth depends on what others hold
+        changed |= {
+            i for i in last._blind if any(pod.node in nodes for pod in self.decisions[i].pods)
+        }
+        self._blind = last._blind - changed
+        self.lines = list(last.lines)
+        for index in sorted(changed):
+            self.lines[index] = self._line(index)
+        for name, (tier, total) in list(last._totals.items()):
+            worth = self._worth(tier)
+            gained = (worth(self.lines[i]) - worth(last.lines[i]) for i in changed)
+            self._totals[name] = (tier, total + sum(gained))
+        if last._free is not None:
+            self._free = list(last._free)
+            for n, free in free_on(self.instance, self._pods(nodes), nodes).items():
+                self._free[n] = free
 
-    def _on_one_node(self, index: int, pods: tuple[PodPlacement, ...]) -> GangValue | None:
-        """The value of GPUs of known index on one node, once for each set of a server model."""
-        node, mask = pods[0].node, 0
-        for pod in pods:
-            if pod.node != node or pod.gpus is None:
-                return None
-            mask |= pod.gpus
-        gang, model = self.instance.gangs[index], self.instance.cluster.nodes[node].model
-        key = (id(model), mask, gang.nvlink_across_nodes, gang.min_bandwidth_share)
-        if key not in self._alone:
-            self._alone[key] = self._computed(index, pods)
-        return self._alone[key]
+    def _line(self, index: int) -> Line:
+        gang, decision = self.instance.gangs[index], self.decisions[index]
+        if not decision.pods:
+            return Line(gang, decision, None, admitted=False)
+        value = self._value(index)
+        return Line(gang, decision, value, admitted(self.instance, index, decision))
+
+    def _value(self, index: int) -> GangValue:
+        gang, pods = self.instance.gangs[index], self.decisions[index].pods
+        alone = _value_alone(self.instance, gang, pods)
+        if alone is not None:
+            return alone
+        if any(pod.gpus is None for pod in pods):
+            self._blind.add(index)
+            if self._known is None:
+                self._known = known_masks(self.instance, self.decisions)
+            return gang_value(self.instance, gang, pods, self._known)
+        if (index, pods) not in self._cache:
+            self._cache[index, pods] = gang_value(self.instance, gang, pods, ())
+        return self._cache[index, pods]
 
     def tier(self, tier: Tier) -> int:
         """Value of one tier."""
-        worth = PLACEMENT_VALUES.get(tier.family)
-        if worth is None:
-            return VALUES[tier.family](self, tier)
-        return sum(
-            worth(self.instance, gang, decision.pods, value)
-            for gang, decision, value in self.admitted
-        )
+        if tier.family in PLAN_VALUES:
+            return PLAN_VALUES[tier.family](self.instance, self.free)
+        if tier.name not in self._totals:
+            lines = self.lines
+            if tier.priority is not None:
+                lines = [lines[i] for i in self.instance.once(_by_priority)[tier.priority]]
+            self._totals[tier.name] = (tier, sum(map(self._worth(tier), lines)))
+        return self._totals[tier.name][1]
+
+    def _worth(self, tier: Tier) -> Callable[[Line], int]:
+        """What one gang adds to a tier."""
+        instance, placement = self.instance, PLACEMENT_VALUES.get(tier.family)
+        if placement is None:
+            own = GANG_VALUES[tier.family]
+            if tier.priority is None:
+                return lambda line: own(instance, line)
+            return lambda line: own(instance, line) if line.gang.priority == tier.priority else 0
+
+        def worth(line: Line) -> int:
+            if not line.admitted or line.value is None:
+                return 0
+            return placement(instance, line.gang, line.decision.pods, line.value)
+
+        return worth
 
     def vector(self) -> tuple[int, ...]:
         """Values of all tiers, in order."""
         return tuple(self.tier(tier) for tier in tiers_of(self.instance))
 
-    def admitted_gangs(self, tier: Tier) -> Sequence[Gang]:
-        """Gangs of the tier's priority that run whole after the plan."""
-        return self._by_priority.get(tier.priority or 0, ())
-
-    @cached_property
+    @property
     def free(self) -> list[int]:
         """Free GPUs of every node after the plan."""
-        pods = [
-            (gang.roles[pod.role].gpus, pod)
-            for gang, decision in zip(self.instance.gangs, self.decisions, strict=True)
+        if self._free is None:
+            self._free = free_after(self.instance, self._pods(None))
+        return self._free
+
+    def _pods(self, nodes: Collection[int] | None) -> list[tuple[int, PodPlacement]]:
+        """GPUs and place of every pod on these nodes; None: on all."""
+        gangs = self.instance.gangs
+        return [
+            (gangs[index].roles[pod.role].gpus, pod)
+            for index, decision in enumerate(self.decisions)
             for pod in decision.pods
+            if nodes is None or pod.node in nodes
         ]
-        return free_after(self.instance, pods)
+
+
+def _by_priority(instance: Instance) -> dict[int, list[int]]:
+    """The gangs of every priority."""
+    found: dict[int, list[int]] = {}
+    for index, gang in enumerate(instance.gangs):
+        found.setdefault(gang.priority, []).append(index)
+    return found
+
+
+class _Latest:
+    """The evaluation of an instance that was made last."""
+
+    def __init__(self, _instance: Instance) -> None:
+        self.evaluation: Evaluation | None = None
 
 
 def preference(
@@ -371,10 +450,12 @@ def bandwidth(
 def span(instance: Instance, gang: Gang, pods: Sequence[PodPlacement], value: GangValue) -> int:
     """Domains used beyond the first, a wider level four times as much as the next narrower one."""
     del pods
-    return sum(
-        gang.weight_gpus * (used - 1) * 4 ** (instance.cluster.node_level - level)
+    beyond = sum(
+        (used - 1) * 4 ** (instance.cluster.node_level - level)
         for level, used in enumerate(value.domains)
+        if used > 1
     )
+    return gang.weight_gpus * beyond if beyond else 0
 
 
 PlacementValue = Callable[[Instance, Gang, Sequence[PodPlacement], GangValue], int]
@@ -387,50 +468,80 @@ PLACEMENT_VALUES: dict[str, PlacementValue] = {
 """Tiers that are a sum over admitted gangs of what one gang's placement is worth."""
 
 
-def _aged(plan: Evaluation, tier: Tier) -> int:
-    return sum(g.weight_gpus for g in plan.admitted_gangs(tier) if plan.instance.aged(g))
+def _aged(instance: Instance, line: Line) -> int:
+    return _admission(instance, line) if instance.aged(line.gang) else 0
 
 
-def _aged_waiting(plan: Evaluation, tier: Tier) -> int:
-    instance = plan.instance
-    aged = (g for g in plan.admitted_gangs(tier) if instance.aged(g))
-    return sum(g.weight_gpus * instance.age(g) for g in aged)
+def _aged_waiting(instance: Instance, line: Line) -> int:
+    return _aged(instance, line) * instance.age(line.gang)
 
 
-def _admission(plan: Evaluation, tier: Tier) -> int:
-    return sum(g.weight_gpus for g in plan.admitted_gangs(tier))
+def _admission(_instance: Instance, line: Line) -> int:
+    return line.gang.weight_gpus if line.admitted else 0
 
 
-def _waiting(plan: Evaluation, tier: Tier) -> int:
-    started = (g for g in plan.admitted_gangs(tier) if not g.running)
-    return sum(g.weight_gpus * plan.instance.age(g) for g in started)
+def _waiting(instance: Instance, line: Line) -> int:
+    if not line.admitted or line.gang.running:
+        return 0
+    return _admission(instance, line) * instance.age(line.gang)
 
 
-def _growth(plan: Evaluation, tier: Tier) -> int:
-    total = 0
-    for gang, decision, _ in plan.admitted:
-        if gang.priority == tier.priority and gang.elastic:
-            gpus = sum(gang.roles[pod.role].gpus for pod in decision.pods)
-            total += gpus - sum(role.min * role.gpus for role in gang.roles)
-    return total
+def _growth(_instance: Instance, line: Line) -> int:
+    gang = line.gang
+    if not line.admitted or not gang.elastic:
+        return 0
+    gpus = sum(gang.roles[pod.role].gpus for pod in line.decision.pods)
+    return gpus - sum(role.min * role.gpus for role in gang.roles)
 
 
-def _defragment(plan: Evaluation) -> int:
-    whole = whole_nodes(plan.instance, plan.free)
-    domains = whole_domains(plan.instance, whole)
+def _kept(_instance: Instance, line: Line) -> int:
+    """GPUs of standing pods that are there after the plan, wherever."""
+    if not line.gang.running:
+        return 0
+    after = {(pod.role, pod.index) for pod in line.decision.pods}
+    pods = (pod for pod in line.gang.pods if pod.node is not None)
+    return sum(line.gang.roles[p.role].gpus for p in pods if (p.role, p.index) in after)
+
+
+def _disruption(instance: Instance, line: Line) -> int:
+    """GPUs taken from a running gang, times what its loss counts (``Instance.disruption_cost``)."""
+    if line.decision.decision == "keep" or not line.gang.running:
+        return 0
+    return _gpus_lost(line.gang, line.decision) * instance.disruption_cost(line.gang)
+
+
+def _stability(_instance: Instance, line: Line) -> int:
+    """GPUs that pods ask for which are not on the node where an earlier plan wanted them."""
+    if not line.gang.planned:
+        return 0
+    wanted = {(p.role, p.index): p.node for p in line.gang.planned}
+    return sum(
+        line.gang.roles[pod.role].gpus
+        for pod in line.decision.pods
+        if wanted.get((pod.role, pod.index), pod.node) != pod.node
+    )
+
+
+def _defragment(instance: Instance, free: Sequence[int]) -> int:
+    whole = whole_nodes(instance, free)
+    domains = whole_domains(instance, whole)
     return sum(whole.values()) + sum(whole[n] for nodes in domains for n in nodes)
 
 
-VALUES: dict[str, Callable[[Evaluation, Tier], int]] = {
-    "kept": lambda plan, tier: kept(plan.instance, plan.decisions, tier.priority or 0),
+GANG_VALUES: dict[str, Callable[[Instance, Line], int]] = {
+    "kept": _kept,
     "aged": _aged,
     "aged-waiting": _aged_waiting,
     "admission": _admission,
     "waiting": _waiting,
-    "disruption": lambda plan, _tier: disruption(plan.instance, plan.decisions),
+    "disruption": _disruption,
     "growth": _growth,
-    "stranded": lambda plan, _tier: stranded(plan.instance, plan.free),
-    "defragment": lambda plan, _tier: _defragment(plan),
-    "stability": lambda plan, _tier: stability(plan.instance, plan.decisions),
+    "stability": _stability,
 }
-"""The value of every other tier, by its name in ``models.tiers``."""
+"""What one gang adds to every other tier that is a sum over gangs, by its name in ``models.tiers``."""
+
+PLAN_VALUES: dict[str, Callable[[Instance, Sequence[int]], int]] = {
+    "stranded": stranded,
+    "defragment": _defragment,
+}
+"""Tiers whose value depends on the free GPUs of every node alone."""

@@ -220,7 +220,11 @@ def test_the_judge_finds_a_breach_of_the_rule() -> None:
 
 def test_every_tier_has_a_value_an_expression_and_a_bound() -> None:
     names = {row.name for row in tiers.TIERS}
-    valued = {*tier_values.VALUES, *tier_values.PLACEMENT_VALUES}
+    valued = {
+        *tier_values.GANG_VALUES,
+        *tier_values.PLAN_VALUES,
+        *tier_values.PLACEMENT_VALUES,
+    }
     expressed = {
         *program_tiers.OPTION_VALUES,
         *program_tiers.FREE_SPACE,

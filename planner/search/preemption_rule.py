@@ -6,11 +6,11 @@ on a node that it gives up. A search over parts of a plan can break this rule un
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
-from models.gang import ExistingPod, Gang
+from models.gang import Gang
 from models.instance import Instance
-from models.program.base_state import base_decision
+from models.program.base_state import Pods, base_decision, standing_pods
 from models.solution import GangDecision, PodPlacement
 from planner.search.free_space import FreeSpace
 
@@ -19,8 +19,8 @@ def unjustified_victims(instance: Instance, decisions: Sequence[GangDecision]) -
     """Gangs that give up space on nodes to which no gang of higher priority comes, ascending."""
     released = {
         index: nodes
-        for index, (gang, decision) in enumerate(zip(instance.gangs, decisions, strict=True))
-        if gang.running and (nodes := _released(gang, gang.running_pods, decision.pods))
+        for index, before in _changed(instance, decisions)
+        if (nodes := _released(instance.gangs[index], before, decisions[index].pods))
     }
     if not released:
         return []
@@ -66,22 +66,31 @@ def restore_unjustified(
 
 
 def _released(
-    gang: Gang, before: Iterable[ExistingPod | PodPlacement], after: Sequence[PodPlacement]
+    gang: Gang, before: Iterable[PodPlacement], after: Sequence[PodPlacement]
 ) -> set[int]:
     """Nodes on which the gang gives up space under the rule, which lets a movable gang shrink."""
     if after and gang.movable:
         return set()
     kept = {(pod.role, pod.index) for pod in after}
     removed = (pod.node for pod in before if (pod.role, pod.index) not in kept)
-    return {node for node in removed if node is not None}
+    return set(removed)
 
 
 def _highest_arrivals(instance: Instance, decisions: Sequence[GangDecision]) -> dict[int, int]:
     """The highest priority of the new pods on each node."""
     highest: dict[int, int] = {}
-    for gang, decision in zip(instance.gangs, decisions, strict=True):
-        original = {(pod.role, pod.index): pod.node for pod in gang.running_pods}
-        for pod in decision.pods:
+    for index, before in _changed(instance, decisions):
+        priority = instance.gangs[index].priority
+        original = {(pod.role, pod.index): pod.node for pod in before}
+        for pod in decisions[index].pods:
             if original.get((pod.role, pod.index)) != pod.node:
-                highest[pod.node] = max(highest.get(pod.node, gang.priority), gang.priority)
+                highest[pod.node] = max(highest.get(pod.node, priority), priority)
     return highest
+
+
+def _changed(instance: Instance, decisions: Sequence[GangDecision]) -> Iterator[tuple[int, Pods]]:
+    """The gangs whose pods change, with those that run now."""
+    pairs = zip(standing_pods(instance), decisions, strict=True)
+    for index, (before, decision) in enumerate(pairs):
+        if decision.pods is not before and decision.pods != before:
+            yield index, before
