@@ -8,12 +8,12 @@ are asked to. Called by ``benchmarks.measure`` and by tests.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.baselines import Ask, DomainOrder, Fill, Rules, fitting, per_domain
+from benchmarks.baselines import ANY_SLICES, Ask, DomainOrder, Fill, Rules, fitting, per_domain
 from benchmarks.gpu_choice import buddy, free_cells, koordinator, lowest
 from benchmarks.space import Nodes, Space
 from models.gang import Gang, Role
@@ -44,20 +44,32 @@ def anywhere(space: Space, ask: Ask) -> Iterator[Nodes]:
     yield space.everywhere
 
 
-def from_narrow(
-    space: Space, ask: Ask, narrowest: int, widest: int | None, order: Callable[[Nodes], Scores]
-) -> Iterator[Nodes]:
-    """Domains that hold the gang, narrow levels first, then everything if no level is required.
+DomainKey = Callable[[Space, Ask, int, Nodes], Scores]
+"""(space, gang, level, free GPUs of its domains) to a key a domain; the smallest first."""
 
-    ``order``: of the free GPUs of all domains of a level; the smallest first.
-    """
-    for level in range(narrowest, -1 if widest is None else widest - 1, -1):
+
+def by_free_gpus(space: Space, ask: Ask, level: int, free: Nodes) -> Scores:
+    del space, ask, level
+    return free.astype(np.float64)
+
+
+def domains_of(
+    space: Space, ask: Ask, levels: Iterable[int], key: DomainKey = by_free_gpus
+) -> Iterator[Nodes]:
+    """Domains that hold the gang, level by level, and after them everything if no level is required."""
+    for level in levels:
         free, fits = fitting(space, ask, level)
         found = np.flatnonzero(fits)
-        for domain in found[np.argsort(order(free)[found], kind="stable")]:
+        keys = key(space, ask, level, free)[found]
+        for domain in found[np.argsort(keys, kind="stable")]:
             yield space.members(level, int(domain))
-    if widest is None:
+    if ask.required is None:
         yield space.everywhere
+
+
+def up_from(level: int, ask: Ask) -> range:
+    """The level and wider ones, up to the required level."""
+    return range(level, (ask.required or 0) - 1, -1)
 
 
 # kube-scheduler
@@ -130,19 +142,11 @@ https://kubernetes.io/docs/concepts/scheduling-eviction/resource-bin-packing/
 
 def _kueue_scopes(space: Space, ask: Ask) -> Iterator[Nodes]:
     """The tightest domain that fits: of the required level, the preferred one or a wider, or one node."""
-    node = len(space.domain) - 1
     if ask.required is not None:
-        narrowest, widest = ask.required, ask.required
-    else:
-        narrowest, widest = (node if ask.preferred is None else ask.preferred), None
-    levels = range(narrowest, (0 if ask.preferred is not None else node) - 1, -1)
-    for level in levels if widest is None else (widest,):
-        free, fits = fitting(space, ask, level)
-        found = np.flatnonzero(fits)
-        for domain in found[np.argsort(free[found], kind="stable")]:
-            yield space.members(level, int(domain))
-    if widest is None:
-        yield space.everywhere
+        return domains_of(space, ask, (ask.required,))
+    if ask.preferred is not None:
+        return domains_of(space, ask, up_from(ask.preferred, ask))
+    return domains_of(space, ask, (len(space.domain) - 1,))
 
 
 def _most_free(amounts: Nodes, need: int) -> Iterator[int]:
@@ -234,9 +238,7 @@ def _free_gpus(space: Space, ask: Ask, role: Role, nodes: Nodes) -> Scores:
 
 def _kai_scopes(space: Space, ask: Ask) -> Iterator[Nodes]:
     levels = [level for level in (ask.preferred, ask.required) if level is not None]
-    if not levels:
-        return anywhere(space, ask)
-    return from_narrow(space, ask, max(levels), ask.required, lambda free: free.astype(np.float64))
+    return domains_of(space, ask, up_from(max(levels), ask) if levels else ())
 
 
 KAI = Rules("kai", _kai_scopes, one_by_one(_free_gpus), slices=1)
@@ -268,20 +270,18 @@ def _hypernode_usage(space: Space, ask: Ask, role: Role, nodes: Nodes) -> Scores
     return score
 
 
+def _left_over(space: Space, ask: Ask, level: int, free: Nodes) -> Scores:
+    """Share of a HyperNode's GPUs that would still be free."""
+    installed = per_domain(space.domain[level], space.installed, len(free))
+    left: Scores = (free - ask.gpus) / np.maximum(1, installed)
+    return left
+
+
 def _volcano_scopes(space: Space, ask: Ask) -> Iterator[Nodes]:
     """The lowest tier with a HyperNode that holds the gang, there the one that is fullest then."""
     if ask.required is None and ask.preferred is None:
-        yield space.everywhere
-        return
-    for level in range(len(space.domain) - 1, -1 if ask.required is None else ask.required - 1, -1):
-        free, fits = fitting(space, ask, level)
-        of = space.domain[level]
-        left = (free - ask.gpus) / np.maximum(1, per_domain(of, space.installed, len(free)))
-        found = np.flatnonzero(fits)
-        for domain in found[np.argsort(left[found], kind="stable")]:
-            yield space.members(level, int(domain))
-    if ask.required is None:
-        yield space.everywhere
+        return anywhere(space, ask)
+    return domains_of(space, ask, up_from(len(space.domain) - 1, ask), _left_over)
 
 
 VOLCANO = Rules("volcano", _volcano_scopes, one_by_one(_hypernode_usage), slices=1)
@@ -329,8 +329,7 @@ def _cell_sizes(space: Space, role: Role, nodes: Nodes) -> Scores:
 
 def _hived_scopes(space: Space, ask: Ask) -> Iterator[Nodes]:
     """The lowest cell that holds the gang: node, rack, ...; of these the one with the fewest free GPUs."""
-    node = len(space.domain) - 1
-    return from_narrow(space, ask, node, ask.required, lambda free: free.astype(np.float64))
+    return domains_of(space, ask, up_from(len(space.domain) - 1, ask))
 
 
 HIVED = Rules(
@@ -391,7 +390,7 @@ def _best_sets(space: Space) -> None:
 
 
 KOORDINATOR = Rules(
-    "koordinator", _kai_scopes, _fewest_nodes, pick_gpus=koordinator, slices=0, settle=_best_sets
+    "koordinator", _kai_scopes, _fewest_nodes, pick_gpus=koordinator, settle=_best_sets
 )
 """Koordinator and ACK, GPU topology: a gang on as few nodes as can be, with the best set of GPUs on each.
 
@@ -408,12 +407,8 @@ https://www.alibabacloud.com/help/en/ack/topology-aware-gpu-scheduling
 
 
 def _first_fit_scopes(space: Space, ask: Ask) -> Iterator[Nodes]:
-    if ask.required is None:
-        yield space.everywhere
-        return
-    _, fits = fitting(space, ask, ask.required)
-    for domain in np.flatnonzero(fits):
-        yield space.members(ask.required, int(domain))
+    levels = () if ask.required is None else (ask.required,)
+    return domains_of(space, ask, levels, lambda *of: np.arange(len(of[-1]), dtype=np.float64))
 
 
 def _decreasing(instance: Instance, gang: Gang) -> tuple[int, ...]:
@@ -433,7 +428,7 @@ FIRST_FIT_DECREASING = Rules(
     pick_gpus=lambda _model, free, count: lowest(free, count),
     domain_order=_as_listed,
     queue_key=_decreasing,
-    slices=9,
+    slices=ANY_SLICES,
 )
 """First-fit decreasing: in each priority the largest gangs first, each pod on the first node that takes it.
 

@@ -27,6 +27,9 @@ Slices = tuple[tuple[int | None, int], ...]
 
 NO_BOUND = 10**18
 
+ANY_SLICES = 99
+"""More layers of slices than any gang has."""
+
 
 @dataclass(frozen=True)
 class Ask:

@@ -81,6 +81,12 @@ def _overview(figures: dict[str, Figures]) -> Iterator[str]:
         row = [case, f"{found['nodes']:,}", found["outcome"], *times, f"{found['peak_mib']:,}"]
         rows.append([*row, f"{best}, better than ours" if better_baselines(found) else best])
     yield _table(columns, rows)
+    yield '<div class="plots">'
+    for key, title in (*MILESTONES.items(), ("peak_mib", "peak MiB")):
+        known = [(case, [float(found[key])]) for case, found in figures.items() if found[key]]
+        unit = "" if key == "peak_mib" else " s"
+        yield _bars(title, known, lambda _, total, unit=unit: f"{total:,.4g}{unit}")
+    yield "</div>"
 
 
 def _startup(startup: dict[str, float]) -> Iterator[str]:

@@ -208,8 +208,8 @@ def test_the_page_is_one_document_with_plots_and_without_links() -> None:
     assert "Not reached at 1,024 nodes." in text
     assert not re.search(r"(src|href)=|@import|url\(", text)
     drawings = re.findall(r"(?s)<svg.*?</svg>", text)
-    # Five charts a case, and one of time against size.
-    assert len(drawings) == 5 * 4 + 1
+    # Five charts a case, four of all cases, and one of time against size.
+    assert len(drawings) == 5 * 4 + 4 + 1
     for drawing in drawings:
         numbers = [
             float(value)
