@@ -18,6 +18,7 @@ from models.policy import SolveLimits
 from models.program.demand_builder import identity
 from models.program.demands import Demand
 from models.program.formulation import formulate
+from models.program.interruption import Interrupted
 from models.program.linear_program import Linear
 from models.solution import STARTS, GangDecision, Reason
 from models.tiers import family
@@ -231,8 +232,12 @@ class _ReasonFinder:
         )
 
     def _impossible(self, demand: Demand, instance: Instance) -> bool:
-        """Whether CP-SAT proves that the gang cannot be admitted alone."""
-        alone = formulate(instance, only=frozenset({demand.gang}))
+        """Whether CP-SAT proves that the gang cannot be admitted alone, in the time there is."""
+        only = frozenset({demand.gang})
+        try:
+            alone = formulate(instance, only=only, interrupted=self._clock.in_grace)
+        except Interrupted:
+            return False
         admits = Linear().add_all(g.admit for g in alone.variables.gangs)
         admits.add_all(a for group in alone.variables.groups for a in group.admits)
         goal = Goal(Linear(), maximize=True, keep=((admits, 1, 1),))
