@@ -84,7 +84,8 @@ class GangSpeeds:
         # The widest nvlink level: nested ones are inside it.
         self.nvlink_level = next((i for i, level in enumerate(facts.levels) if level.nvlink), None)
         self.networks: dict[tuple[int, int, int, int, int], Fraction] = {}
-        # What GPUs of known index reach in one server, by its model and their mask.
+        # What GPUs of known index reach in one server, by its model and their mask; ``alone``: the
+        # speed of one pod that has them.
         self.insides: dict[tuple[int, int], Range | None] = {}
         self.ideals: dict[tuple[int, int, bool], Range] = {}
         self.alone: dict[tuple[int, int, bool], Speed] = {}
@@ -94,12 +95,15 @@ class GangSpeeds:
 
         A rate that is not known is no fault of a gang that stays: it has no bandwidth then.
         """
-        servers = self._servers(change)
-        if len(servers) != 1 or servers[0].unknown:
-            return self._speed(servers, joined=change.gang.joined)
-        key = (id(servers[0].node.model), servers[0].known, change.gang.joined)
+        joined = change.gang.joined
+        if len(change.pods) != 1:
+            return self._speed(self._servers(change), joined=joined)
+        (pod,) = change.pods.values()
+        if pod.gpus is None:
+            return self._speed(self._servers(change), joined=joined)
+        key = (id(self.facts.nodes[pod.node].model), pod.gpus, joined)
         if key not in self.alone:
-            self.alone[key] = self._speed(servers, joined=change.gang.joined)
+            self.alone[key] = self._speed(self._servers(change), joined=joined)
         return self.alone[key]
 
     def _speed(self, servers: Sequence[_ServerGpus], *, joined: bool) -> Speed:

@@ -237,8 +237,9 @@ class GangReader:
     def read(self, document: GangDocument, where: Place, policy: PolicySpec) -> Gang:
         spec, status = document.spec, document.status
         topology, communication = spec.topology, spec.communication
+        at = f"{where}.spec.topology"
         roles = self._roles_of(spec.roles, f"{where}.spec.roles")
-        existing = self._existing(document, f"{where}.status.pods", roles)
+        existing, running_pods = self._existing(document, f"{where}.status.pods", roles)
         share = topology.min_bandwidth_share
         return Gang(
             namespace=document.metadata.namespace,
@@ -247,15 +248,15 @@ class GangReader:
             submitted=spec.submitted_at,
             preemptible=spec.preemptible,
             movable=spec.movable,
-            required=self._level(topology.required, f"{where}.spec.topology"),
-            preferred=self._level(topology.preferred, f"{where}.spec.topology"),
+            required=self._level(topology.required, at),
+            preferred=self._level(topology.preferred, at),
             min_share=policy.min_bandwidth_share if share is None else share,
             pattern=communication.pattern,
             weight=communication.weight,
             joined=communication.nvlink_across_nodes,
             roles=roles,
-            existing={key: (document.pod_name(pod), pod.uid) for key, (pod, _) in existing.items()},
-            running_pods={key: pod for key, (_, pod) in existing.items() if pod is not None},
+            existing=existing,
+            running_pods=running_pods,
             hold=None if status.hold is None else status.hold.code,
             started=status.started_at,
             checkpoint=status.last_checkpoint,
@@ -312,19 +313,23 @@ class GangReader:
 
     def _existing(
         self, document: GangDocument, where: Place, roles: Sequence[Role]
-    ) -> dict[PodKey, tuple[PodDocument, Pod | None]]:
-        """Existing pods, and where those run that do."""
-        found: dict[PodKey, tuple[PodDocument, Pod | None]] = {}
+    ) -> tuple[dict[PodKey, tuple[str, str | None]], dict[PodKey, Pod]]:
+        """(name, uid) of existing pods, and where those run that do."""
+        existing: dict[PodKey, tuple[str, str | None]] = {}
+        running: dict[PodKey, Pod] = {}
         for i, pod in enumerate(document.status.pods):
             place = f"{where}[{i}]"
             number = self.role_number(pod.role, roles, place)
             if number is None:
                 continue
             key = (number, pod.index)
-            if key in found:
+            if key in existing:
                 self.faults.add("reference", place, "the pod is listed twice")
-            found[key] = (pod, None if pod.node is None else self.place(pod, place, key, roles))
-        return found
+            existing[key] = (document.pod_name(pod), pod.uid)
+            found = None if pod.node is None else self.place(pod, place, key, roles)
+            if found is not None:
+                running[key] = found
+        return existing, running
 
     def _planned(
         self, document: GangDocument, where: Place, roles: Sequence[Role]

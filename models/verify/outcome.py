@@ -63,9 +63,13 @@ class Outcome:
     @cached_property
     def domains(self) -> tuple[tuple[int, ...], ...]:
         """Domains used by all pods of a gang at every level, the node level last; () without pods."""
-        found = []
+        found: list[tuple[int, ...]] = []
+        on_one_node = (1,) * (self.facts.node_level + 1)
         for change in self.changes:
             nodes = {pod.node for pod in change.pods.values()}
+            if len(nodes) == 1:
+                found.append(on_one_node)
+                continue
             places = [self.facts.nodes[node].domain for node in nodes]
             found.append(tuple(len(set(column)) for column in zip(*places, strict=True)))
         return tuple(found)
