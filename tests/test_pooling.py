@@ -14,6 +14,7 @@ from tiny_busy import busy
 from models.hardware import ServerModel
 from models.instance import Instance
 from models.program import regions
+from models.program.formulation import pairs
 from models.program.packing import by_count
 from planner.search.solve import solve
 
@@ -127,3 +128,17 @@ def test_a_gang_that_stands_on_a_large_mesh_is_completed_there(
     solution = solve(instance, size=size)
     assert dishonest(instance, solution) == []
     assert solution.decisions[0].decision == "complete"
+
+
+@pytest.mark.parametrize("seed", range(examples(200, 40)))
+def test_the_estimate_of_the_size_never_exceeds_it(seed: int) -> None:
+    # a lower bound of 1 is enough if there is one, and then no other number is computed
+    for instance in (tiny(seed), busy(seed)):
+        assert pairs(instance, enough=1) <= pairs(instance)
+
+
+def test_gangs_of_several_pods_and_racks_are_enough_to_tell_the_size() -> None:
+    # three gangs of two pods, and two racks: 3 x 2; the gang of one pod is one piece
+    several = [gang(name, 2) for name in "abc"]
+    instance = build(racks=2, nodes_per_rack=3, gangs=[*several, gang("d")])
+    assert pairs(instance, enough=6) == 6

@@ -97,6 +97,10 @@ def base_decisions(instance: Instance) -> tuple[GangDecision, ...]:
 
     Held gangs have their reason already.
     """
+    return instance.once(_base_decisions)
+
+
+def _base_decisions(instance: Instance) -> tuple[GangDecision, ...]:
     return tuple(base_decision(instance, index) for index in range(len(instance.gangs)))
 
 
@@ -163,7 +167,7 @@ def build_base_state(
     moved = [
         standing_gpus(instance, index)
         for index, (old, new) in enumerate(zip(now, away, strict=True))
-        if moves_pods(old.pods, new.pods)
+        if new is not old and new.pods and moves_pods(old.pods, new.pods)
     ]
     room = rooms(instance, always)
     return BaseState(
@@ -196,7 +200,7 @@ def _still_free(
     came = {
         pod.node
         for old, new in zip(now, away, strict=True)
-        if new.pods != old.pods
+        if new is not old and new.pods != old.pods
         for pod in set(new.pods) - set(old.pods)
     }
     if not came:

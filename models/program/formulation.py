@@ -17,6 +17,7 @@ from models.program.interruption import Question, never
 from models.program.linear_program import Linear, Program
 from models.program.regions import RegionSet, build_regions, is_single_piece
 from models.program.rules.all_rules import add_rows
+from models.program.rules.declarations import eligible_nodes
 from models.program.tier_expressions import TierExpressions
 from models.program.variables import Model, Variables, create
 from models.solution import GangDecision
@@ -125,8 +126,14 @@ def _pools(
     )
 
 
-def pairs(instance: Instance) -> int:
-    """(option, region) pairs that the full formulation would hold: its size grows with them."""
+def pairs(instance: Instance, enough: int | None = None) -> int:
+    """(option, region) pairs that the full formulation would hold: its size grows with them.
+
+    If there are ``enough``, some lower bound on them that is as large, which costs next to nothing.
+    """
+    least = 0 if enough is None else _fewest_pairs(instance)
+    if enough is not None and least >= enough:
+        return least
     base_state = build_base_state(instance)
     demands = base_state.requests.demands
     split = len(instance.cluster.nodes) <= SPLIT_NODES
@@ -137,6 +144,22 @@ def pairs(instance: Instance) -> int:
         if not is_single_piece(instance, d, cpu_only_follow=cpu_only_follow)
     )
     return single * len(region_set.regions)
+
+
+def _fewest_pairs(instance: Instance) -> int:
+    """Waiting gangs that need several nodes or pieces, and the innermost domains in which they may be."""
+    node_level, nodes, options = instance.cluster.node_level, set[frozenset[int]](), 0
+    for gang in instance.gangs:
+        gpu_roles = [role for role in gang.roles if role.gpus]
+        waits = not gang.running and gang.hold is None and gang.required != node_level
+        if waits and sum(role.min for role in gpu_roles) > 1:
+            options += 1
+            nodes.update(eligible_nodes(instance, gang, role) for role in gpu_roles)
+    # no region reaches over several domains where gangs use several nodes
+    levels = instance.cluster.domain_of[:node_level]
+    used = frozenset[int]().union(*nodes)
+    domains = len({levels[-1][n] for n in used}) if levels else min(1, len(used))
+    return options * domains
 
 
 def slices_by_node(instance: Instance, demands: Sequence[Demand]) -> bool:
