@@ -13,6 +13,7 @@ import resource
 import sys
 import time
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -76,6 +77,8 @@ def measure(
             found = solution_of(instance, decisions, name)
             plans[name] = referee.figures(found, name) | {"s": seconds}
     tiers = _tiers(instance, solution, watch.events)
+    for tier in tiers:
+        tier["near_s"] = since(watch.events, [tier], near, solved)
     return {
         "case": case,
         "instance": describe(instance),
@@ -165,35 +168,39 @@ def _last_changes(events: list[Event]) -> dict[str, float]:
 def milestones(
     events: list[Event], tiers: list[dict[str, Any]], solved: float
 ) -> dict[str, float | None]:
-    """Seconds to the first plan, to a small gap on every tier (``NEAR``), and to proof of all.
-
-    A milestone counts from when it holds to the end; None: it does not hold at the end.
-    """
-
-    def since(most: dict[str, float]) -> float | None:
-        if any(tier["gap"] > most[tier["name"]] for tier in tiers):
-            return None
-        state: dict[str, tuple[int | None, int | None]] = {}
-        reached: float | None = None
-        for second, name, value, bound in events:
-            old = state.get(name, (None, None))
-            state[name] = (
-                old[0] if value is None else value,
-                old[1] if bound is None else bound,
-            )
-            if not all(_close(state.get(tier["name"]), tier, most[tier["name"]]) for tier in tiers):
-                reached = None
-            elif reached is None:
-                reached = second
-        return solved if reached is None else reached
-
+    """Seconds to the first plan, to a small gap on every tier (``NEAR``), and to proof of all."""
     first = next((second for second, _, value, _ in events if value is not None), None)
-    names = [tier["name"] for tier in tiers]
     return {
         "first_s": first,
-        "near_s": since({name: NEAR.get(name.split("/")[0], 0.01) for name in names}),
-        "proof_s": since(dict.fromkeys(names, 0.0)),
+        "near_s": since(events, tiers, near, solved),
+        "proof_s": since(events, tiers, lambda _: 0.0, solved),
     }
+
+
+def near(tier: str) -> float:
+    """The gap at which a tier counts as nearly solved."""
+    return NEAR.get(tier.split("/", maxsplit=1)[0], 0.01)
+
+
+def since(
+    events: list[Event],
+    tiers: list[dict[str, Any]],
+    most: Callable[[str], float],
+    solved: float,
+) -> float | None:
+    """The second from which on no tier's gap is above ``most``; None: one is at the end."""
+    if any(tier["gap"] > most(tier["name"]) for tier in tiers):
+        return None
+    state: dict[str, tuple[int | None, int | None]] = {}
+    reached: float | None = None
+    for second, name, value, bound in events:
+        old = state.get(name, (None, None))
+        state[name] = (old[0] if value is None else value, old[1] if bound is None else bound)
+        if not all(_close(state.get(tier["name"]), tier, most(tier["name"])) for tier in tiers):
+            reached = None
+        elif reached is None:
+            reached = second
+    return solved if reached is None else reached
 
 
 def _close(state: tuple[int | None, int | None] | None, tier: dict[str, Any], most: float) -> bool:

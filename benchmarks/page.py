@@ -116,11 +116,13 @@ def _case(case: str, found: Figures) -> Iterator[str]:
             *(f"{tier[key]:,}" for key in ("value", "bound")),
             percent(tier["gap"]),
             tier["proof"] or "-",
-            _seconds(tier["s"]),
+            *(_seconds(tier[key]) for key in ("near_s", "s")),
         ]
         for tier in collapsed(found["tiers"])
     ]
-    yield _table(("tier", "value", "bound", "gap", "proof", "last change, s"), rows)
+    yield _table(
+        ("tier", "value", "bound", "gap", "proof", "within 1 %, s", "last change, s"), rows
+    )
     plans = sorted(found["plans"].items(), key=lambda item: item[1]["vector"], reverse=True)
     yield '<p class="soft">Plans from the best to the worst, tier by tier.</p><div class="plots">'
     gpus = [(name, [float(n) for n in plan["admitted"].values()]) for name, plan in plans]

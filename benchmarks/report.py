@@ -94,12 +94,14 @@ def _together(family: str, members: list[dict[str, Any]]) -> dict[str, Any]:
     proofs = {tier["proof"] for tier in members}
     weakest = next((proof for proof in (None, "numerical", "exact") if proof in proofs), None)
     seconds = [tier["s"] for tier in members if tier["s"] is not None]
+    near = [tier["near_s"] for tier in members]
     return {
         "name": family if len(members) == 1 else f"{family} ({len(members)} tiers)",
         **{key: sum(tier[key] for tier in members) for key in ("value", "best", "bound")},
         "gap": max(tier["gap"] for tier in members),
         "proof": weakest,
         "s": max(seconds, default=None),
+        "near_s": None if None in near else max(second for second in near if second is not None),
     }
 
 

@@ -64,7 +64,7 @@ def figures(tiers: Sequence[Tree] = (), **more: object) -> Tree:
 
 def tier(name: str, **more: object) -> Tree:
     return {"name": name, "value": 1, "best": 1, "bound": 1, "scale": 1, "gap": 0.0,
-            "proof": "exact", "s": 0.5, **more}  # fmt: skip
+            "proof": "exact", "s": 0.5, "near_s": 0.4, **more}  # fmt: skip
 
 
 def test_figures_worse_than_expected_are_named() -> None:
@@ -141,14 +141,14 @@ def test_a_milestone_counts_from_when_it_holds_to_the_end() -> None:
 def test_hundreds_of_tiers_are_shown_as_one_row_a_family() -> None:
     tiers = [
         {"name": f"admission/{p}", "value": p, "best": p, "bound": p + (p == 7), "gap": 0.0 + (p == 7),
-         "proof": None if p == 7 else "exact", "s": float(p)}
+         "proof": None if p == 7 else "exact", "s": float(p), "near_s": None if p == 7 else 1.0}
         for p in range(30)
     ]  # fmt: skip
     (row,) = collapsed(tiers)
     assert row["name"] == "admission (30 tiers)"
     assert row["value"] == sum(range(30))
     assert row["bound"] == sum(range(30)) + 1
-    assert (row["gap"], row["proof"], row["s"]) == (1.0, None, 29.0)
+    assert (row["gap"], row["proof"], row["s"], row["near_s"]) == (1.0, None, 29.0, None)
     assert collapsed(tiers[:20]) == tiers[:20]
 
 
