@@ -6,9 +6,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from models.instance import Instance
+from models.leftover import whole_domains, whole_nodes
 from models.occupancy import PODS, Room, free_after, rooms
 from models.solution import GangDecision, MoveSet
-from models.tier_values import Evaluation, admitted, whole_domains, whole_nodes
+from models.tier_values import Evaluation, admitted
 
 
 @dataclass(frozen=True, slots=True)

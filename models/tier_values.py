@@ -6,7 +6,6 @@ The search scores with these functions and the plan states their results. The ju
 from __future__ import annotations
 
 import contextlib
-from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -14,119 +13,12 @@ from fractions import Fraction
 from models.cluster import Cluster
 from models.gang import Gang
 from models.instance import Instance
+from models.leftover import defragment, stranded
 from models.occupancy import free_after, free_on
 from models.rates.gang_bandwidth import ServerSet, gang_MBps, ideal_MBps, server_set, share_permille
 from models.rates.gpu_sets import UnknownRate
 from models.solution import GangDecision, PodPlacement
 from models.tiers import Condition, Tier, stated_tiers
-
-
-def stranded(instance: Instance, free: Sequence[int]) -> int:
-    """permille-GPU left that the next request of the mix cannot use. ``free``: GPUs a node."""
-    total = 0
-    for name, nodes in gpu_models(instance).items():
-        largest, levels = instance.once(_request_levels)[name]
-        counts = Counter(map(free.__getitem__, nodes))
-        left = sum(gpus * count for gpus, count in counts.items())
-        whole = [n for n in nodes if free[n] == largest]
-        for (size, permille), level in zip(instance.policy.mix, levels, strict=True):
-            if size <= largest:
-                placeable = sum(gpus // size * count for gpus, count in counts.items())
-            else:
-                of = None if level is None else instance.cluster.domain_of[level]
-                servers = -(-size // largest)
-                domains = Counter(None if of is None else of[n] for n in whole)
-                placeable = sum(count // servers for count in domains.values())
-            total += permille * (left - size * placeable)
-    return total
-
-
-def _request_levels(instance: Instance) -> dict[str, tuple[int, tuple[int | None, ...]]]:
-    """Of every GPU model: GPUs of its largest node, and the level in whose domains each size is asked for."""
-    found = {}
-    for name, nodes in gpu_models(instance).items():
-        largest = max(instance.cluster.nodes[n].gpus for n in nodes)
-        installed = _installed(instance, nodes)
-        levels = (_request_level(installed, size) for size, _ in instance.policy.mix)
-        found[name] = (largest, tuple(levels))
-    return found
-
-
-def _installed(instance: Instance, nodes: Sequence[int]) -> list[int]:
-    """The most GPUs that these nodes have in one domain of each level."""
-    most = []
-    for of in instance.cluster.domain_of[:-1]:
-        installed: dict[int, int] = {}
-        for n in nodes:
-            installed[of[n]] = installed.get(of[n], 0) + instance.cluster.nodes[n].gpus
-        most.append(max(installed.values()))
-    return most
-
-
-def _request_level(installed: Sequence[int], size: int) -> int | None:
-    """The innermost level with a domain of so many installed GPUs; None: the whole cluster."""
-    levels = reversed(range(len(installed)))
-    return next((level for level in levels if installed[level] >= size), None)
-
-
-def gpu_models(instance: Instance) -> dict[str, tuple[int, ...]]:
-    """Nodes of every GPU model, by its name."""
-    found: dict[str, list[int]] = {}
-    for index, node in enumerate(instance.cluster.nodes):
-        if node.model is not None:
-            found.setdefault(node.model.gpu, []).append(index)
-    return {name: tuple(found[name]) for name in sorted(found)}
-
-
-def whole_nodes(instance: Instance, free: Sequence[int]) -> dict[int, int]:
-    """Nodes with as many GPUs free as the largest node of their GPU model has: node to GPUs, sorted.
-
-    ``free``: GPUs a node.
-    """
-    nodes = instance.cluster.nodes
-    whole = {}
-    for members in gpu_models(instance).values():
-        largest = max(nodes[n].gpus for n in members)
-        whole.update({n: largest for n in members if free[n] == largest})
-    return dict(sorted(whole.items()))
-
-
-def whole_domains(instance: Instance, whole: Collection[int]) -> tuple[tuple[int, ...], ...]:
-    """The nodes with GPUs of every innermost domain that has two or more of them, all in ``whole``."""
-    cluster = instance.cluster
-    if not cluster.levels:
-        return ()
-    found = []
-    for domain in cluster.domains[cluster.node_level - 1]:
-        nodes = tuple(n for n in domain.nodes if cluster.nodes[n].model is not None)
-        if len(nodes) > 1 and all(n in whole for n in nodes):
-            found.append(nodes)
-    return tuple(found)
-
-
-def request_domains(
-    instance: Instance, nodes: Sequence[int], size: int
-) -> tuple[tuple[int, ...], ...]:
-    """The nodes of one GPU model by domain of the innermost level with room for ``size`` installed GPUs."""
-    level = _request_level(_installed(instance, nodes), size)
-    if level is None:
-        return (tuple(nodes),)
-    members: dict[int, list[int]] = {}
-    for n in nodes:
-        members.setdefault(instance.cluster.domain_of[level][n], []).append(n)
-    return tuple(tuple(members[d]) for d in sorted(members))
-
-
-def _gpus_lost(gang: Gang, decision: GangDecision) -> int:
-    """All standing GPUs of a gang that is stopped or moves, of one that only shrinks those dropped."""
-    after = {(p.role, p.index): (p.node, p.gpus) for p in decision.pods}
-    before = {(p.role, p.index): (p.node, p.gpus) for p in gang.running_pods}
-    gpus = {key: gang.roles[key[0]].gpus for key in before}
-    moved = any(gpus[key] and key in after and after[key] != place for key, place in before.items())
-    if not decision.pods or moved:
-        return sum(gpus.values())
-    return sum(gpus[key] for key in before if key not in after)
-
 
 ADMITTED = ("place", "complete", "keep", "move", "resize")
 
@@ -522,10 +414,15 @@ def _stability(_instance: Instance, line: Line) -> int:
     )
 
 
-def _defragment(instance: Instance, free: Sequence[int]) -> int:
-    whole = whole_nodes(instance, free)
-    domains = whole_domains(instance, whole)
-    return sum(whole.values()) + sum(whole[n] for nodes in domains for n in nodes)
+def _gpus_lost(gang: Gang, decision: GangDecision) -> int:
+    """All standing GPUs of a gang that is stopped or moves, of one that only shrinks those dropped."""
+    after = {(p.role, p.index): (p.node, p.gpus) for p in decision.pods}
+    before = {(p.role, p.index): (p.node, p.gpus) for p in gang.running_pods}
+    gpus = {key: gang.roles[key[0]].gpus for key in before}
+    moved = any(gpus[key] and key in after and after[key] != place for key, place in before.items())
+    if not decision.pods or moved:
+        return sum(gpus.values())
+    return sum(gpus[key] for key in before if key not in after)
 
 
 GANG_VALUES: dict[str, Callable[[Instance, Line], int]] = {
@@ -542,6 +439,6 @@ GANG_VALUES: dict[str, Callable[[Instance, Line], int]] = {
 
 PLAN_VALUES: dict[str, Callable[[Instance, Sequence[int]], int]] = {
     "stranded": stranded,
-    "defragment": _defragment,
+    "defragment": defragment,
 }
 """Tiers whose value depends on the free GPUs of every node alone."""

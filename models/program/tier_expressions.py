@@ -12,6 +12,7 @@ from functools import cached_property
 
 from models.gang import ExistingPod, Gang
 from models.instance import Instance
+from models.leftover import gpu_models, request_domains
 from models.occupancy import Room
 from models.program.base_state import base_decisions, placed
 from models.program.demands import Demand, RoleDemand
@@ -35,9 +36,7 @@ from models.tier_values import (
     Evaluation,
     GangValue,
     gang_value,
-    gpu_models,
     known_masks,
-    request_domains,
 )
 from models.tiers import Tier
 
