@@ -31,13 +31,16 @@ class Linear:
         return self
 
     def add_all(self, variables: Iterable[int], coefficient: int = 1) -> Linear:
-        for variable in variables:
-            self.add(variable, coefficient)
+        if coefficient:
+            terms = self.terms
+            for variable in variables:
+                terms[variable] = terms.get(variable, 0) + coefficient
         return self
 
     def add_linear(self, other: Linear, factor: int = 1) -> Linear:
+        terms = self.terms
         for variable, coefficient in other.terms.items():
-            self.add(variable, coefficient * factor)
+            terms[variable] = terms.get(variable, 0) + coefficient * factor
         self.constant += other.constant * factor
         return self
 
@@ -96,8 +99,10 @@ class Program:
     def _row(self, expression: Linear, low: int, high: int) -> None:
         if not len(self.rows) % CHECK_EVERY:
             check(self.interrupted)
-        terms = [(v, c) for v, c in expression.terms.items() if c]
-        self.rows.append(Row([v for v, _ in terms], [c for _, c in terms], low, high))
+        terms = expression.terms
+        if 0 in terms.values():
+            terms = {v: c for v, c in terms.items() if c}
+        self.rows.append(Row(list(terms), list(terms.values()), low, high))
 
     def row_arrays(self) -> Rows:
         """The rows as flat arrays; rows that were added since the last call are appended to them."""

@@ -249,6 +249,7 @@ def build_regions(
         for node, _ in demand.standing:
             standing_demands.setdefault(node, []).append(number)
     by_level = _levels_matter(instance, demands, cpu_only_follow)
+    hardware = instance.once(_hardware)
     packings: Packings = {}
     grouped: dict[tuple[object, ...], list[int]] = {}
     for n in used:
@@ -257,7 +258,8 @@ def build_regions(
         alone = alone or needs_cases(instance.cluster.nodes[n], rooms[n], usages)
         key = (
             tuple(usages.items()),
-            _hardware_key(instance, rooms, n),
+            hardware[n],
+            _hidden_free(instance, rooms, n),
             node_key(instance, n),
             signatures[n],
             _innermost(instance, n) if by_level else None,
@@ -296,12 +298,26 @@ def _signatures(sets: Sequence[frozenset[int]], used: Sequence[int]) -> dict[int
     return {n: tuple(numbers) for n, numbers in found.items()}
 
 
-def _hardware_key(instance: Instance, rooms: Sequence[Room], n: int) -> tuple[object, ...]:
+def _hardware(instance: Instance) -> tuple[int, ...]:
+    """A number for the hardware of every node: server model and NICs."""
+    numbers: dict[object, int] = {}
+    known: dict[tuple[int, int], int] = {}
+    found = []
+    for node in instance.cluster.nodes:
+        same = (id(node.model), id(node.effective_nics))
+        if same not in known:
+            key = node.model and (node.model, node.effective_nics)
+            known[same] = numbers.setdefault(key, len(numbers))
+        found.append(known[same])
+    return tuple(found)
+
+
+def _hidden_free(instance: Instance, rooms: Sequence[Room], n: int) -> tuple[bool, int | None]:
+    """Whether pods get no GPU indices there, and the free GPUs if these then matter."""
     node, room = instance.cluster.nodes[n], rooms[n]
-    if node.model is None:
-        return ("none",)
-    free = room.mask if room.blind and not by_count(node.model, node.effective_nics) else None
-    return (node.model, node.effective_nics, room.blind, free)
+    if not room.blind or node.model is None:
+        return room.blind and node.model is not None, None
+    return True, None if by_count(node.model, node.effective_nics) else room.mask
 
 
 def _levels_matter(

@@ -19,18 +19,18 @@ from models.program.variables import Model
 
 def add(model: Model) -> None:
     program, variables, region_set = model.program, model.variables, model.region_set
-    placed: dict[tuple[int, SetType], Linear] = {}
+    placed: list[Placed] = [{} for _ in region_set.regions]
     owned = [gang.pieces for gang in variables.gangs]
     owned += [group.pieces for group in variables.groups]
     owned += [pool.pieces for pool in model.pod_pools]
     for pieces in owned:
         for piece in pieces:
-            placed.setdefault((piece.region, piece.kind), Linear()).add(piece.variable)
+            _terms(placed[piece.region], piece.kind)[piece.variable] = 1
     for region, flow in zip(region_set.regions, variables.flows, strict=True):
         if flow.meshed:
-            _disjoint_sets(program, flow, placed, region.number)
+            _disjoint_sets(program, flow, placed[region.number])
             continue
-        _flow(program, flow, placed, region.number)
+        _flow(program, flow, placed[region.number])
     for gang in variables.gangs:
         for number, own in gang.by_region.items():
             if len(own) > 1:
@@ -38,28 +38,36 @@ def add(model: Model) -> None:
                 program.at_most(total, len(region_set.regions[number].nodes))
 
 
-def _flow(
-    program: Program, flow: RegionFlow, placed: dict[tuple[int, SetType], Linear], number: int
-) -> None:
-    balance = {state: Linear({rest: -1}) for state, rest in flow.rests.items()}
-    carved: dict[SetType, Linear] = {}
+Placed = dict[SetType, dict[int, int]]
+"""In one region, by type: the variables of pieces, each once."""
+
+
+def _terms(rows: Placed, kind: SetType) -> dict[int, int]:
+    terms = rows.get(kind)
+    if terms is None:
+        terms = rows[kind] = {}
+    return terms
+
+
+def _flow(program: Program, flow: RegionFlow, placed: Placed) -> None:
+    balance = {state: {rest: -1} for state, rest in flow.rests.items()}
+    carved: Placed = {}
     for arc, variable in flow.arcs:
-        balance[arc.source].add(variable, -1)
-        balance[arc.target].add(variable, 1)
-        carved.setdefault(arc.kind, Linear()).add(variable)
-    for state, expression in balance.items():
-        program.equal(expression.add_linear(flow.starts.get(state, Linear())))
-    for kind, expression in carved.items():
-        total = placed.get((number, kind), Linear())
+        balance[arc.source][variable] = -1
+        balance[arc.target][variable] = 1
+        _terms(carved, arc.kind)[variable] = 1
+    nothing = Linear()
+    for state, terms in balance.items():
+        program.equal(Linear(terms).add_linear(flow.starts.get(state, nothing)))
+    for kind, terms in carved.items():
+        expression = Linear(terms)
         for _, gpus, stays in flow.held:
             if gpus == kind.gpus:
                 expression.add_linear(stays, -1)
-        program.equal(expression.add_linear(total, -1))
+        program.equal(expression.add_all(placed.get(kind, ()), -1))
 
 
-def _disjoint_sets(
-    program: Program, flow: RegionFlow, placed: dict[tuple[int, SetType], Linear], number: int
-) -> None:
+def _disjoint_sets(program: Program, flow: RegionFlow, placed: Placed) -> None:
     carved: dict[SetType, Linear] = {}
     by_gpu: dict[int, Linear] = {}
     left = Linear()
@@ -77,8 +85,7 @@ def _disjoint_sets(
         program.at_most(expression.add_all(indexed, -1), 0 if flow.cases else 1)
     _unknown_sets(program, flow, carved, left)
     for kind, expression in carved.items():
-        total = placed.get((number, kind), Linear())
-        program.equal(expression.add_linear(total, -1))
+        program.equal(expression.add_all(placed.get(kind, ()), -1))
     program.equal(Linear().add_all(flow.rests.values()), 1)
     for state, rest in flow.rests.items():
         left.add(rest, state.bit_count())
