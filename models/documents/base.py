@@ -159,7 +159,7 @@ def _matching(
     """Validator and schema of a text of one form. Names repeat, so results are cached."""
     compiled = re.compile(pattern)
 
-    @lru_cache(maxsize=1 << 14)
+    @lru_cache(maxsize=1 << 16)
     def check(text: str) -> str:
         if len(text) > longest:
             raise InvalidValueError(

@@ -6,16 +6,19 @@ unusual mesh of links reaches.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
+from typing import TypeVar
 
 from models.hardware import ServerModel
 from models.verify import gpu_rates
 from models.verify.changes import Change, Usage
 from models.verify.facts import Facts, Node
 from models.verify.gpu_rates import Range, RateNotKnownError
+
+T = TypeVar("T")
 
 FULL_SHARE = 1000
 
@@ -152,13 +155,17 @@ class GangSpeeds:
 
     def _reached(self, servers: Sequence[_ServerGpus], *, joined: bool) -> Range | None:
         fabrics = list(self._fabrics(servers)) if joined else [[server] for server in servers]
-        rates = [rate for fabric in fabrics if (rate := self._inside(fabric)) is not None]
+        insides = _distinct(self._inside(fabric) for fabric in fabrics)
+        rates = [rate for rate in insides if rate is not None]
         if len(fabrics) > 1:
-            over = self._oversubscription(servers)
-            for fabric in fabrics:
-                network = sum((self._network(server) for server in fabric), Fraction(0))
-                rates.append(gpu_rates.exactly(network / over))
+            networks = _distinct(self._fabric_network(fabric) for fabric in fabrics)
+            rates.append(gpu_rates.exactly(min(networks) / self._oversubscription(servers)))
         return gpu_rates.smallest(rates)
+
+    def _fabric_network(self, fabric: Sequence[_ServerGpus]) -> Fraction:
+        if len(fabric) == 1:
+            return self._network(fabric[0])
+        return sum((self._network(server) for server in fabric), Fraction(0))
 
     def _network(self, server: _ServerGpus) -> Fraction:
         node, known, unknown = server.node, server.known, server.unknown
@@ -210,6 +217,11 @@ class GangSpeeds:
         if key not in self.ideals:
             self.ideals[key] = _ideal(model, count, joined=joined)
         return self.ideals[key]
+
+
+def _distinct(found: Iterable[T]) -> list[T]:
+    """The objects, each once: servers of one kind share theirs, and comparing fractions is slow."""
+    return list({id(one): one for one in found}.values())
 
 
 def _ideal(model: ServerModel, count: int, *, joined: bool) -> Range:
