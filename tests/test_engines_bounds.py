@@ -163,3 +163,16 @@ def test_a_relaxation_never_says_less_than_the_ranges_of_the_variables() -> None
     relaxation = Relaxation(program, Budget(SolveLimits()))
     goal = Goal(Linear().add_all(chosen), maximize=True)
     assert relaxation.bound(goal, seconds=0.0).bound == 5
+
+
+def test_a_relaxation_that_the_clock_ends_says_so_in_the_budget() -> None:
+    draw = random.Random(1)
+    program = Program()
+    items = [program.boolean() for _ in range(3000)]
+    for _ in range(3000):
+        program.at_most(Linear().add_all(draw.sample(items, 5)), 2)
+    budget = Budget(SolveLimits())
+    goal = Goal(Linear().add_all(items), maximize=True)
+    # The LP of this size takes ten times the shortest time.
+    assert Relaxation(program, budget).bound(goal, seconds=0.0).bound <= 3000
+    assert budget.clocked

@@ -105,7 +105,9 @@ def run_solver(
     else:
         call, on_stop = _in_thread(solver_type, model, limited.to_proto(), start)
     result = run_interruptible(budget, call, on_stop, seconds=seconds)
-    timed_out = result is None or result.termination.limit == result_pb2.LIMIT_TIME
+    # GLOP does not say which limit it met; it has no other than the clock and the stop.
+    clock = (result_pb2.LIMIT_TIME, result_pb2.LIMIT_UNDETERMINED)
+    timed_out = result is None or result.termination.limit in clock
     budget.clocked |= timed_out and not budget.stop.is_set()
     return result
 
