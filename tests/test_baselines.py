@@ -28,7 +28,7 @@ DRAWS = {
     "switched": partial(switched, 32, 30, 2, tight=True, odd_sizes=True, carried=True),
 }
 SMALL = {
-    "busy": partial(busy, 12, 12, 5),
+    "busy": partial(busy, 12, 12, 6),
     "mesh": partial(mesh, 12, 14, 2),
     "nvl72": partial(nvl72, 2, 10, 0),
 }
