@@ -169,20 +169,17 @@ def _amounts(units: Iterable[tuple[str, int]]) -> dict[str, Fraction]:
     return {name: Fraction(count, 1000 if name == "cpu" else 1) for name, count in units}
 
 
-_OWN_TIMES = {
-    "spec": (
-        ("submittedAt", "submitted_at", time_text),
-        ("expectedDuration", "expected_duration_s", duration_text),
-        ("resizeAfter", "resize_after", time_text),
-    ),
-    "status": (
-        ("startedAt", "started_at", time_text),
-        ("lastCheckpoint", "last_checkpoint", time_text),
-    ),
-}
-"""Optional times of a gang: (field, attribute, its text)."""
+_OWN_TIMES = (
+    ("spec", "submittedAt", "submitted_at", time_text),
+    ("spec", "expectedDuration", "expected_duration_s", duration_text),
+    ("spec", "resizeAfter", "resize_after", time_text),
+    ("status", "startedAt", "started_at", time_text),
+    ("status", "lastCheckpoint", "last_checkpoint", time_text),
+)
+"""Optional times of a gang: (part and field of the document, attribute, its text)."""
 
-_TIMES = tuple(attribute for times in _OWN_TIMES.values() for _, attribute, _ in times)
+_TIMES = tuple(attribute for _, _, attribute, _ in _OWN_TIMES)
+_gang_times = attrgetter(*_TIMES)
 _gang_kind = _shared_fields(Gang, own=("namespace", "name", "pods", "planned", *_TIMES))
 
 
@@ -196,20 +193,17 @@ class _GangWriter:
         self._pod_kinds: dict[Hashable, dict[str, Any]] = {}
 
     def write(self, gang: Gang) -> dict[str, Any]:
-        kind = (_gang_kind(gang), tuple(getattr(gang, time) is None for time in _TIMES))
+        times = _gang_times(gang)
+        kind = (_gang_kind(gang), *[time is None for time in times])
         if kind not in self._kinds:
             self._kinds[kind] = _gang(gang, self._cluster).to_json()
         document = dict(self._kinds[kind])
-        document["metadata"] = {
-            **document["metadata"],
-            "name": gang.name,
-            "namespace": gang.namespace,
-        }
-        for part, times in _OWN_TIMES.items():
+        for part in ("metadata", "spec", "status"):
             document[part] = dict(document[part])
-            for field, attribute, text in times:
-                if field in document[part]:
-                    document[part][field] = text(getattr(gang, attribute))
+        document["metadata"].update(name=gang.name, namespace=gang.namespace)
+        for (part, field, _, text), time in zip(_OWN_TIMES, times, strict=True):
+            if time is not None:
+                document[part][field] = text(time)
         document["status"]["pods"] = [self._pod(pod, gang) for pod in gang.pods]
         if gang.planned:
             document["status"]["planned"] = [
