@@ -70,6 +70,18 @@ def test_highs_answers_the_same_in_a_process_and_in_a_thread(
     assert (answer.status, answer.bound, sum(answer.values)) == (Status.OPTIMAL, 10, 10)
 
 
+def test_a_stop_while_a_large_program_is_sent_is_no_failure(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(mathopt, "LARGEST_UNINTERRUPTED", 0)
+    budget = plenty()
+    budget.stop.set()
+    # 20,000 rows of five entries: more than a pipe holds.
+    program, goal = packing(20_000)
+    answer = solve_by_branching(program, goal, budget, nodes=10, seconds=600)
+    assert (answer.status, answer.values) == (Status.UNKNOWN, ())
+
+
 def test_a_stop_kills_the_process_of_a_large_program(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mathopt, "LARGEST_UNINTERRUPTED", 0)
     started: list[subprocess.Popen[bytes]] = []

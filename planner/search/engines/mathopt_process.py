@@ -1,7 +1,7 @@
 """One MathOpt solve in a process of its own, which can be killed.
 
 HiGHS takes no interrupter, and its presolve overruns a limit by a minute on a large program. Run as
-a script, this file reads a request from stdin, writes the result to stdout, and ends when stdin closes.
+a script, this file reads a request from stdin, writes the result to stdout, and ends with its parent.
 """
 
 from __future__ import annotations
@@ -10,53 +10,39 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from typing import IO, Any
 
 
 class SolverProcess:
-    """``solve`` returns the result, None once ``kill`` was called. The process never outlives it."""
+    """``solve`` returns the result, or None if the process was killed: by ``kill``, or for its memory."""
 
     def __init__(self) -> None:
         self._process = subprocess.Popen(  # noqa: S603  # an argv list of ours, no shell
             # -P: the files next to this one are no top-level modules. A session of its own: Ctrl-C
             # goes to the planner, which then decides.
-            [sys.executable, "-P", __file__],
+            [sys.executable, "-P", __file__, str(os.getpid())],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             start_new_session=True,
         )
-        self._killed = False
 
     def kill(self) -> None:
-        self._killed = True
         self._process.kill()
 
     def solve(self, solver_type: int, model: Any, parameters: Any, start: Any) -> Any:
         from ortools.math_opt import result_pb2
 
+        blocks = [solver_type.to_bytes(4, "little")]
+        blocks += [message.SerializeToString() for message in (model, parameters, start)]
+        request = b"".join(len(block).to_bytes(8, "little") + block for block in blocks)
         with self._process as process:
-            assert process.stdin is not None
-            assert process.stdout is not None
-            try:
-                _write(process.stdin, solver_type.to_bytes(4, "little"))
-                for message in (model, parameters, start):
-                    _write(process.stdin, message.SerializeToString())
-                answer = process.stdout.read()
-            except BrokenPipeError:
-                answer = b""
-            finally:
-                process.kill()
-        if self._killed:
+            answer, _ = process.communicate(request)
+        if process.returncode < 0:
             return None
-        if not answer:
-            raise RuntimeError("the solver's process ended without a result")
+        if process.returncode > 0:
+            raise RuntimeError("the solver's process failed; its message is on stderr")
         return result_pb2.SolveResultProto.FromString(answer)
-
-
-def _write(stream: IO[bytes], block: bytes) -> None:
-    stream.write(len(block).to_bytes(8, "little"))
-    stream.write(block)
-    stream.flush()
 
 
 def _read(stream: IO[bytes]) -> bytes:
@@ -81,11 +67,7 @@ def _serve() -> None:
     parameters = parameters_pb2.SolveParametersProto.FromString(_read(requests))
     start = model_parameters_pb2.ModelSolveParametersProto.FromString(_read(requests))
 
-    def end_with_the_planner() -> None:
-        requests.read()
-        os._exit(1)
-
-    threading.Thread(target=end_with_the_planner, daemon=True).start()
+    threading.Thread(target=_end_with, args=(int(sys.argv[1]),), daemon=True).start()
     result = solver.solve(
         model,
         solver_type,
@@ -100,6 +82,12 @@ def _serve() -> None:
     answers.write(result.SerializeToString())
     answers.flush()
     os._exit(0)
+
+
+def _end_with(parent: int) -> None:
+    while os.getppid() == parent:
+        time.sleep(0.5)
+    os._exit(1)
 
 
 if __name__ == "__main__":
