@@ -6,7 +6,8 @@ of their own. The same gangs with the same pods are placed anew, and kept only i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from functools import partial
 
 from models.instance import Instance
 from models.program.demand_builder import remaining_demand
@@ -26,18 +27,34 @@ def rearrange(
     """The plan with its starting gangs placed anew if that is better and the budget lasts."""
     space = FreeSpace(instance, decisions)
     starting = [index for index, one in enumerate(decisions) if one.decision in STARTS]
-    found = list(decisions)
     for index in starting:
         space.set(index, space.original[index])
-    for demand in sorted((_demand(space, decisions, i) for i in starting), key=_order(instance)):
+    demands, mark = [_demand(space, decisions, index) for index in starting], space.mark()
+    for small_first in (True, False):
+        ordered = sorted(demands, key=partial(_order, instance, small_first))
+        found = _placed(space, decisions, ordered, budget)
+        if found is not None and _worth(instance, found) > _worth(instance, decisions):
+            return found
+        space.undo(mark)
+    return tuple(decisions)
+
+
+def _placed(
+    space: FreeSpace,
+    decisions: Sequence[GangDecision],
+    demands: Sequence[Demand],
+    budget: Budget | None,
+) -> tuple[GangDecision, ...] | None:
+    """The plan with these gangs placed in this order; None if one finds no place or the budget ends."""
+    found = list(decisions)
+    for demand in demands:
         exhausted = budget is not None and budget.exhausted()
         pods = None if exhausted else place(space, demand)
         if pods is None:
-            return tuple(decisions)
+            return None
         space.set(demand.gang, (*space.pods[demand.gang], *pods))
         found[demand.gang] = space.decision(demand.gang)
-    better = is_justified(space) and _worth(instance, found) > _worth(instance, decisions)
-    return tuple(found if better else decisions)
+    return tuple(found) if is_justified(space) else None
 
 
 def _demand(space: FreeSpace, decisions: Sequence[GangDecision], gang: int) -> Demand:
@@ -46,16 +63,20 @@ def _demand(space: FreeSpace, decisions: Sequence[GangDecision], gang: int) -> D
     return remaining_demand(space.instance, gang, counts, space.original[gang])
 
 
-def _order(instance: Instance) -> Callable[[Demand], tuple[int, ...]]:
-    """Large pods first, for which room is scarce; then narrow required levels, and then small gangs."""
+def _order(instance: Instance, small_first: bool, demand: Demand) -> tuple[int, ...]:  # noqa: FBT001
+    """Large pods first, for which room is scarce; then narrow required levels, then small gangs.
 
-    def key(demand: Demand) -> tuple[int, ...]:
-        required = instance.gangs[demand.gang].required
-        largest = max((role.gpus for role in demand.roles), default=0)
-        level = 0 if required is None else required + 1
-        return -largest, -level, demand.gpus, demand.gang
-
-    return key
+    Not ``small_first``: then gangs that prefer narrow levels, then large ones.
+    """
+    gang = instance.gangs[demand.gang]
+    largest = max((role.gpus for role in demand.roles), default=0)
+    required = -1 if gang.required is None else gang.required
+    preferred = max(
+        -1 if level is None else level
+        for level in (gang.preferred, *(r.preferred for r in gang.roles))
+    )
+    rest = (demand.gpus,) if small_first else (-preferred, -demand.gpus)
+    return -largest, -required, *rest, demand.gang
 
 
 def _worth(instance: Instance, decisions: Sequence[GangDecision]) -> tuple[int, ...]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 
 import numpy as np
 
@@ -29,6 +30,9 @@ from planner.search.free_space import FreeSpace
 from planner.search.node_choice import idle_around
 from planner.search.trial import batches, pods_of
 
+DOMAINS_BY_SPEED = 16
+"""Domains of a level that are tried for a gang with a minBandwidthShare."""
+
 
 @dataclass(frozen=True, slots=True)
 class Scope:
@@ -48,8 +52,11 @@ def scopes(space: FreeSpace, demand: Demand) -> Iterator[Scope]:
         return
     tree = space.arrays.tree
     widest = 0 if gang.required is None else gang.required
+    # a gang that is too slow in one domain most likely is in others of the level
+    most = DOMAINS_BY_SPEED if space.instance.min_share(gang) else None
     for level in range(tree.levels, widest - 1, -1):
-        yield from _around(tries, level) if demand.standing_nodes else _domains(tries, level)
+        found = _around(tries, level) if demand.standing_nodes else _domains(tries, level)
+        yield from islice(found, most)
     if gang.required is None or demand.standing_nodes:
         for one in tries:
             yield Scope(one.demand, tree.every, one.model)
