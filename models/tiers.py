@@ -29,8 +29,6 @@ class TierFamily:
     ``objective``: the policy objective that lists the tier and gives its tolerance.
     ``per_priority``: stated once for each priority, else once for the plan.
     ``default``: part of a policy that lists no objectives.
-    ``branched``: the aggregated model is precise enough that branching on the tier finds good plans.
-    ``leads``: other placement tiers depend on it, so that the aggregated search grants it more time.
     ``pays_for_moves``: an improvement shows in the figures that are weighed against ``minGain``.
     """
 
@@ -41,8 +39,6 @@ class TierFamily:
     per_priority: bool = False
     condition: Condition | None = None
     default: bool = True
-    branched: bool = False
-    leads: bool = False
     pays_for_moves: bool = False
 
     @property
@@ -60,7 +56,6 @@ def _admission(name: str, objective: str, condition: Condition | None = None) ->
         "admission",
         per_priority=True,
         condition=condition,
-        branched=True,
         pays_for_moves=name != "kept",
     )
 
@@ -71,12 +66,10 @@ TIERS: tuple[TierFamily, ...] = (
     _admission("aged-waiting", "waiting", "aged"),
     _admission("admission", "admission"),
     _admission("waiting", "waiting"),
-    TierFamily("disruption", "min", "disruption", "disruption", branched=True, leads=True),
-    TierFamily("preference", "max", "preference", "placement", branched=True, leads=True),
-    TierFamily("bandwidth", "max", "bandwidth", "placement", branched=True, pays_for_moves=True),
-    TierFamily(
-        "growth", "max", "growth", "growth", per_priority=True, condition="elastic", branched=True
-    ),
+    TierFamily("disruption", "min", "disruption", "disruption"),
+    TierFamily("preference", "max", "preference", "placement"),
+    TierFamily("bandwidth", "max", "bandwidth", "placement", pays_for_moves=True),
+    TierFamily("growth", "max", "growth", "growth", per_priority=True, condition="elastic"),
     TierFamily("span", "min", "span", "placement"),
     TierFamily("stranded", "min", "stranded", "cluster"),
     TierFamily(
@@ -85,7 +78,6 @@ TIERS: tuple[TierFamily, ...] = (
         "defragment",
         "cluster",
         default=False,
-        branched=True,
         pays_for_moves=True,
     ),
     TierFamily("stability", "min", "stability", "cluster", default=False),

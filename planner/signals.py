@@ -1,13 +1,15 @@
 """SIGINT and SIGTERM: they raise ``Interrupted``; during a search they ask for the best plan so far.
 
-The second signal of a search ends the process at once.
+While that plan is saved, further signals only say so; after a while one ends the process at once.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -26,19 +28,33 @@ class Interrupted(BaseException):
         self.exit_code = 128 + number
 
 
-class Stop:
-    """``event``: set by a signal. ``exit_code``: of the program then, None without a signal."""
+PATIENCE_S = 20.0
+"""Seconds after the first signal of a search after which another one ends the process."""
 
-    def __init__(self) -> None:
+
+class Stop:
+    """``event``: set by a signal. ``exit_code``: of the program then, None without a signal.
+
+    ``saving``: the line for stderr that answers further signals; without it they end the process.
+    """
+
+    def __init__(self, saving: bytes) -> None:
         self.event = threading.Event()
         self.exit_code: int | None = None
+        self._saving = saving
+        self._first = 0.0
 
     def caught(self, number: int, _frame: FrameType | None) -> None:
-        if self.event.is_set():
+        if self.exit_code is None:
+            self.exit_code = 128 + number
+            self._first = time.monotonic()
+            self.event.set()
+        elif self._saving and time.monotonic() - self._first < PATIENCE_S:
+            with contextlib.suppress(OSError):  # a closed stderr
+                os.write(2, self._saving)
+        else:
             # The solver's threads may be deep in native code: do not wait for them.
             os._exit(128 + number)
-        self.exit_code = 128 + number
-        self.event.set()
 
 
 @contextmanager
@@ -49,9 +65,9 @@ def interruptible() -> Iterator[None]:
 
 
 @contextmanager
-def stop_on_signal() -> Iterator[Stop]:
-    """Signals set the event of the Stop handed out."""
-    stop = Stop()
+def stop_on_signal(saving: bytes = b"") -> Iterator[Stop]:
+    """Signals set the event of the Stop handed out. ``saving``: the answer to further signals."""
+    stop = Stop(saving)
     with _handled(stop.caught):
         yield stop
 

@@ -60,6 +60,14 @@ def plan(
     workers: Annotated[
         int | None, typer.Option("--workers", min=1, max=256, metavar="N", help="Search threads.")
     ] = None,
+    executor: Annotated[
+        str | None,
+        typer.Option(
+            "--executor",
+            metavar="WHERE",
+            help="Where parts are solved: threads, processes or dask://HOST:PORT.",
+        ),
+    ] = None,
     previous: Annotated[
         str | None,
         typer.Option(
@@ -101,6 +109,7 @@ def plan(
         workers=workers,
         previous=previous,
         defragment=defragment,
+        executor=executor,
         now=None if now is None else _time(now, created_at),
     )
     planned = planning.plan(request, console, created_at=created_at, stdin=console.stdin)
@@ -159,6 +168,7 @@ def _again(console: Console, request: PlanRequest, *, budget: int | None) -> str
         ("--time-limit", None if request.time_limit_s is None else f"{request.time_limit_s}s"),
         ("--seed", request.seed),
         ("--workers", request.workers),
+        ("--executor", request.executor),
         ("--budget", budget),
     )
     options = ["--defragment"] if request.defragment else []

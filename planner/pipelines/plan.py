@@ -6,12 +6,12 @@ No plan is saved that the judge refuses. A signal keeps the best verified plan.
 from __future__ import annotations
 
 import shlex
-import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -21,13 +21,15 @@ from planner import __version__
 from planner.atomic_files import check_target, save
 from planner.errors import Fault, InputError, RefusedPlanError, UsageError
 from planner.pipelines.required_gangs import Required, unmet
-from planner.show.progress import SearchProgress
+from planner.pipelines.timed_search import TimedSearch
 from planner.signals import stop_on_signal
 
 if TYPE_CHECKING:
     from models.documents.plan import PlanDocument
     from models.instance import Instance
+    from models.plan import PlanWriter
     from models.solution import Solution
+    from models.verify.check import Judge
     from models.verify.violation import Violation
     from planner.read.instance_builder import LoadedInput
     from planner.show.console import Console
@@ -82,15 +84,14 @@ def freeze_running(instance: Instance, namespaces: Collection[str] | None = None
 MAX_SHOWN = 20
 """Violations shown of a refused plan."""
 
-_TICK_S = 0.1
-
 
 @dataclass(frozen=True, slots=True)
 class PlanRequest:
     """The options of ``plan``; None keeps the value of the policy.
 
     ``previous``: file of an earlier plan. ``now``: seconds since the epoch. ``keep_running``:
-    running gangs keep every pod as it is; ``keep_in``: those of these namespaces do.
+    running gangs keep every pod as it is; ``keep_in``: those of these namespaces do. ``executor``:
+    where neighbourhoods are solved.
     """
 
     paths: tuple[str, ...]
@@ -106,6 +107,7 @@ class PlanRequest:
     now: int | None = None
     keep_running: bool = False
     keep_in: frozenset[str] = frozenset()
+    executor: str | None = None
 
 
 ReadReporter = Callable[["LoadedInput"], None]
@@ -158,9 +160,6 @@ def plan(
     Raises InputError, MissingPathError, UsageError before the search; NoPlanError,
     RefusedPlanError, CannotWriteError after it.
     """
-    from models.plan import compose, dumps
-    from models.verify.check import Judge
-
     phases = Phases(clock)
     if request.out is not None:
         _check_out(request.out, request.paths)
@@ -174,33 +173,81 @@ def plan(
     required = _resolve(request.require, instance)
     console.event("read", nodes=len(instance.cluster.nodes), gangs=len(instance.gangs))
 
-    with stop_on_signal() as stop:
+    maker = _Maker(request, built, created_at, console)
+    with stop_on_signal(maker.saving) as stop:
         with phases.phase("solve"):
-            solution = _solve(instance, console, stop.event, clock)
-        name = f"{instance.cluster.name}-{created_at.translate(_NAME).lower()}"
-        document = compose(
-            instance,
-            solution,
-            name=name,
-            created_at=created_at,
-            generator=f"gangplan {__version__}",
-            remarks=built.remarks,
-        )
-        outcome = document["status"]["outcome"]
-        console.event("solve_done", outcome=outcome, stopped_by=solution.stopped_by)
-        with phases.phase("check"):
-            verdict = Judge().check(document)
-        console.event("verify_done", violations=len(verdict.violations))
-        if verdict.violations or verdict.document is None:
-            raise RefusedPlanError(*refusals(verdict.violations))
-        if request.out is not None:
-            with phases.phase("save"):
-                save(request.out, dumps(document))
+            search = TimedSearch(
+                instance, console, stop.event, clock, maker.keep, executor=request.executor
+            )
+            solution = search.run()
+        made, document = maker.made(solution, phases)
+        console.event("solve_done", outcome=made.status.outcome, stopped_by=solution.stopped_by)
+        console.event("verify_done", violations=0)
         left_out: tuple[Required, ...] = ()
         if required:
             with phases.phase("require"):
                 left_out = unmet(required, instance, solution, stop.event)
-    return Planned(verdict.document, document, left_out, stop.exit_code, phases.seconds)
+    return Planned(made, document, left_out, stop.exit_code, phases.seconds)
+
+
+class _Maker:
+    """Makes plans of solutions, verifies them and saves them if requested."""
+
+    def __init__(
+        self, request: PlanRequest, built: LoadedInput, created_at: str, console: Console
+    ) -> None:
+        self._request = request
+        self._built = built
+        self._created_at = created_at
+        self._console = console
+
+    @cached_property
+    def _writer(self) -> PlanWriter:
+        from models.plan import PlanWriter
+
+        return PlanWriter(self._built.instance)
+
+    @cached_property
+    def _judge(self) -> Judge:
+        from models.verify.check import Judge
+
+        return Judge()
+
+    @property
+    def saving(self) -> bytes:
+        """The answer to a signal while the plan is finished."""
+        what = "the best plan so far is being verified and saved; please wait"
+        if self._console.json_log:
+            return f'{{"type": "saving", "message": "{what}"}}\n'.encode()
+        return f"{what}\n".encode()
+
+    def keep(self, solution: Solution) -> None:
+        """Verify an early plan and save it if requested, so that something usable exists."""
+        self.made(solution, Phases(time.monotonic))
+        out = self._request.out
+        saved = "" if out is None else f", saved {shlex.quote(str(out))}"
+        self._console.event("first_plan", saved=out is not None)
+        self._console.say(f"first plan verified{saved}; the search goes on")
+
+    def made(self, solution: Solution, phases: Phases) -> tuple[PlanDocument, dict[str, Any]]:
+        """The verified plan, saved if requested. Raises RefusedPlanError, CannotWriteError."""
+        from models.plan import dumps
+
+        with phases.phase("check"):
+            document = self._writer.compose(
+                solution,
+                name=f"{self._built.instance.cluster.name}-{self._created_at.translate(_NAME).lower()}",
+                created_at=self._created_at,
+                generator=f"gangplan {__version__}",
+                remarks=self._built.remarks,
+            )
+            verdict = self._judge.check(document)
+        if verdict.violations or verdict.document is None:
+            raise RefusedPlanError(*refusals(verdict.violations))
+        if self._request.out is not None:
+            with phases.phase("save"):
+                save(self._request.out, dumps(document))
+        return verdict.document, document
 
 
 _NAME = str.maketrans("", "", "-:")
@@ -322,30 +369,3 @@ def _resolve(names: tuple[str, ...], instance: Instance) -> tuple[int, ...]:
     from planner.pipelines.required_gangs import resolve
 
     return tuple(resolve(name, instance) for name in names)
-
-
-def _solve(
-    instance: Instance, console: Console, stop: threading.Event, clock: Callable[[], float]
-) -> Solution:
-    """Search in a thread, so that signal handlers run in this one while a solver call is active."""
-    from planner.search.solve import solve
-
-    progress = SearchProgress(console, clock)
-    found: list[Solution] = []
-    failed: list[BaseException] = []
-
-    def search() -> None:
-        try:
-            found.append(solve(instance, progress=progress, stop=stop))
-        except BaseException as error:  # noqa: BLE001  # raised again in the caller's thread
-            failed.append(error)
-
-    thread = threading.Thread(target=search, name="search", daemon=True)
-    thread.start()
-    while thread.is_alive():
-        thread.join(_TICK_S)
-        progress.tick()
-    progress.done()
-    if failed:
-        raise failed[0]
-    return found[0]

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import threading
 import time
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from models.policy import SolveLimits
@@ -39,7 +40,8 @@ MIN_EFFORT = 1e-3
 class Budget:
     """``effort``: deterministic units used so far. ``stop``: set by a signal handler.
 
-    ``clocked``: the clock ended an engine call, so the same input may give another plan.
+    ``clocked``: the clock ended an engine call, so the same input may give another plan. ``seconds``:
+    time from ``started``, by default the limit's.
     """
 
     limits: SolveLimits
@@ -48,21 +50,26 @@ class Budget:
     clocked: bool = False
     stopped_by: StoppedBy = "proof"
     started: float = field(default_factory=time.monotonic)
+    seconds: float | None = None
 
     def effort_left(self) -> float:
         return max(0.0, self.limits.budget - self.effort)
 
     def seconds_left(self) -> float:
-        return max(0.0, self.limits.time_limit_s - (time.monotonic() - self.started))
+        limit = self.limits.time_limit_s if self.seconds is None else self.seconds
+        return max(0.0, limit - (time.monotonic() - self.started))
 
-    def reserve(self, part: float) -> None:
-        """Reserve this part of the remaining effort and time for a later search."""
-        spent = self.limits.time_limit_s - self.seconds_left()
-        self.limits = replace(
-            self.limits,
-            budget=max(1, int(self.effort + self.effort_left() * (1 - part))),
-            time_limit_s=max(1, int(spent + self.seconds_left() * (1 - part))),
-        )
+    def used(self, part: float) -> Callable[[], bool]:
+        """A test whether this part of what is left now has been used since."""
+        effort = self.effort + self.effort_left() * part
+        seconds = self.seconds_left() * (1 - part)
+
+        def reached() -> bool:
+            late = self.seconds_left() <= seconds
+            self.clocked |= late
+            return late or self.effort >= effort
+
+        return reached
 
     def spend(self, effort: float) -> None:
         self.effort += effort

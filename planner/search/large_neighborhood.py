@@ -1,185 +1,275 @@
-"""Large-neighbourhood search: free a few gangs, keep the rest fixed, solve what is free.
+"""Large-neighbourhood search: open a few domains, decide anew about the gangs there, keep the rest.
 
-Admissions do not change. Every step solves a small instance of the same formulation. The same seed
-and budget take the same steps.
+A neighbourhood is an instance of its own (``models.part``), so that gangs start, move, shrink and give
+way in it as they do in the whole. Every round solves several that share no node, on an executor; the
+same seed and budget take the same steps, however many workers there are.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 from models.instance import Instance
-from models.program.base_state import base_decisions
+from models.part import Part, Standing
+from models.policy import SolveLimits
 from models.program.formulation import formulate
-from models.program.linear_program import Linear
 from models.solution import GangDecision
 from models.tier_values import Evaluation
 from planner.search.budget import Budget, NullProgress, Progress
+from planner.search.executors import Workers
 from planner.search.ledger import Ledger
 from planner.search.tier_search import TierSearch
 
-SHARE_OF_BUDGET = 0.5
-"""Share of the remaining effort and time for this search."""
+ROUND = 8
+"""Neighbourhoods of one round, whatever the number of workers."""
 
-PATIENCE = 300
-"""Steps without improvement after which the search ends."""
+SIZES = ((1, 8), (2, 10), (2, 10), (3, 12), (4, 16))
+"""(innermost domains opened, gangs freed) of a neighbourhood, drawn at random."""
 
-SIZES = ((2, 6), (2, 6), (3, 8), (4, 11), (5, 14))
-"""(innermost domains opened, gangs freed) of a step, drawn at random: small steps are about five
-times cheaper (512 nodes, 30 s: 396 against 83), large ones find what small ones cannot.
-"""
+LARGE_SIZES = ((3, 14), (5, 20), (7, 24))
+"""Sizes drawn after ``STAGNATION`` rounds in a row without improvement."""
 
-LARGE_SIZES = ((4, 11), (5, 14), (7, 20))
-"""Sizes drawn after ``STAGNATION`` steps in a row without improvement."""
+STAGNATION = 8
+"""Rounds in a row without improvement after which larger neighbourhoods are tried."""
 
-STAGNATION = 60
-"""Steps in a row without improvement after which only large neighbourhoods are tried."""
+STEP_EFFORT = 4
+"""The most effort of one neighbourhood."""
 
-MESH_SIZE = (2, 3)
-"""Size of a step on mesh servers, which have up to 255 GPU sets each."""
+CANDIDATES = 6
+"""Waiting gangs that a neighbourhood may start, the most urgent first."""
 
 MESH_NODES = 4
-"""Mesh servers opened in one step in addition to those of the freed gangs."""
-
-PAIR_EFFORT = 0.0016
-"""Effort recorded for every (gang freed, innermost domain opened) of a step."""
+"""Mesh servers of one neighbourhood, which have up to 255 GPU sets each."""
 
 
 def improve(
     ledger: Ledger,
     budget: Budget,
     progress: Progress,
-    part: float = SHARE_OF_BUDGET,
+    workers: Workers,
+    *,
     immovable: frozenset[int] = frozenset(),
+    until: Callable[[], bool] = lambda: False,
 ) -> None:
-    """Improve the open tiers of the incumbent within this share of the budget.
+    """Improve the incumbent until the budget ends or ``until`` holds, which is asked every round.
 
     ``immovable``: gangs that must not move.
     """
-    effort = budget.effort + budget.effort_left() * part
-    seconds = budget.seconds_left() * (1 - part)
-    search = _NeighborhoodSearch(ledger, budget, immovable)
-    idle = step = 0
-    while idle < PATIENCE and budget.effort < effort and not budget.exhausted():
-        if budget.seconds_left() < seconds:
-            budget.clocked = True
-            budget.record_limit()
-            break
-        freed, nodes = search.neighborhood(step, SIZES if idle < STAGNATION else LARGE_SIZES)
-        step += 1
-        if not freed:
-            break
-        if ledger.offer(search.solve(freed, nodes)):
-            idle = 0
+    search = _NeighborhoodSearch(ledger, immovable)
+    idle = 0
+    while not until() and not budget.exhausted():
+        parts = search.round(SIZES if idle < STAGNATION else LARGE_SIZES)
+        if not parts:
+            return
+        plans = []
+        for part, found in zip(parts, workers.run(solve_part, parts, budget), strict=False):
+            budget.spend(found.effort)
+            if found.decisions != part.start:
+                plans.append(part.merged(found.decisions))
+        better = search.adopt(plans)
+        if better:
             _report(ledger, progress)
-        else:
-            idle += 1
-        budget.spend(PAIR_EFFORT * len(freed) * len({search.domain_of[n] for n in nodes}))
+        idle = 0 if better else idle + 1
+    budget.record_limit()
+
+
+@dataclass(frozen=True, slots=True)
+class PartPlan:
+    """The best plan found for a part, not worse than its start."""
+
+    decisions: tuple[GangDecision, ...]
+    effort: float
+
+
+def solve_part(part: Part, seconds: float) -> PartPlan:
+    """Search a part for at most so many seconds."""
+    budget = Budget(part.instance.policy.solve, seconds=seconds)
+    ledger = Ledger(part.instance, part.start)
+    mesh = any(_is_mesh(part.instance, n) for n in range(len(part.nodes)))
+    program = formulate(part.instance, split=True if mesh else None)
+    last = len(ledger.tiers)
+    TierSearch(program, ledger, budget, NullProgress(), last, brief=True).run()
+    return PartPlan(ledger.incumbent.decisions, budget.effort)
+
+
+def _is_mesh(instance: Instance, n: int) -> bool:
+    model = instance.cluster.nodes[n].model
+    return model is not None and not model.switched
 
 
 def _report(ledger: Ledger, progress: Progress) -> None:
-    """Report the first open tier that can change."""
-    for position in range(ledger.closed, len(ledger.tiers)):
-        if ledger.tiers[position].row.subject != "disruption":
-            progress.update(ledger.tiers[position].name, ledger.incumbent.values[position], None)
-            return
+    """Report the first tier that is not proven."""
+    position = ledger.gap()
+    if position is not None:
+        tier, known = ledger.tiers[position], ledger.known(position)
+        bound = None if known.proof is None else known.value
+        progress.update(tier.name, ledger.incumbent.values[position], bound)
 
 
 class _NeighborhoodSearch:
-    """``domain_of[n]``: the innermost domain of node n."""
+    """``_turn``: number of neighbourhoods drawn so far."""
 
-    def __init__(self, ledger: Ledger, budget: Budget, immovable: frozenset[int]) -> None:
-        cluster = ledger.instance.cluster
-        self._level = max(0, cluster.node_level - 1)
-        self.domain_of = cluster.domain_of[self._level]
+    def __init__(self, ledger: Ledger, immovable: frozenset[int]) -> None:
         self._ledger = ledger
-        self._instance = ledger.instance
-        self._budget = budget
-        self._immovable = immovable
-        self._base = base_decisions(ledger.instance)
-        self._rng = random.Random(ledger.instance.policy.solve.seed)  # noqa: S311  # not a secret
-
-    def solve(self, freed: frozenset[int], nodes: frozenset[int]) -> tuple[GangDecision, ...]:
-        """The best placement found for the freed gangs with everything else fixed, as a whole plan."""
-        decisions = self._ledger.incumbent.decisions
-        program = formulate(
-            self._instance,
-            base=tuple(self._base[i] if i in freed else d for i, d in enumerate(decisions)),
-            only=freed,
-            within=nodes,
-            immovable=self._immovable,
-            split=any(self._is_mesh(n) for n in nodes),
-            cache=self._ledger.cache,
+        self._instance = instance = ledger.instance
+        if immovable:
+            gangs = tuple(
+                replace(gang, movable=False) if index in immovable else gang
+                for index, gang in enumerate(instance.gangs)
+            )
+            instance = replace(instance, gangs=gangs)
+        self._standing = Standing(instance, ledger.incumbent.decisions)
+        cluster = instance.cluster
+        self._level = max(0, cluster.node_level - 1)
+        self._of = cluster.domain_of[self._level]
+        self._rng = random.Random(instance.policy.solve.seed)  # noqa: S311  # not a secret
+        self._limits = SolveLimits(budget=STEP_EFFORT, workers=1, seed=instance.policy.solve.seed)
+        self._turn = 0
+        self._children: dict[tuple[str, ...], list[int]] = {}
+        for number, domain in enumerate(cluster.domains[self._level]):
+            self._children.setdefault(domain.path[: self._level], []).append(number)
+        self._decidable = [
+            gang.hold is None
+            and (
+                not gang.running
+                or gang.preemptible
+                or gang.movable
+                or gang.elastic
+                or index in instance.incomplete
+            )
+            for index, gang in enumerate(instance.gangs)
+        ]
+        self._queue = sorted(
+            (i for i, g in enumerate(instance.gangs) if not g.running and g.hold is None),
+            key=lambda i: (-instance.gangs[i].priority, -instance.age(instance.gangs[i]), i),
         )
-        for admits in program.variables.admits:
-            program.program.equal(Linear().add_all(admits), 1)
-        trial = self._ledger.trial()
-        TierSearch(program, trial, self._budget, NullProgress(), len(trial.tiers), brief=True).run()
-        return trial.incumbent.decisions
 
-    def neighborhood(
-        self, step: int, sizes: tuple[tuple[int, int], ...]
-    ) -> tuple[frozenset[int], frozenset[int]]:
-        """Gangs to free and the nodes they may use: a gang with a loss, its domains and a few more."""
-        of, rng, decisions = self.domain_of, self._rng, self._ledger.incumbent.decisions
-        placed = [
-            i
-            for i, d in enumerate(decisions)
-            if d.pods and (d.pods != self._base[i].pods or self._instance.gangs[i].elastic)
+    def adopt(self, plans: Sequence[dict[int, GangDecision]]) -> bool:
+        """Offer the whole plan with these decisions about disjoint parts; returns whether it is better.
+
+        What a part leaves free may be worth less in the whole: then the parts are offered one by one.
+        """
+        if not plans:
+            return False
+        better = self._offer(plans)
+        if not better and len(plans) > 1:
+            better = bool(sum(self._offer([plan]) for plan in plans))
+        if better:
+            self._standing.update(self._ledger.incumbent.decisions)
+        return better
+
+    def _offer(self, plans: Sequence[dict[int, GangDecision]]) -> bool:
+        plan = list(self._ledger.incumbent.decisions)
+        for changed in plans:
+            for gang, decision in changed.items():
+                if plan[gang].pods != decision.pods:
+                    plan[gang] = decision
+        return self._ledger.offer(plan)
+
+    def round(self, sizes: tuple[tuple[int, int], ...]) -> list[Part]:
+        """Neighbourhoods that share no node and no gang."""
+        losses = self._losses()
+        taken_nodes: set[int] = set()
+        taken: set[int] = set()
+        parts = []
+        for _ in range(2 * ROUND):
+            self._turn += 1
+            nodes = self._nodes(losses[self._turn % len(losses)], *self._rng.choice(sizes)[:1])
+            if nodes & taken_nodes:
+                continue
+            freed = self._freed(nodes, taken, self._rng.choice(sizes)[1])
+            if not freed:
+                continue
+            taken_nodes |= nodes
+            taken |= freed
+            parts.append(self._standing.part(nodes, freed, self._limits))
+            if len(parts) == ROUND:
+                break
+        return parts
+
+    def _losses(self) -> list[list[tuple[int, int]]]:
+        """For every turn, (gang, what it loses): gangs that wait, and losses in the placement tiers."""
+        decisions = self._ledger.incumbent.decisions
+        evaluation = self._ledger.evaluate(decisions)
+        waiting = [
+            (i, self._instance.gangs[i].weight_gpus) for i in self._queue if not decisions[i].pods
         ]
-        if not placed:
-            return frozenset(), frozenset()
-        first = self._pick_gang(placed, step)
-        pods = decisions[first].pods
-        domains, gangs = rng.choice(sizes)
-        if any(self._is_mesh(pod.node) for pod in pods):
-            domains, gangs = MESH_SIZE
-        opened = set(sorted({of[pod.node] for pod in pods})[:domains])
-        opened |= set(self._extra_domains(of[pods[0].node], domains - 1))
-        others = [
-            i for i in placed if i != first and any(of[p.node] in opened for p in decisions[i].pods)
+        turns = [waiting] if waiting else []
+        placed = [i for i, d in enumerate(decisions) if d.pods and self._decidable[i]]
+        for loss in _LOSSES:
+            found = [(i, loss(self._instance, evaluation, i)) for i in placed]
+            turns.append([(i, lost) for i, lost in found if lost] or [(i, 1) for i in placed])
+        return [turn for turn in turns if turn] or [[]]
+
+    def _nodes(self, losses: list[tuple[int, int]], domains: int) -> set[int]:
+        """Nodes of a few innermost domains: those of a gang with a loss, and others."""
+        of, rng, cluster = self._of, self._rng, self._instance.cluster
+        opened: list[int] = []
+        if losses:
+            gangs, weights = zip(*losses, strict=True)
+            first = rng.choices(gangs, weights)[0]
+            opened = sorted({of[n] for n in self._standing.nodes(first)})
+            rng.shuffle(opened)
+            opened = opened[:domains]
+        near = rng.random() < 0.5
+        for _ in range(4 * domains):
+            if len(opened) >= domains:
+                break
+            candidates: Sequence[int] = range(len(cluster.domains[self._level]))
+            if near and opened and self._level > 0:
+                path = cluster.domains[self._level][opened[0]].path[: self._level]
+                candidates = self._children[path]
+            one = rng.choice(candidates)
+            if one not in opened:
+                opened.append(one)
+        return {n for d in opened for n in self._members(d)}
+
+    def _members(self, domain: int) -> list[int]:
+        nodes = list(self._instance.cluster.domains[self._level][domain].nodes)
+        mesh = [n for n in nodes if _is_mesh(self._instance, n)]
+        if len(mesh) > MESH_NODES:
+            return self._rng.sample(mesh, MESH_NODES)
+        return nodes
+
+    def _freed(self, nodes: set[int], taken: set[int], most: int) -> set[int]:
+        """Gangs that may change there: some of those that are there with all pods, and some that wait."""
+        standing, decisions = self._standing, self._ledger.incumbent.decisions
+        here = sorted({g for n in nodes for g in standing.by_node[n]})
+        inside = [
+            g for g in here if self._decidable[g] and g not in taken and standing.nodes(g) <= nodes
         ]
-        rng.shuffle(others)
-        freed = [first, *others[: gangs - 1]]
-        nodes = {n for n, domain in enumerate(of) if domain in opened}
-        mesh = [n for n in sorted(nodes) if self._is_mesh(n)]
-        nodes -= set(mesh) - set(rng.sample(mesh, min(MESH_NODES, len(mesh))))
-        nodes |= {p.node for i in freed for p in decisions[i].pods}
-        return frozenset(freed), frozenset(nodes)
-
-    def _is_mesh(self, n: int) -> bool:
-        model = self._instance.cluster.nodes[n].model
-        return model is not None and not model.switched
-
-    def _extra_domains(self, domain: int, limit: int) -> Iterator[int]:
-        """Further domains to open: half of the time siblings, half of the time any."""
-        domains, level, rng = self._instance.cluster.domains[self._level], self._level, self._rng
-        candidates = list(range(len(domains)))
-        if level > 0 and rng.random() < 0.5:  # siblings or any
-            parent = domains[domain].path[:level]
-            candidates = [d for d in candidates if domains[d].path[:level] == parent]
-        for _ in range(rng.randint(1, limit)):
-            yield rng.choice(candidates)
-
-    def _pick_gang(self, placed: list[int], step: int) -> int:
-        """A placed gang, drawn in proportion to its loss in one tier. The tiers take turns."""
-        evaluation = self._ledger.evaluate(self._ledger.incumbent.decisions)
-        losses = [_loss(self._instance, evaluation, i, step % 4) for i in placed]
-        if not any(losses):
-            return self._rng.choice(placed)
-        return self._rng.choices(placed, weights=losses)[0]
+        self._rng.shuffle(inside)
+        freed = self._standing.returnable(set(inside[:most]))
+        waiting = [g for g in self._queue if not decisions[g].pods and g not in taken]
+        urgent = waiting[: CANDIDATES // 2]
+        rest = waiting[CANDIDATES // 2 :]
+        drawn = self._rng.sample(rest, min(len(rest), CANDIDATES - len(urgent)))
+        return freed | set(urgent) | set(drawn) if freed or urgent else set()
 
 
-def _loss(instance: Instance, evaluation: Evaluation, index: int, turn: int) -> int:
+def _unmet_preference(instance: Instance, evaluation: Evaluation, index: int) -> int:
     gang, value = instance.gangs[index], evaluation.values[index]
-    if value is None:
-        return 0
-    if turn == 0:
-        unmet = gang.preferred is not None and value.domains[gang.preferred] > 1
-        return gang.weight_gpus if unmet else 0
-    if turn == 1:
-        return 0 if value.share is None else gang.weight_gpus * (1000 - value.share)
-    if turn == 2:  # span
-        return gang.weight_gpus * sum(used - 1 for used in value.domains[:-1])
-    return 1
+    unmet = value is not None and gang.preferred is not None and value.domains[gang.preferred] > 1
+    return gang.weight_gpus if unmet else 0
+
+
+def _lost_bandwidth(instance: Instance, evaluation: Evaluation, index: int) -> int:
+    gang, value = instance.gangs[index], evaluation.values[index]
+    lost = 0 if value is None or value.share is None else 1000 - value.share
+    return 0 if gang.pattern == "none" else gang.weight_gpus * lost
+
+
+def _spanned(instance: Instance, evaluation: Evaluation, index: int) -> int:
+    gang, value = instance.gangs[index], evaluation.values[index]
+    return 0 if value is None else gang.weight_gpus * sum(used - 1 for used in value.domains)
+
+
+_LOSSES: tuple[Callable[[Instance, Evaluation, int], int], ...] = (
+    _unmet_preference,
+    _lost_bandwidth,
+    _spanned,
+    lambda _instance, _evaluation, _index: 1,
+)
+"""What a gang loses in one placement tier; the last draws any gang."""

@@ -10,12 +10,13 @@ import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from models.implied_bounds import ImpliedBounds
 from models.instance import Instance
 from models.program.base_state import base_decisions
 from models.solution import GangDecision, Proof, TierResult
 from models.tier_values import Evaluation, ValueCache, tiers_of
 from models.tiers import larger_is_better, sign
-from planner.search.preemption_rule import restore_unjustified, unjustified_victims
+from planner.search.repair import back_in_place, unjustified_victims
 
 
 @dataclass
@@ -27,12 +28,24 @@ class Incumbent:
     assignment: tuple[int, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """A bound of one tier. ``assumed``: values of earlier tiers that plans keep under which it holds.
+
+    ``proof`` None: implied by the queue and the earlier tiers; no engine has found a better one yet.
+    """
+
+    value: int
+    proof: Proof | None
+    assumed: tuple[int, ...] = ()
+
+
 class Ledger:
     """``closed``: number of tiers, from the first, that are solved and must be kept by later ones.
 
-    ``best``: value of each tier when it was closed. ``tops``: bounds for every plan. ``assumed``: the
-    values of earlier tiers under which a tier's bound holds. ``cache``: values of gangs, shared
-    between plans.
+    ``best``: value of each tier when it was closed. ``tops``: bounds for every plan. ``bounds``: None
+    where only implied bounds are known. ``cache``: values of gangs, shared between plans. ``published``:
+    a copy for other threads.
     """
 
     def __init__(self, instance: Instance, start: Sequence[GangDecision]) -> None:
@@ -40,19 +53,22 @@ class Ledger:
         self.tiers = tiers_of(instance)
         self.cache: ValueCache = {}
         self.incumbent = Incumbent(tuple(start), self.evaluate(start).vector())
-        self.bounds: list[int | None] = [None] * len(self.tiers)
-        self.exact = [True] * len(self.tiers)
-        self.tops: list[int | None] = [None] * len(self.tiers)
-        self.assumed: list[tuple[int, ...]] = [()] * len(self.tiers)
+        self.unmoved = self.incumbent
+        self.bounds: list[Bound | None] = [None] * len(self.tiers)
+        self.tops: list[Bound | None] = [None] * len(self.tiers)
         self.closed = 0
         self.best: dict[int, int] = {}
+        self._implied = ImpliedBounds(instance)
+        self.published = self._copy()
 
     def _valid(self, decisions: tuple[GangDecision, ...]) -> tuple[GangDecision, ...] | None:
         """The plan without what a relaxed program may have admitted wrongly; None if no valid plan remains.
 
         Gangs below minBandwidthShare wait; gangs stopped without need keep running.
         """
-        decisions = restore_unjustified(self.instance, decisions)
+        victims = unjustified_victims(self.instance, decisions)
+        if victims:
+            decisions = back_in_place(self.instance, decisions, victims)
         values = self.evaluate(decisions).values
         below_share = {
             index
@@ -72,19 +88,6 @@ class Ledger:
         """All values of a plan; values of unchanged gangs come from the cache."""
         return Evaluation(self.instance, decisions, self.cache)
 
-    def trial(self) -> Ledger:
-        """A copy that starts from this state, its open tiers without bounds."""
-        twin = copy.copy(self)
-        twin.incumbent = Incumbent(self.incumbent.decisions, self.incumbent.values)
-        twin.bounds = [
-            bound if position < self.closed else None for position, bound in enumerate(self.bounds)
-        ]
-        twin.exact = list(self.exact)
-        twin.tops = list(self.tops)
-        twin.assumed = list(self.assumed)
-        twin.best = dict(self.best)
-        return twin
-
     def offer(self, decisions: Sequence[GangDecision], assignment: tuple[int, ...] = ()) -> bool:
         """Adopt a plan that keeps the closed tiers and is better in the open ones; returns whether it is."""
         valid = self._valid(tuple(decisions))
@@ -99,7 +102,16 @@ class Ledger:
         old, new = self._open_values(self.incumbent.values), self._open_values(values)
         if new > old or (new == old and assignment and not self.incumbent.assignment):
             self.incumbent = Incumbent(tuple(decisions), values, assignment)
+        self._note_unmoved(decisions, values)
+        if new > old:
+            self.publish()
         return new > old
+
+    def _note_unmoved(self, decisions: tuple[GangDecision, ...], values: tuple[int, ...]) -> None:
+        if any(decision.decision == "move" for decision in decisions):
+            return
+        if larger_is_better(self.tiers, values) > larger_is_better(self.tiers, self.unmoved.values):
+            self.unmoved = Incumbent(decisions, values)
 
     def _open_values(self, values: Sequence[int]) -> tuple[int, ...]:
         """Values of the open tiers, larger is better."""
@@ -115,39 +127,53 @@ class Ledger:
         holds for plans that keep the earlier tiers as the incumbent does now, or, with ``always``,
         for every plan.
         """
-        known = self.bounds[position]
         factor = self._sign(position)
         if factor * bound < factor * self.incumbent.values[position]:
             return
-        if always and (
-            self.tops[position] is None or factor * bound < factor * self._top(position)
-        ):
-            self.tops[position] = bound
-        if known is None or factor * bound < factor * known:
-            self.bounds[position] = bound
-            self.exact[position] = exact
-            kept = () if always else tuple(self.required(i) for i in range(position))
-            self.assumed[position] = kept
+        proof: Proof = "exact" if exact else "numerical"
+        if always:
+            top = self.tops[position]
+            if top is None or factor * bound < factor * top.value:
+                self.tops[position] = Bound(bound, proof)
+        elif factor * bound < factor * self.known(position).value:
+            kept = tuple(self.required(i) for i in range(position))
+            self.bounds[position] = Bound(bound, proof, kept)
+            self.publish()
 
-    def _top(self, position: int) -> int:
-        top = self.tops[position]
-        assert top is not None, "the first bound of a tier is one for every plan"
-        return top
+    def known(self, position: int) -> Bound:
+        """The tightest bound that holds for plans which keep the earlier tiers as the incumbent does.
 
-    def drop_stale(self) -> int | None:
-        """Drop bounds that assumed less of an earlier tier than now; returns the first such tier.
-
-        A plan that is better in an earlier tier may be worse in a later one, where the recorded
-        bound asks for more.
+        A plan that is better in an earlier tier may be worse in a later one, where a recorded bound
+        asks for more: such a bound counts no longer.
         """
-        first = None
-        for position, assumed in enumerate(self.assumed):
-            if all(self._keeps(i, least) for i, least in enumerate(assumed)):
-                continue
-            self.bounds[position], self.exact[position] = self._top(position), True
-            self.assumed[position] = ()
-            first = position if first is None else first
-        return first
+        factor = self._sign(position)
+        found = [Bound(self._implied_bound(position), None)]
+        top, own = self.tops[position], self.bounds[position]
+        if top is not None:
+            found.append(top)
+        if own is not None and all(self._keeps(i, least) for i, least in enumerate(own.assumed)):
+            found.append(own)
+        best = min(found, key=lambda one: factor * one.value)
+        value = self._reported(position)
+        if factor * best.value < factor * value:  # the bound of a tier with a tolerance
+            best = Bound(value, best.proof or "exact")
+        if best.value == value and best.proof is None:
+            best = Bound(value, "exact")
+        return best
+
+    def _implied_bound(self, position: int) -> int:
+        before = range(position)
+        kept = {self.tiers[i]: self.required(i) for i in before}
+        bounds = {self.tiers[i]: self._engine_bound(i) for i in before}
+        return self._implied.bound(
+            self.tiers[position], kept, {t: b for t, b in bounds.items() if b is not None}
+        )
+
+    def _engine_bound(self, position: int) -> int | None:
+        own, top = self.bounds[position], self.tops[position]
+        if own is not None and all(self._keeps(i, least) for i, least in enumerate(own.assumed)):
+            return own.value
+        return None if top is None else top.value
 
     def _keeps(self, position: int, least: int) -> bool:
         """Whether later tiers must keep at least this value of a tier."""
@@ -156,7 +182,7 @@ class Ledger:
 
     def proven(self, position: int) -> bool:
         """Whether the incumbent's value equals the tier's bound."""
-        return self.bounds[position] == self.incumbent.values[position]
+        return self.known(position).value == self.incumbent.values[position]
 
     def close(self) -> None:
         """Close the next tier: from now on it is kept, less its tolerance."""
@@ -168,14 +194,14 @@ class Ledger:
         while self.closed < len(self.tiers):
             self.close()
 
-    def reopen(self, first: int) -> None:
-        """Reopen the tiers from ``first`` to improve the plan. Their bounds stay until ``drop_stale``."""
+    def reopen(self, first: int = 0) -> None:
+        """Reopen the tiers from ``first`` to improve the plan."""
         self.closed = min(self.closed, first)
 
     def gap(self) -> int | None:
         """The first tier whose bound the incumbent does not meet; None if all are proven."""
         for position in range(len(self.tiers)):
-            if self.bounds[position] != self._reported(position):
+            if self.known(position).value != self._reported(position):
                 return position
         return None
 
@@ -196,12 +222,18 @@ class Ledger:
         """The results that the plan states, one per tier."""
         found = []
         for position, tier in enumerate(self.tiers):
-            best, bound = self._reported(position), self.bounds[position]
-            value = self.incumbent.values[position]
-            proof: Proof = "exact" if self.exact[position] else "numerical"
-            factor = self._sign(position)
-            if bound is None or factor * bound < max(factor * best, factor * value):
-                message = f"no valid bound for tier {tier.name}"
-                raise AssertionError(message)
-            found.append(TierResult(tier.name, tier.sense, value, best, bound, proof))
+            known, value = self.known(position), self.incumbent.values[position]
+            best = self._reported(position)
+            found.append(TierResult(tier.name, tier.sense, value, best, known.value, known.proof))
         return tuple(found)
+
+    def publish(self) -> None:
+        """Let other threads see what is known now."""
+        self.published = self._copy()
+
+    def _copy(self) -> Ledger:
+        """A copy that does not change any more."""
+        twin = copy.copy(self)
+        twin.bounds, twin.tops, twin.best = list(self.bounds), list(self.tops), dict(self.best)
+        twin.__dict__.pop("published", None)
+        return twin

@@ -18,7 +18,7 @@ from models.tiers import larger_is_better
 from planner.search.budget import Budget
 from planner.search.free_space import FreeSpace, counts_of
 from planner.search.greedy import place
-from planner.search.preemption_rule import is_justified
+from planner.search.repair import unjustified_victims
 
 
 def rearrange(
@@ -54,7 +54,7 @@ def _placed(
             return None
         space.set(demand.gang, (*space.pods[demand.gang], *pods))
         found[demand.gang] = space.decision(demand.gang)
-    return tuple(found) if is_justified(space) else None
+    return tuple(found) if not unjustified_victims(space.instance, found) else None
 
 
 def _demand(space: FreeSpace, decisions: Sequence[GangDecision], gang: int) -> Demand:

@@ -6,44 +6,174 @@ After the start there is always a valid plan; ``stop`` ends the search early wit
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from importlib.metadata import version
 
 from models.instance import Instance
 from models.program.aggregated.model import AggregatedModel
 from models.program.base_state import base_decisions
 from models.program.formulation import formulate, pairs
-from models.program.linear_program import UNBOUNDED
-from models.program.packing import by_count
 from models.solution import GangDecision, Solution
 from models.tiers import Tier
 from planner.search.budget import Budget, NullProgress, Progress
-from planner.search.engines.interface import Goal
-from planner.search.engines.portfolio import solve_briefly
+from planner.search.executors import THREADS, Workers
 from planner.search.greedy import greedy
 from planner.search.growth import grow
-from planner.search.large_neighborhood import SHARE_OF_BUDGET, improve
+from planner.search.large_neighborhood import improve
 from planner.search.ledger import Ledger
 from planner.search.moves import keep_worthwhile
 from planner.search.notes import notes_of
+from planner.search.rearranging import rearrange
 from planner.search.reasons import with_reasons
-from planner.search.reclaim import reclaim
-from planner.search.tier_search import Problem, TierSearch
+from planner.search.repair import back_in_place
+from planner.search.tier_search import TierSearch
 
 AGGREGATED_FROM = 300
 """With at least this many (gang, region) pairs, admission is solved on the aggregated model."""
 
-NEIGHBORHOODS_FROM = 4000
-"""With at least this many pairs, placement is improved by neighbourhoods and bounded by the LP."""
+WHOLE_BELOW = 4000
+"""With fewer pairs the full program is built and solved."""
 
-BOUNDS_ONLY_FROM = 80_000
-"""With at least this many pairs, the full program is not built: bounds come from the aggregated model."""
+PLACING_SHARE = 0.15
+"""Share of the remaining time that one goal may take on the aggregated model."""
 
-PLACING_SHARE = 0.2
-"""Share of the remaining time that one placement tier may take on the aggregated model."""
+LEAP = 0.4
+"""Share of what is left of the budget for neighbourhoods before the tiers are solved again."""
 
-MOVES_RESERVE = 0.4
-"""Share of the remaining budget reserved for the plans without moves, once gangs move."""
+MORE_SEARCHES = 2
+"""Searches for plans in which fewer gangs move, once gangs move."""
+
+
+class Search:
+    """A search for the best plan. ``run`` it in any thread; ``best`` is what it has at any moment.
+
+    ``started``: whether there is a first plan.
+    ``size`` replaces the number of (gang, region) pairs that selects the method (tests only).
+    """
+
+    def __init__(
+        self,
+        instance: Instance,
+        *,
+        progress: Progress | None = None,
+        stop: threading.Event | None = None,
+        size: int | None = None,
+        executor: str | None = None,
+    ) -> None:
+        self.instance = instance
+        self._progress = progress or NullProgress()
+        self._size = size
+        self._budget = Budget(instance.policy.solve, stop or threading.Event())
+        self._workers = Workers(executor or THREADS, instance.policy.solve.workers)
+        self._ledger: Ledger | None = None
+        self._searches = 0
+        self.started = False
+
+    def run(self) -> Solution:
+        """The best plan found within the policy's budget, with a bound for every tier."""
+        try:
+            start = _filled(self.instance, base_decisions(self.instance))
+            first = self._search(self._budget, self._progress, frozenset(), start)
+            return keep_worthwhile(self.instance, first, self._search_again)
+        finally:
+            self._workers.close()
+
+    def finish_by(self, seconds: float) -> None:
+        """End so many seconds after the start."""
+        self._budget.seconds = seconds
+
+    def best(self) -> Solution:
+        """The best plan so far; before the first one, the plan that changes nothing."""
+        ledger = self._ledger
+        known = (
+            Ledger(self.instance, base_decisions(self.instance))
+            if ledger is None
+            else ledger.published
+        )
+        if self._budget.stopped_by == "proof":
+            self._budget.exhausted()
+        return _solution(known, self._budget, frozenset())
+
+    def _search_again(self, immovable: frozenset[int]) -> Solution:
+        """The best plan in which these gangs do not move: the best one without their moves, improved.
+
+        Two times with a search that takes half of what is left; after that without.
+        """
+        assert self._ledger is not None
+        budget, instance = self._budget, self.instance
+        plan = back_in_place(instance, self._ledger.incumbent.decisions, sorted(immovable))
+        start = _filled(instance, plan)
+        self._searches += 1
+        if self._searches > MORE_SEARCHES or budget.exhausted():
+            return _solution(Ledger(instance, start), budget, immovable)
+        limits = replace(budget.limits, budget=max(1, int(budget.effort_left() / 2)))
+        own = Budget(limits, budget.stop, seconds=budget.seconds_left() / 2)
+        found = self._search(own, NullProgress(), immovable, start)
+        budget.spend(own.effort)
+        return found
+
+    def _search(
+        self,
+        budget: Budget,
+        progress: Progress,
+        immovable: frozenset[int],
+        start: tuple[GangDecision, ...],
+    ) -> Solution:
+        ledger = Ledger(self.instance, start)
+        if self._ledger is None:
+            self._ledger, self.started = ledger, True
+            ledger.offer(rearrange(self.instance, start, budget=budget))
+        size = pairs(self.instance) if self._size is None else self._size
+        exact = True
+        if size >= AGGREGATED_FROM:
+            self._search_aggregated(ledger, budget, progress, immovable, size=size)
+        if size < WHOLE_BELOW:
+            formulation = formulate(self.instance, immovable=immovable)
+            exact = formulation.exact
+            TierSearch(formulation, ledger, budget, progress, len(ledger.tiers)).run()
+        if ledger.gap() is not None and not any(tier.tolerance for tier in ledger.tiers):
+            ledger.reopen()
+            improve(ledger, budget, progress, self._workers, immovable=immovable)
+        ledger.close_all()
+        return _solution(ledger, budget, immovable, exact=exact)
+
+    def _search_aggregated(
+        self,
+        ledger: Ledger,
+        budget: Budget,
+        progress: Progress,
+        immovable: frozenset[int],
+        *,
+        size: int,
+    ) -> None:
+        """Solve the tiers with pooled pods; on large programs in turns with neighbourhoods.
+
+        What the neighbourhoods find in one tier tightens the bounds of the tiers after it.
+        """
+
+        def tiers(model: AggregatedModel, last: int) -> TierSearch:
+            fill = partial(_filled, self.instance)
+            return TierSearch(model, ledger, budget, progress, last, share=PLACING_SHARE, fill=fill)
+
+        tiers(AggregatedModel(self.instance, immovable), _admission_tiers(ledger.tiers)).run()
+        search = tiers(AggregatedModel(self.instance, immovable, shaped=True), len(ledger.tiers))
+        search.run()
+        while size >= WHOLE_BELOW and ledger.gap() is not None and not budget.exhausted():
+            before = ledger.incumbent
+            ledger.reopen()
+            improve(
+                ledger,
+                budget,
+                progress,
+                self._workers,
+                immovable=immovable,
+                until=budget.used(LEAP),
+            )
+            if ledger.incumbent is before:
+                return
+            search.run()
 
 
 def solve(
@@ -53,76 +183,12 @@ def solve(
     stop: threading.Event | None = None,
     size: int | None = None,
 ) -> Solution:
-    """The best plan found within the policy's budget, with a bound for every tier.
-
-    ``size`` replaces the number of (gang, region) pairs that selects the method (tests only).
-    """
-    limits = instance.policy.solve
-    whole = Budget(limits, stop or threading.Event())
-    progress = progress or NullProgress()
-    first = _search(instance, Budget(limits, whole.stop), progress, size, frozenset(), first=True)
-    whole.spend(first.effort)
-
-    def search_again(immovable: frozenset[int]) -> Solution:
-        rest = replace(
-            limits,
-            budget=max(1, int(whole.effort_left() / 2)),
-            time_limit_s=max(1, int(whole.seconds_left() / 2)),
-        )
-        found = _search(instance, Budget(rest, whole.stop), NullProgress(), size, immovable)
-        whole.spend(found.effort)
-        return found
-
-    return keep_worthwhile(instance, first, search_again)
-
-
-def _search(
-    instance: Instance,
-    budget: Budget,
-    progress: Progress,
-    size: int | None,
-    immovable: frozenset[int],
-    *,
-    first: bool = False,
-) -> Solution:
-    """One search. ``immovable``: gangs that must not move. ``first``: if gangs move, others follow."""
-    ledger = Ledger(instance, _start(instance, immovable))
-    size = pairs(instance) if size is None else size
-    aggregated, large = size >= AGGREGATED_FROM, size >= NEIGHBORHOODS_FROM
-    if aggregated:
-        model = AggregatedModel(instance, immovable)
-        _search_admission(model, ledger, budget, progress, similar=not large)
-    problem: Problem | None = None
-    if large:
-        problem = AggregatedModel(instance, immovable, shaped=True)
-        _search_placement(problem, ledger, budget, progress)
-    if first and any(decision.decision == "move" for decision in ledger.incumbent.decisions):
-        budget.reserve(MOVES_RESERVE)
-    bounds_only = large and (size >= BOUNDS_ONLY_FROM or _only_counts_matter(instance))
-    if large:
-        part = 1.0 if bounds_only else SHARE_OF_BUDGET
-        improve(ledger, budget, progress, part=part, immovable=immovable)
-    exact = True
-    if problem is not None and bounds_only:
-        if ledger.gap() is not None:
-            budget.record_limit()
-        ledger.close_all()
-    else:
-        ledger.drop_stale()
-        problem = formulation = formulate(instance, immovable=immovable)
-        exact = formulation.exact
-        TierSearch(problem, ledger, budget, progress, len(ledger.tiers), lp_only=large).run()
-    if aggregated and not large:
-        _improve_unproven(ledger, budget, progress, immovable)
-    stale = ledger.drop_stale()
-    if stale is not None:
-        ledger.reopen(stale)
-        TierSearch(problem, ledger, budget, progress, len(ledger.tiers), lp_only=True).run()
-    return _solution(ledger, budget, immovable, exact=exact)
+    """The best plan found within the policy's budget, with a bound for every tier."""
+    return Search(instance, progress=progress, stop=stop, size=size).run()
 
 
 def _solution(
-    ledger: Ledger, budget: Budget, immovable: frozenset[int], *, exact: bool
+    ledger: Ledger, budget: Budget, immovable: frozenset[int], *, exact: bool = True
 ) -> Solution:
     """The incumbent with its reasons, bounds and notes."""
     instance = ledger.instance
@@ -139,62 +205,9 @@ def _solution(
     )
 
 
-def _start(instance: Instance, immovable: frozenset[int]) -> tuple[GangDecision, ...]:
-    """The first incumbent: greedy placement, reclaimed room, grown elastic gangs."""
-    held = replace(
-        instance,
-        gangs=tuple(
-            replace(gang, movable=gang.movable and index not in immovable)
-            for index, gang in enumerate(instance.gangs)
-        ),
-    )
-    first = greedy(instance, base_decisions(instance))
-    return grow(instance, reclaim(held, first))
-
-
-def _search_admission(
-    model: AggregatedModel, ledger: Ledger, budget: Budget, progress: Progress, *, similar: bool
-) -> None:
-    """Solve and close the admission tiers on the aggregated model.
-
-    ``similar``: then stay as similar as possible to the incumbent.
-    """
-    last = _admission_tiers(ledger.tiers)
-    start = ledger.incumbent.decisions
-    TierSearch(model, ledger, budget, progress, last).run()
-    if budget.exhausted() or not similar:
-        return
-    rows = []
-    for tier, value in zip(ledger.tiers[:last], ledger.incumbent.values, strict=False):
-        expression = model.expression(tier)
-        if expression.terms:
-            rows.append((expression, value, UNBOUNDED))
-    goal = Goal(model.similarity(start), maximize=True, keep=tuple(rows))
-    answer = solve_briefly(model.program, goal, budget)
-    if answer.values:
-        ledger.offer(model.decode(answer.values))
-
-
-def _search_placement(
-    model: AggregatedModel, ledger: Ledger, budget: Budget, progress: Progress
-) -> None:
-    """Search the placement tiers with pooled pods and record their bounds. The tiers stay open."""
-    first = ledger.closed
-    last = len(ledger.tiers)
-    TierSearch(model, ledger, budget, progress, last, share=PLACING_SHARE).run()
-    ledger.reopen(first)
-
-
-def _improve_unproven(
-    ledger: Ledger, budget: Budget, progress: Progress, immovable: frozenset[int]
-) -> None:
-    """Use the rest of the budget to improve an unproven plan by neighbourhoods."""
-    first = ledger.gap()
-    if first is None or budget.exhausted() or any(tier.tolerance for tier in ledger.tiers):
-        return
-    ledger.reopen(max(first, _admission_tiers(ledger.tiers)))
-    improve(ledger, budget, progress, part=1.0, immovable=immovable)
-    ledger.close_all()
+def _filled(instance: Instance, decisions: Sequence[GangDecision]) -> tuple[GangDecision, ...]:
+    """The plan with what fits beside it: waiting gangs start, elastic gangs grow."""
+    return grow(instance, greedy(instance, decisions))
 
 
 def proven_priorities(ledger: Ledger) -> tuple[int, ...]:
@@ -203,15 +216,6 @@ def proven_priorities(ledger: Ledger) -> tuple[int, ...]:
         tier.priority
         for position, tier in enumerate(ledger.tiers)
         if tier.family == "admission" and tier.priority is not None and ledger.proven(position)
-    )
-
-
-def _only_counts_matter(instance: Instance) -> bool:
-    """Whether the aggregated model is exact: only the number of GPUs on a server matters."""
-    return all(
-        node.model is None
-        or (by_count(node.model, node.effective_nics) and node.model.nvlink_domain_nodes <= 1)
-        for node in instance.cluster.nodes
     )
 
 

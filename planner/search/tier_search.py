@@ -6,7 +6,7 @@ the full formulation and on the aggregated model.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from models.program.linear_program import UNBOUNDED, Linear, Program
@@ -15,7 +15,7 @@ from models.tiers import Tier
 from planner.search.budget import Budget, Progress
 from planner.search.engines.interface import Answer, Goal, Status
 from planner.search.engines.portfolio import CLOCK_SHARE, solve_briefly, solve_goal
-from planner.search.engines.relaxation import relax
+from planner.search.engines.relaxation import DualProof, Relaxation
 from planner.search.fused_objectives import FusedObjective, next_objective
 from planner.search.ledger import Ledger
 
@@ -44,10 +44,9 @@ class Problem(Protocol):
 class TierSearch:
     """Search the tiers of a ledger from the first open one to ``last`` (exclusive).
 
-    ``brief``: with little effort per tier, for the steps of a neighbourhood search. ``lp_only``:
-    bounds from the LP relaxation only. ``share``: share of the remaining time that HiGHS gets for a
-    tier, with no engine after it; for tiers on which the aggregated model does not branch only the LP
-    is solved.
+    ``brief``: with little effort per tier, for the steps of a neighbourhood search. ``fill``: adds to a
+    plan what fits beside it. ``share``: share of the remaining time that HiGHS gets for a tier, with no
+    engine after it.
     """
 
     def __init__(
@@ -59,8 +58,8 @@ class TierSearch:
         last: int,
         *,
         brief: bool = False,
-        lp_only: bool = False,
         share: float | None = None,
+        fill: Callable[[Sequence[GangDecision]], Sequence[GangDecision]] = tuple,
     ) -> None:
         self._problem = problem
         self._ledger = ledger
@@ -68,19 +67,26 @@ class TierSearch:
         self._progress = progress
         self._last = last
         self._brief = brief
-        self._lp_only = lp_only
         self._time_share = share
+        self._fill = fill
+        self._relaxation = Relaxation(problem.program, budget)
+        self._proof: DualProof | None = None
         tiers = ledger.tiers[:last]
         self._expressions = [problem.expression(tier) for tier in tiers]
         self._tops = [self._top(position) for position in range(last)]
         for position in range(ledger.closed, last):
             ledger.bound(position, self._tops[position], exact=True, always=True)
+        self._ranges = list(problem.program.lower), list(problem.program.upper)
 
     def run(self) -> None:
         """Solve every tier within the budget."""
         ledger = self._ledger
+        program = self._problem.program
+        program.lower[: len(self._ranges[0])] = self._ranges[0]
+        program.upper[: len(self._ranges[1])] = self._ranges[1]
+        self._relaxation = Relaxation(program, self._budget)
         while ledger.closed < self._last:
-            if ledger.proven(ledger.closed):
+            if ledger.proven(ledger.closed) and (self._brief or self._budget.exhausted()):
                 self._close()
                 continue
             fused = next_objective(
@@ -90,10 +96,20 @@ class TierSearch:
                 ledger.closed,
                 self._tops,
             )
+            self._proof = None
             if not self._budget.exhausted():
                 self._solve(fused)
             for _ in fused.members:
                 self._close()
+            self._tighten(fused)
+
+    def _tighten(self, fused: FusedObjective) -> None:
+        """Let the tiers to come use that these are kept at their values."""
+        if self._proof is not None and not any(
+            self._ledger.tiers[member.position].tolerance for member in fused.members
+        ):
+            values = [self._ledger.incumbent.values[member.position] for member in fused.members]
+            self._proof.tighten(self._problem.program, fused.value(values))
 
     def _top(self, position: int) -> int:
         """The best value that the bounds of the variables allow."""
@@ -104,7 +120,7 @@ class TierSearch:
 
     def _close(self) -> None:
         position = self._ledger.closed
-        value, bound = self._ledger.incumbent.values[position], self._ledger.bounds[position]
+        value, bound = self._ledger.incumbent.values[position], self._ledger.known(position).value
         self._ledger.close()
         self._progress.update(self._ledger.tiers[position].name, value, bound)
 
@@ -135,9 +151,10 @@ class TierSearch:
         if self._brief:
             self._solve_briefly(fused, goal)
             return
-        first = ledger.tiers[fused.members[0].position].row
-        if self._lp_only or (self._time_share is not None and not first.branched):
-            self._relax(ledger.closed)
+        share = self._share_of_time(fused)
+        relaxed = self._relaxation.bound(goal, seconds=self._budget.seconds_left() * share)
+        self._proof = relaxed.proof
+        if all(ledger.proven(member.position) for member in fused.members):
             return
         answer = solve_goal(
             self._problem.program,
@@ -145,7 +162,8 @@ class TierSearch:
             self._budget,
             self._effort(fused),
             incumbent=fused.value([ledger.incumbent.values[m.position] for m in fused.members]),
-            share=self._share_of_time(fused),
+            relaxed_to=relaxed,
+            share=share,
             second=self._time_share is None,
             hint=self._hint(),
             improved=improved,
@@ -160,20 +178,6 @@ class TierSearch:
         better = goal.better_than(value)
         self._adopt(fused, solve_briefly(self._problem.program, better, self._budget))
 
-    def _relax(self, position: int) -> None:
-        """The LP bound of one tier, with the earlier tiers kept."""
-        goal = Goal(
-            self._expressions[position],
-            self._ledger.tiers[position].sense == "max",
-            self._required_rows(position),
-        )
-        seconds = self._budget.seconds_left() / 3
-        bound = relax(self._problem.program, goal, self._budget, seconds=seconds)
-        if self._holds(position):
-            self._ledger.bound(position, bound, exact=True)
-        if not self._ledger.proven(position):
-            self._budget.record_limit()
-
     def _holds(self, position: int) -> bool:
         """Whether the program's bounds of a tier hold for all plans; if not, the tier stays unproven."""
         if self._problem.complete:
@@ -186,7 +190,9 @@ class TierSearch:
 
     def _adopt(self, fused: FusedObjective, answer: Answer) -> None:
         if answer.values:
-            self._ledger.offer(self._problem.decode(answer.values), answer.values)
+            plan = self._problem.decode(answer.values)
+            self._ledger.offer(plan, answer.values)
+            self._ledger.offer(self._fill(self._ledger.incumbent.decisions))
         self._bound(fused, answer)
 
     def _hint(self) -> tuple[int, ...]:
@@ -195,11 +201,10 @@ class TierSearch:
 
     def _share_of_time(self, fused: FusedObjective) -> float:
         """The share of the remaining time: more for the tiers on which all others depend."""
-        first = self._ledger.tiers[fused.members[0].position].row
-        if self._time_share is not None and not first.leads:
+        if self._time_share is not None:
             return self._time_share
-        leads = self._time_share is not None or first.subject in RUNNING_SUBJECTS
-        return ADMISSION_SHARE if leads else CLOCK_SHARE
+        first = self._ledger.tiers[fused.members[0].position].row
+        return ADMISSION_SHARE if first.subject in RUNNING_SUBJECTS else CLOCK_SHARE
 
     def _effort(self, fused: FusedObjective) -> float:
         """The most effort for a goal: half of the remaining effort, all of it for the last."""

@@ -239,9 +239,12 @@ class TierBounds:
         found: dict[int, Linear] = {}
         for own in self.pooled:
             if not own.demands[0].stays:
-                worth = Linear()
-                for shape, places in own.shapes:
-                    worth.add_all(places.values(), int(getattr(shape, family)))
+                if own.spread is not None and family == "span":
+                    worth = own.spread.span(self.model.instance, own)
+                else:
+                    worth = Linear()
+                    for shape, places in own.shapes:
+                        worth.add_all(places.values(), int(getattr(shape, family)))
                 found.update(dict.fromkeys(own.admits, worth))
         for gang, topology in zip(self.model.variables.gangs, self.topologies, strict=True):
             found[gang.admit] = GANG_BOUNDS[family](self, gang, topology)

@@ -1,18 +1,16 @@
 """From pooled pods to a plan: which pod belongs to which gang, on which node.
 
-The plan is valid and has exactly the admissions of the assignment. Gangs stay where a reference plan has them
-as far as the pools allow; the others are kept close together.
+The plan has exactly the admissions of the assignment; the pods of a gang are kept close together.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
-from itertools import groupby
+from dataclasses import dataclass, replace
 
 from models.occupancy import rooms
 from models.program.aggregated.pools import ModelRecord, Place, PooledClass
+from models.program.aggregated.spread import Spread
 from models.program.decoder import (
     GangSlots,
     GpuSlot,
@@ -24,54 +22,20 @@ from models.program.decoder import (
     staying_decisions,
 )
 from models.program.demands import Demand
-from models.program.linear_program import Linear, Program
-from models.program.options import standing_gpus
 from models.program.packing import Arc, SetType, SizePacking
+from models.program.rules.running import vacated_nodes
 from models.program.variables import Piece, PodPool
 from models.solution import GangDecision
 
 
-def similarity(program: Program, record: ModelRecord) -> Linear:
-    """Similarity to the reference plan: GPUs in the same regions, gangs in the same domains.
+@dataclass(eq=False)
+class _Assigned:
+    """The pieces of a gang. ``place``, ``level``: its shape, with the domain in which it is whole."""
 
-    Auxiliary variables and rows go into the program.
-    """
-    region_of = record.model.region_set.region_of
-    total = Linear()
-    for pool in record.model.pod_pools:
-        wanted = _wanted(record, pool, region_of)
-        for piece in pool.pieces:
-            most = min(wanted.get(piece.region, 0), program.upper[piece.variable])
-            if most:
-                total.add(_capped(program, piece.variable, most), pool.role.gpus)
-    for own in record.pooled:
-        places = Counter(record.reference_place(own, demand) for demand in own.demands)
-        for place, gangs in places.items():
-            if place is not None:
-                variable = own.shapes[place[0]][1][place[1]]
-                total.add(_capped(program, variable, gangs), own.demands[0].gpus)
-    for stay in record.model.variables.stays:
-        if record.follows_reference(stay.demand):
-            total.add(stay.admit, 1 + standing_gpus(record.model.instance, stay.demand.gang))
-    return total
-
-
-def _wanted(record: ModelRecord, pool: PodPool, region_of: dict[int, int]) -> dict[int, int]:
-    """Pieces of the pool that the reference plan has in each region."""
-    counts: dict[int, int] = {}
-    for own in record.pooled:
-        for demand in own.demands:
-            for n in record.reference_nodes(own, demand, pool):
-                if n in region_of:
-                    counts[region_of[n]] = counts.get(region_of[n], 0) + 1
-    return counts
-
-
-def _capped(program: Program, variable: int, most: int) -> int:
-    """A variable that is at most ``most`` and at most another variable."""
-    capped = program.integer(0, most)
-    program.at_most(Linear().add(capped).add(variable, -1))
-    return capped
+    demand: Demand
+    level: int | None
+    place: Place
+    pieces: list[Piece]
 
 
 class PlanDecoder:
@@ -89,13 +53,22 @@ class PlanDecoder:
             record.base,
         )
         self._left = rooms(record.model.instance, self._staying)
+        self._spread_left: dict[int, int] = {}
+        self._pool_of = {
+            piece.variable: number
+            for number, pool in enumerate(record.model.pod_pools)
+            for piece in pool.pieces
+        }
 
     def decisions(self) -> tuple[GangDecision, ...]:
         """One decision a gang."""
         record, values = self._record, self._values
         granted: dict[int, tuple[Demand, GangSlots]] = {}
         wanted: list[list[tuple[int, Piece]]] = [[] for _ in record.model.region_set.regions]
-        for demand, pieces in (*self._single(), *self._grouped(), *self._assign_pooled()):
+        pooled = self._assign_pooled()
+        self._justify(pooled)
+        own = [(one.demand, one.pieces) for one in pooled]
+        for demand, pieces in (*self._single(), *self._grouped(), *own):
             granted[demand.gang] = (demand, GangSlots())
             for piece in pieces:
                 wanted[piece.region].append((demand.gang, piece))
@@ -157,54 +130,40 @@ class PlanDecoder:
             masks[n] &= ~(chosen or 0)
             granted[index][1].slots.append((GpuSlot(n, piece.kind, chosen), piece.pods))
 
-    def _assign_pooled(self) -> list[tuple[Demand, list[Piece]]]:
-        """Assign pooled pods to gangs: where the reference plan has them, else close together.
-
-        Gangs that are held to narrow domains come first.
-        """
+    def _assign_pooled(self) -> list[_Assigned]:
+        """Assign pooled pods to gangs, close together. Gangs that are held to narrow domains come first."""
         stock = {
             id(pool): {p: self._values[p.variable] for p in pool.pieces if self._values[p.variable]}
             for pool in self._record.model.pod_pools
         }
-        turns: list[tuple[int, int, int, Demand, PooledClass, Place]] = []
+        innermost = self._record.model.instance.cluster.node_level - 1
+        turns: list[tuple[int, int, int, int, Demand, PooledClass, Place]] = []
         for own in self._record.pooled:
             admitted = [d for d, a in zip(own.demands, own.admits, strict=True) if self._values[a]]
             for demand, place in self._places(own, admitted):
                 level = own.shapes[place[0]][0].level
                 rank = -1 if level is None or place[1] is None else level
-                turns.append((-rank, -demand.gpus, demand.gang, demand, own, place))
-        assigned: list[tuple[Demand, list[Piece]]] = []
-        ordered = sorted(turns, key=lambda t: t[:3])
-        for _, equals in groupby(ordered, key=lambda t: t[0]):
-            later = []
-            for *_, demand, own, place in equals:
-                pieces = self._as_in_reference(demand, own, place, stock)
-                if pieces is None:
-                    later.append((demand, own, place))
-                else:
-                    assigned.append((demand, pieces))
-            assigned += [(turn[0], self._anywhere(*turn, stock)) for turn in later]
-        return assigned
+                pinned = rank if own.spread is None else innermost
+                turns.append((-pinned, -rank, -demand.gpus, demand.gang, demand, own, place))
+        return [
+            _Assigned(
+                demand,
+                own.shapes[place[0]][0].level,
+                place,
+                self._pieces(demand, own, place, stock),
+            )
+            for *_, demand, own, place in sorted(turns, key=lambda turn: turn[:4])
+        ]
 
     def _places(self, own: PooledClass, admitted: list[Demand]) -> list[tuple[Demand, Place]]:
-        """A shape and domain for each admitted gang, that of the reference plan if it is available."""
-        left = {
-            (number, domain): self._values[variable]
-            for number, (_, places) in enumerate(own.shapes)
-            for domain, variable in places.items()
-            if self._values[variable]
-        }
-        found: dict[int, Place] = {}
-        for demand in admitted:
-            reference = self._record.reference_place(own, demand)
-            if reference is not None and left.get(reference):
-                found[demand.gang] = reference
-                left[reference] -= 1
-        rest = [place for place, count in left.items() for _ in range(count)]
-        for demand in admitted:
-            if demand.gang not in found:
-                found[demand.gang] = rest.pop(0)
-        return [(demand, found[demand.gang]) for demand in admitted]
+        """A shape and domain for each admitted gang."""
+        places = [
+            (number, domain)
+            for number, (_, by_domain) in enumerate(own.shapes)
+            for domain, variable in by_domain.items()
+            for _ in range(self._values[variable])
+        ]
+        return list(zip(admitted, places, strict=True))
 
     def _takes(
         self, demand: Demand, own: PooledClass, place: Place
@@ -219,67 +178,149 @@ class PlanDecoder:
             for position, (role, pool) in enumerate(zip(roles, own.pools, strict=True))
         ]
 
-    def _as_in_reference(
-        self,
-        demand: Demand,
-        own: PooledClass,
-        place: Place,
-        stock: dict[int, dict[Piece, int]],
-    ) -> list[Piece] | None:
-        """The pieces of the reference plan for the gang, if the stock has all of them."""
-        if self._record.reference_place(own, demand) != place:
-            return None
-        region_of = self._region_of
-        taken: list[tuple[dict[Piece, int], Piece]] = []
-        pieces: list[Piece] = []
-        for pool, _, pods in self._takes(demand, own, place):
-            own_stock = stock[id(pool)]
-            by_region = {piece.region: piece for piece in own_stock}
-            roles = [role.role for role, n in zip(demand.gpu_roles, pods, strict=True) if n]
-            nodes = [pod.node for pod in self._record.reference_pods(demand) if pod.role in roles]
-            for n in nodes[:1] if pool is own.alone else nodes:
-                piece = by_region.get(region_of.get(n, -1))
-                if piece is None or not own_stock[piece]:
-                    for where, one in taken:
-                        where[one] += 1
-                    return None
-                own_stock[piece] -= 1
-                taken.append((own_stock, piece))
-                pieces.append(replace(piece, pods=pods))
-        return pieces
-
-    def _anywhere(
+    def _pieces(
         self,
         demand: Demand,
         own: PooledClass,
         place: Place,
         stock: dict[int, dict[Piece, int]],
     ) -> list[Piece]:
-        """Pieces from the stock within the domain of the gang."""
+        """Pieces from the stock within the domain of the gang, and where the class has its pods."""
         level, domain = own.shapes[place[0]][0].level, place[1]
         found: list[Piece] = []
         for pool, count, pods in self._takes(demand, own, place):
-            drawn = self._draw(stock[id(pool)], count, level, domain)
+            if own.spread is not None:
+                drawn = self._draw_spread(stock[id(pool)], own.spread, count, level, domain)
+            else:
+                drawn = self._draw(stock[id(pool)], count, level, domain)
             found += [replace(piece, pods=pods) for piece in drawn]
         return found
+
+    def _draw_spread(
+        self,
+        stock: dict[Piece, int],
+        spread: Spread,
+        count: int,
+        level: int | None,
+        domain: int | None,
+    ) -> list[Piece]:
+        """So many pods where the class has them, in few domains."""
+        allowed = {
+            key[1]: self._spread_left.setdefault(variable, self._values[variable])
+            for key, variable in spread.pods.items()
+        }
+        innermost = self._record.model.instance.cluster.node_level - 1
+        regions = self._record.model.region_set.regions
+        own: dict[Piece, int] = {}
+        for piece, most in stock.items():
+            here = regions[piece.region].domains[innermost]
+            if here is not None and allowed.get(here) and self._inside(piece, level, domain):
+                own[piece] = min(most, allowed[here])
+                allowed[here] -= own[piece]
+        drawn = self._draw(own, count, level, domain)
+        for piece in drawn:
+            stock[piece] -= 1
+            here = regions[piece.region].domains[innermost]
+            assert here is not None
+            self._spread_left[spread.pods[innermost, here]] -= 1
+        return drawn
+
+    def _justify(self, assigned: Sequence[_Assigned]) -> None:
+        """Exchange equal pieces of two gangs where a gang is stopped and no higher one comes.
+
+        The model knows only that a pool of a higher gang comes; which gang gets the piece is decided here.
+        """
+        vacated = vacated_nodes(self._record.model.instance, self._staying)
+        needed = {
+            gang: {self._region_of[n] for n in nodes if n in self._region_of}
+            for gang, nodes in vacated.items()
+        }
+        here: dict[int, list[tuple[_Assigned, int]]] = {}
+        pieces: dict[int | None, list[tuple[_Assigned, int]]] = {}
+        for one in assigned:
+            for i, piece in enumerate(one.pieces):
+                here.setdefault(piece.region, []).append((one, i))
+                pieces.setdefault(self._pool_of.get(piece.variable), []).append((one, i))
+        contested: dict[int, list[int]] = {}
+        for gang, regions in needed.items():
+            for region in regions:
+                contested.setdefault(region, []).append(gang)
+        for gang, regions in needed.items():
+            if not self._comes(gang, regions, here):
+                self._exchange(gang, needed, contested, here, pieces)
+
+    def _comes(
+        self, victim: int, regions: set[int], here: dict[int, list[tuple[_Assigned, int]]]
+    ) -> bool:
+        """Whether a gang of higher priority than the victim comes to one of its regions."""
+        gangs = self._record.model.instance.gangs
+        return any(
+            gangs[one.demand.gang].priority > gangs[victim].priority
+            for region in regions
+            for one, _ in here.get(region, ())
+        )
+
+    def _exchange(
+        self,
+        victim: int,
+        needed: dict[int, set[int]],
+        contested: dict[int, list[int]],
+        here: dict[int, list[tuple[_Assigned, int]]],
+        pieces: dict[int | None, list[tuple[_Assigned, int]]],
+    ) -> None:
+        """Give a piece in the victim's regions to a higher gang, for one that no other victim needs."""
+        gangs = self._record.model.instance.gangs
+        for region in sorted(needed[victim]):
+            for at, (one, i) in enumerate(here.get(region, ())):
+                piece = one.pieces[i]
+                for other, j in pieces[self._pool_of.get(piece.variable)]:
+                    given = other.pieces[j]
+                    if not (
+                        gangs[other.demand.gang].priority > gangs[victim].priority
+                        and self._inside(given, one.level, one.place[1])
+                        and self._inside(piece, other.level, other.place[1])
+                    ):
+                        continue
+                    to = here[given.region].index((other, j))
+                    here[region][at], here[given.region][to] = (other, j), (one, i)
+                    left = contested.get(given.region, ())
+                    if all(self._comes(v, needed[v], here) for v in left):
+                        one.pieces[i] = replace(given, pods=piece.pods)
+                        other.pieces[j] = replace(piece, pods=given.pods)
+                        return
+                    here[region][at], here[given.region][to] = (one, i), (other, j)
 
     def _draw(
         self, stock: dict[Piece, int], count: int, level: int | None, domain: int | None
     ) -> list[Piece]:
-        """So many single pods from the stock: of the tightest region that has all, else the fullest."""
+        """So many single pods from the stock, in few domains of every level."""
+        open_ = [p for p, n in stock.items() if n and self._inside(p, level, domain)]
+        drawn = self._gather(stock, open_, count, 0 if level is None else level)
+        for piece in drawn:
+            stock[piece] -= 1
+        return drawn
+
+    def _gather(
+        self, stock: dict[Piece, int], pieces: Sequence[Piece], count: int, level: int
+    ) -> list[Piece]:
+        """From the smallest domain of the level that has all, else from the fullest ones."""
+        if level >= self._record.model.instance.cluster.node_level:
+            fullest = sorted(pieces, key=lambda p: (-stock[p], p.variable))
+            return [piece for piece in fullest for _ in range(stock[piece])][:count]
+        groups: dict[int | None, list[Piece]] = {}
+        for piece in pieces:
+            region = self._record.model.region_set.regions[piece.region]
+            groups.setdefault(region.domains[level], []).append(piece)
+        totals = {d: sum(stock[p] for p in own) for d, own in groups.items()}
+        fitting = [d for d, total in totals.items() if total >= count]
+        if fitting:
+            best = min(fitting, key=lambda d: (totals[d], d or 0))
+            return self._gather(stock, groups[best], count, level + 1)
         drawn: list[Piece] = []
-        while count:
-            open_ = [p for p, n in stock.items() if n and self._inside(p, level, domain)]
-            whole = [p for p in open_ if stock[p] >= count]
-            best = (
-                min(whole, key=lambda p: (stock[p], p.variable))
-                if whole
-                else max(open_, key=lambda p: (stock[p], -p.variable))
-            )
-            take = min(count, stock[best])
-            stock[best] -= take
-            count -= take
-            drawn += [best] * take
+        for d in sorted(groups, key=lambda d: (-totals[d], d or 0)):
+            drawn += self._gather(stock, groups[d], count - len(drawn), level + 1)
+            if len(drawn) == count:
+                break
         return drawn
 
     def _inside(self, piece: Piece, level: int | None, domain: int | None) -> bool:

@@ -13,9 +13,9 @@ from dataclasses import replace
 
 from models.instance import Instance
 from models.occupancy import PODS
-from models.program.aggregated import pools
+from models.program.aggregated import pools, spread
 from models.program.aggregated.bounds import TierBounds
-from models.program.aggregated.decoder import PlanDecoder, similarity
+from models.program.aggregated.decoder import PlanDecoder
 from models.program.aggregated.pools import ModelRecord, PooledClass, Shape, ShapeBounds
 from models.program.base_state import build_base_state, classes
 from models.program.demand_builder import placing
@@ -249,10 +249,10 @@ class AggregatedModel:
         """Shapes with a variable, narrowest first: only the required domain unless the model is shaped."""
         if demand.stays:
             # the pods that stay hold its nodes to their domain already
-            return [Shape(None, 0, 0, 0)]
+            return [Shape(None)]
         if self._shaped:
             return list(self._shape_bounds.shapes(demand))
-        return [Shape(self.instance.gangs[demand.gang].required, 0, 0, 0)]
+        return [Shape(self.instance.gangs[demand.gang].required)]
 
     def _alone(self, demand: Demand) -> list[Shape]:
         """The single shape of a gang that is one piece on one node."""
@@ -280,17 +280,24 @@ class AggregatedModel:
             ordered=[[(self.instance.gangs[d.gang], a) for d, a in own] for own in ordered],
         )
         self._topologies = add_rows(self._model)
+        if self._shaped:
+            self._spread()
         for pool in self._pods.values():
             pools.add(self._model, pool, self._pooled)
+
+    def _spread(self) -> None:
+        """Count where the largest gangs have their pods, with at most as many variables as there are."""
+        left = len(self.program.lower)
+        wide = [own for own in self._pooled if spread.spreads(self.instance, own)]
+        for own in sorted(wide, key=lambda own: -own.demands[0].gpus):
+            left -= spread.cost(self.instance)
+            if left < 0:
+                return
+            spread.add(self.program, self.instance, self._shape_bounds, own)
 
     def expression(self, tier: Tier) -> Linear:
         """The value of a tier, or a bound that no plan beats."""
         return self._bounds.expression(tier)
-
-    def similarity(self, reference: Sequence[GangDecision]) -> Linear:
-        """How similar the assignment is to a reference plan; adds rows of its own."""
-        self._record.set_reference(reference)
-        return similarity(self.program, self._record)
 
     def decode(self, values: Sequence[int]) -> tuple[GangDecision, ...]:
         """A valid plan with these admissions, pods of a gang close together."""

@@ -10,18 +10,21 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
+from typing import TYPE_CHECKING
 
 from models.cluster import Node
 from models.instance import Instance
 from models.occupancy import Room
-from models.program.base_state import placed
 from models.program.demands import Demand, RoleDemand
 from models.program.linear_program import Linear
 from models.program.packing import by_count, inside_known_MBps, network_MBps
 from models.program.variables import Model, PodPool
 from models.rates.gang_bandwidth import FULL_SHARE, ServerSet, ideal_MBps, share_permille
 from models.rates.gpu_sets import UnknownRate
-from models.solution import GangDecision, PodPlacement
+from models.solution import GangDecision
+
+if TYPE_CHECKING:
+    from models.program.aggregated.spread import Spread
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,12 +32,14 @@ class Shape:
     """``level``: the narrowest at which all pods share one domain, None for none.
 
     ``preference``, ``bandwidth``: the most that such a gang adds to these tiers; ``span``: the least.
+    ``fewest``: domains that it uses at least, by level, the node level last.
     """
 
     level: int | None
-    preference: int
-    bandwidth: int
-    span: int
+    preference: int = 0
+    bandwidth: int = 0
+    span: int = 0
+    fewest: tuple[int, ...] = ()
 
 
 class ShapeBounds:
@@ -60,23 +65,28 @@ class ShapeBounds:
 
     def shape(self, demand: Demand, level: int) -> Shape:
         """The shape of a gang whose pods share a domain of this level (-1: none) and of no narrower one."""
+        fewest = tuple(
+            self._fewest(demand, at) if at > level else 1 for at in range(self._node_level + 1)
+        )
+        weight = self._instance.gangs[demand.gang].weight_gpus
         return Shape(
             None if level < 0 else level,
             self._preference(demand, level),
             self.bandwidth(demand, level),
-            self._span(demand, level),
+            sum(weight * (n - 1) * 4 ** (self._node_level - at) for at, n in enumerate(fewest)),
+            fewest,
         )
 
     def domains(self, demand: Demand, level: int) -> list[int]:
         """Domains of a level with room for the whole gang."""
         found: dict[int, int] = {}
         for role in demand.gpu_roles:
-            for domain, pods in self._capacity(role, level):
+            for domain, pods in self.capacity(role, level):
                 if pods >= role.count:
                     found[domain] = found.get(domain, 0) + 1
         return sorted(d for d, roles in found.items() if roles == len(demand.gpu_roles))
 
-    def _capacity(self, role: RoleDemand, level: int) -> list[tuple[int, int]]:
+    def capacity(self, role: RoleDemand, level: int) -> list[tuple[int, int]]:
         """(domain, pods of the role that may find room there), most first."""
         key = (role.gpus, role.nodes, level)
         if key not in self._fits:
@@ -86,6 +96,10 @@ class ShapeBounds:
                 pods[of[n]] = pods.get(of[n], 0) + self._rooms[n].free_gpus // role.gpus
             self._fits[key] = sorted(pods.items(), key=lambda item: (-item[1], item[0]))
         return self._fits[key]
+
+    def room(self, role: RoleDemand, level: int) -> dict[Domain, int]:
+        """Pods of the role that may find room, by domain of a level; only domains with any."""
+        return {(level, d): pods for d, pods in self.capacity(role, level) if pods}
 
     def _largest(self, demand: Demand) -> int:
         common = frozenset.intersection(*(role.nodes for role in demand.gpu_roles))
@@ -161,27 +175,21 @@ class ShapeBounds:
         most = node.gpus // size
         return node.gpus if not most else size * max(1, pods // max(2, -(-pods // most)))
 
-    def _span(self, demand: Demand, level: int) -> int:
-        gang = self._instance.gangs[demand.gang]
-        return sum(
-            gang.weight_gpus
-            * (self._fewest(demand, narrower) - 1)
-            * 4 ** (self._node_level - narrower)
-            for narrower in range(level + 1, self._node_level + 1)
-        )
-
     def _fewest(self, demand: Demand, level: int) -> int:
         """Fewest domains of a level that such a gang uses: two, or as many as hold its pods."""
         most = 2
         for role in demand.gpu_roles:
             left, used = role.count, 0
-            for _, pods in self._capacity(role, level):
+            for _, pods in self.capacity(role, level):
                 if left <= 0 or not pods:
                     break
                 left, used = left - pods, used + 1
             most = max(most, used)
         return most
 
+
+Domain = tuple[int, int]
+"""(level, its index there)."""
 
 Place = tuple[int, int | None]
 """(position of a shape in its class, domain or None)."""
@@ -191,7 +199,8 @@ Place = tuple[int, int | None]
 class PooledClass:
     """Identical gangs. ``pools``: of each GPU role; ``alone``: of a whole gang on one node.
 
-    ``shapes``: every shape with the number of gangs that have it, by domain.
+    ``shapes``: every shape with the number of gangs that have it, by domain. ``spread``: where their pods
+    are, if the model counts that.
     """
 
     demands: tuple[Demand, ...]
@@ -199,81 +208,16 @@ class PooledClass:
     pools: tuple[PodPool, ...]
     alone: PodPool | None = None
     shapes: list[tuple[Shape, dict[int | None, int]]] = field(default_factory=list)
+    spread: Spread | None = None
 
 
-@dataclass
+@dataclass(frozen=True)
 class ModelRecord:
-    """What decoding and similarity need. ``base``: the plan without the gangs to decide about.
-
-    ``reference``: decisions of a plan to stay similar to, by gang.
-    """
+    """What decoding needs. ``base``: the plan without the gangs to decide about."""
 
     model: Model
     base: tuple[GangDecision, ...]
     pooled: list[PooledClass]
-    reference: dict[int, GangDecision] = field(default_factory=dict)
-
-    def set_reference(self, reference: Sequence[GangDecision]) -> None:
-        """Stay similar to this plan: one decision a gang."""
-        self.reference = {
-            choice.gang: reference[choice.gang] for choice in self.model.requests.choices
-        }
-
-    def follows_reference(self, demand: Demand) -> bool:
-        """Whether the reference plan takes this option: as many pods, and the same pods stay."""
-        pods = self.reference.get(demand.gang, GangDecision("wait")).pods
-        if not pods:
-            return False
-        there = {(p.role, p.index): p for p in pods}
-        counts = [0] * len(demand.counts)
-        for pod in pods:
-            counts[pod.role] += 1
-        return tuple(counts) == demand.counts and all(
-            there.get((p.role, p.index)) == p
-            for p in placed(self.model.instance, demand.gang, demand.stays)
-        )
-
-    def reference_pods(self, demand: Demand) -> list[PodPlacement]:
-        """Where the reference plan has the pods that this option places; empty if it takes another option."""
-        if not self.follows_reference(demand):
-            return []
-        wanted = {(role.role, index) for role in demand.roles for index in role.indices}
-        pods = self.reference[demand.gang].pods
-        return [pod for pod in pods if (pod.role, pod.index) in wanted]
-
-    def reference_place(self, own: PooledClass, demand: Demand) -> Place | None:
-        """The narrowest shape and domain in which the reference plan has the gang whole."""
-        pods = self.reference_pods(demand)
-        cluster = self.model.instance.cluster
-        for number, (shape, places) in enumerate(own.shapes if pods else ()):
-            domain = None
-            if shape.level is not None:
-                used = {cluster.domain_of[shape.level][pod.node] for pod in pods}
-                if len(used) > 1:
-                    continue
-                domain = used.pop() if shape.level < cluster.node_level else None
-            if domain in places:
-                return number, domain
-        return None
-
-    def reference_nodes(self, own: PooledClass, demand: Demand, pool: PodPool) -> list[int]:
-        """Nodes on which the reference plan has what the gang takes from the pool."""
-        place = self.reference_place(own, demand)
-        if place is None:
-            return []
-        pods = self.reference_pods(demand)
-        if own.shapes[place[0]][0].level == self.model.instance.cluster.node_level:
-            return [pods[0].node] if own.alone is pool else []
-        roles = {
-            role.role
-            for role, used in zip(demand.gpu_roles, own.pools, strict=True)
-            if used is pool
-        }
-        return [pod.node for pod in pods if pod.role in roles]
-
-
-Domain = tuple[int, int]
-"""(level, its index there)."""
 
 
 def add(model: Model, pool: PodPool, pooled: Sequence[PooledClass]) -> None:
@@ -294,6 +238,10 @@ def _takers(
     for own in pooled:
         roles = zip(own.demands[0].gpu_roles, own.pools, strict=bool(own.pools))
         separate = sum(role.count for role, used in roles if used is pool)
+        if own.spread is not None:
+            for (at, inside), variable in own.spread.pods.items() if separate else ():
+                yield at, inside, variable, 1
+            continue
         for shape, places in own.shapes:
             alone = shape.level == instance.cluster.node_level
             pods = int(own.alone is pool) if alone else separate

@@ -13,9 +13,10 @@ from dataclasses import replace
 from models.program.linear_program import Linear, Program
 from planner.search.budget import Budget
 from planner.search.engines.cpsat import solve_exactly
+from planner.search.engines.dive import dive
 from planner.search.engines.highs import solve_by_branching
 from planner.search.engines.interface import Answer, Goal, Status
-from planner.search.engines.relaxation import relax
+from planner.search.engines.relaxation import RelaxedAnswer
 
 SMALL = 400
 """Programs with at most this many variables go to CP-SAT first."""
@@ -25,6 +26,12 @@ QUICK_EFFORT = 1.0
 
 CONFIRM_EFFORT = 0.3
 """Effort for CP-SAT to refute anything better than a numerical optimum."""
+
+DIVE_NODES = 200
+"""Branch-and-bound nodes of one step of a dive."""
+
+BRANCHING_LPS = 20
+"""Branching is tried where at least so many LPs like the first one fit into its time."""
 
 BRIEF_NODES = 40
 """Branch-and-bound nodes of one HiGHS call."""
@@ -45,6 +52,7 @@ def solve_goal(
     effort: float,
     *,
     incumbent: int,
+    relaxed_to: RelaxedAnswer,
     share: float = CLOCK_SHARE,
     hint: Sequence[int] = (),
     improved: Callable[[int, int], None] | None = None,
@@ -52,36 +60,53 @@ def solve_goal(
 ) -> Answer:
     """A solution better than ``incumbent``, the current objective value, or the proof that none exists.
 
-    Status INFEASIBLE means that nothing better exists. ``second``: whether CP-SAT runs when HiGHS
-    ends without a proof.
+    Status INFEASIBLE means that nothing better exists. ``relaxed_to``: the LP relaxation's
+    answer. ``second``: whether CP-SAT runs when HiGHS ends without a proof.
     """
     if len(program.lower) <= SMALL:
         quick = min(effort, QUICK_EFFORT)
         answer = solve_exactly(program, goal, budget, quick, hint=hint, improved=improved)
         if answer.status in (Status.OPTIMAL, Status.INFEASIBLE) or budget.exhausted():
             return answer
-    relaxed = relax(program, goal, budget, seconds=budget.seconds_left() * share)
+    relaxed = relaxed_to.bound
     sign = 1 if goal.maximize else -1
     if sign * relaxed <= sign * incumbent:
         return Answer(Status.INFEASIBLE, (), incumbent, exact=True)
-    better = goal.better_than(incumbent)
+    seconds = budget.seconds_left() * share
+    dived = _dive(program, goal, budget, relaxed_to, seconds / 2)
+    capacity = min(budget.effort_left() * share, seconds)
+    if dived.status is Status.OPTIMAL or capacity < BRANCHING_LPS * relaxed_to.effort:
+        return dived
+    # A row that asks for more than the incumbent has would make branching several times slower.
     answer = solve_by_branching(
-        program, better, budget, nodes=NODES, seconds=budget.seconds_left() * share, hint=hint
+        program, goal, budget, nodes=NODES, seconds=seconds, hint=dived.values or hint
     )
     if answer.status in (Status.OPTIMAL, Status.INFEASIBLE):
         return confirm(program, goal, budget, answer, relaxed, incumbent)
-    answer = replace(answer, bound=sign * min(sign * answer.bound, sign * relaxed))
+    answer = _better(goal, dived, answer)
     if budget.exhausted() or not second:
         return answer
     exact = solve_exactly(
         program,
-        better,
+        goal.better_than(incumbent),
         budget,
         min(effort, budget.effort_left() * share),
         hint=answer.values or hint,
         improved=improved,
     )
     return _better(goal, answer, exact)
+
+
+def _dive(
+    program: Program, goal: Goal, budget: Budget, relaxed_to: RelaxedAnswer, seconds: float
+) -> Answer:
+    """A plan near the LP optimum, with the LP's bound."""
+    none = Answer(Status.UNKNOWN, (), relaxed_to.bound, exact=True)
+    if relaxed_to.values is None:
+        return none
+    found = dive(program, goal, relaxed_to.values, budget, nodes=DIVE_NODES, seconds=seconds)
+    best = bool(found.values) and goal.objective.value(found.values) == relaxed_to.bound
+    return replace(none, status=Status.OPTIMAL if best else found.status, values=found.values)
 
 
 def solve_briefly(program: Program, goal: Goal, budget: Budget) -> Answer:

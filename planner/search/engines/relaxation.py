@@ -25,10 +25,43 @@ SCALE = 1 << 36
 
 @dataclass(frozen=True, slots=True)
 class RelaxedAnswer:
-    """``bound``: proven in integers. ``values``: one per variable of the LP's solution, if it has one."""
+    """``bound``: proven in integers. ``values``: one per variable of the LP's solution, if it has one.
+
+    ``proof``: what it rests on, None for a bound that the ranges of the variables imply. ``effort``: of
+    the hardest LP of the program so far.
+    """
 
     bound: int
     values: tuple[float, ...] | None
+    proof: DualProof | None = None
+    effort: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class DualProof:
+    """sign x objective <= constant + (sum of reduced cost x variable, at most ``total``) / SCALE."""
+
+    sign: int
+    constant: int
+    total: int
+    reduced: Exact
+
+    @property
+    def bound(self) -> int:
+        return self.constant + self.sign * (self.total // SCALE)
+
+    def tighten(self, program: Program, value: int) -> None:
+        """Narrow the ranges of the variables to what an objective at least as good as ``value`` allows."""
+        slack = self.total - self.sign * (value - self.constant) * SCALE
+        for variable in np.flatnonzero(self.reduced):
+            cost = int(self.reduced[variable])
+            most = slack // abs(cost)
+            low, high = program.lower[variable], program.upper[variable]
+            if most < high - low:
+                if cost > 0:
+                    program.lower[variable] = high - most
+                else:
+                    program.upper[variable] = low + most
 
 
 class Relaxation:
@@ -44,6 +77,7 @@ class Relaxation:
         self._basis: Any = None
         self._rows = 0
         self._model: Any = None
+        self._effort = 0.0
 
     def bound(self, goal: Goal, *, seconds: float) -> RelaxedAnswer:
         """The bound that the duals prove, however far GLOP came, and the solution."""
@@ -61,20 +95,22 @@ class Relaxation:
         if result is None:
             return RelaxedAnswer(trivial, None)
         pivots = result.solve_stats.simplex_iterations
-        self._budget.spend((pivots + 10) * len(model.linear_constraints.ids) / 5e7)
+        effort = (pivots + 10) * len(model.linear_constraints.ids) / 5e7
+        self._budget.spend(effort)
+        self._effort = max(self._effort, effort)
         if not result.solutions:
             return RelaxedAnswer(trivial, None)
         solution = result.solutions[0]
         if solution.HasField("basis"):
             self._basis, self._rows = solution.basis, len(program.rows)
-        bound = trivial
+        bound, proof = trivial, None
         if solution.HasField("dual_solution"):
-            found = proven_bound(program, goal, solution.dual_solution.dual_values.values)
-            bound = min(trivial, found) if goal.maximize else max(trivial, found)
+            proof = dual_proof(program, goal, solution.dual_solution.dual_values.values)
+            bound = min(trivial, proof.bound) if goal.maximize else max(trivial, proof.bound)
         values = None
         if solution.HasField("primal_solution"):
             values = tuple(solution.primal_solution.variable_values.values)
-        return RelaxedAnswer(bound, values)
+        return RelaxedAnswer(bound, values, proof, self._effort)
 
     def _exported(self, goal: Goal) -> Any:
         """The model of a goal; the part that is the same for all goals is exported once."""
@@ -133,7 +169,7 @@ def relax(program: Program, goal: Goal, budget: Budget, *, seconds: float) -> in
     return Relaxation(program, budget).bound(goal, seconds=seconds).bound
 
 
-def proven_bound(program: Program, goal: Goal, multipliers: Iterable[float]) -> int:
+def dual_proof(program: Program, goal: Goal, multipliers: Iterable[float]) -> DualProof:
     """The bound that the rounded multipliers of the rows prove, in integer arithmetic."""
     sign = 1 if goal.maximize else -1
     rows = goal.rows(program)
@@ -152,7 +188,7 @@ def proven_bound(program: Program, goal: Goal, multipliers: Iterable[float]) -> 
     )
     lower, upper = integers(program.lower), integers(program.upper)
     total = dot(rounded, limits) + dot(reduced, np.where(reduced > 0, upper, lower))
-    return goal.objective.constant + sign * (total // SCALE)
+    return DualProof(sign, goal.objective.constant, total, reduced)
 
 
 def _rounded(sign: int, multipliers: Iterable[float]) -> Exact:

@@ -1,7 +1,7 @@
-"""The preemption rule (2.7): a gang gives up space only to a gang of higher priority.
+"""Repair of plans: gangs go back to where they run, and gangs that start give way to them.
 
-A gang is stopped, or shrunk without being movable, only if a gang of higher priority puts a new pod
-on a node that it gives up. A search over parts of a plan can break this rule unnoticed.
+The preemption rule (2.7): a gang is stopped, or shrunk without being movable, only if a gang of higher
+priority puts a new pod on a node that it gives up. A relaxed program can break this rule unnoticed.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from models.gang import Gang
 from models.instance import Instance
-from models.program.base_state import Pods, base_decision, standing_pods
+from models.program.base_state import Pods, standing_pods
 from models.solution import GangDecision, PodPlacement
 from planner.search.free_space import FreeSpace
 
@@ -33,36 +33,42 @@ def unjustified_victims(instance: Instance, decisions: Sequence[GangDecision]) -
     return victims
 
 
-def is_justified(space: FreeSpace) -> bool:
-    """Whether no gang gives up space without need: the rule on a plan under construction."""
-    gangs = space.instance.gangs
-    for index, pods in enumerate(space.pods):
-        if pods == space.original[index]:
-            continue
-        released = _released(gangs[index], space.original[index], pods)
-        arrivals = (other for n in released for other in space.arrivals(n, gangs[index].priority))
-        if released and next(arrivals, None) is None:
-            return False
-    return True
-
-
-def restore_unjustified(
-    instance: Instance, decisions: Sequence[GangDecision]
+def back_in_place(
+    instance: Instance, decisions: Sequence[GangDecision], gangs: Iterable[int]
 ) -> tuple[GangDecision, ...]:
-    """The plan with unjustified victims restored as they were, where all pods then fit."""
-    victims = unjustified_victims(instance, decisions)
-    if not victims:
-        return tuple(decisions)
-    space, restored = FreeSpace(instance, decisions), list(decisions)
-    for index in victims:
-        mark = space.mark()
-        space.set(index, space.original[index])
-        nodes = {pod.node for pod in space.original[index]}
-        if all(space.is_valid(n) and not space.stale_indices(n) for n in nodes):
-            restored[index] = base_decision(instance, index)
-        else:
-            space.undo(mark)
-    return tuple(restored)
+    """The plan in which these gangs stay where they run; gangs that started in their place wait.
+
+    Gangs that were stopped for such a gang stay where they run, too.
+    """
+    space = FreeSpace(instance, decisions)
+    turns = [g for g in gangs if space.pods[g] != space.original[g]]
+    returned: set[int] = set()
+    while turns:
+        gang = turns.pop()
+        returned.add(gang)
+        space.set(gang, space.original[gang])
+        for pod in space.original[gang]:
+            while not space.is_valid(pod.node) or space.stale_indices(pod.node):
+                turns += _give_way(space, pod.node, returned)
+    found = [
+        decision if space.pods[index] == decision.pods else space.decision(index)
+        for index, decision in enumerate(decisions)
+    ]
+    needless = set(unjustified_victims(instance, found)) - returned
+    return back_in_place(instance, found, sorted(needless)) if needless else tuple(found)
+
+
+def _give_way(space: FreeSpace, n: int, returned: set[int]) -> list[int]:
+    """Take the lowest gang that came to the node off again; returns it if it runs elsewhere now."""
+    gangs = space.instance.gangs
+    came = {
+        gang
+        for (gang, _, _), (_, stays) in space.by_node[n].tenants.items()
+        if not stays and gang not in returned
+    }
+    lowest = min(came, key=lambda gang: (gangs[gang].priority, -gang))
+    space.set(lowest, space.original[lowest])
+    return [lowest] if space.original[lowest] else []
 
 
 def _released(

@@ -1,0 +1,163 @@
+"""Bounds of every tier that follow from the queue and from the tiers before it, without a solver.
+
+They hold for plans that keep the earlier tiers as required. An engine's bound is never worse than these.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Mapping
+from fractions import Fraction
+from functools import cached_property
+from itertools import accumulate
+
+from models.gang import Gang
+from models.instance import Instance
+from models.rates.gang_bandwidth import FULL_SHARE
+from models.tiers import Tier
+
+UNLIMITED = 1 << 60
+
+
+class ImpliedBounds:
+    """Bounds for plans of one instance."""
+
+    def __init__(self, instance: Instance) -> None:
+        self._instance = instance
+        self._by_priority: dict[int, list[Gang]] = {}
+        self._known: dict[tuple[str, int], _Worths] = {}
+        for gang in instance.gangs:
+            if gang.hold is None or gang.running:
+                self._by_priority.setdefault(gang.priority, []).append(gang)
+
+    @cached_property
+    def _capacity(self) -> int:
+        """GPUs that pods may have: those of nodes that may be used, and those held elsewhere."""
+        instance = self._instance
+        held = [0] * len(instance.cluster.nodes)
+        for gang in instance.gangs:
+            for pod in gang.pods:
+                if pod.node is not None:
+                    held[pod.node] += gang.roles[pod.role].gpus
+        return sum(
+            node.gpus if instance.schedulable(node) else held[n]
+            for n, node in enumerate(instance.cluster.nodes)
+        )
+
+    def bound(self, tier: Tier, kept: Mapping[Tier, int], bounds: Mapping[Tier, int]) -> int:
+        """``kept``: what plans have at least (a minimised tier: at most) of each earlier tier.
+
+        ``bounds``: what they have at most of each earlier tier.
+        """
+        if tier.sense == "min":
+            return 0
+        if tier.family == "defragment":
+            return 2 * sum(node.gpus for node in self._instance.cluster.nodes)
+        if tier.family == "growth":
+            return self._growth(tier, kept)
+        admitted = self._admitted(kept, bounds)
+        if tier.family == "admission":
+            return admitted.get(tier.priority or 0, 0)
+        if tier.family in ("waiting", "aged-waiting"):
+            most = admitted.get(tier.priority or 0, 0) - self._staying(tier.priority or 0)
+            admitted = {tier.priority or 0: max(0, most)}
+        elif tier.priority is not None:  # kept, aged
+            admitted = {tier.priority: UNLIMITED}
+        return sum(
+            self._worths(tier.family, priority).most(gpus) for priority, gpus in admitted.items()
+        )
+
+    def _worths(self, family: str, priority: int) -> _Worths:
+        """What the gangs of a priority add to a tier at most."""
+        if (family, priority) not in self._known:
+            worth = _WORTHS[family]
+            found = ((worth(self._instance, g), g.weight_gpus) for g in self._gangs(priority))
+            self._known[family, priority] = _Worths(found)
+        return self._known[family, priority]
+
+    def _gangs(self, priority: int | None) -> list[Gang]:
+        return self._by_priority.get(priority or 0, [])
+
+    def _admitted(self, kept: Mapping[Tier, int], bounds: Mapping[Tier, int]) -> dict[int, int]:
+        """The most weight that gangs of each priority may have together."""
+        known = {t.priority: value for t, value in bounds.items() if t.family == "admission"}
+        least = {t.priority: value for t, value in kept.items() if t.family == "admission"}
+        found, left = {}, self._capacity
+        for priority in sorted(self._by_priority, reverse=True):
+            gangs = self._by_priority[priority]
+            idle = sum(1 for gang in gangs if not _gpus(gang))
+            most = min(sum(gang.weight_gpus for gang in gangs), left + idle)
+            found[priority] = max(0, min(most, known.get(priority, most)))
+            left -= max(0, least.get(priority, 0) - idle)
+        return found
+
+    def _staying(self, priority: int) -> int:
+        """Weight of the gangs of a priority that run in every plan."""
+        return sum(
+            gang.weight_gpus
+            for gang in self._gangs(priority)
+            if gang.running and not gang.preemptible and not gang.missing()
+        )
+
+    def _growth(self, tier: Tier, kept: Mapping[Tier, int]) -> int:
+        most = sum(
+            (role.max - role.min) * role.gpus
+            for gang in self._gangs(tier.priority)
+            if gang.elastic
+            for role in gang.roles
+        )
+        idle = sum(1 for gangs in self._by_priority.values() for g in gangs if not _gpus(g))
+        used = sum(value for t, value in kept.items() if t.family in ("admission", "growth"))
+        return max(0, min(most, self._capacity + idle - used))
+
+
+class _Worths:
+    """(worth, weight) of gangs, the most worth for its weight first, summed up."""
+
+    def __init__(self, worths: Iterable[tuple[int, int]]) -> None:
+        useful = ((worth, weight) for worth, weight in worths if worth > 0)
+        ordered = sorted(useful, key=lambda one: Fraction(-one[0], one[1]))
+        self._worth = list(accumulate((worth for worth, _ in ordered), initial=0))
+        self._weight = list(accumulate((weight for _, weight in ordered), initial=0))
+
+    def most(self, weight: int) -> int:
+        """The most worth within a weight, the last gang in part (fractional knapsack)."""
+        whole = bisect_right(self._weight, weight) - 1
+        if whole < 0 or whole + 1 == len(self._weight):
+            return self._worth[whole] if whole >= 0 else 0
+        part = weight - self._weight[whole]
+        worth = self._worth[whole + 1] - self._worth[whole]
+        return self._worth[whole] + part * worth // (self._weight[whole + 1] - self._weight[whole])
+
+
+def _gpus(gang: Gang) -> int:
+    return sum(role.min * role.gpus for role in gang.roles)
+
+
+def _running_gpus(_instance: Instance, gang: Gang) -> int:
+    return sum(gang.roles[pod.role].gpus for pod in gang.running_pods)
+
+
+def _preference(_instance: Instance, gang: Gang) -> int:
+    worth = gang.weight_gpus if gang.preferred is not None else 0
+    return worth + sum(r.min * r.gpus or 1 for r in gang.roles if r.preferred is not None)
+
+
+def _bandwidth(_instance: Instance, gang: Gang) -> int:
+    several = sum(role.max * role.gpus for role in gang.roles) > 1
+    return gang.weight * gang.weight_gpus * FULL_SHARE if several and gang.pattern != "none" else 0
+
+
+def _waited(instance: Instance, gang: Gang) -> int:
+    return 0 if gang.running else gang.weight_gpus * instance.age(gang)
+
+
+_WORTHS: dict[str, Callable[[Instance, Gang], int]] = {
+    "kept": _running_gpus,
+    "aged": lambda instance, gang: gang.weight_gpus if instance.aged(gang) else 0,
+    "waiting": _waited,
+    "aged-waiting": lambda instance, gang: _waited(instance, gang) if instance.aged(gang) else 0,
+    "preference": _preference,
+    "bandwidth": _bandwidth,
+}
+"""What a gang adds to a tier at most."""

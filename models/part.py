@@ -1,0 +1,184 @@
+"""A part of an instance: some nodes, and the gangs that may change there, as an instance of its own.
+
+Everything else stays as a plan has it: its pods are taken off the nodes. A plan of the part is a plan
+of the whole.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from models.cluster import Cluster, Node
+from models.gang import Gang
+from models.instance import Instance
+from models.occupancy import PODS
+from models.policy import Policy, SolveLimits
+from models.program.base_state import moves_pods, placed
+from models.solution import GangDecision, PodPlacement
+
+
+@dataclass(frozen=True)
+class Part:
+    """``nodes``, ``gangs``: indices in the whole, ascending. ``start``: one decision a gang."""
+
+    instance: Instance
+    nodes: tuple[int, ...]
+    gangs: tuple[int, ...]
+    start: tuple[GangDecision, ...]
+
+    def merged(self, decisions: Sequence[GangDecision]) -> dict[int, GangDecision]:
+        """Decisions about gangs of the part, by their index in the whole."""
+        return {
+            gang: replace(decision, pods=_moved(decision.pods, self.nodes))
+            for gang, decision in zip(self.gangs, decisions, strict=True)
+        }
+
+
+class Standing:
+    """A plan of an instance, and which gangs have pods on a node: now, after the plan, or both."""
+
+    def __init__(self, instance: Instance, decisions: Sequence[GangDecision]) -> None:
+        self.instance = instance
+        self.decisions = list(decisions)
+        self.by_node: list[set[int]] = [set() for _ in instance.cluster.nodes]
+        self.moves: dict[int, int] = {}
+        for gang, decision in enumerate(decisions):
+            self._enter(gang, decision)
+
+    def nodes(self, gang: int) -> set[int]:
+        """Nodes on which the gang has pods now or after the plan."""
+        own = {pod.node for pod in self.decisions[gang].pods}
+        return own | {p.node for p in self.instance.gangs[gang].pods if p.node is not None}
+
+    def update(self, decisions: Sequence[GangDecision]) -> None:
+        """Another plan of the same instance."""
+        for gang, (old, new) in enumerate(zip(self.decisions, decisions, strict=True)):
+            if old is not new:
+                for n in self.nodes(gang):
+                    self.by_node[n].discard(gang)
+                self.moves.pop(gang, None)
+                self.decisions[gang] = new
+                self._enter(gang, new)
+
+    def _enter(self, gang: int, decision: GangDecision) -> None:
+        for n in self.nodes(gang):
+            self.by_node[n].add(gang)
+        spec = self.instance.gangs[gang]
+        if decision.decision == "move" and moves_pods(
+            placed(self.instance, gang, spec.running_pods), decision.pods
+        ):
+            self.moves[gang] = sum(spec.roles[p.role].gpus for p in spec.running_pods)
+
+    def returnable(self, freed: Collection[int]) -> set[int]:
+        """Those of the gangs that find the room they left as it was, if only these gangs change.
+
+        A pod that stays is exempt from many rules, so that a part must not offer to keep one where
+        another gang has come.
+        """
+        found = set(freed)
+        while True:
+            blocked = {gang for gang in found if self._taken(gang, found)}
+            if not blocked:
+                return found
+            found -= blocked
+
+    def _taken(self, gang: int, freed: Collection[int]) -> bool:
+        """Whether a pod of a gang that is not freed came to a node that this gang leaves."""
+        after = {(p.role, p.index, p.node) for p in self.decisions[gang].pods}
+        left = {
+            p.node
+            for p in self.instance.gangs[gang].running_pods
+            if (p.role, p.index, p.node) not in after and p.node is not None
+        }
+        return any(
+            self._came(other, n) for n in left for other in self.by_node[n] if other not in freed
+        )
+
+    def _came(self, gang: int, n: int) -> bool:
+        """Whether the gang has pods on a node, or GPUs there, that it does not have now."""
+        now = {(p.role, p.index): p.gpus for p in self.instance.gangs[gang].pods if p.node == n}
+        return any(
+            pod.node == n and (pod.gpus or 0) != (now.get((pod.role, pod.index), -1) or 0)
+            for pod in self.decisions[gang].pods
+        )
+
+    def part(self, nodes: Iterable[int], freed: Collection[int], limits: SolveLimits) -> Part:
+        """The part with these nodes in which these gangs may change; all their pods are on the nodes."""
+        order, gangs = tuple(sorted(nodes)), tuple(sorted(freed))
+        position = {n: i for i, n in enumerate(order)}
+        cluster = self.instance.cluster
+        free = set(gangs)
+        kept = tuple(self._without_fixed(n, free) for n in order)
+        instance = Instance(
+            Cluster(cluster.name, cluster.levels, kept, cluster.uid),
+            tuple(_on(self.instance.gangs[gang], position) for gang in gangs),
+            self._policy(free, limits),
+            latest=self.instance.latest_submission,
+        )
+        start = tuple(
+            replace(one, pods=_moved(one.pods, position))
+            for one in (self.decisions[gang] for gang in gangs)
+        )
+        return Part(instance, order, gangs, start)
+
+    def _without_fixed(self, n: int, freed: set[int]) -> Node:
+        """The node without what pods of other gangs hold there after the plan."""
+        node = self.instance.cluster.nodes[n]
+        mask, unknown, used = 0, 0, Counter[str]()
+        for role_gpus, requests, pod in self._fixed(n, freed):
+            if pod.gpus is None:
+                unknown += role_gpus
+            mask |= pod.gpus or 0
+            used.update(dict(requests))
+            used[PODS] += 1
+        if not used:
+            return node
+        return replace(
+            node,
+            unhealthy=node.unhealthy | mask,
+            unknown_unhealthy=node.unknown_unhealthy + unknown,
+            allocatable=tuple((name, most - used[name]) for name, most in node.allocatable),
+        )
+
+    def _fixed(
+        self, n: int, freed: set[int]
+    ) -> Iterator[tuple[int, tuple[tuple[str, int], ...], PodPlacement]]:
+        for gang in sorted(self.by_node[n] - freed):
+            roles = self.instance.gangs[gang].roles
+            for pod in self.decisions[gang].pods:
+                if pod.node == n:
+                    yield roles[pod.role].gpus, roles[pod.role].requests, pod
+
+    def _policy(self, freed: set[int], limits: SolveLimits) -> Policy:
+        """The policy with what the moves of other gangs leave of its limits."""
+        policy = replace(self.instance.policy, solve=limits, now=self.instance.now)
+        if policy.moves is None:
+            return policy
+        moved = [gpus for gang, gpus in self.moves.items() if gang not in freed]
+        gangs, gpus = policy.moves.max_gangs, policy.moves.max_gpus
+        left = replace(
+            policy.moves,
+            max_gangs=None if gangs is None else gangs - len(moved),
+            max_gpus=None if gpus is None else gpus - sum(moved),
+        )
+        return replace(policy, moves=left)
+
+
+def _moved(
+    pods: Sequence[PodPlacement], position: Mapping[int, int] | Sequence[int]
+) -> tuple[PodPlacement, ...]:
+    """The pods with the indices of their nodes in another instance."""
+    return tuple(PodPlacement(p.role, p.index, position[p.node], p.gpus) for p in pods)
+
+
+def _on(gang: Gang, position: Mapping[int, int]) -> Gang:
+    """The gang with the indices of its nodes in another instance, without what was planned elsewhere."""
+    pods = tuple(
+        pod if pod.node is None else replace(pod, node=position[pod.node]) for pod in gang.pods
+    )
+    planned = tuple(
+        replace(pod, node=position[pod.node]) for pod in gang.planned if pod.node in position
+    )
+    return replace(gang, pods=pods, planned=planned)

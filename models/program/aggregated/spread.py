@@ -1,0 +1,109 @@
+"""Where gangs that no node can hold have their pods, by innermost domain, and how many domains they use.
+
+For a class of identical gangs, x[r] counts its pods in the innermost domain r, u[D] those of its gangs that
+use domain D. Rows: sum of x == pods x gangs; for a domain D with gangs that are whole in it, the x within
+D >= their pods; x[r] <= room of r x u[r]; sum of x in D <= room of D x u[D]; u[r] <= u[D] for r in D; sum
+over a level of u >= the fewest domains of each shape.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from models.instance import Instance
+from models.program.aggregated.pools import Domain, PooledClass, ShapeBounds
+from models.program.linear_program import Linear, Program
+
+
+@dataclass
+class Spread:
+    """Variables by (level, domain). ``pods``: of innermost domains. ``gangs``: of the class, in any shape."""
+
+    pods: dict[Domain, int]
+    uses: dict[Domain, int]
+    gangs: Linear
+
+    def span(self, instance: Instance, own: PooledClass) -> Linear:
+        """What the class adds to ``span``: domains as counted, nodes as few as there can be."""
+        gang = instance.gangs[own.demands[0].gang]
+        node_level, total = instance.cluster.node_level, Linear()
+        for (level, _), variable in self.uses.items():
+            total.add(variable, gang.weight_gpus * 4 ** (node_level - level))
+        for level in range(node_level):
+            total.add_linear(self.gangs, -gang.weight_gpus * 4 ** (node_level - level))
+        for shape, places in own.shapes:
+            total.add_all(places.values(), gang.weight_gpus * (shape.fewest[node_level] - 1))
+        return total
+
+
+def spreads(instance: Instance, own: PooledClass) -> bool:
+    """Whether the gangs of the class use several nodes wherever they are."""
+    demand = own.demands[0]
+    return (
+        len(own.pools) == 1
+        and not demand.stays
+        and bool(instance.cluster.levels)
+        and all(shape.level != instance.cluster.node_level for shape, _ in own.shapes)
+    )
+
+
+def cost(instance: Instance) -> int:
+    """Variables of one class."""
+    cluster = instance.cluster
+    innermost = len(cluster.domains[cluster.node_level - 1])
+    return innermost + sum(len(cluster.domains[level]) for level in range(cluster.node_level))
+
+
+def add(program: Program, instance: Instance, bounds: ShapeBounds, own: PooledClass) -> Spread:
+    """The variables and rows of one class, also as ``own.spread``."""
+    cluster = instance.cluster
+    innermost = cluster.node_level - 1
+    (role,) = own.demands[0].gpu_roles
+    gangs = len(own.demands)
+    everyone = Linear().add_all(v for _, places in own.shapes for v in places.values())
+    room = {
+        (level, d): min(pods, role.count)
+        for level in range(cluster.node_level)
+        for d, pods in bounds.capacity(role, level)
+        if pods
+    }
+    uses = {key: program.integer(0, gangs) for key in sorted(room)}
+    pods = {
+        key: program.integer(0, min(role.count * gangs, most))
+        for key, most in sorted(bounds.room(role, innermost).items())
+    }
+    inside: dict[Domain, Linear] = {key: Linear() for key in uses}
+    for key, variable in pods.items():
+        n = cluster.domains[innermost][key[1]].nodes[0]
+        for level in range(cluster.node_level):
+            around = (level, cluster.domain_of[level][n])
+            inside[around].add(variable)
+            if level < innermost:
+                program.at_most(Linear().add(uses[key]).add(uses[around], -1))
+    for key, here in inside.items():
+        program.at_most(Linear().add_linear(here).add(uses[key], -room[key]))
+    program.equal(Linear().add_all(pods.values()).add_linear(everyone, -role.count))
+    for key, whole in _whole(instance, own).items():
+        program.at_least(Linear().add_linear(inside[key]).add_linear(whole, -role.count))
+    for level in range(cluster.node_level):
+        row = Linear().add_all(v for (at, _), v in uses.items() if at == level)
+        for shape, places in own.shapes:
+            row.add_all(places.values(), -shape.fewest[level])
+        program.at_least(row)
+    own.spread = Spread(pods, uses, everyone)
+    return own.spread
+
+
+def _whole(instance: Instance, own: PooledClass) -> dict[Domain, Linear]:
+    """By domain, the gangs that are whole in it or in one within it."""
+    cluster = instance.cluster
+    found: dict[Domain, Linear] = {}
+    for shape, places in own.shapes:
+        for domain, variable in places.items():
+            if shape.level is None or domain is None:
+                continue
+            n = cluster.domains[shape.level][domain].nodes[0]
+            for level in range(shape.level + 1):
+                key = (level, cluster.domain_of[level][n])
+                found.setdefault(key, Linear()).add(variable)
+    return found

@@ -1,0 +1,103 @@
+"""The search of ``plan`` against the clock: an early plan, the time limit, and signals.
+
+The search runs in a thread of its own and publishes what it has. This thread keeps the time, so that the
+limit and signals hold whatever the search is doing.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from planner.show.progress import SearchProgress
+
+if TYPE_CHECKING:
+    from models.instance import Instance
+    from models.solution import Solution
+    from planner.show.console import Console
+
+TICK_S = 0.05
+
+EARLY_S = 1.0
+"""A search that has taken so long gets its first plan verified while it goes on."""
+
+GRACE_S = 1.0
+"""Seconds a search may take to end once its time is up; then it is left behind."""
+
+FINISH_S_PER_OBJECT = 1e-4
+"""Seconds to explain, check and save a plan, for each node and gang, until the first plan was timed."""
+
+FINISH_FACTOR = 1.3
+"""The last plan may take so much longer to finish than the first one."""
+
+
+class TimedSearch:
+    """``early``: verifies and keeps a plan; called once, with the first one, if the search takes long."""
+
+    def __init__(
+        self,
+        instance: Instance,
+        console: Console,
+        stop: threading.Event,
+        clock: Callable[[], float],
+        early: Callable[[Solution], None],
+        *,
+        executor: str | None = None,
+    ) -> None:
+        from planner.search.solve import Search
+
+        self._clock = clock
+        self._stop = stop
+        self._early = early
+        self._progress = SearchProgress(console, clock)
+        limits = instance.policy.solve
+        size = len(instance.cluster.nodes) + len(instance.gangs)
+        self._limit = limits.time_limit_s
+        self._finish = FINISH_S_PER_OBJECT * size
+        self._search = Search(instance, progress=self._progress, stop=stop, executor=executor)
+        self._search.finish_by(self._limit - self._finish)
+        self._found: list[Solution] = []
+        self._failed: list[BaseException] = []
+
+    def run(self) -> Solution:
+        """The best plan found within the time limit, or until a signal."""
+        start = self._clock()
+        thread = threading.Thread(target=self._work, name="search", daemon=True)
+        thread.start()
+        ended: float | None = None
+        kept = False
+        while thread.is_alive():
+            thread.join(TICK_S)
+            self._progress.tick()
+            now = self._clock()
+            if (
+                not kept
+                and now - start > EARLY_S
+                and self._search.started
+                and not self._stop.is_set()
+            ):
+                kept = True
+                self._keep_first()
+                continue
+            if ended is None and (self._stop.is_set() or now - start > self._limit - self._finish):
+                ended = now
+            if ended is not None and now - ended > GRACE_S:
+                break
+        self._progress.done()
+        if self._failed:
+            raise self._failed[0]
+        return self._found[0] if self._found else self._search.best()
+
+    def _keep_first(self) -> None:
+        """Verify and keep the first plan, and learn how long the last one will take."""
+        before = self._clock()
+        self._early(self._search.best())
+        self._finish = FINISH_FACTOR * (self._clock() - before)
+        self._search.finish_by(self._limit - self._finish)
+
+    def _work(self) -> None:
+        try:
+            self._found.append(self._search.run())
+        except BaseException as error:  # noqa: BLE001  # raised again in the caller's thread
+            self._failed.append(error)

@@ -1,0 +1,153 @@
+"""Where the neighbourhoods of a round are solved: threads, processes, or a Dask cluster.
+
+Results come in the order of the tasks, so that the number of workers does not change them. A lost worker
+costs time, not the result: its task is solved here.
+"""
+
+from __future__ import annotations
+
+import logging
+import multiprocessing
+import signal
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import (
+    BrokenExecutor,
+    CancelledError,
+    Executor,
+    Future,
+    ProcessPoolExecutor,
+    ThreadPoolExecutor,
+)
+from contextlib import suppress
+from multiprocessing.connection import wait
+from typing import TypeVar
+
+from planner.errors import Fault, UsageError
+from planner.search.budget import Budget
+
+THREADS, PROCESSES, DASK = "threads", "processes", "dask://"
+
+TICK_S = 0.05
+"""How often a wait looks at the clock and the stop signal."""
+
+CONNECT_S = 10
+"""Seconds to reach a Dask scheduler."""
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+class Workers:
+    """``spec``: ``threads``, ``processes`` or ``dask://HOST:PORT``. Workers start with the first task.
+
+    Raises UsageError for another spec, a Dask cluster without its package, and one that does not answer.
+    """
+
+    def __init__(self, spec: str, count: int) -> None:
+        self._spec = spec
+        self._count = count
+        self._executor: Executor | None = None
+        self._close: Callable[[], None] = lambda: None
+        if spec.startswith(DASK):
+            self._executor, self._close = _dask(spec)
+        elif spec not in (THREADS, PROCESSES):
+            raise UsageError(
+                Fault(f"unknown executor {spec!r}", "use threads, processes or dask://HOST:PORT")
+            )
+
+    def run(
+        self, solve: Callable[[T, float], R], tasks: Sequence[T], budget: Budget
+    ) -> Iterator[R]:
+        """``solve(task, seconds)`` of every task, in order, as far as the time goes."""
+        if self._spec == THREADS and self._count == 1:
+            for task in tasks:
+                if budget.exhausted():
+                    return
+                yield solve(task, budget.seconds_left())
+            return
+        executor = self._started()
+        seconds = budget.seconds_left()
+        futures = [executor.submit(solve, task, seconds) for task in tasks]
+        try:
+            for task, future in zip(tasks, futures, strict=True):
+                if not _finished(future, budget):
+                    return
+                yield self._result(future, solve, task, budget)
+        finally:
+            for future in futures:
+                future.cancel()
+
+    def _result(
+        self, future: Future[R], solve: Callable[[T, float], R], task: T, budget: Budget
+    ) -> R:
+        try:
+            return future.result()
+        except (BrokenExecutor, CancelledError, OSError) as lost:
+            logging.getLogger(__name__).warning("a worker was lost: %s", lost)
+            if not self._spec.startswith(DASK):
+                self._executor = None
+            return solve(task, budget.seconds_left())
+
+    def _started(self) -> Executor:
+        if self._executor is None and self._spec == PROCESSES:
+            self._executor, self._close = _processes(self._count)
+        elif self._executor is None:
+            self._executor = ThreadPoolExecutor(self._count)
+        return self._executor
+
+    def close(self) -> None:
+        """Let go of the workers without waiting for what they do."""
+        if self._executor is not None:
+            self._executor.shutdown(wait=False, cancel_futures=True)
+        self._close()
+
+
+def _finished(future: Future[R], budget: Budget) -> bool:
+    """Wait for a task; False if the time is up or a signal came first."""
+    while not future.done() and not budget.exhausted():
+        with suppress(TimeoutError, CancelledError):
+            future.exception(TICK_S)
+    return future.done()
+
+
+def _processes(count: int) -> tuple[Executor, Callable[[], None]]:
+    """Processes that are started afresh: this one has threads, which a fork would not copy."""
+    context = multiprocessing.get_context("spawn")
+    executor = ProcessPoolExecutor(count, mp_context=context, initializer=_begin)
+
+    def kill() -> None:
+        for process in multiprocessing.active_children():
+            process.kill()
+
+    return executor, kill
+
+
+def _begin() -> None:
+    """A worker leaves signals to its parent, and ends with it."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        sentinel = parent.sentinel
+
+        def follow() -> None:
+            wait([sentinel])
+            signal.raise_signal(signal.SIGKILL)
+
+        threading.Thread(target=follow, daemon=True).start()
+
+
+def _dask(spec: str) -> tuple[Executor, Callable[[], None]]:
+    address = f"tcp://{spec.removeprefix(DASK)}"
+    try:
+        from distributed import Client
+    except ImportError:
+        raise UsageError(
+            Fault("dask is not installed", "install it with: pip install 'gangplan[dask]'")
+        ) from None
+    try:
+        client = Client(address, timeout=CONNECT_S, set_as_default=False)
+    except (OSError, ValueError) as failed:
+        what = f"no Dask scheduler at {address}: {failed}".splitlines()[0]
+        raise UsageError(Fault(what, "start one with: dask scheduler")) from None
+    return client.get_executor(pure=False), client.close
