@@ -107,10 +107,6 @@ class FreeSpace:
         """Pods of the gangs that were set since the mark, by gang."""
         return {gang: self.pods[gang] for gang in sorted({g for g, _ in self._journal[mark:]})}
 
-    def known(self) -> list[int]:
-        """Mask of the GPUs known to be held, per node."""
-        return [node_space.known for node_space in self.by_node]
-
     def gpu_models(self, gang: int, role: RoleDemand) -> tuple[str, ...]:
         """The GPU models of which the pods of a role must choose one; none if there is no choice."""
         if not role.gpus or self.instance.gangs[gang].roles[role.role].mix_models:
