@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from building import build, gang, mask, node, role
 from building_servers import switched
-from by_steps import by_steps
+from by_steps import by_search, by_steps
 
 from models.gang import Gang
 from models.hardware import Nic
@@ -133,6 +133,6 @@ def test_a_gang_that_gave_way_does_not_grow_back() -> None:
         node("n1", switched(), labels={"kind": "a"}),
         node("n2", switched()),
     ]
-    plan = by_steps(build(nodes=nodes, gangs=[low, high]))
+    plan = by_search(build(nodes=nodes, gangs=[low, high]))
     assert plan.all() == {"high": "place", "low": "resize"}
     assert len(plan.of("low").pods) == 1

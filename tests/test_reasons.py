@@ -11,7 +11,7 @@ from threading import Event
 import pytest
 from building import build, gang, mask, node, role
 from building_servers import switched
-from by_steps import by_steps
+from by_steps import by_search, by_steps
 from effort import examples
 from exhaustive import plan
 from tiny_busy import busy
@@ -43,7 +43,7 @@ def message(instance: Instance, name: str, proven: tuple[int, ...] = ()) -> tupl
 def test_a_stopped_gang_names_the_highest_who_come() -> None:
     low = gang("low", 1, 8, stands=[(0, 0, 0, FULL)], preemptible=True)
     queue = [gang(f"q{i}", 1, 2, priority=i) for i in (1, 2, 3, 4)]
-    made = by_steps(build(gangs=[low, *queue]))
+    made = by_search(build(gangs=[low, *queue]))
     code, text = made.reason("low")
     assert code == "Preempted"
     assert text == (
@@ -184,7 +184,7 @@ def test_after_the_time_is_up_gangs_wait_for_a_cause_that_is_not_named(
     low = gang("low", 1, 8, stands=[(0, 0, 0, FULL)], preemptible=True)
     broken = gang("broken", 2, 8, stands=[(0, 0, 1, FULL)])
     high, last = gang("high", 1, 8, priority=9), gang("last", 1, 8, priority=1)
-    made = by_steps(build(racks=1, nodes_per_rack=2, gangs=[low, broken, high, last]))
+    made = by_search(build(racks=1, nodes_per_rack=2, gangs=[low, broken, high, last]))
     stopped = Event()
     stopped.set()
     for grace, causes in ((0.0, False), (60.0, True)):
@@ -254,7 +254,7 @@ def test_notes_name_unknown_runtimes_and_ages() -> None:
         instance.policy, disruption=Disruption(LOST_RUNTIME, 7200), starvation_after_s=60
     )
     instance = replace(instance, policy=policy)
-    made = by_steps(instance)
+    made = by_search(instance)
     runtime, age = notes_of(instance, made.decisions, exact=True)
     assert runtime == (
         "1 gang stopped, moved or shrunk without a known start or checkpoint: each GPU counts as 7200 s of "

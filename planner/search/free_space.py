@@ -103,10 +103,6 @@ class FreeSpace:
             gang, old = self._journal.pop()
             self._replace(gang, self.pods[gang], old)
 
-    def since(self, mark: int) -> dict[int, Pods]:
-        """Pods of the gangs that were set since the mark, by gang."""
-        return {gang: self.pods[gang] for gang in sorted({g for g, _ in self._journal[mark:]})}
-
     def gpu_models(self, gang: int, role: RoleDemand) -> tuple[str, ...]:
         """The GPU models of which the pods of a role must choose one; none if there is no choice."""
         if not role.gpus or self.instance.gangs[gang].roles[role.role].mix_models:
@@ -190,14 +186,6 @@ class FreeSpace:
         for (gang, _, _), (pod, _) in self.by_node[n].tenants.items():
             if self.instance.gangs[gang].priority > priority and self.is_new_on(gang, pod):
                 yield gang
-
-    def moved(self) -> dict[int, int]:
-        """GPUs held now by each gang of which a pod moves."""
-        return {
-            gang: sum(self.instance.gangs[gang].roles[p.role].gpus for p in pods)
-            for gang, pods in enumerate(self.original)
-            if pods and self.pods[gang] != pods and self.decision(gang).decision == "move"
-        }
 
     def decision(self, gang: int) -> GangDecision:
         """The decision for the gang, without a reason."""

@@ -10,12 +10,12 @@ from collections.abc import Iterator, Sequence
 from models.instance import Instance
 from models.program.demand_builder import identity, remaining_demand
 from models.program.demands import Demand
-from models.program.rules.declarations import allows, node_sets
+from models.program.rules.declarations import allows
 from models.solution import GangDecision, PodPlacement
 from models.tier_values import gang_value
 from planner.search.budget import Budget
 from planner.search.free_space import Counts, FreeSpace
-from planner.search.scopes import gpu_models, scopes
+from planner.search.scopes import scopes
 from planner.search.trial import Trial
 
 MAX_SIZES = 8
@@ -122,16 +122,6 @@ def place(
             if permitted(space, demand.gang, pods, bound=bound):
                 return pods
     return None
-
-
-def node_choices(
-    space: FreeSpace, demand: Demand, scope: frozenset[int]
-) -> Iterator[tuple[frozenset[int], str | None]]:
-    """Nodes of a scope and a GPU model to try together, as the rules let the gang use them."""
-    gang = space.instance.gangs[demand.gang]
-    for nodes in node_sets(space.instance, gang, scope):
-        for model in gpu_models(space, demand):
-            yield nodes, model
 
 
 def permitted(

@@ -16,7 +16,7 @@ from models.gang import Role
 from models.occupancy import PODS
 from models.program.demands import Demand, RoleDemand, groups_of
 from models.solution import PodPlacement
-from planner.search.free_arrays import BoolArray, Capacity, IntArray, as_array, sums
+from planner.search.free_arrays import Capacity, IntArray, as_array, sums
 from planner.search.free_space import FreeSpace
 from planner.search.node_choice import Piece, Room, spread
 
@@ -44,35 +44,34 @@ def pods_of(batch: Batch) -> int:
 
 
 class Trial:
-    """``chosen``: (role, index, node) of the pods placed so far."""
+    """``_chosen``: (role, index, node) of the pods so far. ``_gpus``, ``_used``: what they take, by node."""
 
     def __init__(self, space: FreeSpace, demand: Demand) -> None:
-        self.space = space
-        self.demand = demand
-        self.gpus: dict[int, int] = {}
-        self.used: dict[int, dict[str, int]] = {}
-        self.chosen: list[tuple[RoleDemand, int, int]] = []
-        self.tables: dict[int, Capacity] = {}
+        self._space = space
+        self._demand = demand
+        self._gpus: dict[int, int] = {}
+        self._used: dict[int, dict[str, int]] = {}
+        self._chosen: list[tuple[RoleDemand, int, int]] = []
+        self._tables: dict[int, Capacity] = {}
         self._tree = space.arrays.tree
         gang = space.instance.gangs[demand.gang]
         self._roles = gang.roles
         self._planned = as_array({pod.node for pod in gang.planned})
 
-    def run(self, scope: IntArray | frozenset[int], model: str | None) -> bool:
+    def run(self, scope: IntArray, model: str | None) -> bool:
         """Place every role, on one GPU model if one is given; after False the trial must not be used."""
-        nodes = as_array(sorted(scope)) if isinstance(scope, frozenset) else scope
-        for batch in batches(self._roles, self.demand):
-            table = self.space.capacity(self.demand.gang, batch[0], model)
-            self.tables[batch[0].role] = table
-            if not self._place_batch(batch, self.usable(table, nodes)):
+        for batch in batches(self._roles, self._demand):
+            table = self._space.capacity(self._demand.gang, batch[0], model)
+            self._tables[batch[0].role] = table
+            if not self._place_batch(batch, scope[table.pods[scope] > 0]):
                 return False
         return True
 
     def pods(self) -> tuple[PodPlacement, ...]:
         """The chosen pods with GPU indices."""
-        pools = {n: self.space.pick(n, gpus) for n, gpus in sorted(self.gpus.items()) if gpus}
+        pools = {n: self._space.pick(n, gpus) for n, gpus in sorted(self._gpus.items()) if gpus}
         placed = []
-        for role, index, n in sorted(self.chosen, key=lambda c: (c[0].role, c[1])):
+        for role, index, n in sorted(self._chosen, key=lambda c: (c[0].role, c[1])):
             mask: int | None = 0
             if role.gpus:
                 pool = pools[n]
@@ -80,77 +79,40 @@ class Trial:
             placed.append(PodPlacement(role.role, index, n, mask))
         return tuple(placed)
 
-    def free(self, n: int) -> int:
-        """GPUs of the node that the trial may use, including those it already uses."""
-        return self.space.by_node[n].free
-
-    def conceded(self, n: int, resource: str) -> int:
-        """Amount of a resource that other gangs would give up on the node: none here."""
-        del n, resource
-        return 0
-
-    def usable(self, table: Capacity, scope: IntArray) -> IntArray:
-        """The nodes that may take pods."""
-        return scope[table.pods[scope] > 0]
-
-    def free_of(self, nodes: IntArray) -> IntArray:
-        """``free`` of each node."""
-        return self.space.arrays.free[nodes]
-
-    def capacities(self, role: RoleDemand, nodes: IntArray, most: int) -> IntArray:
-        """``capacity`` of each node."""
-        found = np.minimum(self.tables[role.role].pods[nodes], most)
-        if self.used:
-            for at in np.flatnonzero(np.isin(nodes, as_array(self.used))).tolist():
-                found[at] = self.capacity(int(nodes[at]), role, most)
+    def _capacities(self, role: RoleDemand, nodes: IntArray, most: int) -> IntArray:
+        """Number of pods of the role, at most ``most``, that fit on each node."""
+        found = np.minimum(self._tables[role.role].pods[nodes], most)
+        if self._used:
+            for at in np.flatnonzero(np.isin(nodes, as_array(self._used))).tolist():
+                found[at] = self._beside_own(int(nodes[at]), role, most)
         return found
 
-    def limits(self, role: RoleDemand, nodes: IntArray, most: int) -> IntArray:
-        """Upper bounds of the pods that each node may take once room is made."""
-        return self.capacities(role, nodes, most)
-
-    def willing(self, nodes: IntArray) -> BoolArray:
-        """The nodes on which no other gang would have to give up space: here all."""
-        return np.full(len(nodes), fill_value=True)
-
-    def choose(self, options: Options, attempt: Callable[[IntArray], bool]) -> bool:
+    def _choose(self, options: Options, attempt: Callable[[IntArray], bool]) -> bool:
         """Place pods on the first of these node lists that takes them."""
         for option in options:
-            mark = self.mark()
+            mark = len(self._chosen)
             if attempt(option):
                 return True
-            self.undo(mark)
+            self._undo(mark)
         return False
 
-    def make_room(self, role: RoleDemand, count: int, nodes: IntArray) -> bool:
-        """Make room for a number of pods before they are placed; False if that is impossible."""
-        del self, role, count, nodes
-        return True
-
-    def mark(self) -> object:
-        return len(self.chosen)
-
-    def undo(self, mark: object) -> None:
-        assert isinstance(mark, int)
-        for role, _, n in self.chosen[mark:]:
-            self.gpus[n] -= role.gpus
+    def _undo(self, mark: int) -> None:
+        for role, _, n in self._chosen[mark:]:
+            self._gpus[n] -= role.gpus
             for resource, amount in ((PODS, 1), *role.requests):
-                self.used[n][resource] -= amount
-            if not self.used[n][PODS]:
-                del self.used[n]
-        del self.chosen[mark:]
+                self._used[n][resource] -= amount
+            if not self._used[n][PODS]:
+                del self._used[n]
+        del self._chosen[mark:]
 
-    def capacity(self, n: int, role: RoleDemand, most: int) -> int:
-        """Number of pods of the role, at most ``most``, that fit on the node."""
+    def _beside_own(self, n: int, role: RoleDemand, most: int) -> int:
+        """The same of a node that has pods of this trial already."""
+        node, used = self._space.by_node[n], self._used[n]
         if role.gpus:
-            most = min(most, (self.free(n) - self.gpus.get(n, 0)) // role.gpus)
-        if most <= 0:
-            return 0
-        left, used = self.space.by_node[n].left, self.used.get(n, {})
+            most = min(most, (node.free - self._gpus[n]) // role.gpus)
         for resource, amount in ((PODS, 1), *role.requests):
-            if amount and resource in left:
-                room = left[resource] + self.conceded(n, resource) - used.get(resource, 0)
-                most = min(most, room // amount)
+            if amount and resource in node.left:
+                most = min(most, (node.left[resource] - used.get(resource, 0)) // amount)
         return max(0, most)
 
     def _place_batch(self, batch: Batch, nodes: IntArray) -> bool:
@@ -162,17 +124,17 @@ class Trial:
         if spec.required is not None:
             options = self._by_domain(role, role.count, spec.required, nodes)
         layers = len(spec.slice_layers)
-        return self.choose(options, partial(self._place_layers, role, layers, list(role.indices)))
+        return self._choose(options, partial(self._place_layers, role, layers, list(role.indices)))
 
     def _by_domain(
         self, role: RoleDemand, count: int, level: int, nodes: IntArray
     ) -> Iterator[IntArray]:
         """The nodes of every domain that may take so many pods: used ones first, then the tightest."""
         of, size = self._tree.domain_of[level], self._tree.sizes[level]
-        room = sums(of[nodes], self.limits(role, nodes, count), size)
-        idle = sums(of[nodes], self.free_of(nodes), size)
+        room = sums(of[nodes], self._capacities(role, nodes, count), size)
+        idle = sums(of[nodes], self._space.arrays.free[nodes], size)
         domains = np.flatnonzero(room >= count)
-        unused = ~np.isin(domains, of[as_array({n for _, _, n in self.chosen})])
+        unused = ~np.isin(domains, of[as_array({n for _, _, n in self._chosen})])
         order = np.lexsort((domains, idle[domains], room[domains], unused))
         for domain in domains[order].tolist():
             yield nodes[of[nodes] == domain]
@@ -184,7 +146,7 @@ class Trial:
         if not layers:
             return self._place_pods([(role, index) for index in indices], nodes)
         size, level = self._roles[role.role].slice_layers[layers - 1]
-        cluster = self.space.instance.cluster
+        cluster = self._space.instance.cluster
         fixed = dict(role.layers[layers - 1]) if role.layers else {}
         for members in groups_of(indices, size):
             domain = fixed.get(tuple(members))
@@ -194,16 +156,14 @@ class Trial:
                 inside = as_array(cluster.domains[level][domain].nodes)
                 options = iter((nodes[np.isin(nodes, inside)],))
             attempt = partial(self._place_layers, role, layers - 1, members)
-            if not self.choose(options, attempt):
+            if not self._choose(options, attempt):
                 return False
         return True
 
     def _place_pods(self, pods: Sequence[tuple[RoleDemand, int]], nodes: IntArray) -> bool:
         """Place these pods, which ask for the same. Each: (role, index)."""
         like, count = pods[0][0], len(pods)
-        if not self.make_room(like, count, nodes):
-            return False
-        room = self.capacities(like, nodes, count)
+        room = self._capacities(like, nodes, count)
         if int(room.sum()) < count:
             return False
         ahead = iter(pods)
@@ -216,8 +176,8 @@ class Trial:
         """Pods a node: nodes that the gang uses first, then others. ``pods``: those that fit, by node."""
         if len(nodes) == 1:
             return [(int(nodes[0]), count)]
-        free, found = self.free_of(nodes), list[Piece]()
-        groups = (as_array(self.used), as_array(self.demand.standing_nodes))
+        free, found = self._space.arrays.free[nodes], list[Piece]()
+        groups = (as_array(self._used), as_array(self._demand.standing_nodes))
         for group in groups:
             if not len(group):
                 continue
@@ -228,22 +188,19 @@ class Trial:
                 found += [(int(nodes[at]), piece)] if piece else []
                 count -= piece
             pods[here] = 0
-        easily = np.where(self.willing(nodes), pods, 0)
-        if int(easily.sum()) >= count:
-            pods = easily
         unplanned = (~np.isin(nodes, self._planned)).astype(np.int64)
         room = Room(nodes, pods, free, unplanned).part(pods > 0)
-        return [*found, *spread(self.space.arrays, count, room, np.concatenate(groups))]
+        return [*found, *spread(self._space.arrays, count, room, np.concatenate(groups))]
 
     def _place_pod(self, role: RoleDemand, index: int, n: int) -> None:
-        self.chosen.append((role, index, n))
-        self.gpus[n] = self.gpus.get(n, 0) + role.gpus
-        used = self.used.setdefault(n, {})
+        self._chosen.append((role, index, n))
+        self._gpus[n] = self._gpus.get(n, 0) + role.gpus
+        used = self._used.setdefault(n, {})
         for resource, amount in ((PODS, 1), *role.requests):
             used[resource] = used.get(resource, 0) + amount
 
     def _whole(self, n: int, role: RoleDemand) -> int | None:
-        node, node_space = self.space.instance.cluster.nodes[n], self.space.by_node[n]
+        node, node_space = self._space.instance.cluster.nodes[n], self._space.by_node[n]
         return node_space.mask if not node_space.unknown and role.gpus == node.gpus else None
 
 
