@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from models.program.arrays import Rows
 
 CHECK_EVERY = 256
-"""Rows between two questions whether building is to end: some ten milliseconds."""
+"""Rows or variables between two questions whether building is to end: some ten milliseconds."""
 
 UNBOUNDED = 1 << 60
 """Row bound that never binds; below CP-SAT's int64 limits with room to add."""
@@ -62,7 +62,7 @@ class Row:
 class Program:
     """Variables (integers with bounds) and rows; grows only.
 
-    While it is ``interrupted``, adding rows raises Interrupted.
+    While it is ``interrupted``, adding rows or variables raises Interrupted.
     """
 
     def __init__(self, interrupted: Question = never) -> None:
@@ -74,6 +74,8 @@ class Program:
 
     def integer(self, low: int, high: int) -> int:
         """A new integer variable; its index."""
+        if not len(self.lower) % CHECK_EVERY:
+            check(self.interrupted)
         self.lower.append(low)
         self.upper.append(high)
         return len(self.lower) - 1
