@@ -19,6 +19,9 @@ class Objective:
     tolerance: Fraction = Fraction(0)
 
 
+MAX_BUDGET = 1_000_000
+
+
 @dataclass(frozen=True, slots=True)
 class SolveLimits:
     """``budget``: deterministic (1 is about a second of one core). ``time_limit_s``: wall clock."""

@@ -27,7 +27,7 @@ from models.documents.base import (
 )
 from models.documents.cluster import MAX_LEVELS, PolicyLevel, level_errors
 from models.documents.gang import Share
-from models.policy import DAY_S, UNMODELLED, Disruption, KubernetesPolicy, Moves
+from models.policy import DAY_S, MAX_BUDGET, UNMODELLED, Disruption, KubernetesPolicy, Moves
 from models.tiers import objective_names
 from models.units import InvalidValueError, shown
 
@@ -115,7 +115,7 @@ class ObjectiveDocument(Document):
 class SolveDocument(Document):
     """Limits of the search."""
 
-    budget: Annotated[int, whole(1, 1_000_000)] = Field(
+    budget: Annotated[int, whole(1, MAX_BUDGET)] = Field(
         default=60, description="Deterministic search budget"
     )
     time_limit: Duration = Field(

@@ -47,25 +47,33 @@ def plan(
             min=1,
             max=MAX_BUDGET,
             metavar="N",
-            help="Deterministic search budget.",
+            help="Deterministic search budget; one unit is about a second of a core.",
         ),
     ] = None,
     time_limit: Annotated[
         str | None,
-        typer.Option("--time-limit", metavar="DURATION", help="Limit on wall time, such as 90s."),
+        typer.Option(
+            "--time-limit",
+            metavar="DURATION",
+            help="Limit on the time after reading, such as 90s. Without --budget, the search may use "
+            "all of it.",
+        ),
     ] = None,
     seed: Annotated[
         int | None, typer.Option("--seed", min=0, max=2**31 - 1, metavar="N", help="Search seed.")
     ] = None,
     workers: Annotated[
-        int | None, typer.Option("--workers", min=1, max=256, metavar="N", help="Search threads.")
+        int | None,
+        typer.Option(
+            "--workers", min=1, max=256, metavar="N", help="Threads or processes that search."
+        ),
     ] = None,
     executor: Annotated[
         str | None,
         typer.Option(
             "--executor",
             metavar="WHERE",
-            help="Where parts are solved: threads, processes or dask://HOST:PORT.",
+            help="Where parts of the plan are improved: threads, processes or dask://HOST:PORT.",
         ),
     ] = None,
     previous: Annotated[

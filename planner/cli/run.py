@@ -49,7 +49,9 @@ def run(
     ] = None,
     time_limit: Annotated[
         str | None,
-        typer.Option("--time-limit", metavar="DURATION", help="Guard on the clock, such as 90s."),
+        typer.Option(
+            "--time-limit", metavar="DURATION", help="Limit on the time to plan, such as 90s."
+        ),
     ] = None,
     allow_evictions: AllowEvictionsOption = False,
     max_evictions: MaxEvictionsOption = None,

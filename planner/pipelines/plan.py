@@ -15,7 +15,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from models.policy import Objective, Policy
+from models.policy import MAX_BUDGET, Objective, Policy
 from models.tiers import family
 from planner import __version__
 from planner.atomic_files import check_target, save
@@ -36,6 +36,9 @@ if TYPE_CHECKING:
 
 DEFRAGMENT = "defragment"
 STABILITY = "stability"
+
+BUDGET_PER_S = 10
+"""A budget that outlasts each second of a time limit, whatever the workers."""
 
 
 def with_defragment(policy: Policy) -> Policy:
@@ -348,11 +351,17 @@ def _read(request: PlanRequest, stdin: BinaryIO | None) -> LoadedInput:
 
 
 def _limited(instance: Instance, request: PlanRequest) -> Instance:
-    """The instance with the limits of the command line in its policy, so that the plan states them."""
+    """The instance with the limits of the command line in its policy, so that the plan states them.
+
+    Who gives a time limit alone wants that time used: the budget does not end the search before it.
+    """
+    budget = request.budget
+    if budget is None and request.time_limit_s is not None:
+        budget = max(instance.policy.solve.budget, BUDGET_PER_S * request.time_limit_s)
     given = {
         name: value
         for name, value in (
-            ("budget", request.budget),
+            ("budget", None if budget is None else min(budget, MAX_BUDGET)),
             ("time_limit_s", request.time_limit_s),
             ("seed", request.seed),
             ("workers", request.workers),
