@@ -31,11 +31,13 @@ def _pod(gang: str, index: int, node: str, gpus: list[int] | None) -> dict[str, 
     }
 
 
-def tier(name: str, sense: str, value: int, bound: int | None = None) -> dict[str, Any]:
+def tier(
+    name: str, sense: str, value: int, bound: int | None = None, *, proof: str | None = "exact"
+) -> dict[str, Any]:
     bound = value if bound is None else bound
     gap = abs(bound - value) / max(1, abs(value))
     stated = {"name": name, "sense": sense, "value": value, "best": value, "bound": bound}
-    return {**stated, "gap": gap, "proof": "exact" if gap == 0 else None}
+    return {**stated, "gap": gap, "proof": proof}
 
 
 def _gang(name: str, decision: str, pods: list[Any], **stated: object) -> dict[str, Any]:

@@ -225,6 +225,35 @@ def test_many_priorities_become_one_row_a_family(
     assert wide.count("waiting/") == 300
 
 
+def test_a_tier_without_a_bound_shows_none(cli: RunCli, plan_file: str) -> None:
+    plan = handmade.plan()
+    plan["status"]["objectives"] = [
+        handmade.tier("admission/0", "max", 8, 9),  # a gap of 1 / 8
+        handmade.tier("span", "min", 8, 0, proof=None),  # follows from nothing but the queue
+    ]
+    plan["status"]["outcome"] = "feasible"
+    Path(plan_file).write_text(json.dumps(plan), encoding="utf-8")
+    out = cli("show", plan_file).out
+    assert "admission/0  max        8             9  12.50 %  exact" in out
+    assert "span         min        8  no bound yet        -  -" in out
+    assert "2 tiers not proven best, the largest gap 12.50 % at admission/0" in out
+    stated = json.loads(cli("show", plan_file, "-o", "json").out)["status"]["objectives"][1]
+    assert (stated["bound"], stated["gap"], stated["proof"]) == (0, 1.0, None)
+
+
+def test_a_family_with_a_tier_without_a_bound_has_none(cli: RunCli, plan_file: str) -> None:
+    plan = handmade.plan()
+    plan["status"]["objectives"] = [
+        handmade.tier(f"growth/{priority}", "max", 1, 2 if priority else 3, proof=None)
+        for priority in range(7)
+    ]
+    plan["status"]["outcome"] = "feasible"
+    Path(plan_file).write_text(json.dumps(plan), encoding="utf-8")
+    out = cli("show", plan_file).out
+    assert "growth (7 tiers)  max        7  no bound yet    -  0 of 7" in out
+    assert "%" not in out.partition("TIER")[2]
+
+
 def test_many_kept_gangs_become_one_line(cli: RunCli, plan_file: str) -> None:
     plan = handmade.plan()
     kept = plan["spec"]["gangs"][1]

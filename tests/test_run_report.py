@@ -11,6 +11,7 @@ from models.apply.outcomes import GangVerdict, Outcome, Verdict
 from models.documents.plan import PlanDocument
 from planner.show.console import Console, LogFormat
 from planner.show.run import RunReport
+from planner.show.text import gap_text
 
 
 def decided() -> PlanDocument:
@@ -60,6 +61,14 @@ def test_the_line_tells_every_gang_once_and_by_what_was_done_with_it() -> None:
         "run stopped part-way (exit 7): plan gp-2; gangs: 1 started, 1 started, not all bound yet, "
         "1 skipped; 1 pod evicted; 2 waiting; gap 12.50 %; 12.3 s"
     )
+
+
+def test_the_line_tells_gaps_and_tiers_without_a_bound_apart() -> None:
+    plan = decided()
+    unbounded = plan.status.objectives[0].model_copy(update={"gap": 720.0, "proof": None})
+    found = (unbounded, *plan.status.objectives[1:])
+    assert gap_text(found) == "gap 12.50 %, no bound yet for 1 tier"
+    assert gap_text(found[:1]) == "no bound yet for 1 tier"
 
 
 def test_a_run_that_had_nothing_to_do_says_so() -> None:

@@ -263,6 +263,15 @@ def test_progress_says_nothing_twice_and_loses_no_news() -> None:
     ]
 
 
+def test_progress_without_a_bound_says_so() -> None:
+    err, clock = io.StringIO(), Clock()
+    progress = SearchProgress(Console(stderr=err, environ={}), clock)
+    progress.update("span", 7, None)
+    clock.now += 2
+    progress.tick()
+    assert err.getvalue() == "  2.0s  span  value 7  no bound yet\n"
+
+
 def test_progress_on_a_terminal_is_one_live_line_that_goes_away() -> None:
     err, clock = Terminal(), Clock()
     console = Console(stderr=err, environ={"TERM": "xterm"})

@@ -128,6 +128,11 @@ class PlanObjective(_Open):
     def proven(self) -> bool:
         return self.gap == 0 and self.proof is not None
 
+    @property
+    def bounded(self) -> bool:
+        """Whether the search found its bound; otherwise ``bound`` follows from the queue alone."""
+        return self.gap == 0 or self.proof is not None
+
 
 class PlanSearch(_Open):
     """How the plan was found."""

@@ -44,8 +44,8 @@ class Ledger:
     """``closed``: number of tiers, from the first, that are solved and must be kept by later ones.
 
     ``best``: value of each tier when it was closed. ``tops``: bounds for every plan. ``bounds``: None
-    where only implied bounds are known. ``cache``: values of gangs, shared between plans. ``published``:
-    a copy for other threads.
+    where only implied bounds are known. ``cache``: values of gangs, shared between plans. ``searched``:
+    tiers of the whole that an engine was asked about. ``published``: a copy for other threads.
     """
 
     def __init__(self, instance: Instance, start: Sequence[GangDecision]) -> None:
@@ -56,6 +56,7 @@ class Ledger:
         self.unmoved = self.incumbent
         self.bounds: list[Bound | None] = [None] * len(self.tiers)
         self.tops: list[Bound | None] = [None] * len(self.tiers)
+        self.searched: set[int] = set()
         self.closed = 0
         self.best: dict[int, int] = {}
         self._implied = ImpliedBounds(instance)

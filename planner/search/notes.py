@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from models.gang import Gang
 from models.instance import Instance
 from models.policy import LOST_RUNTIME
-from models.solution import GangDecision
+from models.solution import GangDecision, TierResult
 from models.units import plural
+
+MAX_NAMED = 8
+"""Tiers named in one note."""
 
 
 def notes_of(
@@ -28,6 +31,14 @@ def notes_of(
             "planned by GPU count: their GPU sets are good, not proven optimal"
         )
     return tuple(notes)
+
+
+def unsearched(tiers: Sequence[TierResult], searched: Collection[int]) -> list[str]:
+    """Which tiers the search did not come to. ``searched``: positions of those that it did."""
+    names = [tier.name for i, tier in enumerate(tiers) if tier.gap and i not in searched]
+    more = len(names) - MAX_NAMED
+    named = ", ".join(names[:MAX_NAMED]) + (f" and {more:,} more" if more > 0 else "")
+    return [f"not searched: {named}"] if names else []
 
 
 def _unknown_runtime(instance: Instance, decisions: Sequence[GangDecision]) -> list[str]:

@@ -24,7 +24,7 @@ from planner.search.growth import grow
 from planner.search.large_neighborhood import improve
 from planner.search.ledger import Ledger
 from planner.search.moves import keep_worthwhile
-from planner.search.notes import notes_of
+from planner.search.notes import notes_of, unsearched
 from planner.search.rearranging import rearrange
 from planner.search.reasons import with_reasons
 from planner.search.repair import back_in_place
@@ -76,7 +76,7 @@ class Search:
         try:
             start = _filled(self.instance, base_decisions(self.instance))
             first = self._search(self._budget, self._progress, frozenset(), start)
-            return keep_worthwhile(self.instance, first, self._search_again)
+            return self._noted(keep_worthwhile(self.instance, first, self._search_again))
         finally:
             self._workers.close()
 
@@ -94,7 +94,13 @@ class Search:
         )
         if self._budget.stopped_by == "proof":
             self._budget.exhausted()
-        return _solution(known, self._budget, frozenset())
+        return self._noted(_solution(known, self._budget, frozenset()))
+
+    def _noted(self, solution: Solution) -> Solution:
+        """The solution with a note on the tiers that the budget left unsearched."""
+        searched = set() if self._ledger is None else self._ledger.searched
+        note = unsearched(solution.tiers, searched)
+        return replace(solution, notes=(*note, *solution.notes)) if note else solution
 
     def _search_again(self, immovable: frozenset[int]) -> Solution:
         """The best plan in which these gangs do not move: the best one without their moves, improved.

@@ -120,8 +120,9 @@ class TierSearch:
 
     def _close(self) -> None:
         position = self._ledger.closed
-        value, bound = self._ledger.incumbent.values[position], self._ledger.known(position).value
+        value, known = self._ledger.incumbent.values[position], self._ledger.known(position)
         self._ledger.close()
+        bound = None if known.proof is None else known.value
         self._progress.update(self._ledger.tiers[position].name, value, bound)
 
     def _required_rows(self, before: int) -> tuple[tuple[Linear, int, int], ...]:
@@ -138,6 +139,7 @@ class TierSearch:
 
     def _solve(self, fused: FusedObjective) -> None:
         ledger = self._ledger
+        ledger.searched.update(member.position for member in fused.members)
         goal = Goal(fused.objective, fused.maximize, self._required_rows(ledger.closed))
         name = ledger.tiers[fused.members[0].position].name
 

@@ -10,7 +10,16 @@ from models.documents.plan import PlanDocument, PlanGang, PlanObjective, PlanPod
 from models.solution import ADMITTED
 from models.units import plural
 from planner.show.table import Cell, Column, Table
-from planner.show.text import compress, gigabytes, nodes_and_gpus, number, percent, permille, ranges
+from planner.show.text import (
+    NO_BOUND,
+    compress,
+    gigabytes,
+    nodes_and_gpus,
+    number,
+    percent,
+    permille,
+    ranges,
+)
 
 
 def places(pods: Iterable[PlanPod | PodDocument], gpus_of: Mapping[str, int]) -> str:
@@ -89,17 +98,23 @@ def _row(tier: PlanObjective) -> tuple[Cell, ...]:
         Cell(tier.sense, "dim"),
         Cell(number(tier.value)),
         Cell(number(tier.best)),
-        Cell(number(tier.bound)),
-        Cell(percent(tier.gap), "good" if tier.gap == 0 else "warn"),
+        *_bound_cells(tier),
         Cell(tier.proof or "-"),
     )
+
+
+def _bound_cells(tier: PlanObjective) -> tuple[Cell, Cell]:
+    if not tier.bounded:
+        return Cell(NO_BOUND, "warn"), Cell("-")
+    return Cell(number(tier.bound)), Cell(percent(tier.gap), "good" if tier.gap == 0 else "warn")
 
 
 def _family_row(family: str, members: list[PlanObjective]) -> tuple[Cell, ...]:
     """Values add up over priorities; bounds do not: only a wholly proven family has one."""
     proven = sum(tier.proven for tier in members)
     whole = proven == len(members)
-    worst = max((tier.gap for tier in members), default=None)
+    bounded = all(tier.bounded for tier in members)
+    worst = max((tier.gap for tier in members), default=None) if bounded else None
     proofs = {tier.proof for tier in members}
     proof = "numerical" if "numerical" in proofs else "exact"
     total = sum(tier.value for tier in members)
@@ -109,7 +124,7 @@ def _family_row(family: str, members: list[PlanObjective]) -> tuple[Cell, ...]:
         Cell(members[0].sense, "dim"),
         Cell(number(total)),
         Cell(number(best)),
-        Cell(number(best) if whole else "-"),
+        Cell(number(best) if whole else "-" if bounded else NO_BOUND),
         Cell(percent(worst), "good" if worst == 0 else "warn"),
         Cell(proof if whole else f"{proven} of {len(members)}"),
     )
@@ -266,13 +281,11 @@ def _proven(plan: PlanDocument) -> str:
         tolerance = f", {plural(numerical, 'tier')} within solver tolerance" if numerical else ""
         return f"optimal: every tier is proven best{tolerance}"
     with_gap = [tier for tier in tiers if tier.gap != 0]
-    worst = max(with_gap, key=lambda tier: tier.gap, default=None)
-    if worst is None:
+    if not with_gap:
         return "feasible: not proven optimal"
-    return (
-        f"feasible: {plural(len(with_gap), 'tier')} not proven best, "
-        f"the largest gap {percent(worst.gap)} at {worst.name}"
-    )
+    worst = max((one for one in with_gap if one.bounded), key=lambda one: one.gap, default=None)
+    largest = "" if worst is None else f", the largest gap {percent(worst.gap)} at {worst.name}"
+    return f"feasible: {plural(len(with_gap), 'tier')} not proven best{largest}"
 
 
 def _verb(decision: str, count: int) -> str:

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from planner.show.text import number, percent
+from planner.show.text import NO_BOUND, number, percent
 from planner.untrusted_text import safe
 
 if TYPE_CHECKING:
@@ -68,10 +68,8 @@ class SearchProgress:
             bound=bound,
             gap=gap,
         )
-        line = (
-            f"{seconds:5.1f}s  {safe(tier)}  value {number(value)}"
-            f"  bound {number(bound)}  gap {percent(gap)}"
-        )
+        known = NO_BOUND if bound is None else f"bound {number(bound)}  gap {percent(gap)}"
+        line = f"{seconds:5.1f}s  {safe(tier)}  value {number(value)}  {known}"
         if self._live:
             self._console.live(line)
         else:

@@ -11,7 +11,7 @@ from models.apply.outcomes import GangVerdict, Outcome, Verdict
 from models.units import plural
 from planner.show.apply import MAX_NAMES, counts, undo_heading
 from planner.show.metrics import Metrics
-from planner.show.text import percent
+from planner.show.text import gap_text
 from planner.untrusted_text import safe
 
 if TYPE_CHECKING:
@@ -117,8 +117,8 @@ class RunReport:
             facts.append(f"{plural(self.evicted, 'pod')} evicted")
         if self.waiting is not None:
             facts.append(f"{self.waiting:,} waiting")
-        if self.gap is not None:
-            facts.append(f"gap {percent(self.gap)}")
+        if self.decided is not None:
+            facts.append(gap_text(self.decided.status.objectives))
         if self.replanned:
             facts.append("planned twice")
         facts.append(f"{seconds:.1f} s")

@@ -4,8 +4,14 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from models.units import plural
+
+if TYPE_CHECKING:
+    from models.documents.plan import PlanObjective
 
 
 class Format(StrEnum):
@@ -58,6 +64,10 @@ def permille(share: int | None) -> str:
     return "-" if share is None else f"{share // 10}.{share % 10} %"
 
 
+NO_BOUND = "no bound yet"
+"""In place of a bound that no engine has improved on yet."""
+
+
 def percent(gap: float | None) -> str:
     """A gap as percent; a value above zero never reads as zero."""
     if gap is None:
@@ -65,6 +75,15 @@ def percent(gap: float | None) -> str:
     if gap == 0:
         return "0 %"
     return "<0.01 %" if gap < 0.0001 else f"{gap:.2%}".replace("%", " %")
+
+
+def gap_text(tiers: Collection[PlanObjective]) -> str:
+    """The largest gap of the tiers with a bound, and how many have none."""
+    gaps = [tier.gap for tier in tiers if tier.bounded]
+    missing = len(tiers) - len(gaps)
+    without = [f"{NO_BOUND} for {plural(missing, 'tier')}"] if missing else []
+    known = [f"gap {percent(max(gaps, default=0.0))}"] if gaps or not missing else []
+    return ", ".join(known + without)
 
 
 _NUMBERED = re.compile(r"^(.*?)(\d+)([^\d]*)$", re.DOTALL)
