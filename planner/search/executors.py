@@ -21,7 +21,7 @@ from concurrent.futures import (
 )
 from contextlib import suppress
 from multiprocessing.connection import wait
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from planner.errors import Fault, UsageError
 from planner.search.budget import Budget
@@ -38,8 +38,20 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 
+class _Client(Protocol):
+    """What is used of Dask's Client."""
+
+    status: str
+
+    def get_executor(self, *, pure: bool) -> Executor: ...
+
+    def close(self) -> None: ...
+
+
 class Workers:
     """``spec``: ``threads``, ``processes`` or ``dask://HOST:PORT``. Workers start with the first task.
+
+    If the scheduler of a Dask cluster goes away, threads take its place.
 
     Raises UsageError for another spec, a Dask cluster without its package, and one that does not answer.
     """
@@ -49,8 +61,13 @@ class Workers:
         self._count = count
         self._executor: Executor | None = None
         self._close: Callable[[], None] = lambda: None
+        self._lost: tuple[type[Exception], ...] = (BrokenExecutor, CancelledError, OSError)
+        self._client: _Client | None = None
         if spec.startswith(DASK):
-            self._executor, self._close = _dask(spec)
+            self._client = _dask_client(spec)
+            from distributed.scheduler import KilledWorker
+
+            self._lost = (*self._lost, KilledWorker)
         elif spec not in (THREADS, PROCESSES):
             raise UsageError(
                 Fault(f"unknown executor {spec!r}", "use threads, processes or dask://HOST:PORT")
@@ -83,23 +100,25 @@ class Workers:
     ) -> R:
         try:
             return future.result()
-        except (BrokenExecutor, CancelledError, OSError) as lost:
+        except self._lost as lost:
             logging.getLogger(__name__).warning("a worker was lost: %s", lost)
-            if not self._spec.startswith(DASK):
+            if self._client is None:
                 self._executor = None
             return solve(task, budget.seconds_left())
 
     def _started(self) -> Executor:
-        if self._executor is None and self._spec == PROCESSES:
+        if self._client is not None and self._client.status == "closed":  # the scheduler is gone
+            self._client = self._executor = None
+        if self._executor is None and self._client is not None:
+            self._executor, self._close = self._client.get_executor(pure=False), self._client.close
+        elif self._executor is None and self._spec == PROCESSES:
             self._executor, self._close = _processes(self._count)
         elif self._executor is None:
-            self._executor = ThreadPoolExecutor(self._count)
+            self._executor, self._close = _threads(self._count)
         return self._executor
 
     def close(self) -> None:
         """Let go of the workers without waiting for what they do."""
-        if self._executor is not None:
-            self._executor.shutdown(wait=False, cancel_futures=True)
         self._close()
 
 
@@ -111,16 +130,22 @@ def _finished(future: Future[R], budget: Budget) -> bool:
     return future.done()
 
 
+def _threads(count: int) -> tuple[Executor, Callable[[], None]]:
+    executor = ThreadPoolExecutor(count)
+    return executor, lambda: executor.shutdown(wait=False, cancel_futures=True)
+
+
 def _processes(count: int) -> tuple[Executor, Callable[[], None]]:
     """Processes that are started afresh: this one has threads, which a fork would not copy."""
     context = multiprocessing.get_context("spawn")
     executor = ProcessPoolExecutor(count, mp_context=context, initializer=_begin)
 
-    def kill() -> None:
+    def close() -> None:
+        executor.shutdown(wait=False, cancel_futures=True)
         for process in multiprocessing.active_children():
             process.kill()
 
-    return executor, kill
+    return executor, close
 
 
 def _begin() -> None:
@@ -137,7 +162,7 @@ def _begin() -> None:
         threading.Thread(target=follow, daemon=True).start()
 
 
-def _dask(spec: str) -> tuple[Executor, Callable[[], None]]:
+def _dask_client(spec: str) -> _Client:
     address = f"tcp://{spec.removeprefix(DASK)}"
     try:
         from distributed import Client
@@ -146,8 +171,8 @@ def _dask(spec: str) -> tuple[Executor, Callable[[], None]]:
             Fault("dask is not installed", "install it with: pip install 'gangplan[dask]'")
         ) from None
     try:
-        client = Client(address, timeout=CONNECT_S, set_as_default=False)
+        client: _Client = Client(address, timeout=CONNECT_S, set_as_default=False)
     except (OSError, ValueError) as failed:
         what = f"no Dask scheduler at {address}: {failed}".splitlines()[0]
         raise UsageError(Fault(what, "start one with: dask scheduler")) from None
-    return client.get_executor(pure=False), client.close
+    return client
