@@ -14,7 +14,10 @@ from effort import THOROUGH, examples, set_thorough
 from hypothesis import settings
 
 from planner.cli.app import run
-from planner.search.budget import Budget
+from planner.search.budget import Budget, Progress
+from planner.search.executors import Workers
+from planner.search.large_neighborhood import improve
+from planner.search.ledger import Ledger
 from planner.show.console import Console
 
 settings.register_profile("repeatable", derandomize=True, deadline=None)
@@ -60,9 +63,29 @@ def search_clock(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def brief_improvement(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Large-neighbourhood search gives up after few idle steps."""
-    monkeypatch.setattr("planner.search.large_neighborhood.PATIENCE", examples(300, 25))
-    monkeypatch.setattr("planner.search.large_neighborhood.STAGNATION", examples(60, 10))
+    """Large-neighbourhood search ends after few rounds, the last of them with large neighbourhoods."""
+    monkeypatch.setattr("planner.search.large_neighborhood.STAGNATION", examples(12, 2))
+
+    def briefly(
+        ledger: Ledger,
+        budget: Budget,
+        progress: Progress,
+        workers: Workers,
+        *,
+        immovable: frozenset[int],
+        until: Callable[[], bool] = lambda: False,
+    ) -> None:
+        rounds = iter(range(examples(30, 5)))
+        improve(
+            ledger,
+            budget,
+            progress,
+            workers,
+            immovable=immovable,
+            until=lambda: until() or next(rounds, None) is None,
+        )
+
+    monkeypatch.setattr("planner.search.solve.improve", briefly)
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,8 +17,8 @@ TEXT = (ROOT / "docs" / "formulation.md").read_text(encoding="utf-8")
 SHARES = {
     "ADMISSION_SHARE": (tier_search.ADMISSION_SHARE, 35),
     "CLOCK_SHARE": (portfolio.CLOCK_SHARE, 15),
-    "PLACING_SHARE": (solve.PLACING_SHARE, 20),
-    "MOVES_RESERVE": (solve.MOVES_RESERVE, 40),
+    "PLACING_SHARE": (solve.PLACING_SHARE, 15),
+    "LEAP": (solve.LEAP, 40),
 }
 
 

@@ -12,7 +12,7 @@ from models.policy import SolveLimits
 from models.program.linear_program import UNBOUNDED, Linear, Program
 from planner.search.budget import Budget
 from planner.search.engines.interface import Goal
-from planner.search.engines.relaxation import SCALE, Relaxation, proven_bound
+from planner.search.engines.relaxation import SCALE, Relaxation, dual_proof
 
 
 def random_program(draw: random.Random, largest: int) -> Program:
@@ -87,7 +87,9 @@ def test_a_bound_is_the_same_as_in_python_integers(largest: int) -> None:
         size = len(program.rows) + len(goal.keep)
         spread = draw.choice([1e-9, 1.0, 1e6, 1e15])
         multipliers = [draw.choice([0.0, draw.uniform(-spread, spread)]) for _ in range(size)]
-        assert proven_bound(program, goal, multipliers) == bound_by_hand(program, goal, multipliers)
+        assert dual_proof(program, goal, multipliers).bound == bound_by_hand(
+            program, goal, multipliers
+        )
 
 
 def test_multipliers_that_are_no_numbers_count_as_zero() -> None:
@@ -95,9 +97,9 @@ def test_multipliers_that_are_no_numbers_count_as_zero() -> None:
     x = program.integer(0, 5)
     program.at_most(Linear().add(x), 3)
     goal = Goal(Linear().add(x), maximize=True)
-    assert proven_bound(program, goal, [1.0]) == 3
+    assert dual_proof(program, goal, [1.0]).bound == 3
     for nonsense in (math.nan, math.inf, -math.inf):
-        assert proven_bound(program, goal, [nonsense]) == 5
+        assert dual_proof(program, goal, [nonsense]).bound == 5
 
 
 @pytest.mark.parametrize("largest", [1, 2, 10**15])

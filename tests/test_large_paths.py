@@ -23,9 +23,9 @@ from models.plan import compose, dumps
 from models.policy import Objective, SolveLimits
 from models.solution import Solution
 from models.verify.check import check
-from planner.search.solve import AGGREGATED_FROM, BOUNDS_ONLY_FROM, NEIGHBORHOODS_FROM, solve
+from planner.search.solve import AGGREGATED_FROM, WHOLE_BELOW, solve
 
-SIZES = (None, AGGREGATED_FROM, NEIGHBORHOODS_FROM, BOUNDS_ONLY_FROM)
+SIZES = (None, AGGREGATED_FROM, WHOLE_BELOW)
 
 pytestmark = pytest.mark.usefixtures("brief_improvement")
 
@@ -41,11 +41,10 @@ def test_the_admission_program_starts_what_the_best_plan_starts(name: str) -> No
     assert {seed: what for seed, what in found.items() if what} == {}
 
 
-@pytest.mark.parametrize("size", [NEIGHBORHOODS_FROM, BOUNDS_ONLY_FROM])
 @pytest.mark.parametrize("seed", first_fast([702, 701, 700]))
-def test_improving_and_bounding_promise_nothing_that_a_plan_beats(seed: int, size: int) -> None:
+def test_improving_and_bounding_promise_nothing_that_a_plan_beats(seed: int) -> None:
     instance = tiny(seed)
-    assert faults(instance, solve(instance, size=size)) == []
+    assert faults(instance, solve(instance, size=WHOLE_BELOW)) == []
 
 
 def _without_levels() -> Instance:
@@ -126,7 +125,7 @@ def test_odd_instances_get_honest_plans(name: str, size: int | None) -> None:
     assert faults(ODD[name], solve(ODD[name], size=size)) == []
 
 
-@pytest.mark.parametrize("size", [None, AGGREGATED_FROM, NEIGHBORHOODS_FROM])
+@pytest.mark.parametrize("size", SIZES)
 def test_a_gang_without_a_pattern_promises_no_bandwidth_on_unlike_trays(size: int | None) -> None:
     # its minBandwidthShare binds all the same, so that claims are built for it, and here not all
     slow = replace(nvl(4, 3, name="slow tray"), link_MBps=20000)

@@ -37,9 +37,9 @@ from models.verify.check import check, derive
 from models.verify.outcome import Outcome
 from models.verify.violation import Violation
 from planner.search.greedy import greedy
-from planner.search.solve import AGGREGATED_FROM, NEIGHBORHOODS_FROM, solve
+from planner.search.solve import AGGREGATED_FROM, WHOLE_BELOW, solve
 
-SIZES = (None, AGGREGATED_FROM, NEIGHBORHOODS_FROM)
+SIZES = (None, AGGREGATED_FROM, WHOLE_BELOW)
 """Sizes that choose the exact search, the aggregated model, and the aggregated model with neighbourhoods."""
 
 

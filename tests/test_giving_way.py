@@ -1,4 +1,4 @@
-"""Taking room back: who gives way for whom, how little of it, and where the winner goes.
+"""Gangs that give way: who does for whom, how little of it, and where the winner goes.
 
 Servers have 8 GPUs unless said otherwise; every plan is judged by the checker.
 """
@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from building import build, gang, mask, node, role
 from building_servers import switched
-from by_steps import Steps, by_steps
+from by_steps import Steps, by_search
 
 from models.gang import ExistingPod, Gang, PlannedPod
 from models.instance import Instance
@@ -33,12 +33,12 @@ def elastic(name: str, least: int, *places: tuple[int, int], **how: object) -> G
 
 
 def limited(instance: Instance, moves: Moves) -> Steps:
-    return by_steps(replace(instance, policy=replace(instance.policy, moves=moves)))
+    return by_search(replace(instance, policy=replace(instance.policy, moves=moves)))
 
 
 def test_a_lower_preemptible_gang_stops_for_one_that_waits() -> None:
     low = runs("low", (0, FULL), preemptible=True)
-    plan = by_steps(build(gangs=[low, gang("high", 1, 8, priority=10)]))
+    plan = by_search(build(gangs=[low, gang("high", 1, 8, priority=10)]))
     assert plan.all() == {"high": "place", "low": "preempt"}
     assert plan.reason("low") == (
         "Preempted",
@@ -48,12 +48,12 @@ def test_a_lower_preemptible_gang_stops_for_one_that_waits() -> None:
 
 def test_no_gang_stops_for_a_peer() -> None:
     low = runs("low", (0, FULL), preemptible=True, priority=10)
-    plan = by_steps(build(gangs=[low, gang("peer", 1, 8, priority=10)]))
+    plan = by_search(build(gangs=[low, gang("peer", 1, 8, priority=10)]))
     assert plan.all() == {"low": "keep", "peer": "wait"}
 
 
 def test_a_gang_that_is_not_preemptible_never_stops() -> None:
-    plan = by_steps(build(gangs=[runs("low", (0, FULL)), gang("high", 1, 8, priority=10)]))
+    plan = by_search(build(gangs=[runs("low", (0, FULL)), gang("high", 1, 8, priority=10)]))
     assert plan.all() == {"high": "wait", "low": "keep"}
 
 
@@ -63,7 +63,7 @@ def test_the_smaller_of_two_victims_stops_where_either_would_do() -> None:
     small = runs("small", (1, mask(0, 1, 2, 3)), preemptible=True)
     other = runs("other", (1, mask(4, 5, 6, 7)))
     waits = gang("high", 1, 4, priority=10)
-    plan = by_steps(build(nodes_per_rack=2, gangs=[large, small, other, waits]))
+    plan = by_search(build(nodes_per_rack=2, gangs=[large, small, other, waits]))
     assert plan.all() == {"high": "place", "large": "keep", "other": "keep", "small": "preempt"}
 
 
@@ -73,7 +73,7 @@ def test_the_lower_of_two_victims_stops_though_it_is_larger() -> None:
     low = runs("low", (1, FULL), preemptible=True)
     other = runs("other", (0, mask(4, 5, 6, 7)))
     waits = gang("high", 1, 4, priority=10)
-    plan = by_steps(build(nodes_per_rack=2, gangs=[middle, low, other, waits]))
+    plan = by_search(build(nodes_per_rack=2, gangs=[middle, low, other, waits]))
     assert plan.all() == {"high": "place", "low": "preempt", "middle": "keep", "other": "keep"}
 
 
@@ -85,7 +85,7 @@ def test_victims_are_taken_from_one_rack_when_the_winner_must_stay_in_one() -> N
         runs("big", (2, FULL), (3, FULL), preemptible=True),
         gang("high", 2, 8, same="rack", priority=10),
     ]
-    plan = by_steps(build(racks=2, nodes_per_rack=2, gangs=gangs))
+    plan = by_search(build(racks=2, nodes_per_rack=2, gangs=gangs))
     assert plan.all() == {"big": "preempt", "fixed": "keep", "high": "place", "small": "keep"}
     assert plan.nodes("high") == ["n03", "n04"]
 
@@ -99,7 +99,7 @@ def test_nobody_stops_where_the_winner_would_not_fit_all_the_same() -> None:
         runs("d", (3, FULL), preemptible=True),
         gang("high", 2, 8, same="rack", priority=10),
     ]
-    plan = by_steps(build(racks=2, nodes_per_rack=2, gangs=gangs))
+    plan = by_search(build(racks=2, nodes_per_rack=2, gangs=gangs))
     assert plan.all() == {"a": "keep", "b": "keep", "c": "keep", "d": "keep", "high": "wait"}
     code, message = plan.reason("high")
     assert code == "RequiredTopology"
@@ -117,7 +117,7 @@ def test_slices_get_a_rack_each_and_only_there_gangs_stop() -> None:
         runs("middle", (4, FULL), preemptible=True, priority=5),
         gang("high", roles=[role("worker", 4, 8, slices=(2, "rack"))], priority=10),
     ]
-    plan = by_steps(build(racks=3, nodes_per_rack=2, gangs=gangs))
+    plan = by_search(build(racks=3, nodes_per_rack=2, gangs=gangs))
     assert plan.all() == {
         "high": "place",
         "low1": "preempt",
@@ -134,14 +134,14 @@ def test_a_victim_chosen_first_stands_again_when_a_later_one_made_it_needless() 
         runs("pair", (1, mask(0, 1, 2, 3)), (1, mask(4, 5, 6, 7)), preemptible=True),
         gang("high", 1, 8, priority=10),
     ]
-    plan = by_steps(build(nodes_per_rack=2, gangs=gangs))
+    plan = by_search(build(nodes_per_rack=2, gangs=gangs))
     assert plan.all() == {"high": "place", "pair": "preempt", "stay": "keep", "tiny": "keep"}
 
 
 def test_an_elastic_gang_shrinks_from_the_top_by_no_more_than_is_needed() -> None:
     # Four pods of 2 GPUs on one server; high needs 4 GPUs: pods 2 and 3 go.
     places = [(0, mask(2 * i, 2 * i + 1)) for i in range(4)]
-    plan = by_steps(
+    plan = by_search(
         build(gangs=[elastic("low", 1, *places, preemptible=True), gang("high", 1, 4, priority=10)])
     )
     assert plan.all() == {"high": "place", "low": "resize"}
@@ -151,7 +151,7 @@ def test_an_elastic_gang_shrinks_from_the_top_by_no_more_than_is_needed() -> Non
 
 def test_a_movable_elastic_gang_that_may_not_stop_shrinks_all_the_same() -> None:
     places = [(0, mask(0, 1, 2, 3)), (0, mask(4, 5, 6, 7))]
-    plan = by_steps(
+    plan = by_search(
         build(gangs=[elastic("low", 1, *places, movable=True), gang("high", 1, 4, priority=10)])
     )
     assert plan.all() == {"high": "place", "low": "resize"}
@@ -162,9 +162,9 @@ def test_a_held_size_stays_and_the_gang_stops_instead() -> None:
     low = replace(elastic("low", 1, *places, preemptible=True), resize_after=100)
     instance = build(gangs=[low, gang("high", 1, 4, priority=10)])
     instance = replace(instance, policy=replace(instance.policy, now=50))
-    assert by_steps(instance).all() == {"high": "place", "low": "preempt"}
+    assert by_search(instance).all() == {"high": "place", "low": "preempt"}
     later = replace(instance, policy=replace(instance.policy, now=100))
-    assert by_steps(later).all() == {"high": "place", "low": "resize"}
+    assert by_search(later).all() == {"high": "place", "low": "resize"}
 
 
 def test_a_movable_gang_restarts_elsewhere_so_that_a_peer_fits() -> None:
@@ -174,7 +174,7 @@ def test_a_movable_gang_restarts_elsewhere_so_that_a_peer_fits() -> None:
         runs("host", (2, mask(0, 1, 2))),
         gang("wide", 2, 8, same="rack"),
     ]
-    plan = by_steps(build(racks=2, nodes_per_rack=2, gangs=gangs))
+    plan = by_search(build(racks=2, nodes_per_rack=2, gangs=gangs))
     assert plan.all() == {"hop": "move", "host": "keep", "wide": "place"}
     assert plan.nodes("hop") in (["n03"], ["n04"])
     assert plan.nodes("wide") == ["n01", "n02"]
@@ -192,7 +192,7 @@ def test_a_move_is_preferred_to_a_stop_even_of_fewer_gpus() -> None:
     ]
     gangs[2] = gang("high", roles=[role(gpus_per_pod=8, selector={"kind": "main"})], priority=10)
     nodes = [replace(n, labels=(("kind", "main"),)) if n.name != "spare" else n for n in nodes]
-    plan = by_steps(build(nodes=nodes, gangs=gangs))
+    plan = by_search(build(nodes=nodes, gangs=gangs))
     assert plan.all() == {"high": "place", "hop": "move", "low": "keep"}
     assert plan.nodes("hop") == ["spare"]
 
@@ -209,7 +209,7 @@ def scattered() -> Instance:
 
 
 def test_scattered_gangs_gather_where_somebody_is_already() -> None:
-    plan = by_steps(scattered())
+    plan = by_search(scattered())
     assert plan.all() == {"one": "move", "third": "keep", "two": "move", "wide": "place"}
     assert plan.nodes("one") == plan.nodes("two") == ["n03"]
 
@@ -228,14 +228,14 @@ def test_a_gang_that_finds_no_other_place_stays_and_another_gives_way() -> None:
         runs("low", (1, FULL), preemptible=True),
         gang("high", 1, 8, priority=10),
     ]
-    plan = by_steps(build(nodes_per_rack=2, gangs=gangs))
+    plan = by_search(build(nodes_per_rack=2, gangs=gangs))
     assert plan.all() == {"high": "place", "low": "preempt", "stuck": "keep"}
 
 
 def test_missing_pods_come_back_before_anything_new_starts_and_may_take_room() -> None:
     broken = gang("broken", 2, 8, stands=[(0, 0, 0, FULL)], priority=5)
     low = runs("low", (1, FULL), preemptible=True)
-    plan = by_steps(build(nodes_per_rack=2, gangs=[broken, low, gang("new", 1, 8, priority=5)]))
+    plan = by_search(build(nodes_per_rack=2, gangs=[broken, low, gang("new", 1, 8, priority=5)]))
     assert plan.all() == {"broken": "complete", "low": "preempt", "new": "wait"}
 
 
@@ -243,7 +243,7 @@ def test_an_incomplete_gang_neither_moves_nor_shrinks_but_may_stop() -> None:
     broken = gang(
         "low", 3, 4, stands=[(0, 0, 0, 15), (0, 1, 0, 240)], preemptible=True, movable=True
     )
-    plan = by_steps(build(nodes_per_rack=1, gangs=[broken, gang("high", 1, 4, priority=5)]))
+    plan = by_search(build(nodes_per_rack=1, gangs=[broken, gang("high", 1, 4, priority=5)]))
     assert plan.all() == {"high": "place", "low": "preempt"}
 
 
@@ -254,10 +254,10 @@ def test_a_gang_whose_gpus_nobody_knows_leaves_gpus_with_names() -> None:
         pods=(ExistingPod("low-worker-0", 0, 0, node=0, gpus=None),),
     )
     high = gang("high", 1, 4, priority=10)
-    alone = by_steps(build(gangs=[low, high]))
+    alone = by_search(build(gangs=[low, high]))
     assert alone.all() == {"high": "place", "low": "keep"}
     assert alone.of("high").pods[0].gpus is None
-    large = by_steps(build(gangs=[low, gang("high", 1, 8, priority=10)]))
+    large = by_search(build(gangs=[low, gang("high", 1, 8, priority=10)]))
     assert large.all() == {"high": "place", "low": "preempt"}
     assert large.of("high").pods[0].gpus == FULL
 
@@ -267,7 +267,7 @@ def test_of_two_equal_victims_the_one_that_loses_less_runtime_stops() -> None:
     new = replace(runs("new", (1, FULL), preemptible=True), started_at=9_000)
     instance = build(nodes_per_rack=2, gangs=[old, new, gang("high", 1, 8, priority=10)])
     policy = replace(instance.policy, now=10_000, disruption=Disruption(LOST_RUNTIME))
-    plan = by_steps(replace(instance, policy=policy))
+    plan = by_search(replace(instance, policy=policy))
     assert plan.all() == {"high": "place", "new": "preempt", "old": "keep"}
     assert plan.value("disruption") == 8 * 1_000
 
@@ -278,10 +278,10 @@ def test_an_aged_gang_goes_before_its_peers_but_stops_none_of_them() -> None:
     peer = runs("peer", (0, FULL), preemptible=True)
     instance = build(nodes_per_rack=2, gangs=[aged, young, peer])
     policy = replace(instance.policy, now=90_000, starvation_after_s=3_600)
-    plan = by_steps(replace(instance, policy=policy))
+    plan = by_search(replace(instance, policy=policy))
     assert plan.all() == {"aged": "place", "peer": "keep", "young": "wait"}
 
 
 def test_of_equal_servers_a_gang_takes_the_one_of_an_earlier_plan() -> None:
     waits = replace(gang("a", 1, 8), planned=(PlannedPod(0, 0, 2),))
-    assert by_steps(build(nodes_per_rack=4, gangs=[waits])).nodes("a") == ["n03"]
+    assert by_search(build(nodes_per_rack=4, gangs=[waits])).nodes("a") == ["n03"]
