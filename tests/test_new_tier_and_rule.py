@@ -40,6 +40,8 @@ from planner.search.greedy import greedy
 from planner.search.solve import AGGREGATED_FROM, WHOLE_BELOW, solve
 
 SIZES = (None, AGGREGATED_FROM, WHOLE_BELOW)
+
+pytestmark = pytest.mark.usefixtures("brief_improvement")
 """Sizes that choose the exact search, the aggregated model, and the aggregated model with neighbourhoods."""
 
 

@@ -135,7 +135,9 @@ class Search:
         exact = True
         if size >= AGGREGATED_FROM:
             self._search_aggregated(ledger, budget, progress, immovable, size=size)
-        if size < WHOLE_BELOW:
+        first = ledger.gap()
+        if size < WHOLE_BELOW and first is not None:
+            ledger.reopen(first)
             formulation = formulate(self.instance, immovable=immovable)
             exact = formulation.exact
             TierSearch(formulation, ledger, budget, progress, len(ledger.tiers)).run()
