@@ -63,11 +63,13 @@ def improve(
         parts = search.round(SIZES if idle < STAGNATION else LARGE_SIZES)
         if not parts:
             return
-        plans = []
+        plans, effort = [], 0.0
         for part, found in zip(parts, workers.run(solve_part, parts, budget), strict=False):
-            budget.spend(found.effort)
+            effort += found.effort
             if found.decisions != part.start:
                 plans.append(part.merged(found.decisions))
+        # Only after the round: the effort must not end a round that other workers have finished.
+        budget.spend(effort)
         better = search.adopt(plans)
         if better:
             _report(ledger, progress)

@@ -1,0 +1,92 @@
+"""Executors of neighbourhoods: the plan does not depend on where they are solved, or on how many workers."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+
+import pytest
+
+from benchmarks.busy import busy
+from models.instance import Instance
+from models.policy import SolveLimits
+from models.program.base_state import base_decisions
+from models.solution import GangDecision
+from planner.search.budget import Budget, NullProgress
+from planner.search.executors import PROCESSES, THREADS, Workers
+from planner.search.greedy import greedy
+from planner.search.large_neighborhood import improve
+from planner.search.ledger import Ledger
+
+
+@pytest.fixture(scope="module")
+def instance() -> Instance:
+    return busy(24, 6, seed=3)
+
+
+def improved(instance: Instance, spec: str, count: int) -> tuple[tuple[GangDecision, ...], float]:
+    """The plan and the effort after a budget that ends within a round."""
+    ledger = Ledger(instance, greedy(instance, base_decisions(instance)))
+    budget, workers = Budget(SolveLimits(budget=1)), Workers(spec, count)
+    budget.spend(0.9)
+    try:
+        improve(ledger, budget, NullProgress(), workers)
+    finally:
+        workers.close()
+    return ledger.incumbent.decisions, budget.effort
+
+
+@pytest.mark.parametrize(
+    ("spec", "count"), [(THREADS, 3), pytest.param(PROCESSES, 2, marks=pytest.mark.slow)]
+)
+def test_the_plan_does_not_depend_on_the_workers(spec: str, count: int, instance: Instance) -> None:
+    assert improved(instance, spec, count) == improved(instance, THREADS, 1)
+
+
+def parent(task: int, _seconds: float) -> tuple[int, int]:
+    return task, os.getppid()
+
+
+def die_in_a_worker(task: int, _seconds: float) -> int:
+    if os.getpid() != task:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return task
+
+
+def test_processes_are_ours_and_end_with_us() -> None:
+    workers = Workers(PROCESSES, 1)
+    try:
+        found = list(workers.run(parent, [1, 2], Budget(SolveLimits())))
+    finally:
+        workers.close()
+    assert found == [(1, os.getpid()), (2, os.getpid())]
+
+
+def test_a_lost_process_costs_time_and_not_the_result() -> None:
+    workers = Workers(PROCESSES, 1)
+    try:
+        found = list(workers.run(die_in_a_worker, [os.getpid()] * 2, Budget(SolveLimits())))
+    finally:
+        workers.close()
+    assert found == [os.getpid()] * 2
+
+
+def sleep(task: float, _seconds: float) -> float:
+    time.sleep(task)
+    return task
+
+
+@pytest.mark.parametrize("spec", [THREADS, PROCESSES])
+def test_a_stop_does_not_wait_for_the_tasks(spec: str) -> None:
+    budget, workers = Budget(SolveLimits()), Workers(spec, 2)
+    try:
+        found = []
+        for one in workers.run(sleep, [0.0, 3.0, 3.0], budget):
+            found.append(one)
+            budget.stop.set()
+            began = time.monotonic()
+    finally:
+        workers.close()
+    assert found == [0.0]
+    assert time.monotonic() - began < 2
