@@ -12,7 +12,7 @@ from fractions import Fraction
 
 from models.instance import Instance
 from models.relocation import PlanWorth, move_set, move_sets, plan_worth
-from models.solution import MoveSet, Solution, TierResult
+from models.solution import GangDecision, MoveSet, Solution, TierResult
 from models.tiers import family, sign
 from models.units import plural
 
@@ -62,6 +62,24 @@ def keep_worthwhile(instance: Instance, first: Solution, run: Run) -> Solution:
             immovable = movable
         plan = trials.best(immovable)
     raise AssertionError("a plan in which no gang may move has no rejected moves")
+
+
+def with_moves_as_one(
+    instance: Instance, plan: Solution, unmoved: Sequence[GangDecision]
+) -> Solution | None:
+    """The plan with its moves as one set, compared with a plan in which nothing moves.
+
+    None if the set gains less than the policy's ``minGain``.
+    """
+    moving = sorted(_moving(plan))
+    if not moving:
+        return plan
+    worth = plan_worth(instance, plan.decisions), plan_worth(instance, unmoved)
+    bought = move_set(instance, moving, *worth)
+    least = instance.policy.moves.min_gain if instance.policy.moves else Fraction(0)
+    if least > 0 and bought.gain < int(1000 * least):
+        return None
+    return replace(plan, moves=(bought,), notes=(*plan.notes, UNPROVEN))
 
 
 def _assess(

@@ -23,7 +23,7 @@ from planner.search.greedy import greedy
 from planner.search.growth import grow
 from planner.search.large_neighborhood import improve
 from planner.search.ledger import Ledger
-from planner.search.moves import keep_worthwhile
+from planner.search.moves import keep_worthwhile, with_moves_as_one
 from planner.search.notes import notes_of, unsearched
 from planner.search.rearranging import rearrange
 from planner.search.reasons import with_reasons
@@ -49,8 +49,8 @@ MORE_SEARCHES = 2
 class Search:
     """A search for the best plan. ``run`` it in any thread; ``best`` is what it has at any moment.
 
-    ``started``: whether there is a first plan.
-    ``size`` replaces the number of (gang, region) pairs that selects the method (tests only).
+    ``started``: whether there is a first plan. ``size`` replaces the number of (gang, region) pairs that
+    selects the method (tests only).
     """
 
     def __init__(
@@ -69,6 +69,7 @@ class Search:
         self._workers = Workers(executor or THREADS, instance.policy.solve.workers)
         self._ledger: Ledger | None = None
         self._searches = 0
+        self._held: dict[int, frozenset[int]] = {}
         self.started = False
 
     def run(self) -> Solution:
@@ -76,7 +77,9 @@ class Search:
         try:
             start = _filled(self.instance, base_decisions(self.instance))
             first = self._search(self._budget, self._progress, frozenset(), start)
-            return self._noted(keep_worthwhile(self.instance, first, self._search_again))
+            if self._budget.exhausted() and first.stopped_by != "proof":
+                return self.best()
+            return self._explained(keep_worthwhile(self.instance, first, self._search_again))
         finally:
             self._workers.close()
 
@@ -85,22 +88,22 @@ class Search:
         self._budget.seconds = seconds
 
     def best(self) -> Solution:
-        """The best plan so far; before the first one, the plan that changes nothing."""
-        ledger = self._ledger
-        known = (
-            Ledger(self.instance, base_decisions(self.instance))
-            if ledger is None
-            else ledger.published
-        )
-        if self._budget.stopped_by == "proof":
-            self._budget.exhausted()
-        return self._noted(_solution(known, self._budget, frozenset()))
+        """The best plan so far; before the first one, the plan that changes nothing.
 
-    def _noted(self, solution: Solution) -> Solution:
-        """The solution with a note on the tiers that the budget left unsearched."""
-        searched = set() if self._ledger is None else self._ledger.searched
-        note = unsearched(solution.tiers, searched)
-        return replace(solution, notes=(*note, *solution.notes)) if note else solution
+        Its moves are one set, which is compared with the best plan in which nothing moves.
+        """
+        ledger = self._ledger
+        if ledger is None:
+            known = Ledger(self.instance, base_decisions(self.instance))
+        else:
+            known = ledger.published
+        self._budget.record_limit()
+        plan = self._solution(known, self._budget, frozenset())
+        worthwhile = with_moves_as_one(self.instance, plan, known.unmoved.decisions)
+        if worthwhile is None:
+            known = Ledger(self.instance, known.unmoved.decisions)
+            worthwhile = self._solution(known, self._budget, frozenset())
+        return self._explained(worthwhile)
 
     def _search_again(self, immovable: frozenset[int]) -> Solution:
         """The best plan in which these gangs do not move: the best one without their moves, improved.
@@ -113,12 +116,40 @@ class Search:
         start = _filled(instance, plan)
         self._searches += 1
         if self._searches > MORE_SEARCHES or budget.exhausted():
-            return _solution(Ledger(instance, start), budget, immovable)
+            return self._solution(Ledger(instance, start), budget, immovable)
         limits = replace(budget.limits, budget=max(1, int(budget.effort_left() / 2)))
         own = Budget(limits, budget.stop, seconds=budget.seconds_left() / 2)
         found = self._search(own, NullProgress(), immovable, start)
         budget.spend(own.effort)
         return found
+
+    def _solution(
+        self, ledger: Ledger, budget: Budget, immovable: frozenset[int], *, exact: bool = True
+    ) -> Solution:
+        """The incumbent with its bounds and notes; its gangs that wait have no reason yet."""
+        decisions = ledger.incumbent.decisions
+        self._held[id(decisions)] = immovable
+        return Solution(
+            decisions,
+            ledger.results(),
+            budget.stopped_by,
+            f"OR-Tools {version('ortools')} (CP-SAT, HiGHS, GLOP)",
+            budget.effort,
+            notes_of(self.instance, decisions, exact=exact),
+        )
+
+    def _explained(self, plan: Solution) -> Solution:
+        """The plan with the reasons of gangs that wait, and the tiers that were not searched."""
+        proven = [
+            int(tier.name.partition("/")[2])
+            for tier in plan.tiers
+            if tier.name.startswith("admission/") and tier.bound == tier.value
+        ]
+        immovable = self._held.get(id(plan.decisions), frozenset())
+        decisions = with_reasons(self.instance, plan.decisions, self._budget, proven, immovable)
+        searched = set() if self._ledger is None else self._ledger.searched
+        note = unsearched(plan.tiers, searched)
+        return replace(plan, decisions=decisions, notes=(*note, *plan.notes))
 
     def _search(
         self,
@@ -145,7 +176,7 @@ class Search:
             ledger.reopen()
             improve(ledger, budget, progress, self._workers, immovable=immovable)
         ledger.close_all()
-        return _solution(ledger, budget, immovable, exact=exact)
+        return self._solution(ledger, budget, immovable, exact=exact)
 
     def _search_aggregated(
         self,
@@ -195,36 +226,9 @@ def solve(
     return Search(instance, progress=progress, stop=stop, size=size).run()
 
 
-def _solution(
-    ledger: Ledger, budget: Budget, immovable: frozenset[int], *, exact: bool = True
-) -> Solution:
-    """The incumbent with its reasons, bounds and notes."""
-    instance = ledger.instance
-    decisions = with_reasons(
-        instance, ledger.incumbent.decisions, budget, proven_priorities(ledger), immovable
-    )
-    return Solution(
-        decisions,
-        ledger.results(),
-        budget.stopped_by,
-        f"OR-Tools {version('ortools')} (CP-SAT, HiGHS, GLOP)",
-        budget.effort,
-        notes_of(instance, decisions, exact=exact),
-    )
-
-
 def _filled(instance: Instance, decisions: Sequence[GangDecision]) -> tuple[GangDecision, ...]:
     """The plan with what fits beside it: waiting gangs start, elastic gangs grow."""
     return grow(instance, greedy(instance, decisions))
-
-
-def proven_priorities(ledger: Ledger) -> tuple[int, ...]:
-    """Priorities for which no plan that keeps the earlier tiers admits more."""
-    return tuple(
-        tier.priority
-        for position, tier in enumerate(ledger.tiers)
-        if tier.family == "admission" and tier.priority is not None and ledger.proven(position)
-    )
 
 
 def _admission_tiers(tiers: tuple[Tier, ...]) -> int:

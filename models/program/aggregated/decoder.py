@@ -136,14 +136,13 @@ class PlanDecoder:
             id(pool): {p: self._values[p.variable] for p in pool.pieces if self._values[p.variable]}
             for pool in self._record.model.pod_pools
         }
-        innermost = self._record.model.instance.cluster.node_level - 1
         turns: list[tuple[int, int, int, int, Demand, PooledClass, Place]] = []
         for own in self._record.pooled:
             admitted = [d for d, a in zip(own.demands, own.admits, strict=True) if self._values[a]]
             for demand, place in self._places(own, admitted):
                 level = own.shapes[place[0]][0].level
                 rank = -1 if level is None or place[1] is None else level
-                pinned = rank if own.spread is None else innermost
+                pinned = rank if own.spread is None else max(rank, own.spread.level)
                 turns.append((-pinned, -rank, -demand.gpus, demand.gang, demand, own, place))
         return [
             _Assigned(
@@ -209,20 +208,19 @@ class PlanDecoder:
             key[1]: self._spread_left.setdefault(variable, self._values[variable])
             for key, variable in spread.pods.items()
         }
-        innermost = self._record.model.instance.cluster.node_level - 1
         regions = self._record.model.region_set.regions
         own: dict[Piece, int] = {}
         for piece, most in stock.items():
-            here = regions[piece.region].domains[innermost]
+            here = regions[piece.region].domains[spread.level]
             if here is not None and allowed.get(here) and self._inside(piece, level, domain):
                 own[piece] = min(most, allowed[here])
                 allowed[here] -= own[piece]
         drawn = self._draw(own, count, level, domain)
         for piece in drawn:
             stock[piece] -= 1
-            here = regions[piece.region].domains[innermost]
+            here = regions[piece.region].domains[spread.level]
             assert here is not None
-            self._spread_left[spread.pods[innermost, here]] -= 1
+            self._spread_left[spread.pods[spread.level, here]] -= 1
         return drawn
 
     def _justify(self, assigned: Sequence[_Assigned]) -> None:

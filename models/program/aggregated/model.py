@@ -42,6 +42,9 @@ from models.solution import GangDecision
 from models.tier_values import Evaluation, ValueCache
 from models.tiers import Tier
 
+SPREAD_SHARE = 0.5
+"""The variables that count where wide gangs have their pods are at most this share of the others."""
+
 PoolKey = tuple[int, frozenset[int], tuple[tuple[str, int], ...]]
 
 
@@ -286,14 +289,14 @@ class AggregatedModel:
             pools.add(self._model, pool, self._pooled)
 
     def _spread(self) -> None:
-        """Count where the largest gangs have their pods, with at most as many variables as there are."""
-        left = len(self.program.lower)
+        """Count where wide gangs have their pods, at the narrowest level that adds few variables."""
         wide = [own for own in self._pooled if spread.spreads(self.instance, own)]
-        for own in sorted(wide, key=lambda own: -own.demands[0].gpus):
-            left -= spread.cost(self.instance)
-            if left < 0:
+        most = len(self.program.lower) * SPREAD_SHARE
+        for level in range(self.instance.cluster.node_level - 1, -1, -1):
+            if len(wide) * spread.cost(self.instance, level) <= most:
+                for own in wide:
+                    spread.add(self.program, self.instance, self._shape_bounds, own, level)
                 return
-            spread.add(self.program, self.instance, self._shape_bounds, own)
 
     def expression(self, tier: Tier) -> Linear:
         """The value of a tier, or a bound that no plan beats."""

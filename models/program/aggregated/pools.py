@@ -220,52 +220,72 @@ class ModelRecord:
     pooled: list[PooledClass]
 
 
+@dataclass(frozen=True, slots=True)
+class _Taker:
+    """What takes ``pods`` a unit of a variable from a pool. ``whole``: of all that its gangs take.
+
+    ``domain``: where they are, None for anywhere. Rows of levels wider than ``widest`` do not count it:
+    there another taker stands for the same pods.
+    """
+
+    variable: int
+    pods: int
+    domain: Domain | None
+    whole: bool = True
+    widest: int = 0
+
+
 def add(model: Model, pool: PodPool, pooled: Sequence[PooledClass]) -> None:
     total = pool.pods()
-    pinned: dict[Domain, Linear] = {}
-    for level, domain, variable, pods in _takers(model.instance, pool, pooled):
-        total.add(variable, -pods)
-        if domain is not None and level is not None:
-            pinned.setdefault((level, domain), Linear()).add(variable, pods)
+    pinned: dict[Domain, list[_Taker]] = {}
+    for taker in _takers(model.instance, pool, pooled):
+        if taker.whole:
+            total.add(taker.variable, -taker.pods)
+        if taker.domain is not None:
+            pinned.setdefault(taker.domain, []).append(taker)
     model.program.equal(total)
     _nested(model, pool, pinned)
 
 
-def _takers(
-    instance: Instance, pool: PodPool, pooled: Sequence[PooledClass]
-) -> Iterator[tuple[int | None, int | None, int, int]]:
-    """(level, domain, variable, pods a unit of it) of everything that takes from the pool."""
+def _takers(instance: Instance, pool: PodPool, pooled: Sequence[PooledClass]) -> Iterator[_Taker]:
+    """Everything that takes from the pool."""
     for own in pooled:
         roles = zip(own.demands[0].gpu_roles, own.pools, strict=bool(own.pools))
         separate = sum(role.count for role, used in roles if used is pool)
-        if own.spread is not None:
-            for (at, inside), variable in own.spread.pods.items() if separate else ():
-                yield at, inside, variable, 1
-            continue
+        counted = -1
+        if own.spread is not None and separate:
+            counted = own.spread.level
+            for key, variable in own.spread.pods.items():
+                yield _Taker(variable, 1, key)
         for shape, places in own.shapes:
             alone = shape.level == instance.cluster.node_level
             pods = int(own.alone is pool) if alone else separate
-            for domain, variable in places.items() if pods else ():
-                yield shape.level, domain, variable, pods
+            if not pods or (own.spread is not None and (shape.level or 0) <= counted):
+                continue
+            for d, variable in places.items():
+                where = None if d is None or shape.level is None else (shape.level, d)
+                yield _Taker(variable, pods, where, own.spread is None, counted + 1)
 
 
-def _nested(model: Model, pool: PodPool, pinned: dict[Domain, Linear]) -> None:
+def _nested(model: Model, pool: PodPool, pinned: dict[Domain, list[_Taker]]) -> None:
     cluster = model.instance.cluster
-    first = {key: cluster.domains[key[0]][key[1]].nodes[0] for key in pinned}
     levels = sorted({level for level, _ in pinned})
     regions: dict[Domain, list[int]] = {}
     for number in sorted({piece.region for piece in pool.pieces}):
         n = model.region_set.regions[number].nodes[0]
         for level in levels:
             regions.setdefault((level, cluster.domain_of[level][n]), []).append(number)
-    within: dict[Domain, list[Domain]] = {}
-    for inner in pinned:
+    within: dict[Domain, Linear] = {}
+    for inner, takers in pinned.items():
+        first = cluster.domains[inner[0]][inner[1]].nodes[0]
         for level in levels:
-            if level <= inner[0]:
-                around = (level, cluster.domain_of[level][first[inner]])
-                within.setdefault(around, []).append(inner)
-    for key in pinned:
+            around = (level, cluster.domain_of[level][first])
+            if level > inner[0] or around not in pinned:
+                continue
+            row = within.setdefault(around, Linear())
+            for taker in takers:
+                if taker.widest <= level:
+                    row.add(taker.variable, taker.pods)
+    for key, taken in within.items():
         row = pool.pods(regions.get(key, ()))
-        for inner in within[key]:
-            row.add_linear(pinned[inner], -1)
-        model.program.at_least(row)
+        model.program.at_least(row.add_linear(taken, -1))

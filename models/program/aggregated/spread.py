@@ -1,9 +1,9 @@
-"""Where gangs that no node can hold have their pods, by innermost domain, and how many domains they use.
+"""Where gangs that no node can hold have their pods, and how many domains they use.
 
-For a class of identical gangs, x[r] counts its pods in the innermost domain r, u[D] those of its gangs that
-use domain D. Rows: sum of x == pods x gangs; for a domain D with gangs that are whole in it, the x within
-D >= their pods; x[r] <= room of r x u[r]; sum of x in D <= room of D x u[D]; u[r] <= u[D] for r in D; sum
-over a level of u >= the fewest domains of each shape.
+For a class of identical gangs, x[r] counts its pods in the domain r of a level, u[D] those of its gangs that
+use domain D of that level or a wider one. Rows: sum of x == pods x gangs; for a domain D with gangs that are
+whole in it, the x within D >= their pods; x[r] <= room of r x u[r]; sum of x in D <= room of D x u[D];
+u[r] <= u[D] for r in D; sum over a level of u >= the fewest domains of each shape.
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ from models.program.linear_program import Linear, Program
 
 @dataclass
 class Spread:
-    """Variables by (level, domain). ``pods``: of innermost domains. ``gangs``: of the class, in any shape."""
+    """Variables by (level, domain). ``pods``: of domains of ``level``. ``gangs``: all of the class."""
 
+    level: int
     pods: dict[Domain, int]
     uses: dict[Domain, int]
     gangs: Linear
@@ -29,10 +30,12 @@ class Spread:
         node_level, total = instance.cluster.node_level, Linear()
         for (level, _), variable in self.uses.items():
             total.add(variable, gang.weight_gpus * 4 ** (node_level - level))
-        for level in range(node_level):
+        for level in range(self.level + 1):
             total.add_linear(self.gangs, -gang.weight_gpus * 4 ** (node_level - level))
         for shape, places in own.shapes:
-            total.add_all(places.values(), gang.weight_gpus * (shape.fewest[node_level] - 1))
+            narrow = range(self.level + 1, node_level + 1)
+            least = sum((shape.fewest[at] - 1) * 4 ** (node_level - at) for at in narrow)
+            total.add_all(places.values(), gang.weight_gpus * least)
         return total
 
 
@@ -47,55 +50,54 @@ def spreads(instance: Instance, own: PooledClass) -> bool:
     )
 
 
-def cost(instance: Instance) -> int:
-    """Variables of one class."""
-    cluster = instance.cluster
-    innermost = len(cluster.domains[cluster.node_level - 1])
-    return innermost + sum(len(cluster.domains[level]) for level in range(cluster.node_level))
+def cost(instance: Instance, level: int) -> int:
+    """Variables of one class that counts its pods at a level."""
+    domains = instance.cluster.domains
+    return len(domains[level]) + sum(len(domains[at]) for at in range(level + 1))
 
 
-def add(program: Program, instance: Instance, bounds: ShapeBounds, own: PooledClass) -> Spread:
-    """The variables and rows of one class, also as ``own.spread``."""
-    cluster = instance.cluster
-    innermost = cluster.node_level - 1
+def add(
+    program: Program, instance: Instance, bounds: ShapeBounds, own: PooledClass, level: int
+) -> None:
+    """The variables and rows of one class, as ``own.spread``. ``level``: at which its pods are counted."""
+    cluster, levels = instance.cluster, range(level + 1)
     (role,) = own.demands[0].gpu_roles
     gangs = len(own.demands)
     everyone = Linear().add_all(v for _, places in own.shapes for v in places.values())
     room = {
-        (level, d): min(pods, role.count)
-        for level in range(cluster.node_level)
-        for d, pods in bounds.capacity(role, level)
+        (at, d): min(pods, role.count)
+        for at in levels
+        for d, pods in bounds.capacity(role, at)
         if pods
     }
     uses = {key: program.integer(0, gangs) for key in sorted(room)}
     pods = {
         key: program.integer(0, min(role.count * gangs, most))
-        for key, most in sorted(bounds.room(role, innermost).items())
+        for key, most in sorted(bounds.room(role, level).items())
     }
     inside: dict[Domain, Linear] = {key: Linear() for key in uses}
     for key, variable in pods.items():
-        n = cluster.domains[innermost][key[1]].nodes[0]
-        for level in range(cluster.node_level):
-            around = (level, cluster.domain_of[level][n])
+        n = cluster.domains[level][key[1]].nodes[0]
+        for at in levels:
+            around = (at, cluster.domain_of[at][n])
             inside[around].add(variable)
-            if level < innermost:
+            if at < level:
                 program.at_most(Linear().add(uses[key]).add(uses[around], -1))
     for key, here in inside.items():
         program.at_most(Linear().add_linear(here).add(uses[key], -room[key]))
     program.equal(Linear().add_all(pods.values()).add_linear(everyone, -role.count))
-    for key, whole in _whole(instance, own).items():
+    for key, whole in _whole(instance, own, level).items():
         program.at_least(Linear().add_linear(inside[key]).add_linear(whole, -role.count))
-    for level in range(cluster.node_level):
-        row = Linear().add_all(v for (at, _), v in uses.items() if at == level)
+    for at in levels:
+        row = Linear().add_all(v for (own_level, _), v in uses.items() if own_level == at)
         for shape, places in own.shapes:
-            row.add_all(places.values(), -shape.fewest[level])
+            row.add_all(places.values(), -shape.fewest[at])
         program.at_least(row)
-    own.spread = Spread(pods, uses, everyone)
-    return own.spread
+    own.spread = Spread(level, pods, uses, everyone)
 
 
-def _whole(instance: Instance, own: PooledClass) -> dict[Domain, Linear]:
-    """By domain, the gangs that are whole in it or in one within it."""
+def _whole(instance: Instance, own: PooledClass, narrowest: int) -> dict[Domain, Linear]:
+    """By domain of a level up to the narrowest, the gangs that are whole in it or in one within it."""
     cluster = instance.cluster
     found: dict[Domain, Linear] = {}
     for shape, places in own.shapes:
@@ -103,7 +105,7 @@ def _whole(instance: Instance, own: PooledClass) -> dict[Domain, Linear]:
             if shape.level is None or domain is None:
                 continue
             n = cluster.domains[shape.level][domain].nodes[0]
-            for level in range(shape.level + 1):
+            for level in range(min(shape.level, narrowest) + 1):
                 key = (level, cluster.domain_of[level][n])
                 found.setdefault(key, Linear()).add(variable)
     return found
