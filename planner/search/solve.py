@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from importlib.metadata import version
@@ -15,6 +16,7 @@ from models.instance import Instance
 from models.program.aggregated.model import AggregatedModel
 from models.program.base_state import base_decisions
 from models.program.formulation import formulate, pairs
+from models.program.interruption import Interrupted
 from models.solution import GangDecision, Solution
 from models.tiers import Tier
 from planner.search.budget import Budget, NullProgress, Progress
@@ -92,11 +94,8 @@ class Search:
 
         Its moves are one set, which is compared with the best plan in which nothing moves.
         """
-        ledger = self._ledger
-        if ledger is None:
-            known = Ledger(self.instance, base_decisions(self.instance))
-        else:
-            known = ledger.published
+        ledger = self._ledger or Ledger(self.instance, base_decisions(self.instance))
+        known = ledger.published
         self._budget.record_limit()
         plan = self._solution(known, self._budget, frozenset())
         worthwhile = with_moves_as_one(self.instance, plan, known.unmoved.decisions)
@@ -162,16 +161,18 @@ class Search:
         if self._ledger is None:
             self._ledger, self.started = ledger, True
             ledger.offer(rearrange(self.instance, start, budget=budget))
-        size = pairs(self.instance) if self._size is None else self._size
+        size = pairs(self.instance, WHOLE_BELOW) if self._size is None else self._size
         exact = True
-        if size >= AGGREGATED_FROM:
-            self._search_aggregated(ledger, budget, progress, immovable, size=size)
-        first = ledger.gap()
-        if size < WHOLE_BELOW and first is not None:
-            ledger.reopen(first)
-            formulation = formulate(self.instance, immovable=immovable)
-            exact = formulation.exact
-            TierSearch(formulation, ledger, budget, progress, len(ledger.tiers)).run()
+        with suppress(Interrupted):
+            if size >= AGGREGATED_FROM:
+                self._search_aggregated(ledger, budget, progress, immovable, size=size)
+            if size < WHOLE_BELOW and ledger.gap() is not None:
+                formulation = formulate(
+                    self.instance, immovable=immovable, interrupted=budget.exhausted
+                )
+                exact = formulation.exact
+                ledger.reopen()
+                TierSearch(formulation, ledger, budget, progress, len(ledger.tiers)).run()
         if ledger.gap() is not None and not any(tier.tolerance for tier in ledger.tiers):
             ledger.reopen()
             improve(ledger, budget, progress, self._workers, immovable=immovable)
@@ -191,13 +192,20 @@ class Search:
 
         What the neighbourhoods find in one tier tightens the bounds of the tiers after it.
         """
+        model = partial(
+            AggregatedModel,
+            self.instance,
+            immovable,
+            cache=ledger.cache,
+            interrupted=budget.exhausted,
+        )
 
         def tiers(model: AggregatedModel, last: int) -> TierSearch:
             fill = partial(_filled, self.instance)
             return TierSearch(model, ledger, budget, progress, last, share=PLACING_SHARE, fill=fill)
 
-        tiers(AggregatedModel(self.instance, immovable), _admission_tiers(ledger.tiers)).run()
-        search = tiers(AggregatedModel(self.instance, immovable, shaped=True), len(ledger.tiers))
+        tiers(model(), _admission_tiers(ledger.tiers)).run()
+        search = tiers(model(shaped=True), len(ledger.tiers))
         search.run()
         while size >= WHOLE_BELOW and ledger.gap() is not None and not budget.exhausted():
             before = ledger.incumbent
