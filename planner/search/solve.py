@@ -23,6 +23,7 @@ from planner.search.budget import Budget, NullProgress, Progress
 from planner.search.executors import THREADS, Workers
 from planner.search.greedy import greedy
 from planner.search.growth import grow
+from planner.search.guided import follow
 from planner.search.large_neighborhood import improve
 from planner.search.ledger import Ledger
 from planner.search.moves import keep_worthwhile, with_moves_as_one
@@ -201,8 +202,18 @@ class Search:
         )
 
         def tiers(model: AggregatedModel, last: int) -> TierSearch:
-            fill = partial(_filled, self.instance)
-            return TierSearch(model, ledger, budget, progress, last, share=PLACING_SHARE, fill=fill)
+            return TierSearch(
+                model,
+                ledger,
+                budget,
+                progress,
+                last,
+                share=PLACING_SHARE,
+                fill=partial(_filled, self.instance),
+                follow=lambda values: follow(
+                    self.instance, model.requests, model.admits, values, budget
+                ),
+            )
 
         tiers(model(), _admission_tiers(ledger.tiers)).run()
         search = tiers(model(shaped=True), len(ledger.tiers))

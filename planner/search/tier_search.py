@@ -45,8 +45,8 @@ class TierSearch:
     """Search the tiers of a ledger from the first open one to ``last`` (exclusive).
 
     ``brief``: with little effort per tier, for the steps of a neighbourhood search. ``fill``: adds to a
-    plan what fits beside it. ``share``: share of the remaining time that HiGHS gets for a tier, with no
-    engine after it.
+    plan what fits beside it. ``follow``: a plan that follows an LP solution. ``share``: share of the
+    remaining time that HiGHS gets for a tier, with no engine after it.
     """
 
     def __init__(
@@ -60,6 +60,7 @@ class TierSearch:
         brief: bool = False,
         share: float | None = None,
         fill: Callable[[Sequence[GangDecision]], Sequence[GangDecision]] = tuple,
+        follow: Callable[[Sequence[float]], Sequence[GangDecision]] | None = None,
     ) -> None:
         self._problem = problem
         self._ledger = ledger
@@ -69,6 +70,7 @@ class TierSearch:
         self._brief = brief
         self._time_share = share
         self._fill = fill
+        self._follow = follow
         self._relaxation = Relaxation(problem.program, budget)
         self._proof: DualProof | None = None
         tiers = ledger.tiers[:last]
@@ -158,6 +160,8 @@ class TierSearch:
         self._proof = relaxed.proof
         if all(ledger.proven(member.position) for member in fused.members):
             return
+        if relaxed.values is not None and self._follow is not None:
+            ledger.offer(self._fill(self._follow(relaxed.values)))
         answer = solve_goal(
             self._problem.program,
             goal,

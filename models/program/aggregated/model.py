@@ -83,7 +83,7 @@ class AggregatedModel:
         self.program = Program(interrupted)
         base_state = build_base_state(instance, immovable=immovable, interrupted=interrupted)
         self._ground = base_state
-        self._asks = requests = base_state.requests
+        self.requests = requests = base_state.requests
         self.complete = all(choice.complete for choice in requests.choices)
         self.covers_admission = all(choice.covers_admission for choice in requests.choices)
         self._rooms = base_state.rooms
@@ -129,7 +129,7 @@ class AggregatedModel:
         preferences = PieceBuilder(self.instance, self._region_set, self._rooms)
         siblings: list[tuple[int, ...]] = []
         ordered: list[list[tuple[Demand, int]]] = []
-        admits = [[-1] * len(choice.options) for choice in self._asks.choices]
+        admits = [[-1] * len(choice.options) for choice in self.requests.choices]
         for members in self._classes():
             number, first = members[0]
             cpu_only_follow = self._region_set.cpu_only_follow[number]
@@ -158,7 +158,7 @@ class AggregatedModel:
                     gang = option_of(
                         self.instance,
                         self.program,
-                        self._asks,
+                        self.requests,
                         position,
                         cpu_only_follow=cpu_only_follow,
                     )
@@ -166,13 +166,13 @@ class AggregatedModel:
                     preferences.alone(self.program, gang)
                 own = tuple(gang.admit for gang in self._gangs[start:])
             for (position, _), admit in zip(members, own, strict=True):
-                choice, option = self._asks.origin[position]
+                choice, option = self.requests.origin[position]
                 admits[choice][option] = admit
-        stays = staying(self.instance, self.program, self._asks, admits)
+        stays = staying(self.instance, self.program, self.requests, admits)
         flows = preferences.flows(self.program, admits)
         preferences.pieces(self.program)
         variables = Variables(self._gangs, self._groups, stays, flows, siblings, admits)
-        self._variables = variables
+        self.variables = variables
         self._rules(variables, ordered)
 
     def _classes(self) -> list[list[tuple[int, Demand]]]:
@@ -181,7 +181,9 @@ class AggregatedModel:
         Whether such an option is chosen depends on its gang, so that these are in no order.
         """
         found: dict[object, list[tuple[int, Demand]]] = {}
-        for members in classes(self.instance, self._asks, self._region_set, planned=self._stable):
+        for members in classes(
+            self.instance, self.requests, self._region_set, planned=self._stable
+        ):
             number, first = members[0]
             gang = self.instance.gangs[first.gang]
             follows = self._region_set.cpu_only_follow[number]
@@ -273,7 +275,7 @@ class AggregatedModel:
         self._model = Model(
             self.program,
             self.instance,
-            self._asks,
+            self.requests,
             self._rooms,
             self._region_set,
             variables,
@@ -297,6 +299,11 @@ class AggregatedModel:
                 for own in wide:
                     spread.add(self.program, self.instance, self._shape_bounds, own, level)
                 return
+
+    @property
+    def admits(self) -> list[list[int]]:
+        """The variable of every option of every choice of ``requests``."""
+        return self.variables.admits
 
     def expression(self, tier: Tier) -> Linear:
         """The value of a tier, or a bound that no plan beats."""

@@ -21,6 +21,9 @@ from planner.search.engines.interface import Answer, Goal, Status
 INTEGRAL = 1e-6
 """Distance from an integer within which a value of the LP counts as integral."""
 
+LOCAL = 64
+"""Entries of a row up to which its variables count as neighbours."""
+
 Mask = npt.NDArray[np.bool_]
 
 
@@ -65,13 +68,17 @@ def dive(
 def _steps(program: Program, rows: Rows, fixed: Integers, fractional: Mask) -> Iterator[Mask]:
     """The variables that are free in each step, always more.
 
-    The rows of the goal connect everything, so that neighbours are those in rows of the program.
+    Long rows and those of the goal connect everything, so that neighbours are those in short rows.
     """
-    own = rows.numbers < len(program.rows)
+    lengths = np.bincount(rows.numbers, minlength=len(rows.low))
+    own = (rows.numbers < len(program.rows)) & (lengths[rows.numbers] <= LOCAL)
     near = _with_neighbours(rows, own, fractional)
     yield near
-    yield near | (fixed != integers(program.lower))
-    yield _with_neighbours(rows, own, near)
+    nonzero = fixed != integers(program.lower)
+    yield near | nonzero
+    around = _with_neighbours(rows, own, near)
+    yield around | nonzero
+    yield _with_neighbours(rows, own, around) | nonzero
 
 
 def _with_neighbours(rows: Rows, own: Mask, free: Mask) -> Mask:
