@@ -14,13 +14,16 @@ from models.solution import GangDecision
 from models.tiers import Tier
 from planner.search.budget import Budget, Progress
 from planner.search.engines.interface import Answer, Goal, Status
-from planner.search.engines.portfolio import CLOCK_SHARE, solve_briefly, solve_goal
+from planner.search.engines.portfolio import CLOCK_SHARE, can_branch, solve_briefly, solve_goal
 from planner.search.engines.relaxation import DualProof, Relaxation
 from planner.search.fused_objectives import FusedObjective, next_objective
 from planner.search.ledger import Ledger
 
 ADMISSION_SHARE = 0.35
 """Share of the remaining time and effort that one admission goal may take."""
+
+LAST_SHARE = 0.8
+"""Share of the remaining time of the last tier: nothing comes after it."""
 
 RUNNING_SUBJECTS = {"admission", "disruption"}
 """Subjects of tiers that get that share: a poor plan starts too little, or stops gangs needlessly."""
@@ -160,7 +163,8 @@ class TierSearch:
         self._proof = relaxed.proof
         if all(ledger.proven(member.position) for member in fused.members):
             return
-        if relaxed.values is not None and self._follow is not None:
+        branches = can_branch(self._budget, relaxed, share)
+        if relaxed.values is not None and self._follow is not None and not branches:
             ledger.offer(self._fill(self._follow(relaxed.values)))
         answer = solve_goal(
             self._problem.program,
@@ -206,11 +210,15 @@ class TierSearch:
         return assignment if len(assignment) == len(self._problem.program.lower) else ()
 
     def _share_of_time(self, fused: FusedObjective) -> float:
-        """The share of the remaining time: more for the tiers on which all others depend."""
-        if self._time_share is not None:
-            return self._time_share
+        """The share of the remaining time: more for the tiers on which all others depend, and the last."""
         first = self._ledger.tiers[fused.members[0].position].row
-        return ADMISSION_SHARE if first.subject in RUNNING_SUBJECTS else CLOCK_SHARE
+        if fused.members[-1].position == len(self._ledger.tiers) - 1:
+            return LAST_SHARE if self._time_share is None else ADMISSION_SHARE
+        if first.subject == "disruption" or (
+            self._time_share is None and first.subject in RUNNING_SUBJECTS
+        ):
+            return ADMISSION_SHARE
+        return self._time_share or CLOCK_SHARE
 
     def _effort(self, fused: FusedObjective) -> float:
         """The most effort for a goal: half of the remaining effort, all of it for the last."""

@@ -7,6 +7,7 @@ many solves.
 from __future__ import annotations
 
 import datetime as dt
+import logging
 import math
 from collections.abc import Callable
 from typing import Any
@@ -116,23 +117,28 @@ def _in_thread(solver_type: int, model: Any, parameters: Any, start: Any) -> Cal
     from ortools.math_opt import callback_pb2, parameters_pb2
     from ortools.math_opt.core.python import solver
     from ortools.util.python.solve_interrupter import SolveInterrupter
+    from pybind11_abseil.status import StatusNotOk
 
     interrupter = SolveInterrupter()  # HiGHS ignores it
     initializer = parameters_pb2.SolverInitializerProto()
     registration = callback_pb2.CallbackRegistrationProto()
 
     def call() -> Any:
-        return solver.solve(
-            model,
-            solver_type,
-            initializer,
-            parameters,
-            start,
-            None,
-            registration,
-            None,
-            interrupter.pybind_interrupter,
-        )
+        try:
+            return solver.solve(
+                model,
+                solver_type,
+                initializer,
+                parameters,
+                start,
+                None,
+                registration,
+                None,
+                interrupter.pybind_interrupter,
+            )
+        except StatusNotOk as failed:  # HiGHS gives up on a few programs: no answer
+            logging.getLogger(__name__).warning("no answer of the solver: %s", failed)
+            return None
 
     return call, interrupter.interrupt
 

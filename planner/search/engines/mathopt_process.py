@@ -13,6 +13,9 @@ import threading
 import time
 from typing import IO, Any
 
+NO_ANSWER = 3
+"""Exit code where the solver itself reports an error."""
+
 
 class SolverProcess:
     """``solve`` returns the result, or None if the process was killed: by ``kill``, or for its memory."""
@@ -38,7 +41,7 @@ class SolverProcess:
         request = b"".join(len(block).to_bytes(8, "little") + block for block in blocks)
         with self._process as process:
             answer, _ = process.communicate(request)
-        if process.returncode < 0:
+        if process.returncode < 0 or process.returncode == NO_ANSWER:
             return None
         if process.returncode > 0:
             raise RuntimeError("the solver's process failed; its message is on stderr")
@@ -57,6 +60,7 @@ def _serve() -> None:
         parameters_pb2,
     )
     from ortools.math_opt.core.python import solver
+    from pybind11_abseil.status import StatusNotOk
 
     requests = sys.stdin.buffer
     # What the solver prints must not mix with the result.
@@ -68,17 +72,20 @@ def _serve() -> None:
     start = model_parameters_pb2.ModelSolveParametersProto.FromString(_read(requests))
 
     threading.Thread(target=_end_with, args=(int(sys.argv[1]),), daemon=True).start()
-    result = solver.solve(
-        model,
-        solver_type,
-        parameters_pb2.SolverInitializerProto(),
-        parameters,
-        start,
-        None,
-        callback_pb2.CallbackRegistrationProto(),
-        None,
-        None,
-    )
+    try:
+        result = solver.solve(
+            model,
+            solver_type,
+            parameters_pb2.SolverInitializerProto(),
+            parameters,
+            start,
+            None,
+            callback_pb2.CallbackRegistrationProto(),
+            None,
+            None,
+        )
+    except StatusNotOk:  # HiGHS gives up on a few programs
+        os._exit(NO_ANSWER)
     answers.write(result.SerializeToString())
     answers.flush()
     os._exit(0)

@@ -30,7 +30,7 @@ CONFIRM_EFFORT = 0.3
 DIVE_NODES = 200
 """Branch-and-bound nodes of one step of a dive."""
 
-BRANCHING_LPS = 20
+BRANCHING_LPS = 8
 """Branching is tried where at least so many LPs like the first one fit into its time."""
 
 BRIEF_NODES = 40
@@ -73,17 +73,14 @@ def solve_goal(
     if sign * relaxed <= sign * incumbent:
         return Answer(Status.INFEASIBLE, (), incumbent, exact=True)
     seconds = budget.seconds_left() * share
-    dived = _dive(program, goal, budget, relaxed_to, seconds / 2)
-    capacity = min(budget.effort_left() * share, seconds)
-    if dived.status is Status.OPTIMAL or capacity < BRANCHING_LPS * relaxed_to.effort:
-        return dived
-    # A row that asks for more than the incumbent has would make branching several times slower.
-    answer = solve_by_branching(
-        program, goal, budget, nodes=NODES, seconds=seconds, hint=dived.values or hint
-    )
-    if answer.status in (Status.OPTIMAL, Status.INFEASIBLE):
-        return confirm(program, goal, budget, answer, relaxed, incumbent)
-    answer = _better(goal, dived, answer)
+    answer = Answer(Status.UNKNOWN, (), relaxed, exact=True)
+    if can_branch(budget, relaxed_to, share):
+        # A row that asks for more than the incumbent has would make branching several times slower.
+        answer = solve_by_branching(program, goal, budget, nodes=NODES, seconds=seconds, hint=hint)
+        if answer.status in (Status.OPTIMAL, Status.INFEASIBLE):
+            return confirm(program, goal, budget, answer, relaxed, incumbent, exact=second)
+    if not answer.values:
+        answer = _better(goal, _dive(program, goal, budget, relaxed_to, seconds / 2), answer)
     if budget.exhausted() or not second:
         return answer
     exact = solve_exactly(
@@ -95,6 +92,12 @@ def solve_goal(
         improved=improved,
     )
     return _better(goal, answer, exact)
+
+
+def can_branch(budget: Budget, relaxed_to: RelaxedAnswer, share: float) -> bool:
+    """Whether enough LPs fit into this share of what is left for branching to get anywhere."""
+    capacity = min(budget.effort_left(), budget.seconds_left()) * share
+    return capacity >= BRANCHING_LPS * relaxed_to.effort
 
 
 def _dive(
@@ -115,14 +118,21 @@ def solve_briefly(program: Program, goal: Goal, budget: Budget) -> Answer:
 
 
 def confirm(
-    program: Program, goal: Goal, budget: Budget, answer: Answer, relaxed: int, incumbent: int
+    program: Program,
+    goal: Goal,
+    budget: Budget,
+    answer: Answer,
+    relaxed: int,
+    incumbent: int,
+    *,
+    exact: bool,
 ) -> Answer:
-    """Make a numerical answer exact where that is cheap."""
+    """Make a numerical answer exact where that is cheap. ``exact``: whether CP-SAT may be asked."""
     best = answer.bound if answer.values else incumbent
     if answer.values and relaxed == best:
         return replace(answer, exact=True)
     effort = min(CONFIRM_EFFORT, budget.effort_left())
-    if effort <= 0 or budget.exhausted():
+    if not exact or effort <= 0 or budget.exhausted():
         return answer
     better = replace(goal.better_than(best), objective=Linear())
     refuted = solve_exactly(program, better, budget, effort)
