@@ -19,6 +19,7 @@ SHARES = {
     "CLOCK_SHARE": (portfolio.CLOCK_SHARE, 15),
     "PLACING_SHARE": (solve.PLACING_SHARE, 15),
     "LEAP": (solve.LEAP, 40),
+    "LAST_SHARE": (tier_search.LAST_SHARE, 80),
 }
 
 
