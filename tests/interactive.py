@@ -26,21 +26,21 @@ signal.signal(signal.SIGTERM, signal.SIG_DFL)
 run so, the program they start hears."""
 MAIN = "import sys; sys.argv[0] = 'gangplan'; from planner.__main__ import main; main()"
 PATIENT = """
-import sys, threading
-import planner.search.solve
+import sys, time
 from dataclasses import replace
+from planner.search.solve import Search
 
-real = planner.search.solve.solve
+class Patient(Search):
+    def run(self):
+        solution = super().run()
+        self._progress.update("bandwidth", 1000, 1100)
+        print("searching", file=sys.stderr, flush=True)
+        if not self._budget.stop.wait(60):
+            raise AssertionError("nobody stopped the search")
+        return replace(solution, stopped_by="signal")
 
-def solve(instance, *, progress=None, stop=None):
-    solution = real(instance, progress=progress)
-    progress.update("bandwidth", 1000, 1100)
-    print("searching", file=sys.stderr, flush=True)
-    if stop is None or not stop.wait(60):
-        raise AssertionError("nobody stopped the search")
-    return replace(solution, stopped_by="signal")
-
-planner.search.solve.solve = solve
+import planner.search.solve
+planner.search.solve.Search = Patient
 """
 """Makes the search go on until it is told to stop: the signals are ours to test, not the solver."""
 

@@ -107,13 +107,71 @@ def test_a_signal_keeps_the_best_checked_plan(
     assert cli("verify", str(folder / "saved.json")).code == 0
 
 
-def test_a_second_signal_does_not_wait(folder: Path) -> None:
-    deaf = PATIENT.replace("not stop.wait(60)", "__import__('time').sleep(60)")
-    with started("plan", "in.yaml", "--out", "saved.json", before=deaf, cwd=folder) as process:
+DEAF = PATIENT.replace("not self._budget.stop.wait(60)", "not time.sleep(60)")
+"""A search that looks neither at the clock nor at signals."""
+
+
+def test_a_search_that_does_not_hear_a_signal_is_left_behind(folder: Path, cli: RunCli) -> None:
+    with started("plan", "in.yaml", "--out", "saved.json", before=DEAF, cwd=folder) as process:
         wait_for(process, "searching")
         process.send_signal(signal.SIGINT)
-        time.sleep(0.5)
+        _, err = process.communicate(timeout=50)
+    assert process.returncode == 130
+    assert "interrupted: this is the best plan found so far, verified" in err
+    saved = json.loads((folder / "saved.json").read_text(encoding="utf-8"))
+    assert saved["status"]["search"]["stoppedBy"] == "signal"
+    assert cli("verify", str(folder / "saved.json")).code == 0
+
+
+# The judge says that it is at work and waits for the test to go on.
+WEIGHING = """
+import sys, time
+from pathlib import Path
+from models.verify.check import Judge
+
+class Slow(Judge):
+    def check(self, document):
+        verdict = super().check(document)
+        print("weighing", file=sys.stderr, flush=True)
+        while not Path("go-on").exists():
+            time.sleep(0.01)
+        return verdict
+
+import models.verify.check
+models.verify.check.Judge = Slow
+"""
+SAVING = "the best plan so far is being verified and saved; please wait\n"
+
+
+def test_a_second_signal_says_that_the_plan_is_being_saved(folder: Path, cli: RunCli) -> None:
+    before = PATIENT + WEIGHING
+    with started("plan", "in.yaml", "--out", "saved.json", before=before, cwd=folder) as process:
+        wait_for(process, "weighing")  # the first plan, a second after the start
+        (folder / "go-on").touch()
+        wait_for(process, "first plan verified")
+        (folder / "go-on").unlink()
+        process.send_signal(signal.SIGINT)
+        wait_for(process, "weighing")
+        process.send_signal(signal.SIGINT)
+        wait_for(process, SAVING)
+        process.send_signal(signal.SIGTERM)
+        wait_for(process, SAVING)
         assert process.poll() is None
+        (folder / "go-on").touch()
+        process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert cli("verify", str(folder / "saved.json")).code == 0
+
+
+def test_a_signal_long_after_the_first_one_does_not_wait(folder: Path) -> None:
+    before = "import planner.signals\nplanner.signals.PATIENCE_S = 0\n" + PATIENT + WEIGHING
+    (folder / "go-on").touch()
+    with started("plan", "in.yaml", "--out", "saved.json", before=before, cwd=folder) as process:
+        wait_for(process, "first plan verified")
+        (folder / "go-on").unlink()
+        (folder / "saved.json").unlink()
+        process.send_signal(signal.SIGINT)
+        wait_for(process, "weighing")
         process.send_signal(signal.SIGINT)
         process.communicate(timeout=60)
     assert process.returncode == 130
