@@ -20,9 +20,10 @@ from apply_runs import Hasty
 from conftest import Result, RunCli
 from snapshots import environment
 
+from models.solution import Solution
 from planner.errors import Fault, UnavailableError
-from planner.pipelines import plan as planning
 from planner.pipelines.live_planner import LivePlanner
+from planner.pipelines.timed_search import TimedSearch
 
 Tree = dict[str, Any]
 
@@ -169,15 +170,15 @@ def summary(result: Result) -> str:
 def while_solving(monkeypatch: pytest.MonkeyPatch, *happen: Callable[[], None]) -> None:
     """Let something happen at the end of the first search, something else at that of the second."""
     ahead = list(happen)
-    search = planning._solve  # the moment that a test needs
+    search = TimedSearch.run  # the moment that a test needs
 
-    def solved(*given: Any) -> Any:  # noqa: ANN401
-        found = search(*given)
+    def solved(timed: TimedSearch) -> Solution:
+        found = search(timed)
         if ahead:
             ahead.pop(0)()
         return found
 
-    monkeypatch.setattr(planning, "_solve", solved)
+    monkeypatch.setattr(TimedSearch, "run", solved)
 
 
 def is_write(call: Call) -> bool:

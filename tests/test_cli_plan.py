@@ -11,12 +11,11 @@ from typing import Any
 import pytest
 from conftest import RunCli
 
-from models.instance import Instance
 from models.solution import Solution
 from models.verify.check import Verdict
 from models.verify.violation import Violation
 from planner.errors import Fault, NoPlanError
-from planner.search.solve import solve
+from planner.search.solve import Search
 
 EPOCH = {"SOURCE_DATE_EPOCH": "1795248000"}
 
@@ -146,14 +145,16 @@ def test_the_next_command_plans_the_same_again(
     said = cli("plan", small, *options).err.splitlines()[-1]
     assert said == f"next: {again} --out plan.json   (to keep this plan)"
 
-    def unproven(instance: Instance, **_: object) -> Solution:
-        found = solve(instance)
+    search = Search.run
+
+    def unproven(self: Search) -> Solution:
+        found = search(self)
         tiers = tuple(
             replace(tier, bound=tier.best + (tier.sense == "max")) for tier in found.tiers
         )
         return replace(found, tiers=tiers, stopped_by="budget")
 
-    monkeypatch.setattr("planner.search.solve.solve", unproven)
+    monkeypatch.setattr(Search, "run", unproven)
     said = cli("plan", small, *options, "--out", "p.json").err.splitlines()[-1]
     # Four times 400,000 is more than may be asked for.
     assert said == f"next: {again} --budget 1000000 --out p.json   (to close the gap)"
@@ -278,7 +279,7 @@ def test_cannot_be_admitted_means_that_a_plan_with_it_is_worse(
 def test_an_unclear_required_gang_is_64_before_the_search(
     name: str, hint: str, small: str, cli: RunCli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("planner.search.solve.solve", never)
+    monkeypatch.setattr(Search, "run", never)
     result = cli("plan", small, "--require", name)
     assert (result.code, result.out) == (64, "")
     assert f"\nhint: {hint}" in result.err
@@ -287,7 +288,7 @@ def test_an_unclear_required_gang_is_64_before_the_search(
 def test_a_target_that_cannot_be_written_is_73_before_the_search(
     small: str, cli: RunCli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("planner.search.solve.solve", never)
+    monkeypatch.setattr(Search, "run", never)
     for target in ("nope/plan.json", ".", "small.yaml/plan.json"):
         result = cli("plan", small, "--out", target)
         assert (result.code, result.out) == (73, ""), result.err
@@ -328,7 +329,7 @@ def test_no_plan_within_the_budget_is_4(
     def none(*_: object, **__: object) -> None:
         raise NoPlanError(Fault("no usable plan within the budget", "raise --budget"))
 
-    monkeypatch.setattr("planner.search.solve.solve", none)
+    monkeypatch.setattr(Search, "run", none)
     result = cli("plan", small, "--out", "plan.json")
     assert (result.code, result.out) == (4, "")
     assert not Path("plan.json").exists()

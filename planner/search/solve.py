@@ -82,7 +82,8 @@ class Search:
             first = self._search(self._budget, self._progress, frozenset(), start)
             if self._budget.exhausted() and first.stopped_by != "proof":
                 return self.best()
-            return self._explained(keep_worthwhile(self.instance, first, self._search_again))
+            plan = keep_worthwhile(self.instance, first, self._search_again)
+            return self._explained(plan, self._budget)
         finally:
             self._workers.close()
 
@@ -97,13 +98,14 @@ class Search:
         """
         ledger = self._ledger or Ledger(self.instance, base_decisions(self.instance))
         known = ledger.published
-        self._budget.record_limit()
-        plan = self._solution(known, self._budget, frozenset())
+        budget = replace(self._budget)  # the search may still go on, and account for itself
+        budget.record_limit()
+        plan = self._solution(known, budget, frozenset())
         worthwhile = with_moves_as_one(self.instance, plan, known.unmoved.decisions)
         if worthwhile is None:
             known = Ledger(self.instance, known.unmoved.decisions)
-            worthwhile = self._solution(known, self._budget, frozenset())
-        return self._explained(worthwhile)
+            worthwhile = self._solution(known, budget, frozenset())
+        return self._explained(worthwhile, budget)
 
     def _search_again(self, immovable: frozenset[int]) -> Solution:
         """The best plan in which these gangs do not move: the best one without their moves, improved.
@@ -138,7 +140,7 @@ class Search:
             notes_of(self.instance, decisions, exact=exact),
         )
 
-    def _explained(self, plan: Solution) -> Solution:
+    def _explained(self, plan: Solution, budget: Budget) -> Solution:
         """The plan with the reasons of gangs that wait, and the tiers that were not searched."""
         proven = [
             int(tier.name.partition("/")[2])
@@ -146,7 +148,7 @@ class Search:
             if tier.name.startswith("admission/") and tier.bound == tier.value
         ]
         immovable = self._held.get(id(plan.decisions), frozenset())
-        decisions = with_reasons(self.instance, plan.decisions, self._budget, proven, immovable)
+        decisions = with_reasons(self.instance, plan.decisions, budget, proven, immovable)
         searched = set() if self._ledger is None else self._ledger.searched
         note = unsearched(plan.tiers, searched)
         return replace(plan, decisions=decisions, notes=(*note, *plan.notes))

@@ -1,0 +1,157 @@
+"""The search against the clock: an early plan, the time limit, a stop, and a search that looks at neither.
+
+The clock is the test's: every look at it takes a second.
+"""
+
+from __future__ import annotations
+
+import io
+import itertools
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+from building import build, gang
+from outcomes import NOW
+
+from models.instance import Instance
+from models.plan import compose
+from models.policy import SolveLimits
+from models.solution import Solution
+from models.verify.check import check
+from planner.pipelines.timed_search import TimedSearch
+from planner.search.solve import Search
+from planner.show.console import Console
+
+LIMIT_S = 20
+
+
+class Stuck(Search):
+    """A search that has a plan and never ends."""
+
+    waits = threading.Event()
+
+    def run(self) -> Solution:
+        super().run()
+        self.waits.wait()
+        raise AssertionError("left behind")
+
+
+class Unstarted(Search):
+    """A search that has no plan yet and never ends."""
+
+    waits = threading.Event()
+
+    def run(self) -> Solution:
+        self.waits.wait()
+        raise AssertionError("left behind")
+
+
+class Timed:
+    """A timed search of two gangs for one server, and the early plans that it was given."""
+
+    def __init__(self, limit: int = LIMIT_S) -> None:
+        instance = build(gangs=[gang("a", 1, 8, priority=5), gang("b", 1, 8)])
+        limits = SolveLimits(time_limit_s=limit, workers=1)
+        self.instance: Instance = replace(instance, policy=replace(instance.policy, solve=limits))
+        self.stop = threading.Event()
+        self.early: list[Solution] = []
+        self.looks = itertools.count()
+        self.console = Console("gangplan", stdout=io.StringIO(), stderr=io.StringIO(), environ={})
+
+    def clock(self) -> float:
+        """A second more each time, slowly enough for the search to get its first plan."""
+        return float(next(self.looks))
+
+    def run(self) -> Solution:
+        search = TimedSearch(self.instance, self.console, self.stop, self.clock, self.early.append)
+        return search.run()
+
+    def decided(self, solution: Solution) -> list[str]:
+        """The decisions of a plan that the judge accepts."""
+        document = compose(
+            self.instance, solution, name="t", created_at=NOW, generator="gangplan test"
+        )
+        assert check(document) == []
+        return [decision.decision for decision in solution.decisions]
+
+
+@pytest.fixture
+def stuck(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(Stuck, "waits", threading.Event())
+    monkeypatch.setattr("planner.search.solve.Search", Stuck)
+    monkeypatch.setattr("planner.pipelines.timed_search.TICK_S", 0.2)
+    yield
+    Stuck.waits.set()
+
+
+@pytest.mark.usefixtures("stuck")
+def test_a_search_that_never_ends_is_left_behind_at_the_limit() -> None:
+    timed = Timed()
+    assert timed.decided(timed.run()) == ["place", "wait"]
+    # One look each tick, a few more around the early plan, one tick of grace: soon after the limit.
+    assert LIMIT_S <= next(timed.looks) <= LIMIT_S + 8
+
+
+@pytest.mark.usefixtures("stuck")
+def test_a_long_search_has_its_first_plan_verified_once() -> None:
+    timed = Timed()
+    timed.run()
+    (early,) = timed.early
+    assert timed.decided(early) == ["place", "wait"]
+
+
+@pytest.mark.usefixtures("stuck")
+def test_a_stop_leaves_the_search_behind_after_the_grace() -> None:
+    timed = Timed(limit=10**6)
+    timed.stop.set()
+    solution = timed.run()
+    assert timed.decided(solution) == ["place", "wait"]
+    assert solution.stopped_by == "signal"
+    assert timed.early == []
+
+
+def test_before_the_first_plan_nothing_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("planner.search.solve.Search", Unstarted)
+    timed = Timed()
+    assert timed.decided(timed.run()) == ["wait", "wait"]
+    assert timed.early == []
+    Unstarted.waits.set()
+
+
+@pytest.mark.usefixtures("stuck")
+def test_what_takes_long_to_finish_is_begun_earlier() -> None:
+    # The early plan takes 6 of 20 seconds to finish, so that the last one is begun 1.3 times 6 before.
+    timed = Timed()
+
+    def slow(solution: Solution) -> None:
+        timed.early.append(solution)
+        for _ in range(5):
+            timed.clock()
+
+    search = TimedSearch(timed.instance, timed.console, timed.stop, timed.clock, slow)
+    search.run()
+    assert next(timed.looks) <= LIMIT_S - 7 + 4
+
+
+def test_what_goes_wrong_in_the_search_is_raised_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(_search: Search) -> Solution:
+        raise ZeroDivisionError("a bug")
+
+    monkeypatch.setattr(Search, "run", broken)
+    with pytest.raises(ZeroDivisionError, match="a bug"):
+        Timed().run()
+
+
+def test_a_plan_that_is_looked_at_early_does_not_change_how_the_search_ends() -> None:
+    timed = Timed()
+    search = Search(timed.instance)
+    plain = search.run()
+    seen = Search(timed.instance)
+    seen.best()
+    again = seen.run()
+    seen.best()
+    assert again.stopped_by == plain.stopped_by == "proof"
+    assert again.decisions == plain.decisions
+    assert again.tiers == plain.tiers
