@@ -61,3 +61,10 @@ def test_a_plan_that_is_proven_was_searched() -> None:
     found = Search(tiny(31, more=("wide",))).run()
     assert found.stopped_by == "proof"
     assert not any(note.startswith("not searched") for note in found.notes)
+
+
+def test_a_plan_taken_from_a_search_that_goes_on_does_not_stop_it() -> None:
+    search = Search(tiny(31, more=("wide",)))
+    assert search.best().stopped_by == "budget"
+    assert search.run().stopped_by == "proof"
+    assert search.best().stopped_by == "proof"

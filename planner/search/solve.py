@@ -99,7 +99,8 @@ class Search:
         ledger = self._ledger or Ledger(self.instance, base_decisions(self.instance))
         known = ledger.published
         budget = replace(self._budget)  # the search may still go on, and account for itself
-        budget.record_limit()
+        if known.gap() is not None:
+            budget.record_limit()
         plan = self._solution(known, budget, frozenset())
         worthwhile = with_moves_as_one(self.instance, plan, known.unmoved.decisions)
         if worthwhile is None:
