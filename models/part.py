@@ -75,7 +75,8 @@ class Standing:
         """Those of the gangs that find the room they left as it was, if only these gangs change.
 
         A pod that stays is exempt from many rules, so that a part must not offer to keep one where
-        another gang has come.
+        another gang has come. Nor may a gang leave whose GPUs nobody knows: a pod that came gets no
+        indices next to it, and would need them without it.
         """
         found = set(freed)
         while True:
@@ -85,12 +86,17 @@ class Standing:
             found -= blocked
 
     def _taken(self, gang: int, freed: Collection[int]) -> bool:
-        """Whether a pod of a gang that is not freed came to a node that this gang leaves."""
+        """Whether a gang that is not freed came to a node that this gang leaves, or may not leave."""
         after = {(p.role, p.index, p.node) for p in self.decisions[gang].pods}
+        spec = self.instance.gangs[gang]
         left = {
             p.node
-            for p in self.instance.gangs[gang].running_pods
-            if (p.role, p.index, p.node) not in after and p.node is not None
+            for p in spec.running_pods
+            if p.node is not None
+            and (
+                (p.role, p.index, p.node) not in after
+                or (p.gpus is None and spec.roles[p.role].gpus)
+            )
         }
         return any(
             self._came(other, n) for n in left for other in self.by_node[n] if other not in freed
