@@ -32,7 +32,9 @@ LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{LOCK}/leases/gangplan"
 
 LOG_TYPES = {
     "read",
+    "first_plan",
     "solve_progress",
+    "saving",
     "solve_done",
     "verify_done",
     "change",
