@@ -65,6 +65,7 @@ class Workers:
         self._client: _Client | None = None
         if spec.startswith(DASK):
             self._client = _dask_client(spec)
+            self._close = self._client.close
             from distributed.scheduler import KilledWorker
 
             self._lost = (*self._lost, KilledWorker)
@@ -110,7 +111,7 @@ class Workers:
         if self._client is not None and self._client.status == "closed":  # the scheduler is gone
             self._client = self._executor = None
         if self._executor is None and self._client is not None:
-            self._executor, self._close = self._client.get_executor(pure=False), self._client.close
+            self._executor = self._client.get_executor(pure=False)
         elif self._executor is None and self._spec == PROCESSES:
             self._executor, self._close = _processes(self._count)
         elif self._executor is None:
