@@ -40,7 +40,7 @@ class ImpliedBounds:
                 if pod.node is not None:
                     held[pod.node] += gang.roles[pod.role].gpus
         return sum(
-            node.gpus if instance.schedulable(node) else held[n]
+            max(node.gpus, held[n]) if instance.schedulable(node) else held[n]
             for n, node in enumerate(instance.cluster.nodes)
         )
 

@@ -221,6 +221,18 @@ FREE_SPACE: dict[str, Callable[[Program, Instance, FreeServers], Linear]] = {
 """Tiers that depend on the free GPUs of every node alone: exact in both models."""
 
 
+def elsewhere(gang: Gang, demand: Demand) -> int:
+    """GPUs of planned pods that the option has, without those that stay where they were planned."""
+    stays = {(pod.role, pod.index): pod.node for pod in demand.stays}
+    comes = {(role.role, index) for role in demand.roles for index in role.indices}
+    return sum(
+        gang.roles[pod.role].gpus
+        for pod in gang.planned
+        if ((pod.role, pod.index) in stays or (pod.role, pod.index) in comes)
+        and stays.get((pod.role, pod.index)) != pod.node
+    )
+
+
 def gpus_as_planned(program: Program, region_set: RegionSet, gang: GangVariables) -> Linear:
     """GPUs of pods to place that may be on the nodes an earlier plan had for them.
 
@@ -359,13 +371,7 @@ class TierExpressions:
         """GPUs of planned pods that are elsewhere: all that there are, less those on the planned node."""
         total = Linear()
         for demand, _, admit in self._options():
-            gang = self.model.instance.gangs[demand.gang]
-            stays = {(p.role, p.index): p.node for p in demand.stays}
-            comes = {(role.role, index) for role in demand.roles for index in role.indices}
-            for pod in gang.planned:
-                key = (pod.role, pod.index)
-                if (key in stays or key in comes) and stays.get(key) != pod.node:
-                    total.add(admit, gang.roles[pod.role].gpus)
+            total.add(admit, elsewhere(self.model.instance.gangs[demand.gang], demand))
         for owner in self.model.variables.gangs:
             total.add_linear(gpus_as_planned(self.model.program, self.model.region_set, owner), -1)
         for group in self.model.variables.groups:

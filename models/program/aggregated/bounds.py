@@ -21,6 +21,7 @@ from models.program.tier_expressions import (
     OPTION_VALUES,
     FreeServers,
     StandingValues,
+    elsewhere,
     gang_preference,
     gang_span,
     gpus_as_planned,
@@ -32,17 +33,6 @@ from models.program.variables import GangVariables, Model, PodPool
 from models.rates.gang_bandwidth import FULL_SHARE
 from models.tier_values import Evaluation
 from models.tiers import Tier
-
-
-def elsewhere(gang: Gang, demand: Demand) -> int:
-    """GPUs of planned pods that the option has, without those that stay where they were planned."""
-    stays = {(pod.role, pod.index): pod.node for pod in demand.stays}
-    return sum(
-        gang.roles[pod.role].gpus
-        for pod in gang.planned
-        if pod.index in gang.roles[pod.role].indices(demand.counts[pod.role])
-        and stays.get((pod.role, pod.index)) != pod.node
-    )
 
 
 class PlannedGpus:
