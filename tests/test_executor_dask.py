@@ -149,3 +149,24 @@ def test_a_wrong_address_is_one_error(
     assert len(errors) == 1
     assert what in errors[0]
     assert "Traceback" not in failed.err
+
+
+def test_a_cluster_without_workers_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(executors, "CONNECT_S", 1)
+    with (
+        distributed.LocalCluster(n_workers=0, dashboard_address=None) as cluster,
+        pytest.raises(UsageError, match="no worker of the Dask scheduler at tcp://"),
+    ):
+        Workers(address(cluster), 2)
+
+
+def test_workers_with_another_gangplan_are_an_error(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there = executors.__version__
+    monkeypatch.setattr(executors, "__version__", "99")
+    with pytest.raises(UsageError, match=rf"has gangplan {there}, not 99") as raised:
+        Workers(address(cluster), 2)
+    assert raised.value.faults[0].hint == (
+        "install gangplan 99 where its scheduler and workers run"
+    )

@@ -23,6 +23,7 @@ from contextlib import suppress
 from multiprocessing.connection import wait
 from typing import Protocol, TypeVar
 
+from planner import __version__
 from planner.errors import Fault, UsageError
 from planner.search.budget import Budget
 
@@ -44,6 +45,8 @@ class _Client(Protocol):
     status: str
 
     def get_executor(self, *, pure: bool) -> Executor: ...
+
+    def submit(self, task: Callable[[], str], *, pure: bool) -> Future[str]: ...
 
     def close(self) -> None: ...
 
@@ -176,4 +179,23 @@ def _dask_client(spec: str) -> _Client:
     except (OSError, ValueError) as failed:
         what = f"no Dask scheduler at {address}: {failed}".splitlines()[0]
         raise UsageError(Fault(what, "start one with: dask scheduler")) from None
+    try:
+        found = client.submit(_version, pure=False).result(CONNECT_S)
+    except TimeoutError:
+        client.close()
+        what = f"no worker of the Dask scheduler at {address} answers"
+        raise UsageError(Fault(what, f"start one with: dask worker {address}")) from None
+    except (ImportError, RuntimeError):  # what Dask raises if it cannot read the task
+        found = "none"
+    if found != __version__:
+        client.close()
+        what = f"the Dask cluster at {address} has gangplan {found}, not {__version__}"
+        raise UsageError(
+            Fault(what, f"install gangplan {__version__} where its scheduler and workers run")
+        )
     return client
+
+
+def _version() -> str:
+    """Asked of a worker."""
+    return __version__
