@@ -39,7 +39,7 @@ AGGREGATED_FROM = 300
 WHOLE_BELOW = 4000
 """With fewer pairs the full program is built and solved."""
 
-PLACING_SHARE = 0.15
+PLACING_SHARE = 0.2
 """Share of the remaining time that one goal may take on the aggregated model."""
 
 LEAP = 0.4
