@@ -11,8 +11,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from models.gang import Gang
 from models.instance import Instance
 from models.program.base_state import Pods, standing_pods
+from models.program.demand_builder import remaining_demand
 from models.solution import GangDecision, PodPlacement
-from planner.search.free_space import FreeSpace
+from planner.search.free_space import FreeSpace, counts_of
+from planner.search.greedy import place
 
 
 def unjustified_victims(instance: Instance, decisions: Sequence[GangDecision]) -> list[int]:
@@ -59,7 +61,10 @@ def back_in_place(
 
 
 def _give_way(space: FreeSpace, n: int, returned: set[int]) -> list[int]:
-    """Take the lowest gang that came to the node off again; returns it if it runs elsewhere now."""
+    """Take the lowest gang that came to the node off again; returns it if it has to go back, too.
+
+    A gang that runs elsewhere now may find another place; back where it was may stand others by now.
+    """
     gangs = space.instance.gangs
     came = {
         gang
@@ -67,8 +72,16 @@ def _give_way(space: FreeSpace, n: int, returned: set[int]) -> list[int]:
         if not stays and gang not in returned
     }
     lowest = min(came, key=lambda gang: (gangs[gang].priority, -gang))
-    space.set(lowest, space.original[lowest])
-    return [lowest] if space.original[lowest] else []
+    if not space.original[lowest]:
+        space.set(lowest, ())
+        return []
+    pods = None
+    if gangs[lowest].movable:
+        counts = counts_of(gangs[lowest], space.pods[lowest])
+        space.set(lowest, ())
+        pods = place(space, remaining_demand(space.instance, lowest, counts, ()))
+    space.set(lowest, space.original[lowest] if pods is None else pods)
+    return [lowest] if pods is None else []
 
 
 def _released(

@@ -91,7 +91,7 @@ class TierSearch:
         program.upper[: len(self._ranges[1])] = self._ranges[1]
         self._relaxation = Relaxation(program, self._budget)
         while ledger.closed < self._last:
-            if ledger.proven(ledger.closed) and (self._brief or self._budget.exhausted()):
+            if ledger.proven(ledger.closed) and not self._tightens():
                 self._close()
                 continue
             fused = next_objective(
@@ -107,6 +107,13 @@ class TierSearch:
             for _ in fused.members:
                 self._close()
             self._tighten(fused)
+
+    def _tightens(self) -> bool:
+        """Whether an LP of a tier that is proven already is worth what it tells the tiers to come."""
+        if self._brief or self._budget.exhausted():
+            return False
+        known, share = self._relaxation.hardest, self._time_share
+        return share is None or (known is not None and can_branch(self._budget, known, share))
 
     def _tighten(self, fused: FusedObjective) -> None:
         """Let the tiers to come use that these are kept at their values."""
@@ -163,9 +170,6 @@ class TierSearch:
         self._proof = relaxed.proof
         if all(ledger.proven(member.position) for member in fused.members):
             return
-        branches = can_branch(self._budget, relaxed, share)
-        if relaxed.values is not None and self._follow is not None and not branches:
-            ledger.offer(self._fill(self._follow(relaxed.values)))
         answer = solve_goal(
             self._problem.program,
             goal,
@@ -178,6 +182,8 @@ class TierSearch:
             hint=self._hint(),
             improved=improved,
         )
+        if relaxed.values is not None and self._follow is not None and not answer.values:
+            ledger.offer(self._fill(self._follow(relaxed.values)))
         self._adopt(fused, answer)
         if answer.status not in (Status.OPTIMAL, Status.INFEASIBLE):
             self._budget.record_limit()

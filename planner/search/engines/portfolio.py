@@ -74,7 +74,7 @@ def solve_goal(
         return Answer(Status.INFEASIBLE, (), incumbent, exact=True)
     seconds = budget.seconds_left() * share
     answer = Answer(Status.UNKNOWN, (), relaxed, exact=True)
-    if can_branch(budget, relaxed_to, share):
+    if can_branch(budget, relaxed_to.effort, share):
         # A row that asks for more than the incumbent has would make branching several times slower.
         answer = solve_by_branching(program, goal, budget, nodes=NODES, seconds=seconds, hint=hint)
         if answer.status in (Status.OPTIMAL, Status.INFEASIBLE):
@@ -94,10 +94,10 @@ def solve_goal(
     return _better(goal, answer, exact)
 
 
-def can_branch(budget: Budget, relaxed_to: RelaxedAnswer, share: float) -> bool:
-    """Whether enough LPs fit into this share of what is left for branching to get anywhere."""
+def can_branch(budget: Budget, effort: float, share: float) -> bool:
+    """Whether enough LPs of this effort fit into a share of what is left for branching to get anywhere."""
     capacity = min(budget.effort_left(), budget.seconds_left()) * share
-    return capacity >= BRANCHING_LPS * relaxed_to.effort
+    return capacity >= BRANCHING_LPS * effort
 
 
 def _dive(

@@ -79,6 +79,11 @@ class Relaxation:
         self._model: Any = None
         self._effort = 0.0
 
+    @property
+    def hardest(self) -> float | None:
+        """Effort of the hardest LP so far, None before the first."""
+        return self._effort or None
+
     def bound(self, goal: Goal, *, seconds: float) -> RelaxedAnswer:
         """The bound that the duals prove, however far GLOP came, and the solution."""
         program = self._program
