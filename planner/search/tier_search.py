@@ -25,6 +25,9 @@ ADMISSION_SHARE = 0.35
 LAST_SHARE = 0.8
 """Share of the remaining time of the last tier: nothing comes after it."""
 
+LP_SHARE = 0.5
+"""Share of the remaining time of one LP: without the first one there is nothing, and the others are quick."""
+
 RUNNING_SUBJECTS = {"admission", "disruption"}
 """Subjects of tiers that get that share: a poor plan starts too little, or stops gangs needlessly."""
 
@@ -76,6 +79,7 @@ class TierSearch:
         self._follow = follow
         self._relaxation = Relaxation(problem.program, budget)
         self._proof: DualProof | None = None
+        self._assignment: tuple[int, ...] = ()
         tiers = ledger.tiers[:last]
         self._expressions = [problem.expression(tier) for tier in tiers]
         self._tops = [self._top(position) for position in range(last)]
@@ -166,7 +170,8 @@ class TierSearch:
             self._solve_briefly(fused, goal)
             return
         share = self._share_of_time(fused)
-        relaxed = self._relaxation.bound(goal, seconds=self._budget.seconds_left() * share)
+        seconds = self._budget.seconds_left() * max(share, LP_SHARE)
+        relaxed = self._relaxation.bound(goal, seconds=seconds)
         self._proof = relaxed.proof
         if all(ledger.proven(member.position) for member in fused.members):
             return
@@ -180,6 +185,7 @@ class TierSearch:
             share=share,
             second=self._time_share is None,
             hint=self._hint(),
+            start=self._assignment,
             improved=improved,
         )
         if relaxed.values is not None and self._follow is not None and not answer.values:
@@ -206,6 +212,7 @@ class TierSearch:
 
     def _adopt(self, fused: FusedObjective, answer: Answer) -> None:
         if answer.values:
+            self._assignment = answer.values
             plan = self._problem.decode(answer.values)
             self._ledger.offer(plan, answer.values)
             self._ledger.offer(self._fill(self._ledger.incumbent.decisions))

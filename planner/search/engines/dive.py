@@ -35,10 +35,12 @@ def dive(
     *,
     nodes: int,
     seconds: float,
+    start: Sequence[int] = (),
 ) -> Answer:
     """A solution close to ``values``, one per variable, if one is found; the bound is the trivial one.
 
-    ``nodes`` limits each step, ``seconds`` all of them.
+    ``nodes`` limits each step, ``seconds`` all of them. ``start``: a solution of an earlier goal; if it
+    satisfies this one, what differs from ``values`` is decided anew, so that something is always found.
     """
     deadline = time.monotonic() + seconds
     trivial = goal.trivial_bound(program)
@@ -46,7 +48,11 @@ def dive(
     nearest = np.clip(np.rint(relaxed), integers(program.lower), integers(program.upper))
     fixed = nearest.astype(np.int64)
     rows = goal.rows(program)
-    for free in _steps(program, rows, fixed, np.abs(relaxed - nearest) > INTEGRAL):
+    fractional = np.abs(relaxed - nearest) > INTEGRAL
+    if len(start) == len(relaxed) and goal.satisfied(program, start):
+        fixed = integers(start)
+        fractional |= np.abs(relaxed - fixed) > INTEGRAL
+    for free in _steps(program, rows, fixed, fractional):
         left = deadline - time.monotonic()
         if left <= 0 or budget.exhausted():
             break

@@ -55,13 +55,15 @@ def solve_goal(
     relaxed_to: RelaxedAnswer,
     share: float = CLOCK_SHARE,
     hint: Sequence[int] = (),
+    start: Sequence[int] = (),
     improved: Callable[[int, int], None] | None = None,
     second: bool = True,
 ) -> Answer:
     """A solution better than ``incumbent``, the current objective value, or the proof that none exists.
 
-    Status INFEASIBLE means that nothing better exists. ``relaxed_to``: the LP relaxation's
-    answer. ``second``: whether CP-SAT runs when HiGHS ends without a proof.
+    Status INFEASIBLE means that nothing better exists. ``relaxed_to``: the LP relaxation's answer.
+    ``start``: a solution of an earlier goal, for dives. ``second``: whether CP-SAT runs when HiGHS ends
+    without a proof.
     """
     if len(program.lower) <= SMALL:
         quick = min(effort, QUICK_EFFORT)
@@ -80,7 +82,8 @@ def solve_goal(
         if answer.status in (Status.OPTIMAL, Status.INFEASIBLE):
             return confirm(program, goal, budget, answer, relaxed, incumbent, exact=second)
     if not answer.values:
-        answer = _better(goal, _dive(program, goal, budget, relaxed_to, seconds / 2), answer)
+        dived = _dive(program, goal, budget, relaxed_to, seconds / 2, start)
+        answer = _better(goal, dived, answer)
     if budget.exhausted() or not second:
         return answer
     exact = solve_exactly(
@@ -101,13 +104,20 @@ def can_branch(budget: Budget, effort: float, share: float) -> bool:
 
 
 def _dive(
-    program: Program, goal: Goal, budget: Budget, relaxed_to: RelaxedAnswer, seconds: float
+    program: Program,
+    goal: Goal,
+    budget: Budget,
+    relaxed_to: RelaxedAnswer,
+    seconds: float,
+    start: Sequence[int],
 ) -> Answer:
     """A plan near the LP optimum, with the LP's bound."""
     none = Answer(Status.UNKNOWN, (), relaxed_to.bound, exact=True)
     if relaxed_to.values is None:
         return none
-    found = dive(program, goal, relaxed_to.values, budget, nodes=DIVE_NODES, seconds=seconds)
+    found = dive(
+        program, goal, relaxed_to.values, budget, nodes=DIVE_NODES, seconds=seconds, start=start
+    )
     best = bool(found.values) and goal.objective.value(found.values) == relaxed_to.bound
     return replace(none, status=Status.OPTIMAL if best else found.status, values=found.values)
 
