@@ -99,7 +99,7 @@ class Search:
         ledger = self._ledger or Ledger(self.instance, base_decisions(self.instance))
         known = ledger.published
         budget = replace(self._budget)  # the search may still go on, and account for itself
-        if known.gap() is not None:
+        if budget.stop.is_set() or known.gap() is not None:
             budget.record_limit()
         plan = self._solution(known, budget, frozenset())
         worthwhile = with_moves_as_one(self.instance, plan, known.unmoved.decisions)
