@@ -13,8 +13,9 @@ from building_servers import nvl, switched
 from comparing import DAY
 from effort import examples, first_fast
 from exhaustive import plan
-from test_exhaustive_comparison import MORE
+from test_exhaustive_comparison import BUSY, MORE
 from tiny import tiny
+from tiny_busy import busy
 
 from models.cluster import Cluster
 from models.hardware import Nic
@@ -22,6 +23,7 @@ from models.instance import Instance
 from models.plan import compose, dumps
 from models.policy import Objective, SolveLimits
 from models.solution import Solution
+from models.tiers import TIERS
 from models.verify.check import check
 from planner.search.solve import AGGREGATED_FROM, WHOLE_BELOW, solve
 
@@ -38,6 +40,27 @@ def test_the_admission_program_starts_what_the_best_plan_starts(name: str) -> No
         found[seed] = faults(
             instance, solve(instance, size=AGGREGATED_FROM), met=("admission", "waiting")
         )
+    assert {seed: what for seed, what in found.items() if what} == {}
+
+
+FAMILIES = tuple({row.name.partition("/")[0] for row in TIERS})
+
+
+@pytest.mark.parametrize("name", BUSY)
+def test_the_whole_program_finds_what_the_pooled_one_left(name: str) -> None:
+    found = {}
+    for seed in range(2600, 2600 + examples(30, 3)):
+        instance = busy(seed, more=BUSY[name])
+        found[seed] = faults(instance, solve(instance, size=AGGREGATED_FROM), met=FAMILIES)
+    assert {seed: what for seed, what in found.items() if what} == {}
+
+
+@pytest.mark.parametrize("name", BUSY)
+def test_pooled_programs_and_parts_alone_promise_nothing_that_a_plan_beats(name: str) -> None:
+    found = {}
+    for seed in range(2700, 2700 + examples(30, 3)):
+        instance = busy(seed, more=BUSY[name])
+        found[seed] = faults(instance, solve(instance, size=WHOLE_BELOW))
     assert {seed: what for seed, what in found.items() if what} == {}
 
 

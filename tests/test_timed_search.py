@@ -1,6 +1,6 @@
 """The search against the clock: an early plan, the time limit, a stop, and a search that looks at neither.
 
-The clock is the test's: every look at it takes a second.
+The clock is the test's: it stands still until the search is stuck, then every look at it takes a second.
 """
 
 from __future__ import annotations
@@ -30,20 +30,21 @@ LIMIT_S = 20
 class Stuck(Search):
     """A search that has a plan and never ends."""
 
+    reached = threading.Event()
     waits = threading.Event()
 
     def run(self) -> Solution:
         super().run()
+        self.reached.set()
         self.waits.wait()
         raise AssertionError("left behind")
 
 
-class Unstarted(Search):
+class Unstarted(Stuck):
     """A search that has no plan yet and never ends."""
 
-    waits = threading.Event()
-
     def run(self) -> Solution:
+        self.reached.set()
         self.waits.wait()
         raise AssertionError("left behind")
 
@@ -61,8 +62,8 @@ class Timed:
         self.console = Console("gangplan", stdout=io.StringIO(), stderr=io.StringIO(), environ={})
 
     def clock(self) -> float:
-        """A second more each time, slowly enough for the search to get its first plan."""
-        return float(next(self.looks))
+        """A second more each time once the search is stuck."""
+        return float(next(self.looks)) if Stuck.reached.is_set() else 0.0
 
     def run(self) -> Solution:
         search = TimedSearch(self.instance, self.console, self.stop, self.clock, self.early.append)
@@ -79,9 +80,9 @@ class Timed:
 
 @pytest.fixture
 def stuck(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(Stuck, "reached", threading.Event())
     monkeypatch.setattr(Stuck, "waits", threading.Event())
     monkeypatch.setattr("planner.search.solve.Search", Stuck)
-    monkeypatch.setattr("planner.pipelines.timed_search.TICK_S", 0.2)
     yield
     Stuck.waits.set()
 
@@ -112,12 +113,12 @@ def test_a_stop_leaves_the_search_behind_after_the_grace() -> None:
     assert timed.early == []
 
 
+@pytest.mark.usefixtures("stuck")
 def test_before_the_first_plan_nothing_changes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("planner.search.solve.Search", Unstarted)
     timed = Timed()
     assert timed.decided(timed.run()) == ["wait", "wait"]
     assert timed.early == []
-    Unstarted.waits.set()
 
 
 @pytest.mark.usefixtures("stuck")
