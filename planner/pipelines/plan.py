@@ -228,9 +228,10 @@ class _Maker:
         """Verify an early plan and save it if requested, so that something usable exists."""
         self.made(solution, Phases(time.monotonic))
         out = self._request.out
-        saved = "" if out is None else f", saved {shlex.quote(str(out))}"
         self._console.event("first_plan", saved=out is not None)
-        self._console.say(f"first plan verified{saved}; the search goes on")
+        if out is not None:
+            saved = shlex.quote(str(out))
+            self._console.say(f"first plan verified, saved {saved}; the search goes on")
 
     def made(self, solution: Solution, phases: Phases) -> tuple[PlanDocument, dict[str, Any]]:
         """The verified plan, saved if requested. Raises RefusedPlanError, CannotWriteError."""

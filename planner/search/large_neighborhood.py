@@ -37,6 +37,9 @@ STAGNATION = 8
 STEP_EFFORT = 4
 """The most effort of one neighbourhood."""
 
+PART_EFFORT = 0.05
+"""Effort of one neighbourhood beside that of its solver calls: two workers solve about ten a second."""
+
 CANDIDATES = 6
 """Waiting gangs that a neighbourhood may start, the most urgent first."""
 
@@ -93,7 +96,7 @@ def solve_part(part: Part, seconds: float) -> PartPlan:
     program = formulate(part.instance, split=True if mesh else None)
     last = len(ledger.tiers)
     TierSearch(program, ledger, budget, NullProgress(), last, brief=True).run()
-    return PartPlan(ledger.incumbent.decisions, budget.effort)
+    return PartPlan(ledger.incumbent.decisions, PART_EFFORT + budget.effort)
 
 
 def _is_mesh(instance: Instance, n: int) -> bool:
