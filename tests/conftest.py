@@ -65,7 +65,7 @@ def search_clock(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def brief_improvement(monkeypatch: pytest.MonkeyPatch) -> None:
     """Large-neighbourhood search ends after few rounds, the last of them with large neighbourhoods."""
-    monkeypatch.setattr("planner.search.large_neighborhood.STAGNATION", examples(12, 2))
+    monkeypatch.setattr("planner.search.large_neighborhood.STAGNATION", examples(4, 2))
 
     def briefly(
         ledger: Ledger,
@@ -76,7 +76,7 @@ def brief_improvement(monkeypatch: pytest.MonkeyPatch) -> None:
         immovable: frozenset[int],
         until: Callable[[], bool] = lambda: False,
     ) -> None:
-        rounds = iter(range(examples(30, 5)))
+        rounds = iter(range(examples(8, 5)))
         improve(
             ledger,
             budget,

@@ -28,7 +28,7 @@ from planner.search.engines.interface import Goal, Status
 from planner.search.engines.relaxation import Relaxation
 from planner.search.tier_search import RUNNING_SUBJECTS
 
-some = settings(max_examples=examples(400, 40))
+some = settings(max_examples=examples(100, 40))
 kinds = st.sampled_from([*MORE.values(), *BUSY.values()])
 
 

@@ -35,7 +35,7 @@ pytestmark = pytest.mark.usefixtures("brief_improvement")
 @pytest.mark.parametrize("name", MORE)
 def test_the_admission_program_starts_what_the_best_plan_starts(name: str) -> None:
     found = {}
-    for seed in range(600, 600 + examples(12, 2)):
+    for seed in range(600, 600 + examples(4, 2)):
         instance = tiny(seed, more=MORE[name])
         found[seed] = faults(
             instance, solve(instance, size=AGGREGATED_FROM), met=("admission", "waiting")
@@ -49,7 +49,7 @@ FAMILIES = tuple({row.name.partition("/")[0] for row in TIERS})
 @pytest.mark.parametrize("name", BUSY)
 def test_the_whole_program_finds_what_the_pooled_one_left(name: str) -> None:
     found = {}
-    for seed in range(2600, 2600 + examples(30, 3)):
+    for seed in range(2600, 2600 + examples(4, 3)):
         instance = busy(seed, more=BUSY[name])
         found[seed] = faults(instance, solve(instance, size=AGGREGATED_FROM), met=FAMILIES)
     assert {seed: what for seed, what in found.items() if what} == {}
@@ -58,7 +58,7 @@ def test_the_whole_program_finds_what_the_pooled_one_left(name: str) -> None:
 @pytest.mark.parametrize("name", BUSY)
 def test_pooled_programs_and_parts_alone_promise_nothing_that_a_plan_beats(name: str) -> None:
     found = {}
-    for seed in range(2700, 2700 + examples(30, 3)):
+    for seed in range(2700, 2700 + examples(4, 3)):
         instance = busy(seed, more=BUSY[name])
         found[seed] = faults(instance, solve(instance, size=WHOLE_BELOW))
     assert {seed: what for seed, what in found.items() if what} == {}
@@ -185,7 +185,7 @@ def _verdict(instance: Instance, solution: Solution) -> list[str]:
 def test_tolerances_are_kept_and_the_first_bound_holds(size: int | None) -> None:
     # the first tier's bound speaks of all plans, so the best without tolerances may not beat it
     found = {}
-    for seed in range(800, 800 + examples(6, 3)):
+    for seed in range(800, 800 + examples(4, 3)):
         plain = tiny(seed)
         loose = tuple(Objective(o.name, Fraction(1, 4)) for o in plain.policy.objectives)
         instance = replace(plain, policy=replace(plain.policy, objectives=loose))

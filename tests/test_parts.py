@@ -30,7 +30,7 @@ from planner.search.repair import back_in_place, unjustified_victims
 LIMITS = SolveLimits(budget=4, workers=1)
 MORE = ("running", "movable", "preemptible", "elastic", "priorities", "incomplete", "unknown_gpus")
 
-some = settings(max_examples=examples(400, 40))
+some = settings(max_examples=examples(100, 40))
 seeds = st.integers(0, 10**6)
 
 
