@@ -80,6 +80,8 @@ def _give_way(space: FreeSpace, n: int, returned: set[int]) -> list[int]:
         counts = counts_of(gangs[lowest], space.pods[lowest])
         space.set(lowest, ())
         pods = place(space, remaining_demand(space.instance, lowest, counts, ()))
+        if pods is not None and any(pod.node == n for pod in pods):
+            pods = None  # this node is to be left
     space.set(lowest, space.original[lowest] if pods is None else pods)
     return [lowest] if pods is None else []
 
