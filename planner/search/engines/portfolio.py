@@ -79,8 +79,11 @@ def solve_goal(
     if can_branch(budget, relaxed_to.effort, share):
         # A row that asks for more than the incumbent has would make branching several times slower.
         answer = solve_by_branching(program, goal, budget, nodes=NODES, seconds=seconds, hint=hint)
-        if answer.status in (Status.OPTIMAL, Status.INFEASIBLE):
+        if answer.status is Status.OPTIMAL:
             return confirm(program, goal, budget, answer, relaxed, incumbent, exact=second)
+        if answer.status is Status.INFEASIBLE:
+            # The goal asks for nothing that the incumbent lacks: the engine's word proves nothing.
+            answer = Answer(Status.UNKNOWN, (), relaxed, exact=True)
     if not answer.values:
         dived = _dive(program, goal, budget, relaxed_to, seconds / 2, start)
         answer = _better(goal, dived, answer)

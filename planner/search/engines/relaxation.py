@@ -53,6 +53,8 @@ class DualProof:
     def tighten(self, program: Program, value: int) -> None:
         """Narrow the ranges of the variables to what an objective at least as good as ``value`` allows."""
         slack = self.total - self.sign * (value - self.constant) * SCALE
+        if slack < 0:
+            return  # the value is of a plan that the program does not have
         for variable in np.flatnonzero(self.reduced):
             cost = int(self.reduced[variable])
             most = slack // abs(cost)
