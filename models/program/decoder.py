@@ -5,16 +5,17 @@ Every piece gets a server and a set of its type, and the pods of a slice one dom
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from heapq import heappop, heappush
 
 from models.hardware import bits
 from models.instance import Instance
 from models.occupancy import Room, rooms
 from models.program.base_state import PlacementRequests, outcome, placed
 from models.program.demands import Demand, RoleDemand
-from models.program.packing import SetType
-from models.program.packing_flows import Admits, RegionFlow
+from models.program.packing import Arc, SetType
+from models.program.packing_flows import Admits, RegionFlow, slots_in
 from models.program.pod_assignment import Layer, arrange_slices, give_own_places
 from models.program.regions import Region, RegionSet
 from models.program.rules.running import justify_preemptions
@@ -183,33 +184,58 @@ def carve_slots(
         return taken
     if flow.held:
         return _carve_one(region, rooms[region.nodes[0]], flow, values)
-    return _carve_paths(region, rooms, flow, values)
+    waiting: dict[int, list[tuple[int, int]]] = {}
+    for n in region.nodes:
+        state = region.packing.state(rooms[n].mask, rooms[n].free_gpus)
+        waiting.setdefault(state, []).append((n, rooms[n].mask))
+    slots: dict[SetType, list[GpuSlot]] = {}
+
+    def carve(source: int, arc: Arc) -> None:
+        n, mask = heappop(waiting[source])
+        chosen = None if rooms[n].blind else region.packing.choose(mask, arc)
+        slots.setdefault(arc.kind, []).append(GpuSlot(n, arc.kind, chosen))
+        heappush(waiting.setdefault(arc.target, []), (n, mask & ~(chosen or 0)))
+
+    _carve_paths(region, flow, values, carve)
+    for kind, count in _slots_taken(flow, values):
+        for _ in range(count):
+            source = _least_split(flow, waiting, kind.gpus)
+            carve(source, Arc(source, kind, source - kind.gpus))
+    return slots
 
 
 def _carve_paths(
-    region: Region, rooms: Sequence[Room], flow: RegionFlow, values: Sequence[int]
-) -> dict[SetType, list[GpuSlot]]:
-    packing = region.packing
-    waiting: dict[int, list[tuple[int, int]]] = {}
-    for n in region.nodes:
-        state = packing.state(rooms[n].mask, rooms[n].free_gpus)
-        waiting.setdefault(state, []).append((n, rooms[n].mask))
-    leaving: dict[int, list[tuple[int, int]]] = {}
-    for position, (arc, variable) in enumerate(flow.arcs):
+    region: Region, flow: RegionFlow, values: Sequence[int], carve: Callable[[int, Arc], None]
+) -> None:
+    leaving: dict[int, list[tuple[Arc, int]]] = {}
+    for arc, variable in flow.arcs:
         if values[variable]:
-            leaving.setdefault(arc.source, []).append((position, values[variable]))
-    slots: dict[SetType, list[GpuSlot]] = {}
-    todo = sorted(leaving, key=lambda s: (-packing.size(s), s))
-    for state in todo:
-        here = sorted(waiting.get(state, []))
-        for position, count in leaving[state]:
-            arc = flow.arcs[position][0]
+            leaving.setdefault(arc.source, []).append((arc, values[variable]))
+    for state in sorted(leaving, key=lambda s: (-region.packing.size(s), s)):
+        for arc, count in leaving[state]:
             for _ in range(count):
-                node, mask = here.pop(0)
-                chosen = None if rooms[node].blind else packing.choose(mask, arc)
-                slots.setdefault(arc.kind, []).append(GpuSlot(node, arc.kind, chosen))
-                waiting.setdefault(arc.target, []).append((node, mask & ~(chosen or 0)))
-    return slots
+                carve(state, arc)
+
+
+def _least_split(flow: RegionFlow, waiting: Mapping[int, Sequence[object]], size: int) -> int:
+    """The free GPUs of a server on which the smallest slot has to be split for a set of the size."""
+    assert flow.slots is not None
+    able = [free for free, here in waiting.items() if here and free >= size]
+    slots = {free: [slot for slot, _ in slots_in(free, flow.slots.starts)] for free in able}
+    return min(able, key=lambda free: (min(s for s in slots[free] if s >= size), free))
+
+
+def _slots_taken(flow: RegionFlow, values: Sequence[int]) -> list[tuple[SetType, int]]:
+    """Sets of each type that take slots, those that stay included: slots that there are and are not left."""
+    if flow.slots is None:
+        return []
+    taken = {size: slots.value(values) for size, slots in flow.slots.starts.items()}
+    for size, rest in flow.rests.items():
+        taken[size] -= values[rest]
+    for source, part, variable in flow.slots.splits:
+        taken[source] -= values[variable]
+        taken[part] += source // part * values[variable]
+    return [(kind, taken[size]) for size, kind in flow.slots.kinds.items()]
 
 
 def _carve_one(
@@ -221,14 +247,16 @@ def _carve_one(
         staying[gpus] = staying.get(gpus, 0) + stays.value(values)
     slots: dict[SetType, list[GpuSlot]] = {}
     mask = room.mask
-    for arc, variable in sorted(flow.arcs, key=lambda item: -item[0].kind.gpus):
-        for _ in range(values[variable]):
-            if staying.get(arc.kind.gpus, 0):
-                staying[arc.kind.gpus] -= 1
+    taken = [(arc.kind, values[variable]) for arc, variable in flow.arcs]
+    taken += _slots_taken(flow, values)
+    for kind, count in sorted(taken, key=lambda item: -item[0].gpus):
+        for _ in range(count):
+            if staying.get(kind.gpus, 0):
+                staying[kind.gpus] -= 1
                 continue
-            chosen = None if room.blind else region.packing.choose(mask, arc)
+            chosen = None if room.blind else region.packing.choose(mask, Arc(0, kind, 0))
             mask &= ~(chosen or 0)
-            slots.setdefault(arc.kind, []).append(GpuSlot(region.nodes[0], arc.kind, chosen))
+            slots.setdefault(kind, []).append(GpuSlot(region.nodes[0], kind, chosen))
     return slots
 
 

@@ -1,23 +1,40 @@
 """The flow of a region's servers through packing states.
 
 A server starts with what is free next to the pods that stay there under the chosen options. The flow offers
-every GPU set of the sizes in demand that the packing has, each with a variable that counts it.
+every GPU set of the sizes in demand that the packing has, each with a variable that counts it. Where only
+the number of GPUs matters, arcs are needed only for sizes that do not divide one another: sets of sizes such
+as 1, 2, 4 and 8 fit on a server whenever as many GPUs are free. What is free is then so many slots of each of
+these sizes; a set takes one, and a slot splits into smaller ones. That is as exact, with fewer variables.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from models.hardware import bits
 from models.occupancy import Room
 from models.program.linear_program import Linear, Program
-from models.program.packing import Arc, MaskPacking, SetType, subsets
+from models.program.packing import Arc, CountPacking, MaskPacking, SetType, SizePacking, subsets
 from models.program.regions import Region
 from models.program.server_cases import Case, CasePacking, NodeUsage
 
 Admits = Sequence[Sequence[int]]
 """The variable of every option of every choice."""
+
+
+@dataclass
+class Slots:
+    """Slots by size, largest first. ``starts``: how many there are; ``kinds``: type of a set that takes one.
+
+    ``splits``: (size, size of the parts, variable). ``ends[state]``: servers that the arcs leave so.
+    """
+
+    starts: dict[int, Linear]
+    kinds: dict[int, SetType]
+    splits: list[tuple[int, int, int]]
+    ends: dict[int, int]
 
 
 @dataclass
@@ -29,6 +46,7 @@ class RegionFlow:
     ``starts[state]``: servers that start so. ``held``: where several gangs may stay on the one server, (mask,
     GPUs, 1 if they stay) of what each may leave. ``cases``: of a server with cases, each case and its
     boolean; ``hidden``: sets of unknown GPUs carved there (position of the case, type, how many).
+    ``slots``: what the arcs leave, if it is counted in slots; ``rests`` are then slots left, by size.
     """
 
     starts: dict[int, Linear]
@@ -39,11 +57,14 @@ class RegionFlow:
     meshed: bool = False
     cases: list[tuple[Case, int]] = field(default_factory=list)
     hidden: list[tuple[int, SetType, int]] = field(default_factory=list)
+    slots: Slots | None = None
 
     @property
     def kinds(self) -> list[SetType]:
         """Types of every set that may be carved out."""
         carved = [arc.kind for arc, _ in self.arcs]
+        if self.slots is not None:
+            carved += self.slots.kinds.values()
         return carved + [kind for _, kind, _ in self.sets] + [kind for _, kind, _ in self.hidden]
 
 
@@ -170,12 +191,32 @@ def _case_start(
 
 
 def flow_of(
-    program: Program, region: Region, rooms: Sequence[Room], admits: Admits, sizes: set[int]
+    program: Program,
+    region: Region,
+    rooms: Sequence[Room],
+    admits: Admits,
+    sizes: set[int],
+    requests: Iterable[int] = (),
 ) -> RegionFlow:
-    """``sizes``: GPUs of the sets that any demand may take there."""
+    """``sizes``: GPUs of the sets that a demand may take there; ``requests``: of those that may come next."""
     if _by_sets(region, sizes):
         return _sets(program, region, rooms[region.nodes[0]], admits, sizes)
-    return _flow(program, region, rooms, admits, sizes)
+    flow = start_flow(program, region, rooms, admits)
+    sizes = sizes | {gpus for _, gpus, _ in flow.held}
+    chain = _chain(region, sizes, requests)
+    odd = sizes.difference(chain)
+    arcs = arcs_of(region, flow.starts, odd)
+    servers = len(region.nodes)
+    flow.arcs = [(arc, program.integer(0, servers)) for arc in arcs]
+    states = dict.fromkeys(
+        [*flow.starts, *(arc.target for arc in arcs)] if arcs or not chain else ()
+    )
+    ends = {state: program.integer(0, servers) for state in states}
+    if chain:
+        _add_slots(program, region, flow, ends, sizes - odd, chain)
+    else:
+        flow.rests = ends
+    return flow
 
 
 def _by_sets(region: Region, sizes: set[int]) -> bool:
@@ -186,17 +227,62 @@ def _by_sets(region: Region, sizes: set[int]) -> bool:
     return mesh and bool(sizes or len(region.usages) > 1)
 
 
-def _flow(
-    program: Program, region: Region, rooms: Sequence[Room], admits: Admits, sizes: set[int]
-) -> RegionFlow:
-    flow = start_flow(program, region, rooms, admits)
-    sizes = sizes | {gpus for _, gpus, _ in flow.held}
-    arcs = arcs_of(region, flow.starts, sizes)
-    servers = len(region.nodes)
-    flow.arcs = [(arc, program.integer(0, servers)) for arc in arcs]
-    states = dict.fromkeys([*flow.starts, *(arc.target for arc in arcs)])
-    flow.rests = {state: program.integer(0, servers) for state in states}
-    return flow
+def _chain(region: Region, sizes: set[int], requests: Iterable[int]) -> list[int]:
+    """The sizes of slots, largest first, each a multiple of the next, all requests among them.
+
+    Empty where there are none, and where it matters which GPUs are free.
+    """
+    whole = region.model.gpus
+    if not whole or not isinstance(region.packing, CountPacking | SizePacking):
+        return []
+    own = {size for size in requests if size <= whole}
+    chain: list[int] = []
+    for size in sorted({1, whole, *sizes, *own}, reverse=True):
+        if not chain or chain[-1] % size == 0:
+            chain.append(size)
+    return chain if own.issubset(chain) else []
+
+
+def _add_slots(
+    program: Program,
+    region: Region,
+    flow: RegionFlow,
+    ends: dict[int, int],
+    sizes: set[int],
+    chain: Sequence[int],
+) -> None:
+    """Slots for what the arcs leave, of which sets of these sizes are taken."""
+    starts = {size: Linear() for size in chain}
+    room = {size: Linear() for size in chain}
+    left = {s: Linear().add(end) for s, end in ends.items()} if ends else flow.starts
+    for state, servers in left.items():
+        free = region.packing.size(state)
+        for size in chain:
+            room[size].add_linear(servers, free // size)
+        for size, count in slots_in(free, chain):
+            starts[size].add_linear(servers, count)
+    most = {size: program.bound_above(room[size]) for size in chain}
+    kinds = {size: _kind(region, size) for size in chain if size in sizes and most[size]}
+    splits = [
+        (size, part, program.integer(0, most[size]))
+        for size, part in pairwise(chain)
+        if part >= min(kinds, default=size) and most[size]
+    ]
+    flow.slots = Slots(starts, kinds, splits, ends)
+    flow.rests = {size: program.integer(0, most[size]) for size in chain if most[size]}
+
+
+def slots_in(free: int, chain: Iterable[int]) -> Iterator[tuple[int, int]]:
+    """(size, how many) of the fewest slots that make up so many free GPUs, largest first."""
+    for size in chain:
+        if free >= size:
+            yield size, free // size
+            free %= size
+
+
+def _kind(region: Region, size: int) -> SetType:
+    (arc,) = region.packing.carve(size, size)
+    return arc.kind
 
 
 def _sets(

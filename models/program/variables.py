@@ -343,8 +343,9 @@ class PieceBuilder:
                 self._sizes[region.number].add(size)
 
     def flows(self, program: Program, admits: Admits) -> list[RegionFlow]:
+        requests = [size for size, _ in self._instance.policy.mix]
         flows = [
-            flow_of(program, region, self._rooms, admits, sizes)
+            flow_of(program, region, self._rooms, admits, sizes, requests)
             for region, sizes in zip(self._region_set.regions, self._sizes, strict=True)
         ]
         shared: dict[SetType, SetType] = {}

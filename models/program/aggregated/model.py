@@ -42,8 +42,8 @@ from models.solution import GangDecision
 from models.tier_values import Evaluation, ValueCache
 from models.tiers import Tier
 
-SPREAD_SHARE = 0.5
-"""The variables that count where wide gangs have their pods are at most this share of the others."""
+SPREAD_SHARE = 1.0
+"""The variables that count where wide gangs have their pods are at most as many as the others."""
 
 PoolKey = tuple[int, frozenset[int], tuple[tuple[str, int], ...]]
 

@@ -1,11 +1,12 @@
 """GPUs: the sets carved out of the servers of a region are those that the gangs use (contract 2.1, 2.9).
 
 For every region and packing state s: start[s] + sum of arcs into s == sum of arcs out of s + rest[s]. For
-every set type t: sum of arcs of type t == pieces of type t + sets of pods that stay. For every gang: sum of
-its pieces <= servers of the region. A region that is one mesh server has its sets as booleans: each GPU is
-in at most one set or in one that stays. With cases, a set lies in the free GPUs of the case that holds, if
-that case gives indices, and sets of unknown GPUs fit into what is free. An integer flow splits into one
-path a server.
+every set type t: sum of arcs of type t == pieces of type t + sets of pods that stay. For every size s of
+slots: slots of s that the arcs leave + parts of splits == splits of s + pieces of s GPUs + sets that stay +
+rest[s]. For every gang: sum of its pieces <= servers of the region. A region that is one mesh server has its
+sets as booleans: each GPU is in at most one set or in one that stays. With cases, a set lies in the free GPUs
+of the case that holds, if that case gives indices, and sets of unknown GPUs fit into what is free. An integer
+flow splits into one path a server.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from __future__ import annotations
 from models.hardware import bits
 from models.program.linear_program import Linear, Program
 from models.program.packing import SetType
-from models.program.packing_flows import RegionFlow
+from models.program.packing_flows import RegionFlow, Slots
 from models.program.variables import Model
 
 
@@ -30,7 +31,10 @@ def add(model: Model) -> None:
         if flow.meshed:
             _disjoint_sets(program, flow, placed[region.number])
             continue
-        _flow(program, flow, placed[region.number])
+        ends = flow.rests if flow.slots is None else flow.slots.ends
+        _flow(program, flow, ends, placed[region.number])
+        if flow.slots is not None:
+            _slots(program, flow, flow.slots, placed[region.number])
     for gang in variables.gangs:
         for number, own in gang.by_region.items():
             if len(own) > 1:
@@ -49,8 +53,8 @@ def _terms(rows: Placed, kind: SetType) -> dict[int, int]:
     return terms
 
 
-def _flow(program: Program, flow: RegionFlow, placed: Placed) -> None:
-    balance = {state: {rest: -1} for state, rest in flow.rests.items()}
+def _flow(program: Program, flow: RegionFlow, ends: dict[int, int], placed: Placed) -> None:
+    balance = {state: {end: -1} for state, end in ends.items()}
     carved: Placed = {}
     for arc, variable in flow.arcs:
         balance[arc.source][variable] = -1
@@ -65,6 +69,20 @@ def _flow(program: Program, flow: RegionFlow, placed: Placed) -> None:
             if gpus == kind.gpus:
                 expression.add_linear(stays, -1)
         program.equal(expression.add_all(placed.get(kind, ()), -1))
+
+
+def _slots(program: Program, flow: RegionFlow, slots: Slots, placed: Placed) -> None:
+    rows = {size: Linear().add(rest, -1) for size, rest in flow.rests.items()}
+    for source, part, variable in slots.splits:
+        rows[source].add(variable, -1)
+        rows[part].add(variable, source // part)
+    for size, kind in slots.kinds.items():
+        rows[size].add_all(placed.get(kind, ()), -1)
+    for _, gpus, stays in flow.held:
+        if gpus in slots.kinds:
+            rows[gpus].add_linear(stays, -1)
+    for size, row in rows.items():
+        program.equal(row.add_linear(slots.starts[size]))
 
 
 def _disjoint_sets(program: Program, flow: RegionFlow, placed: Placed) -> None:
