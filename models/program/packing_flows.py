@@ -72,20 +72,13 @@ def start_flow(
     program: Program, region: Region, rooms: Sequence[Room], admits: Admits
 ) -> RegionFlow:
     """A flow that has only its start."""
-    usages = region.usages
-    if len(usages) == 1:
-        return RegionFlow(_one_choice(region, rooms, admits))
-    starts: dict[int, Linear] = {}
-    if len(usages) > 1:
+    if len(region.node_usages) > 1:
         room = rooms[region.nodes[0]]
         if _most_left(region, room.mask) > room.free_gpus:
             return RegionFlow(_starts_by_total(program, region, room, admits))
-        starts[state_with(region, room, NodeUsage())] = Linear(constant=1)
+        starts = {state_with(region, room, NodeUsage()): Linear(constant=1)}
         return RegionFlow(starts, held=staying_sets(region, room.mask, admits))
-    for n in region.nodes:
-        state = state_with(region, rooms[n], NodeUsage())
-        starts.setdefault(state, Linear()).constant += 1
-    return RegionFlow(dict(sorted(starts.items())))
+    return RegionFlow(_starts_by_choice(region, rooms, admits))
 
 
 def state_with(region: Region, room: Room, left: NodeUsage) -> int:
@@ -103,7 +96,7 @@ def gpus_used(left: NodeUsage, mask: int) -> int:
 def staying_sets(region: Region, mask: int, admits: Admits) -> list[tuple[int, int, Linear]]:
     """(mask, GPUs, 1 if they stay) of what each choice may leave; ``mask``: free without any of it."""
     found: dict[tuple[int, int, int], Linear] = {}
-    for number, options in region.usages.items():
+    for number, options in region.node_usages.items():
         for position, left in enumerate(options):
             gpus = gpus_used(left, mask)
             if gpus:
@@ -112,22 +105,23 @@ def staying_sets(region: Region, mask: int, admits: Admits) -> list[tuple[int, i
     return [(known, gpus, stays) for (_, known, gpus), stays in found.items()]
 
 
-def _one_choice(region: Region, rooms: Sequence[Room], admits: Admits) -> dict[int, Linear]:
-    ((number, options),) = region.usages.items()
+def _starts_by_choice(region: Region, rooms: Sequence[Room], admits: Admits) -> dict[int, Linear]:
+    """Start states of servers on each of which at most one choice decides."""
     starts: dict[int, Linear] = {}
     for n in region.nodes:
         gone = starts.setdefault(state_with(region, rooms[n], NodeUsage()), Linear())
         gone.constant += 1
-        for position, left in enumerate(options):
-            own = starts.setdefault(state_with(region, rooms[n], left), Linear())
-            own.add(admits[number][position])
-            gone.add(admits[number][position], -1)
+        for number, options in region.usages.get(n, {}).items():
+            for position, left in enumerate(options):
+                own = starts.setdefault(state_with(region, rooms[n], left), Linear())
+                own.add(admits[number][position])
+                gone.add(admits[number][position], -1)
     return dict(sorted(starts.items()))
 
 
 def _most_left(region: Region, mask: int) -> int:
     """The most GPUs that the choices may leave on the server."""
-    node_usages = region.usages.values()
+    node_usages = region.node_usages.values()
     return sum(max(gpus_used(left, mask) for left in options) for options in node_usages)
 
 
@@ -143,7 +137,7 @@ def _starts_by_total(
     if not room_for:
         return {region.packing.state(room.mask, 0): Linear(constant=1)}
     held = Linear()
-    for number, options in region.usages.items():
+    for number, options in region.node_usages.items():
         for admit, left in zip(admits[number], options, strict=True):
             held.add(admit, gpus_used(left, room.mask))
     totals = [program.boolean() for _ in range(room_for + 1)]
@@ -180,7 +174,7 @@ def _case_start(
         blind.add(variable, -case.blind)
         for gpu in bits(case.known):
             known.setdefault(gpu, Linear()).add(variable, -1)
-    for number, options in region.usages.items():
+    for number, options in region.node_usages.items():
         for left, admit in zip(options, admits[number], strict=True):
             blind.add(admit, left.blind)
             for gpu in bits(left.known):
@@ -224,7 +218,7 @@ def _by_sets(region: Region, sizes: set[int]) -> bool:
     if isinstance(region.packing, CasePacking):
         return True
     mesh = isinstance(region.packing, MaskPacking) and len(region.nodes) == 1
-    return mesh and bool(sizes or len(region.usages) > 1)
+    return mesh and bool(sizes or len(region.node_usages) > 1)
 
 
 def _chain(region: Region, sizes: set[int], requests: Iterable[int]) -> list[int]:

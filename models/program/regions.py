@@ -182,7 +182,7 @@ class Region:
     ``domains[l]``: the domain of all its nodes at level l (without the node level), None where levels do
     not matter. ``tight``: one node whose resources are counted. ``standing_demands``: demands (by index)
     with GPUs that stay on the node, and their position in ``SetType.with_standing``. ``usages``: what each
-    choice may leave there; if there are several nodes, one choice leaves the same on all.
+    choice may leave on which of its nodes; if there are several nodes, at most one choice on each.
     """
 
     number: int
@@ -192,7 +192,12 @@ class Region:
     domains: tuple[int | None, ...]
     tight: bool
     standing_demands: Mapping[int, int] = field(default_factory=dict)
-    usages: Mapping[int, tuple[NodeUsage, ...]] = field(default_factory=dict)
+    usages: NodeUsages = field(default_factory=dict)
+
+    @property
+    def node_usages(self) -> Mapping[int, tuple[NodeUsage, ...]]:
+        """What each choice may leave on the one node, or on the first."""
+        return self.usages.get(self.nodes[0], {})
 
     @property
     def gpu_name(self) -> str | None:
@@ -222,13 +227,15 @@ def build_regions(
     split: bool,
     held: Sequence[int] | None = None,
     least_victim: int | None = None,
+    merged: bool = False,
     interrupted: Question = never,
 ) -> RegionSet:
     """Group the nodes that any demand may use or any choice may empty.
 
     ``split``: every node is a region (exact on any hardware). ``held``: mask of GPUs known to be held under
     every option, a node; by default all that are not free. ``least_victim``: lowest priority of a gang that
-    may be stopped or shrunk: cpu-only pods of a higher gang are then placed on their own.
+    may be stopped or shrunk: cpu-only pods of a higher gang are then placed on their own. ``merged``: nodes
+    on each of which one choice decides share a region, which knows how many arrive but not on which of them.
     """
     if held is None:
         nodes = instance.cluster.nodes
@@ -257,7 +264,7 @@ def build_regions(
         alone = split or n in tight or n in standing_demands or n in standing or len(usages) > 1
         alone = alone or needs_cases(instance.cluster.nodes[n], rooms[n], usages)
         key = (
-            tuple(usages.items()),
+            () if merged else tuple(usages.items()),
             hardware[n],
             _hidden_free(instance, rooms, n),
             node_key(instance, n),
@@ -370,7 +377,7 @@ def _region(
     for d in standing_demands.get(nodes[0], ()):
         own = dict(demands[d].standing)[nodes[0]]
         standing_index[d] = with_standing.setdefault(own, len(with_standing))
-    usages = node_usages.get(nodes[0], {})
+    usages = {n: node_usages[n] for n in nodes if n in node_usages}
     domains: tuple[int | None, ...] = tuple(None for _ in instance.cluster.levels)
     if by_level:
         domains = _innermost(instance, nodes[0])
@@ -382,7 +389,7 @@ def _region(
             first,
             [rooms[n] for n in nodes],
             tuple(with_standing),
-            usages=usages,
+            usages=usages.get(nodes[0]),
             held=held,
             packings=packings,
         ),

@@ -59,6 +59,11 @@ def together(roles: Sequence[RoleDemand]) -> PoolKey:
     return gpus, nodes, tuple(sorted(requests.items()))
 
 
+def _sized(region_set: RegionSet) -> RegionSet:
+    sized = (replace(r, packing=SizePacking(r.packing)) for r in region_set.regions)
+    return replace(region_set, regions=tuple(sized))
+
+
 class AggregatedModel:
     """The program, the expressions of its tiers, and the plan that an assignment stands for.
 
@@ -87,18 +92,18 @@ class AggregatedModel:
         self.complete = all(choice.complete for choice in requests.choices)
         self.covers_admission = all(choice.covers_admission for choice in requests.choices)
         self._rooms = base_state.rooms
-        split = slices_by_node(instance, requests.demands)
-        self._region_set = self._sized(
+        # only the size of GPU sets matters unless a gang needs a minimum bandwidth
+        sized = not any(instance.min_share(instance.gangs[d.gang]) for d in requests.demands)
+        region_set = build_regions(
+            instance,
             requests.demands,
-            build_regions(
-                instance,
-                requests.demands,
-                self._rooms,
-                base_state.node_usages,
-                split=split,
-                interrupted=interrupted,
-            ),
+            self._rooms,
+            base_state.node_usages,
+            split=slices_by_node(instance, requests.demands),
+            merged=sized,
+            interrupted=interrupted,
         )
+        self._region_set = _sized(region_set) if sized else region_set
         self._pooled: list[PooledClass] = []
         self._groups: list[GroupVariables] = []
         self._gangs: list[GangVariables] = []
@@ -117,13 +122,6 @@ class AggregatedModel:
         )
         self._record = ModelRecord(self._model, base_state.base, self._pooled)
         self.program.interrupted = never
-
-    def _sized(self, demands: Sequence[Demand], region_set: RegionSet) -> RegionSet:
-        """Only the size of GPU sets matters unless a gang needs a minimum bandwidth."""
-        if any(self.instance.min_share(self.instance.gangs[d.gang]) for d in demands):
-            return region_set
-        sized = (replace(r, packing=SizePacking(r.packing)) for r in region_set.regions)
-        return replace(region_set, regions=tuple(sized))
 
     def _create(self) -> None:
         preferences = PieceBuilder(self.instance, self._region_set, self._rooms)

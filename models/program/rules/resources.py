@@ -52,7 +52,7 @@ def add(model: Model) -> None:
 def _staying(variables: Variables, region: Region, resource: str) -> tuple[Linear, int]:
     """What pods that may stay use of a resource, and the most that is."""
     total, most = Linear(), 0
-    for number, options in region.usages.items():
+    for number, options in region.node_usages.items():
         uses = [dict(left.use).get(resource, 0) for left in options]
         most += max(uses)
         for position, use in enumerate(uses):
