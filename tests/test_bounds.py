@@ -18,6 +18,7 @@ from tiny_busy import busy
 from models.implied_bounds import ImpliedBounds
 from models.instance import Instance
 from models.policy import SolveLimits
+from models.program.aggregated.bounds import PLACEMENTS
 from models.program.aggregated.model import AggregatedModel
 from models.program.linear_program import UNBOUNDED
 from models.tier_values import tiers_of
@@ -70,7 +71,7 @@ def test_no_plan_beats_the_bounds_of_the_pooled_program(
 ) -> None:
     # After every tier, variables are narrowed to what keeps it: the best plan must not be cut off.
     instance = drawn(seed, more)
-    model = AggregatedModel(instance, shaped=shaped)
+    model = AggregatedModel(instance, shaped=PLACEMENTS if shaped else ())
     budget = Budget(SolveLimits(workers=1))
     relaxation = Relaxation(model.program, budget)
     rows = []
@@ -105,7 +106,7 @@ def test_the_pooled_program_knows_how_many_domains_a_gang_needs(
     racks: int, pods: int, span: int
 ) -> None:
     instance = build(racks=racks, nodes_per_rack=3, gangs=[gang("a", pods, 8)])
-    model = AggregatedModel(instance, shaped=True)
+    model = AggregatedModel(instance, shaped=PLACEMENTS)
     rows = []
     for tier, value in best_values(instance):
         goal = Goal(model.expression(tier), tier.sense == "max", tuple(rows))

@@ -8,12 +8,13 @@ import pytest
 from building import build, gang
 
 from models.instance import Instance
+from models.program.aggregated.bounds import PLACEMENTS
 from models.program.aggregated.model import AggregatedModel
 from models.program.formulation import Formulation, formulate
 from models.program.interruption import Interrupted, Question
 from models.tier_values import tiers_of
 
-SHAPED = partial(AggregatedModel, shaped=True)
+SHAPED = partial(AggregatedModel, shaped=PLACEMENTS)
 
 
 def _instance() -> Instance:

@@ -87,6 +87,8 @@ def test_a_stop_kills_the_process_of_a_large_program(monkeypatch: pytest.MonkeyP
     started: list[subprocess.Popen[bytes]] = []
 
     class Watched(mathopt_process.SolverProcess):
+        _ready = None
+
         def __init__(self) -> None:
             super().__init__()
             started.append(self._process)
@@ -101,5 +103,7 @@ def test_a_stop_kills_the_process_of_a_large_program(monkeypatch: pytest.MonkeyP
     assert answer.bound == 2000
     assert time.monotonic() - begun < 10
     assert not budget.clocked
-    (process,) = started
-    assert process.wait(5) != 0
+    first, ready = started
+    assert first.wait(5) != 0
+    Watched.dismiss()
+    assert ready.wait(5) != 0

@@ -58,8 +58,7 @@ def collect_requests(
 
 def least_victim(instance: Instance, choices: Sequence[Choice]) -> int | None:
     """The lowest priority of a gang that may be stopped or shrunk for a higher one; None if there is none."""
-    own = (c for c in choices if not c.must or any(o.effect.vacates for o in c.options))
-    return min((instance.gangs[c.gang].priority for c in own if c.stop.vacates), default=None)
+    return min((instance.gangs[c.gang].priority for c in choices if c.yields), default=None)
 
 
 def classes(

@@ -69,6 +69,12 @@ class Choice:
     covers_admission: bool = True
 
     @property
+    def yields(self) -> bool:
+        """Whether the gang may vacate nodes for one of higher priority."""
+        ways = not self.must or any(option.effect.vacates for option in self.options)
+        return bool(self.stop.vacates) and ways
+
+    @property
     def always(self) -> tuple[ExistingPod, ...]:
         """Pods that stay whatever is chosen."""
         if not self.must:

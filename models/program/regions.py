@@ -8,7 +8,7 @@ region.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -227,15 +227,15 @@ def build_regions(
     split: bool,
     held: Sequence[int] | None = None,
     least_victim: int | None = None,
-    merged: bool = False,
+    movers: Collection[int] = (),
     interrupted: Question = never,
 ) -> RegionSet:
     """Group the nodes that any demand may use or any choice may empty.
 
     ``split``: every node is a region (exact on any hardware). ``held``: mask of GPUs known to be held under
     every option, a node; by default all that are not free. ``least_victim``: lowest priority of a gang that
-    may be stopped or shrunk: cpu-only pods of a higher gang are then placed on their own. ``merged``: nodes
-    on each of which one choice decides share a region, which knows how many arrive but not on which of them.
+    may be stopped or shrunk: cpu-only pods of a higher gang are then placed on their own. ``movers``: choices
+    that need nobody's arrival; nodes on each of which one of these decides share a region.
     """
     if held is None:
         nodes = instance.cluster.nodes
@@ -258,13 +258,14 @@ def build_regions(
     by_level = _levels_matter(instance, demands, cpu_only_follow)
     hardware = instance.once(_hardware)
     packings: Packings = {}
+    free = frozenset(movers)
     grouped: dict[tuple[object, ...], list[int]] = {}
     for n in used:
         usages = node_usages.get(n, {})
         alone = split or n in tight or n in standing_demands or n in standing or len(usages) > 1
         alone = alone or needs_cases(instance.cluster.nodes[n], rooms[n], usages)
         key = (
-            () if merged else tuple(usages.items()),
+            () if usages.keys() <= free else tuple(usages.items()),
             hardware[n],
             _hidden_free(instance, rooms, n),
             node_key(instance, n),

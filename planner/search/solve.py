@@ -6,7 +6,7 @@ After the start there is always a valid plan; ``stop`` ends the search early wit
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -17,9 +17,11 @@ from models.program.aggregated.model import AggregatedModel
 from models.program.base_state import base_decisions
 from models.program.formulation import formulate, pairs
 from models.program.interruption import Interrupted
+from models.program.tier_expressions import FREE_SPACE, OPTION_VALUES
 from models.solution import GangDecision, Solution
 from models.tiers import Tier
 from planner.search.budget import Budget, NullProgress, Progress
+from planner.search.engines.mathopt_process import SolverProcess
 from planner.search.executors import THREADS, Workers
 from planner.search.greedy import greedy
 from planner.search.growth import grow
@@ -39,7 +41,7 @@ AGGREGATED_FROM = 300
 WHOLE_BELOW = 4000
 """With fewer pairs the full program is built and solved."""
 
-PLACING_SHARE = 0.2
+PLACING_SHARE = 0.35
 """Share of the remaining time that one goal may take on the aggregated model."""
 
 LEAP = 0.4
@@ -86,6 +88,7 @@ class Search:
             return self._explained(plan, self._budget)
         finally:
             self._workers.close()
+            SolverProcess.dismiss()
 
     def finish_by(self, seconds: float) -> None:
         """End so many seconds after the start."""
@@ -218,9 +221,14 @@ class Search:
                 ),
             )
 
-        tiers(model(), _admission_tiers(ledger.tiers)).run()
-        search = tiers(model(shaped=True), len(ledger.tiers))
-        search.run()
+        shaped: frozenset[str] = frozenset()
+        while True:
+            last = _tiers_of(ledger.tiers, shaped)
+            search = tiers(model(shaped=shaped), last)
+            search.run()
+            if last == len(ledger.tiers):
+                break
+            shaped |= {ledger.tiers[last].family}
         while size >= WHOLE_BELOW and ledger.gap() is not None and not budget.exhausted():
             before = ledger.incumbent
             ledger.reopen()
@@ -253,9 +261,7 @@ def _filled(instance: Instance, decisions: Sequence[GangDecision]) -> tuple[Gang
     return grow(instance, greedy(instance, decisions))
 
 
-def _admission_tiers(tiers: tuple[Tier, ...]) -> int:
-    """Number of tiers, from the first, that only decide which gangs start."""
-    count = 0
-    while count < len(tiers) and tiers[count].row.fused:
-        count += 1
-    return count
+def _tiers_of(tiers: tuple[Tier, ...], shaped: Collection[str]) -> int:
+    """Number of tiers, from the first, that do not depend on placements or are of these families."""
+    known = {*OPTION_VALUES, *FREE_SPACE, *shaped}
+    return next((n for n, tier in enumerate(tiers) if tier.family not in known), len(tiers))

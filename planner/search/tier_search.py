@@ -227,9 +227,7 @@ class TierSearch:
         first = self._ledger.tiers[fused.members[0].position].row
         if fused.members[-1].position == len(self._ledger.tiers) - 1:
             return LAST_SHARE if self._time_share is None else ADMISSION_SHARE
-        if first.subject == "disruption" or (
-            self._time_share is None and first.subject in RUNNING_SUBJECTS
-        ):
+        if self._time_share is None and first.subject in RUNNING_SUBJECTS:
             return ADMISSION_SHARE
         return self._time_share or CLOCK_SHARE
 

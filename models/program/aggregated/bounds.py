@@ -5,7 +5,7 @@ For every plan the value of its assignment is no worse than the plan's.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -172,7 +172,7 @@ class TierBounds:
     """Builds the expression of every tier of the aggregated model.
 
     ``base``: the plan without the gangs to decide about. ``topologies``: of the gangs with variables of
-    their own. ``shaped``: whether the model has variables for the domains in which gangs are whole.
+    their own. ``shaped``: tiers for which the model has variables for the domains in which gangs are whole.
     ``stable``: whether gangs that an earlier plan placed are classes of their own.
     """
 
@@ -181,7 +181,7 @@ class TierBounds:
     base: Evaluation
     shapes: ShapeBounds
     topologies: Sequence[Topology]
-    shaped: bool
+    shaped: Collection[str]
     stable: bool
 
     def expression(self, tier: Tier) -> Linear:
@@ -208,7 +208,7 @@ class TierBounds:
                 yield option.demand, option.effect, admit
 
     def _placement(self, family: str) -> Linear:
-        shaped = self._shaped(family) if self.shaped else {}
+        shaped = self._shaped(family) if family in self.shaped else {}
         total = Linear()
         for demand, effect, admit in self._options():
             if admit not in shaped and effect.admitted:
@@ -272,3 +272,6 @@ class TierBounds:
 
 BOUNDS: dict[str, Callable[[TierBounds], Linear]] = {"stability": TierBounds.stability}
 """Bounds of the other tiers. A tier to be minimised may be absent: no value is below 0."""
+
+PLACEMENTS = frozenset((*PLACEMENT_BOUNDS, *BOUNDS))
+"""Tiers whose values depend on the domains in which gangs are whole."""

@@ -14,7 +14,6 @@ from models.program.aggregated.spread import Spread
 from models.program.decoder import (
     GangSlots,
     GpuSlot,
-    PackedSets,
     assign_slots,
     build_decisions,
     carve_slots,
@@ -24,7 +23,6 @@ from models.program.decoder import (
 )
 from models.program.demands import Demand
 from models.program.packing import Arc, SetType, SizePacking
-from models.program.regions import Region
 from models.program.rules.running import vacated_nodes
 from models.program.variables import Piece, PodPool
 from models.solution import GangDecision
@@ -54,7 +52,6 @@ class PlanDecoder:
             values,
             record.base,
         )
-        self._vacated = vacated_nodes(record.model.instance, self._staying)
         self._left = rooms(record.model.instance, self._staying)
         self._spread_left: dict[int, int] = {}
         self._pool_of = {
@@ -115,9 +112,9 @@ class PlanDecoder:
         counts: dict[tuple[int, int], list[Piece]] = {}
         for index, piece in wanted:
             counts.setdefault((piece.kind.gpus, index), []).append(piece)
-        packed = None
-        if isinstance(region.packing, SizePacking):
-            packed = self._pack(region, {key: len(pieces) for key, pieces in counts.items()})
+        free = {n: self._left[n].free_gpus for n in region.nodes}
+        items = [(gpus, index, len(pieces)) for (gpus, index), pieces in sorted(counts.items())]
+        packed = pack_by_size(free, items) if isinstance(region.packing, SizePacking) else None
         if packed is None:
             flow = self._record.model.variables.flows[number]
             slots: list[dict[SetType, list[GpuSlot]]] = [{} for _ in range(number)]
@@ -132,44 +129,6 @@ class PlanDecoder:
             chosen = None if blind else region.packing.choose(masks[n], Arc(0, piece.kind, 0))
             masks[n] &= ~(chosen or 0)
             granted[index][1].slots.append((GpuSlot(n, piece.kind, chosen), piece.pods))
-
-    def _pack(self, region: Region, counts: dict[tuple[int, int], int]) -> PackedSets | None:
-        """Nodes for so many sets of (GPUs, gang); first for those that come where a gang is stopped."""
-        free = {n: self._left[n].free_gpus for n in region.nodes}
-        first, left = self._arrivals(region, counts, dict(free))
-        for sets, rest in ((first, left), ([], counts)):
-            room = dict(free)
-            for _, n, gpus in sets:
-                room[n] -= gpus
-            items = [(gpus, index, count) for (gpus, index), count in sorted(rest.items()) if count]
-            packed = pack_by_size(room, items)
-            if packed is not None:
-                return PackedSets([*sets, *packed.sets])
-        return None
-
-    def _arrivals(
-        self, region: Region, counts: dict[tuple[int, int], int], free: dict[int, int]
-    ) -> tuple[list[tuple[int, int, int]], dict[tuple[int, int], int]]:
-        """(gang, node, GPUs) of the largest set of a higher gang for every stopped one, and what is left."""
-        gangs, left = self._record.model.instance.gangs, dict(counts)
-        sets: list[tuple[int, int, int]] = []
-        here = set(region.nodes) if len(region.nodes) > 1 else set()
-        victims = [(-gangs[v].priority, v) for v, nodes in self._vacated.items() if nodes & here]
-        for priority, victim in sorted(victims):
-            nodes, least = self._vacated[victim], -priority
-            came = {n for gang, n, _ in sets if gangs[gang].priority > least}
-            offers = [
-                (gpus, -n, -gang)
-                for n in nodes & here
-                for (gpus, gang), count in left.items()
-                if count and gpus <= free[n] and gangs[gang].priority > least
-            ]
-            if offers and not nodes & came:
-                gpus, n, gang = max(offers)
-                left[gpus, -gang] -= 1
-                free[-n] -= gpus
-                sets.append((-gang, -n, gpus))
-        return sets, left
 
     def _assign_pooled(self) -> list[_Assigned]:
         """Assign pooled pods to gangs, close together. Gangs that are held to narrow domains come first."""
@@ -269,9 +228,10 @@ class PlanDecoder:
 
         The model knows only that a pool of a higher gang comes; which gang gets the piece is decided here.
         """
+        vacated = vacated_nodes(self._record.model.instance, self._staying)
         needed = {
             gang: {self._region_of[n] for n in nodes if n in self._region_of}
-            for gang, nodes in self._vacated.items()
+            for gang, nodes in vacated.items()
         }
         here: dict[int, list[tuple[_Assigned, int]]] = {}
         pieces: dict[int | None, list[tuple[_Assigned, int]]] = {}

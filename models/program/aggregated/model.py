@@ -8,7 +8,7 @@ tiers; the other tiers are bounds. Gangs that cannot be pooled keep variables an
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from models.instance import Instance
@@ -67,8 +67,8 @@ def _sized(region_set: RegionSet) -> RegionSet:
 class AggregatedModel:
     """The program, the expressions of its tiers, and the plan that an assignment stands for.
 
-    ``immovable``: gangs that must not move. ``shaped``: with variables for the domains in which gangs are
-    whole, which bound the placement tiers too. ``cache``: values of gangs, shared between plans.
+    ``immovable``: gangs that must not move. ``shaped``: families of tiers for which gangs have variables for
+    the domains in which they are whole. ``cache``: values of gangs, shared between plans.
     ``complete``: whether its bounds hold for all plans. Raises Interrupted if ``interrupted`` says so while
     it is built.
     """
@@ -78,13 +78,13 @@ class AggregatedModel:
         instance: Instance,
         immovable: frozenset[int] = frozenset(),
         *,
-        shaped: bool = False,
+        shaped: Collection[str] = (),
         cache: ValueCache | None = None,
         interrupted: Question = never,
     ) -> None:
         self.instance = instance
-        self._shaped = shaped
-        self._stable = shaped and instance.policy.lists("stability")
+        self._shaped = frozenset(shaped)
+        self._stable = "stability" in self._shaped and instance.policy.lists("stability")
         self.program = Program(interrupted)
         base_state = build_base_state(instance, immovable=immovable, interrupted=interrupted)
         self._ground = base_state
@@ -100,7 +100,9 @@ class AggregatedModel:
             self._rooms,
             base_state.node_usages,
             split=slices_by_node(instance, requests.demands),
-            merged=sized,
+            movers=[n for n, choice in enumerate(requests.choices) if not choice.yields]
+            if sized
+            else (),
             interrupted=interrupted,
         )
         self._region_set = _sized(region_set) if sized else region_set
@@ -117,7 +119,7 @@ class AggregatedModel:
             Evaluation(instance, base_state.base, cache),
             self._shape_bounds,
             self._topologies,
-            shaped=shaped,
+            shaped=self._shaped,
             stable=self._stable,
         )
         self._record = ModelRecord(self._model, base_state.base, self._pooled)
@@ -249,13 +251,17 @@ class AggregatedModel:
         return pool
 
     def _shapes(self, demand: Demand) -> list[Shape]:
-        """Shapes with a variable, narrowest first: only the required domain unless the model is shaped."""
+        """Shapes with a variable, narrowest first: the widest, and those that some tier values more."""
         if demand.stays:
             # the pods that stay hold its nodes to their domain already
             return [Shape(None)]
-        if self._shaped:
-            return list(self._shape_bounds.shapes(demand))
-        return [Shape(self.instance.gangs[demand.gang].required)]
+        if not self._shaped:
+            return [Shape(self.instance.gangs[demand.gang].required)]
+        found: list[Shape] = []
+        for shape in reversed(list(self._shape_bounds.shapes(demand))):
+            if not found or shape.worth(self._shaped) != found[0].worth(self._shaped):
+                found.insert(0, shape)
+        return found
 
     def _alone(self, demand: Demand) -> list[Shape]:
         """The single shape of a gang that is one piece on one node."""
@@ -278,12 +284,12 @@ class AggregatedModel:
             self._region_set,
             variables,
             aggregated=True,
-            domains=self._shaped,
+            domains=bool(self._shaped),
             pod_pools=list(self._pods.values()),
             ordered=[[(self.instance.gangs[d.gang], a) for d, a in own] for own in ordered],
         )
         self._topologies = add_rows(self._model)
-        if self._shaped:
+        if "span" in self._shaped:
             self._spread()
         for pool in self._pods.values():
             pools.add(self._model, pool, self._pooled)

@@ -7,7 +7,7 @@ or in a domain within it. Domains are nested, so that this suffices (Hall's theo
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import TYPE_CHECKING
@@ -40,6 +40,14 @@ class Shape:
     bandwidth: int = 0
     span: int = 0
     fewest: tuple[int, ...] = ()
+
+    def worth(self, families: Collection[str]) -> tuple[int, ...]:
+        """What such a gang adds to these tiers."""
+        return tuple(
+            int(getattr(self, family))
+            for family in ("preference", "bandwidth", "span")
+            if family in families
+        )
 
 
 class ShapeBounds:

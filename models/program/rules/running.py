@@ -157,35 +157,16 @@ def _move_limits(model: Model) -> None:
 
 
 def _preemption_rows(model: Model, arrivals: Arrivals) -> None:
-    region_of, regions = model.region_set.region_of, model.region_set.regions
-    leaving: dict[int, dict[int, Linear]] = {}
+    region_of = model.region_set.region_of
     for choice, admits in zip(model.requests.choices, model.variables.admits, strict=True):
-        priority = model.instance.gangs[choice.gang].priority
-        for effect, victim in _victims(choice, admits):
-            vacated = sorted({region_of[n] for n in effect.vacates if n in region_of})
-            if len(vacated) == 1 and len(regions[vacated[0]].nodes) > 1:
-                # on nodes of their own: nobody comes for two of them
-                own = leaving.setdefault(vacated[0], {}).setdefault(priority, Linear())
-                own.add_linear(victim)
-            coming = _coming(arrivals, vacated, priority)
-            model.program.at_most(victim.add_linear(coming, -1))
-    for number, victims in leaving.items():
-        for least in victims:
-            row = Linear().add_linear(_coming(arrivals, [number], least), -1)
-            for priority, own in victims.items():
-                if priority >= least:
-                    row.add_linear(own)
+        for effect, leaving in _victims(choice, admits):
+            regions = sorted({region_of[n] for n in effect.vacates if n in region_of})
+            row = leaving
+            for number in regions:
+                for priority, own in arrivals.get(number, {}).items():
+                    if priority > model.instance.gangs[choice.gang].priority:
+                        row.add_linear(own, -1)
             model.program.at_most(row)
-
-
-def _coming(arrivals: Arrivals, regions: Sequence[int], above: int) -> Linear:
-    """What arrives in some regions with a higher priority than ``above``."""
-    total = Linear()
-    for number in regions:
-        for priority, own in arrivals.get(number, {}).items():
-            if priority > above:
-                total.add_linear(own)
-    return total
 
 
 def _victims(choice: Choice, admits: Sequence[int]) -> list[tuple[Effect, Linear]]:

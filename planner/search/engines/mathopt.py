@@ -144,5 +144,5 @@ def _in_thread(solver_type: int, model: Any, parameters: Any, start: Any) -> Cal
 
 
 def _in_process(solver_type: int, model: Any, parameters: Any, start: Any) -> Call:
-    process = SolverProcess()
+    process = SolverProcess.take()
     return lambda: process.solve(solver_type, model, parameters, start), process.kill

@@ -11,14 +11,43 @@ import subprocess
 import sys
 import threading
 import time
-from typing import IO, Any
+from typing import IO, Any, ClassVar
 
 NO_ANSWER = 3
 """Exit code where the solver itself reports an error."""
 
 
 class SolverProcess:
-    """``solve`` returns the result, or None if the process was killed: by ``kill``, or for its memory."""
+    """``solve`` returns the result, or None if the process was killed: by ``kill``, or for its memory.
+
+    ``take`` gives one that is ready: the next one loads the solver while this one works.
+    """
+
+    _ready: ClassVar[SolverProcess | None] = None
+    _lock: ClassVar[threading.Lock] = threading.Lock()
+
+    @classmethod
+    def take(cls) -> SolverProcess:
+        """A process for one call."""
+        with cls._lock:
+            ready, cls._ready = cls._ready, None
+        return ready or cls()
+
+    @classmethod
+    def prepare(cls) -> None:
+        """Start the process of the next call."""
+        with cls._lock:
+            if cls._ready is None:
+                cls._ready = cls()
+
+    @classmethod
+    def dismiss(cls) -> None:
+        """End the process that waits for a call."""
+        with cls._lock:
+            ready, cls._ready = cls._ready, None
+        if ready is not None:
+            ready.kill()
+            ready.reap()
 
     def __init__(self) -> None:
         self._process = subprocess.Popen(  # noqa: S603  # an argv list of ours, no shell
@@ -33,12 +62,18 @@ class SolverProcess:
     def kill(self) -> None:
         self._process.kill()
 
+    def reap(self) -> None:
+        """Forget a process that has ended."""
+        with self._process:
+            pass
+
     def solve(self, solver_type: int, model: Any, parameters: Any, start: Any) -> Any:
         from ortools.math_opt import result_pb2
 
         blocks = [solver_type.to_bytes(4, "little")]
         blocks += [message.SerializeToString() for message in (model, parameters, start)]
         request = b"".join(len(block).to_bytes(8, "little") + block for block in blocks)
+        self.prepare()
         with self._process as process:
             answer, _ = process.communicate(request)
         if process.returncode < 0 or process.returncode == NO_ANSWER:
@@ -66,7 +101,10 @@ def _serve() -> None:
     # What the solver prints must not mix with the result.
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
-    solver_type = int.from_bytes(_read(requests), "little")
+    block = _read(requests)
+    if not block:  # no call came
+        os._exit(0)
+    solver_type = int.from_bytes(block, "little")
     model = model_pb2.ModelProto.FromString(_read(requests))
     parameters = parameters_pb2.SolveParametersProto.FromString(_read(requests))
     start = model_parameters_pb2.ModelSolveParametersProto.FromString(_read(requests))

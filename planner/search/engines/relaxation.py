@@ -102,7 +102,7 @@ class Relaxation:
         if result is None:
             return RelaxedAnswer(trivial, None)
         pivots = result.solve_stats.simplex_iterations
-        effort = (pivots + 10) * len(model.linear_constraints.ids) / 5e7
+        effort = (pivots + 10) * len(model.linear_constraints.ids) / 1e8
         self._budget.spend(effort)
         self._effort = max(self._effort, effort)
         if not result.solutions:
