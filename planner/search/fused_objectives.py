@@ -15,7 +15,7 @@ from math import gcd
 from models.program.linear_program import Linear, Program
 from models.tiers import Tier
 
-LARGEST_PRODUCT = 1 << 22
+LARGEST_PRODUCT = 1 << 26
 """Largest value of a fused objective: floating-point engines still separate its units."""
 
 

@@ -13,6 +13,7 @@ from functools import partial
 from importlib.metadata import version
 
 from models.instance import Instance
+from models.program.aggregated.bounds import PLACEMENTS
 from models.program.aggregated.model import AggregatedModel
 from models.program.base_state import base_decisions
 from models.program.formulation import formulate, pairs
@@ -43,6 +44,9 @@ WHOLE_BELOW = 4000
 
 PLACING_SHARE = 0.35
 """Share of the remaining time that one goal may take on the aggregated model."""
+
+SHAPES: tuple[Collection[str], ...] = ((), ("preference", "bandwidth"), PLACEMENTS)
+"""Families of tiers that the aggregated models tell apart, each model larger than the one before."""
 
 LEAP = 0.4
 """Share of what is left of the budget for neighbourhoods before the tiers are solved again."""
@@ -221,14 +225,9 @@ class Search:
                 ),
             )
 
-        shaped: frozenset[str] = frozenset()
-        while True:
-            last = _tiers_of(ledger.tiers, shaped)
-            search = tiers(model(shaped=shaped), last)
+        for shaped in SHAPES:
+            search = tiers(model(shaped=shaped), _tiers_of(ledger.tiers, shaped))
             search.run()
-            if last == len(ledger.tiers):
-                break
-            shaped |= {ledger.tiers[last].family}
         while size >= WHOLE_BELOW and ledger.gap() is not None and not budget.exhausted():
             before = ledger.incumbent
             ledger.reopen()

@@ -28,6 +28,9 @@ LAST_SHARE = 0.8
 LP_SHARE = 0.5
 """Share of the remaining time of one LP: without the first one there is nothing, and the others are quick."""
 
+SHARES = {"waiting": 0.1, "preference": 0.5, "bandwidth": 0.5}
+"""On the aggregated model, shares of families of tiers that need less or more than others."""
+
 RUNNING_SUBJECTS = {"admission", "disruption"}
 """Subjects of tiers that get that share: a poor plan starts too little, or stops gangs needlessly."""
 
@@ -223,13 +226,13 @@ class TierSearch:
         return assignment if len(assignment) == len(self._problem.program.lower) else ()
 
     def _share_of_time(self, fused: FusedObjective) -> float:
-        """The share of the remaining time: more for the tiers on which all others depend, and the last."""
-        first = self._ledger.tiers[fused.members[0].position].row
+        """The share of the remaining time: more for tiers on which many others depend, and for the last."""
         if fused.members[-1].position == len(self._ledger.tiers) - 1:
             return LAST_SHARE if self._time_share is None else ADMISSION_SHARE
-        if self._time_share is None and first.subject in RUNNING_SUBJECTS:
-            return ADMISSION_SHARE
-        return self._time_share or CLOCK_SHARE
+        tier = self._ledger.tiers[fused.members[0].position]
+        if self._time_share is None:
+            return ADMISSION_SHARE if tier.row.subject in RUNNING_SUBJECTS else CLOCK_SHARE
+        return SHARES.get(tier.family, self._time_share)
 
     def _effort(self, fused: FusedObjective) -> float:
         """The most effort for a goal: half of the remaining effort, all of it for the last."""

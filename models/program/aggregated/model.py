@@ -272,8 +272,8 @@ class AggregatedModel:
         most = len(own.demands)
         if shape.level is None or shape.level == self.instance.cluster.node_level:
             return {None: self.program.integer(0, most)}
-        domains = self._shape_bounds.domains(own.demands[0], shape.level)
-        return {domain: self.program.integer(0, most) for domain in domains}
+        room = self._shape_bounds.gangs(own.demands[0], shape.level)
+        return {domain: self.program.integer(0, min(most, fit)) for domain, fit in room.items()}
 
     def _rules(self, variables: Variables, ordered: list[list[tuple[Demand, int]]]) -> None:
         self._model = Model(

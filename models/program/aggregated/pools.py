@@ -85,14 +85,14 @@ class ShapeBounds:
             fewest,
         )
 
-    def domains(self, demand: Demand, level: int) -> list[int]:
-        """Domains of a level with room for the whole gang."""
-        found: dict[int, int] = {}
-        for role in demand.gpu_roles:
-            for domain, pods in self.capacity(role, level):
-                if pods >= role.count:
-                    found[domain] = found.get(domain, 0) + 1
-        return sorted(d for d, roles in found.items() if roles == len(demand.gpu_roles))
+    def gangs(self, demand: Demand, level: int) -> dict[int, int]:
+        """Domains of a level with room for whole gangs, and for how many of them."""
+        fits = [
+            {domain: pods // role.count for domain, pods in self.capacity(role, level)}
+            for role in demand.gpu_roles
+        ]
+        most = {domain: min(own.get(domain, 0) for own in fits) for domain in fits[0]}
+        return {domain: most[domain] for domain in sorted(most) if most[domain]}
 
     def capacity(self, role: RoleDemand, level: int) -> list[tuple[int, int]]:
         """(domain, pods of the role that may find room there), most first."""

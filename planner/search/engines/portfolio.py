@@ -30,7 +30,7 @@ CONFIRM_EFFORT = 0.3
 DIVE_NODES = 200
 """Branch-and-bound nodes of one step of a dive."""
 
-BRANCHING_LPS = 5
+BRANCHING_LPS = 15
 """Branching is tried where at least so many LPs like the first one fit into its time."""
 
 BRIEF_NODES = 40
