@@ -66,6 +66,7 @@ def test_no_plan_beats_an_implied_bound(seed: int, more: tuple[str, ...]) -> Non
 @some
 @given(st.integers(0, 10**6), kinds, st.booleans())
 @example(699, BUSY["stops"], True)  # a held gang lacks a pod that an earlier plan had
+@example(673517, ("incomplete", "elastic", "preemptible", "held"), False)  # stopped for a launcher
 def test_no_plan_beats_the_bounds_of_the_pooled_program(
     seed: int, more: tuple[str, ...], shaped: bool
 ) -> None:

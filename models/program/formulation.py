@@ -18,6 +18,7 @@ from models.program.linear_program import Linear, Program
 from models.program.regions import RegionSet, build_regions, is_single_piece
 from models.program.rules.all_rules import add_rows
 from models.program.rules.declarations import eligible_nodes
+from models.program.rules.running import may_come_alone
 from models.program.tier_expressions import TierExpressions
 from models.program.variables import Model, Variables, create
 from models.solution import GangDecision
@@ -92,8 +93,9 @@ def formulate(
     tiers = TierExpressions(model, topologies, Evaluation(instance, base_state.base, cache))
     exact = region_set.exact and all(found.exact for found in model.bandwidth.values())
     program.interrupted = never
-    complete = all(choice.complete for choice in requests.choices)
-    covers_admission = all(choice.covers_admission for choice in requests.choices)
+    counted = not may_come_alone(instance, requests, region_set.cpu_only_follow)
+    complete = counted and all(choice.complete for choice in requests.choices)
+    covers_admission = counted and all(choice.covers_admission for choice in requests.choices)
     return Formulation(
         instance,
         program,

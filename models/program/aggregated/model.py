@@ -27,6 +27,7 @@ from models.program.packing import SizePacking
 from models.program.regions import RegionSet, build_regions, is_single_piece
 from models.program.rules.all_rules import add_rows
 from models.program.rules.declarations import own_variables, poolable
+from models.program.rules.running import may_come_alone
 from models.program.rules.topology import Topology
 from models.program.variables import (
     GangVariables,
@@ -89,8 +90,6 @@ class AggregatedModel:
         base_state = build_base_state(instance, immovable=immovable, interrupted=interrupted)
         self._ground = base_state
         self.requests = requests = base_state.requests
-        self.complete = all(choice.complete for choice in requests.choices)
-        self.covers_admission = all(choice.covers_admission for choice in requests.choices)
         self._rooms = base_state.rooms
         # only the size of GPU sets matters unless a gang needs a minimum bandwidth
         sized = not any(instance.min_share(instance.gangs[d.gang]) for d in requests.demands)
@@ -106,6 +105,9 @@ class AggregatedModel:
             interrupted=interrupted,
         )
         self._region_set = _sized(region_set) if sized else region_set
+        counted = not may_come_alone(instance, requests, region_set.cpu_only_follow)
+        self.complete = counted and all(choice.complete for choice in requests.choices)
+        self.covers_admission = counted and all(c.covers_admission for c in requests.choices)
         self._pooled: list[PooledClass] = []
         self._groups: list[GroupVariables] = []
         self._gangs: list[GangVariables] = []

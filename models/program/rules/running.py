@@ -13,13 +13,14 @@ from dataclasses import replace
 from itertools import product
 
 from models.instance import Instance
-from models.program.base_state import least_victim
+from models.program.base_state import PlacementRequests, least_victim
 from models.program.demands import Demand, RoleDemand
 from models.program.linear_program import Linear, Program
 from models.program.options import Choice, Effect, standing_gpus
 from models.program.regions import RegionSet
 from models.program.variables import GangVariables, Model
 from models.solution import GangDecision, PodPlacement
+from models.tier_values import tiers_of
 
 Key = tuple[int, int]
 
@@ -121,6 +122,23 @@ def add_exchange_variables(program: Program, instance: Instance, gang: GangVaria
                 placed[r].add(variable, -1)
         for row in placed.values():
             program.equal(row)
+
+
+def may_come_alone(
+    instance: Instance, requests: PlacementRequests, cpu_only_follow: Sequence[bool]
+) -> bool:
+    """Whether only a pod without GPUs that follows others might come where a gang is stopped.
+
+    No row counts such a pod. Where the tiers begin with who runs, nobody is stopped for it.
+    """
+    least = least_victim(instance, requests.choices)
+    first = next(iter(tiers_of(instance)), None)
+    if least is None or first is None or first.family in ("kept", "aged", "admission"):
+        return False
+    return any(
+        follows and demand.cpu_only_roles and instance.gangs[demand.gang].priority > least
+        for demand, follows in zip(requests.demands, cpu_only_follow, strict=True)
+    )
 
 
 Arrivals = dict[int, dict[int, Linear]]

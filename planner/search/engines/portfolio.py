@@ -27,6 +27,9 @@ QUICK_EFFORT = 1.0
 CONFIRM_EFFORT = 0.3
 """Effort for CP-SAT to refute anything better than a numerical optimum."""
 
+LARGEST_CONFIRMED = 1000
+"""Programs with more variables are not given to CP-SAT for that: its presolve alone takes seconds."""
+
 DIVE_NODES = 200
 """Branch-and-bound nodes of one step of a dive."""
 
@@ -145,7 +148,8 @@ def confirm(
     if answer.values and relaxed == best:
         return replace(answer, exact=True)
     effort = min(CONFIRM_EFFORT, budget.effort_left())
-    if not exact or effort <= 0 or budget.exhausted():
+    large = len(program.lower) > LARGEST_CONFIRMED
+    if not exact or large or effort <= 0 or budget.exhausted():
         return answer
     better = replace(goal.better_than(best), objective=Linear())
     refuted = solve_exactly(program, better, budget, effort)
