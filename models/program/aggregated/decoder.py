@@ -24,7 +24,7 @@ from models.program.decoder import (
 from models.program.demands import Demand
 from models.program.packing import Arc, SetType, SizePacking
 from models.program.rules.running import vacated_nodes
-from models.program.variables import Piece, PodPool
+from models.program.variables import Piece
 from models.solution import GangDecision
 
 
@@ -149,7 +149,7 @@ class PlanDecoder:
                 demand,
                 own.shapes[place[0]][0].level,
                 place,
-                self._pieces(demand, own, place, stock),
+                self._pieces(own, place, stock),
             )
             for *_, demand, own, place in sorted(turns, key=lambda turn: turn[:4])
         ]
@@ -164,35 +164,19 @@ class PlanDecoder:
         ]
         return list(zip(admitted, places, strict=True))
 
-    def _takes(
-        self, demand: Demand, own: PooledClass, place: Place
-    ) -> list[tuple[PodPool, int, tuple[int, ...]]]:
-        """(pool, pieces, pods of each GPU role in a piece) of a gang with that shape."""
-        roles = demand.gpu_roles
-        if own.shapes[place[0]][0].level == self._record.model.instance.cluster.node_level:
-            assert own.alone is not None
-            return [(own.alone, 1, tuple(role.count for role in roles))]
-        return [
-            (pool, role.count, tuple(int(i == position) for i in range(len(roles))))
-            for position, (role, pool) in enumerate(zip(roles, own.pools, strict=True))
-        ]
-
     def _pieces(
-        self,
-        demand: Demand,
-        own: PooledClass,
-        place: Place,
-        stock: dict[int, dict[Piece, int]],
+        self, own: PooledClass, place: Place, stock: dict[int, dict[Piece, int]]
     ) -> list[Piece]:
         """Pieces from the stock within the domain of the gang, and where the class has its pods."""
         level, domain = own.shapes[place[0]][0].level, place[1]
         found: list[Piece] = []
-        for pool, count, pods in self._takes(demand, own, place):
+        for take in own.takes[place[0]]:
+            here = stock[id(take.pool)]
             if own.spread is not None:
-                drawn = self._draw_spread(stock[id(pool)], own.spread, count, level, domain)
+                drawn = self._draw_spread(here, own.spread, take.sets, level, domain)
             else:
-                drawn = self._draw(stock[id(pool)], count, level, domain)
-            found += [replace(piece, pods=pods) for piece in drawn]
+                drawn = self._draw(here, take.sets, level, domain)
+            found += [replace(piece, pods=take.pods) for piece in drawn]
         return found
 
     def _draw_spread(

@@ -16,7 +16,7 @@ from models.occupancy import PODS
 from models.program.aggregated import pools, spread
 from models.program.aggregated.bounds import TierBounds
 from models.program.aggregated.decoder import PlanDecoder
-from models.program.aggregated.pools import ModelRecord, PooledClass, Shape, ShapeBounds
+from models.program.aggregated.pools import ModelRecord, PooledClass, Shape, ShapeBounds, Take
 from models.program.base_state import build_base_state, classes
 from models.program.demand_builder import placing
 from models.program.demands import Demand, RoleDemand
@@ -222,13 +222,34 @@ class AggregatedModel:
         own = PooledClass(tuple(demands), admits, pools)
         for shape in self._alone(first) if alone else self._shapes(first):
             own.shapes.append((shape, self._places(own, shape)))
-            if shape.level == self.instance.cluster.node_level:
-                roles = first.roles if alone else first.gpu_roles
-                own.alone = self._pool_of(preferences, first, together(roles), demands)
+            own.takes.append(self._takes(preferences, own, shape))
         everyone = Linear().add_all(v for _, places in own.shapes for v in places.values())
         self.program.equal(everyone.add_all(admits, -1))
         self._pooled.append(own)
         return admits
+
+    def _takes(self, preferences: PieceBuilder, own: PooledClass, shape: Shape) -> list[Take]:
+        """What a gang of the shape takes from the pools."""
+        first = own.demands[0]
+        counts = tuple(role.count for role in first.gpu_roles)
+        if shape.level == self.instance.cluster.node_level:
+            # without pools of its roles the gang is on one node with its pods without GPUs
+            key = together(first.gpu_roles if own.pools else first.roles)
+            own.alone = self._pool_of(preferences, first, key, own.demands)
+            return [Take(own.alone, 1, counts)]
+        if shape.piece > 1:
+            (role,) = first.gpu_roles
+            # a smaller number would have a piece with room for two of them
+            sets = -(-role.count // (2 * shape.piece - 1))
+            key = together([replace(role, indices=role.indices[: shape.piece])])
+            found = [
+                Take(self._pool_of(preferences, first, key, own.demands), sets, (shape.piece,))
+            ]
+            left = role.count - sets * shape.piece
+            return [*found, Take(own.pools[0], left, (1,))] if left else found
+        single = [tuple(int(i == at) for i in range(len(counts))) for at in range(len(counts))]
+        takes = zip(own.pools, counts, single, strict=True)
+        return [Take(pool, count, pods) for pool, count, pods in takes]
 
     def _pool_of(
         self, preferences: PieceBuilder, first: Demand, key: PoolKey, demands: Sequence[Demand]
@@ -260,8 +281,11 @@ class AggregatedModel:
         if not self._shaped:
             return [Shape(self.instance.gangs[demand.gang].required)]
         found: list[Shape] = []
-        for shape in reversed(list(self._shape_bounds.shapes(demand))):
-            if not found or shape.worth(self._shaped) != found[0].worth(self._shaped):
+        # planned pods are counted one by one
+        pieces = "bandwidth" in self._shaped and not self._stable
+        for shape in reversed(list(self._shape_bounds.shapes(demand, pieces=pieces))):
+            looser = (other for other in found if other.holds(shape))
+            if not any(other.as_good(shape, self._shaped) for other in looser):
                 found.insert(0, shape)
         return found
 

@@ -1,8 +1,10 @@
 """Classes of identical gangs, the shapes they may have, and the pools that their pods come from.
 
-A gang is whole in one node, else in one rack, else in one block, else nowhere: its shape. Rows: the pieces of
-a pool == pods x gangs of each shape; for every domain D, pieces in D >= pods of all gangs that are whole in D
-or in a domain within it. Domains are nested, so that this suffices (Hall's theorem for nested sets).
+A gang is whole in one node, else in one rack, else in one block, else nowhere: its shape. On several nodes,
+the bandwidth of a small gang depends on its smallest piece: a shape with pieces of q pods or more takes as
+many sets of q pods as such a gang has at least. Rows: the pieces of a pool == sets x gangs of each shape; for
+every domain D, pieces in D >= sets of all gangs that are whole in D or in a domain within it. Domains are
+nested, so that this suffices (Hall's theorem for nested sets).
 """
 
 from __future__ import annotations
@@ -31,23 +33,31 @@ if TYPE_CHECKING:
 class Shape:
     """``level``: the narrowest at which all pods share one domain, None for none.
 
-    ``preference``, ``bandwidth``: the most that such a gang adds to these tiers; ``span``: the least.
-    ``fewest``: domains that it uses at least, by level, the node level last.
+    ``piece``: it has as many pods on every node that it uses, or more. ``preference``, ``bandwidth``: the
+    most that such a gang adds to these tiers; ``span``: the least. ``fewest``: domains that it uses at least,
+    by level, the node level last.
     """
 
     level: int | None
+    piece: int = 1
     preference: int = 0
     bandwidth: int = 0
     span: int = 0
     fewest: tuple[int, ...] = ()
 
-    def worth(self, families: Collection[str]) -> tuple[int, ...]:
-        """What such a gang adds to these tiers."""
-        return tuple(
-            int(getattr(self, family))
-            for family in ("preference", "bandwidth", "span")
-            if family in families
+    def as_good(self, other: Shape, families: Collection[str]) -> bool:
+        """Whether these tiers value it as much as another one."""
+        return (
+            ("preference" not in families or self.preference >= other.preference)
+            and ("bandwidth" not in families or self.bandwidth >= other.bandwidth)
+            and ("span" not in families or self.span <= other.span)
         )
+
+    def holds(self, other: Shape) -> bool:
+        """Whether gangs of the other shape could have this one too."""
+        level, narrower = self.level, other.level
+        wider = level is None or (narrower is not None and level <= narrower)
+        return wider and self.piece <= other.piece
 
 
 class ShapeBounds:
@@ -60,27 +70,49 @@ class ShapeBounds:
         self._hardware: dict[frozenset[int], tuple[Node, ...]] = {}
         self._fits: dict[tuple[int, frozenset[int], int], list[tuple[int, int]]] = {}
 
-    def shapes(self, demand: Demand) -> Iterator[Shape]:
-        """Shapes of a gang with no rule but its required level, narrowest first."""
+    def shapes(self, demand: Demand, *, pieces: bool) -> Iterator[Shape]:
+        """Shapes of a gang with no rule but its required level: narrowest first, then largest pieces first.
+
+        ``pieces``: whether the pieces of a gang that fits on a node are told apart.
+        """
         gang = self._instance.gangs[demand.gang]
         widest = -1 if gang.required is None else gang.required
+        most = self._largest_piece(demand) if pieces else 1
+        sizes = [1 << power for power in reversed(range(most.bit_length()))]
         for level in range(self._node_level, widest - 1, -1):
             if level == self._node_level and demand.gpus > self._largest(demand):
                 continue
             if level < self._node_level and sum(role.count for role in demand.gpu_roles) == 1:
                 return
-            yield self.shape(demand, level)
+            if level == self._node_level:
+                yield self.shape(demand, level)
+            else:
+                for size in sizes:
+                    # with pieces twice as large it would be another shape
+                    yield self.shape(demand, level, size, 2 * size - 1 if size < sizes[0] else None)
 
-    def shape(self, demand: Demand, level: int) -> Shape:
-        """The shape of a gang whose pods share a domain of this level (-1: none) and of no narrower one."""
+    def _largest_piece(self, demand: Demand) -> int:
+        """The most pods that the smallest piece of a gang can have that fits on one node but uses several."""
+        if len(demand.gpu_roles) != 1 or demand.gpus > self._largest(demand):
+            return 1
+        return max(1, demand.gpu_roles[0].count // 2)
+
+    def shape(
+        self, demand: Demand, level: int, piece: int = 1, largest: int | None = None
+    ) -> Shape:
+        """The shape of a gang whose pods share a domain of this level (-1: none) and of no narrower one.
+
+        ``piece``: pods of its smallest piece, at most ``largest``.
+        """
         fewest = tuple(
             self._fewest(demand, at) if at > level else 1 for at in range(self._node_level + 1)
         )
         weight = self._instance.gangs[demand.gang].weight_gpus
         return Shape(
             None if level < 0 else level,
+            piece,
             self._preference(demand, level),
-            self.bandwidth(demand, level),
+            self.bandwidth(demand, level, largest),
             sum(weight * (n - 1) * 4 ** (self._node_level - at) for at, n in enumerate(fewest)),
             fewest,
         )
@@ -126,15 +158,19 @@ class ShapeBounds:
                 worth += 0 if split else role.min * role.gpus or 1
         return worth
 
-    def bandwidth(self, demand: Demand, level: int) -> int:
-        """The most bandwidth of a gang whose pods share a domain of the level, but of no narrower one."""
+    def bandwidth(self, demand: Demand, level: int, largest: int | None = None) -> int:
+        """The most bandwidth of a gang whose pods share a domain of the level, but of no narrower one.
+
+        ``largest``: pods of its smallest piece, at most.
+        """
         gang = self._instance.gangs[demand.gang]
         if gang.pattern == "none" or demand.total_gpus < 2:
             return 0
         if demand.standing:  # no bound is known for pods next to pods that stay
             return gang.weight * gang.weight_gpus * FULL_SHARE
         kinds = {node.name: node for role in demand.gpu_roles for node in self._kinds(role.nodes)}
-        share = max((self._share(demand, level, node) for node in kinds.values()), default=0)
+        shares = (self._share(demand, level, node, largest) for node in kinds.values())
+        share = max(shares, default=0)
         return gang.weight * gang.weight_gpus * share
 
     def _kinds(self, nodes: frozenset[int]) -> tuple[Node, ...]:
@@ -147,7 +183,7 @@ class ShapeBounds:
             self._hardware[nodes] = tuple(found.values())
         return self._hardware[nodes]
 
-    def _share(self, demand: Demand, level: int, node: Node) -> int:
+    def _share(self, demand: Demand, level: int, node: Node, largest: int | None) -> int:
         model = node.model
         gang = self._instance.gangs[demand.gang]
         joined = gang.nvlink_across_nodes and model is not None and model.nvlink_domain_nodes > 1
@@ -157,7 +193,11 @@ class ShapeBounds:
             ideal = ideal_MBps((model,), demand.total_gpus, joined=gang.nvlink_across_nodes)
         except UnknownRate:
             return FULL_SHARE
-        gpus = demand.gpus if level == self._node_level else self._least_piece(demand, node)
+        gpus = demand.gpus
+        if level < self._node_level:
+            gpus = self._least_piece(demand, node)
+            if largest is not None:
+                gpus = min(gpus, largest * demand.gpu_roles[0].gpus)
         chosen = ServerSet((1 << min(gpus, model.gpus)) - 1)
         rate = inside_known_MBps(node, chosen)
         if level < self._node_level:
@@ -203,12 +243,21 @@ Place = tuple[int, int | None]
 """(position of a shape in its class, domain or None)."""
 
 
+@dataclass(frozen=True, slots=True)
+class Take:
+    """What one gang takes from a pool: so many sets, each with so many pods of each GPU role."""
+
+    pool: PodPool
+    sets: int
+    pods: tuple[int, ...]
+
+
 @dataclass
 class PooledClass:
     """Identical gangs. ``pools``: of each GPU role; ``alone``: of a whole gang on one node.
 
-    ``shapes``: every shape with the number of gangs that have it, by domain. ``spread``: where their pods
-    are, if the model counts that.
+    ``shapes``: every shape with the number of gangs that have it, by domain; ``takes``: what a gang of each
+    shape takes. ``spread``: where their pods are, if the model counts that.
     """
 
     demands: tuple[Demand, ...]
@@ -216,6 +265,7 @@ class PooledClass:
     pools: tuple[PodPool, ...]
     alone: PodPool | None = None
     shapes: list[tuple[Shape, dict[int | None, int]]] = field(default_factory=list)
+    takes: list[list[Take]] = field(default_factory=list)
     spread: Spread | None = None
 
 
@@ -246,7 +296,7 @@ class _Taker:
 def add(model: Model, pool: PodPool, pooled: Sequence[PooledClass]) -> None:
     total = pool.pods()
     pinned: dict[Domain, list[_Taker]] = {}
-    for taker in _takers(model.instance, pool, pooled):
+    for taker in _takers(pool, pooled):
         if taker.whole:
             total.add(taker.variable, -taker.pods)
         if taker.domain is not None:
@@ -255,24 +305,21 @@ def add(model: Model, pool: PodPool, pooled: Sequence[PooledClass]) -> None:
     _nested(model, pool, pinned)
 
 
-def _takers(instance: Instance, pool: PodPool, pooled: Sequence[PooledClass]) -> Iterator[_Taker]:
+def _takers(pool: PodPool, pooled: Sequence[PooledClass]) -> Iterator[_Taker]:
     """Everything that takes from the pool."""
     for own in pooled:
-        roles = zip(own.demands[0].gpu_roles, own.pools, strict=bool(own.pools))
-        separate = sum(role.count for role, used in roles if used is pool)
         counted = -1
-        if own.spread is not None and separate:
+        if own.spread is not None and any(pool is one for one in own.pools):
             counted = own.spread.level
             for key, variable in own.spread.pods.items():
                 yield _Taker(variable, 1, key)
-        for shape, places in own.shapes:
-            alone = shape.level == instance.cluster.node_level
-            pods = int(own.alone is pool) if alone else separate
-            if not pods or (own.spread is not None and (shape.level or 0) <= counted):
+        for (shape, places), takes in zip(own.shapes, own.takes, strict=True):
+            sets = sum(take.sets for take in takes if take.pool is pool)
+            if not sets or (own.spread is not None and (shape.level or 0) <= counted):
                 continue
             for d, variable in places.items():
                 where = None if d is None or shape.level is None else (shape.level, d)
-                yield _Taker(variable, pods, where, own.spread is None, counted + 1)
+                yield _Taker(variable, sets, where, own.spread is None, counted + 1)
 
 
 def _nested(model: Model, pool: PodPool, pinned: dict[Domain, list[_Taker]]) -> None:
