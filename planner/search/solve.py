@@ -225,9 +225,10 @@ class Search:
                 ),
             )
 
+        searches = []
         for shaped in SHAPES:
-            search = tiers(model(shaped=shaped), _tiers_of(ledger.tiers, shaped))
-            search.run()
+            searches.append(tiers(model(shaped=shaped), _tiers_of(ledger.tiers, shaped)))
+            searches[-1].run()
         while size >= WHOLE_BELOW and ledger.gap() is not None and not budget.exhausted():
             before = ledger.incumbent
             ledger.reopen()
@@ -241,7 +242,8 @@ class Search:
             )
             if ledger.incumbent is before:
                 return
-            search.run()
+            for search in searches:
+                search.run()
 
 
 def solve(

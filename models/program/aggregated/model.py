@@ -281,8 +281,11 @@ class AggregatedModel:
         if not self._shaped:
             return [Shape(self.instance.gangs[demand.gang].required)]
         found: list[Shape] = []
-        # planned pods are counted one by one
-        pieces = "bandwidth" in self._shaped and not self._stable
+        # pods that were planned or are spread are counted one by one
+        fits = demand.gpus <= self._shape_bounds.largest(demand)
+        pieces = "bandwidth" in self._shaped and (
+            "span" not in self._shaped or (fits and not self._stable)
+        )
         for shape in reversed(list(self._shape_bounds.shapes(demand, pieces=pieces))):
             looser = (other for other in found if other.holds(shape))
             if not any(other.as_good(shape, self._shaped) for other in looser):

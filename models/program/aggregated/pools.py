@@ -73,14 +73,14 @@ class ShapeBounds:
     def shapes(self, demand: Demand, *, pieces: bool) -> Iterator[Shape]:
         """Shapes of a gang with no rule but its required level: narrowest first, then largest pieces first.
 
-        ``pieces``: whether the pieces of a gang that fits on a node are told apart.
+        ``pieces``: whether sizes of its pieces are told apart.
         """
         gang = self._instance.gangs[demand.gang]
         widest = -1 if gang.required is None else gang.required
         most = self._largest_piece(demand) if pieces else 1
         sizes = [1 << power for power in reversed(range(most.bit_length()))]
         for level in range(self._node_level, widest - 1, -1):
-            if level == self._node_level and demand.gpus > self._largest(demand):
+            if level == self._node_level and demand.gpus > self.largest(demand):
                 continue
             if level < self._node_level and sum(role.count for role in demand.gpu_roles) == 1:
                 return
@@ -88,14 +88,25 @@ class ShapeBounds:
                 yield self.shape(demand, level)
             else:
                 for size in sizes:
-                    # with pieces twice as large it would be another shape
-                    yield self.shape(demand, level, size, 2 * size - 1 if size < sizes[0] else None)
+                    yield self.shape(demand, level, size, self._below(demand, size, sizes[0]))
+
+    def _below(self, demand: Demand, size: int, largest: int) -> int | None:
+        """The most pods of the smallest piece where pieces are not all twice as large as ``size``.
+
+        None for the largest size. n pods in m pieces have a smallest one of n // m pods at most.
+        """
+        if size == largest:
+            return None
+        pods = sum(role.count for role in demand.gpu_roles)
+        return pods // (pods // (2 * size) + 1)
 
     def _largest_piece(self, demand: Demand) -> int:
-        """The most pods that the smallest piece of a gang can have that fits on one node but uses several."""
-        if len(demand.gpu_roles) != 1 or demand.gpus > self._largest(demand):
+        """The most pods that the smallest piece of a gang on several nodes can have."""
+        if len(demand.gpu_roles) != 1:
             return 1
-        return max(1, demand.gpu_roles[0].count // 2)
+        (role,) = demand.gpu_roles
+        gpus = max((self._least_piece(demand, node) for node in self._kinds(role.nodes)), default=0)
+        return max(1, min(gpus // role.gpus, role.count // 2))
 
     def shape(
         self, demand: Demand, level: int, piece: int = 1, largest: int | None = None
@@ -141,7 +152,8 @@ class ShapeBounds:
         """Pods of the role that may find room, by domain of a level; only domains with any."""
         return {(level, d): pods for d, pods in self.capacity(role, level) if pods}
 
-    def _largest(self, demand: Demand) -> int:
+    def largest(self, demand: Demand) -> int:
+        """The most GPUs that are free on a node which all roles may use."""
         common = frozenset.intersection(*(role.nodes for role in demand.gpu_roles))
         return max((self._rooms[n].free_gpus for n in common), default=0)
 
