@@ -190,9 +190,9 @@ class Ledger:
         self.best[self.closed] = self.incumbent.values[self.closed]
         self.closed += 1
 
-    def close_all(self) -> None:
-        """Close every open tier with the bound it has."""
-        while self.closed < len(self.tiers):
+    def close_all(self, last: int | None = None) -> None:
+        """Close every open tier, or those before ``last``, with the bound it has."""
+        while self.closed < (len(self.tiers) if last is None else last):
             self.close()
 
     def reopen(self, first: int = 0) -> None:

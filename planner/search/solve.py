@@ -51,6 +51,9 @@ SHAPES: tuple[Collection[str], ...] = ((), ("preference", "bandwidth"), PLACEMEN
 LEAP = 0.4
 """Share of what is left of the budget for neighbourhoods before the tiers are solved again."""
 
+SHORT_LEAP = 0.25
+"""The same, before the next larger model is solved."""
+
 MORE_SEARCHES = 2
 """Searches for plans in which fewer gangs move, once gangs move."""
 
@@ -225,12 +228,11 @@ class Search:
                 ),
             )
 
-        searches = []
-        for shaped in SHAPES:
-            searches.append(tiers(model(shaped=shaped), _tiers_of(ledger.tiers, shaped)))
-            searches[-1].run()
-        while size >= WHOLE_BELOW and ledger.gap() is not None and not budget.exhausted():
-            before = ledger.incumbent
+        searches: list[TierSearch] = []
+
+        def leap(share: float, last: int) -> bool:
+            """Neighbourhoods for a share of the time, or until these tiers have no gap; solve them again."""
+            before, until = ledger.incumbent, budget.used(share)
             ledger.reopen()
             improve(
                 ledger,
@@ -238,12 +240,31 @@ class Search:
                 progress,
                 self._workers,
                 immovable=immovable,
-                until=budget.used(LEAP),
+                until=lambda: until() or not _open(ledger, last),
             )
             if ledger.incumbent is before:
-                return
+                ledger.close_all(last)
+                return False
             for search in searches:
                 search.run()
+            return True
+
+        for shaped in SHAPES:
+            last = _tiers_of(ledger.tiers, shaped)
+            searches.append(tiers(model(shaped=shaped), last))
+            searches[-1].run()
+            if size >= WHOLE_BELOW and _open(ledger, last) and not budget.exhausted():
+                leap(SHORT_LEAP, last)
+        last = len(ledger.tiers)
+        while size >= WHOLE_BELOW and _open(ledger, last) and not budget.exhausted():
+            if not leap(LEAP, last):
+                return
+
+
+def _open(ledger: Ledger, last: int) -> bool:
+    """Whether one of the tiers before ``last`` has a gap."""
+    gap = ledger.gap()
+    return gap is not None and gap < last
 
 
 def solve(

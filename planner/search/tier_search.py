@@ -28,7 +28,7 @@ LAST_SHARE = 0.8
 LP_SHARE = 0.5
 """Share of the remaining time of one LP: without the first one there is nothing, and the others are quick."""
 
-SHARES = {"waiting": 0.1, "preference": 0.5, "bandwidth": 0.5}
+SHARES = {"waiting": 0.1, "preference": 0.5, "bandwidth": 0.5, "span": 0.6}
 """On the aggregated model, shares of families of tiers that need less or more than others."""
 
 RUNNING_SUBJECTS = {"admission", "disruption"}
