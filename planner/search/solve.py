@@ -52,7 +52,7 @@ LEAP = 0.4
 """Share of what is left of the budget for neighbourhoods before the tiers are solved again."""
 
 SHORT_LEAP = 0.25
-"""The same, before the next larger model is solved."""
+"""The same before the next larger model is solved, where plans lag behind what is known to be possible."""
 
 MORE_SEARCHES = 2
 """Searches for plans in which fewer gangs move, once gangs move."""
@@ -253,7 +253,7 @@ class Search:
             last = _tiers_of(ledger.tiers, shaped)
             searches.append(tiers(model(shaped=shaped), last))
             searches[-1].run()
-            if size >= WHOLE_BELOW and _open(ledger, last) and not budget.exhausted():
+            if size >= WHOLE_BELOW and ledger.gap() in searches[-1].settled:
                 leap(SHORT_LEAP, last)
         last = len(ledger.tiers)
         while size >= WHOLE_BELOW and _open(ledger, last) and not budget.exhausted():

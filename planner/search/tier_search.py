@@ -55,7 +55,8 @@ class TierSearch:
 
     ``brief``: with little effort per tier, for the steps of a neighbourhood search. ``fill``: adds to a
     plan what fits beside it. ``follow``: a plan that follows an LP solution. ``share``: share of the
-    remaining time that HiGHS gets for a tier, with no engine after it.
+    remaining time that HiGHS gets for a tier, with no engine after it. ``settled``: tiers of which the
+    program's optimum is known; a gap that is left is between the program and plans.
     """
 
     def __init__(
@@ -83,6 +84,7 @@ class TierSearch:
         self._relaxation = Relaxation(problem.program, budget)
         self._proof: DualProof | None = None
         self._assignment: tuple[int, ...] = ()
+        self.settled: set[int] = set()
         tiers = ledger.tiers[:last]
         self._expressions = [problem.expression(tier) for tier in tiers]
         self._tops = [self._top(position) for position in range(last)]
@@ -194,7 +196,9 @@ class TierSearch:
         if relaxed.values is not None and self._follow is not None and not answer.values:
             ledger.offer(self._fill(self._follow(relaxed.values)))
         self._adopt(fused, answer)
-        if answer.status not in (Status.OPTIMAL, Status.INFEASIBLE):
+        if answer.status is Status.OPTIMAL:
+            self.settled.update(member.position for member in fused.members)
+        elif answer.status is not Status.INFEASIBLE:
             self._budget.record_limit()
 
     def _solve_briefly(self, fused: FusedObjective, goal: Goal) -> None:
