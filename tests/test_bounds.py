@@ -5,6 +5,8 @@ Held against the best plan of random tiny instances, which is found by trying ev
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 from building import build, gang
 from effort import examples
@@ -20,6 +22,7 @@ from models.instance import Instance
 from models.policy import SolveLimits
 from models.program.aggregated.bounds import PLACEMENTS
 from models.program.aggregated.model import AggregatedModel
+from models.program.aggregated.pools import smallest_piece
 from models.program.linear_program import UNBOUNDED
 from models.tier_values import tiers_of
 from models.tiers import Tier
@@ -117,3 +120,24 @@ def test_the_pooled_program_knows_how_many_domains_a_gang_needs(
         limits = (value, UNBOUNDED) if tier.sense == "max" else (-UNBOUNDED, value)
         if goal.objective.terms:
             rows.append((goal.objective, *limits))
+
+
+def partitions(pods: int, most: int, largest: int) -> Iterator[tuple[int, ...]]:
+    if not pods:
+        yield ()
+    for piece in range(min(pods, most, largest), 0, -1):
+        for rest in partitions(pods - piece, most, piece):
+            yield (piece, *rest)
+
+
+@pytest.mark.parametrize("most", [2, 4, 5, 8, 16])
+@pytest.mark.parametrize("pods", range(2, 17))
+def test_the_smallest_of_several_pieces_is_as_large_as_it_can_be(pods: int, most: int) -> None:
+    split = [cut for cut in partitions(pods, most, pods) if len(cut) > 1]
+    for limit in range(1, pods):
+        able = [min(cut) for cut in split if min(cut) <= limit]
+        assert not able or smallest_piece(pods, most, limit) == max(able), limit
+    for cut in split:
+        for piece in (1, 2, 4, 8):
+            if min(cut) >= piece:  # as many sets as a shape with such pieces takes
+                assert sum(p // piece for p in cut) >= -(-pods // (2 * piece - 1))

@@ -175,7 +175,13 @@ class PlanDecoder:
             if own.spread is not None:
                 drawn = self._draw_spread(here, own.spread, take.sets, level, domain)
             else:
-                drawn = self._draw(here, take.sets, level, domain)
+                # single pods join the larger pieces
+                near = {piece.region for piece in found}
+                local = {piece: sets for piece, sets in here.items() if piece.region in near}
+                drawn = self._draw(local, min(take.sets, sum(local.values())), level, domain)
+                for piece in drawn:
+                    here[piece] -= 1
+                drawn += self._draw(here, take.sets - len(drawn), level, domain)
             found += [replace(piece, pods=take.pods) for piece in drawn]
         return found
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from models.cluster import Node
@@ -78,7 +79,7 @@ class ShapeBounds:
         gang = self._instance.gangs[demand.gang]
         widest = -1 if gang.required is None else gang.required
         most = self._largest_piece(demand) if pieces else 1
-        sizes = [1 << power for power in reversed(range(most.bit_length()))]
+        sizes = sorted({most, *(1 << power for power in range(most.bit_length()))}, reverse=True)
         for level in range(self._node_level, widest - 1, -1):
             if level == self._node_level and demand.gpus > self.largest(demand):
                 continue
@@ -87,18 +88,15 @@ class ShapeBounds:
             if level == self._node_level:
                 yield self.shape(demand, level)
             else:
-                for size in sizes:
-                    yield self.shape(demand, level, size, self._below(demand, size, sizes[0]))
+                yield self.shape(demand, level, sizes[0])
+                for larger, size in pairwise(sizes):
+                    yield self.shape(demand, level, size, self._below(demand, larger))
 
-    def _below(self, demand: Demand, size: int, largest: int) -> int | None:
-        """The most pods of the smallest piece where pieces are not all twice as large as ``size``.
-
-        None for the largest size. n pods in m pieces have a smallest one of n // m pods at most.
-        """
-        if size == largest:
-            return None
-        pods = sum(role.count for role in demand.gpu_roles)
-        return pods // (pods // (2 * size) + 1)
+    def _below(self, demand: Demand, size: int) -> int:
+        """The most pods of the smallest piece where it has fewer than ``size``."""
+        (role,) = demand.gpu_roles
+        most = max(node.gpus // role.gpus for node in self._kinds(role.nodes))
+        return smallest_piece(role.count, most, size - 1)
 
     def _largest_piece(self, demand: Demand) -> int:
         """The most pods that the smallest piece of a gang on several nodes can have."""
@@ -246,6 +244,15 @@ class ShapeBounds:
                 left, used = left - pods, used + 1
             most = max(most, used)
         return most
+
+
+def smallest_piece(pods: int, most: int, limit: int) -> int:
+    """The largest that the smallest of several pieces of at most ``most`` pods can be, up to ``limit``."""
+    for size in range(min(limit, pods // 2), 1, -1):
+        # the smallest has so many pods, the others as many or more
+        if any(pods <= size + (n - 1) * most for n in range(2, pods // size + 1)):
+            return size
+    return 1
 
 
 Domain = tuple[int, int]
