@@ -100,6 +100,8 @@ def solve_goal(
         hint=answer.values or hint,
         improved=improved,
     )
+    if exact.status is Status.INFEASIBLE:
+        return replace(answer, status=exact.status, bound=incumbent, exact=True)
     return _better(goal, answer, exact)
 
 
