@@ -245,7 +245,7 @@ def _gang(gang: Gang, cluster: Cluster) -> GangDocument:
                 preferred=_level_name(gang.preferred, cluster),
             ),
             roles=tuple(_role(role, cluster) for role in gang.roles),
-            communication=Communication.of(gang),
+            communication=Communication.of(gang, speed="count" if gang.counts_speed else "ignore"),
         ),
         status=GangStatus.of(
             gang,
@@ -293,6 +293,7 @@ def _policy(policy: Policy, *, now: int | None) -> PolicyDocument:
             objectives=_all(ObjectiveDocument, policy.objectives),
             mix=dict(policy.mix),
             node_selector=dict(policy.node_selector),
+            preset=None,
             solve=SolveDocument.of(solve, time_limit=solve.time_limit_s),
             moves=MovesDocument.of(policy.moves or Moves()),
             disruption=DisruptionDocument.of(disruption, cap=disruption.cap_s),

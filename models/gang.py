@@ -16,6 +16,9 @@ NODE_NAME = "metadata.name"
 
 OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt")
 
+DEFAULT_FRACTION = Fraction(1, 4)
+"""Part of a step that a gang spends in communication, unless it says otherwise (contract 8)."""
+
 _INT64 = range(-(2**63), 2**63)
 
 
@@ -184,6 +187,8 @@ class Gang:
     ``submitted_at``: seconds since the epoch, None if unknown. ``weight``: of its bandwidth.
     ``pattern``: "none" counts no bandwidth. Larger ``priority`` goes first.
     ``nvlink_across_nodes``: whether it may use NVLink between servers.
+    ``fraction``: part of a step spent in communication where links are ideal. ``counts_speed``: whether
+    slower GPU models slow it down. ``service``: gangs of one namespace and service run on one GPU model.
     ``hold``: while set, the gang is neither placed nor completed.
     ``started_at``, ``last_checkpoint``: seconds since the epoch, None if unknown.
     ``resize_after``: until then it keeps its number of pods. ``planned``: by an earlier plan.
@@ -204,6 +209,9 @@ class Gang:
     pattern: str = "all-reduce"
     weight: int = 1
     nvlink_across_nodes: bool = True
+    fraction: Fraction = DEFAULT_FRACTION
+    counts_speed: bool = True
+    service: str | None = None
     pods: tuple[ExistingPod, ...] = ()
     hold: Hold | None = None
     started_at: int | None = None

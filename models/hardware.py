@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import lru_cache
 from typing import Literal
 
@@ -40,6 +41,8 @@ class ServerModel:
     diagonal, ``NVn`` = n links); None is allowed only for ``fabric == "nvswitch"``.
     ``link_MBps`` is the planning rate of one NVLink; None when it is not known.
     ``nvlink_domain_nodes`` > 1: this many such servers share one NVLink fabric (NVL72: 18).
+    ``relative_speed``: of one GPU, in any unit that all models share (the catalogue: dense BF16 or
+    FP16 tensor peak in TFLOP/s); None when it is not known.
     """
 
     name: str
@@ -57,6 +60,7 @@ class ServerModel:
     pcie_switch: tuple[int | None, ...] | None = None
     nics: tuple[Nic, ...] = ()
     nvlink_domain_nodes: int = 1
+    relative_speed: Fraction | None = None
     sources: tuple[str, ...] = ()
     confidence: str = ""
 

@@ -6,9 +6,20 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from models.cluster import Level
-from models.tiers import objective_names
+from models.tiers import MAINS, Main, objective_names
 
-DEFAULT_OBJECTIVES = objective_names(default_only=True)
+Preset = Main
+
+DEFAULT_PRESET: Preset = "admission"
+
+
+def preset_objectives(preset: Preset) -> tuple[str, ...]:
+    """The objectives of a preset, in order: that one in the place of the other ones like it."""
+    names = objective_names(default_only=True)
+    return (preset, *(name for name in names if name not in MAINS))
+
+
+DEFAULT_OBJECTIVES = preset_objectives(DEFAULT_PRESET)
 
 
 @dataclass(frozen=True, slots=True)

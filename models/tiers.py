@@ -10,13 +10,18 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Literal
+from typing import Literal, get_args
 
 Sense = Literal["max", "min"]
 
 Subject = Literal["admission", "disruption", "placement", "growth", "cluster"]
 """What a tier judges: which gangs run, what that costs running gangs, where gangs are (a sum over
 gangs), how large they are, or the cluster as a whole."""
+
+Main = Literal["goodput", "admission"]
+"""Objectives that say what running gangs are worth; a policy lists at most one of them."""
+
+MAINS: tuple[Main, ...] = get_args(Main)
 
 Condition = Literal["may_lose_gpus", "aged", "elastic"]
 """A tier with a condition is stated for a priority only if one of its gangs meets it."""
@@ -26,7 +31,8 @@ Condition = Literal["may_lose_gpus", "aged", "elastic"]
 class TierFamily:
     """One row of the table.
 
-    ``objective``: the policy objective that lists the tier and gives its tolerance.
+    ``objective``: the policy objective that lists the tier and gives its tolerance; None: the one of
+    ``MAINS`` that the policy lists, which decides its value too.
     ``per_priority``: stated once for each priority, else once for the plan.
     ``default``: part of a policy that lists no objectives.
     ``pays_for_moves``: an improvement shows in the figures that are weighed against ``minGain``.
@@ -34,7 +40,7 @@ class TierFamily:
 
     name: str
     sense: Sense
-    objective: str
+    objective: str | None
     subject: Subject
     per_priority: bool = False
     condition: Condition | None = None
@@ -47,7 +53,9 @@ class TierFamily:
         return self.subject == "admission"
 
 
-def _admission(name: str, objective: str, condition: Condition | None = None) -> TierFamily:
+def _admission(
+    name: str, objective: str | None, condition: Condition | None = None, *, default: bool = True
+) -> TierFamily:
     """A tier about which gangs run."""
     return TierFamily(
         name,
@@ -56,15 +64,17 @@ def _admission(name: str, objective: str, condition: Condition | None = None) ->
         "admission",
         per_priority=True,
         condition=condition,
+        default=default,
         pays_for_moves=name != "kept",
     )
 
 
 TIERS: tuple[TierFamily, ...] = (
-    _admission("kept", "admission", "may_lose_gpus"),
-    _admission("aged", "admission", "aged"),
+    _admission("kept", None, "may_lose_gpus"),
+    _admission("aged", None, "aged"),
     _admission("aged-waiting", "waiting", "aged"),
-    _admission("admission", "admission"),
+    _admission("goodput", "goodput"),
+    _admission("admission", "admission", default=False),
     _admission("waiting", "waiting"),
     TierFamily("disruption", "min", "disruption", "disruption"),
     TierFamily("preference", "max", "preference", "placement"),
@@ -83,9 +93,6 @@ TIERS: tuple[TierFamily, ...] = (
     TierFamily("stability", "min", "stability", "cluster", default=False),
 )
 """In the order in which the tiers of one priority, and the default objectives, are solved."""
-
-MAIN = "admission"
-"""The objective whose place in the policy decides where all tiers about admission go."""
 
 
 def family(name: str) -> TierFamily:
@@ -137,23 +144,24 @@ def stated_tiers(
     ``objectives``: (name, tolerance) as the policy lists them. ``met``: for every priority in the
     input, the conditions that its gangs meet.
     """
-    tolerances = dict(objectives)
+    listed = dict(objectives)
+    main = next((name for name in MAINS if name in listed), None)
     priorities = sorted(met, reverse=True)
 
     def of(rows: Iterable[TierFamily], priority: int) -> Iterator[Tier]:
         for row in rows:
             if row.condition is None or row.condition in met[priority]:
-                yield Tier(row.name, priority, row.sense, tolerances[row.objective])
+                yield Tier(row.name, priority, row.sense, listed[row.objective or main or ""])
 
-    for name, tolerance in tolerances.items():
+    for name, tolerance in listed.items():
         row = family(name)
         if not row.per_priority:
             yield Tier(name, None, row.sense, tolerance)
             continue
         rows = [row]
-        if row.fused and MAIN in tolerances:
-            if name != MAIN:
+        if row.fused and main is not None:  # its place decides where all of them go
+            if name != main:
                 continue
-            rows = [r for r in TIERS if r.fused and r.objective in tolerances]
+            rows = [r for r in TIERS if r.fused and (r.objective or main) in listed]
         for priority in priorities:
             yield from of(rows, priority)

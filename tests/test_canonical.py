@@ -170,7 +170,7 @@ def test_the_canonical_form_is_spelled_out() -> None:
                         "nodeSelector": {}, "tolerations": [], "mixModels": False,
                     }
                 ],
-                "communication": {"pattern": "all-reduce", "weight": 1},
+                "communication": {"pattern": "all-reduce", "weight": 1, "fraction": 0.25},
             },
             "status": {
                 "pods": [{"name": "g-w-1", "role": "w", "index": 1, "node": "n1", "gpus": [0]}]

@@ -279,20 +279,19 @@ Resources = Annotated[
 """Amounts by resource name."""
 
 
-def decimal_check(least: int, most: int) -> Callable[[object], Fraction]:
+def decimal_check(least: int, most: int | Fraction) -> Callable[[object], Fraction]:
     """Reader of an exact decimal between two bounds, of at most MAX_DIGITS digits."""
+    limits = f"from {least} to {number(Fraction(most))}"
 
     def check(value: object) -> Fraction:
         if not isinstance(value, int | float | Decimal) or isinstance(value, bool):
             raise InvalidValueError(
                 f"expected a number, not {described(value)}",
-                f"write a number from {least} to {most}, unquoted",
+                f"write a number {limits}, unquoted",
             )
         amount = exact(value)
         if not least <= amount <= most:
-            raise InvalidValueError(
-                f"{described(value)} is out of range", f"it must be from {least} to {most}"
-            )
+            raise InvalidValueError(f"{described(value)} is out of range", f"it must be {limits}")
         digits = significant_digits(amount)
         if digits is None or digits > MAX_DIGITS or amount.denominator > 10**MAX_DIGITS:
             raise InvalidValueError("this number has too many digits", f"the most is {MAX_DIGITS}")
@@ -301,12 +300,14 @@ def decimal_check(least: int, most: int) -> Callable[[object], Fraction]:
     return check
 
 
-def decimal(least: int, most: int) -> tuple[PlainValidator, PlainSerializer, WithJsonSchema]:
+def decimal(
+    least: int, most: int | Fraction
+) -> tuple[PlainValidator, PlainSerializer, WithJsonSchema]:
     """Annotations of an exact decimal between two bounds."""
     return (
         PlainValidator(decimal_check(least, most)),
         PlainSerializer(number),
-        WithJsonSchema({"type": "number", "minimum": least, "maximum": most}),
+        WithJsonSchema({"type": "number", "minimum": least, "maximum": number(Fraction(most))}),
     )
 
 

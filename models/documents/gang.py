@@ -37,7 +37,7 @@ from models.documents.base import (
 )
 from models.documents.cluster import resource_errors
 from models.documents.server import GpuIndices
-from models.gang import NODE_NAME, whole_number
+from models.gang import DEFAULT_FRACTION, NODE_NAME, whole_number
 from models.units import shown
 
 MAX_PODS = 1_000_000
@@ -292,6 +292,11 @@ Pattern = Literal[
 """Communication patterns; all but ``none`` count as all-reduce."""
 
 
+MOST_COMMUNICATION = Fraction(95, 100)
+
+CommunicatingPart = Annotated[Fraction, *decimal(0, MOST_COMMUNICATION)]
+
+
 class Communication(Document):
     """How its GPUs communicate; `none`: no bandwidth counts, other patterns count as all-reduce."""
 
@@ -301,12 +306,23 @@ class Communication(Document):
         default=True,
         description="false: its pods use only the network between servers, even in an NVLink domain",
     )
+    fraction: CommunicatingPart = Field(
+        default=DEFAULT_FRACTION,
+        description="Part of a step spent in communication where links are ideal",
+    )
+    speed: Literal["count", "ignore"] = omitted(
+        default="count", description="ignore: as fast on slower GPU models"
+    )
 
 
 class GangSpec(Document):
     """What the gang requests."""
 
     queue: Title | None = omitted()
+    service: Title | None = omitted(
+        description="Gangs of one namespace and service run on one GPU model, unless a role of theirs "
+        "has `mixModels`"
+    )
     submitted_at: Time | None = omitted()
     expected_duration: Duration | None = omitted()
     resize_after: Time | None = omitted(

@@ -89,6 +89,9 @@ class PlanGang(_Open):
     pods: Many[PlanPod]
     bandwidth: Natural | None = Field(alias="bandwidthMBps")
     share: Natural | None
+    speed: Natural | None = Field(
+        default=None, description="Predicted, in permille; null where it does not run"
+    )
     domains: Mapped[str, Natural] | None
     reason: PlanReason | None
 

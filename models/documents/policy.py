@@ -1,7 +1,7 @@
 """The Policy document: objectives, mix of future requests, defaults, limits and the search budget."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from fractions import Fraction
 from typing import Annotated, Literal
 
@@ -27,8 +27,19 @@ from models.documents.base import (
 )
 from models.documents.cluster import MAX_LEVELS, PolicyLevel, level_errors
 from models.documents.gang import Share
-from models.policy import DAY_S, MAX_BUDGET, UNMODELLED, Disruption, KubernetesPolicy, Moves
-from models.tiers import objective_names
+from models.policy import (
+    DAY_S,
+    DEFAULT_PRESET,
+    MAX_BUDGET,
+    UNMODELLED,
+    Disruption,
+    KubernetesPolicy,
+    Moves,
+    Objective,
+    Preset,
+    preset_objectives,
+)
+from models.tiers import MAINS, objective_names
 from models.units import InvalidValueError, shown
 
 MAX_GAIN = 1_000_000
@@ -79,7 +90,9 @@ class StarvationDocument(Document):
     """When a gang has waited too long."""
 
     after: Duration = Field(
-        description="A gang that waited longer goes before others of its priority"
+        default=DAY_S,
+        description="A gang that waited longer goes before others of its priority",
+        json_schema_extra={"default": "24h"},
     )
 
 
@@ -224,8 +237,12 @@ def _listed_twice(names: Sequence[str], field: str) -> Iterator[FieldError]:
 class PolicySpec(Document):
     """Objectives, defaults and limits."""
 
+    preset: Preset | None = omitted(
+        description="Which list of objectives, where none is written: goodput settles how many "
+        "GPUs run against how fast they run, admission puts the number first"
+    )
     objectives: Many[ObjectiveDocument] | None = Field(
-        default=None, description="Tiers in order; absent: all of them in their usual order"
+        default=None, description="Tiers in order; absent: those of the preset"
     )
     mix: Mapped[GpuCount, Annotated[int, whole(0, 1000)]] | None = Field(
         default=None, description="Permille of future requests by GPUs; absent: from the input"
@@ -247,6 +264,13 @@ class PolicySpec(Document):
         description="Reference time of ages; absent: the latest time in the input",
     )
     kubernetes: KubernetesDocument = omitted(KubernetesDocument.model_construct())
+
+    def to_objectives(self) -> tuple[Objective, ...]:
+        """The objectives as written, else those of the preset."""
+        if self.objectives is None:
+            names = preset_objectives(self.preset or DEFAULT_PRESET)
+            return tuple(Objective(name) for name in names)
+        return tuple(Objective(one.name, one.tolerance) for one in self.objectives)
 
 
 class PolicyMetadata(Document):
@@ -276,12 +300,25 @@ class PolicyDocument(Document):
                     path, f"objective {shown(objective.name)} is listed twice", "list it once"
                 )
             seen.add(objective.name)
+        yield from self._rivals(seen)
         if (total := sum((self.spec.mix or {}).values())) > 1000:
             yield FieldError(
                 ("spec", "mix"), f"the mix adds up to {total} permille", "the most is 1000"
             )
         yield from self._short_times()
         yield from within(("spec", "kubernetes"), self.spec.kubernetes.field_errors())
+
+    def _rivals(self, listed: Collection[str]) -> Iterator[FieldError]:
+        """Settings of which only one may be there. ``listed``: objectives."""
+        if self.spec.objectives is not None and self.spec.preset is not None:
+            what = "both `objectives` and `preset`, which stands for a list of objectives"
+            yield FieldError(("spec", "preset"), what, "keep one of the two")
+        if all(name in listed for name in MAINS):
+            objectives = enumerate(self.spec.objectives or ())
+            last = max(i for i, objective in objectives if objective.name in MAINS)
+            what = f"both {' and '.join(MAINS)} among the objectives"
+            hint = "keep goodput, which counts GPUs times speed, or admission, which counts GPUs"
+            yield FieldError(("spec", "objectives", last, "name"), what, hint)
 
     def _short_times(self) -> Iterator[FieldError]:
         """Durations under one second."""

@@ -26,6 +26,7 @@ MAX_GPUS = 1024
 """Most GPUs of one server."""
 
 MAX_GBPS = 1_000_000
+MAX_SPEED = 1_000_000
 
 _LINK = re.compile(r"X|NV([1-9][0-9]{0,2})|PIX|PXB|PHB|NODE|SYS")
 _LINK_HINT = "nvidia-smi's names: X, NV1, NV2, ..., PIX, PXB, PHB, NODE, SYS"
@@ -51,6 +52,25 @@ def _megabits(value: object) -> int:
         raise InvalidValueError("a speed finer than 0.001 Gb/s", "write it like 400, 25 or 2.5")
     return megabits.numerator
 
+
+_speed = decimal_check(0, MAX_SPEED)
+
+
+def _relative_speed(value: object) -> Fraction:
+    found = _speed(value)
+    if not found:
+        raise InvalidValueError(
+            "a relative speed must be above zero", "remove it if the speed is not known"
+        )
+    return found
+
+
+RelativeSpeed = Annotated[
+    Fraction,
+    PlainValidator(_relative_speed),
+    PlainSerializer(number),
+    WithJsonSchema({"type": "number", "exclusiveMinimum": 0, "maximum": MAX_SPEED}),
+]
 
 Megabits = Annotated[
     int,
@@ -128,6 +148,9 @@ class ServerModelDocument(Document):
     nvlink_domain_nodes: Annotated[int, whole(1, 10_000)] = Field(
         default=1, description="Number of such servers that share one NVLink fabric"
     )
+    relative_speed: RelativeSpeed | None = omitted(
+        description="Speed of one GPU next to other models: dense BF16 or FP16 tensor peak, TFLOP/s"
+    )
     sources: Many[Prose] = ()
     confidence: Prose = ""
 
@@ -155,6 +178,7 @@ class ServerModelDocument(Document):
             pcie_switch=self.pcie_switch,
             nics=tuple(nic.to_nic() for nic in self.nics),
             nvlink_domain_nodes=self.nvlink_domain_nodes,
+            relative_speed=self.relative_speed,
             sources=self.sources,
             confidence=self.confidence,
         )

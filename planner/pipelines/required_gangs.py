@@ -14,7 +14,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from models.policy import Objective
-from models.tiers import MAIN, family
+from models.tiers import family
 from planner.errors import Fault, UsageError
 
 if TYPE_CHECKING:
@@ -171,7 +171,7 @@ def _admit(instance: Instance, stop: threading.Event) -> Solution:
     objectives = tuple(o for o in instance.policy.objectives if family(o.name).fused)
     policy = replace(
         instance.policy,
-        objectives=objectives or (Objective(MAIN),),
+        objectives=objectives or (Objective("admission"),),
         moves=None if moves is None else replace(moves, min_gain=Fraction(0)),
     )
     return solve(replace(instance, policy=policy), stop=stop)

@@ -15,7 +15,7 @@ from models.documents.policy import PolicyDocument
 from models.gang import Gang
 from models.hardware import FindModel
 from models.instance import Instance
-from models.policy import Objective, Policy, SolveLimits
+from models.policy import Policy, SolveLimits
 from models.units import shown
 from planner.errors import Fault
 from planner.read.cluster_merge import NODES_HINT, collect_clusters
@@ -164,15 +164,12 @@ def policy_of(
         return Policy(mix=mix, now=now)
     spec = document.spec
     starvation = spec.starvation
-    objectives = Policy().objectives
-    if spec.objectives is not None:
-        objectives = tuple(Objective(one.name, one.tolerance) for one in spec.objectives)
     if spec.mix is not None:
         mix = tuple(sorted(spec.mix.items()))
     solve = spec.solve
     return Policy(
         name=document.metadata.name,
-        objectives=objectives,
+        objectives=spec.to_objectives(),
         mix=mix,
         min_bandwidth_share=spec.min_bandwidth_share,
         gpu_binding=spec.gpu_binding,
