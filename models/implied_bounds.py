@@ -14,6 +14,7 @@ from itertools import accumulate
 from models.gang import Gang
 from models.instance import Instance
 from models.rates.gang_bandwidth import FULL_SHARE
+from models.rates.speed import FULL_SPEED
 from models.tiers import Tier
 
 UNLIMITED = 1 << 60
@@ -61,6 +62,8 @@ class ImpliedBounds:
         if tier.family in ("waiting", "aged-waiting"):
             most = admitted.get(tier.priority or 0, 0) - self._staying(tier.priority or 0)
             admitted = {tier.priority or 0: max(0, most)}
+        elif tier.family == "goodput":
+            admitted = {tier.priority or 0: admitted.get(tier.priority or 0, 0)}
         elif tier.priority is not None:  # kept, aged
             admitted = {tier.priority: UNLIMITED}
         return sum(
@@ -81,7 +84,7 @@ class ImpliedBounds:
     def _admitted(self, kept: Mapping[Tier, int], bounds: Mapping[Tier, int]) -> dict[int, int]:
         """The most weight that gangs of each priority may have together."""
         known = {t.priority: value for t, value in bounds.items() if t.family == "admission"}
-        least = {t.priority: value for t, value in kept.items() if t.family == "admission"}
+        least = {t.priority: _least_gpus(t, value) for t, value in kept.items() if t.row.fused}
         found, left = {}, self._capacity
         for priority in sorted(self._by_priority, reverse=True):
             gangs = self._by_priority[priority]
@@ -107,7 +110,8 @@ class ImpliedBounds:
             for role in gang.roles
         )
         idle = sum(1 for gangs in self._by_priority.values() for g in gangs if not _gpus(g))
-        used = sum(value for t, value in kept.items() if t.family in ("admission", "growth"))
+        used = sum(value for t, value in kept.items() if t.family == "growth")
+        used += sum(_least_gpus(t, value) for t, value in kept.items() if t.row.fused)
         return max(0, min(most, self._capacity + idle - used))
 
 
@@ -128,6 +132,13 @@ class _Worths:
         part = weight - self._weight[whole]
         worth = self._worth[whole + 1] - self._worth[whole]
         return self._worth[whole] + part * worth // (self._weight[whole + 1] - self._weight[whole])
+
+
+def _least_gpus(tier: Tier, value: int) -> int:
+    """GPUs at ``min`` (or 1) of the admitted gangs of a priority, at least, where a tier has a value."""
+    if tier.family == "goodput":
+        return -(-value // FULL_SPEED)
+    return value if tier.family == "admission" else 0
 
 
 def _gpus(gang: Gang) -> int:
@@ -152,11 +163,17 @@ def _waited(instance: Instance, gang: Gang) -> int:
     return 0 if gang.running else gang.weight_gpus * instance.age(gang)
 
 
+def _aged(instance: Instance, gang: Gang) -> int:
+    speed = FULL_SPEED if instance.by_speed else 1
+    return gang.weight_gpus * speed if instance.aged(gang) else 0
+
+
 _WORTHS: dict[str, Callable[[Instance, Gang], int]] = {
     "kept": _running_gpus,
-    "aged": lambda instance, gang: gang.weight_gpus if instance.aged(gang) else 0,
+    "aged": _aged,
+    "goodput": lambda _instance, gang: gang.weight_gpus * FULL_SPEED,
     "waiting": _waited,
-    "aged-waiting": lambda instance, gang: _waited(instance, gang) if instance.aged(gang) else 0,
+    "aged-waiting": lambda instance, gang: _aged(instance, gang) * instance.age(gang),
     "preference": _preference,
     "bandwidth": _bandwidth,
 }

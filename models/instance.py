@@ -6,7 +6,7 @@ Gangs are sorted by (namespace, name), nodes by name; every default is filled in
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from fractions import Fraction
 from functools import cached_property
 from typing import TypeVar, cast
@@ -15,18 +15,20 @@ from models.cluster import Cluster, Node
 from models.eligibility import Eligibility, model_matches, tolerated
 from models.gang import Gang, Role, matches
 from models.policy import GPUS, Policy
+from models.rates.speed import RelativeSpeeds
 
 Found = TypeVar("Found")
 
 
 @dataclass(frozen=True)
 class Instance:
-    """``latest``: the latest submittedAt, where the gangs are only a part of the input's."""
+    """``latest``, ``speeds``: of the whole input, where gangs and nodes are only a part of it."""
 
     cluster: Cluster
     gangs: tuple[Gang, ...]
     policy: Policy
     latest: int | None = None
+    speeds: RelativeSpeeds | None = None
 
     def once(self, find: Callable[[Instance], Found]) -> Found:
         """What a function finds in the instance, computed when first asked for and kept."""
@@ -36,7 +38,7 @@ class Instance:
 
     def __getstate__(self) -> dict[str, object]:
         """What another process needs: it derives the rest anew."""
-        return {"cluster": self.cluster, "gangs": self.gangs, "policy": self.policy}
+        return {field.name: getattr(self, field.name) for field in fields(self)}
 
     @cached_property
     def _kept(self) -> dict[object, object]:
@@ -76,6 +78,18 @@ class Instance:
     def size_held(self, gang: Gang) -> bool:
         """Whether the gang runs and must keep its number of pods until ``resize_after``."""
         return gang.running and gang.resize_after is not None and self.now < gang.resize_after
+
+    @cached_property
+    def relative_speeds(self) -> RelativeSpeeds:
+        """Speeds of the server models next to the fastest in the input."""
+        if self.speeds is not None:
+            return self.speeds
+        return RelativeSpeeds(node.model for node in self.cluster.nodes)
+
+    @cached_property
+    def by_speed(self) -> bool:
+        """Whether running gangs are worth their GPUs times their speed: the policy lists goodput."""
+        return self.policy.lists("goodput")
 
     def disruption_cost(self, gang: Gang) -> int:
         """Cost of losing one of its GPUs in the disruption tier: 1, or seconds of lost runtime.

@@ -15,8 +15,8 @@ from models.gang import Gang
 from models.instance import Instance
 from models.occupancy import PODS
 from models.policy import Policy, SolveLimits
-from models.program.base_state import moves_pods, placed
-from models.solution import GangDecision, PodPlacement
+from models.program.base_state import moves_pods
+from models.solution import GangDecision, PodPlacement, placed
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class Standing:
             self.by_node[n].add(gang)
         spec = self.instance.gangs[gang]
         if decision.decision == "move" and moves_pods(
-            placed(self.instance, gang, spec.running_pods), decision.pods
+            placed(spec, spec.running_pods), decision.pods
         ):
             self.moves[gang] = sum(spec.roles[p.role].gpus for p in spec.running_pods)
 
@@ -122,6 +122,7 @@ class Standing:
             tuple(_on(self.instance.gangs[gang], position) for gang in gangs),
             self._policy(free, limits),
             latest=self.instance.latest_submission,
+            speeds=self.instance.relative_speeds,
         )
         start = tuple(
             replace(one, pods=_moved(one.pods, position))

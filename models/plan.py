@@ -23,8 +23,8 @@ from models.documents.plan import (
 from models.gang import Gang
 from models.hardware import bits
 from models.instance import Instance
-from models.solution import GangDecision, MoveSet, PodPlacement, Solution
-from models.tier_values import Evaluation, GangValue, ValueCache
+from models.solution import MoveSet, PodPlacement, Solution
+from models.tier_values import Evaluation, Line, ValueCache
 from models.units import epoch_seconds
 
 
@@ -52,8 +52,7 @@ class PlanWriter:
         """The plan of a solution. ``created_at``: RFC 3339. ``remarks``: of reading the input."""
         evaluation = Evaluation(self._instance, solution.decisions, self._values)
         gangs = _GangWriter(self._instance)
-        pairs = zip(solution.decisions, evaluation.values, strict=True)
-        spec = {"gangs": [gangs.write(i, *decided) for i, decided in enumerate(pairs)]}
+        spec = {"gangs": [gangs.write(i, line) for i, line in enumerate(evaluation.lines)]}
         metadata = PlanMetadata.model_construct(
             name=name, created_at=epoch_seconds(created_at), generator=generator
         )
@@ -137,8 +136,9 @@ class _GangWriter:
         self._levels = [cluster.level_name(level) for level in range(cluster.node_level + 1)]
         self._nodes = [node.name for node in cluster.nodes]
 
-    def write(self, index: int, decision: GangDecision, value: GangValue | None) -> dict[str, Any]:
-        gang, reason = self._instance.gangs[index], decision.reason
+    def write(self, index: int, line: Line) -> dict[str, Any]:
+        gang, decision, value = line.gang, line.decision, line.value
+        reason = decision.reason
         bandwidth = None if value is None else value.bandwidth
         domains = None if value is None else dict(zip(self._levels, value.domains, strict=True))
         return {
@@ -149,6 +149,7 @@ class _GangWriter:
             "pods": self._pods(gang, decision.pods),
             "bandwidthMBps": None if bandwidth is None else int(bandwidth),
             "share": None if value is None else value.share,
+            "speed": line.speed,
             "domains": domains,
             "reason": None if reason is None else {"code": reason.code, "message": reason.message},
         }

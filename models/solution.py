@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
+from models.gang import ExistingPod, Gang
 from models.tiers import Sense
 
 Decision = Literal["place", "complete", "keep", "move", "resize", "preempt", "wait"]
@@ -26,6 +28,15 @@ class PodPlacement:
     index: int
     node: int
     gpus: int | None
+
+
+def placed(gang: Gang, pods: Iterable[ExistingPod]) -> tuple[PodPlacement, ...]:
+    """Standing pods as the plan writes them."""
+    return tuple(
+        PodPlacement(p.role, p.index, p.node, p.gpus if gang.roles[p.role].gpus else 0)
+        for p in sorted(pods, key=lambda p: (p.role, p.index))
+        if p.node is not None
+    )
 
 
 @dataclass(frozen=True, slots=True)

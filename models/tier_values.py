@@ -6,18 +6,20 @@ The search scores with these functions and the plan states their results. The ju
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
 from models.cluster import Cluster
 from models.gang import Gang
+from models.hardware import ServerModel
 from models.instance import Instance
 from models.leftover import defragment, stranded
 from models.occupancy import free_after, free_on
 from models.rates.gang_bandwidth import ServerSet, gang_MBps, ideal_MBps, server_set, share_permille
 from models.rates.gpu_sets import UnknownRate
-from models.solution import GangDecision, PodPlacement
+from models.rates.speed import speed_permille
+from models.solution import GangDecision, PodPlacement, placed
 from models.tiers import Condition, Tier, stated_tiers
 
 ADMITTED = ("place", "complete", "keep", "move", "resize")
@@ -25,12 +27,16 @@ ADMITTED = ("place", "complete", "keep", "move", "resize")
 
 @dataclass(frozen=True, slots=True)
 class GangValue:
-    """What the plan states of one gang. ``domains``: used a level, widest first, the node level last."""
+    """What the plan states of one gang. ``domains``: used a level, widest first, the node level last.
+
+    ``speed``: permille, with these pods; what counts for a gang that runs is in ``Evaluation``.
+    """
 
     bandwidth: Fraction | None
     share: int | None
     meets_min_share: bool
     domains: tuple[int, ...]
+    speed: int
 
 
 CONDITIONS: dict[Condition, Callable[[Instance, Gang], bool]] = {
@@ -72,6 +78,32 @@ def admitted(instance: Instance, index: int, decision: GangDecision) -> bool:
     if decision.decision == "keep":
         return index not in instance.incomplete
     return decision.decision in ADMITTED
+
+
+def speed_before(instance: Instance, index: int) -> int | None:
+    """Speed of a gang that runs whole before the plan, permille; None for any other."""
+    gang = instance.gangs[index]
+    if not gang.running or index in instance.incomplete:
+        return None
+    known = instance.once(_speeds_before)
+    if index not in known:
+        pods = placed(gang, gang.running_pods)
+        known[index] = gang_value(instance, gang, pods, instance.once(_known_before)).speed
+    return known[index]
+
+
+def _speeds_before(_instance: Instance) -> dict[int, int]:
+    return {}
+
+
+def _known_before(instance: Instance) -> list[int]:
+    """Mask of GPUs known to be held before the plan, a node."""
+    known = [0] * len(instance.cluster.nodes)
+    for gang in instance.gangs:
+        for pod in gang.pods:
+            if pod.node is not None:
+                known[pod.node] |= pod.gpus or 0
+    return known
 
 
 KnownMasks = Sequence[int] | Mapping[int, int]
@@ -122,7 +154,19 @@ def gang_value(
         meets = bandwidth >= instance.min_share(gang) * ideal
     nodes = {pod.node for pod in pods}
     domains = tuple(len({of[n] for n in nodes}) for of in cluster.domain_of)
-    return GangValue(bandwidth, share, meets, domains)
+    models = (m for n in sets if (m := cluster.nodes[n].model) is not None)
+    return GangValue(bandwidth, share, meets, domains, gang_speed(instance, gang, share, models))
+
+
+def gang_speed(
+    instance: Instance, gang: Gang, share: int | None, models: Iterable[ServerModel]
+) -> int:
+    """Permille of the speed of the gang on ideal links and the fastest GPUs (contract, section 8).
+
+    ``models``: of the servers that hold GPUs of it.
+    """
+    relative = instance.relative_speeds.of(models if gang.counts_speed else ())
+    return speed_permille(None if gang.pattern == "none" else share, gang.fraction, relative)
 
 
 def _rates(
@@ -152,7 +196,15 @@ def _value_alone(instance: Instance, gang: Gang, pods: Sequence[PodPlacement]) -
             return None
         mask |= pod.gpus
     model = instance.cluster.nodes[node].model
-    key = (id(model), mask, gang.nvlink_across_nodes, gang.min_bandwidth_share)
+    key = (
+        id(model),
+        mask,
+        gang.nvlink_across_nodes,
+        gang.min_bandwidth_share,
+        gang.fraction,
+        gang.pattern == "none",
+        gang.counts_speed,
+    )
     known = instance.once(_alone)
     if key not in known:
         known[key] = gang_value(instance, gang, pods, ())
@@ -169,12 +221,16 @@ ValueCache = dict[tuple[int, tuple[PodPlacement, ...]], GangValue]
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One gang of a plan. ``value``: None without pods. ``admitted``: it runs whole after the plan."""
+    """One gang of a plan. ``value``: None without pods. ``admitted``: it runs whole after the plan.
+
+    ``speed``: permille; of a gang that runs whole before the plan, the smaller of before and after.
+    """
 
     gang: Gang
     decision: GangDecision
     value: GangValue | None
     admitted: bool
+    speed: int | None = None
 
 
 class Evaluation:
@@ -235,7 +291,9 @@ class Evaluation:
         if not decision.pods:
             return Line(gang, decision, None, admitted=False)
         value = self._value(index)
-        return Line(gang, decision, value, admitted(self.instance, index, decision))
+        before = speed_before(self.instance, index)
+        speed = value.speed if before is None else min(before, value.speed)
+        return Line(gang, decision, value, admitted(self.instance, index, decision), speed)
 
     def _value(self, index: int) -> GangValue:
         gang, pods = self.instance.gangs[index], self.decisions[index].pods
@@ -361,11 +419,17 @@ PLACEMENT_VALUES: dict[str, PlacementValue] = {
 
 
 def _aged(instance: Instance, line: Line) -> int:
-    return _admission(instance, line) if instance.aged(line.gang) else 0
+    if not instance.aged(line.gang):
+        return 0
+    return _goodput(instance, line) if instance.by_speed else _admission(instance, line)
 
 
 def _aged_waiting(instance: Instance, line: Line) -> int:
     return _aged(instance, line) * instance.age(line.gang)
+
+
+def _goodput(_instance: Instance, line: Line) -> int:
+    return line.gang.weight_gpus * (line.speed or 0) if line.admitted else 0
 
 
 def _admission(_instance: Instance, line: Line) -> int:
@@ -429,6 +493,7 @@ GANG_VALUES: dict[str, Callable[[Instance, Line], int]] = {
     "kept": _kept,
     "aged": _aged,
     "aged-waiting": _aged_waiting,
+    "goodput": _goodput,
     "admission": _admission,
     "waiting": _waiting,
     "disruption": _disruption,

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from models.gang import ExistingPod
 from models.instance import Instance
 from models.occupancy import Room, rooms
 from models.program.demand_builder import identity
@@ -23,7 +22,7 @@ from models.program.server_cases import (
     node_usages,
     usage_by_node,
 )
-from models.solution import GangDecision, PodPlacement, Reason
+from models.solution import GangDecision, PodPlacement, Reason, placed
 from models.tier_values import known_masks
 
 
@@ -162,7 +161,9 @@ def build_base_state(
     if only is not None:
         choices = _still_free(instance, choices, now, away)
     for choice in choices:
-        always[choice.gang] = GangDecision("keep", placed(instance, choice.gang, choice.always))
+        always[choice.gang] = GangDecision(
+            "keep", placed(instance.gangs[choice.gang], choice.always)
+        )
     moved = [
         standing_gpus(instance, index)
         for index, (old, new) in enumerate(zip(now, away, strict=True))
@@ -230,23 +231,13 @@ def moves_pods(old: Sequence[PodPlacement], new: Sequence[PodPlacement]) -> bool
     return any(before.get((p.role, p.index), p) != p for p in new)
 
 
-def placed(instance: Instance, index: int, pods: Sequence[ExistingPod]) -> Pods:
-    """Standing pods as the plan writes them."""
-    roles = instance.gangs[index].roles
-    return tuple(
-        PodPlacement(p.role, p.index, p.node, p.gpus if roles[p.role].gpus else 0)
-        for p in sorted(pods, key=lambda p: (p.role, p.index))
-        if p.node is not None
-    )
-
-
 def standing_pods(instance: Instance) -> tuple[Pods, ...]:
     """The pods of every gang that run now."""
     return instance.once(_standing)
 
 
 def _standing(instance: Instance) -> tuple[Pods, ...]:
-    return tuple(placed(instance, i, gang.running_pods) for i, gang in enumerate(instance.gangs))
+    return tuple(placed(gang, gang.running_pods) for gang in instance.gangs)
 
 
 def outcome(instance: Instance, index: int, pods: Sequence[PodPlacement]) -> GangDecision:

@@ -12,7 +12,7 @@ from heapq import heappop, heappush
 from models.hardware import bits
 from models.instance import Instance
 from models.occupancy import Room, rooms
-from models.program.base_state import PlacementRequests, outcome, placed
+from models.program.base_state import PlacementRequests, outcome
 from models.program.demands import Demand, RoleDemand
 from models.program.packing import Arc, SetType
 from models.program.packing_flows import Admits, RegionFlow, slots_in
@@ -20,7 +20,7 @@ from models.program.pod_assignment import Layer, arrange_slices, give_own_places
 from models.program.regions import Region, RegionSet
 from models.program.rules.running import justify_preemptions
 from models.program.variables import GangVariables, Piece, Variables
-from models.solution import GangDecision, PodPlacement
+from models.solution import GangDecision, PodPlacement, placed
 
 Item = tuple[int, int, int]
 """(GPUs of one set, owner, how many sets)."""
@@ -146,7 +146,9 @@ def staying_decisions(
     for choice, own in zip(requests.choices, admits, strict=True):
         admitted = [o for o, admit in zip(choice.options, own, strict=True) if values[admit]]
         stays = admitted[0].demand.stays if admitted else ()
-        found[choice.gang] = outcome(instance, choice.gang, placed(instance, choice.gang, stays))
+        found[choice.gang] = outcome(
+            instance, choice.gang, placed(instance.gangs[choice.gang], stays)
+        )
     return found
 
 

@@ -107,6 +107,13 @@ class Demand:
         roles = tuple(replace(role, nodes=role.nodes & nodes) for role in self.roles)
         return replace(self, roles=roles)
 
+    def on_gpus(self, nodes: frozenset[int]) -> Demand:
+        """The same demand with its GPUs on these nodes only."""
+        roles = (
+            replace(role, nodes=role.nodes & nodes) if role.gpus else role for role in self.roles
+        )
+        return replace(self, roles=tuple(roles))
+
     @property
     def nodes(self) -> frozenset[int]:
         """Nodes that some role may use."""

@@ -8,37 +8,45 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
+from itertools import pairwise
 
 from models.gang import ExistingPod, Gang
 from models.instance import Instance
 from models.leftover import gpu_models, request_domains
 from models.occupancy import Room
-from models.program.base_state import base_decisions, placed
+from models.program.base_state import base_decisions
 from models.program.demands import Demand, RoleDemand
 from models.program.linear_program import Linear, Program
 from models.program.options import PLACED, Effect, standing_gpus
-from models.program.packing import SetType
 from models.program.packing_flows import RegionFlow
 from models.program.regions import Region, RegionSet
+from models.program.rules.bandwidth import Speeds
+from models.program.rules.bandwidth_carriers import relative_speed
 from models.program.rules.topology import Topology
 from models.program.variables import (
     GangVariables,
     GroupVariables,
     Model,
+    Piece,
     SliceVariables,
     StayVariables,
 )
 from models.rates.gang_bandwidth import ideal_MBps, share_permille
 from models.rates.gpu_sets import UnknownRate
+from models.solution import placed
 from models.tier_values import (
     PLACEMENT_VALUES,
     Evaluation,
     GangValue,
     gang_value,
     known_masks,
+    speed_before,
 )
 from models.tiers import Tier
+
+LEAST_GANG = 2
+"""Fewest GPUs that have a bandwidth between them."""
 
 OptionValue = Callable[[Instance, Demand, Effect], int]
 
@@ -71,6 +79,105 @@ def _growth(instance: Instance, demand: Demand, effect: Effect) -> int:
         return 0
     counts = zip(gang.roles, demand.counts, strict=True)
     return sum((count - role.min) * role.gpus for role, count in counts)
+
+
+def _age_if_aged(instance: Instance, gang: Gang) -> int:
+    return instance.age(gang) if instance.aged(gang) else 0
+
+
+SPEED_FACTORS: dict[str, Callable[[Instance, Gang], int]] = {
+    "goodput": lambda _instance, _gang: 1,
+    "aged": lambda instance, gang: int(instance.aged(gang)),
+    "aged-waiting": _age_if_aged,
+}
+"""Tiers that depend on speeds if the policy lists goodput: what a gang's GPUs times speed count."""
+
+
+def counts_speed(instance: Instance, tier: Tier) -> bool:
+    """Whether the tier depends on the speeds of gangs."""
+    return instance.by_speed and tier.family in SPEED_FACTORS
+
+
+def speed_worth(instance: Instance, tier: Tier, gang: Gang) -> int:
+    """What a permille of its speed adds to such a tier."""
+    if tier.priority != gang.priority:
+        return 0
+    return SPEED_FACTORS[tier.family](instance, gang) * gang.weight_gpus
+
+
+class SpeedLadder:
+    """The speeds of identical gangs that take places of several speeds.
+
+    ``gangs``: with their admit variables, in the order in which they start: the first ones get the fastest
+    places. ``places``: (variable, permille). With booleans z[i, s] <= admit[i] and, for every speed s but the
+    lowest, sum over i of z[i, s] <= places of speed s or more, gang i has the lowest speed x admit[i], plus
+    every step up to s x z[i, s].
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        gangs: Sequence[tuple[Gang, int]],
+        places: Sequence[tuple[int, int]],
+    ) -> None:
+        self._program = program
+        self._gangs = gangs
+        self._places = places
+
+    def total(self, worth: Callable[[Gang], int]) -> Linear:
+        """The sum of speed times what a permille of it is worth."""
+        worths = [worth(gang) for gang, _ in self._gangs]
+        if len(set(worths)) == 1:
+            scaled = ((variable, speed * worths[0]) for variable, speed in self._places)
+            return _sum(scaled)
+        rungs = zip(self._rungs, worths, strict=True)
+        return _sum((v, c * factor) for rung, factor in rungs if factor for v, c in rung)
+
+    @cached_property
+    def _rungs(self) -> list[list[tuple[int, int]]]:
+        """(variable, permille) of every gang."""
+        speeds = sorted({speed for _, speed in self._places}) or [0]
+        rungs = [[(admit, speeds[0])] for _, admit in self._gangs]
+        for lower, speed in pairwise(speeds):
+            reached = Linear().add_all((v for v, s in self._places if s >= speed), -1)
+            for (_, admit), rung in zip(self._gangs, rungs, strict=True):
+                fast = self._program.boolean()
+                reached.add(fast)
+                self._program.at_most(Linear().add(fast).add(admit, -1))
+                rung.append((fast, speed - lower))
+            self._program.at_most(reached)
+        return rungs
+
+
+def group_ladder(model: Model, group: GroupVariables) -> SpeedLadder:
+    """Speeds of identical gangs that take one piece each."""
+    instance, gang = model.instance, group.gangs[0]
+    speeds = Speeds(instance, group.demands[0].gang, gang)
+    places = []
+    for piece in group.pieces:
+        n = model.region_set.regions[piece.region].nodes[0]
+        relative = relative_speed(instance, gang, n)
+        places.append((piece.variable, speeds.of(_piece_share(model, group, piece), relative)))
+    return SpeedLadder(model.program, list(zip(group.gangs, group.admits, strict=True)), places)
+
+
+def _piece_share(model: Model, group: GroupVariables, piece: Piece) -> int | None:
+    """Permille of the ideal that a gang on one node reaches there; None if it has no bandwidth."""
+    server = model.region_set.regions[piece.region].model.model
+    assert server is not None
+    if piece.kind.inside is None:
+        return None
+    try:
+        return share_permille(piece.kind.inside, ideal_MBps((server,), group.demands[0].total_gpus))
+    except UnknownRate:
+        return None
+
+
+def _sum(terms: Iterable[tuple[int, int]]) -> Linear:
+    total = Linear()
+    for variable, coefficient in terms:
+        total.add(variable, coefficient)
+    return total
 
 
 OPTION_VALUES: dict[str, OptionValue] = {
@@ -106,11 +213,22 @@ class StandingValues:
 
     def value(self, family: str, index: int, stays: Sequence[ExistingPod]) -> int:
         """What these pods of the gang add to one tier."""
-        instance, gang = self._instance, self._instance.gangs[index]
-        pods, key = placed(instance, index, stays), (index, tuple(stays))
+        gang = self._instance.gangs[index]
+        value = self._value(index, stays)
+        return PLACEMENT_VALUES[family](self._instance, gang, placed(gang, stays), value)
+
+    def speed(self, index: int, stays: Sequence[ExistingPod]) -> int:
+        """The speed of the gang with these pods, permille."""
+        before = speed_before(self._instance, index)
+        speed = self._value(index, stays).speed
+        return speed if before is None else min(before, speed)
+
+    def _value(self, index: int, stays: Sequence[ExistingPod]) -> GangValue:
+        gang, key = self._instance.gangs[index], (index, tuple(stays))
         if key not in self._values:
-            self._values[key] = gang_value(instance, gang, pods, self._known)
-        return PLACEMENT_VALUES[family](instance, gang, pods, self._values[key])
+            pods = placed(gang, stays)
+            self._values[key] = gang_value(self._instance, gang, pods, self._known)
+        return self._values[key]
 
 
 @dataclass(frozen=True)
@@ -354,9 +472,30 @@ class TierExpressions:
             free = FreeServers(self.model.region_set, self.model.rooms, self.model.variables.flows)
             return FREE_SPACE[tier.family](self.model.program, self.model.instance, free)
         total = Linear(constant=self.base.tier(tier))
+        if counts_speed(self.model.instance, tier):
+            return total.add_linear(self._speed(tier))
         if tier.family in OPTION_VALUES:
             return total.add_linear(option_sum(self.model.instance, tier, self._options()))
         return total.add_linear(EXPRESSIONS[tier.family](self))
+
+    def _speed(self, tier: Tier) -> Linear:
+        """GPUs times speed of the gangs that the tier counts."""
+        worth, total = partial(speed_worth, self.model.instance, tier), Linear()
+        for gang in self.model.variables.gangs:
+            total.add_linear(self.model.bandwidth[gang.admit].speed, worth(gang.gang))
+        for stay in self._admitted_stays:
+            if stay.admit in self.model.bandwidth:
+                total.add_linear(self.model.bandwidth[stay.admit].speed, worth(stay.gang))
+            else:
+                speed = self._standing.speed(stay.demand.gang, stay.demand.stays)
+                total.add(stay.admit, speed * worth(stay.gang))
+        for ladder in self._ladders:
+            total.add_linear(ladder.total(worth))
+        return total
+
+    @cached_property
+    def _ladders(self) -> list[SpeedLadder]:
+        return [group_ladder(self.model, group) for group in self.model.variables.groups]
 
     def _options(self) -> list[tuple[Demand, Effect, int]]:
         """(demand, effect, admit variable) of every option."""
@@ -391,11 +530,11 @@ class TierExpressions:
     def bandwidth(self) -> Linear:
         total = Linear()
         for gang in self.model.variables.gangs:
-            own = self.model.bandwidth[gang.admit].value
+            own = self.model.bandwidth[gang.admit].share
             total.add_linear(own, gang.gang.weight * gang.gang.weight_gpus)
         for stay in self._admitted_stays:
             if stay.admit in self.model.bandwidth:
-                own = self.model.bandwidth[stay.admit].value
+                own = self.model.bandwidth[stay.admit].share
                 total.add_linear(own, stay.gang.weight * stay.gang.weight_gpus)
             else:
                 total.add(stay.admit, self._standing_value("bandwidth", stay))
@@ -404,19 +543,9 @@ class TierExpressions:
             if spec.pattern == "none" or group.demands[0].total_gpus < 2:
                 continue
             for piece in group.pieces:
-                share = self._piece_share(group, piece.region, piece.kind)
+                share = _piece_share(self.model, group, piece) or 0
                 total.add(piece.variable, spec.weight * spec.weight_gpus * share)
         return total
-
-    def _piece_share(self, group: GroupVariables, region: int, kind: SetType) -> int:
-        model = self.model.region_set.regions[region].model.model
-        assert model is not None
-        if kind.inside is None:
-            return 0
-        try:
-            return share_permille(kind.inside, ideal_MBps((model,), group.demands[0].total_gpus))
-        except UnknownRate:
-            return 0
 
     def span(self) -> Linear:
         total = Linear()

@@ -160,12 +160,13 @@ class Variables:
 
 @dataclass(frozen=True)
 class GangBandwidth:
-    """What a gang adds to the bandwidth tier for each of its GPUs and units of weight, in permille.
+    """What a gang reaches if it is admitted, in permille: of its ideal bandwidth and of its ideal speed.
 
-    ``exact`` False: an upper bound.
+    ``exact`` False: upper bounds.
     """
 
-    value: Linear
+    share: Linear
+    speed: Linear
     exact: bool
 
 

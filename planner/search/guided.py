@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from models.instance import Instance
-from models.program.base_state import PlacementRequests, base_decisions, placed
+from models.program.base_state import PlacementRequests, base_decisions
 from models.program.demands import Demand
 from models.program.options import Option
-from models.solution import GangDecision
+from models.solution import GangDecision, placed
 from planner.search.budget import Budget
 from planner.search.free_space import FreeSpace
 from planner.search.greedy import admit, place, queue, queue_key
@@ -65,7 +65,7 @@ def _resettle(space: FreeSpace, movers: Sequence[Option], budget: Budget) -> lis
         if pods is None:
             homeless.append(demand.gang)
         else:
-            stays = placed(space.instance, demand.gang, demand.stays)
+            stays = placed(space.instance.gangs[demand.gang], demand.stays)
             space.set(demand.gang, sorted((*stays, *pods)))
     return homeless
 

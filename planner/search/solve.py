@@ -18,7 +18,7 @@ from models.program.aggregated.model import AggregatedModel
 from models.program.base_state import base_decisions
 from models.program.formulation import formulate, pairs
 from models.program.interruption import Interrupted
-from models.program.tier_expressions import FREE_SPACE, OPTION_VALUES
+from models.program.tier_expressions import FREE_SPACE, OPTION_VALUES, SPEED_FACTORS
 from models.solution import GangDecision, Solution
 from models.tiers import Tier
 from planner.search.budget import Budget, NullProgress, Progress
@@ -285,5 +285,5 @@ def _filled(instance: Instance, decisions: Sequence[GangDecision]) -> tuple[Gang
 
 def _tiers_of(tiers: tuple[Tier, ...], shaped: Collection[str]) -> int:
     """Number of tiers, from the first, that do not depend on placements or are of these families."""
-    known = {*OPTION_VALUES, *FREE_SPACE, *shaped}
+    known = {*OPTION_VALUES, *SPEED_FACTORS, *FREE_SPACE, *shaped}
     return next((n for n, tier in enumerate(tiers) if tier.family not in known), len(tiers))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 
 from models.gang import Gang
 from models.program.aggregated.pools import PooledClass, ShapeBounds
@@ -18,16 +18,21 @@ from models.program.regions import RegionSet
 from models.program.rules.topology import Topology
 from models.program.tier_expressions import (
     FREE_SPACE,
+    LEAST_GANG,
     OPTION_VALUES,
     FreeServers,
+    SpeedLadder,
     StandingValues,
+    counts_speed,
     elsewhere,
     gang_preference,
     gang_span,
     gpus_as_planned,
     group_gpus_as_planned,
+    group_ladder,
     most_preference,
     option_sum,
+    speed_worth,
 )
 from models.program.variables import GangVariables, Model, PodPool
 from models.rates.gang_bandwidth import FULL_SHARE
@@ -123,10 +128,6 @@ def _nodes(gang: Gang, roles: Sequence[RoleDemand]) -> list[int]:
     return [pod.node for pod in gang.planned if (pod.role, pod.index) in wanted]
 
 
-LEAST_GANG = 2
-"""Fewest GPUs that have a bandwidth between them."""
-
-
 def _most_bandwidth(bounds: TierBounds, gang: Gang, gpus: int) -> int:
     del bounds
     counted = gang.pattern != "none" and gpus >= LEAST_GANG
@@ -146,13 +147,21 @@ PLACEMENT_BOUNDS: dict[str, Callable[[TierBounds, Gang, int], int]] = {
 
 
 def _shape_bandwidth(bounds: TierBounds, gang: GangVariables, topology: Topology) -> Linear:
-    """The most at the widest shape, and what each narrower one adds if the gang is whole there."""
-    shapes = bounds.shapes
+    return by_shape(bounds, gang, topology, partial(bounds.shapes.bandwidth, gang.demand))
+
+
+def by_shape(
+    bounds: TierBounds, gang: GangVariables, topology: Topology, most: Callable[[int], int]
+) -> Linear:
+    """The most at the widest shape, and what each narrower one adds if the gang is whole there.
+
+    ``most``: by level of the shape, -1 for none.
+    """
     widest = -1 if gang.gang.required is None else gang.gang.required
-    worth = shapes.bandwidth(gang.demand, widest)
+    worth = most(widest)
     total = gang.admitted(worth)
     for level in range(widest + 1, bounds.model.instance.cluster.node_level + 1):
-        narrower = shapes.bandwidth(gang.demand, level)
+        narrower = most(level)
         if narrower > worth:
             total.add_linear(topology.whole(level, gpus_only=True), narrower - worth)
             worth = narrower
@@ -190,6 +199,8 @@ class TierBounds:
             free = FreeServers(self.model.region_set, self.model.rooms, self.model.variables.flows)
             return FREE_SPACE[tier.family](self.model.program, self.model.instance, free)
         total = Linear(constant=self.base.tier(tier))
+        if counts_speed(self.model.instance, tier):
+            return total.add_linear(self._speed(tier))
         if tier.family in OPTION_VALUES:
             return total.add_linear(option_sum(self.model.instance, tier, self._options()))
         if tier.family in PLACEMENT_BOUNDS:
@@ -206,6 +217,42 @@ class TierBounds:
         ):
             for option, admit in zip(choice.options, admits, strict=True):
                 yield option.demand, option.effect, admit
+
+    def _speed(self, tier: Tier) -> Linear:
+        """GPUs times the highest speed of the gangs that the tier counts."""
+        worth, total = partial(speed_worth, self.model.instance, tier), Linear()
+        for gang, topology in zip(self.model.variables.gangs, self.topologies, strict=True):
+            if worth(gang.gang):
+                total.add_linear(self._gang_speed(gang, topology), worth(gang.gang))
+        for stay in self.model.variables.stays:
+            if stay.effect.admitted:
+                speed = self._standing.speed(stay.demand.gang, stay.demand.stays)
+                total.add(stay.admit, speed * worth(stay.gang))
+        for ladder in self._ladders:
+            total.add_linear(ladder.total(worth))
+        return total
+
+    def _gang_speed(self, gang: GangVariables, topology: Topology) -> Linear:
+        """The highest speed at the widest shape, and what each narrower one adds."""
+        fastest = self.shapes.fastest(gang.demand)
+        return by_shape(
+            self, gang, topology, lambda level: self.shapes.speed(gang.demand, fastest, level)
+        )
+
+    @cached_property
+    def _ladders(self) -> list[SpeedLadder]:
+        """Of all gangs of a class and of all that are one piece on one node."""
+        places: dict[tuple[int, ...], list[tuple[int, int]]] = {}
+        gangs: dict[tuple[int, ...], list[Gang]] = {}
+        for own in self.pooled:
+            gangs[own.admits] = [self.model.instance.gangs[d.gang] for d in own.demands]
+            found = places.setdefault(own.admits, [])
+            found += [(v, shape.speed) for shape, by in own.shapes for v in by.values()]
+        ladders = [
+            SpeedLadder(self.model.program, list(zip(own, admits, strict=True)), places[admits])
+            for admits, own in gangs.items()
+        ]
+        return ladders + [group_ladder(self.model, group) for group in self.model.variables.groups]
 
     def _placement(self, family: str) -> Linear:
         shaped = self._shaped(family) if family in self.shaped else {}
@@ -235,7 +282,8 @@ class TierBounds:
                     worth = Linear()
                     for shape, places in own.shapes:
                         worth.add_all(places.values(), int(getattr(shape, family)))
-                found.update(dict.fromkeys(own.admits, worth))
+                together = found.get(own.admits[0], Linear()).add_linear(worth)
+                found.update(dict.fromkeys(own.admits, together))
         for gang, topology in zip(self.model.variables.gangs, self.topologies, strict=True):
             found[gang.admit] = GANG_BOUNDS[family](self, gang, topology)
         return found

@@ -5,7 +5,7 @@ The plan has exactly the admissions of the assignment; the pods of a gang are ke
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from models.occupancy import rooms
@@ -137,9 +137,8 @@ class PlanDecoder:
             for pool in self._record.model.pod_pools
         }
         turns: list[tuple[int, int, int, int, Demand, PooledClass, Place]] = []
-        for own in self._record.pooled:
-            admitted = [d for d, a in zip(own.demands, own.admits, strict=True) if self._values[a]]
-            for demand, place in self._places(own, admitted):
+        for alike in self._alike():
+            for demand, own, place in self._places(alike):
                 level = own.shapes[place[0]][0].level
                 rank = -1 if level is None or place[1] is None else level
                 pinned = rank if own.spread is None else max(rank, own.spread.level)
@@ -154,15 +153,26 @@ class PlanDecoder:
             for *_, demand, own, place in sorted(turns, key=lambda turn: turn[:4])
         ]
 
-    def _places(self, own: PooledClass, admitted: list[Demand]) -> list[tuple[Demand, Place]]:
-        """A shape and domain for each admitted gang."""
+    def _alike(self) -> list[list[PooledClass]]:
+        """Classes of the same gangs, one for each GPU model that they may use."""
+        found: dict[tuple[int, ...], list[PooledClass]] = {}
+        for own in self._record.pooled:
+            found.setdefault(own.admits, []).append(own)
+        return list(found.values())
+
+    def _places(self, alike: Sequence[PooledClass]) -> Iterator[tuple[Demand, PooledClass, Place]]:
+        """A shape and domain for each admitted gang; the first ones get the fastest."""
         places = [
-            (number, domain)
+            (own, (number, domain))
+            for own in alike
             for number, (_, by_domain) in enumerate(own.shapes)
             for domain, variable in by_domain.items()
             for _ in range(self._values[variable])
         ]
-        return list(zip(admitted, places, strict=True))
+        places.sort(key=lambda one: -one[0].shapes[one[1][0]][0].speed)
+        admitted = [i for i, admit in enumerate(alike[0].admits) if self._values[admit]]
+        for i, (own, place) in zip(admitted, places, strict=True):
+            yield own.demands[i], own, place
 
     def _pieces(
         self, own: PooledClass, place: Place, stock: dict[int, dict[Piece, int]]

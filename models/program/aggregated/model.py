@@ -40,7 +40,7 @@ from models.program.variables import (
     staying,
 )
 from models.solution import GangDecision
-from models.tier_values import Evaluation, ValueCache
+from models.tier_values import Evaluation, ValueCache, speed_before
 from models.tiers import Tier
 
 SPREAD_SHARE = 1.0
@@ -84,7 +84,7 @@ class AggregatedModel:
         interrupted: Question = never,
     ) -> None:
         self.instance = instance
-        self._shaped = frozenset(shaped)
+        self._shaped = frozenset((*shaped, "goodput") if instance.by_speed else shaped)
         self._stable = "stability" in self._shaped and instance.policy.lists("stability")
         self.program = Program(interrupted)
         base_state = build_base_state(instance, immovable=immovable, interrupted=interrupted)
@@ -193,7 +193,8 @@ class AggregatedModel:
             if not (first.only_option or first.stays or (self._stable and gang.planned)) and (
                 self._poolable(first, cpu_only_follow=follows)
             ):
-                key = (placing(self.instance, first), follows)
+                before = speed_before(self.instance, first.gang) if self.instance.by_speed else None
+                key = (placing(self.instance, first), follows, before)
             found.setdefault(key, []).extend(members)
         return list(found.values())
 
@@ -210,23 +211,49 @@ class AggregatedModel:
         self, preferences: PieceBuilder, demands: list[Demand], *, alone: bool = False
     ) -> tuple[int, ...]:
         """Admit variables. ``alone``: each gang is one piece on one node, with its pods without GPUs."""
-        first = demands[0]
-        pools = tuple(
-            self._pool_of(preferences, first, (role.gpus, role.nodes, role.requests), demands)
-            for role in (() if alone else first.gpu_roles)
-        )
         admits = tuple(self.program.boolean() for _ in demands)
         for demand, admit in zip(demands, admits, strict=True):
             if not demand.possible:
                 self.program.fix(admit, 0)
-        own = PooledClass(tuple(demands), admits, pools)
-        for shape in self._alone(first) if alone else self._shapes(first):
-            own.shapes.append((shape, self._places(own, shape)))
-            own.takes.append(self._takes(preferences, own, shape))
-        everyone = Linear().add_all(v for _, places in own.shapes for v in places.values())
-        self.program.equal(everyone.add_all(admits, -1))
-        self._pooled.append(own)
+        everyone = Linear().add_all(admits, -1)
+        for nodes in self._models(demands[0], alone=alone):
+            held = demands if nodes is None else [demand.on_gpus(nodes) for demand in demands]
+            first = held[0]
+            pools = tuple(
+                self._pool_of(preferences, first, (role.gpus, role.nodes, role.requests), held)
+                for role in (() if alone else first.gpu_roles)
+            )
+            own = PooledClass(tuple(held), admits, pools)
+            for shape in self._alone(first) if alone else self._shapes(first):
+                own.shapes.append((shape, self._places(own, shape)))
+                own.takes.append(self._takes(preferences, own, shape))
+                everyone.add_all(own.shapes[-1][1].values())
+            self._pooled.append(own)
+        self.program.equal(everyone)
         return admits
+
+    def _models(self, demand: Demand, *, alone: bool) -> list[frozenset[int] | None]:
+        """Sets of nodes, in one of which the pods are: of one GPU model, or of the same speed or a higher one.
+
+        None: wherever they may be.
+        """
+        found: list[frozenset[int] | None] = [None]
+        if demand.stays:
+            return found  # the pods that stay hold it to their model
+        nodes = frozenset[int]().union(*(role.nodes for role in demand.gpu_roles))
+        gang, parts = self.instance.gangs[demand.gang], [nodes]
+        first = demand.gpu_roles[0]
+        one_model = first.count > 1 and not gang.roles[first.role].mix_models
+        if one_model and not alone and len(demand.gpu_roles) == 1:
+            names = sorted(self.instance.gpu_names(nodes))
+            parts = [self.instance.nodes_of_model(nodes, name) for name in names]
+        speeds = self._shape_bounds.by_speed(demand)
+        if len(parts) > 1 or len(speeds) > 1:
+            found = []
+            for part in parts:
+                held = [own & part for _, own in speeds if own & part]
+                found += [frozenset().union(*held[slowest:]) for slowest in range(len(held))]
+        return [own for own in found if own is None or all(own & r.nodes for r in demand.gpu_roles)]
 
     def _takes(self, preferences: PieceBuilder, own: PooledClass, shape: Shape) -> list[Take]:
         """What a gang of the shape takes from the pools."""
@@ -277,13 +304,14 @@ class AggregatedModel:
         """Shapes with a variable, narrowest first: the widest, and those that some tier values more."""
         if demand.stays:
             # the pods that stay hold its nodes to their domain already
-            return [Shape(None)]
+            fastest = self._shape_bounds.fastest(demand)
+            return [Shape(None, speed=self._shape_bounds.speed(demand, fastest))]
         if not self._shaped:
             return [Shape(self.instance.gangs[demand.gang].required)]
         found: list[Shape] = []
         # pods that were planned or are spread are counted one by one
         fits = demand.gpus <= self._shape_bounds.largest(demand)
-        pieces = "bandwidth" in self._shaped and (
+        pieces = not self._shaped.isdisjoint(("bandwidth", "goodput")) and (
             "span" not in self._shaped or (fits and not self._stable)
         )
         for shape in reversed(list(self._shape_bounds.shapes(demand, pieces=pieces))):

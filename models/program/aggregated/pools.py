@@ -21,9 +21,13 @@ from models.occupancy import Room
 from models.program.demands import Demand, RoleDemand
 from models.program.linear_program import Linear
 from models.program.packing import by_count, inside_known_MBps, network_MBps
+from models.program.rules.bandwidth import Speeds
+from models.program.rules.bandwidth_carriers import relative_speed
+from models.program.tier_expressions import LEAST_GANG
 from models.program.variables import Model, PodPool
 from models.rates.gang_bandwidth import FULL_SHARE, ServerSet, ideal_MBps, share_permille
 from models.rates.gpu_sets import UnknownRate
+from models.rates.speed import FULL_SPEED
 from models.solution import GangDecision
 
 if TYPE_CHECKING:
@@ -35,8 +39,8 @@ class Shape:
     """``level``: the narrowest at which all pods share one domain, None for none.
 
     ``piece``: it has as many pods on every node that it uses, or more. ``preference``, ``bandwidth``: the
-    most that such a gang adds to these tiers; ``span``: the least. ``fewest``: domains that it uses at least,
-    by level, the node level last.
+    most that such a gang adds to these tiers; ``span``: the least. ``speed``: the highest, in permille.
+    ``fewest``: domains that it uses at least, by level, the node level last.
     """
 
     level: int | None
@@ -44,6 +48,7 @@ class Shape:
     preference: int = 0
     bandwidth: int = 0
     span: int = 0
+    speed: int = 0
     fewest: tuple[int, ...] = ()
 
     def as_good(self, other: Shape, families: Collection[str]) -> bool:
@@ -51,6 +56,7 @@ class Shape:
         return (
             ("preference" not in families or self.preference >= other.preference)
             and ("bandwidth" not in families or self.bandwidth >= other.bandwidth)
+            and ("goodput" not in families or self.speed >= other.speed)
             and ("span" not in families or self.span <= other.span)
         )
 
@@ -69,6 +75,7 @@ class ShapeBounds:
         self._rooms = rooms
         self._node_level = instance.cluster.node_level
         self._hardware: dict[frozenset[int], tuple[Node, ...]] = {}
+        self._speeds: dict[tuple[frozenset[int], bool], list[tuple[int, frozenset[int]]]] = {}
         self._fits: dict[tuple[int, frozenset[int], int], list[tuple[int, int]]] = {}
 
     def shapes(self, demand: Demand, *, pieces: bool) -> Iterator[Shape]:
@@ -123,6 +130,7 @@ class ShapeBounds:
             self._preference(demand, level),
             self.bandwidth(demand, level, largest),
             sum(weight * (n - 1) * 4 ** (self._node_level - at) for at, n in enumerate(fewest)),
+            self.speed(demand, self._slowest(demand), level, largest),
             fewest,
         )
 
@@ -174,14 +182,45 @@ class ShapeBounds:
         ``largest``: pods of its smallest piece, at most.
         """
         gang = self._instance.gangs[demand.gang]
-        if gang.pattern == "none" or demand.total_gpus < 2:
+        if gang.pattern == "none" or demand.total_gpus < LEAST_GANG:
             return 0
+        return gang.weight * gang.weight_gpus * self._most_share(demand, level, largest)
+
+    def speed(
+        self, demand: Demand, relative: int, level: int = -1, largest: int | None = None
+    ) -> int:
+        """The highest speed of such a gang, permille. ``relative``: the most of its GPU models."""
+        gang, share = self._instance.gangs[demand.gang], None
+        speeds = Speeds(self._instance, demand.gang, gang)
+        if speeds.follow_share and demand.total_gpus >= LEAST_GANG:
+            share = self._most_share(demand, level, largest)
+        return speeds.of(share, relative)
+
+    def fastest(self, demand: Demand) -> int:
+        """Relative speed of the fastest GPU model that the gang may use."""
+        return max((relative for relative, _ in self.by_speed(demand)), default=FULL_SPEED)
+
+    def _slowest(self, demand: Demand) -> int:
+        return min((relative for relative, _ in self.by_speed(demand)), default=FULL_SPEED)
+
+    def by_speed(self, demand: Demand) -> list[tuple[int, frozenset[int]]]:
+        """Relative speeds of the nodes that GPU roles may use, with the nodes; the slowest first."""
+        nodes = frozenset[int]().union(*(role.nodes for role in demand.gpu_roles))
+        gang = self._instance.gangs[demand.gang]
+        key = (nodes, gang.counts_speed)
+        if key not in self._speeds:
+            found: dict[int, set[int]] = {}
+            for n in nodes:
+                found.setdefault(relative_speed(self._instance, gang, n), set()).add(n)
+            self._speeds[key] = [(speed, frozenset(found[speed])) for speed in sorted(found)]
+        return self._speeds[key]
+
+    def _most_share(self, demand: Demand, level: int, largest: int | None) -> int:
         if demand.standing:  # no bound is known for pods next to pods that stay
-            return gang.weight * gang.weight_gpus * FULL_SHARE
+            return FULL_SHARE
         kinds = {node.name: node for role in demand.gpu_roles for node in self._kinds(role.nodes)}
         shares = (self._share(demand, level, node, largest) for node in kinds.values())
-        share = max(shares, default=0)
-        return gang.weight * gang.weight_gpus * share
+        return max(shares, default=0)
 
     def _kinds(self, nodes: frozenset[int]) -> tuple[Node, ...]:
         """One node of every kind of hardware."""
@@ -274,6 +313,9 @@ class Take:
 @dataclass
 class PooledClass:
     """Identical gangs. ``pools``: of each GPU role; ``alone``: of a whole gang on one node.
+
+    Where they may use several GPU models, there is one class for each, with the same ``admits``: every gang
+    has its place in one of these classes.
 
     ``shapes``: every shape with the number of gangs that have it, by domain; ``takes``: what a gang of each
     shape takes. ``spread``: where their pods are, if the model counts that.

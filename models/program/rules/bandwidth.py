@@ -1,15 +1,17 @@
-"""Bandwidth (contract 2.10 and section 3): which share of its ideal a gang may claim.
+"""Bandwidth (contract 2.10, sections 3 and 8): which share of its ideal and which speed a gang may claim.
 
-A claim t = (mode, share s, ideal I); sum over claims of t == admit. Modes: ``one`` (all GPUs in one server
-or one NVLink domain: B = inside) and, for each oversubscription O a spread gang can meet, ``spread``: B =
-min over servers of min(inside, N / O). - a claim of ``one`` needs a piece carrying all GPUs with
-share(inside) >= s, or a whole NVLink domain; - a server outside NVLink domains may be used under a spread
-claim only if share(min(inside, N/O)) >= s; - for an NVLink domain G in use, sum of N over its servers >= s
-x I x O / 1000; - a mode that crosses no level wider than l needs all GPUs in one domain of l; - I is the
-ideal of a model in use: the smallest one counts (contract 3.6). Claims below minBandwidthShare x I do not
-exist, but for gangs that only grow, shrink or stay. A gang on one node: a piece of set type t on server
-model m exists only if inside(t) >= minBandwidthShare x ideal(m). Options that place nothing have claims
-only where unknown GPUs make their worth depend on other gangs.
+A claim t = (mode, share s, ideal I, relative speed r); sum over claims of t == admit. Modes: ``one`` (all
+GPUs in one server or one NVLink domain: B = inside) and, for each oversubscription O a spread gang can
+meet, ``spread``: B = min over servers of min(inside, N / O). - a claim of ``one`` needs a piece carrying
+all GPUs with share(inside) >= s, or a whole NVLink domain; - a server outside NVLink domains may be used
+under a spread claim only if share(min(inside, N/O)) >= s; - for an NVLink domain G in use, sum of N over
+its servers >= s x I x O / 1000; - a mode that crosses no level wider than l needs all GPUs in one domain
+of l; - I is the ideal of a model in use: the smallest one counts (contract 3.6); - no server with a
+relative speed below r is used. A claim is worth s to the bandwidth tier, and the speed that follows from s
+and r to goodput. Claims below minBandwidthShare x I do not exist, but for gangs that only grow, shrink or
+stay. A gang on one node: a piece of set type t on server model m exists only if inside(t) >=
+minBandwidthShare x ideal(m). Options that place nothing have claims only where unknown GPUs make their
+worth depend on other gangs.
 """
 
 from __future__ import annotations
@@ -20,13 +22,22 @@ from fractions import Fraction
 from itertools import groupby
 from math import lcm
 
+from models.gang import Gang
 from models.instance import Instance
 from models.program.linear_program import Linear
-from models.program.rules.bandwidth_carriers import Carrier, Rates, carriers_of, rates_of
+from models.program.rules.bandwidth_carriers import (
+    Carrier,
+    Rates,
+    carriers_of,
+    rates_of,
+    relative_speed,
+)
 from models.program.rules.topology import Topology
 from models.program.variables import GangBandwidth, GangVariables, Model, StayVariables
 from models.rates.gang_bandwidth import FULL_SHARE, ideal_MBps, share_permille
 from models.rates.gpu_sets import UnknownRate
+from models.rates.speed import FULL_SPEED, speed_permille
+from models.tier_values import speed_before
 
 MAX_SUMS = 400
 """Most network rates of an NVLink domain kept apart; real servers stay below 100."""
@@ -43,7 +54,23 @@ class Mode:
 TOO_SLOW = -1
 """Instead of a share: the rate is below minBandwidthShare."""
 
-Claim = tuple[Mode, int, Fraction]
+Claim = tuple[Mode, int, Fraction, int]
+
+
+class Speeds:
+    """Speeds that a gang may claim, in permille: at most the one that it has before the plan."""
+
+    def __init__(self, instance: Instance, index: int, gang: Gang) -> None:
+        self._gang = gang
+        self._most = speed_before(instance, index) if instance.by_speed else None
+        self.matter = instance.by_speed
+        self.follow_share = instance.by_speed and gang.fraction > 0 and gang.pattern != "none"
+
+    def of(self, share: int | None, relative: int) -> int:
+        """The speed of such a share of the ideal bandwidth on GPUs of this relative speed."""
+        known = share if self.follow_share else None
+        speed = speed_permille(known, self._gang.fraction, relative)
+        return speed if self._most is None else min(speed, self._most)
 
 
 def least_share(instance: Instance, gang: GangVariables) -> Fraction:
@@ -53,7 +80,7 @@ def least_share(instance: Instance, gang: GangVariables) -> Fraction:
 
 
 class Claims:
-    """The claims of one gang, with the rows that bind them. ``value``: permille of the ideal."""
+    """The claims of one gang, with the rows that bind them. ``share``, ``speed``: permille of the ideal."""
 
     def __init__(self, model: Model, gang: GangVariables, topology: Topology) -> None:
         self._program = model.program
@@ -61,49 +88,78 @@ class Claims:
         self._gang = gang
         self._topology = topology
         self.exact = True
-        self._counts = gang.gang.pattern != "none" and gang.gang.weight > 0
+        self._speeds = Speeds(model.instance, gang.demand.gang, gang.gang)
+        weighs = gang.gang.pattern != "none" and gang.gang.weight > 0
+        self._counts = weighs or self._speeds.follow_share
         self._min_share = least_share(model.instance, gang)
         self._carriers: list[Carrier] = []
         self._kinds: list[Rates] = []
         self._variables: dict[Claim, int] = {}
-        self.value = Linear()
+        self.share, self.speed = Linear(), Linear()
         if gang.demand.total_gpus >= 2 and (self._counts or self._min_share):
             with contextlib.suppress(UnknownRate):  # its share is then null and adds nothing
                 self._carriers = carriers_of(model, gang)
-        if self._carriers:
-            self._build()
+        if not self._carriers or not self._build():
+            self._relative(model)
+        if gang.gang.pattern == "none":
+            self.share = Linear()
 
-    def _build(self) -> None:
+    def _relative(self, model: Model) -> None:
+        """The speed where it depends on the GPU models alone: the slowest one in use counts."""
+        if not self._speeds.matter:
+            return
+        program, gang = self._program, self._gang
+        nodes = [model.region_set.regions[piece.region].nodes[0] for piece in gang.pieces]
+        of = [relative_speed(self._instance, gang.gang, n) for n in nodes]
+        standing = [relative_speed(self._instance, gang.gang, n) for n, _ in gang.demand.standing]
+        slowest = min(standing, default=FULL_SPEED)
+        found = sorted({min(slowest, relative) for relative in of}) or [slowest]
+        if len(found) == 1:
+            self.speed = gang.admitted(self._speeds.of(None, found[0]))
+            return
+        claims = {relative: program.boolean() for relative in found}
+        program.equal(Linear().add_all(claims.values()).add(gang.admit, -1))
+        for piece, relative in zip(gang.pieces, of, strict=True):
+            fine = [claim for least, claim in claims.items() if least <= relative]
+            if len(fine) < len(claims):
+                most = program.upper[piece.variable]
+                program.at_most(Linear().add(piece.variable).add_all(fine, -most))
+        for relative, claim in claims.items():
+            self.speed.add(claim, self._speeds.of(None, relative))
+
+    def _build(self) -> bool:
+        """Whether the claims decide the speed; if not, the bandwidth is ideal wherever the gang is."""
         self._kinds = list({carrier.rates: None for carrier in self._carriers})
         self._groups = self._domain_wholes()
         modes = self._modes()
         ideals = sorted({rates.ideal for rates in self._kinds})
         met = [(mode, self._rates(mode)) for mode in modes]
         claims = [
-            (mode, share, ideal)
+            (mode, share, ideal, relative)
             for ideal in ideals
             for mode, rates in met
             for share in self._shares(rates, ideal)
+            for relative in sorted({rates.relative for rates in self._kinds})
         ]
-        if not self.exact:
+        if not self.exact or self._all_full(claims):
             # with claims missing the bound would be too tight: allow everything instead
             if self._counts:
-                self.value = self._gang.admitted(FULL_SHARE)
-            return
-        if self._all_full(claims):
-            self.value = self._gang.admitted(FULL_SHARE)
-            return
+                self.share = self._gang.admitted(FULL_SHARE)
+            return False
         self._variables = {claim: self._program.boolean() for claim in claims}
         everything = Linear().add_all(self._variables.values()).add(self._gang.admit, -1)
         self._program.equal(everything)
-        if self._counts:
-            for (_, share, _), variable in self._variables.items():
-                self.value.add(variable, share)
+        for (_, share, _, relative), variable in self._variables.items():
+            if self._counts:
+                self.share.add(variable, share)
+            if self._speeds.matter:
+                self.speed.add(variable, self._speeds.of(share, relative))
         self._one_rows(ideals)
         self._spread_rows()
         self._domain_rows()
         self._level_rows()
         self._ideal_rows(ideals)
+        return True
 
     def _domain_wholes(self) -> dict[int, tuple[int, Fraction]]:
         """For each NVLink domain: a boolean, 1 only if all GPUs are on its servers, and its rate."""
@@ -173,7 +229,7 @@ class Claims:
         """Whether no placement loses bandwidth, so that no claim is needed."""
         if self._min_share or not self._counts or self._groups:
             return False
-        return all(share == FULL_SHARE for _, share, _ in claims)
+        return all(share == FULL_SHARE for _, share, _, _ in claims)
 
     def _limit(self, rate: Fraction, ideal: Fraction) -> int:
         """The largest share that the rate allows."""
@@ -184,9 +240,11 @@ class Claims:
     def _one_rows(self, ideals: list[Fraction]) -> None:
         for ideal in ideals:
             own = [
-                (s, v) for (m, s, i), v in self._variables.items() if m.over is None and i == ideal
+                (s, v)
+                for (m, s, i, _), v in self._variables.items()
+                if m.over is None and i == ideal
             ]
-            for share, _ in own:
+            for share in dict.fromkeys(share for share, _ in own):
                 row = Linear().add_all(v for s, v in own if s >= share)
                 enough = {
                     k
@@ -213,7 +271,8 @@ class Claims:
     def _allowed(self, kind: Rates) -> list[int]:
         """Claims under which such a server may be used."""
         found = []
-        alike = groupby(self._variables.items(), key=lambda item: (item[0][0], item[0][2]))
+        usable = [item for item in self._variables.items() if item[0][3] <= kind.relative]
+        alike = groupby(usable, key=lambda item: (item[0][0], item[0][2]))
         for (mode, ideal), claims in alike:
             if mode.over is None:
                 limit = FULL_SHARE
@@ -221,7 +280,7 @@ class Claims:
                 limit = self._limit(kind.spread_MBps(mode.over), ideal)
             else:
                 limit = TOO_SLOW if kind.fabric is None else self._limit(kind.fabric, ideal)
-            found += [variable for (_, share, _), variable in claims if share <= limit]
+            found += [variable for (_, share, _, _), variable in claims if share <= limit]
         return found
 
     def _domain_rows(self) -> None:
@@ -232,7 +291,7 @@ class Claims:
                 self._program.at_most(Linear().add(c.variable).add(used, -c.most))
             needs = {
                 variable: self._need(mode, share, ideal)
-                for (mode, share, ideal), variable in self._variables.items()
+                for (mode, share, ideal, _), variable in self._variables.items()
                 if mode.over is not None
             }
             largest = max(needs.values(), default=Fraction(0))
@@ -253,7 +312,7 @@ class Claims:
 
     def _level_rows(self) -> None:
         by_level: dict[int, list[int]] = {}
-        for (mode, _, _), variable in self._variables.items():
+        for (mode, _, _, _), variable in self._variables.items():
             if mode.within is not None:
                 by_level.setdefault(mode.within, []).append(variable)
         for level, own in by_level.items():
@@ -263,7 +322,7 @@ class Claims:
 
     def _ideal_rows(self, ideals: list[Fraction]) -> None:
         for ideal in ideals[:-1] if len(ideals) > 1 else []:
-            row = Linear().add_all(v for (_, _, i), v in self._variables.items() if i == ideal)
+            row = Linear().add_all(v for (_, _, i, _), v in self._variables.items() if i == ideal)
             for c in self._carriers:
                 if c.rates.ideal <= ideal:
                     row.add(c.variable, -1)
@@ -274,7 +333,7 @@ def add_claims(model: Model, gang: GangVariables, topology: Topology) -> None:
     """The claims of a gang; in the aggregated model only if it needs a minimum."""
     if not model.aggregated or model.instance.min_share(gang.gang):
         claims = Claims(model, gang, topology)
-        model.bandwidth[gang.admit] = GangBandwidth(claims.value, claims.exact)
+        model.bandwidth[gang.admit] = GangBandwidth(claims.share, claims.speed, claims.exact)
 
 
 def forbid_slow_pieces(model: Model) -> None:
@@ -309,4 +368,4 @@ def add_stay_claims(model: Model, stay: StayVariables) -> None:
         free = replace(stay.gang, required=None)
         gang = GangVariables(NO_DEMAND, stay.demand, free, stay.admit, stay.effect)
         claims = Claims(model, gang, Topology(model, gang, lean=True))
-        model.bandwidth[stay.admit] = GangBandwidth(claims.value, claims.exact)
+        model.bandwidth[stay.admit] = GangBandwidth(claims.share, claims.speed, claims.exact)

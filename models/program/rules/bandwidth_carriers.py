@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from models.cluster import Node
+from models.gang import Gang
 from models.instance import Instance
 from models.program.linear_program import Linear
 from models.program.packing import network_MBps
@@ -20,6 +21,7 @@ from models.program.server_cases import Case, standing_set
 from models.program.variables import GangVariables, Model
 from models.rates.gang_bandwidth import ServerSet, ideal_MBps, set_inside_MBps
 from models.rates.server_bandwidth import switched_MBps
+from models.rates.speed import FULL_SPEED
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -27,7 +29,7 @@ class Rates:
     """Rates of a server with GPUs of a gang on it; few differ, so that rules examine each once.
 
     ``group``: its NVLink domain, None outside any and where the gang may not use NVLink between servers.
-    ``whole``: whether these are all GPUs of the gang.
+    ``whole``: whether these are all GPUs of the gang. ``relative``: speed of its GPU model for the gang.
     """
 
     inside: Fraction | None
@@ -37,6 +39,7 @@ class Rates:
     fabric: Fraction | None
     whole: bool
     switched: bool
+    relative: int
 
     def spread_MBps(self, over: Fraction) -> Fraction:
         limit = self.network / over
@@ -151,4 +154,13 @@ def _rates(
         switched_MBps(server) if group is not None else None,
         whole,
         server.switched,
+        relative_speed(model.instance, gang.gang, n),
     )
+
+
+def relative_speed(instance: Instance, gang: Gang, n: int) -> int:
+    """Permille of the fastest GPUs that those of a node count for the gang; equal where none counts."""
+    server = instance.cluster.nodes[n].model
+    if server is None or not (instance.by_speed and gang.counts_speed):
+        return FULL_SPEED
+    return instance.relative_speeds.of((server,))

@@ -58,7 +58,9 @@ def _slices_key(_instance: Instance, gang: Gang) -> Hashable:
 def _one_model(instance: Instance, gang: Gang, role: RoleDemand) -> bool:
     if gang.roles[role.role].mix_models or role.count == 1:
         return True
-    return len(instance.gpu_names(role.nodes)) <= 1
+    # the pods of a single role are counted by GPU model
+    single = sum(1 for one in gang.roles if one.gpus) == 1
+    return single or len(instance.gpu_names(role.nodes)) <= 1
 
 
 DECLARED: tuple[Declaration, ...] = (
@@ -85,6 +87,7 @@ DECLARED: tuple[Declaration, ...] = (
             gang.pattern == "none",
             gang.weight,
             gang.nvlink_across_nodes,
+            (gang.fraction, gang.counts_speed) if instance.by_speed else None,
         ),
         poolable=lambda instance, gang, _role: not instance.min_share(gang),
     ),

@@ -133,7 +133,7 @@ def may_come_alone(
     """
     least = least_victim(instance, requests.choices)
     first = next(iter(tiers_of(instance)), None)
-    if least is None or first is None or first.family in ("kept", "aged", "admission"):
+    if least is None or first is None or (first.row.fused and first.family != "waiting"):
         return False
     return any(
         follows and demand.cpu_only_roles and instance.gangs[demand.gang].priority > least
