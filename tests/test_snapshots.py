@@ -98,7 +98,7 @@ def test_the_gangs_are_those_that_were_recorded(name: str) -> None:
             assert pod.node is not None
             assert found.cluster.nodes[pod.node].name == fact["node"]
             assert [role.gpus for role in gang.roles] == [fact["gpus"]]
-            assert gang.pattern == "none"
+        assert gang.pattern == "all-reduce"
 
 
 def check_gang(found: Instance, gang: Gang, fact: dict[str, Any]) -> None:
