@@ -96,7 +96,7 @@ def told(gang: KubeGang) -> tuple[Any, ...]:
     members = [[(index, pod.key) for index, pod in role.members] for role in gang.roles]
     asked = (gang.required, gang.preferred, gang.queue, gang.priority, gang.submitted_at)
     marks = (gang.preemptible, gang.movable, gang.missing, gang.problems)
-    speed = (gang.communication, mixed)
+    speed = (gang.communication, gang.service, mixed)
     return (gang.namespace, gang.name, gang.kind, roles, members, asked, marks, speed)
 
 

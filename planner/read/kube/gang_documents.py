@@ -63,6 +63,8 @@ class GangDocuments:
             spec["queue"] = gang.queue
         _set_time(spec, "submittedAt", gang.submitted_at)
         _set_time(spec, "resizeAfter", gang.resize_after)
+        if gang.service is not None:
+            spec["service"] = gang.service
         spec["communication"] = dict(gang.communication)
         if is_network_only(gang, self.policy):
             spec["communication"]["nvlinkAcrossNodes"] = False

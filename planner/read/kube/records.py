@@ -290,8 +290,9 @@ class KubeGang:
 
     ``kind``: of the controller or group (``JobSet``, ``PodGroup``, ``Pod``). ``missing``: what must
     still come before it can start, in words; None if it is complete. ``problems``: requirements that
-    are not modelled. ``communication``: fields of ``communication`` in its document.
-    ``submitted_at``, ``started_at``, ``last_checkpoint``, ``resize_after``: seconds since 1970.
+    are not modelled. ``communication``: fields of ``communication`` in its document. ``service``: gangs
+    of one namespace and service run on one GPU model. ``submitted_at``, ``started_at``,
+    ``last_checkpoint``, ``resize_after``: seconds since 1970.
     """
 
     namespace: str
@@ -311,6 +312,7 @@ class KubeGang:
     last_checkpoint: int | None = None
     resize_after: int | None = None
     communication: Tree = field(default_factory=dict)
+    service: str | None = None
 
     @property
     def subject(self) -> str:
