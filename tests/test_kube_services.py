@@ -112,25 +112,34 @@ def test_a_pod_without_a_controller_and_a_gang_of_several_pods_are_no_replicas()
     assert found == {"lone": None, "g": None, "j": None}
 
 
-@pytest.mark.parametrize("spec", [{"minMember": 1}, {"minMember": 1, "level": "rack"}])
+VOLCANO = ("scheduling.volcano.sh/v1beta1", "scheduling.k8s.io/group-name")
+KAI = ("scheduling.run.ai/v2alpha2", "pod-group-name")
+TIER = {"networkTopology": {"mode": "hard", "highestTierAllowed": 1}}
+LEVEL = {"topologyConstraint": {"requiredTopologyLevel": "example.com/rack"}}
+
+
+@pytest.mark.parametrize(
+    ("dialect", "required", "kind"),
+    [
+        (VOLCANO, {}, "Pod"),
+        (VOLCANO, TIER, "PodGroup"),
+        (KAI, {}, "Pod"),
+        (KAI, LEVEL, "PodGroup"),
+    ],
+)
 def test_a_group_of_one_that_a_scheduler_makes_for_a_replica_keeps_its_service(
-    spec: dict[str, Any],
+    dialect: tuple[str, str], required: Tree, kind: str
 ) -> None:
     """Volcano and KAI put every pod of a Deployment into a group of its own."""
-    level = spec.pop("level", None)
-    network = {"networkTopology": {"mode": "hard", "highestTierAllowed": 1}} if level else {}
-    groups = [
-        thing("PodGroup", "scheduling.volcano.sh/v1beta1", f"pg-{i}", {**spec, **network})
-        for i in range(2)
-    ]
+    version, key = dialect
+    names = ("g-0", "g-1")
+    groups = [thing("PodGroup", version, name, {"minMember": 1, **required}) for name in names]
     pods = [
-        replica(f"s-{i}", "StatefulSet", "apps/v1", "s",
-                annotations={"scheduling.k8s.io/group-name": f"pg-{i}"})
-        for i in range(2)
-    ]  # fmt: skip
+        replica(f"pod-{name}", "StatefulSet", "apps/v1", "s", annotations={key: name})
+        for name in names
+    ]
     gangs, _ = read(*groups, *pods)
-    kinds = {gang.kind for gang in gangs.values()}
-    assert kinds == ({"PodGroup"} if level else {"Pod"})
+    assert [gang.kind for gang in gangs.values()] == [kind] * 2
     assert [gang.service for gang in gangs.values()] == ["StatefulSet/s"] * 2
 
 
