@@ -20,6 +20,8 @@ THEIRS = (
     "gangplan.dev/resize-after",
     "gangplan.dev/submitted-at",
     "gangplan.dev/preemptible",
+    "gangplan.dev/communication-pattern",
+    "gangplan.dev/mix-models",
     "gangplan.dev/server-model",
     "gangplan.dev/planned",
     *BACK_ENDS,

@@ -53,6 +53,10 @@ NOTES = [
     "kueue.x-k8s.io/podset-group-name",
     "volcano.sh/network-topology-highest-tier",
     "gangplan.dev/submitted-at",
+    "gangplan.dev/communication-pattern",
+    "gangplan.dev/communication-fraction",
+    "gangplan.dev/communication-speed",
+    "gangplan.dev/mix-models",
 ]
 often = settings(
     max_examples=examples(60),
@@ -88,10 +92,12 @@ def told(gang: KubeGang) -> tuple[Any, ...]:
         (role.name, role.size, role.first_index, role.required, role.preferred, role.slices)
         for role in gang.roles
     ]
+    mixed = [role.mix_models for role in gang.roles]
     members = [[(index, pod.key) for index, pod in role.members] for role in gang.roles]
     asked = (gang.required, gang.preferred, gang.queue, gang.priority, gang.submitted_at)
     marks = (gang.preemptible, gang.movable, gang.missing, gang.problems)
-    return (gang.namespace, gang.name, gang.kind, roles, members, asked, marks)
+    speed = (gang.communication, gang.service, mixed)
+    return (gang.namespace, gang.name, gang.kind, roles, members, asked, marks, speed)
 
 
 @cache

@@ -98,12 +98,15 @@ def test_the_gangs_are_those_that_were_recorded(name: str) -> None:
             assert pod.node is not None
             assert found.cluster.nodes[pod.node].name == fact["node"]
             assert [role.gpus for role in gang.roles] == [fact["gpus"]]
-            assert gang.pattern == "none"
+            assert gang.service == fact["controller"]
+        assert gang.pattern == "all-reduce"
 
 
 def check_gang(found: Instance, gang: Gang, fact: dict[str, Any]) -> None:
     assert gang.running == (fact["state"] == "running"), gang.key
     assert gang.priority == fact["priority"], gang.key
+    # Of these only a LeaderWorkerSet makes several gangs.
+    assert gang.service == (fact["controller"] if fact["kind"] == "LWS" else None), gang.key
     # the facts know queues that no recorded object states
     assert gang.queue in (None, fact["queue"]), gang.key
     roles = [(r["name"], r["replicas"], r["gpusPerPod"]) for r in fact["roles"]]

@@ -63,10 +63,11 @@ class GangDocuments:
             spec["queue"] = gang.queue
         _set_time(spec, "submittedAt", gang.submitted_at)
         _set_time(spec, "resizeAfter", gang.resize_after)
-        if gang.kind == "Pod":
-            spec["communication"] = {"pattern": "none"}
-        elif is_network_only(gang, self.policy):
-            spec["communication"] = {"nvlinkAcrossNodes": False}
+        if gang.service is not None:
+            spec["service"] = gang.service
+        spec["communication"] = dict(gang.communication)
+        if is_network_only(gang, self.policy):
+            spec["communication"]["nvlinkAcrossNodes"] = False
         status: Json = {"pods": []}
         _set_time(status, "startedAt", gang.started_at)
         _set_time(status, "lastCheckpoint", gang.last_checkpoint)
@@ -114,6 +115,7 @@ class GangDocuments:
             "topology": self._topology(gang, role),
             "nodeSelector": dict(model.selector),
             "tolerations": [_toleration(one) for one in model.tolerations],
+            "mixModels": role.mix_models,
         }
         if role.first_index:
             tree["firstIndex"] = role.first_index

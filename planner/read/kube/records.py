@@ -254,7 +254,7 @@ class KubeRole:
 
     ``size``: how many the complete gang has, None while unknown. ``members``: (index, pod) of those
     that exist, ascending by index, each index once. ``first_index``: of the complete role.
-    ``stride``: pods of one Job of a JobSet.
+    ``stride``: pods of one Job of a JobSet. ``mix_models``: may run on several GPU models.
     """
 
     name: str
@@ -265,6 +265,7 @@ class KubeRole:
     preferred: LevelAsk | None = None
     slices: tuple[SliceAsk, ...] = ()
     stride: int = 1
+    mix_models: bool = False
 
     @property
     def span(self) -> int:
@@ -289,8 +290,9 @@ class KubeGang:
 
     ``kind``: of the controller or group (``JobSet``, ``PodGroup``, ``Pod``). ``missing``: what must
     still come before it can start, in words; None if it is complete. ``problems``: requirements that
-    are not modelled. ``submitted_at``, ``started_at``, ``last_checkpoint``, ``resize_after``: seconds
-    since 1970.
+    are not modelled. ``communication``: fields of ``communication`` in its document. ``service``: gangs
+    of one namespace and service run on one GPU model. ``submitted_at``, ``started_at``,
+    ``last_checkpoint``, ``resize_after``: seconds since 1970.
     """
 
     namespace: str
@@ -309,6 +311,8 @@ class KubeGang:
     started_at: int | None = None
     last_checkpoint: int | None = None
     resize_after: int | None = None
+    communication: Tree = field(default_factory=dict)
+    service: str | None = None
 
     @property
     def subject(self) -> str:

@@ -12,8 +12,10 @@ from collections.abc import Iterable, Sequence
 from models.policy import LOST_RUNTIME, KubernetesPolicy, Policy
 from models.units import InvalidValueError, epoch_seconds
 from planner.read.findings import Remarks
+from planner.read.kube.gangs.communication import mark_mixed_roles, read_communication
 from planner.read.kube.gangs.membership import Member, Membership, group_pods
 from planner.read.kube.gangs.roles import DEFAULT_ROLE, complete_roles, read_roles
+from planner.read.kube.gangs.services import service_of
 from planner.read.kube.gangs.topology import add_topology
 from planner.read.kube.lookup import text
 from planner.read.kube.records import KubeGang, KubeObject, KubePod, KubeRole, Objects
@@ -127,6 +129,9 @@ def _finished(
         _is_marked(members, objects, key, value) for key, value in _PREEMPTIBLE
     )
     gang.movable = _is_marked(members, objects, MOVABLE, "true")
+    gang.communication = read_communication(gang, objects, remarks)
+    mark_mixed_roles(gang, objects)
+    gang.service = service_of(members, api, remarks)
     gang.started_at = max(_known(_started_at(pod) for pod in members.pods), default=None)
     gang.last_checkpoint = max(_times(every, CHECKPOINT, remarks), default=None)
     gang.resize_after = max(_times(every, RESIZE_AFTER, remarks), default=None)

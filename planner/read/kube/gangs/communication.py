@@ -1,0 +1,82 @@
+"""What annotations say of a gang's communication, and of which roles may run on several GPU models.
+
+They count on a controller or a group, else where every pod with GPUs has the same one. What cannot be
+read is remarked and ignored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import get_args
+
+from models.documents.base import decimal_check
+from models.documents.gang import MOST_COMMUNICATION, Pattern
+from models.units import InvalidValueError, exact, number
+from planner.read.findings import Remarks
+from planner.read.kube.lookup import Tree
+from planner.read.kube.records import KubeGang, KubeObject
+
+PATTERN = "gangplan.dev/communication-pattern"
+FRACTION = "gangplan.dev/communication-fraction"
+SPEED = "gangplan.dev/communication-speed"
+MIX_MODELS = "gangplan.dev/mix-models"
+
+_PATTERNS = get_args(Pattern)
+_SPEEDS = ("count", "ignore")
+
+_check_fraction = decimal_check(0, MOST_COMMUNICATION)
+
+
+def read_communication(gang: KubeGang, objects: Sequence[KubeObject], remarks: Remarks) -> Tree:
+    """The fields of ``communication`` that its annotations state. ``objects``: controllers and groups."""
+    found: Tree = {}
+    for name, key, read, form in _FIELDS:
+        written = _stated(gang, objects, key, remarks)
+        if written is not None:
+            try:
+                found[name] = read(written)
+            except InvalidValueError:
+                remarks.add(gang.subject, f"annotation {key} is not {form}; ignored")
+    return found
+
+
+def mark_mixed_roles(gang: KubeGang, objects: Sequence[KubeObject]) -> None:
+    """Set ``mix_models`` of the roles whose pods, or whose controller or group, are marked."""
+    everywhere = any(one.annotations.get(MIX_MODELS) == "true" for one in objects)
+    for role in gang.roles:
+        marks = {pod.annotations.get(MIX_MODELS) for _, pod in role.members}
+        role.mix_models = everywhere or marks == {"true"}
+
+
+def _stated(
+    gang: KubeGang, objects: Sequence[KubeObject], key: str, remarks: Remarks
+) -> str | None:
+    for one in objects:
+        if key in one.annotations:
+            return one.annotations[key]
+    written = {pod.annotations.get(key) for pod in gang.pods() if pod.gpus}
+    if len(written) > 1:
+        remarks.add(gang.subject, f"its pods differ in annotation {key}; ignored")
+        return None
+    return next(iter(written), None)
+
+
+def _one_of(values: Sequence[str]) -> Callable[[str], str]:
+    def read(written: str) -> str:
+        if written not in values:
+            raise InvalidValueError("not one of these")
+        return written
+
+    return read
+
+
+def _fraction(written: str) -> int | float:
+    return number(_check_fraction(number(exact(written))))
+
+
+_FIELDS: tuple[tuple[str, str, Callable[[str], object], str], ...] = (
+    ("pattern", PATTERN, _one_of(_PATTERNS), f"one of {', '.join(_PATTERNS)}"),
+    ("fraction", FRACTION, _fraction, f"a number from 0 to {number(MOST_COMMUNICATION)}"),
+    ("speed", SPEED, _one_of(_SPEEDS), " or ".join(_SPEEDS)),
+)
+"""Fields of ``communication``: name, annotation, reader of its text, and the form it must have."""
