@@ -37,6 +37,7 @@ RULES: dict[str, str] = {
     "aged": "gangs that waited longer than the limit are marked, no others",
     "bandwidth": "bandwidthMBps of the gang",
     "share": "share of the ideal bandwidth",
+    "speed": "predicted speed, in steps of 20 permille",
     "domains": "domains used at every level",
     "tiers": "the tiers of the policy are stated, in order",
     "tier-sense": "max or min",
