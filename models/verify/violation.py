@@ -24,6 +24,7 @@ RULES: dict[str, str] = {
     "required": "required levels of gang and role hold",
     "slice": "every slice shares one domain",
     "one-model": "a role's GPU pods run on one GPU model",
+    "service": "GPU pods of one service run on one GPU model, that of those that run already",
     "standing": "running pods stay unless a rule allows them to leave",
     "shrinking": "the highest indices leave first",
     "preemption": "a gang is stopped or shrunk only for one of higher priority that uses its nodes",
