@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+
 import pytest
+from effort import examples
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from plan_documents import (
     Doc,
     cluster,
@@ -23,7 +28,9 @@ from plan_documents import (
     wanted,
 )
 
+from models.rates.speed import speed_permille
 from models.verify.check import check
+from models.verify.speed import speed_of
 
 ALL = list(range(8))
 
@@ -142,6 +149,15 @@ def test_a_gang_without_gpus_runs_at_full_speed_and_one_that_waits_at_none() -> 
         [decided("a", "place", ("s", [])), decided("b", "wait", why="NoRoom")],
     )
     assert (speed(plan, "a"), speed(plan, "b")) == (1000, None)
+
+
+@settings(max_examples=examples(300, 100), deadline=None)
+@given(st.none() | st.integers(0, 1000), st.integers(0, 95), st.integers(0, 1000))
+def test_the_formula_written_twice_gives_the_same(
+    share: int | None, percent: int, relative: int
+) -> None:
+    fraction = Fraction(percent, 100)
+    assert speed_of(share, fraction, relative) == speed_permille(share, fraction, relative)
 
 
 # GPU models

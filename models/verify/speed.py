@@ -17,14 +17,16 @@ FULL_SPEED = 1000
 STEP = 20
 
 
-def speed_of(gang: Gang, share: int | None, relative: int) -> int:
-    """20 x floor(x / 20) with x = floor(1000 r / ((1000 - c) + 1000 c / s)), r = ``relative``."""
-    c, s = 1000 * gang.fraction, Fraction(FULL_SPEED)
-    if share is None or gang.pattern == "none":
-        c = Fraction(0)
+def speed_of(share: int | None, fraction: Fraction, relative: int) -> int:
+    """20 x floor(x / 20) with x = floor(1000 r / ((1000 - c) + 1000 c / s)).
+
+    s = ``share``, at least 1; c = 1000 x ``fraction``, 0 without a share; r = ``relative``.
+    """
+    if share is None:
+        x = relative
     else:
-        s = Fraction(max(1, share))
-    x = 1000 * relative // ((1000 - c) + 1000 * c / s)
+        c = 1000 * fraction
+        x = 1000 * relative // ((1000 - c) + 1000 * c / max(1, share))
     return x // STEP * STEP
 
 
@@ -53,14 +55,17 @@ class GangSpeeds:
         gang, pods = change.gang, change.pods
         if not pods:
             return None
-        after = speed_of(gang, share, self._relative(gang, pods))
+        after = self._speed(gang, pods, share)
         unchanged = pods == gang.running_pods and all(p.gpus is not None for p in pods.values())
         if not gang.running or not gang.whole or unchanged:
             return after, after
-        relative = self._relative(gang, gang.running_pods)
         shares = self.before.of(gang, gang.running_pods).share or (None, None)
-        low, high = (speed_of(gang, one, relative) for one in shares)
+        low, high = (self._speed(gang, gang.running_pods, one) for one in shares)
         return min(low, after), min(high, after)
+
+    def _speed(self, gang: Gang, pods: Mapping[PodKey, Pod], share: int | None) -> int:
+        share = None if gang.pattern == "none" else share
+        return speed_of(share, gang.fraction, self._relative(gang, pods))
 
     def _relative(self, gang: Gang, pods: Mapping[PodKey, Pod]) -> int:
         """r: permille of the fastest model of the cluster, of the slowest that holds GPUs of the gang."""
