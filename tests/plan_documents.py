@@ -258,6 +258,7 @@ def restated(plan: Doc) -> Doc:
         found = derived[stated["namespace"], stated["name"]]
         stated["bandwidthMBps"] = found.bandwidth
         stated["share"] = found.share
+        stated["speed"] = found.speed
         stated["domains"] = found.domains
     plan["status"]["objectives"] = [
         tier(name, value, "min" if name in MINIMISED else "max")

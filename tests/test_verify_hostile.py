@@ -26,6 +26,7 @@ from plan_documents import (
     sealed,
     wanted,
 )
+from plan_goodput import goodput_plan
 from plan_reclaim import reclaim_plan
 
 from models.verify.check import check, derive
@@ -116,7 +117,7 @@ def paths(value: object, prefix: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     return found
 
 
-PLANS = (busy_plan, reclaim_plan)
+PLANS = (busy_plan, reclaim_plan, goodput_plan)
 PATHS = [(make, path) for make in PLANS for path in paths(make())]
 
 
@@ -198,6 +199,14 @@ FORM: list[tuple[str, tuple[Any, ...], Any]] = [
     ("too few NUMA nodes", (*CLUSTER, "serverModels", 0, "numa"), [0]),
     ("a source that is no text", (*CLUSTER, "serverModels", 0, "sources"), [1]),
     ("a queue that is no text", (*BALL, "queue"), 1),
+    ("a service that is no text", (*BALL, "service"), 1),
+    ("a step of nothing but communication", (*BALL, "communication", "fraction"), 0.96),
+    ("less than no communication", (*BALL, "communication", "fraction"), -0.01),
+    ("a speed that is counted at times", (*BALL, "communication", "speed"), "sometimes"),
+    ("GPUs that stand still", (*CLUSTER, "serverModels", 0, "relativeSpeed"), 0),
+    ("a relative speed in words", (*CLUSTER, "serverModels", 0, "relativeSpeed"), "fast"),
+    ("a speed below nothing", ("spec", "gangs", 0, "speed"), -20),
+    ("half a permille", ("spec", "gangs", 0, "speed"), 0.5),
     ("an unknown mode", ("instance", "gangs", 1, "status", "pods", 0, "mode"), "magic"),
     ("a word for a flag", (*H1, "ready"), "yes"),
     ("a label that is no text", (*H1, "labels"), {"disk": 1}),
@@ -302,7 +311,7 @@ LATER: list[tuple[str, tuple[Any, ...], Any]] = [
     ("a cap of nothing", (*RULES_OF, "disruption", "cap"), ""),
     ("a cap in seconds", (*RULES_OF, "disruption", "cap"), 3600),
     ("an unknown disruption field", (*RULES_OF, "disruption", "most"), "1h"),
-    ("a starvation without a limit", (*RULES_OF, "starvation"), {}),
+    ("a starvation limit of null", (*RULES_OF, "starvation"), {"after": None}),
     ("a limit that is no duration", (*RULES_OF, "starvation", "after"), "1y"),
     ("a unit before its number", (*RULES_OF, "starvation", "after"), "h1"),
     ("an unknown starvation field", (*RULES_OF, "starvation", "before"), "1h"),

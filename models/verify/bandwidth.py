@@ -6,7 +6,7 @@ unusual mesh of links reaches.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
@@ -14,8 +14,8 @@ from typing import TypeVar
 
 from models.hardware import ServerModel
 from models.verify import gpu_rates
-from models.verify.changes import Change, Usage
-from models.verify.facts import Facts, Node
+from models.verify.changes import Usage
+from models.verify.facts import Facts, Gang, Node, Pod, PodKey
 from models.verify.gpu_rates import Range, RateNotKnownError
 
 T = TypeVar("T")
@@ -24,7 +24,7 @@ FULL_SHARE = 1000
 
 
 @dataclass(frozen=True)
-class Speed:
+class Bandwidth:
     """B and ideal of one gang; None: fewer than two GPUs, or a rate is not known."""
 
     reached: Range | None
@@ -75,11 +75,11 @@ class _ServerGpus:
         return self.node.model
 
 
-_NONE = Speed(None, None)
+_NONE = Bandwidth(None, None)
 
 
-class GangSpeeds:
-    """Computes the speed of every gang of one plan."""
+class GangBandwidths:
+    """Computes what the pods of gangs reach, of one plan or before it. ``usage``: of every node then."""
 
     def __init__(self, facts: Facts, usage: Usage) -> None:
         self.facts = facts
@@ -88,28 +88,28 @@ class GangSpeeds:
         self.nvlink_level = next((i for i, level in enumerate(facts.levels) if level.nvlink), None)
         self.networks: dict[tuple[int, int, int, int, int], Fraction] = {}
         # What GPUs of known index reach in one server, by its model and their mask; ``alone``: the
-        # speed of one pod that has them.
+        # bandwidth of one pod that has them.
         self.insides: dict[tuple[int, int], Range | None] = {}
         self.ideals: dict[tuple[int, int, bool], Range] = {}
-        self.alone: dict[tuple[int, int, bool], Speed] = {}
+        self.alone: dict[tuple[int, int, bool], Bandwidth] = {}
 
-    def speed(self, change: Change) -> Speed:
-        """B and ideal of the gang after the plan.
+    def of(self, gang: Gang, pods: Mapping[PodKey, Pod]) -> Bandwidth:
+        """B and ideal of the gang on these pods.
 
         A rate that is not known is no fault of a gang that stays: it has no bandwidth then.
         """
-        joined = change.gang.joined
-        if len(change.pods) != 1:
-            return self._speed(self._servers(change), joined=joined)
-        (pod,) = change.pods.values()
+        joined = gang.joined
+        if len(pods) != 1:
+            return self._priced(self._servers(gang, pods), joined=joined)
+        (pod,) = pods.values()
         if pod.gpus is None:
-            return self._speed(self._servers(change), joined=joined)
+            return self._priced(self._servers(gang, pods), joined=joined)
         key = (id(self.facts.nodes[pod.node].model), pod.gpus, joined)
         if key not in self.alone:
-            self.alone[key] = self._speed(self._servers(change), joined=joined)
+            self.alone[key] = self._priced(self._servers(gang, pods), joined=joined)
         return self.alone[key]
 
-    def _speed(self, servers: Sequence[_ServerGpus], *, joined: bool) -> Speed:
+    def _priced(self, servers: Sequence[_ServerGpus], *, joined: bool) -> Bandwidth:
         count = sum(server.count for server in servers)
         if count < 2:
             return _NONE
@@ -122,14 +122,14 @@ class GangSpeeds:
             )
         except RateNotKnownError:
             pass
-        return Speed(reached, ideal)
+        return Bandwidth(reached, ideal)
 
-    def _servers(self, change: Change) -> list[_ServerGpus]:
+    def _servers(self, gang: Gang, pods: Mapping[PodKey, Pod]) -> list[_ServerGpus]:
         known: dict[int, int] = {}
         unknown: dict[int, int] = {}
-        for pod in change.pods.values():
+        for pod in pods.values():
             if pod.gpus is None:
-                unknown[pod.node] = unknown.get(pod.node, 0) + change.gang.held(pod)
+                unknown[pod.node] = unknown.get(pod.node, 0) + gang.held(pod)
             elif pod.gpus:
                 known[pod.node] = known.get(pod.node, 0) | pod.gpus
         servers = []

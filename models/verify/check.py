@@ -13,7 +13,7 @@ from models.documents.plan import PlanDocument
 from models.verify import stated_gangs, stated_moves, stated_tiers
 from models.verify.adaptor import InstanceReading, check_digests, read_case
 from models.verify.outcome import Figures, Outcome
-from models.verify.rules import bandwidth, eligibility, gpus, resources, running, topology
+from models.verify.rules import bandwidth, eligibility, gpus, resources, running, services, topology
 from models.verify.tier_values import tiers
 from models.verify.violation import Violation, ordered
 
@@ -22,6 +22,7 @@ CHECKS: tuple[Callable[[Outcome], Iterable[Violation]], ...] = (
     resources.check,
     eligibility.check,
     topology.check,
+    services.check,
     running.check,
     bandwidth.check,
     stated_gangs.check,

@@ -102,7 +102,9 @@ class Gang:
     """``existing``: (name, uid) of every existing pod. ``running_pods``: the pods that run.
 
     ``hold``: code of the reason why no pod of it may be placed. ``joined``: NVLink between servers
-    counts for it. ``planned``: nodes where an earlier plan placed its pods.
+    counts for it. ``fraction``: part of a step spent in communication where links are ideal.
+    ``counts_speed``: whether slower GPU models slow it down. ``planned``: nodes where an earlier plan
+    placed its pods.
     """
 
     namespace: str
@@ -117,6 +119,9 @@ class Gang:
     pattern: str
     weight: int
     joined: bool
+    fraction: Fraction
+    counts_speed: bool
+    service: str | None
     roles: tuple[Role, ...]
     existing: Mapping[PodKey, tuple[str, str | None]]
     running_pods: Mapping[PodKey, Pod]
@@ -178,6 +183,11 @@ class Policy:
     moves: MovesDocument
     lost_cap: int | None
     starvation: int | None
+
+    @property
+    def counts_goodput(self) -> bool:
+        """Whether it lists goodput: then what admitted gangs are worth is w x speed, else w."""
+        return any(name == "goodput" for name, _ in self.objectives)
 
 
 @dataclass(frozen=True, slots=True)

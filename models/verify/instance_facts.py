@@ -15,7 +15,7 @@ from models.documents.gang import GangDocument, PodDocument, RoleDocument
 from models.documents.plan import PlanInstance, PlanPod
 from models.documents.policy import PolicySpec
 from models.hardware import ServerModel, mask_of, slug
-from models.tiers import objective_names
+from models.tiers import MAINS, objective_names
 from models.units import InvalidValueError
 from models.verify.facts import Facts, Gang, Node, Pod, PodKey, Policy, Role
 from models.verify.violation import Violation, printable, quoted
@@ -76,10 +76,12 @@ def read_instance(faults: Faults, instance: PlanInstance) -> tuple[Facts, GangRe
 
 def _policy(faults: Faults, spec: PolicySpec, where: Place) -> Policy:
     objectives = {one.name: one.tolerance for one in spec.objectives or ()}
-    if spec.objectives is None or spec.mix is None:
-        faults.add("form", where, "objectives and mix must be written out")
+    if spec.objectives is None or spec.mix is None or spec.preset is not None:
+        faults.add("form", where, "objectives, without a preset, and mix must be written out")
     elif len(objectives) < len(spec.objectives):
         faults.add("form", f"{where}.objectives", "an objective is listed twice")
+    if all(name in objectives for name in MAINS):
+        faults.add("form", f"{where}.objectives", f"lists both {' and '.join(MAINS)}")
     for name in sorted(objectives.keys() - set(objective_names())):
         faults.add("form", f"{where}.objectives", f"no objective {quoted(name)}")
     disruption, starvation = spec.disruption, spec.starvation
@@ -254,6 +256,9 @@ class GangReader:
             pattern=communication.pattern,
             weight=communication.weight,
             joined=communication.nvlink_across_nodes,
+            fraction=communication.fraction,
+            counts_speed=communication.speed == "count",
+            service=spec.service,
             roles=roles,
             existing=existing,
             running_pods=running_pods,

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from models.verify.adaptor import Case
-from models.verify.bandwidth import GangSpeeds, Speed
+from models.verify.bandwidth import Bandwidth, GangBandwidths
 from models.verify.changes import Arrivals, Change, Usage, arrivals_of, usage_of
 from models.verify.facts import Facts
+from models.verify.speed import GangSpeeds
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,11 +19,12 @@ class Figures:
 
     bandwidth: int | None
     share: int | None
+    speed: int | None
     domains: dict[str, int] | None
 
 
 class Outcome:
-    """One plan, worked out. ``changes[i]``, ``speeds[i]``, ... belong to ``facts.gangs[i]``."""
+    """One plan, worked out. ``changes[i]``, ``bandwidths[i]``, ... belong to ``facts.gangs[i]``."""
 
     def __init__(self, case: Case) -> None:
         self.case = case
@@ -56,9 +58,9 @@ class Outcome:
         return usage_of(self.facts, self.changes)
 
     @cached_property
-    def speeds(self) -> tuple[Speed, ...]:
-        speeds = GangSpeeds(self.facts, self.usage)
-        return tuple(speeds.speed(change) for change in self.changes)
+    def bandwidths(self) -> tuple[Bandwidth, ...]:
+        bandwidths = GangBandwidths(self.facts, self.usage)
+        return tuple(bandwidths.of(change.gang, change.pods) for change in self.changes)
 
     @cached_property
     def domains(self) -> tuple[tuple[int, ...], ...]:
@@ -81,14 +83,31 @@ class Outcome:
             used: dict(zip(names, used, strict=True)) if used else None
             for used in set(self.domains)
         }
-        return tuple(
-            Figures(
-                _settled(speed.MBps, stated.document.bandwidth),
-                _settled(speed.share, stated.document.share),
-                by_name[used],
+        speeds = GangSpeeds(self.facts, self.changes)
+        found = []
+        for change, bandwidth, used, stated in zip(
+            self.changes, self.bandwidths, self.domains, self.case.gangs, strict=True
+        ):
+            says = stated.document
+            share = _settled(bandwidth.share, says.share)
+            found.append(
+                Figures(
+                    _settled(bandwidth.MBps, says.bandwidth),
+                    share,
+                    _settled(speeds.of(change, share), says.speed),
+                    by_name[used],
+                )
             )
-            for speed, used, stated in zip(self.speeds, self.domains, self.case.gangs, strict=True)
-        )
+        return tuple(found)
+
+    @cached_property
+    def goodput(self) -> dict[tuple[str, str], int]:
+        """w x speed of every gang with pods, by its key."""
+        return {
+            change.gang.key: change.gang.w * figures.speed
+            for change, figures in zip(self.changes, self.figures, strict=True)
+            if figures.speed is not None
+        }
 
 
 def _settled(possible: tuple[int, int] | None, stated: int | None) -> int | None:

@@ -1,4 +1,4 @@
-"""What a plan states of every gang: names, decision, reason, age, bandwidth, share and domains.
+"""What a plan states of every gang: names, decision, reason, age, bandwidth, share, speed and domains.
 
 Of a reason only the code is checked, and that a stopped gang names one that takes its place.
 """
@@ -33,6 +33,14 @@ def check(outcome: Outcome) -> Iterator[Violation]:
             what = "exceeds" if aged else "does not exceed"
             yield change.violation("aged", f"its wait {what} the starvation limit")
         yield from _figures(change, stated, figures)
+        if figures.speed != stated.document.speed and _must_state_speed(outcome, stated):
+            what = f"says {quoted(stated.document.speed)}, is {quoted(figures.speed)}"
+            yield change.violation("speed", what)
+
+
+def _must_state_speed(outcome: Outcome, stated: StatedGang) -> bool:
+    """Plans of older versions have no speeds, and need none where nothing counts them."""
+    return outcome.facts.policy.counts_goodput or "speed" in stated.document.model_fields_set
 
 
 def _reason(change: Change, stated: StatedGang, arrivals: Arrivals) -> Iterator[Violation]:

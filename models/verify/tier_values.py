@@ -68,32 +68,51 @@ def _kept(outcome: Outcome, priority: int) -> int:
     )
 
 
+def _goodput(outcome: Outcome, priority: int) -> int:
+    by_gang = outcome.goodput
+    return sum(by_gang[c.gang.key] for c in outcome.by_priority[priority] if c.admitted)
+
+
 def _admission(outcome: Outcome, priority: int) -> int:
     return sum(change.gang.w for change in outcome.by_priority[priority] if change.admitted)
 
 
 def _aged(outcome: Outcome, priority: int) -> int:
+    return sum(_worth(outcome, change) for change in _aged_admitted(outcome, priority))
+
+
+def _aged_admitted(outcome: Outcome, priority: int) -> Iterator[Change]:
     aged = outcome.facts.aged
-    return sum(c.gang.w for c in outcome.by_priority[priority] if c.admitted and aged(c.gang))
+    return (c for c in outcome.by_priority[priority] if c.admitted and aged(c.gang))
+
+
+def _worth(outcome: Outcome, change: Change) -> int:
+    """w of an admitted gang, or w x speed under goodput."""
+    gang = change.gang
+    return outcome.goodput[gang.key] if outcome.facts.policy.counts_goodput else gang.w
 
 
 def _waiting(outcome: Outcome, priority: int) -> int:
-    return sum(_wait(outcome, change) for change in outcome.by_priority[priority])
-
-
-def _aged_waiting(outcome: Outcome, priority: int) -> int:
-    aged = outcome.facts.aged
+    """w x seconds since submission of gangs that start."""
     return sum(
-        _wait(outcome, change) for change in outcome.by_priority[priority] if aged(change.gang)
+        change.gang.w * _age(outcome, change.gang)
+        for change in outcome.by_priority[priority]
+        if change.admitted
     )
 
 
-def _wait(outcome: Outcome, change: Change) -> int:
-    """w x seconds since submission of a gang that starts; an absent time counts 0."""
-    gang = change.gang
-    if not change.admitted or gang.running or gang.submitted is None:
+def _aged_waiting(outcome: Outcome, priority: int) -> int:
+    return sum(
+        _worth(outcome, change) * _age(outcome, change.gang)
+        for change in _aged_admitted(outcome, priority)
+    )
+
+
+def _age(outcome: Outcome, gang: Gang) -> int:
+    """Seconds since submission of a gang that did not run; an absent time counts 0."""
+    if gang.running or gang.submitted is None:
         return 0
-    return gang.w * (outcome.latest_submission - gang.submitted)
+    return outcome.latest_submission - gang.submitted
 
 
 def _disruption(outcome: Outcome, _priority: int) -> int:
@@ -221,6 +240,7 @@ VALUES: dict[str, Callable[[Outcome, int], int]] = {
     "kept": _kept,
     "aged": _aged,
     "aged-waiting": _aged_waiting,
+    "goodput": _goodput,
     "admission": _admission,
     "waiting": _waiting,
     "disruption": _disruption,

@@ -12,11 +12,11 @@ BOUND = ("place", "move", "complete")
 
 
 def check(outcome: Outcome) -> Iterator[Violation]:
-    for change, speed in zip(outcome.changes, outcome.speeds, strict=True):
+    for change, found in zip(outcome.changes, outcome.bandwidths, strict=True):
         least = change.gang.min_share
-        if change.kind in BOUND and speed.below(least):
+        if change.kind in BOUND and found.below(least):
             yield change.violation(
                 "min-share",
-                f"reaches {speed.share[1] if speed.share else 0} permille of its ideal bandwidth, "
+                f"reaches {found.share[1] if found.share else 0} permille of its ideal bandwidth, "
                 f"at least {float(least):g} of it is required",
             )

@@ -1,0 +1,77 @@
+"""speed(gang) of a plan, as the contract's section 8 defines it: permille, in steps of 20.
+
+A speed follows from a share, and is a range only where the share before the plan is one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+from functools import cached_property
+
+from models.verify.bandwidth import GangBandwidths
+from models.verify.changes import Change, usage_of
+from models.verify.facts import Facts, Gang, Pod, PodKey
+
+FULL_SPEED = 1000
+STEP = 20
+
+
+def speed_of(share: int | None, fraction: Fraction, relative: int) -> int:
+    """20 x floor(x / 20) with x = floor(1000 r / ((1000 - c) + 1000 c / s)).
+
+    s = ``share``, at least 1; c = 1000 x ``fraction``, 0 without a share; r = ``relative``.
+    """
+    if share is None:
+        x = relative
+    else:
+        c = 1000 * fraction
+        x = 1000 * relative // ((1000 - c) + 1000 * c / max(1, share))
+    return x // STEP * STEP
+
+
+class GangSpeeds:
+    """Computes the speed of every gang of one plan; ``changes``: of all gangs."""
+
+    def __init__(self, facts: Facts, changes: Sequence[Change]) -> None:
+        self.facts = facts
+        self.changes = changes
+        models = {id(node.model): node.model for node in facts.nodes if node.model is not None}
+        speeds = [model.relative_speed for model in models.values()]
+        known = [speed for speed in speeds if speed is not None]
+        self.fastest = max(known) if known and len(known) == len(speeds) else None
+
+    @cached_property
+    def before(self) -> GangBandwidths:
+        """Bandwidths where every running pod stands as before the plan."""
+        standing = [Change.of(one.gang, one.label, one.gang.running_pods) for one in self.changes]
+        return GangBandwidths(self.facts, usage_of(self.facts, standing))
+
+    def of(self, change: Change, share: int | None) -> tuple[int, int] | None:
+        """Least and most speed of a gang with this share after the plan; None without pods.
+
+        One that runs whole before the plan counts the smaller of its speeds before and after.
+        """
+        gang, pods = change.gang, change.pods
+        if not pods:
+            return None
+        after = self._speed(gang, pods, share)
+        unchanged = pods == gang.running_pods and all(p.gpus is not None for p in pods.values())
+        if not gang.running or not gang.whole or unchanged:
+            return after, after
+        shares = self.before.of(gang, gang.running_pods).share or (None, None)
+        low, high = (self._speed(gang, gang.running_pods, one) for one in shares)
+        return min(low, after), min(high, after)
+
+    def _speed(self, gang: Gang, pods: Mapping[PodKey, Pod], share: int | None) -> int:
+        share = None if gang.pattern == "none" else share
+        return speed_of(share, gang.fraction, self._relative(gang, pods))
+
+    def _relative(self, gang: Gang, pods: Mapping[PodKey, Pod]) -> int:
+        """r: permille of the fastest model of the cluster, of the slowest that holds GPUs of the gang."""
+        if self.fastest is None or not gang.counts_speed:
+            return FULL_SPEED
+        nodes = {pod.node for pod in pods.values() if gang.held(pod)}
+        models = {id(model): model for n in nodes if (model := self.facts.nodes[n].model)}
+        speeds = [model.relative_speed or self.fastest for model in models.values()]
+        return int(1000 * min(speeds, default=self.fastest) / self.fastest)
