@@ -52,7 +52,7 @@ class PlanWriter:
         """The plan of a solution. ``created_at``: RFC 3339. ``remarks``: of reading the input."""
         evaluation = Evaluation(self._instance, solution.decisions, self._values)
         gangs = _GangWriter(self._instance)
-        spec = {"gangs": [gangs.write(i, line) for i, line in enumerate(evaluation.lines)]}
+        spec = {"gangs": [gangs.write(line) for line in evaluation.lines]}
         metadata = PlanMetadata.model_construct(
             name=name, created_at=epoch_seconds(created_at), generator=generator
         )
@@ -136,7 +136,7 @@ class _GangWriter:
         self._levels = [cluster.level_name(level) for level in range(cluster.node_level + 1)]
         self._nodes = [node.name for node in cluster.nodes]
 
-    def write(self, index: int, line: Line) -> dict[str, Any]:
+    def write(self, line: Line) -> dict[str, Any]:
         gang, decision, value = line.gang, line.decision, line.value
         reason = decision.reason
         bandwidth = None if value is None else value.bandwidth

@@ -5,7 +5,7 @@ Every plan it returns obeys section 2 of the contract. That a gang is not placed
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from models.instance import Instance
 from models.program.demand_builder import identity, remaining_demand
@@ -23,16 +23,21 @@ MAX_SIZES = 8
 
 
 def greedy(
-    instance: Instance, base: Sequence[GangDecision], *, budget: Budget | None = None
+    instance: Instance,
+    base: Sequence[GangDecision],
+    *,
+    order: Order | None = None,
+    budget: Budget | None = None,
 ) -> tuple[GangDecision, ...]:
     """Place or complete every gang that still fits when its turn comes, elastic gangs at ``min``.
 
-    Once the budget is used up the others wait.
+    ``order``: among gangs of one priority and need, large pods first if absent. Once the budget is used up
+    the others wait.
     """
     space = FreeSpace(instance, base)
     decisions = list(base)
     failed: set[object] = set()
-    for demand in queue(space):
+    for demand in queue(space, order or ORDERS[0]):
         if budget is not None and budget.exhausted():
             break
         kind = identity(instance, demand)
@@ -45,10 +50,27 @@ def greedy(
     return tuple(decisions)
 
 
-QueueKey = tuple[int, bool, bool, int, int, int, int]
+Order = Callable[[Instance, Demand], tuple[int, ...]]
+"""Sort key of a gang among those of its priority."""
 
 
-def queue(space: FreeSpace) -> list[Demand]:
+def _large_pods_first(instance: Instance, demand: Demand) -> tuple[int, ...]:
+    largest = max((role.gpus for role in demand.roles), default=0)
+    return -largest, -demand.gpus, -instance.age(instance.gangs[demand.gang])
+
+
+def _large_gangs_first(instance: Instance, demand: Demand) -> tuple[int, ...]:
+    return -demand.gpus, -instance.age(instance.gangs[demand.gang])
+
+
+def _old_gangs_first(instance: Instance, demand: Demand) -> tuple[int, ...]:
+    return (-instance.age(instance.gangs[demand.gang]),)
+
+
+ORDERS: tuple[Order, ...] = (_large_pods_first, _large_gangs_first, _old_gangs_first)
+
+
+def queue(space: FreeSpace, order: Order = ORDERS[0]) -> list[Demand]:
     """Demands of the gangs that wait or lack pods, in the order in which they are tried."""
     found = []
     for index, gang in enumerate(space.instance.gangs):
@@ -59,7 +81,7 @@ def queue(space: FreeSpace) -> list[Demand]:
         demand = missing_demand(space, index)
         if demand.possible:
             found.append(demand)
-    return sorted(found, key=lambda demand: queue_key(space.instance, demand))
+    return sorted(found, key=lambda demand: queue_key(space.instance, demand, order))
 
 
 def missing_demand(space: FreeSpace, gang: int) -> Demand:
@@ -68,19 +90,13 @@ def missing_demand(space: FreeSpace, gang: int) -> Demand:
     return remaining_demand(space.instance, gang, counts, space.pods[gang])
 
 
-def queue_key(instance: Instance, demand: Demand) -> QueueKey:
-    """Sort key: priority, starvation, running gangs first, then the largest pods and gangs, then age."""
+def queue_key(
+    instance: Instance, demand: Demand, order: Order = ORDERS[0]
+) -> tuple[int, bool, bool, tuple[int, ...], int]:
+    """Sort key: priority, starvation, running gangs first, then the order."""
     gang = instance.gangs[demand.gang]
-    largest = max((role.gpus for role in demand.roles), default=0)
-    return (
-        -gang.priority,
-        not instance.aged(gang),
-        not gang.running,
-        -largest,
-        -demand.gpus,
-        -instance.age(gang),
-        demand.gang,
-    )
+    aged = instance.aged(gang)
+    return -gang.priority, not aged, not gang.running, order(instance, demand), demand.gang
 
 
 def admit(space: FreeSpace, demand: Demand) -> bool:

@@ -73,17 +73,25 @@ def _give_way(space: FreeSpace, n: int, returned: set[int]) -> list[int]:
     }
     lowest = min(came, key=lambda gang: (gangs[gang].priority, -gang))
     if not space.original[lowest]:
-        space.set(lowest, ())
+        space.set(lowest, _elsewhere(space, lowest, n))
         return []
-    pods = None
-    if gangs[lowest].movable:
-        counts = counts_of(gangs[lowest], space.pods[lowest])
-        space.set(lowest, ())
-        pods = place(space, remaining_demand(space.instance, lowest, counts, ()))
-        if pods is not None and any(pod.node == n for pod in pods):
-            pods = None  # this node is to be left
-    space.set(lowest, space.original[lowest] if pods is None else pods)
-    return [lowest] if pods is None else []
+    found = _elsewhere(space, lowest, n) if gangs[lowest].movable else ()
+    space.set(lowest, found or space.original[lowest])
+    return [] if found else [lowest]
+
+
+def _elsewhere(space: FreeSpace, gang: int, n: int) -> Pods:
+    """The pods of a gang, with those on a node placed on others, else all anew; none if neither fits."""
+    before = space.pods[gang]
+    counts = counts_of(space.instance.gangs[gang], before)
+    others = frozenset(range(len(space.instance.cluster.nodes))) - {n}
+    for kept in (tuple(pod for pod in before if pod.node != n), ()):
+        space.set(gang, kept)
+        demand = remaining_demand(space.instance, gang, counts, kept)
+        pods = place(space, demand.within(others)) if demand.possible else None
+        if pods is not None:
+            return (*kept, *pods)
+    return ()
 
 
 def _released(

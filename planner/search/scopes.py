@@ -13,6 +13,7 @@ from itertools import islice
 import numpy as np
 
 from models.gang import Gang
+from models.instance import Instance
 from models.program.demands import Demand, RoleDemand
 from models.program.rules.declarations import node_sets
 from planner.search.free_arrays import (
@@ -50,7 +51,28 @@ def scopes(space: FreeSpace, demand: Demand) -> Iterator[Scope]:
     tries = [one for one in tries if one.fits_everywhere()]
     if not tries:
         return
-    tree = space.arrays.tree
+    speeds = space.instance.once(_speeds) if gang.counts_speed else {}
+    alike: dict[int, list[_Try]] = {}
+    for one in tries:
+        alike.setdefault(speeds.get(one.model, 0), []).append(one)
+    for speed in sorted(alike, reverse=True):
+        yield from _scopes(space, demand, alike[speed])
+
+
+def _speeds(instance: Instance) -> dict[str | None, int]:
+    """Relative speed of every GPU model, if the objectives count it: the fastest are tried first."""
+    models = (
+        {node.model for node in instance.cluster.nodes if node.model} if instance.by_speed else ()
+    )
+    found: dict[str | None, int] = {}
+    for model in models:
+        speed = instance.relative_speeds.of((model,))
+        found[model.gpu] = max(speed, found.get(model.gpu, 0))
+    return found
+
+
+def _scopes(space: FreeSpace, demand: Demand, tries: list[_Try]) -> Iterator[Scope]:
+    gang, tree = space.instance.gangs[demand.gang], space.arrays.tree
     widest = 0 if gang.required is None else gang.required
     # a gang that is too slow in one domain most likely is in others of the level
     most = DOMAINS_BY_SPEED if space.instance.min_share(gang) else None

@@ -222,8 +222,36 @@ class TierSearch:
             self._assignment = answer.values
             plan = self._problem.decode(answer.values)
             self._ledger.offer(plan, answer.values)
+            if not self._reaches(fused, answer.values):
+                self._ledger.offer(self._valued_only(fused, plan))
             self._ledger.offer(self._fill(self._ledger.incumbent.decisions))
         self._bound(fused, answer)
+
+    def _reaches(self, fused: FusedObjective, values: Sequence[int]) -> bool:
+        """Whether the incumbent is as good as an assignment."""
+        found = [self._ledger.incumbent.values[member.position] for member in fused.members]
+        sign = 1 if fused.maximize else -1
+        return sign * fused.value(found) >= sign * fused.objective.value(values)
+
+    def _valued_only(
+        self, fused: FusedObjective, plan: Sequence[GangDecision]
+    ) -> Sequence[GangDecision]:
+        """The plan without starts that no tier so far values, and what fits beside it.
+
+        Where a relaxed program stopped a gang for one of these, it goes back without harm to others.
+        """
+        tier = self._ledger.tiers[fused.members[-1].position]
+        if tier.priority is None:
+            return plan
+        instance = self._ledger.instance
+        below = (
+            one.decision == "place" and gang.priority < tier.priority
+            for one, gang in zip(plan, instance.gangs, strict=True)
+        )
+        return [
+            GangDecision("wait") if valueless else one
+            for one, valueless in zip(plan, below, strict=True)
+        ]
 
     def _hint(self) -> tuple[int, ...]:
         assignment = self._ledger.incumbent.assignment

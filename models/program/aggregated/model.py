@@ -233,7 +233,7 @@ class AggregatedModel:
         return admits
 
     def _models(self, demand: Demand, *, alone: bool) -> list[frozenset[int] | None]:
-        """Sets of nodes, in one of which the pods are: of one GPU model, or of the same speed or a higher one.
+        """Sets of nodes, in one of which the pods are: of one GPU model, or of one speed and all above it.
 
         None: wherever they may be.
         """
@@ -314,11 +314,31 @@ class AggregatedModel:
         pieces = not self._shaped.isdisjoint(("bandwidth", "goodput")) and (
             "span" not in self._shaped or (fits and not self._stable)
         )
-        for shape in reversed(list(self._shape_bounds.shapes(demand, pieces=pieces))):
+        shapes = list(self._shape_bounds.shapes(demand, pieces=pieces))
+        if fits and self._shaped == {"goodput"}:
+            shapes = self._loosened(demand, shapes)
+        for shape in reversed(shapes):
             looser = (other for other in found if other.holds(shape))
             if not any(other.as_good(shape, self._shaped) for other in looser):
                 found.insert(0, shape)
         return found
+
+    def _loosened(self, demand: Demand, shapes: list[Shape]) -> list[Shape]:
+        """One shape for each size of pieces on several nodes, as fast as the fastest, wherever they are.
+
+        A gang that would fit on one node is rarely split, and if so, rarely over more than its surroundings.
+        """
+        fastest: dict[int, Shape] = {}
+        for shape in shapes:
+            if shape.level != self.instance.cluster.node_level:
+                known = fastest.get(shape.piece, shape)
+                fastest[shape.piece] = max(known, shape, key=lambda one: one.speed)
+        required = self.instance.gangs[demand.gang].required
+        whole = [one for one in shapes if one.level == self.instance.cluster.node_level]
+        return [
+            *whole,
+            *(replace(one, level=required) for _, one in sorted(fastest.items(), reverse=True)),
+        ]
 
     def _alone(self, demand: Demand) -> list[Shape]:
         """The single shape of a gang that is one piece on one node."""
