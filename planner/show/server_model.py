@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from models.canonical import server_model_document
+from models.units import number as exact
 from models.units import plural
 from planner.show.bandwidth_table import bandwidth_table, bandwidth_tables
 from planner.show.table import Cell, Column, Table
@@ -58,6 +59,7 @@ def facts(model: ServerModel, found: Recognition | None = None) -> Table:
         ("PCIe", _pcie(model, found)),
         ("NICs", _nics(model)),
         ("NVLink domain", _domain(model)),
+        ("GPU speed", _relative_speed(model)),
         *(("source", source) for source in model.sources),
         ("confidence", model.confidence),
     ]
@@ -218,6 +220,14 @@ def _domain(model: ServerModel) -> str:
         return ""
     gpus = model.gpus * model.nvlink_domain_nodes
     return f"{model.nvlink_domain_nodes} such servers, {gpus} GPUs, share one NVLink fabric"
+
+
+def _relative_speed(model: ServerModel) -> str:
+    return (
+        ""
+        if model.relative_speed is None
+        else f"{exact(model.relative_speed)}, relative to other models"
+    )
 
 
 def links(model: ServerModel, found: Recognition | None = None) -> Table | None:
