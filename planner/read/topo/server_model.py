@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from fractions import Fraction
 from typing import TypeVar
 
 from models.hardware import MAX_MESH_GPUS, Fabric, Nic, ServerModel, slug
+from models.rates.catalogue import relative_speed
 from models.rates.server_bandwidth import link_count
 from planner.errors import Fault, InputError
 from planner.read.topo.server_match import (
@@ -89,7 +89,7 @@ def recognise(
     """
     found = matching_servers(topology, catalogue)
     recognition = _recognition(topology, found, gpu, name)
-    speed = _relative_speed(recognition.gpu, catalogue)
+    speed = None if recognition.gpu is None else relative_speed(recognition.gpu)
     return replace(
         recognition,
         model=replace(recognition.model, relative_speed=speed),
@@ -281,11 +281,6 @@ def _speeds(near: Near, matches: Sequence[Match], gpus: int) -> list[int | None]
             }
         speeds.append(found.pop() if len(found) == 1 else None)
     return speeds
-
-
-def _relative_speed(gpu: str | None, catalogue: Sequence[ServerModel]) -> Fraction | None:
-    """That of the GPU model in the catalogue, which is the same in all its servers."""
-    return next((model.relative_speed for model in catalogue if model.gpu == gpu), None)
 
 
 def _name(topology: Topology, matches: Sequence[Match], gpu: str | None) -> str:
