@@ -72,6 +72,11 @@ def all_reduce_s(gpus: int, size: Fraction, MBps: Fraction, alpha_s: Fraction) -
     return steps * alpha_s + Fraction(steps, gpus) * size / (MBps * 10**6)
 
 
+def images_per_s(gpus: int, step_s: Fraction) -> Fraction:
+    """Throughput of all GPUs with the batch of the published figures."""
+    return gpus * BATCH / step_s
+
+
 V100_SPEED = 125
 """``relativeSpeed`` of the V100, on which the eight figures were published."""
 

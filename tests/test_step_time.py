@@ -18,6 +18,7 @@ from models.step_time import (
     Training,
     Transformer,
     all_reduce_s,
+    images_per_s,
 )
 
 # Four V100, one of each pod, a batch of 64 each. Alibaba Cloud ACK, topology-aware GPU scheduling,
@@ -39,7 +40,7 @@ def predicted_images_per_s(case: str) -> Fraction:
     _, size, compute_ms, MBps, alpha_s = FIGURES[case]
     training = Training(size, Fraction(compute_ms) / 1000)
     communication_s = training.communication_s(4, Fraction(MBps), alpha_s)
-    return 4 * BATCH / training.step_s(communication_s)
+    return images_per_s(4, training.step_s(communication_s))
 
 
 @pytest.mark.parametrize("case", FIGURES)
