@@ -26,8 +26,8 @@ from models.documents.cluster import (
     PolicyLevel,
     TaintDocument,
 )
+from models.documents.communication import Communication
 from models.documents.gang import (
-    Communication,
     GangDocument,
     GangMetadata,
     GangSpec,
@@ -245,7 +245,9 @@ def _gang(gang: Gang, cluster: Cluster) -> GangDocument:
                 preferred=_level_name(gang.preferred, cluster),
             ),
             roles=tuple(_role(role, cluster) for role in gang.roles),
-            communication=Communication.of(gang, speed="count" if gang.counts_speed else "ignore"),
+            communication=Communication.of(
+                gang, model=None, speed="count" if gang.counts_speed else "ignore"
+            ),
         ),
         status=GangStatus.of(
             gang,

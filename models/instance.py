@@ -132,8 +132,10 @@ class Instance:
 
     def eligible(self, role: Role, node: Node) -> bool:
         """Whether a pod of the role may be placed on the node, leaving free space aside."""
-        if not self.schedulable(node):
-            return False
+        return self.schedulable(node) and self.suits(role, node)
+
+    def suits(self, role: Role, node: Node) -> bool:
+        """Whether a pod of the role may be on the node, whatever the node's condition and space."""
         labels = self.labels_of(node)
         return (
             all(labels.get(key) == value for key, value in role.node_selector)

@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from collections import Counter
+from fractions import Fraction
 from importlib.resources import files
 
 import pytest
@@ -92,6 +93,31 @@ LINK_RATES = {
 }
 
 
+# Dense BF16 tensor peak of one GPU in TFLOP/s, as its maker publishes it; FP16 where that is faster.
+PEAKS = {
+    "P100": "21.2",
+    "V100": "125",
+    "T4": "65",
+    "A10": "125",
+    "A10G": "70",
+    **dict.fromkeys(["A100", "A800"], "312"),
+    "L40S": "362.05",
+    **dict.fromkeys(["H100", "H800", "H200"], "989.5"),  # 1,979 with sparsity
+    "H100 NVL": "835.5",  # 1,671 with sparsity
+    "H20": "148",
+    **dict.fromkeys(["B200", "B300"], "2250"),  # 36,000 / 8 GPUs / 2
+    **dict.fromkeys(["GB200", "GB300"], "2500"),  # 360,000 / 72 GPUs / 2
+    "MI100": "184.6",
+    "MI210": "181",
+    "MI250X": "191.5",  # 383 / 2 GCDs
+    "MI300X": "1307.4",  # 304 CUs x 2.1 GHz x 2,048
+    "MI350X": "2306.9",  # 256 CUs x 2.2 GHz x 4,096
+    "MI355X": "2516.6",  # 256 CUs x 2.4 GHz x 4,096
+    "Gaudi2": "432",
+    "Gaudi3": "1835",
+}
+
+
 @pytest.mark.parametrize(("name", "gpu"), EXPECTED.items(), ids=list(EXPECTED))
 def test_every_known_server_is_found(name: str, gpu: str) -> None:
     found = find(name)
@@ -139,6 +165,20 @@ def test_a_model_is_consistent(model: ServerModel) -> None:
     for nic in model.nics:
         assert nic.gpus is None or set(nic.gpus) <= set(range(model.gpus))
     assert (model.nvlink_domain_nodes > 1) == ("NVL72" in model.name or "GB200" in model.name)
+
+
+@pytest.mark.parametrize("model", server_models(), ids=lambda model: model.name)
+def test_a_model_has_the_published_speed_of_its_gpu_and_the_source_of_it(
+    model: ServerModel,
+) -> None:
+    peak = PEAKS[model.gpu]
+    assert model.relative_speed == Fraction(peak)
+    (source,) = (s for s in model.sources if "relativeSpeed" in s)
+    assert source.startswith(f"relativeSpeed {peak}, TFLOP/s: {model.vendor} ")
+
+
+def test_every_published_speed_is_that_of_a_gpu_of_the_catalogue() -> None:
+    assert set(PEAKS) == {model.gpu for model in server_models()}
 
 
 @pytest.mark.parametrize(

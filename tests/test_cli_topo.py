@@ -108,3 +108,47 @@ def test_the_telling_part_of_a_name_finds_the_models_that_hold_it(
     said = cli("validate", "-", stdin=(head + node).encode()).err
     quoted = models.replace(" or ", "' or '")
     assert f"hint: did you mean '{quoted}'?\n" in said
+
+
+def speeds(out: str, row: str) -> list[str]:
+    """Percentages at the end of the row that begins so."""
+    (line,) = re.findall(rf"^ +{row} .*$", out, re.MULTILINE)
+    return re.findall(r"(\d+) %", line)
+
+
+def test_sets_that_differ_show_the_predicted_speed_of_the_examples(cli: RunCli) -> None:
+    fast = f"{MESH}relativeSpeed: 1250\n"  # ten times a V100
+    shown = cli("topo", "-", stdin=fast.encode())
+    # VGG16: C = 31.29 ms, of which 8.04 hide communication. 553.4 MB at 20,000 MB/s and two latencies:
+    # 27.71 ms, a step of 50.96; at 10,000 MB/s 55.38 ms, a step of 78.63: 64.8 %.
+    # ResNet50: C = 19.18 ms, 4.93 hidden; 102.2 MB: 19.40 and 24.51 ms: 79.1 %.
+    assert speeds(shown.out, "2 +20,000") == ["100", "100"]
+    assert speeds(shown.out, "2 +10,000") == ["64", "79"]
+    assert speeds(shown.out, "1 +unlimited") == []
+
+
+def test_no_speed_is_predicted_for_gpus_of_unknown_speed_or_where_sets_do_not_differ(
+    cli: RunCli,
+) -> None:
+    assert "VGG16" not in cli("topo", "-", stdin=MESH.encode()).out
+    unrated = MESH.replace("linkMBps: 20000\n", "relativeSpeed: 125\n")
+    assert "VGG16" not in cli("topo", "-", stdin=unrated.encode()).out
+    for alike in ("DGX H100", "AMD MI300X 8-GPU"):
+        assert "VGG16" not in cli("topo", alike, "-o", "wide").out
+
+
+def test_predicted_speeds_make_no_table_wider_than_100(cli: RunCli) -> None:
+    left_out = []
+    for model in catalogue.server_models():
+        plain, wide = cli("topo", model.name).out, cli("topo", model.name, "-o", "wide").out
+        tables = [out[out.index("\nGPUs ") + 1 :] for out in (plain, wide) if "\nGPUs  " in out]
+        rows = (
+            [line for line in tables[0].splitlines() if re.match(r" +\d", line)] if tables else []
+        )
+        if "  VGG16  ResNet\n" in plain:
+            assert plain == wide
+            assert max(map(len, rows)) <= 100
+        elif "  VGG16  ResNet\n" in wide:
+            left_out.append(model.name)
+            assert "\n-o wide shows the predicted speed" in plain
+    assert left_out == ["AMD MI250X 4-module node (8 GCDs)"]

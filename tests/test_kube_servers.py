@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import time
+from fractions import Fraction
 from typing import Any
 
 import pytest
@@ -368,6 +369,11 @@ def test_an_unknown_server_prices_every_set_at_the_slowest_path(gpus: int) -> No
             assert inside_MBps(model, mask) == 10_000
     assert model.nics == ()
     assert model.confidence == "assumed"
+
+
+def test_an_unknown_server_of_known_gpus_has_their_speed() -> None:
+    assert unknown_model("NVIDIA-H100-80GB-HBM3", 4).relative_speed == Fraction("989.5")
+    assert unknown_model("NVIDIA-XYZ", 4).relative_speed is None
 
 
 def test_an_unknown_server_has_a_size_that_documents_allow() -> None:

@@ -36,8 +36,9 @@ from models.documents.base import (
     within,
 )
 from models.documents.cluster import resource_errors
+from models.documents.communication import Communication
 from models.documents.server import GpuIndices
-from models.gang import DEFAULT_FRACTION, NODE_NAME, whole_number
+from models.gang import NODE_NAME, whole_number
 from models.units import shown
 
 MAX_PODS = 1_000_000
@@ -279,42 +280,6 @@ class RoleDocument(Document):
             yield from within(("tolerations", i), toleration.field_errors())
 
 
-Pattern = Literal[
-    "all-reduce",
-    "all-gather",
-    "all-to-all",
-    "broadcast",
-    "parameter-server",
-    "pipeline",
-    "reduce-scatter",
-    "none",
-]
-"""Communication patterns; all but ``none`` count as all-reduce."""
-
-
-MOST_COMMUNICATION = Fraction(95, 100)
-
-CommunicatingPart = Annotated[Fraction, *decimal(0, MOST_COMMUNICATION)]
-
-
-class Communication(Document):
-    """How its GPUs communicate; `none`: no bandwidth counts, other patterns count as all-reduce."""
-
-    pattern: Pattern = "all-reduce"
-    weight: Annotated[int, whole(0, 1000)] = 1
-    nvlink_across_nodes: bool = omitted(
-        default=True,
-        description="false: its pods use only the network between servers, even in an NVLink domain",
-    )
-    fraction: CommunicatingPart = Field(
-        default=DEFAULT_FRACTION,
-        description="Part of a step spent in communication where links are ideal",
-    )
-    speed: Literal["count", "ignore"] = omitted(
-        default="count", description="ignore: as fast on slower GPU models"
-    )
-
-
 class GangSpec(Document):
     """What the gang requests."""
 
@@ -405,7 +370,14 @@ class GangDocument(Document):
             yield FieldError(
                 ("spec", "roles"), f"{pods:,} pods in one gang", f"the most is {MAX_PODS:,}"
             )
+        communication = self.spec.communication.field_errors(self.min_gpus)
+        yield from within(("spec", "communication"), communication)
         yield from _pod_errors(self)
+
+    @property
+    def min_gpus(self) -> int:
+        """GPUs of all its pods at `min`."""
+        return sum(role.span[0] * role.gpus for role in self.spec.roles)
 
 
 def _pod_errors(gang: GangDocument) -> Iterator[FieldError]:

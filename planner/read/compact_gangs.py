@@ -25,9 +25,10 @@ GangEntry = Entry[GangDocument]
 
 
 def gang_errors(entry: GangEntry) -> Iterator[FieldError]:
-    """Contradictions inside a gang, except those of pods whose role was removed."""
+    """Contradictions inside a gang, except those of pods, or their number, whose role was removed."""
     for error in entry.document.field_errors():
-        if error.path[0] != "status" or not entry.lacks("spec", "roles"):
+        on_roles = error.path[0] == "status" or error.path[-1] == "parallelism"
+        if not (on_roles and entry.lacks("spec", "roles")):
             yield error
 
 

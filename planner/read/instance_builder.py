@@ -106,6 +106,10 @@ def build(
         findings.raise_all()
     mix = default_mix(gangs, merged.cluster.nodes)
     instance = Instance(merged.cluster, gangs, policy_of(document, mix, now))
+    if any(entry.document.spec.communication.model for entry in reader.gangs.values()):
+        from planner.read.step_fractions import with_fractions  # it loads the bandwidth tables
+
+        instance = with_fractions(instance, reader.gangs)
     instance = replace(instance, policy=replace(instance.policy, now=reference_time(instance)))
     check_rates(instance, merged)
     if findings:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from models.canonical import server_model_document
+from models.units import number as exact
 from models.units import plural
 from planner.show.bandwidth_table import bandwidth_table, bandwidth_tables
 from planner.show.table import Cell, Column, Table
@@ -31,15 +32,18 @@ MAX_NAMES = 6
 _ASPECTS = {"pcie": "PCIe paths", "numa": "NUMA nodes", "nics": "NICs"}
 
 
-def topology_tables(model: ServerModel, found: Recognition | None) -> list[tuple[Table, ...]]:
+def topology_tables(
+    model: ServerModel, found: Recognition | None, *, wide: bool = False
+) -> list[tuple[Table, ...]]:
     """Facts, link matrix, bandwidth table, or several below their headings.
 
     The tables of one tuple have no blank line between them. ``found``: of a tool's output.
+    ``wide``: with predicted speeds even in a wide table.
     """
     matrix = links(model, found)
     parts = [(facts(model, found),), *([(matrix,)] if matrix is not None else [])]
     if found is None or not found.candidates:
-        return [*parts, (bandwidth_table(model),)]
+        return [*parts, (bandwidth_table(model, wide=wide),)]
     rated = {gpu for one in found.candidates for gpu in one.gpus}
     unrated = [gpu for gpu in _gpu_choices(found) if gpu not in rated]
     return [*parts, *bandwidth_tables(model, found.candidates, unrated)]
@@ -58,6 +62,7 @@ def facts(model: ServerModel, found: Recognition | None = None) -> Table:
         ("PCIe", _pcie(model, found)),
         ("NICs", _nics(model)),
         ("NVLink domain", _domain(model)),
+        ("GPU speed", _relative_speed(model)),
         *(("source", source) for source in model.sources),
         ("confidence", model.confidence),
     ]
@@ -218,6 +223,14 @@ def _domain(model: ServerModel) -> str:
         return ""
     gpus = model.gpus * model.nvlink_domain_nodes
     return f"{model.nvlink_domain_nodes} such servers, {gpus} GPUs, share one NVLink fabric"
+
+
+def _relative_speed(model: ServerModel) -> str:
+    return (
+        ""
+        if model.relative_speed is None
+        else f"{exact(model.relative_speed)}, relative to other models"
+    )
 
 
 def links(model: ServerModel, found: Recognition | None = None) -> Table | None:

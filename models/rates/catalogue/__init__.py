@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from fractions import Fraction
 from functools import cache
 from importlib.resources import files
 from importlib.resources.abc import Traversable
@@ -33,6 +34,11 @@ def find(name: str) -> ServerModel | None:
     # A model's file is its slug: most lookups open one file.
     stem = wanted if _file(wanted).is_file() else _stems().get(wanted)
     return None if stem is None else _load(stem)
+
+
+def relative_speed(gpu: str) -> Fraction | None:
+    """Of this GPU model, as all its servers state it; None if the catalogue has none."""
+    return next((model.relative_speed for model in server_models() if model.gpu == gpu), None)
 
 
 @cache

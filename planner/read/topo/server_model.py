@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from models.hardware import MAX_MESH_GPUS, Fabric, Nic, ServerModel, slug
+from models.rates.catalogue import relative_speed
 from models.rates.server_bandwidth import link_count
 from planner.errors import Fault, InputError
 from planner.read.topo.server_match import (
@@ -88,7 +89,12 @@ def recognise(
     """
     found = matching_servers(topology, catalogue)
     recognition = _recognition(topology, found, gpu, name)
-    return replace(recognition, candidates=_candidates(recognition))
+    speed = None if recognition.gpu is None else relative_speed(recognition.gpu)
+    return replace(
+        recognition,
+        model=replace(recognition.model, relative_speed=speed),
+        candidates=_candidates(recognition),
+    )
 
 
 def _recognition(

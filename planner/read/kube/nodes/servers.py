@@ -11,6 +11,7 @@ from functools import lru_cache
 
 from models.hardware import MAX_MESH_GPUS, FindModel, Nic, ServerModel
 from models.policy import KubernetesPolicy
+from models.rates.catalogue import relative_speed
 from models.units import shown
 from planner.read.findings import Remarks
 from planner.read.kube.devices.slices import resource_of
@@ -73,7 +74,7 @@ def own_nics(model: ServerModel) -> tuple[Nic, ...] | None:
 
 @lru_cache(maxsize=4096)
 def unknown_model(gpu: str, gpus: int) -> ServerModel:
-    """A server of unknown links: any two GPUs are connected by the slowest path.
+    """A server of unknown links: any two GPUs are connected by the slowest path. Known GPUs have a speed.
 
     Above 16 GPUs a matrix is not allowed; a switch with one link a GPU at the same rate gives every
     set of two or more GPUs the same bandwidth.
@@ -93,6 +94,7 @@ def unknown_model(gpu: str, gpus: int) -> ServerModel:
         links_per_gpu=None if meshed else 1,
         pcie_MBps=_PCIE_MBPS,
         sys_MBps=_SYS_MBPS,
+        relative_speed=relative_speed(name),
         confidence="assumed",
     )
 
