@@ -6,48 +6,101 @@ Every plan it returns obeys section 2 of the contract. That a gang is not placed
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import groupby
 
 from models.instance import Instance
 from models.program.demand_builder import identity, remaining_demand
 from models.program.demands import Demand
 from models.program.rules.declarations import allows
+from models.rates.speed import FULL_SPEED
 from models.solution import GangDecision, PodPlacement
-from models.tier_values import gang_value
+from models.tier_values import Evaluation, GangValue, gang_value, tiers_of
+from models.tiers import larger_is_better
 from planner.search.budget import Budget
 from planner.search.free_space import Counts, FreeSpace
 from planner.search.scopes import scopes
 from planner.search.trial import Trial
+
+START_EFFORT = 2.0
+"""Effort after which no further order is tried: on 4,096 nodes there is time for all."""
+
+PLACING_EFFORT = 0.75e-7
+"""Effort of placing one gang, for each node."""
 
 MAX_SIZES = 8
 """Sizes of a role that are tried above its smallest."""
 
 
 def greedy(
-    instance: Instance,
-    base: Sequence[GangDecision],
-    *,
-    order: Order | None = None,
-    budget: Budget | None = None,
+    instance: Instance, base: Sequence[GangDecision], *, budget: Budget | None = None
 ) -> tuple[GangDecision, ...]:
     """Place or complete every gang that still fits when its turn comes, elastic gangs at ``min``.
 
-    ``order``: among gangs of one priority and need, large pods first if absent. Once the budget is used up
-    the others wait.
+    Once the budget is used up the others wait.
     """
     space = FreeSpace(instance, base)
     decisions = list(base)
-    failed: set[object] = set()
-    for demand in queue(space, order or ORDERS[0]):
-        if budget is not None and budget.exhausted():
-            break
-        kind = identity(instance, demand)
-        if kind in failed:
-            continue
-        if admit(space, demand):
-            decisions[demand.gang] = space.decision(demand.gang)
-        else:
-            failed.add(kind)  # what is free only shrinks
+    for gang in _place_all(space, queue(space), budget):
+        decisions[gang] = space.decision(gang)
     return tuple(decisions)
+
+
+def best_greedy(
+    instance: Instance, base: Sequence[GangDecision], budget: Budget
+) -> tuple[GangDecision, ...]:
+    """The same, with the order that is best for each priority in turn, as far as ``START_EFFORT`` goes."""
+    space = FreeSpace(instance, base)
+    decisions, effort = list(base), 0.0
+    for priority, demands in groupby(queue(space), key=lambda d: instance.gangs[d.gang].priority):
+        peers, best = list(demands), None
+        for order, patient in _ways(instance):
+            once = effort + len(peers) * len(instance.cluster.nodes) * PLACING_EFFORT
+            if best is not None and (once > START_EFFORT or len(peers) == 1 or budget.exhausted()):
+                break
+            effort, mark, plan = once, space.mark(), list(decisions)
+            ordered = sorted(peers, key=lambda demand: queue_key(instance, demand, order))
+            for gang in _place_all(space, ordered, budget, patient=patient):
+                plan[gang] = space.decision(gang)
+            worth = _worth(instance, plan, priority)
+            if best is None or worth > best[0]:
+                best = worth, plan
+            space.undo(mark)
+        assert best is not None, "there is at least one way"
+        decisions = best[1]
+        for demand in peers:
+            space.set(demand.gang, decisions[demand.gang].pods)
+    return tuple(decisions)
+
+
+def _worth(instance: Instance, plan: Sequence[GangDecision], priority: int) -> tuple[int, ...]:
+    """Values of the tiers of a priority, and of bandwidth; larger is better."""
+    found = [t for t in tiers_of(instance) if t.priority == priority or t.family == "bandwidth"]
+    evaluation = Evaluation(instance, plan)
+    return larger_is_better(found, map(evaluation.tier, found))
+
+
+def _place_all(
+    space: FreeSpace, demands: Sequence[Demand], budget: Budget | None, *, patient: bool = False
+) -> list[int]:
+    """Place these gangs in turn; returns those that found a place.
+
+    ``patient``: first only where they are as fast as they can be, by priority; then wherever they fit.
+    """
+    placed: list[int] = []
+    for least in (FULL_SPEED, 0) if patient else (0,):
+        failed: set[object] = set()
+        left = []
+        for demand in demands:
+            if budget is not None and budget.exhausted():
+                return placed
+            kind = identity(space.instance, demand)
+            if kind not in failed and admit(space, demand, least_speed=least):
+                placed.append(demand.gang)
+            else:
+                failed.add(kind)  # what is free only shrinks
+                left.append(demand)
+        demands = left
+    return placed
 
 
 Order = Callable[[Instance, Demand], tuple[int, ...]]
@@ -67,7 +120,14 @@ def _old_gangs_first(instance: Instance, demand: Demand) -> tuple[int, ...]:
     return (-instance.age(instance.gangs[demand.gang]),)
 
 
-ORDERS: tuple[Order, ...] = (_large_pods_first, _large_gangs_first, _old_gangs_first)
+ORDERS: tuple[Order, ...] = (_large_pods_first, _old_gangs_first, _large_gangs_first)
+
+
+def _ways(instance: Instance) -> Iterator[tuple[Order, bool]]:
+    """(order, whether gangs wait for a fast place at first)."""
+    for order in ORDERS:
+        yield order, instance.by_speed
+        yield order, not instance.by_speed
 
 
 def queue(space: FreeSpace, order: Order = ORDERS[0]) -> list[Demand]:
@@ -99,7 +159,7 @@ def queue_key(
     return -gang.priority, not aged, not gang.running, order(instance, demand), demand.gang
 
 
-def admit(space: FreeSpace, demand: Demand) -> bool:
+def admit(space: FreeSpace, demand: Demand, *, least_speed: int = 0) -> bool:
     """Place the gang in the free space, at its smallest size that meets minBandwidthShare."""
     gang, held = demand.gang, space.pods[demand.gang]
     pods = place(space, demand)
@@ -110,6 +170,8 @@ def admit(space: FreeSpace, demand: Demand) -> bool:
         found = (place(space, more) for more in larger if more.possible)
         pods = next((pods for pods in found if pods is not None), None)
     if pods is None:
+        return False
+    if least_speed and _value(space, gang, pods).speed < least_speed:
         return False
     space.set(gang, (*held, *pods))
     return True
@@ -156,7 +218,13 @@ def meets_min_share(space: FreeSpace, gang: int, pods: tuple[PodPlacement, ...] 
     spec = instance.gangs[gang]
     if not instance.min_share(spec):
         return True
-    known = {pod.node: space.by_node[pod.node].known for pod in (*space.pods[gang], *pods)}
+    return _value(space, gang, pods).meets_min_share
+
+
+def _value(space: FreeSpace, gang: int, pods: tuple[PodPlacement, ...]) -> GangValue:
+    """What the gang has with these pods added."""
+    own = (*space.pods[gang], *pods)
+    known = {pod.node: space.by_node[pod.node].known for pod in own}
     for pod in pods:
         known[pod.node] |= pod.gpus or 0
-    return gang_value(instance, spec, (*space.pods[gang], *pods), known).meets_min_share
+    return gang_value(space.instance, space.instance.gangs[gang], own, known)

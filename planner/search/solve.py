@@ -20,12 +20,11 @@ from models.program.formulation import formulate, pairs
 from models.program.interruption import Interrupted
 from models.program.tier_expressions import FREE_SPACE, OPTION_VALUES, SPEED_FACTORS
 from models.solution import GangDecision, Solution
-from models.tier_values import Evaluation, tiers_of
-from models.tiers import Tier, larger_is_better
+from models.tiers import Tier
 from planner.search.budget import Budget, NullProgress, Progress
 from planner.search.engines.mathopt_process import SolverProcess
 from planner.search.executors import THREADS, Workers
-from planner.search.greedy import ORDERS, greedy
+from planner.search.greedy import best_greedy, greedy
 from planner.search.growth import grow
 from planner.search.guided import follow
 from planner.search.large_neighborhood import improve
@@ -88,7 +87,8 @@ class Search:
     def run(self) -> Solution:
         """The best plan found within the policy's budget, with a bound for every tier."""
         try:
-            start = _start(self.instance, self._budget)
+            base = base_decisions(self.instance)
+            start = grow(self.instance, best_greedy(self.instance, base, self._budget))
             first = self._search(self._budget, self._progress, frozenset(), start)
             if self._budget.exhausted() and first.stopped_by != "proof":
                 return self.best()
@@ -277,20 +277,6 @@ def solve(
 ) -> Solution:
     """The best plan found within the policy's budget, with a bound for every tier."""
     return Search(instance, progress=progress, stop=stop, size=size).run()
-
-
-def _start(instance: Instance, budget: Budget) -> tuple[GangDecision, ...]:
-    """The best of the plans in which one gang after another is placed, in several orders."""
-    base, best = base_decisions(instance), None
-    for order in ORDERS:
-        plan = grow(instance, greedy(instance, base, order=order))
-        worth = larger_is_better(tiers_of(instance), Evaluation(instance, plan).vector())
-        if best is None or worth > best[0]:
-            best = worth, plan
-        if budget.exhausted():
-            break
-    assert best is not None
-    return best[1]
 
 
 def _filled(instance: Instance, decisions: Sequence[GangDecision]) -> tuple[GangDecision, ...]:

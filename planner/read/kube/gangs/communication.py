@@ -10,7 +10,8 @@ from collections.abc import Callable, Sequence
 from typing import get_args
 
 from models.documents.base import decimal_check
-from models.documents.gang import MOST_COMMUNICATION, Pattern
+from models.documents.communication import Pattern
+from models.step_time import MOST_FRACTION
 from models.units import InvalidValueError, exact, number
 from planner.read.findings import Remarks
 from planner.read.kube.lookup import Tree
@@ -24,7 +25,7 @@ MIX_MODELS = "gangplan.dev/mix-models"
 _PATTERNS = get_args(Pattern)
 _SPEEDS = ("count", "ignore")
 
-_check_fraction = decimal_check(0, MOST_COMMUNICATION)
+_check_fraction = decimal_check(0, MOST_FRACTION)
 
 
 def read_communication(gang: KubeGang, objects: Sequence[KubeObject], remarks: Remarks) -> Tree:
