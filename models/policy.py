@@ -10,7 +10,7 @@ from models.tiers import MAINS, Main, objective_names
 
 Preset = Main
 
-DEFAULT_PRESET: Preset = "admission"
+DEFAULT_PRESET: Preset = "goodput"
 
 
 def preset_objectives(preset: Preset) -> tuple[str, ...]:
@@ -130,7 +130,7 @@ class Policy:
     kubernetes: KubernetesPolicy = KubernetesPolicy()
     moves: Moves | None = None
     disruption: Disruption = Disruption()
-    starvation_after_s: int | None = None
+    starvation_after_s: int | None = DAY_S
     now: int | None = None
 
     def lists(self, objective: str) -> bool:

@@ -238,7 +238,7 @@ class PolicySpec(Document):
     """Objectives, defaults and limits."""
 
     preset: Preset | None = omitted(
-        description="Which list of objectives, where none is written: goodput settles how many "
+        description="Which list of objectives, where none is written: goodput (default) settles how many "
         "GPUs run against how fast they run, admission puts the number first"
     )
     objectives: Many[ObjectiveDocument] | None = Field(
@@ -257,8 +257,9 @@ class PolicySpec(Document):
     solve: SolveDocument = SolveDocument.model_construct()
     moves: MovesDocument = omitted(MovesDocument.model_construct())
     disruption: DisruptionDocument = omitted(DisruptionDocument.model_construct())
-    starvation: StarvationDocument | None = omitted(
-        description="Absent: waiting time gives no gang precedence"
+    starvation: StarvationDocument | None = Field(
+        default=StarvationDocument.model_construct(),
+        description="Absent: after 24h; null: waiting time gives no gang precedence",
     )
     now: Time | None = omitted(
         description="Reference time of ages; absent: the latest time in the input",

@@ -77,7 +77,7 @@ def _fraction(written: str) -> int | float:
 
 _FIELDS: tuple[tuple[str, str, Callable[[str], object], str], ...] = (
     ("pattern", PATTERN, _one_of(_PATTERNS), f"one of {', '.join(_PATTERNS)}"),
-    ("fraction", FRACTION, _fraction, f"a number from 0 to {number(MOST_COMMUNICATION)}"),
+    ("fraction", FRACTION, _fraction, f"a number from 0 to {number(MOST_FRACTION)}"),
     ("speed", SPEED, _one_of(_SPEEDS), " or ".join(_SPEEDS)),
 )
 """Fields of ``communication``: name, annotation, reader of its text, and the form it must have."""
