@@ -16,6 +16,7 @@ from models.instance import Instance
 from models.occupancy import PODS
 from models.policy import Policy, SolveLimits
 from models.program.base_state import moves_pods
+from models.services import bound, chosen_models, members, running_models
 from models.solution import GangDecision, PodPlacement, placed
 
 
@@ -119,7 +120,7 @@ class Standing:
         kept = tuple(self._without_fixed(n, free) for n in order)
         instance = Instance(
             Cluster(cluster.name, cluster.levels, kept, cluster.uid),
-            tuple(_on(self.instance.gangs[gang], position) for gang in gangs),
+            tuple(_on(self._of_service(gang, free), position) for gang in gangs),
             self._policy(free, limits),
             latest=self.instance.latest_submission,
             speeds=self.instance.relative_speeds,
@@ -129,6 +130,24 @@ class Standing:
             for one in (self.decisions[gang] for gang in gangs)
         )
         return Part(instance, order, gangs, start)
+
+    def _of_service(self, index: int, freed: set[int]) -> Gang:
+        """The gang, on the GPU model of those of its service that are not freed."""
+        gang = self.instance.gangs[index]
+        if gang.service is None:
+            return gang
+        key = (gang.namespace, gang.service)
+        others = [i for i in members(self.instance)[key] if i not in freed]
+        names = running_models(self.instance)[key]
+        names = names or chosen_models(self.instance, self.decisions, others)
+        if not names:
+            return gang
+        name = min(names)
+        roles = (
+            replace(role, model=name) if bound(role) and role.model is None else role
+            for role in gang.roles
+        )
+        return replace(gang, roles=tuple(roles), service=None)
 
     def _without_fixed(self, n: int, freed: set[int]) -> Node:
         """The node without what pods of other gangs hold there after the plan."""

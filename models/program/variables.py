@@ -177,7 +177,8 @@ class Model:
     ``moved``: gangs and GPUs that move besides the choices of the program. ``aggregated``: pods of many
     gangs are pooled, and bandwidth matters only where a gang must have some. ``domains``: whether
     anything but a required domain depends on which domains a gang uses. ``ordered``: identical gangs
-    that are pooled, with their admit variables. ``bandwidth``: by admit variable.
+    that are pooled, with their admit variables. ``by_gpu``: pooled gangs that must be on one GPU model, with
+    its name, their number there and its most. ``bandwidth``: by admit variable.
     """
 
     program: Program
@@ -191,6 +192,7 @@ class Model:
     domains: bool = True
     pod_pools: Sequence[PodPool] = ()
     ordered: Sequence[list[tuple[Gang, int]]] = ()
+    by_gpu: Sequence[tuple[Gang, str, Linear, int]] = ()
     bandwidth: dict[int, GangBandwidth] = field(default_factory=dict)
     _fits: dict[tuple[int, int], int] = field(default_factory=dict)
 

@@ -17,6 +17,7 @@ from models.program.base_state import base_decisions, outcome, standing_pods
 from models.program.demands import RoleDemand
 from models.program.packing import CountPacking, Packing
 from models.program.regions import packing_of
+from models.services import bound, members, open_service
 from models.solution import GangDecision, PodPlacement
 from planner.search.free_arrays import Capacity, FreeArrays
 
@@ -109,6 +110,18 @@ class FreeSpace:
             return ()
         found = self.instance.gpu_names(role.nodes)
         return tuple(sorted(found)) if len(found) > 1 else ()
+
+    def service_models(self, gang: int) -> frozenset[str]:
+        """The GPU model that other gangs of its service have, if none of them runs now."""
+        key = open_service(self.instance, self.instance.gangs[gang])
+        others = () if key is None else members(self.instance)[key]
+        decided = ((i, self.pods[i]) for i in others if i != gang and self.pods[i])
+        for index, pods in decided:
+            roles = self.instance.gangs[index].roles
+            nodes = frozenset(pod.node for pod in pods if bound(roles[pod.role]))
+            if nodes:
+                return self.instance.gpu_names(nodes)
+        return frozenset()
 
     def capacity(self, gang: int, role: RoleDemand, model: str | None) -> Capacity:
         """Where pods of a role fit; those that must choose a GPU model, on ``model`` or else the first."""

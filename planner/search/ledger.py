@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from models.implied_bounds import ImpliedBounds
 from models.instance import Instance
 from models.program.base_state import base_decisions
+from models.services import mixed
 from models.solution import GangDecision, Proof, TierResult
 from models.tier_values import Evaluation, ValueCache, tiers_of
 from models.tiers import larger_is_better, sign
@@ -65,7 +66,8 @@ class Ledger:
     def _valid(self, decisions: tuple[GangDecision, ...]) -> tuple[GangDecision, ...] | None:
         """The plan without what a relaxed program may have admitted wrongly; None if no valid plan remains.
 
-        Gangs below minBandwidthShare wait; gangs stopped without need keep running.
+        Gangs below minBandwidthShare wait, and those of a service on several models; gangs stopped without
+        need keep running.
         """
         victims = unjustified_victims(self.instance, decisions)
         if victims:
@@ -78,6 +80,7 @@ class Ledger:
             and value is not None
             and not value.meets_min_share
         }
+        below_share.update(mixed(self.instance, decisions))
         if below_share:
             if any(decisions[index].decision == "move" for index in below_share):
                 return None

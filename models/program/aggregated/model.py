@@ -8,9 +8,10 @@ tiers; the other tiers are bounds. Gangs that cannot be pooled keep variables an
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 
+from models.gang import Gang
 from models.instance import Instance
 from models.occupancy import PODS
 from models.program.aggregated import pools, spread
@@ -39,6 +40,7 @@ from models.program.variables import (
     option_of,
     staying,
 )
+from models.services import open_service
 from models.solution import GangDecision
 from models.tier_values import Evaluation, ValueCache, speed_before
 from models.tiers import Tier
@@ -244,7 +246,8 @@ class AggregatedModel:
         gang, parts = self.instance.gangs[demand.gang], [nodes]
         first = demand.gpu_roles[0]
         one_model = first.count > 1 and not gang.roles[first.role].mix_models
-        if one_model and not alone and len(demand.gpu_roles) == 1:
+        one_model = one_model and not alone and len(demand.gpu_roles) == 1
+        if one_model or open_service(self.instance, gang) is not None:
             names = sorted(self.instance.gpu_names(nodes))
             parts = [self.instance.nodes_of_model(nodes, name) for name in names]
         speeds = self._shape_bounds.by_speed(demand)
@@ -363,6 +366,7 @@ class AggregatedModel:
             aggregated=True,
             domains=bool(self._shaped),
             pod_pools=list(self._pods.values()),
+            by_gpu=list(self._by_gpu()),
             ordered=[[(self.instance.gangs[d.gang], a) for d, a in own] for own in ordered],
         )
         self._topologies = add_rows(self._model)
@@ -370,6 +374,16 @@ class AggregatedModel:
             self._spread()
         for pool in self._pods.values():
             pools.add(self._model, pool, self._pooled)
+
+    def _by_gpu(self) -> Iterator[tuple[Gang, str, Linear, int]]:
+        """The gangs of open services in each pooled class, which is of one GPU model."""
+        for own in self._pooled:
+            first = own.demands[0]
+            gang = self.instance.gangs[first.gang]
+            for name in self.instance.gpu_names(first.gpu_roles[0].nodes):
+                if open_service(self.instance, gang) is not None:
+                    total = Linear().add_all(v for _, by in own.shapes for v in by.values())
+                    yield gang, name, total, len(own.demands)
 
     def _spread(self) -> None:
         """Count where wide gangs have their pods, at the narrowest level that adds few variables."""

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from models.gang import Gang, Role
 from models.instance import Instance
 from models.program.demands import Demand, RoleDemand
+from models.services import bound, nodes_of_service, open_service
 from models.solution import PodPlacement, Reason
 
 
@@ -19,7 +20,7 @@ from models.solution import PodPlacement, Reason
 class Declaration:
     """What one rule declares; a hook that is absent declares nothing.
 
-    ``eligible``: nodes that pods of a role may be placed on, room aside.
+    ``eligible``: nodes that pods of a role may be placed on, room aside; None for all.
     ``node_key``: nodes with different keys are never in one region.
     ``gang_key``: waiting gangs with different keys are not identical.
     ``poolable``: whether pods of the role may be counted together with those of other gangs.
@@ -30,7 +31,7 @@ class Declaration:
     """
 
     rule: str
-    eligible: Callable[[Instance, Gang, Role], frozenset[int]] | None = None
+    eligible: Callable[[Instance, Gang, Role], frozenset[int] | None] | None = None
     node_key: Callable[[Instance, int], Hashable] | None = None
     gang_key: Callable[[Instance, Gang], Hashable] | None = None
     poolable: Callable[[Instance, Gang, RoleDemand], bool] | None = None
@@ -63,6 +64,10 @@ def _one_model(instance: Instance, gang: Gang, role: RoleDemand) -> bool:
     return single or len(instance.gpu_names(role.nodes)) <= 1
 
 
+def _service_poolable(instance: Instance, gang: Gang, role: RoleDemand) -> bool:
+    return open_service(instance, gang) is None or bound(gang.roles[role.role])
+
+
 DECLARED: tuple[Declaration, ...] = (
     Declaration("nodes", eligible=lambda instance, _gang, role: instance.eligible_nodes(role)),
     Declaration(
@@ -81,6 +86,12 @@ DECLARED: tuple[Declaration, ...] = (
         poolable=_one_model,
     ),
     Declaration(
+        "services",
+        eligible=nodes_of_service,
+        gang_key=open_service,
+        poolable=_service_poolable,
+    ),
+    Declaration(
         "bandwidth",
         gang_key=lambda instance, gang: (
             instance.min_share(gang),
@@ -97,7 +108,8 @@ DECLARED: tuple[Declaration, ...] = (
 
 def eligible_nodes(instance: Instance, gang: Gang, role: Role) -> frozenset[int]:
     """Nodes that every rule lets pods of the role use, room aside."""
-    found = [d.eligible(instance, gang, role) for d in DECLARED if d.eligible is not None]
+    sets = (d.eligible(instance, gang, role) for d in DECLARED if d.eligible is not None)
+    found = [nodes for nodes in sets if nodes is not None]
     # an intersection of one would be a copy, without the hash that the set has computed
     return found[0] if len(found) == 1 else frozenset.intersection(*found)
 
