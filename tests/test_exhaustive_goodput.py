@@ -6,8 +6,13 @@ it apart (with ``--more a,b,c`` for the series that have more of a kind).
 
 from __future__ import annotations
 
+from dataclasses import replace
+from fractions import Fraction
+
 import pytest
-from bounding import faults, searched
+from bounding import dishonest, faults, searched
+from building import build, gang, node
+from building_servers import switched
 from comparing import differences
 from effort import examples, first_fast
 from exhaustive import plan
@@ -17,9 +22,13 @@ from tiny_speeds import busy_by_speed, tiny_by_speed
 
 from models.instance import Instance
 from models.plan import compose
+from models.policy import Objective
 from models.tiers import TIERS
 from models.verify.check import check, derive
 from planner.search.solve import AGGREGATED_FROM, WHOLE_BELOW, solve
+
+SIZES = (None, AGGREGATED_FROM, WHOLE_BELOW)
+"""Sizes that choose the exact search, the aggregated model, and that with neighbourhoods."""
 
 CHUNK = 10
 SEEDS = 200
@@ -78,7 +87,7 @@ def _equals(seed: int, more: tuple[str, ...]) -> Instance:
 
 
 @pytest.mark.usefixtures("brief_improvement")
-@pytest.mark.parametrize("size", [AGGREGATED_FROM, WHOLE_BELOW])
+@pytest.mark.parametrize("size", SIZES[1:])
 @pytest.mark.parametrize("name", SPEEDS)
 def test_the_ways_of_planning_large_instances_promise_nothing_that_a_plan_beats(
     name: str, size: int
@@ -113,6 +122,24 @@ def test_the_whole_program_promises_nothing_that_a_plan_beats(first: int, *, spl
         wrong = faults(instance, searched(instance, split=split), met=FAMILIES if split else ())
         found[seed] = [fault for fault in wrong if not fault.startswith("bought ")]
     assert by_seed(found) == {}
+
+
+@pytest.mark.usefixtures("brief_improvement")
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize(("tolerance", "goodput", "span"), [("0.1", 8960, 80), ("0.11", 8000, 0)])
+def test_goodput_is_given_away_as_far_as_its_tolerance_lets_it(
+    tolerance: str, goodput: int, span: int, size: int | None
+) -> None:
+    # ``large`` crosses racks: 250 permille, 1 / (0.75 + 1), so 16 GPUs at 560, and two racks on two
+    # nodes. ``small`` alone has 8 at 1000: 960 less, which is 0.107 of 8960.
+    nodes = [node(f"n{n}", switched(8), rack=f"r{n}") for n in range(2)]
+    gangs = [gang("large", 2, 8), gang("small", 1, 8)]
+    plain = build(nodes=nodes, gangs=gangs, oversubscription=(4, 4), objectives=["goodput", "span"])
+    objectives = (Objective("goodput", Fraction(tolerance)), Objective("span"))
+    instance = replace(plain, policy=replace(plain.policy, objectives=objectives))
+    solution = solve(instance, size=size)
+    assert dishonest(instance, solution) == []
+    assert [(t.value, t.best) for t in solution.tiers] == [(goodput, 8960), (span, span)]
 
 
 @pytest.mark.parametrize("name", SPEEDS)
