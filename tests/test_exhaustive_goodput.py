@@ -6,6 +6,7 @@ it apart (with ``--more a,b,c`` for the series that have more of a kind).
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from fractions import Fraction
 
@@ -38,7 +39,7 @@ BUSY_SEEDS = 500
 SPEEDS = {
     "generations": ("generations", "mix_models", "unknown_speeds", "role_model", "roles"),
     "links": ("levels", "gaps", "network_only", "min_share", "pattern_none", "binding_none"),
-    "services": ("services", "mix_models", "roles", "launchers", "movable"),
+    "services": ("services", "generations", "mix_models", "roles", "launchers", "movable"),
     "moves": ("running", "movable", "moves_limit", "defragment"),
     "stops": ("running", "preemptible", "priorities", "elastic", "elastic_running"),
     "ages": ("starvation", "clock", "submitted", "checkpoints"),
@@ -46,6 +47,12 @@ SPEEDS = {
     "policies": ("objectives", "stability", "lost_runtime", "weights", "speed_ignored"),
 }
 """What each series of busy clusters has three times as much of."""
+
+SERVICES = {
+    "none runs": (1049, ("running", "role_model", "mix_models")),
+    "some run": (1126, ("role_model", "mix_models")),
+}
+"""Series in which services bind: the first seed, and the features that would make that seldom."""
 
 FAMILIES = tuple(row.name for row in TIERS)
 
@@ -84,6 +91,30 @@ def test_gangs_that_compete_as_equals_are_settled_as_by_trying_every_plan(name: 
 
 def _equals(seed: int, more: tuple[str, ...]) -> Instance:
     return busy_by_speed(seed, without=("priorities", "running"), more=more)
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_services_are_settled_as_by_trying_every_plan(name: str) -> None:
+    found = {seed: differences(one) for seed, one in _services(name, examples(200, 40))}
+    assert by_seed(found) == {}
+
+
+@pytest.mark.usefixtures("brief_improvement")
+@pytest.mark.parametrize("size", SIZES[1:])
+@pytest.mark.parametrize("name", SERVICES)
+def test_services_are_kept_however_the_search_goes(name: str, size: int) -> None:
+    met = FAMILIES if size == AGGREGATED_FROM else ()
+    found = {
+        seed: faults(one, solve(one, size=size), met=met)
+        for seed, one in _services(name, examples(60, 24))
+    }
+    assert by_seed(found) == {}
+
+
+def _services(name: str, count: int) -> Iterator[tuple[int, Instance]]:
+    first, without = SERVICES[name]
+    for seed in range(first, first + count):
+        yield seed, busy_by_speed(seed, without=without, more=("services", "generations"))
 
 
 @pytest.mark.usefixtures("brief_improvement")
