@@ -1,8 +1,7 @@
 """The best plan of the smallest instances, by putting every pod everywhere and asking the checker.
 
-Promises: the checker's word is the only rule and the only value, but of services and of what counts speed
-(``exhaustive_naive_speeds``); nothing of the exhaustive planner, of the formulation or of evaluating.
-Hopeless beyond a handful of pods. Called by tests of the exhaustive planner.
+Promises: the checker's word is the only rule and the only value; nothing of the exhaustive planner, of the
+formulation or of evaluating. Hopeless beyond a handful of pods. Called by tests of the exhaustive planner.
 """
 
 from __future__ import annotations
@@ -14,13 +13,15 @@ from random import Random
 from typing import Any
 
 from building import instance_document
-from exhaustive_naive_speeds import Entry, Shares, Speeds, by_number
 
 from models.canonical import digest
 from models.gang import Gang
 from models.instance import Instance
-from models.verify.check import check, derive, figures
+from models.verify.check import check, derive
 from models.verify.violation import RULES
+
+Entry = dict[str, Any]
+"""What a plan document says of one gang."""
 
 Values = tuple[tuple[str, int], ...]
 
@@ -42,7 +43,7 @@ class Naive:
 
     def __init__(self, instance: Instance) -> None:
         self.instance = instance
-        document = instance_document(by_number(instance))
+        document = instance_document(instance)
         self.document: dict[str, Any] = {
             "apiVersion": "gangplan.dev/v1alpha1",
             "kind": "Plan",
@@ -61,8 +62,6 @@ class Naive:
                 "digests": {"instance": digest(document), "spec": digest({})},
             },
         }
-        standing = [self._standing(gang) for gang in instance.gangs]
-        self.speeds = Speeds(instance, standing, self._shares(standing))
         gone = [self._entry(gang, []) for gang in instance.gangs]
         self.entries = [
             [
@@ -98,7 +97,7 @@ class Naive:
     def walked(self, seed: int, steps: int) -> Iterator[Values]:
         """Tiers of feasible plans, each one or two gangs away from the one before; all stand at first."""
         r = Random(seed)
-        current = list(self.speeds.standing)
+        current = [self._standing(gang) for gang in self.instance.gangs]
         for _ in range(steps):
             other = list(current)
             for g in r.sample(range(len(other)), min(len(other), r.randint(1, 2))):
@@ -117,16 +116,9 @@ class Naive:
 
     def _valued(self, entries: Sequence[Entry]) -> Values | None:
         """Tiers of a plan, None where the checker refuses what it does."""
-        if self._broken(entries) or not self.speeds.serves(entries):
+        if self._broken(entries):
             return None
-        counted = derive(self._plan(entries))
-        if not self.instance.policy.lists("goodput"):
-            return tuple(counted.items())
-        return tuple(self.speeds.values(entries, self._shares(entries), counted).items())
-
-    def _shares(self, entries: Sequence[Entry]) -> Shares:
-        found = figures(self._plan(entries))
-        return [found[gang.key].share for gang in self.instance.gangs]
+        return tuple(derive(self._plan(entries)).items())
 
     def _plan(self, entries: Sequence[Entry]) -> dict[str, Any]:
         return {**self.document, "spec": {"gangs": list(entries)}}
