@@ -32,8 +32,8 @@ class Choosing:
 
     def takings(
         self, g: int, option: Option, spread: Spread, state: State, *, last: bool
-    ) -> Iterator[tuple[tuple[int, ...], int]]:
-        """(GPUs taken a node, share of the whole gang), rule 10 holding where it binds.
+    ) -> Iterator[tuple[tuple[int, ...], int | None]]:
+        """(GPUs taken a node, share of the whole gang if it counts), rule 10 holding where it binds.
 
         After the ``last`` gang it does not matter which GPUs are left, only how many.
         """
@@ -63,8 +63,8 @@ class Choosing:
                 taken[n] = gpus
                 mask, blind = base.get(n, (0, 0))
                 holds[n] = (mask, blind + gpus) if self.ground.blind[n] else (mask | gpus, blind)
-            share = self._share(prices, holds, least) if priced else 0
-            if share is not None:
+            share = self._share(prices, holds, least) if priced else None
+            if share is not None or not priced:
                 yield tuple(taken), share
 
     def _share(self, prices: Prices, holds: Mapping[int, Hold], least: Fraction) -> int | None:

@@ -18,7 +18,7 @@ from exhaustive_ground import Ground
 from exhaustive_options import Key
 from exhaustive_prices import Prices
 from exhaustive_sameness import Sameness, State
-from exhaustive_values import weight
+from exhaustive_services import Settled, service_of, settled
 from exhaustive_ways import Vector, Way, Ways, summed
 
 Arrivals = tuple[tuple[int, int], ...]
@@ -37,12 +37,15 @@ class Step:
 
 @dataclass(frozen=True)
 class Entry:
-    """The best way found to leave a room; ``moved``: gangs and GPUs that count against the limits."""
+    """The best way found to leave a room; ``moved``: gangs and GPUs that count against the limits;
+    ``settled``: GPU models of services of which gangs are yet to come.
+    """
 
     value: Vector
     state: State
     arrivals: Arrivals
     moved: tuple[int, int]
+    settled: Settled
     step: Step | None
 
 
@@ -60,7 +63,6 @@ class Footing:
         self.instance = ways.scale.instance
         self.ways = [of[left] for of, left in zip(ways.of, stays, strict=True)]
         self.most = [of[left] for of, left in zip(ways.most, stays, strict=True)]
-        self.least = [of[left] for of, left in zip(ways.least, stays, strict=True)]
         pods = [ways.staying(g, left) for g, left in enumerate(stays)]
         self.ground = Ground(self.instance, pods)
         room = ways.spreading.room(pods)
@@ -80,7 +82,8 @@ class Footing:
         self.sameness = Sameness(ground, self.all.spreading.limits, extended)
         prices = {j: Prices(self.instance, ground.known, joins=j) for j in (True, False)}
         self.choosing = Choosing(ground, self.sameness, prices)
-        entries = [Entry(self.scale.zero, self.start, (), (0, 0), None)]
+        self.least = [self._least(g) for g in range(len(self.ways))]
+        entries = [Entry(self.scale.zero, self.start, (), (0, 0), (), None)]
         for position, g in enumerate(self.order):
             rest = self.order[position + 1 :]
             entries = self._leaders(self._extend(g, entries, rest), rest, known)
@@ -89,13 +92,33 @@ class Footing:
             return None
         return self._final(winner), winner.step
 
+    def _least(self, g: int) -> Vector | None:
+        """What the best way adds that can always be taken, None where there is none."""
+        return max(
+            (
+                self._gain(g, way, share)
+                for way in self.ways[g]
+                if way.idle
+                for _, share in self.choosing.takings(
+                    g, way.option, way.spread, self.start, last=True
+                )
+            ),
+            default=None,
+        )
+
+    def _gain(self, g: int, way: Way, share: int | None) -> Vector:
+        """What a way adds once the gang has GPUs of this share."""
+        if not way.option.admitted:
+            return way.value
+        return summed(way.value, self.scale.performance(g, share, way.relative))
+
     def _extend(self, g: int, entries: Sequence[Entry], rest: Sequence[int]) -> list[Entry]:
         """Every entry gone on with in every way of gang g; the best of those that leave the same."""
         found: dict[object, Entry] = {}
         for entry in entries:
             for after in self._after(g, entry, rest):
                 room = self.sameness.key(after.state) if rest else self._last_key(after.state)
-                key = (room, after.arrivals, after.moved)
+                key = (room, after.arrivals, after.moved, after.settled)
                 if key not in found or after.value > found[key].value:
                     found[key] = after
         return list(found.values())
@@ -106,24 +129,26 @@ class Footing:
 
     def _after(self, g: int, entry: Entry, rest: Sequence[int]) -> Iterator[Entry]:
         gang = self.instance.gangs[g]
-        earned = 0 if gang.pattern == "none" else gang.weight * weight(gang)
         room = [
             (self.ground.count(n, left), amounts) for n, (left, amounts) in enumerate(entry.state)
         ]
         watched = self._watched(rest)
+        awaited = {service_of(self.instance.gangs[other]) for other in rest}
         for way in self.ways[g]:
             moved = self._moved(g, way, entry.moved)
             if moved is None or not self._excused(gang.priority, way, entry.arrivals):
                 continue
-            if not self.all.spreading.fits(room, way.spread):
+            models = settled(entry.settled, service_of(gang), way.spread.served)
+            if models is None or not self.all.spreading.fits(room, way.spread):
                 continue
+            models = tuple(one for one in models if one[0] in awaited)
             arrivals = _arrived(entry.arrivals, way.spread.arrivals, gang.priority, watched)
             takings = self.choosing.takings(g, way.option, way.spread, entry.state, last=not rest)
             for taken, share in takings:
-                gain = self.scale.bandwidth(way.value, earned * share)
-                value = summed(entry.value, gain)
+                value = summed(entry.value, self._gain(g, way, share))
                 state = self._left(entry.state, way, taken)
-                yield Entry(value, state, arrivals, moved, Step(g, way, taken, entry.step))
+                step = Step(g, way, taken, entry.step)
+                yield Entry(value, state, arrivals, moved, models, step)
 
     def _moved(self, g: int, way: Way, before: tuple[int, int]) -> tuple[int, int] | None:
         """What counts against the limits of moves, None where it is too much; only what is limited."""

@@ -4,6 +4,7 @@
     python tests/exhaustive_sweep.py --seeds 0:5000
     python tests/exhaustive_sweep.py --seeds 17:18 --narrow --show
     python tests/exhaustive_sweep.py --busy --seeds 0:5000 --more moves_limit,stability
+    python tests/exhaustive_sweep.py --by-speed --busy --seeds 0:5000 --more services
     python tests/exhaustive_sweep.py --busy --judge 20000
     python tests/exhaustive_sweep.py --busy --size 5000
 
@@ -30,8 +31,16 @@ from exhaustive_naive import Naive
 from tiny import tiny
 from tiny_busy import busy
 from tiny_draws import FEATURES
+from tiny_speeds import busy_by_speed, tiny_by_speed
 
 from models.instance import Instance
+
+DRAWS = {
+    (False, False): tiny,
+    (False, True): busy,
+    (True, False): tiny_by_speed,
+    (True, True): busy_by_speed,
+}
 
 
 def main() -> int:
@@ -39,7 +48,7 @@ def main() -> int:
     options = _options()
     first, end = (int(part) for part in options.seeds.split(":"))
     source = Source(
-        busy if options.busy else tiny,
+        DRAWS[options.by_speed, options.busy],
         frozenset(name for name in options.without.split(",") if name),
         frozenset(name for name in options.more.split(",") if name),
         _faults(options),
@@ -84,6 +93,7 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--seeds", default="0:1000", help="first:end")
     parser.add_argument("--busy", action="store_true", help="clusters on which most things run")
+    parser.add_argument("--by-speed", action="store_true", help="under goodput")
     parser.add_argument(
         "--without", default="", help=f"features to leave out: {', '.join(FEATURES)}"
     )

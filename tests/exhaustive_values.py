@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterable, Sequence
 from exhaustive_ages import aged, harm
 from exhaustive_leftover import LEFTOVER, leftover
 from exhaustive_prices import Hold, Prices, domains_used
+from exhaustive_speeds import by_speed, relative_speed, speed
 
 from models.cluster import Cluster, Node
 from models.gang import Gang, Role
@@ -55,11 +56,12 @@ def tier_names(instance: Instance) -> tuple[str, ...]:
     priorities = sorted({gang.priority for gang in instance.gangs}, reverse=True)
     names: list[str] = []
     for name in listed:
-        if name == "admission":
+        if name in ("goodput", "admission"):
             for p in priorities:
-                names += _admission_names(instance, p, waiting="waiting" in listed)
+                names += _admission_names(instance, p, name, waiting="waiting" in listed)
         elif name == "waiting":
-            names += [] if "admission" in listed else [f"waiting/{p}" for p in priorities]
+            main = "goodput" in listed or "admission" in listed
+            names += [] if main else [f"waiting/{p}" for p in priorities]
         elif name == "growth":
             elastic = {g.priority for g in instance.gangs if any(r.elastic for r in g.roles)}
             names += [f"growth/{p}" for p in priorities if p in elastic]
@@ -68,13 +70,13 @@ def tier_names(instance: Instance) -> tuple[str, ...]:
     return tuple(names)
 
 
-def _admission_names(instance: Instance, priority: int, *, waiting: bool) -> list[str]:
-    """kept, aged and admission of one priority, each with its time waited if that is listed."""
+def _admission_names(instance: Instance, priority: int, main: str, *, waiting: bool) -> list[str]:
+    """kept, aged and goodput or admission of one priority, with the time waited if that is listed."""
     gangs = [gang for gang in instance.gangs if gang.priority == priority]
     names = ["kept"] if any(_may_lose(gang) for gang in gangs) else []
     if any(aged(instance, gang) for gang in gangs):
         names += ["aged", "aged-waiting"] if waiting else ["aged"]
-    names += ["admission", "waiting"] if waiting else ["admission"]
+    names += [main, "waiting"] if waiting else [main]
     return [f"{name}/{priority}" for name in names]
 
 
@@ -139,38 +141,59 @@ def stability_value(gang: Gang, pods: Pods) -> int:
     return sum(gang.roles[r].gpus for r, i, n in pods if wanted.get((r, i), n) != n)
 
 
-def earnings(instance: Instance, gang: Gang, pods: Pods, share: int | None) -> dict[str, int]:
-    """What an admitted gang adds to each tier of admitted gangs; ``pods``: all of its pods."""
-    p, w = gang.priority, weight(gang)
+def earnings(instance: Instance, gang: Gang, pods: Pods) -> dict[str, int]:
+    """What an admitted gang adds to the tiers by its nodes alone; ``pods``: all of its pods."""
+    p = gang.priority
     where = [(r, n) for r, _, n in pods]
-    since = [g.submitted_at for g in instance.gangs if g.submitted_at is not None]
-    age = 0 if gang.submitted_at is None else max(since) - gang.submitted_at
-    waited = 0 if running(gang) else w * age
-    counted = share is not None and gang.pattern != "none"
-    longest = aged(instance, gang)
     return {
-        f"aged/{p}": w if longest else 0,
-        f"aged-waiting/{p}": waited if longest else 0,
-        f"admission/{p}": w,
-        f"waiting/{p}": waited,
+        **({} if by_speed(instance) else _aged_values(instance, gang)),
+        f"admission/{p}": weight(gang),
+        f"waiting/{p}": _waited(instance, gang),
         "preference": preferred_value(instance.cluster, gang, where),
-        "bandwidth": gang.weight * w * share if counted and share is not None else 0,
         f"growth/{p}": growth_value(gang, where),
         "span": span_value(instance.cluster, gang, where),
     }
 
 
+def performance(instance: Instance, gang: Gang, share: int | None, permille: int) -> dict[str, int]:
+    """What an admitted gang adds besides, by the GPUs it has; ``permille``: its speed."""
+    counted = share is not None and gang.pattern != "none"
+    values = {"bandwidth": gang.weight * weight(gang) * share if counted and share else 0}
+    if by_speed(instance):
+        values |= {name: permille * value for name, value in _aged_values(instance, gang).items()}
+        values[f"goodput/{gang.priority}"] = permille * weight(gang)
+    return values
+
+
+def _aged_values(instance: Instance, gang: Gang) -> dict[str, int]:
+    """What an admitted gang adds to the tiers of aged gangs, where they do not count speed."""
+    if not aged(instance, gang):
+        return {}
+    p = gang.priority
+    return {f"aged/{p}": weight(gang), f"aged-waiting/{p}": _waited(instance, gang)}
+
+
+def _waited(instance: Instance, gang: Gang) -> int:
+    """w by the seconds from submission to the latest one, of a gang that does not run."""
+    since = [g.submitted_at for g in instance.gangs if g.submitted_at is not None]
+    if running(gang) or gang.submitted_at is None:
+        return 0
+    return weight(gang) * (max(since) - gang.submitted_at)
+
+
 def tier_values(instance: Instance, decisions: Sequence[GangDecision]) -> Tiers:
     """The tier vector of any plan; what a plan does to a gang is read off its pods alone."""
     sums: Counter[str] = Counter()
-    of_gangs = zip(instance.gangs, decisions, shares(instance, decisions), strict=True)
-    for gang, decision, share in of_gangs:
+    figures = zip(shares(instance, decisions), speeds(instance, decisions), strict=True)
+    of_gangs = zip(instance.gangs, decisions, figures, strict=True)
+    for gang, decision, (share, permille) in of_gangs:
         pods = [(p.role, p.index, p.node) for p in decision.pods]
         sums[f"kept/{gang.priority}"] += _kept(gang, decision)
         sums["disruption"] += harm(instance, gang) * _disrupted(gang, decision)
         sums["stability"] += stability_value(gang, pods)
         if admitted(gang, decision):
-            sums.update(earnings(instance, gang, pods, share))
+            sums.update(earnings(instance, gang, pods))
+            sums.update(performance(instance, gang, share, permille))
     for tier in LEFTOVER:
         sums[tier] = leftover(instance, tier, free_after(instance, decisions))
     return tuple((name, sums[name]) for name in tier_names(instance))
@@ -197,6 +220,32 @@ def shares(instance: Instance, decisions: Sequence[GangDecision]) -> list[int | 
         prices[gang.nvlink_across_nodes].share(holds_of(gang.roles, decision.pods))
         for gang, decision in zip(instance.gangs, decisions, strict=True)
     ]
+
+
+def speeds(instance: Instance, decisions: Sequence[GangDecision]) -> list[int]:
+    """Speed of every gang; where it runs whole before the plan the smaller one, before or after."""
+    before = speeds_before(instance)
+    after = _speeds(instance, decisions)
+    return [b if b is not None and b < a else a for a, b in zip(after, before, strict=True)]
+
+
+def speeds_before(instance: Instance) -> list[int | None]:
+    """Speed as every gang stands, None where it does not run whole."""
+    stand = [GangDecision("keep", standing(gang)) for gang in instance.gangs]
+    return [
+        found if running(gang) and whole(gang, places(standing(gang))) else None
+        for gang, found in zip(instance.gangs, _speeds(instance, stand), strict=True)
+    ]
+
+
+def _speeds(instance: Instance, decisions: Sequence[GangDecision]) -> list[int]:
+    """Speed of the pods of every gang, whatever ran before."""
+    found = []
+    of_gangs = zip(instance.gangs, decisions, shares(instance, decisions), strict=True)
+    for gang, decision, share in of_gangs:
+        nodes = holds_of(gang.roles, decision.pods)
+        found.append(speed(gang, share, relative_speed(instance, gang, nodes)))
+    return found
 
 
 def free_after(instance: Instance, decisions: Sequence[GangDecision]) -> list[int]:

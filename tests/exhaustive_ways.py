@@ -12,15 +12,17 @@ from functools import cached_property
 
 from exhaustive_leftover import LEFTOVER, leftover
 from exhaustive_options import Key, Option, options
+from exhaustive_speeds import relative_speed, speed
 from exhaustive_spreads import Spread, Spreading
 from exhaustive_values import (
     MINIMISED,
     earnings,
+    performance,
+    speeds_before,
     stability_value,
     standing,
     tier_names,
     usable,
-    weight,
 )
 
 from models.instance import Instance
@@ -36,14 +38,15 @@ def summed(*vectors: Vector) -> Vector:
 
 @dataclass(frozen=True)
 class Way:
-    """One option and one spread. ``value``: what it adds to every sum but bandwidth; ``most``: with the
-    ideal bandwidth. ``gpus``: asked in all.
+    """One option and one spread. ``value``: what it adds to every sum whichever GPUs it gets; ``most``:
+    with the ideal bandwidth. ``relative``: speed of its slowest GPU; ``gpus``: asked in all.
     """
 
     option: Option
     spread: Spread
     value: Vector
     most: Vector
+    relative: int
 
     @cached_property
     def gpus(self) -> int:
@@ -63,7 +66,9 @@ class Scale:
         self.names = tier_names(instance)
         self.zero: Vector = (0,) * len(self.names)
         self.usable = tuple(usable(instance, node) for node in instance.cluster.nodes)
+        self._before = speeds_before(instance)
         self._left: dict[tuple[int, ...], Vector] = {}
+        self._performance: dict[tuple[int, int | None, int], Vector] = {}
 
     def vector(self, values: Mapping[str, int]) -> Vector:
         """Values by tier; absent counts 0."""
@@ -88,19 +93,20 @@ class Scale:
         after = zip(self.names, self.room(counts), strict=True)
         return tuple(value if name == "defragment" else 0 for name, value in after)
 
-    def bandwidth(self, value: Vector, earned: int) -> Vector:
-        """The vector with so much bandwidth."""
-        return tuple(
-            v + earned if name == "bandwidth" else v
-            for name, v in zip(self.names, value, strict=True)
-        )
+    def performance(self, g: int, share: int | None, relative: int) -> Vector:
+        """What gang g adds if it is admitted and its GPUs have this share and this relative speed."""
+        key = (g, share, relative)
+        if key not in self._performance:
+            gang, before = self.instance.gangs[g], self._before[g]
+            after = speed(gang, share, relative)
+            permille = after if before is None else min(before, after)
+            self._performance[key] = self.vector(performance(self.instance, gang, share, permille))
+        return self._performance[key]
 
 
 class Ways:
-    """``of[g]``: the ways of gang g by the pods that stay in them, the one that changes nothing first.
-
-    ``most[g]``: by the pods that stay, the most any way may add; ``least[g]``: what the best way adds
-    at least that can always be taken, where there is one.
+    """``of[g]``: the ways of gang g by the pods that stay in them, the one that changes nothing first;
+    ``most[g]``: by the pods that stay, the most any way may add.
     """
 
     def __init__(self, scale: Scale, spreading: Spreading, immovable: frozenset[int]) -> None:
@@ -110,13 +116,6 @@ class Ways:
         self.of = [self._ways(g, immovable=g in immovable) for g in range(len(instance.gangs))]
         self.most = [
             {stays: max(way.most for way in ways) for stays, ways in of.items()} for of in self.of
-        ]
-        self.least = [
-            {
-                stays: max((way.value for way in ways if way.idle), default=None)
-                for stays, ways in of.items()
-            }
-            for of in self.of
         ]
 
     def _ways(self, g: int, *, immovable: bool) -> dict[tuple[Key, ...], list[Way]]:
@@ -128,7 +127,7 @@ class Ways:
             for spread in self.spreading.of(g, option):
                 way = self._way(g, option, spread)
                 rest = (option.excuse, option.moved, option.bound, option.admitted)
-                key = (spread.gpus, spread.needs, spread.arrivals, rest)
+                key = (spread.gpus, spread.needs, spread.arrivals, spread.served, rest)
                 same = found.setdefault(option.stays, {})
                 if key not in same or way.value > same[key].value:
                     same[key] = way
@@ -156,12 +155,12 @@ class Ways:
             f"kept/{gang.priority}": option.kept,
             "disruption": option.disruption,
             "stability": stability_value(gang, pods),
-            **(earnings(instance, gang, pods, None) if option.admitted else {}),
+            **(earnings(instance, gang, pods) if option.admitted else {}),
         }
         value = self.scale.vector(values)
-        ideal = 0 if gang.pattern == "none" else gang.weight * weight(gang) * 1000
-        most = self.scale.bandwidth(value, ideal) if option.admitted else value
-        return Way(option, spread, value, most)
+        relative = relative_speed(instance, gang, {n for r, _, n in pods if gang.roles[r].gpus})
+        most = summed(value, self.scale.performance(g, 1000, relative))
+        return Way(option, spread, value, most if option.admitted else value, relative)
 
     def staying(self, g: int, stays: tuple[Key, ...]) -> tuple[PodPlacement, ...]:
         """The pods of a gang that stay."""

@@ -56,7 +56,10 @@ def beaten(tier: Tier, bound: int, value: int) -> bool:
 @given(st.integers(0, 10**6), kinds)
 @example(2091, BUSY["sizes"])  # more GPUs of a node are held than it has
 def test_no_plan_beats_an_implied_bound(seed: int, more: tuple[str, ...]) -> None:
-    instance = drawn(seed, more)
+    hold_implied_bounds(drawn(seed, more))
+
+
+def hold_implied_bounds(instance: Instance) -> None:
     implied = ImpliedBounds(instance)
     kept: dict[Tier, int] = {}
     for tier, value in best_values(instance):
@@ -73,8 +76,11 @@ def test_no_plan_beats_an_implied_bound(seed: int, more: tuple[str, ...]) -> Non
 def test_no_plan_beats_the_bounds_of_the_pooled_program(
     seed: int, more: tuple[str, ...], shaped: bool
 ) -> None:
+    hold_pooled_bounds(drawn(seed, more), shaped=shaped)
+
+
+def hold_pooled_bounds(instance: Instance, *, shaped: bool) -> None:
     # After every tier, variables are narrowed to what keeps it: the best plan must not be cut off.
-    instance = drawn(seed, more)
     model = AggregatedModel(instance, shaped=PLACEMENTS if shaped else ())
     budget = Budget(SolveLimits(workers=1))
     relaxation = Relaxation(model.program, budget)

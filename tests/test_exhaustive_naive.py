@@ -8,6 +8,7 @@ checker is asked about random plans, none of which may be better.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from itertools import count, islice
 
 import pytest
@@ -16,7 +17,9 @@ from exhaustive import plan
 from exhaustive_moves import moves_of
 from exhaustive_naive import Naive
 from test_exhaustive_comparison import BUSY
+from test_exhaustive_goodput import SPEEDS
 from tiny_busy import busy
+from tiny_speeds import busy_by_speed
 
 from models.plan import compose
 from models.verify.check import check, derive
@@ -24,23 +27,29 @@ from models.verify.check import check, derive
 EFFORT, FEWEST, MOST = 1000, 100, 1500
 """Plans to ask for, at about a millisecond each: of single gangs, and of all gangs together."""
 
+SERIES = {
+    **{name: partial(busy, more=more) for name, more in BUSY.items()},
+    **{f"speeds: {name}": partial(busy_by_speed, more=more) for name, more in SPEEDS.items()},
+}
+"""Random instances by seed."""
+
 
 def small(name: str, first: int) -> Iterator[Naive]:
-    """Busy instances of a series, from a seed on, of which a few plans can be tried."""
+    """Instances of a series, from a seed on, of which a few plans can be tried."""
     for seed in count(first):
-        instance = busy(seed, more=BUSY[name])
+        instance = SERIES[name](seed)
         if Naive.effort(instance) <= EFFORT:
             yield Naive(instance)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", BUSY)
+@pytest.mark.parametrize("name", SERIES)
 def test_no_plan_that_the_checker_lets_pass_is_better_and_one_is_as_good(name: str) -> None:
     naive = next(n for n in small(name, 3000) if FEWEST <= n.size <= MOST)
     assert naive.best() == plan(naive.instance).tiers
 
 
-@pytest.mark.parametrize("name", first_fast(BUSY, 3))
+@pytest.mark.parametrize("name", [*first_fast(BUSY, 3), *first_fast(list(SERIES)[len(BUSY) :], 3)])
 def test_no_random_plan_that_the_checker_lets_pass_is_better(name: str) -> None:
     feasible = 0
     able = (naive for naive in small(name, 4000) if naive.size > MOST)

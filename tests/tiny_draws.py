@@ -69,6 +69,13 @@ FEATURES = (
     "clock",  # the policy says what ages are counted to
     "stability",  # an earlier plan, and the tier
     "defragment",
+    # What only instances with goodput have (``tiny_speeds``):
+    "generations",  # servers of which some are older
+    "unknown_speeds",  # server models without a relative speed
+    "fractions",  # of a step that gangs communicate
+    "speed_ignored",  # gangs that run as fast on slower GPUs
+    "services",
+    "finished",  # running gangs that have gone
 )
 
 
