@@ -66,8 +66,8 @@ class Ledger:
     def _valid(self, decisions: tuple[GangDecision, ...]) -> tuple[GangDecision, ...] | None:
         """The plan without what a relaxed program may have admitted wrongly; None if no valid plan remains.
 
-        Gangs below minBandwidthShare wait, and those of a service on several models; gangs stopped without
-        need keep running.
+        Gangs below minBandwidthShare wait, and those of a service on several models; gangs stopped
+        without need keep running.
         """
         victims = unjustified_victims(self.instance, decisions)
         if victims:

@@ -1,6 +1,6 @@
 """One GPU model for all gangs of a service of which none runs (contract 2.5).
 
-For a service and GPU model m: pods of its gangs on nodes of m <= their number x u[m], and the sum of u[m] <= 1.
+For a service and GPU model m: pods of its gangs on nodes of m <= their number x u[m]; sum of u[m] <= 1.
 Where gangs of a service run, its nodes are restricted instead (``declarations``).
 """
 
