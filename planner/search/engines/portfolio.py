@@ -27,7 +27,7 @@ QUICK_EFFORT = 1.0
 CONFIRM_EFFORT = 0.3
 """Effort for CP-SAT to refute anything better than a numerical optimum."""
 
-LARGEST_CONFIRMED = 1000
+LARGEST_CONFIRMED = 1200
 """Programs with more variables are not given to CP-SAT for that: its presolve alone takes seconds."""
 
 DIVE_NODES = 200
