@@ -49,7 +49,7 @@ SPEEDS = {
 """What each series of busy clusters has three times as much of."""
 
 SERVICES = {
-    "none runs": (1049, ("running", "role_model", "mix_models")),
+    "none runs": (1063, ("running", "role_model", "mix_models")),
     "some run": (1126, ("role_model", "mix_models")),
 }
 """Series in which services bind: the first seed, and the features that would make that seldom."""
@@ -106,7 +106,7 @@ def test_services_are_kept_however_the_search_goes(name: str, size: int) -> None
     met = FAMILIES if size == AGGREGATED_FROM else ()
     found = {
         seed: faults(one, solve(one, size=size), met=met)
-        for seed, one in _services(name, examples(60, 24))
+        for seed, one in _services(name, examples(60, 17))
     }
     assert by_seed(found) == {}
 
