@@ -119,15 +119,25 @@ class Referee:
             if stated["bandwidthMBps"] is not None and gang.pattern != "none"
         )
         values = {tier.name: tier.value for tier in solution.tiers}
-        gpus = {k.split("/")[1]: v for k, v in values.items() if k.startswith("admission/")}
         return {
             "vector": signed_values(solution),
-            "admitted": gpus,
+            "effective": _effective(self._instance, solution),
             "gpu_GBps": round(sum(rates) / 1000),
             "span": values.get("span"),
             "stranded": values.get("stranded"),
             "violations": [f"{v.rule}: {v.message}" for v in self._judge.check(plan).violations],
         }
+
+
+def _effective(instance: Instance, solution: Solution) -> dict[str, int]:
+    """Effective GPUs by priority, the highest first: GPUs of admitted gangs times predicted speed."""
+    found: dict[int, int] = {}
+    for line in Evaluation(instance, solution.decisions).lines:
+        worth = line.gang.weight_gpus * (line.speed or 0) if line.admitted else 0
+        found[line.gang.priority] = found.get(line.gang.priority, 0) + worth
+    return {
+        str(priority): round(found[priority] / 1000) for priority in sorted(found, reverse=True)
+    }
 
 
 def _tiers(instance: Instance, solution: Solution, events: list[Event]) -> list[dict[str, Any]]:

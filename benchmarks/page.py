@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Iterator
 from html import escape
 
-from benchmarks.report import MILESTONES, admitted, collapsed, percent
+from benchmarks.report import MILESTONES, collapsed, percent
 from benchmarks.verdict import OURS, Figures, best_baseline, better_baselines
 
 STYLE = """
@@ -125,9 +125,9 @@ def _case(case: str, found: Figures) -> Iterator[str]:
     )
     plans = sorted(found["plans"].items(), key=lambda item: item[1]["vector"], reverse=True)
     yield '<p class="soft">Plans from the best to the worst, tier by tier.</p><div class="plots">'
-    gpus = [(name, [float(n) for n in plan["admitted"].values()]) for name, plan in plans]
-    texts = {name: admitted(plan) for name, plan in plans}
-    yield _bars("GPUs admitted, highest priority first", gpus, lambda name, _: texts[name])
+    gpus = [(name, [float(n) for n in plan["effective"].values()]) for name, plan in plans]
+    texts = {name: effective(plan) for name, plan in plans}
+    yield _bars("effective GPUs, highest priority first", gpus, lambda name, _: texts[name])
     for key, title in (
         ("gpu_GBps", "GPU x GB/s, more is better"),
         ("span", "span, less is better"),

@@ -13,11 +13,16 @@ from benchmarks.building import DGX_H100, EPOCH, Room, assemble, levels, ragged
 from models.cluster import Cluster, Node
 from models.gang import ExistingPod, Gang, Role
 from models.instance import Instance
+from models.policy import Policy
 
 BLOCK, RACK, NODE = 0, 1, 2
 DAY_S = 86_400
 TILINGS = ((5, 3), (4, 4), (4, 2, 2), (6, 2), (3, 3, 2), (7, 1), (8,))
 """Ways to fill a server of 8 with pods."""
+
+
+POLICY = Policy(starvation_after_s=None)
+"""Ages decide nothing but `waiting`: old decoys do not go first."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +37,7 @@ def planted(nodes: int, seed: int) -> Planted:
     """A queue that fills every free GPU of ``nodes`` DGX H100 exactly, among decoys.
 
     Hidden plan: every server is tiled by one-pod gangs of 1 to 8 GPUs or belongs, whole, to a gang of
-    several servers of one rack. So admission = the free GPUs (nothing admits more), preference =
+    several servers of one rack. So goodput = 1000 x the free GPUs (nothing has more), preference =
     the weight of all gangs that prefer something (the hidden plan grants all of them), bandwidth =
     1000 x the GPUs of gangs with two or more (every share is 1000). Decoys have the same weights
     and priority but no preference and no bandwidth (pattern none), and shapes that break the
@@ -49,7 +54,7 @@ def planted(nodes: int, seed: int) -> Planted:
     gangs = [*hidden, *decoys]
     rng.shuffle(gangs)  # names must not tell which is which
     named = [replace(gang, name=f"job-{number:04d}") for number, gang in enumerate(gangs)]
-    instance = assemble(cluster, (*named, *held))
+    instance = assemble(cluster, (*named, *held), POLICY)
     return Planted(instance, _optimum(hidden, held))
 
 
@@ -59,7 +64,7 @@ def traps(nodes: int, seed: int) -> Planted:
     Every server has 8 or 4 free GPUs. Hidden are gangs of one pod of 4 or 8 GPUs, some pinned, and of several
     whole servers of one rack; together they fill everything. Decoys ask 3 or 6 GPUs a pod, are older, and
     larger than the pods of 4. No sum of threes and fours is 4 or 8 with a three in it, so a plan that uses a
-    decoy admits less, and the hidden plan is the only best one: all of the hidden gangs, each on one server
+    decoy has less goodput, and the hidden plan is the only best one: all hidden gangs, each on one server
     or on as few whole ones as can be, and nothing left over.
     """
     rng = random.Random(seed)
@@ -92,7 +97,7 @@ def traps(nodes: int, seed: int) -> Planted:
     gangs = [*hidden, *decoys]
     rng.shuffle(gangs)
     named = [replace(gang, name=f"job-{number:04d}") for number, gang in enumerate(gangs)]
-    instance = assemble(cluster, (*named, *held))
+    instance = assemble(cluster, (*named, *held), POLICY)
     waiting = sum(gang.weight_gpus * instance.age(gang) for gang in hidden)
     levels_used = sum(g.weight_gpus * (g.roles[0].min - 1) for g in hidden if g.roles[0].gpus == 8)
     fixed = dict(_optimum(hidden, held)) | {"waiting/0": waiting, "span": levels_used}
@@ -102,7 +107,7 @@ def traps(nodes: int, seed: int) -> Planted:
 def _optimum(hidden: list[Gang], held: list[Gang]) -> tuple[tuple[str, int], ...]:
     free = sum(gang.weight_gpus for gang in hidden)
     return (
-        ("admission/0", free + sum(gang.weight_gpus for gang in held)),
+        ("goodput/0", 1000 * (free + sum(gang.weight_gpus for gang in held))),
         ("waiting/0", 0),
         ("preference", sum(g.weight_gpus for g in hidden if g.preferred is not None)),
         ("bandwidth", sum(1000 * g.weight_gpus for g in (*hidden, *held) if g.weight_gpus > 1)),

@@ -15,7 +15,7 @@ from benchmarks.verdict import OURS, Figures, best_baseline, better_baselines
 BEGIN = "<!-- figures: written by python -m benchmarks --readme -->"
 END = "<!-- end of figures -->"
 COLUMNS = {
-    "admission": ("kept", "aged", "admission"),
+    "goodput": ("kept", "aged", "goodput", "admission"),
     "waiting": ("aged-waiting", "waiting"),
     "disruption": ("disruption",),
     "preference": ("preference",),
@@ -154,7 +154,7 @@ def _search_table(figures: dict[str, Figures]) -> Iterator[str]:
 
 def _comparison_table(figures: dict[str, Figures]) -> Iterator[str]:
     """Two rows a case: ours and the best baseline."""
-    columns = ("case", "plan", "GPUs admitted by priority", "GPU x GB/s", "span", "stranded", "s")
+    columns = ("case", "plan", "effective GPUs by priority", "GPU x GB/s", "span", "stranded", "s")
     yield "| " + " | ".join(columns) + " |"
     yield "|---" * len(columns) + "|"
     for case, found in figures.items():
@@ -162,16 +162,16 @@ def _comparison_table(figures: dict[str, Figures]) -> Iterator[str]:
             if name is None:
                 continue
             plan = found["plans"][name]
-            cells = [case, name, admitted(plan), f"{plan['gpu_GBps']:,}"]
+            cells = [case, name, effective(plan), f"{plan['gpu_GBps']:,}"]
             cells += [
                 "-" if plan[key] is None else f"{plan[key]:,}" for key in ("span", "stranded")
             ]
             yield "| " + " | ".join([*cells, f"{plan['s']:.1f}"]) + " |"
 
 
-def admitted(plan: dict[str, Any], most: int = 6) -> str:
-    """GPUs admitted, the highest priority first; of very many priorities the sum."""
-    gpus = list(plan["admitted"].values())
+def effective(plan: dict[str, Any], most: int = 6) -> str:
+    """Effective GPUs, the highest priority first; of very many priorities the sum."""
+    gpus = list(plan["effective"].values())
     return " / ".join(f"{n:,}" for n in gpus) if len(gpus) <= most else f"{sum(gpus):,} in all"
 
 

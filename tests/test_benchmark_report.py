@@ -28,7 +28,7 @@ def plan(*vector: int, **more: object) -> Tree:
     """Figures of one plan."""
     return {
         "vector": list(vector),
-        "admitted": {"100": vector[0], "0": 8},
+        "effective": {"100": vector[0], "0": 8},
         "gpu_GBps": 123,
         "span": 4,
         "stranded": 1500,

@@ -52,14 +52,16 @@ def best_greedy(
     space = FreeSpace(instance, base)
     decisions, effort = list(base), 0.0
     for priority, demands in groupby(queue(space), key=lambda d: instance.gangs[d.gang].priority):
-        peers, best = list(demands), None
+        peers = list(demands)
+        best: tuple[tuple[int, ...], list[GangDecision]] | None = None
         for order, patient in _ways(instance):
             once = effort + len(peers) * len(instance.cluster.nodes) * PLACING_EFFORT
             if best is not None and (once > START_EFFORT or len(peers) == 1 or budget.exhausted()):
                 break
             effort, mark, plan = once, space.mark(), list(decisions)
             ordered = sorted(peers, key=lambda demand: queue_key(instance, demand, order))
-            for gang in _place_all(space, ordered, budget, patient=patient):
+            within = None if best is None else budget  # there must be a first plan
+            for gang in _place_all(space, ordered, within, patient=patient):
                 plan[gang] = space.decision(gang)
             worth = _worth(instance, plan, priority)
             if best is None or worth > best[0]:
