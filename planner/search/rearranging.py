@@ -12,12 +12,13 @@ from functools import partial
 from models.instance import Instance
 from models.program.demand_builder import remaining_demand
 from models.program.demands import Demand
+from models.rates.speed import FULL_SPEED
 from models.solution import STARTS, GangDecision
 from models.tier_values import Evaluation, tiers_of
 from models.tiers import larger_is_better
 from planner.search.budget import Budget
 from planner.search.free_space import FreeSpace, counts_of
-from planner.search.greedy import place
+from planner.search.greedy import admit, place
 from planner.search.repair import unjustified_victims
 
 
@@ -37,6 +38,31 @@ def rearrange(
             return found
         space.undo(mark)
     return tuple(decisions)
+
+
+def hasten(
+    instance: Instance, decisions: Sequence[GangDecision], *, budget: Budget
+) -> tuple[GangDecision, ...]:
+    """The plan with gangs that start slowly placed anew where they are faster, what is lost most first."""
+    found, lines = list(decisions), Evaluation(instance, decisions).lines
+    slow = [
+        (-(FULL_SPEED - line.speed) * line.gang.weight_gpus, index)
+        for index, line in enumerate(lines)
+        if line.decision.decision in STARTS and line.speed is not None and line.speed < FULL_SPEED
+    ]
+    space = FreeSpace(instance, decisions) if slow else None
+    for _, index in sorted(slow):
+        if budget.exhausted():
+            break
+        assert space is not None
+        mark, now = space.mark(), lines[index].speed or 0
+        demand = _demand(space, decisions, index)
+        space.set(index, space.original[index])
+        if admit(space, demand, least_speed=now + 1):
+            found[index] = space.decision(index)
+        else:
+            space.undo(mark)
+    return tuple(found)
 
 
 def _placed(

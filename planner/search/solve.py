@@ -227,6 +227,7 @@ class Search:
                 follow=lambda values: follow(
                     self.instance, model.requests, model.admits, values, budget
                 ),
+                running=model,
             )
 
         searches: list[TierSearch] = []

@@ -327,21 +327,12 @@ class AggregatedModel:
         return found
 
     def _loosened(self, demand: Demand, shapes: list[Shape]) -> list[Shape]:
-        """One shape for each size of pieces on several nodes, as fast as the fastest, wherever they are.
-
-        A gang that would fit on one node is rarely split, and if so, rarely over more than its surroundings.
-        """
-        fastest: dict[int, Shape] = {}
-        for shape in shapes:
-            if shape.level != self.instance.cluster.node_level:
-                known = fastest.get(shape.piece, shape)
-                fastest[shape.piece] = max(known, shape, key=lambda one: one.speed)
+        """Gangs torn into single pods are as fast wherever these are: those that fit on a node rarely are."""
+        torn = [s for s in shapes if s.piece == 1 and s.level != self.instance.cluster.node_level]
         required = self.instance.gangs[demand.gang].required
-        whole = [one for one in shapes if one.level == self.instance.cluster.node_level]
-        return [
-            *whole,
-            *(replace(one, level=required) for _, one in sorted(fastest.items(), reverse=True)),
-        ]
+        fastest = max((shape.speed for shape in torn), default=0)
+        loose = [replace(shape, level=required, speed=fastest) for shape in torn[-1:]]
+        return [*(shape for shape in shapes if shape not in torn), *loose]
 
     def _alone(self, demand: Demand) -> list[Shape]:
         """The single shape of a gang that is one piece on one node."""
@@ -399,6 +390,24 @@ class AggregatedModel:
     def admits(self) -> list[list[int]]:
         """The variable of every option of every choice of ``requests``."""
         return self.variables.admits
+
+    def unchanged(self, gangs: Collection[int]) -> list[int]:
+        """The variables of the options in which these running gangs stay as they are."""
+        return [
+            admits[0]
+            for choice, admits in zip(self.requests.choices, self.admits, strict=True)
+            if choice.gang in gangs and not choice.options[0].demand.roles
+        ]
+
+    def stopped(self, values: Sequence[int]) -> list[tuple[int, int]]:
+        """Of gangs that the assignment stops: the variable of staying as they are, and their GPUs."""
+        return [
+            (admits[0], choice.options[0].effect.kept)
+            for choice, admits in zip(self.requests.choices, self.admits, strict=True)
+            if self.instance.gangs[choice.gang].running
+            and not choice.options[0].demand.roles
+            and not any(values[admit] for admit in admits)
+        ]
 
     def expression(self, tier: Tier) -> Linear:
         """The value of a tier, or a bound that no plan beats."""

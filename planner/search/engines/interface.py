@@ -59,7 +59,11 @@ class Goal:
 
     def better_than(self, value: int) -> Goal:
         """The goal with a row that requires a better objective value."""
-        limits = (value + 1, UNBOUNDED) if self.maximize else (-UNBOUNDED, value - 1)
+        return self.as_good_as(value + 1 if self.maximize else value - 1)
+
+    def as_good_as(self, value: int) -> Goal:
+        """The goal with a row that requires this objective value or a better one."""
+        limits = (value, UNBOUNDED) if self.maximize else (-UNBOUNDED, value)
         return replace(self, keep=(*self.keep, (self.objective, *limits)))
 
     def trivial_bound(self, program: Program) -> int:
