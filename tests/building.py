@@ -17,7 +17,10 @@ from models.cluster import Cluster, Level, Node, Taint
 from models.gang import ExistingPod, Gang, Hold, NodeAffinity, Role, Toleration
 from models.hardware import Nic, ServerModel
 from models.instance import Instance
-from models.policy import Objective, Policy, SolveLimits
+from models.policy import Objective, Policy, SolveLimits, preset_objectives
+
+OBJECTIVES = preset_objectives("admission")
+"""Objectives of every instance made by ``build`` that is not asked for others."""
 
 LEVELS = ("block", "rack", "node")
 """Levels of every cluster made by ``build``, widest first; ``node`` is the innermost."""
@@ -177,7 +180,7 @@ def build(
     binding: str = "exact",
     min_share: Fraction | str = "0",
     selector: dict[str, str] | None = None,
-    objectives: Sequence[str] | None = None,
+    objectives: Sequence[str] = OBJECTIVES,
 ) -> Instance:
     """An instance of ``nodes``, or of ``blocks`` x ``racks`` x ``nodes_per_rack`` equal servers.
 
@@ -198,20 +201,12 @@ def build(
         for name, over in zip(LEVELS[:2], oversubscription, strict=True)
     )
     policy = Policy(
+        objectives=tuple(Objective(name) for name in objectives),
         mix=tuple(sorted((mix or {1: 1000}).items())),
         min_bandwidth_share=Fraction(min_share),
         gpu_binding=binding,
         node_selector=tuple(sorted((selector or {}).items())),
         solve=SolveLimits(workers=1),
     )
-    if objectives is not None:
-        policy = Policy(
-            objectives=tuple(Objective(name) for name in objectives),
-            mix=policy.mix,
-            min_bandwidth_share=policy.min_bandwidth_share,
-            gpu_binding=policy.gpu_binding,
-            node_selector=policy.node_selector,
-            solve=policy.solve,
-        )
     cluster = Cluster("test", levels, tuple(sorted(nodes, key=lambda n: n.name)))
     return Instance(cluster, tuple(sorted(gangs, key=lambda g: g.key)), policy)

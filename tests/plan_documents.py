@@ -270,7 +270,10 @@ def restated(plan: Doc) -> Doc:
     if names and sorted(name for one in before for name in one["gangs"]) == names:
         plan["status"]["moves"] = before
     elif names:
-        plan["status"]["moves"] = [moves(names, sum(standing_gpus(g) for g in moved))]
+        listed = [o["name"] for o in plan["instance"]["policy"]["spec"]["objectives"]]
+        effective = {"effectiveGpus": 0} if "goodput" in listed else {}
+        gpus = sum(standing_gpus(g) for g in moved)
+        plan["status"]["moves"] = [moves(names, gpus, **effective)]
     return sealed(plan)
 
 

@@ -18,7 +18,10 @@ from tiny_servers import draw_cluster
 from models.cluster import Cluster
 from models.gang import Gang
 from models.instance import Instance
-from models.policy import DEFAULT_OBJECTIVES, Objective, Policy, SolveLimits
+from models.policy import Objective, Policy, SolveLimits, preset_objectives
+
+OBJECTIVES = preset_objectives("admission")
+"""Most instances have these; ``tiny_speeds`` puts goodput in the place of the first."""
 
 
 def tiny(seed: int, without: Collection[str] = (), more: Collection[str] = ()) -> Instance:
@@ -36,6 +39,7 @@ def draw_policy(draws: Draws, cluster: Cluster, gangs: tuple[Gang, ...]) -> Poli
     """What is best: mix, binding, which nodes are ours, least share, sometimes other tiers."""
     r = draws.random("policy")
     policy = Policy(
+        objectives=tuple(Objective(name) for name in OBJECTIVES),
         mix=_mix(draws.random("mix"), cluster, gangs),
         solve=SolveLimits(workers=1),
         gpu_binding="none" if draws.on("binding_none", r, 0.12) else "exact",
@@ -50,7 +54,7 @@ def draw_policy(draws: Draws, cluster: Cluster, gangs: tuple[Gang, ...]) -> Poli
 
 def _objectives(r: Random) -> tuple[Objective, ...]:
     """Some of the tiers in some order; ``stranded`` or ``span`` may come before ``bandwidth``."""
-    names = list(DEFAULT_OBJECTIVES)
+    names = list(OBJECTIVES)
     r.shuffle(names)
     return tuple(Objective(name) for name in names[: r.randint(1, len(names))])
 

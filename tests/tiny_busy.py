@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import replace
 
-from tiny import draw_policy
+from tiny import OBJECTIVES, draw_policy
 from tiny_draws import Draws
 from tiny_gangs import NEWEST, apart, draw_gang, held, queued, sickened, started
 from tiny_servers import draw_small_cluster
@@ -19,7 +19,7 @@ from tiny_servers import draw_small_cluster
 from models.cluster import Cluster, Node, Taint
 from models.gang import Gang, PlannedPod, Role
 from models.instance import Instance
-from models.policy import DEFAULT_OBJECTIVES, Disruption, Moves, Objective, Policy
+from models.policy import Disruption, Moves, Objective, Policy
 
 MAX_PODS = 3
 """Pods of a gang, beside a launcher."""
@@ -171,7 +171,7 @@ def _objectives(draws: Draws, policy: Policy, gangs: tuple[Gang, ...]) -> tuple[
     """The tiers with ``defragment`` before ``disruption`` and ``stability`` last, or all of them shuffled."""
     r = draws.random("busy objectives")
     names = [objective.name for objective in policy.objectives]
-    shuffled = tuple(names) != DEFAULT_OBJECTIVES
+    shuffled = tuple(names) != OBJECTIVES
     if draws.on("defragment", r, 0.2):
         places = range(len(names) + 1)
         before = names.index("disruption") if "disruption" in names else 0
