@@ -156,6 +156,13 @@ class PlanEffectiveGpus(_Open):
         description="What the same queue gives if gangs are taken one after another"
     )
 
+    def known(self) -> dict[str, float]:
+        """The figures that it has, by name."""
+        figures = {"before": self.before, "after": self.after}
+        if self.one_at_a_time is not None:
+            figures["one_at_a_time"] = self.one_at_a_time
+        return figures
+
 
 class PlanBought(_Open):
     """What a plan has beyond the best plan found without a set of moves."""
