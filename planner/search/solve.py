@@ -21,7 +21,7 @@ from models.program.formulation import formulate, pairs
 from models.program.interruption import Interrupted
 from models.program.tier_expressions import FREE_SPACE, OPTION_VALUES, SPEED_FACTORS
 from models.solution import GangDecision, Solution
-from models.tiers import Tier
+from models.tiers import MAINS, Tier
 from planner.search.budget import Budget, NullProgress, Progress
 from planner.search.engines.mathopt_process import SolverProcess
 from planner.search.executors import THREADS, Workers
@@ -161,7 +161,7 @@ class Search:
         proven = [
             int(tier.name.partition("/")[2])
             for tier in plan.tiers
-            if tier.name.startswith("admission/") and tier.bound == tier.value
+            if tier.name.partition("/")[0] in MAINS and tier.bound == tier.value
         ]
         immovable = self._held.get(id(plan.decisions), frozenset())
         decisions = with_reasons(self.instance, plan.decisions, budget, proven, immovable)
