@@ -11,8 +11,8 @@ from plan_goodput import goodput_plan
 from models.documents.plan import PlanDocument
 from models.verify.check import check
 from planner.show import plan_tables, running_changes
-from planner.show.table import Table
-from planner.show.text import gpu_amount, whole_percent
+from planner.show.table import Table, draw
+from planner.show.text import gpu_amount, whole_percent, width
 
 EFFECTIVE = {"before": 1.4, "after": 12.04, "oneAtATime": 11.0}
 """Before: gone 1 and old 2 x 200; after: 8000 + 4040 of the goodput tiers."""
@@ -124,3 +124,11 @@ def test_effective_gpus_bought_are_shown_where_gpus_do_not_say_it_all(
     amounts = {"gpus": gpus} if effective is None else {"gpus": gpus, "effectiveGpus": effective}
     plan = typed(moves=[moves(["default/old"], 2, **amounts)])
     assert column(running_changes.moves(plan), "BOUGHT") == {"old": said}
+
+
+@pytest.mark.parametrize("columns", [80, 100, 120])
+@pytest.mark.parametrize("wide", [False, True])
+def test_the_table_with_speeds_fits_the_terminal(columns: int, *, wide: bool) -> None:
+    drawn = draw(plan_tables.gangs(typed(), wide=wide), width=columns, color=False)
+    assert all(width(line) <= columns for line in drawn.splitlines()), drawn
+    assert "SPEED" in drawn

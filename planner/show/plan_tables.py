@@ -219,7 +219,7 @@ def gangs(plan: PlanDocument, *, wide: bool) -> Table:
         Column("GB/S", right=True),
         Column("OF BEST", right=True),
         Column("SPEED", right=True),
-        *([Column("SLOWED BY")] if wide else []),
+        *([Column("SLOWED BY", fold=True, optional=True)] if wide else []),
         *(Column(level.upper(), right=True, optional=True) for level in levels),
         *([Column("DOMAINS", fold=True)] if wide else []),
         Column("NODES, OR WHY NOT", fold=True),
