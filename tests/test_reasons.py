@@ -244,6 +244,7 @@ def test_a_peer_that_waited_too_long_is_named_as_what_outranks() -> None:
     new = gang("new", 1, 8, priority=5, submitted=30 * hour)
     instance = build(racks=1, nodes_per_rack=1, gangs=[new, old])
     ageing = replace(instance, policy=replace(instance.policy, starvation_after_s=24 * hour))
+    instance = replace(instance, policy=replace(instance.policy, starvation_after_s=None))
     for given, code, outranking in (
         (ageing, "Outranked", " (1 of its priority that waited too long)"),
         (instance, "NoRoom", ""),
