@@ -14,12 +14,14 @@ from models.documents.base import API_VERSION
 from models.documents.plan import (
     PlanBought,
     PlanDigests,
+    PlanEffectiveGpus,
     PlanMetadata,
     PlanMoves,
     PlanObjective,
     PlanSearch,
     PlanStatus,
 )
+from models.effective_gpus import effective_after, effective_before
 from models.gang import Gang
 from models.hardware import bits
 from models.instance import Instance
@@ -56,7 +58,8 @@ class PlanWriter:
         metadata = PlanMetadata.model_construct(
             name=name, created_at=epoch_seconds(created_at), generator=generator
         )
-        status = self._status(solution, tuple(remarks), digest(spec))
+        effective = _effective(self._instance, solution, evaluation)
+        status = self._status(solution, effective, tuple(remarks), digest(spec))
         return {
             "apiVersion": API_VERSION,
             "kind": "Plan",
@@ -66,7 +69,13 @@ class PlanWriter:
             "status": status.to_json(),
         }
 
-    def _status(self, solution: Solution, remarks: tuple[str, ...], spec: str) -> PlanStatus:
+    def _status(
+        self,
+        solution: Solution,
+        effective: PlanEffectiveGpus,
+        remarks: tuple[str, ...],
+        spec: str,
+    ) -> PlanStatus:
         """``spec``: its digest."""
         optimal = all(tier.bound == tier.best for tier in solution.tiers)
         return PlanStatus.model_construct(
@@ -78,6 +87,7 @@ class PlanWriter:
                 effort=round(solution.effort, 3),
                 stopped_by=solution.stopped_by,
             ),
+            effective_gpus=effective,
             moves=tuple(_moves(self._instance, moves) for moves in solution.moves),
             notes=solution.notes,
             remarks=remarks,
@@ -109,6 +119,15 @@ _WRITTEN_OTHERWISE = tuple(
 """Ends of lines with a number that Python writes otherwise (below 0.0001) or refuses (not finite)."""
 
 
+def _effective(instance: Instance, solution: Solution, evaluation: Evaluation) -> PlanEffectiveGpus:
+    start = solution.one_at_a_time
+    return PlanEffectiveGpus.model_construct(
+        before=effective_before(instance) / 1000,
+        after=effective_after(evaluation) / 1000,
+        one_at_a_time=None if start is None else start / 1000,
+    )
+
+
 def _moves(instance: Instance, moves: MoveSet) -> PlanMoves:
     def names(gangs: Sequence[int]) -> tuple[str, ...]:
         return tuple("/".join(instance.gangs[gang].key) for gang in gangs)
@@ -119,6 +138,7 @@ def _moves(instance: Instance, moves: MoveSet) -> PlanMoves:
         bought=PlanBought.model_construct(
             gangs=names(moves.admitted),
             gpus=moves.gpus,
+            effective_gpus=None if moves.effective is None else moves.effective / 1000,
             bandwidth=moves.bandwidth,
             whole_nodes=moves.whole_nodes,
             whole_domains=moves.whole_domains,

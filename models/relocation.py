@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+from models.effective_gpus import effective_after
 from models.instance import Instance
 from models.leftover import whole_domains, whole_nodes
 from models.occupancy import PODS, Room, free_after, rooms
@@ -16,6 +17,7 @@ from models.tier_values import Evaluation, admitted
 class PlanWorth:
     """``admitted``: indices of the gangs that run whole. ``gpus``: their w.
 
+    ``effective``: under goodput their effective GPUs (permille-GPU); None under admission.
     ``bandwidth``: w x share of those that count in the bandwidth tier, whatever their weight, in
     permille-GPU. ``whole_nodes``: nodes whose free GPUs are as many as the largest node of their GPU
     model has; ``whole_gpus``: the GPUs of these. ``whole_domains``: domains of the innermost level with
@@ -28,11 +30,13 @@ class PlanWorth:
     whole_nodes: int
     whole_gpus: int
     whole_domains: int
+    effective: int | None = None
 
 
 def plan_worth(instance: Instance, decisions: Sequence[GangDecision]) -> PlanWorth:
     """The worth of one plan. ``decisions``: one for each gang."""
-    values = Evaluation(instance, decisions).values
+    evaluation = Evaluation(instance, decisions)
+    values = evaluation.values
     runs = [i for i, decision in enumerate(decisions) if admitted(instance, i, decision)]
     bandwidth = 0
     for index in runs:
@@ -47,6 +51,7 @@ def plan_worth(instance: Instance, decisions: Sequence[GangDecision]) -> PlanWor
         whole_nodes=len(whole),
         whole_gpus=sum(whole.values()),
         whole_domains=len(whole_domains(instance, whole)),
+        effective=effective_after(evaluation) if instance.by_speed else None,
     )
 
 
@@ -73,6 +78,10 @@ def move_set(
         for pod in instance.gangs[gang].running_pods
     )
     gpus = plan.gpus - without.gpus
+    effective = None
+    if plan.effective is not None and without.effective is not None:
+        effective = plan.effective - without.effective
+    run = 1000 * gpus if effective is None else effective
     bandwidth = plan.bandwidth - without.bandwidth
     freed = plan.whole_gpus - without.whole_gpus
     return MoveSet(
@@ -83,7 +92,8 @@ def move_set(
         bandwidth=bandwidth,
         whole_nodes=plan.whole_nodes - without.whole_nodes,
         whole_domains=plan.whole_domains - without.whole_domains,
-        gain=(1000 * (gpus + freed) + bandwidth) // max(1, moved),
+        gain=(run + 1000 * freed + bandwidth) // max(1, moved),
+        effective=effective,
     )
 
 

@@ -80,7 +80,8 @@ class MoveSet:
     ``moved_gpus``: all GPUs the moved gangs hold now. The rest are differences, negative where the
     moves cost some: ``gpus`` (of all admitted gangs), ``bandwidth`` (GPUs x share, permille-GPU),
     ``whole_nodes`` and ``whole_domains`` (wholly free), ``gain`` (thousandths, rounded down): GPUs gained
-    of these three kinds for each GPU moved.
+    of these three kinds for each GPU moved. ``effective``: where the policy lists goodput, effective GPUs
+    (permille-GPU), which then count in the gain in the place of ``gpus``.
     """
 
     gangs: tuple[int, ...]
@@ -91,13 +92,15 @@ class MoveSet:
     whole_nodes: int
     whole_domains: int
     gain: int
+    effective: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Solution:
     """``decisions``: one for each gang, in Instance order. ``notes``: what the plan assumes, in sentences.
 
-    ``moves``: every gang that moves, in exactly one set.
+    ``moves``: every gang that moves, in exactly one set. ``one_at_a_time``: effective GPUs (permille-GPU)
+    of the start, which takes one gang after another; None if the search ended before.
     """
 
     decisions: tuple[GangDecision, ...]
@@ -107,3 +110,4 @@ class Solution:
     effort: float = 0.0
     notes: tuple[str, ...] = ()
     moves: tuple[MoveSet, ...] = ()
+    one_at_a_time: int | None = None

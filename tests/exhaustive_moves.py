@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from exhaustive import Best, plan
 from exhaustive_leftover import whole_domains, whole_nodes
-from exhaustive_values import admitted, free_after, shares, standing, weight
+from exhaustive_values import admitted, free_after, shares, standing, tier_values, weight
 
 from models.instance import Instance
 from models.solution import GangDecision, MoveSet
@@ -24,6 +24,9 @@ def moves_of(instance: Instance, best: Best) -> tuple[MoveSet, ...]:
     without = plan(instance, immovable=frozenset(range(len(instance.gangs)))).decisions
     mine, other = _worth(instance, best.decisions), _worth(instance, without)
     gpus, bandwidth, freed, nodes, domains = (a - b for a, b in zip(mine, other, strict=True))
+    effective = None
+    if any(objective.name == "goodput" for objective in instance.policy.objectives):
+        effective = _goodput(instance, best.decisions) - _goodput(instance, without)
     moved = sum(
         instance.gangs[g].roles[pod.role].gpus
         for g in movers
@@ -42,9 +45,17 @@ def moves_of(instance: Instance, best: Best) -> tuple[MoveSet, ...]:
             bandwidth=bandwidth,
             whole_nodes=nodes,
             whole_domains=domains,
-            gain=(1000 * (gpus + freed) + bandwidth) // max(1, moved),
+            gain=((1000 * gpus if effective is None else effective) + 1000 * freed + bandwidth)
+            // max(1, moved),
+            effective=effective,
         ),
     )
+
+
+def _goodput(instance: Instance, decisions: Sequence[GangDecision]) -> int:
+    """w x speed of the admitted gangs of every priority."""
+    values = tier_values(instance, decisions)
+    return sum(value for name, value in values if name.startswith("goodput/"))
 
 
 def _worth(instance: Instance, decisions: Sequence[GangDecision]) -> tuple[int, ...]:

@@ -211,6 +211,7 @@ def solution_by_hand(instance: Instance, case: Case) -> Solution:
 def _move(instance: Instance, stated: dict[str, Any]) -> MoveSet:
     names = [name_of(gang) for gang in instance.gangs]
     bought = stated["bought"]
+    effective = bought.get("effectiveGpus")
     return MoveSet(
         gangs=tuple(names.index(name) for name in stated["gangs"]),
         moved_gpus=stated["gpus"],
@@ -220,6 +221,7 @@ def _move(instance: Instance, stated: dict[str, Any]) -> MoveSet:
         whole_nodes=bought["wholeNodes"],
         whole_domains=bought["wholeDomains"],
         gain=round(stated["gain"] * 1000),
+        effective=None if effective is None else round(effective * 1000),
     )
 
 

@@ -251,7 +251,8 @@ def sealed(plan: Doc) -> Doc:
 def restated(plan: Doc) -> Doc:
     """The same document with every figure and tier value that follows from its pods.
 
-    Unless it says so otherwise, gangs that move do so in one set that bought nothing.
+    Unless it says so otherwise, gangs that move do so in one set that bought nothing. It states no
+    effective GPUs.
     """
     derived = figures(plan)
     for stated in plan["spec"]["gangs"]:
@@ -266,11 +267,18 @@ def restated(plan: Doc) -> Doc:
     ]
     moved = [g for g in plan["instance"]["gangs"] if _moves(g, entry(plan, g["metadata"]["name"]))]
     names = [f"default/{g['metadata']['name']}" for g in moved]
+    plan["status"].pop("effectiveGpus", None)
     before = plan["status"].pop("moves", [])
     if names and sorted(name for one in before for name in one["gangs"]) == names:
         plan["status"]["moves"] = before
     elif names:
         plan["status"]["moves"] = [moves(names, sum(standing_gpus(g) for g in moved))]
+    listed = [o["name"] for o in plan["instance"]["policy"]["spec"]["objectives"]]
+    for one in plan["status"].get("moves", []):
+        if "goodput" in listed:
+            one["bought"].setdefault("effectiveGpus", 0)
+        else:
+            one["bought"].pop("effectiveGpus", None)
     return sealed(plan)
 
 

@@ -18,6 +18,7 @@ WHOLE = Metrics(
     started=2,
     evicted=0,
     seconds={"read": 0.5, "solve": 12.0},
+    effective={"before": 3120.0, "after": 3699.28, "one_at_a_time": 3643.0},
 )
 
 
@@ -41,6 +42,15 @@ def test_the_text_has_a_help_and_a_type_for_every_gauge() -> None:
         "# HELP gangplan_evicted_pods Pods that it evicted.",
         "# TYPE gangplan_evicted_pods gauge",
         "gangplan_evicted_pods 0",
+        "# HELP gangplan_effective_gpus GPUs times predicted speed of the gangs that run after its plan.",
+        "# TYPE gangplan_effective_gpus gauge",
+        "gangplan_effective_gpus 3699.28",
+        "# HELP gangplan_effective_gpus_before The same before its plan.",
+        "# TYPE gangplan_effective_gpus_before gauge",
+        "gangplan_effective_gpus_before 3120",
+        "# HELP gangplan_effective_gpus_one_at_a_time The same if gangs were taken one after another.",
+        "# TYPE gangplan_effective_gpus_one_at_a_time gauge",
+        "gangplan_effective_gpus_one_at_a_time 3643",
         "# HELP gangplan_phase_seconds Seconds of each phase.",
         "# TYPE gangplan_phase_seconds gauge",
         'gangplan_phase_seconds{phase="read"} 0.5',

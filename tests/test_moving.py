@@ -371,3 +371,25 @@ def test_a_search_that_moves_what_must_stay_is_caught() -> None:
     instance, plans = crowded("0.5")
     with pytest.raises(AssertionError, match="must not"):
         keep_worthwhile(instance, plans["a c"], lambda _: plans["a c"])
+
+
+def test_under_goodput_a_note_of_a_left_out_set_names_effective_gpus() -> None:
+    # a (1 GPU) leaves n01 to big, whose two servers are in two racks: share 250, speed 560.
+    instance = build(
+        racks=3,
+        oversubscription=(1, 4),
+        gangs=[small("a", 0, mask(0)), gang("big", 2, 8)],
+        objectives=["goodput"],
+    )
+    whole = mask(*range(8))
+    plan = solved(instance, decide(instance, a=[(2, mask(0))], big=[(0, whole), (1, whole)]))
+    without = solved(instance, decide(instance))
+    (kept,) = keep_worthwhile(instance, plan, lambda _: without).moves
+    # 8.96 effective GPUs, 4 GPUs' worth of bandwidth, 16 whole GPUs fewer
+    assert (kept.gpus, kept.effective, kept.gain) == (16, 8960, -3040)
+    found = keep_worthwhile(with_least(instance, "0.5"), plan, lambda _: without)
+    assert found.moves == ()
+    assert (
+        "gain +16 GPUs admitted (default/big), +8.960 effective GPUs, +4.000 GPUs' worth"
+        in (found.notes[0])
+    )

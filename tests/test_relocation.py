@@ -177,3 +177,27 @@ def test_a_gang_without_gpus_counts_as_one_gpu_moved() -> None:
     nothing = plan_worth(instance, decide(instance))
     assert move_set(instance, [0], nothing, nothing) == MoveSet((0,), 0, (), 0, 0, 0, 0, 0)
     assert move_set(instance, [0], replace(nothing, gpus=3), nothing).gain == 2000  # 3 - w of bare
+
+
+def test_under_goodput_a_gain_counts_effective_gpus() -> None:
+    # a (1 GPU) leaves n01 to big: two pods of 8 GPUs on n01 and n02, each in a rack of its own. Inside
+    # 370,800 MB/s, through the NICs 50,000, behind an oversubscription of 4 a quarter: share 250 of the best.
+    gangs = [small("a", 0, mask(0)), gang("big", 2, 8)]
+    instance = build(
+        racks=3, gangs=gangs, oversubscription=(1, 4), objectives=["goodput", "disruption"]
+    )
+    whole = mask(*range(8))
+    plan = decide(instance, a=[(2, mask(0))], big=[(0, whole), (1, whole)])
+    worth, without = plan_worth(instance, plan), plan_worth(instance, decide(instance))
+    # step 0.75 + 0.25 / 0.25: speed 571, in steps of 20: 560. a runs at full speed before and after.
+    assert (worth.gpus, worth.effective) == (17, 1000 + 16 * 560)
+    found = move_set(instance, [0], worth, without)
+    # n02 and n03 were whole: 8960 + 16 x 250 of bandwidth - 16 whole GPUs, for 1 GPU moved
+    assert found == MoveSet((0,), 1, (1,), 16, 4000, -2, 0, -3040, effective=8960)
+
+
+def test_under_admission_no_effective_gpus_are_bought() -> None:
+    instance = build(nodes_per_rack=2, gangs=[small("a", 0, mask(0))], objectives=["admission"])
+    stays, moves = decide(instance), decide(instance, a=[(1, mask(0))])
+    found = move_set(instance, [0], plan_worth(instance, moves), plan_worth(instance, stays))
+    assert (found.effective, found.gain) == (None, 0)

@@ -7,11 +7,12 @@ from dataclasses import replace
 from fractions import Fraction
 
 import pytest
-from building import build, gang, mask, role
+from building import build, gang, mask, node, role
+from building_servers import switched
 
 from models.gang import Gang
 from models.instance import Instance
-from models.policy import Moves
+from models.policy import Moves, Objective
 from models.solution import Solution
 from planner.pipelines.required_gangs import Required, resolve, unmet
 from planner.search.solve import solve
@@ -162,3 +163,54 @@ def test_a_gang_that_only_a_move_would_admit_that_buys_too_little_is_not_called_
         build(racks=1, nodes_per_rack=2, gangs=[*held, gang("big", 2, 8)]), policy=policy
     )
     assert left_out(instance, "big").proven
+
+
+def three_racks(*gangs: Gang, first: int = 2) -> Instance:
+    """So many servers in the first rack, one in each of two others; across racks share 250, speed 560."""
+    racks = ["r1"] * first + ["r2", "r3"]
+    nodes = [node(f"n{i + 1:02}", switched(8), "b1", rack) for i, rack in enumerate(racks)]
+    return build(
+        nodes=nodes, oversubscription=(1, 4), gangs=gangs, objectives=["goodput", "waiting"]
+    )
+
+
+def test_a_gang_for_which_another_would_be_slower_cannot_be_admitted() -> None:
+    # n04 is held. big in one rack: 16,000. g on n01 leaves it n02 and n03: 16 x 560 and g's 4000. Alone
+    # there is room, and g of 8 GPUs would be worth it: 16,960.
+    held = gang("held", 1, 8, stands=[(0, 0, 3, ALL8)])
+    first = role("w", 1, 4, selector={"kubernetes.io/hostname": "n01"})
+    instance = three_racks(gang("big", 2, 8), gang("g", roles=[first]), held)
+    assert left_out(instance, "g").proven
+    assert not unproven(instance, "g").proven
+    assert "slow or displace" in left_out(instance, "g").why
+    larger = replace(first, gpus=8)
+    instance = three_racks(gang("big", 2, 8), gang("g", roles=[larger]), held)
+    assert solve(instance).decisions[1].decision == "place"
+    by_number = replace(instance.policy, objectives=(Objective("admission"),))
+    instance = three_racks(gang("big", 2, 8), gang("g", roles=[first]), held)
+    assert solve(replace(instance, policy=by_number)).decisions[1].decision == "place"
+
+
+def test_a_gang_that_could_run_as_well_where_it_is_slow_is_not_called_impossible() -> None:
+    # wide has the first rack: 24,000. x and y are alike: one of them runs in the other two, 16 x 560. Were
+    # x as fast as it can be, in the first rack, wide would wait: 16,000 and 16 x 560 of y.
+    wide = gang("wide", 3, 8, same="rack")
+    instance = three_racks(wide, gang("x", 2, 8), gang("y", 2, 8), first=3)
+    solution = solve(instance)
+    (waits,) = [i for i, one in enumerate(solution.decisions) if one.decision == "wait"]
+    assert instance.gangs[waits].name in "xy"
+    (found,) = unmet((waits,), instance, solution, threading.Event())
+    assert not found.proven
+
+
+def test_no_room_is_not_proven_by_a_speed_of_0() -> None:
+    # Whatever its speed, g fits: across racks it would be at 1000 / (50 + 950 x 1000 / 1).
+    slow = replace(gang("g", 2, 8), fraction=Fraction(95, 100))
+    instance = build(racks=2, oversubscription=(1, 1000), gangs=[slow], objectives=["goodput"])
+    solution = solve(instance)
+    (found,) = unmet((0,), instance, solution, threading.Event())
+    assert found == Required(
+        "default/g",
+        False,
+        "needs 16 GPUs and would fit after the running gangs, but its speed there would be 0",
+    )

@@ -25,6 +25,7 @@ def decided() -> PlanDocument:
         handmade.tier("span", "min", 8, 7),  # a gap of 1 / 8
     ]
     document["status"]["digests"] = {"instance": "sha256:1", "spec": "sha256:2"}
+    document["status"]["effectiveGpus"] = {"before": 8.0, "after": 1234.56, "oneAtATime": 1200.0}
     return PlanDocument.model_validate(document)
 
 
@@ -59,7 +60,7 @@ def test_the_line_tells_every_gang_once_and_by_what_was_done_with_it() -> None:
     """a was started by the recovery and only found whole later: it counts as started."""
     assert report().line(12.34) == (
         "run stopped part-way (exit 7): plan gp-2; gangs: 1 started, 1 started, not all bound yet, "
-        "1 skipped; 1 pod evicted; 2 waiting; gap 12.50 %; 12.3 s"
+        "1 skipped; 1 pod evicted; 2 waiting; 1,234.56 effective GPUs (8 before); gap 12.50 %; 12.3 s"
     )
 
 
@@ -75,7 +76,8 @@ def test_a_run_that_had_nothing_to_do_says_so() -> None:
     quiet = RunReport(status="unchanged", exit_code=0, plan="gp-3", decided=decided())
     quiet.applied = Verdict((gang("a", Outcome.unchanged),))
     assert quiet.line(2) == (
-        "run unchanged (exit 0): plan gp-3; nothing changed; 2 waiting; gap 12.50 %; 2.0 s"
+        "run unchanged (exit 0): plan gp-3; nothing changed; 2 waiting; "
+        "1,234.56 effective GPUs (8 before); gap 12.50 %; 2.0 s"
     )
     assert RunReport(status="locked", exit_code=75).line(0.04) == (
         "run locked (exit 75): nothing changed; 0.0 s"
@@ -99,6 +101,7 @@ def test_the_event_holds_the_same_facts() -> None:
         "gap": 0.125,
         "placed": 2,
         "waiting": 2,
+        "effective_gpus": {"before": 8.0, "after": 1234.56, "one_at_a_time": 1200.0},
         "gangs": {"started": 1, "pending": 1, "skipped": 1},
         "writes": 10,
         "evicted": 1,
@@ -115,9 +118,20 @@ def test_the_note_on_the_lock_and_the_metrics_agree_with_it() -> None:
         "finished": "2026-11-21T18:00:00Z",
         "plan": "gp-2",
         "counts": {"started": 1, "pending": 1, "skipped": 1, "waiting": 2, "evicted": 1},
+        "effective_gpus": 1234.56,
     }
     metrics = report().metrics(1000.0)
     assert (metrics.exit_code, metrics.pending, metrics.started) == (7, 2, 2)
     assert (metrics.evicted, metrics.gap, metrics.seconds) == (1, 0.125, {"solve": 1.5})
+    assert metrics.effective == {"before": 8.0, "after": 1234.56, "one_at_a_time": 1200.0}
     failed = RunReport(exit_code=69).metrics(1000.0)
+    assert failed.effective == {}
     assert (failed.pending, failed.started, failed.evicted, failed.gap) == (None,) * 4
+
+
+def test_a_plan_of_an_older_version_says_nothing_of_effective_gpus() -> None:
+    quiet = RunReport(status="unchanged", exit_code=0, plan="gp-3", decided=decided())
+    assert quiet.decided is not None
+    quiet.decided.status.__dict__["effective_gpus"] = None
+    assert "effective" not in quiet.line(2)
+    assert "effective_gpus" not in quiet.note("2026-11-21T18:00:00Z")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import re
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -82,6 +83,7 @@ def test_after_a_run_it_tells_how_it_went_and_which_plan_is_on_the_pods(bench: R
     assert (found["lock"], found["gangs"], found["pending"]) == (None, [], [])
     out = bench.verb("status").out.splitlines()
     assert out[1].startswith("last run  applied (exit 0), at ")
+    assert re.search(r", [0-9.]+ effective GPUs$", out[1])
     assert f"plan {plan}, 3 started" in out[1]
     assert out[3].split() == ["PLAN", "PODS", "GANGS", "WHOLE"]
     assert out[4].split() == [plan, "6", "3", "3"]
@@ -190,7 +192,13 @@ def test_what_others_wrote_on_the_lock_moves_no_cursor(bench: RunBench) -> None:
     notes = tree["metadata"]["annotations"]
     notes["gangplan.dev/user"] = "\x1b[2Jroot"
     notes["gangplan.dev/last-run"] = json.dumps(
-        {"status": "\x1b]0;x\x07", "exit_code": [1], "counts": {"\u202e": "x\ny"}, "finished": 7}
+        {
+            "status": "\x1b]0;x\x07",
+            "exit_code": [1],
+            "counts": {"\u202e": "x\ny"},
+            "finished": 7,
+            "effective_gpus": ["\x1b[2J"],
+        }
     )
     assert bench.cluster.handle("PUT", LEASE, tree)[0] == 200
     for output in ("table", "json"):

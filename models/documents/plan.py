@@ -17,6 +17,7 @@ from models.solution import Decision, Proof, StoppedBy
 from models.tiers import Sense
 
 Natural = Annotated[int, Field(ge=0)]
+EffectiveGpus = Annotated[float, Field(ge=0)]
 GangKey = tuple[str, str]
 """(namespace, name)."""
 
@@ -146,11 +147,31 @@ class PlanSearch(_Open):
     stopped_by: StoppedBy
 
 
+class PlanEffectiveGpus(_Open):
+    """GPUs of the gangs that run whole, times their predicted speed; exact, with up to three digits."""
+
+    before: EffectiveGpus = Field(description="Of the gangs that run now")
+    after: EffectiveGpus = Field(description="Of the gangs that run after the plan")
+    one_at_a_time: EffectiveGpus | None = omitted(
+        description="What the same queue gives if gangs are taken one after another"
+    )
+
+    def known(self) -> dict[str, float]:
+        """The figures that it has, by name."""
+        figures = {"before": self.before, "after": self.after}
+        if self.one_at_a_time is not None:
+            figures["one_at_a_time"] = self.one_at_a_time
+        return figures
+
+
 class PlanBought(_Open):
     """What a plan has beyond the best plan found without a set of moves."""
 
     gangs: Many[str] = Field(description="namespace/name of the gangs admitted beyond it")
     gpus: int = Field(description="GPUs of all admitted gangs")
+    effective_gpus: float | None = omitted(
+        description="Effective GPUs of all admitted gangs; only where the policy lists goodput"
+    )
     bandwidth: int = Field(description="GPUs times permille of their best possible bandwidth")
     whole_nodes: int = Field(description="Nodes left wholly free")
     whole_domains: int = Field(description="Innermost domains left wholly free")
@@ -162,7 +183,9 @@ class PlanMoves(_Open):
     gangs: Many[str] = Field(description="namespace/name of the gangs that move")
     gpus: Natural = Field(description="All GPUs that they hold")
     bought: PlanBought
-    gain: float = Field(description="GPUs bought, of all kinds, for each GPU moved")
+    gain: float = Field(
+        description="GPUs bought, of all kinds, for each GPU moved; effective ones under goodput"
+    )
 
 
 class PlanDigests(_Open):
@@ -178,6 +201,9 @@ class PlanStatus(_Open):
     outcome: Literal["optimal", "feasible"]
     objectives: Many[PlanObjective]
     search: PlanSearch
+    effective_gpus: PlanEffectiveGpus | None = omitted(
+        description="Absent in plans of older versions"
+    )
     moves: Many[PlanMoves] = omitted(default=(), description="Only in plans that move gangs")
     notes: Many[str] = Field(default=(), description="What the plan assumes")
     remarks: Many[str] = omitted(default=(), description="What was odd in the input")

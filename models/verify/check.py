@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from models.documents.plan import PlanDocument
-from models.verify import stated_gangs, stated_moves, stated_tiers
+from models.verify import stated_effective, stated_gangs, stated_moves, stated_tiers
 from models.verify.adaptor import InstanceReading, check_digests, read_case
 from models.verify.outcome import Figures, Outcome
 from models.verify.rules import bandwidth, eligibility, gpus, resources, running, services, topology
@@ -28,6 +28,7 @@ CHECKS: tuple[Callable[[Outcome], Iterable[Violation]], ...] = (
     stated_gangs.check,
     stated_moves.check,
     stated_tiers.check,
+    stated_effective.check,
 )
 """Every rule of a feasible plan, then what the plan states."""
 

@@ -63,6 +63,10 @@ class Outcome:
         return tuple(bandwidths.of(change.gang, change.pods) for change in self.changes)
 
     @cached_property
+    def speeds(self) -> GangSpeeds:
+        return GangSpeeds(self.facts, self.changes)
+
+    @cached_property
     def domains(self) -> tuple[tuple[int, ...], ...]:
         """Domains used by all pods of a gang at every level, the node level last; () without pods."""
         found: list[tuple[int, ...]] = []
@@ -83,7 +87,6 @@ class Outcome:
             used: dict(zip(names, used, strict=True)) if used else None
             for used in set(self.domains)
         }
-        speeds = GangSpeeds(self.facts, self.changes)
         found = []
         for change, bandwidth, used, stated in zip(
             self.changes, self.bandwidths, self.domains, self.case.gangs, strict=True
@@ -94,7 +97,7 @@ class Outcome:
                 Figures(
                     _settled(bandwidth.MBps, says.bandwidth),
                     share,
-                    _settled(speeds.of(change, share), says.speed),
+                    _settled(self.speeds.of(change, share), says.speed),
                     by_name[used],
                 )
             )

@@ -56,12 +56,23 @@ class GangSpeeds:
         if not pods:
             return None
         after = self._speed(gang, pods, share)
-        unchanged = pods == gang.running_pods and all(p.gpus is not None for p in pods.values())
-        if not gang.running or not gang.whole or unchanged:
+        if not gang.running or not gang.whole:
             return after, after
-        shares = self.before.of(gang, gang.running_pods).share or (None, None)
-        low, high = (self._speed(gang, gang.running_pods, one) for one in shares)
+        low, high = self.before_plan(change, share)
         return min(low, after), min(high, after)
+
+    def before_plan(self, change: Change, share: int | None) -> tuple[int, int]:
+        """Least and most speed before the plan of a gang that runs whole then.
+
+        ``share``: after the plan, which is that before where no pod changes and all GPUs are known.
+        """
+        gang, standing = change.gang, change.gang.running_pods
+        if change.pods == standing and all(pod.gpus is not None for pod in standing.values()):
+            speed = self._speed(gang, standing, share)
+            return speed, speed
+        shares = self.before.of(gang, standing).share or (None, None)
+        low, high = (self._speed(gang, standing, one) for one in shares)
+        return low, high
 
     def _speed(self, gang: Gang, pods: Mapping[PodKey, Pod], share: int | None) -> int:
         share = None if gang.pattern == "none" else share

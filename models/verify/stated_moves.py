@@ -4,8 +4,10 @@ Every gang that moves is in one set, and its GPUs are those it runs on. What a s
 difference to a plan that is not in the document, so only its limits are checked:
 
 - sum of w(bought) - sum of w(gangs not admitted) <= gpus <= sum of w(bought);
-- bandwidth, whole nodes and whole domains: at most what the plan has, at least that less all there is;
-- gain = (gpus + bandwidth / 1000 + GPUs of the whole nodes) / GPUs moved, rounded down to thousandths.
+- bandwidth, effective GPUs, whole nodes and whole domains: at most what the plan has, at least that less
+  all there is;
+- gain = (gpus + bandwidth / 1000 + GPUs of the whole nodes) / GPUs moved, rounded down to thousandths; where
+  the policy lists goodput, effective GPUs are stated and count in the place of gpus.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from fractions import Fraction
 from models.documents.plan import PlanMoves
 from models.verify.changes import Change
 from models.verify.outcome import FreeNodes, Outcome
+from models.verify.speed import FULL_SPEED
 from models.verify.violation import Violation, quoted
 
 BOUGHT = "bought"
@@ -63,7 +66,10 @@ class _Possible:
     """What the plan has and what there is at all: the limits of every difference."""
 
     def __init__(self, outcome: Outcome) -> None:
+        self.by_speed = outcome.facts.policy.counts_goodput
         self.out = sum(change.gang.w for change in outcome.changes if not change.admitted)
+        self.all_effective = FULL_SPEED * sum(change.gang.w for change in outcome.changes)
+        self.effective = sum(outcome.goodput[c.gang.key] for c in outcome.changes if c.admitted)
         self.bandwidth = 0
         self.all_bandwidth = 0
         for change, figures in zip(outcome.changes, outcome.figures, strict=True):
@@ -100,6 +106,7 @@ def _bought(
             yield from _between(
                 one.bought.gpus, weight - possible.out, weight, f"{where}.bought.gpus"
             )
+    yield from _effective_bought(one, where, possible)
     whole = possible.free
     nodes, all_nodes = whole.nodes.total(), whole.nodes_possible.total()
     for name, says, has, most in (
@@ -108,6 +115,25 @@ def _bought(
         ("wholeDomains", one.bought.whole_domains, whole.domains, whole.domains_possible),
     ):
         yield from _between(says, has - most, has, f"{where}.bought.{name}")
+
+
+def _effective_bought(one: PlanMoves, where: str, possible: _Possible) -> Iterator[Violation]:
+    says, where = _effective(one), f"{where}.bought.effectiveGpus"
+    if (says is not None) != possible.by_speed:
+        what = "belongs to plans whose policy lists goodput, and to all of these"
+        yield Violation(BOUGHT, None, f"{where}: {what}")
+    elif says is not None:
+        low, high = possible.effective - possible.all_effective, possible.effective
+        if not (low <= says <= high and says.denominator == 1):
+            span = f"from {low / 1000:.12g} to {high / 1000:.12g}, with at most three digits"
+            what = f"says {one.bought.effective_gpus:.12g}, can only be {span}"
+            yield Violation(BOUGHT, None, f"{where}: {what}")
+
+
+def _effective(one: PlanMoves) -> Fraction | None:
+    """Effective GPUs bought, in permille-GPU."""
+    stated = one.bought.effective_gpus
+    return None if stated is None else 1000 * Fraction(repr(stated))
 
 
 def _stays_in_any_plan(change: Change) -> bool:
@@ -125,10 +151,9 @@ def _between(says: int, low: int, high: int, where: str) -> Iterator[Violation]:
 
 def _gain(outcome: Outcome, one: PlanMoves, where: str) -> Iterator[Violation]:
     freed = _gpus_freed(outcome.free, one.bought.whole_nodes)
-    low, high = (
-        (1000 * (one.bought.gpus + gpus) + one.bought.bandwidth) // max(1, one.gpus)
-        for gpus in freed
-    )
+    effective = _effective(one)
+    run = 1000 * one.bought.gpus if effective is None else effective
+    low, high = ((run + 1000 * gpus + one.bought.bandwidth) // max(1, one.gpus) for gpus in freed)
     gain = Fraction(repr(one.gain))
     if not (low <= gain * 1000 <= high and (gain * 1000).denominator == 1):
         span = f"{low / 1000:g}" if low == high else f"{low / 1000:g} to {high / 1000:g}"

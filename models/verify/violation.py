@@ -47,6 +47,7 @@ RULES: dict[str, str] = {
     "tier-bound": "best and value do not exceed the bound",
     "tier-gap": "gap = |bound - best| / max(1, |best|)",
     "outcome": "optimal if and only if every gap is 0",
+    "effective-gpus": "effective GPUs before and after the plan; those of one gang at a time are possible",
     "bought": "every moved gang is in one set of moves; GPUs and gain of the set are possible",
     "search": "the seed is the policy's",
 }

@@ -187,6 +187,7 @@ def _again(console: Console, request: PlanRequest, *, budget: int | None) -> str
 def _summary(console: Console, planned: Planned, code: int) -> None:
     gangs = planned.plan.spec.gangs
     status = planned.plan.status
+    effective = status.effective_gpus
     console.event(
         "summary",
         verb="plan",
@@ -199,6 +200,7 @@ def _summary(console: Console, planned: Planned, code: int) -> None:
         resized=sum(gang.decision == "resize" for gang in gangs),
         preempted=sum(gang.decision == "preempt" for gang in gangs),
         waiting=sum(gang.decision == "wait" for gang in gangs),
+        effective_gpus=None if effective is None else effective.known(),
         seconds=planned.seconds,
         digests=status.digests.model_dump(),
     )

@@ -44,8 +44,8 @@ BUDGET_PER_S = 10
 def with_defragment(policy: Policy) -> Policy:
     """The policy with ``defragment`` before ``disruption``, so that gangs move for it.
 
-    Without ``disruption`` it follows admission and waiting, or comes first. An earlier position is
-    kept.
+    Without ``disruption`` it follows the tiers about which gangs run, or comes first. An earlier position
+    is kept.
     """
     names = [objective.name for objective in policy.objectives]
     own = next((one for one in policy.objectives if one.name == DEFRAGMENT), None)

@@ -1,6 +1,6 @@
 """``--require``: finds the gangs, and proves for those left out whether they could be admitted.
 
-The plan does not change. The proof is another search, for admission only.
+The plan does not change. The proof is another search, only for which gangs run.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from models.policy import Objective
-from models.tiers import family
+from models.tiers import TIERS, family
 from planner.errors import Fault, UsageError
 
 if TYPE_CHECKING:
@@ -119,7 +119,7 @@ def _priority(tier: TierResult) -> int:
 
 
 def _no_room_alone(index: int, instance: Instance, stop: threading.Event) -> bool:
-    """Whether the gang provably does not fit, whatever happens to the others.
+    """Whether the gang provably does not fit, whatever happens to the others and however slow it is.
 
     The other waiting gangs, and the running gangs that may be stopped, are removed. The gang gets
     the highest priority, so that the remaining gangs move and shrink for it. Any plan that admits
@@ -132,7 +132,7 @@ def _no_room_alone(index: int, instance: Instance, stop: threading.Event) -> boo
         for i, gang in enumerate(instance.gangs)
         if i == index or (gang.running and not (gang.preemptible and gang.priority < highest))
     )
-    solution = _admit(replace(instance, gangs=gangs), stop)
+    solution = _admit(replace(instance, gangs=gangs), stop, (Objective("admission"),))
     decision = solution.decisions[gangs.index(first)]
     return not admitted(first, decision) and _tiers_proven(first.priority, solution)
 
@@ -140,38 +140,46 @@ def _no_room_alone(index: int, instance: Instance, stop: threading.Event) -> boo
 def _others_as_good_with_it(
     index: int, instance: Instance, solution: Solution, stop: threading.Event
 ) -> bool:
-    """Whether some plan admits the gang and is as good in every tier down to its priority.
+    """Whether some plan may admit the gang and be as good in every tier down to its priority.
 
     The gang gets a priority just above its peers: the search then admits it whenever the higher
-    priorities allow, and does its best for the peers afterwards.
+    priorities allow, and does its best for the peers afterwards. It counts full speed wherever it is,
+    so that its place is the best for the peers: no plan that admits it is worth more than this one.
     """
     gang = instance.gangs[index]
     doubled = [replace(g, priority=2 * g.priority) for g in instance.gangs]
-    doubled[index] = replace(gang, priority=2 * gang.priority + 1)
+    doubled[index] = replace(
+        gang, priority=2 * gang.priority + 1, fraction=Fraction(0), counts_speed=False
+    )
     with_it = _admit(replace(instance, gangs=tuple(doubled)), stop)
     if not admitted(gang, with_it.decisions[index]):
         return not _tiers_proven(2 * gang.priority + 1, with_it)
+    if not _tiers_proven(2 * gang.priority, with_it):
+        return True
 
-    def totals(tiers: Iterable[TierResult], at_least: int) -> Counter[str]:
+    def totals(tiers: Iterable[TierResult], at_least: int) -> tuple[int, ...]:
+        """The sum of each kind of tier, in the order of the tiers of one priority; more is better."""
         sums: Counter[str] = Counter()
         for tier in tiers:
             if _priority(tier) >= at_least:
                 sums[tier.name.partition("/")[0]] += tier.value
-        return sums
+        return tuple(sums[row.name] for row in TIERS if row.fused)
 
     # The tiers above are equal in both plans, so the sums compare the peers.
-    return totals(with_it.tiers, 2 * gang.priority) == totals(solution.tiers, gang.priority)
+    return totals(with_it.tiers, 2 * gang.priority) >= totals(solution.tiers, gang.priority)
 
 
-def _admit(instance: Instance, stop: threading.Event) -> Solution:
-    """A search for admission and waiting alone, without ``minGain``."""
+def _admit(
+    instance: Instance, stop: threading.Event, objectives: tuple[Objective, ...] = ()
+) -> Solution:
+    """A search for which gangs run alone, without ``minGain``; ``objectives``: for these instead."""
     from planner.search.solve import solve
 
     moves = instance.policy.moves
-    objectives = tuple(o for o in instance.policy.objectives if family(o.name).fused)
+    listed = tuple(o for o in instance.policy.objectives if family(o.name).fused)
     policy = replace(
         instance.policy,
-        objectives=objectives or (Objective("admission"),),
+        objectives=objectives or listed or (Objective("admission"),),
         moves=None if moves is None else replace(moves, min_gain=Fraction(0)),
     )
     return solve(replace(instance, policy=policy), stop=stop)

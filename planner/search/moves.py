@@ -232,6 +232,7 @@ def _gain_text(instance: Instance, move: MoveSet) -> str:
     admitted = f" ({_named(instance, move.admitted)})" if move.admitted else ""
     parts = [
         f"{_more(move.gpus, 'GPU')} admitted{admitted}" if move.gpus or admitted else "",
+        _effective(move),
         f"{move.bandwidth / 1000:+,.3f} GPUs' worth of bandwidth" if move.bandwidth else "",
         _more(move.whole_nodes, "whole node") if move.whole_nodes else "",
         _more(move.whole_domains, "whole domain") if move.whole_domains else "",
@@ -241,6 +242,13 @@ def _gain_text(instance: Instance, move: MoveSet) -> str:
         f"{_named(instance, move.gangs)} ({plural(move.moved_gpus, 'GPU')}); that would gain "
         f"{gains}: a gain of {move.gain / 1000:.3f}"
     )
+
+
+def _effective(move: MoveSet) -> str:
+    """Nothing where GPUs say as much."""
+    if not move.effective or move.effective == 1000 * move.gpus:
+        return ""
+    return f"{move.effective / 1000:+,.3f} effective GPUs"
 
 
 def _more(count: int, noun: str) -> str:

@@ -21,7 +21,7 @@ from models.program.formulation import formulate
 from models.program.interruption import Interrupted
 from models.program.linear_program import Linear
 from models.solution import STARTS, GangDecision, Reason
-from models.tiers import family
+from models.tiers import MAINS, family
 from models.units import plural
 from planner.search.budget import Budget
 from planner.search.engines.cpsat import solve_exactly
@@ -56,7 +56,8 @@ def with_reasons(
 ) -> tuple[GangDecision, ...]:
     """The decisions, with a reason for each gang that waits, is stopped or lacks pods.
 
-    ``proven``: priorities for which no plan that keeps the earlier tiers admits more. ``immovable``:
+    ``proven``: priorities for which no plan that keeps the earlier tiers admits more, or has more goodput
+    where the policy lists that. ``immovable``:
     gangs that must not move in those plans. Once the budget's time is up, the gangs left get a
     reason that names no cause.
     """
@@ -274,23 +275,31 @@ class _ReasonFinder:
         rewarding = [n for n, name in enumerate(listed) if family(name).fused]
         text = f"needs {plural(demand.gpus, 'GPU')} and would fit {after_others}, but "
         if not rewarding:
-            return f"{text}no objective rewards it: the policy lists neither admission nor waiting"
+            which = f"{', '.join(MAINS)} nor waiting"
+            return f"{text}no objective rewards it: the policy lists neither {which}"
         earlier = listed[: min(rewarding)]
+        proven = self._instance.gangs[demand.gang].priority in self._proven
+        if not earlier and proven and self._instance.by_speed:  # what fits adds w x speed
+            return f"{text}its speed there would be 0"
         if not earlier:
             return f"{text}the search ended before it was placed"
         text += f"{', '.join(earlier)} {'comes' if len(earlier) == 1 else 'come'} first"
-        proven = self._instance.gangs[demand.gang].priority in self._proven
         return text + (self._reclaiming(demand.gang) if proven else "")
 
     def _reclaiming(self, index: int) -> str:
-        """What is known about making room for the gang by moving or stopping others."""
+        """What is known about making room for the gang by moving or stopping others.
+
+        Under goodput, starting it may also slow others down, and gains nothing at a speed of 0.
+        """
         if self._instance.gangs[index].priority in self._proven:
+            by_speed, proof = self._instance.by_speed, f"(proven{self._restriction()})"
             if not self._others.has_peers(index):
-                return f"; no plan that keeps the earlier tiers admits it (proven{self._restriction()})"
-            return (
-                "; starting it would displace gangs of the same or higher priority "
-                f"(proven{self._restriction()})"
-            )
+                what = "gains by starting it" if by_speed else "admits it"
+                return f"; no plan that keeps the earlier tiers {what} {proof}"
+            peers = "gangs of the same or higher priority"
+            if by_speed:
+                return f"; starting it would slow or displace {peers}, or gain nothing {proof}"
+            return f"; starting it would displace {peers} {proof}"
         candidates = self._others.candidates(index)
         if not candidates:
             return ""

@@ -12,6 +12,7 @@ from dataclasses import replace
 from functools import partial
 from importlib.metadata import version
 
+from models.effective_gpus import effective_of
 from models.instance import Instance
 from models.program.aggregated.bounds import PLACEMENTS
 from models.program.aggregated.model import AggregatedModel
@@ -20,7 +21,7 @@ from models.program.formulation import formulate, pairs
 from models.program.interruption import Interrupted
 from models.program.tier_expressions import FREE_SPACE, OPTION_VALUES, SPEED_FACTORS
 from models.solution import GangDecision, Solution
-from models.tiers import Tier
+from models.tiers import MAINS, Tier
 from planner.search.budget import Budget, NullProgress, Progress
 from planner.search.engines.mathopt_process import SolverProcess
 from planner.search.executors import THREADS, Workers
@@ -82,6 +83,7 @@ class Search:
         self._ledger: Ledger | None = None
         self._searches = 0
         self._held: dict[int, frozenset[int]] = {}
+        self._one_at_a_time: int | None = None
         self.started = False
 
     def run(self) -> Solution:
@@ -89,6 +91,7 @@ class Search:
         try:
             base = base_decisions(self.instance)
             start = grow(self.instance, best_greedy(self.instance, base, self._budget))
+            self._one_at_a_time = effective_of(self.instance, start)
             first = self._search(self._budget, self._progress, frozenset(), start)
             if self._budget.exhausted() and first.stopped_by != "proof":
                 return self.best()
@@ -150,6 +153,7 @@ class Search:
             f"OR-Tools {version('ortools')} (CP-SAT, HiGHS, GLOP)",
             budget.effort,
             notes_of(self.instance, decisions, exact=exact),
+            one_at_a_time=self._one_at_a_time,
         )
 
     def _explained(self, plan: Solution, budget: Budget) -> Solution:
@@ -157,7 +161,7 @@ class Search:
         proven = [
             int(tier.name.partition("/")[2])
             for tier in plan.tiers
-            if tier.name.startswith("admission/") and tier.bound == tier.value
+            if tier.name.partition("/")[0] in MAINS and tier.bound == tier.value
         ]
         immovable = self._held.get(id(plan.decisions), frozenset())
         decisions = with_reasons(self.instance, plan.decisions, budget, proven, immovable)

@@ -15,6 +15,13 @@ from planner.atomic_files import save
 
 LAST_SUCCESS = "gangplan_last_success_timestamp_seconds"
 
+_EFFECTIVE = {
+    "after": "GPUs times predicted speed of the gangs that run after its plan.",
+    "before": "The same before its plan.",
+    "one_at_a_time": "The same if gangs were taken one after another.",
+}
+"""Said of each figure; they are metrics of their own, since their sum means nothing."""
+
 _MAX_BYTES = 2**20
 """A larger file is not ours."""
 
@@ -25,7 +32,8 @@ _SAMPLE = re.compile(rf"^{LAST_SUCCESS} ([0-9][0-9.eE+]{{0,30}})$", re.MULTILINE
 class Metrics:
     """``finished``: seconds since the epoch. ``gap``: largest of all tiers.
 
-    ``pending``, ``started``: gangs. ``seconds``: of each phase.
+    ``pending``, ``started``: gangs. ``seconds``: of each phase. ``effective``: effective GPUs ``before`` and
+    ``after`` the plan, and ``one_at_a_time``.
     """
 
     exit_code: int
@@ -35,6 +43,7 @@ class Metrics:
     started: int | None = None
     evicted: int | None = None
     seconds: Mapping[str, float] = field(default_factory=dict)
+    effective: Mapping[str, float] = field(default_factory=dict)
 
 
 def write(path: Path, metrics: Metrics) -> None:
@@ -62,6 +71,9 @@ def _lines(metrics: Metrics, last_success: float | None) -> Iterator[str]:
     )
     yield from _gauge("gangplan_started_gangs", "Gangs that it started.", metrics.started)
     yield from _gauge("gangplan_evicted_pods", "Pods that it evicted.", metrics.evicted)
+    for name, said in _EFFECTIVE.items():
+        suffix = "" if name == "after" else f"_{name}"
+        yield from _gauge(f"gangplan_effective_gpus{suffix}", said, metrics.effective.get(name))
     if metrics.seconds:
         name = "gangplan_phase_seconds"
         yield from _head(name, "Seconds of each phase.")

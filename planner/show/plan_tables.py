@@ -9,16 +9,19 @@ from models.documents.gang import GangDocument, PodDocument
 from models.documents.plan import PlanDocument, PlanGang, PlanObjective, PlanPod
 from models.solution import ADMITTED
 from models.units import plural
+from planner.show.slowdown import Slowdowns
 from planner.show.table import Cell, Column, Table
 from planner.show.text import (
     NO_BOUND,
     compress,
     gigabytes,
+    gpu_amount,
     nodes_and_gpus,
     number,
     percent,
     permille,
     ranges,
+    whole_percent,
 )
 
 
@@ -215,10 +218,13 @@ def gangs(plan: PlanDocument, *, wide: bool) -> Table:
         Column("GPUS", right=True),
         Column("GB/S", right=True),
         Column("OF BEST", right=True),
+        Column("SPEED", right=True),
+        *([Column("SLOWED BY", fold=True, optional=True)] if wide else []),
         *(Column(level.upper(), right=True, optional=True) for level in levels),
         *([Column("DOMAINS", fold=True)] if wide else []),
         Column("NODES, OR WHY NOT", fold=True),
     ]
+    slowdowns = Slowdowns(plan) if wide else None
     rows = []
     for gang in shown:
         request = requests.get(gang.key)
@@ -229,7 +235,9 @@ def gangs(plan: PlanDocument, *, wide: bool) -> Table:
             *([Cell(number(len(gang.pods)))] if wide else []),
             Cell(number(_gpu_count(gang, request))),
             Cell(gigabytes(gang.bandwidth)),
-            Cell(permille(gang.share), _share_style(gang.share)),
+            Cell(permille(gang.share), _below_full(gang.share)),
+            Cell(whole_percent(gang.speed), _below_full(gang.speed)),
+            *([Cell(slowdowns.of(gang, request))] if slowdowns is not None else []),
             *(Cell(number((gang.domains or {}).get(level))) for level in levels),
             *([Cell(_where(gang, domains_of))] if wide else []),
             Cell(f"{places(gang.pods, gpus_of)} {_why(gang)}".strip()),
@@ -269,9 +277,23 @@ def ending(plan: PlanDocument) -> list[str]:
     status = plan.status
     return [
         ", ".join(parts) or "no gangs",
+        *effective_gpus(plan),
         f"{_proven(plan)} (stopped by {status.search.stopped_by})",
         *(f"note: {note}" for note in status.notes),
     ]
+
+
+def effective_gpus(plan: PlanDocument) -> list[str]:
+    """What the plan makes of the GPUs, in one line; none for plans of older versions."""
+    effective = plan.status.effective_gpus
+    if effective is None:
+        return []
+    installed = sum(plan.instance.installed_gpus().values())
+    line = f"{gpu_amount(effective.after)} effective GPUs of {number(installed)}"
+    line += f" ({gpu_amount(effective.before)} before the plan)"
+    if effective.one_at_a_time is not None:
+        line += f"; taking one gang after another: {gpu_amount(effective.one_at_a_time)}"
+    return [line]
 
 
 def _proven(plan: PlanDocument) -> str:
@@ -307,8 +329,8 @@ def rank(gang: PlanGang, request: GangDocument | None) -> tuple[int, int, str, s
     return (_ORDER.index(gang.decision), -priority, gang.namespace, gang.name)
 
 
-def _share_style(share: int | None) -> str | None:
-    return None if share is None or share == 1000 else "warn"
+def _below_full(permille: int | None) -> str | None:
+    return None if permille is None or permille == 1000 else "warn"
 
 
 def _gpu_count(gang: PlanGang, request: GangDocument | None) -> int | None:

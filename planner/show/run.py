@@ -11,7 +11,7 @@ from models.apply.outcomes import GangVerdict, Outcome, Verdict
 from models.units import plural
 from planner.show.apply import MAX_NAMES, counts, undo_heading
 from planner.show.metrics import Metrics
-from planner.show.text import gap_text
+from planner.show.text import gap_text, gpu_amount
 from planner.untrusted_text import safe
 
 if TYPE_CHECKING:
@@ -103,6 +103,12 @@ class RunReport:
             return None
         return max((tier.gap for tier in self.decided.status.objectives), default=0.0)
 
+    @property
+    def effective(self) -> dict[str, float] | None:
+        """Effective GPUs of its plan: before, after, one_at_a_time; None if it states none."""
+        stated = None if self.decided is None else self.decided.status.effective_gpus
+        return None if stated is None else stated.known()
+
     def _count(self, decisions: Iterable[str]) -> int:
         gangs = () if self.decided is None else self.decided.spec.gangs
         return sum(gang.decision in decisions for gang in gangs)
@@ -117,6 +123,9 @@ class RunReport:
             facts.append(f"{plural(self.evicted, 'pod')} evicted")
         if self.waiting is not None:
             facts.append(f"{self.waiting:,} waiting")
+        if self.effective is not None:
+            after, before = (gpu_amount(self.effective[name]) for name in ("after", "before"))
+            facts.append(f"{after} effective GPUs ({before} before)")
         if self.decided is not None:
             facts.append(gap_text(self.decided.status.objectives))
         if self.replanned:
@@ -141,6 +150,7 @@ class RunReport:
             gap=self.gap,
             placed=None if self.decided is None else self._count(STARTING),
             waiting=self.waiting,
+            effective_gpus=self.effective,
             gangs={outcome.value: float(count) for outcome, count in self.counts.items()},
             writes=self.writes,
             evicted=self.evicted,
@@ -151,6 +161,7 @@ class RunReport:
 
     def note(self, finished: str) -> dict[str, Any]:
         """The note about the last run in the lock. ``finished``: RFC 3339 UTC."""
+        effective = self.effective
         return {
             "status": self.status,
             "exit_code": self.exit_code,
@@ -161,6 +172,7 @@ class RunReport:
                 **({} if self.waiting is None else {"waiting": self.waiting}),
                 "evicted": self.evicted,
             },
+            **({} if effective is None else {"effective_gpus": effective["after"]}),
         }
 
     def metrics(self, finished: float) -> Metrics:
@@ -172,6 +184,7 @@ class RunReport:
             pending=self.waiting,
             started=self.started if known else None,
             evicted=self.evicted if known else None,
+            effective=self.effective or {},
             seconds=self.seconds,
         )
 

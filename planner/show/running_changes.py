@@ -9,7 +9,7 @@ from models.documents.plan import PlanBought, PlanDocument, PlanGang, PlanPod
 from models.units import plural
 from planner.show.plan_tables import STYLE, places, rank
 from planner.show.table import Cell, Column, Table
-from planner.show.text import compress, lasting, number
+from planner.show.text import compress, gpu_amount, lasting, number
 
 CHANGED = ("complete", "move", "resize", "preempt")
 """Decisions that change a running gang."""
@@ -164,8 +164,12 @@ def moves(plan: PlanDocument) -> Table:
 def _bought(bought: PlanBought, domain: str) -> str:
     """What the plan has more of, and less of, than the best plan without these moves."""
     names = f" ({compress(bought.gangs, ', ')})" if bought.gangs else ""
+    effective = bought.effective_gpus or 0.0
+    if effective == bought.gpus:  # all at full speed: nothing to add
+        effective = 0.0
     amounts = (
         (bought.gpus, f"{plural(abs(bought.gpus), 'GPU')} admitted{names * (bought.gpus > 0)}"),
+        (effective, _effective(abs(effective))),
         (bought.bandwidth, _bandwidth(abs(bought.bandwidth))),
         (bought.whole_nodes, plural(abs(bought.whole_nodes), "whole node")),
         (bought.whole_domains, plural(abs(bought.whole_domains), f"whole {domain}")),
@@ -178,7 +182,11 @@ def _bought(bought: PlanBought, domain: str) -> str:
     return f"{text}; at the cost of {', '.join(less)}" if less else text
 
 
+def _effective(gpus: float) -> str:
+    return f"{gpu_amount(gpus)} effective GPU{'s' * (gpus != 1)}"
+
+
 def _bandwidth(permille_gpus: int) -> str:
     """Permille-GPU as GPUs at their best bandwidth."""
-    gpus = f"{permille_gpus / 1000:,.3f}".rstrip("0").rstrip(".")
+    gpus = gpu_amount(permille_gpus / 1000)
     return f"the bandwidth of {gpus} GPU{'s' * (gpus != '1')}"

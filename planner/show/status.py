@@ -244,6 +244,8 @@ def _last_run(note: dict[str, Any] | None, now: float | None) -> Cell:
     counts = note.get("counts")
     if isinstance(counts, dict):
         facts += [f"{_word(value)} {_word(name)}" for name, value in counts.items() if value]
+    if effective := note.get("effective_gpus"):
+        facts.append(f"{_word(effective)} effective GPUs")
     return Cell(", ".join(facts), "good" if code == 0 else "warn")
 
 

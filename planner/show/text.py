@@ -64,6 +64,16 @@ def permille(share: int | None) -> str:
     return "-" if share is None else f"{share // 10}.{share % 10} %"
 
 
+def whole_percent(value: int | None) -> str:
+    """Permille as whole percent, rounded down: 480 is ``48 %``."""
+    return "-" if value is None else f"{value // 10} %"
+
+
+def gpu_amount(gpus: float) -> str:
+    """GPUs with up to three decimals: ``3,699.28``."""
+    return f"{gpus:,.3f}".rstrip("0").rstrip(".")
+
+
 NO_BOUND = "no bound yet"
 """In place of a bound that no engine has improved on yet."""
 

@@ -1,0 +1,32 @@
+"""Effective GPUs, in permille-GPU: the sum of w x speed over the gangs that run whole.
+
+They are what the goodput tiers of all priorities count together, and are stated whatever the policy lists.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from models.instance import Instance
+from models.solution import GangDecision
+from models.tier_values import Evaluation, speed_before
+
+
+def effective_before(instance: Instance) -> int:
+    """What the gangs are worth that run whole before the plan."""
+    speeds = ((gang, speed_before(instance, i)) for i, gang in enumerate(instance.gangs))
+    return sum(gang.weight_gpus * speed for gang, speed in speeds if speed is not None)
+
+
+def effective_after(evaluation: Evaluation) -> int:
+    """What the gangs are worth that a plan admits; a running one counts the smaller of its two speeds."""
+    return sum(
+        line.gang.weight_gpus * line.speed
+        for line in evaluation.lines
+        if line.admitted and line.speed is not None
+    )
+
+
+def effective_of(instance: Instance, decisions: Sequence[GangDecision]) -> int:
+    """The same of these decisions, one for each gang."""
+    return effective_after(Evaluation(instance, decisions))

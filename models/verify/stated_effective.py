@@ -1,0 +1,53 @@
+"""What a plan states of its effective GPUs: the sum of w x speed over the gangs that run whole.
+
+Before and after are recomputed. What one gang after another would give is not in the document: it is only
+checked to be possible at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from fractions import Fraction
+
+from models.verify.outcome import Outcome
+from models.verify.speed import FULL_SPEED
+from models.verify.violation import Violation
+
+RULE = "effective-gpus"
+
+
+def check(outcome: Outcome) -> Iterator[Violation]:
+    stated = outcome.case.status.effective_gpus
+    if stated is None:
+        return
+    after = sum(outcome.goodput[change.gang.key] for change in outcome.changes if change.admitted)
+    most = FULL_SPEED * sum(change.gang.w for change in outcome.changes)
+    yield from _between("before", stated.before, *_before(outcome))
+    yield from _between("after", stated.after, after, after)
+    if stated.one_at_a_time is not None:
+        yield from _between("oneAtATime", stated.one_at_a_time, 0, most)
+
+
+def _before(outcome: Outcome) -> tuple[int, int]:
+    """Least and most permille-GPU of the gangs that run whole before the plan."""
+    least = most = 0
+    for change, figures in zip(outcome.changes, outcome.figures, strict=True):
+        if change.gang.running and not change.incomplete:
+            low, high = outcome.speeds.before_plan(change, figures.share)
+            least += change.gang.w * low
+            most += change.gang.w * high
+    return least, most
+
+
+def _between(name: str, stated: float, low: int, high: int) -> Iterator[Violation]:
+    """``low``, ``high``: permille-GPU."""
+    says = 1000 * Fraction(repr(stated))
+    if low <= says <= high and says.denominator == 1:
+        return
+    is_ = (
+        f"is {low / 1000:.12g}"
+        if low == high
+        else f"is from {low / 1000:.12g} to {high / 1000:.12g}"
+    )
+    what = f"status.effectiveGpus.{name}: says {stated:.12g}, {is_}, with at most three digits"
+    yield Violation(RULE, None, what)

@@ -1,0 +1,134 @@
+"""Speeds and effective GPUs in the tables of a plan, against numbers worked out by hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from plan_documents import moves
+from plan_goodput import goodput_plan
+
+from models.documents.plan import PlanDocument
+from models.verify.check import check
+from planner.show import plan_tables, running_changes
+from planner.show.table import Table, draw
+from planner.show.text import gpu_amount, whole_percent, width
+
+EFFECTIVE = {"before": 1.4, "after": 12.04, "oneAtATime": 11.0}
+"""Before: gone 1 and old 2 x 200; after: 8000 + 4040 of the goodput tiers."""
+
+
+def typed(main: str = "goodput", **status: Any) -> PlanDocument:  # noqa: ANN401  # any JSON
+    plan = goodput_plan(main)
+    plan["status"]["effectiveGpus"] = EFFECTIVE
+    assert check(plan) == []
+    plan["status"].update(status)
+    return PlanDocument.model_validate(plan)
+
+
+def column(table: Table, title: str) -> dict[str, str]:
+    (at,) = [i for i, column in enumerate(table.columns) if column.title == title]
+    return {row[0].text.partition("/")[2]: row[at].text for row in table.rows}
+
+
+@pytest.mark.parametrize("main", ["goodput", "admission"])
+def test_the_speed_of_every_gang_is_shown_and_what_slows_it_down(main: str) -> None:
+    plan = typed(main)
+    assert column(plan_tables.gangs(plan, wide=False), "SPEED") == {
+        "top": "100 %",
+        "aged": "32 %",
+        "cpu": "100 %",
+        "late": "50 %",
+        "old": "20 %",
+        "part": "50 %",
+        "gone": "-",
+        "big": "-",
+    }
+    assert column(plan_tables.gangs(plan, wide=True), "SLOWED BY") == {
+        "top": "",
+        "aged": "links, GPU model at 40.0 %",
+        "cpu": "",
+        "late": "GPU model at 50.0 %",
+        "old": "GPU model at 40.0 %, its speed before",
+        "part": "GPU model at 50.0 %",
+        "gone": "",
+        "big": "",
+    }
+
+
+def test_the_causes_are_those_that_count() -> None:
+    document = goodput_plan()
+    spec = {gang["metadata"]["name"]: gang["spec"] for gang in document["instance"]["gangs"]}
+    spec["aged"]["communication"]["speed"] = "ignore"
+    spec["late"]["communication"] = {"pattern": "none", "weight": 1}
+    (late,) = [gang for gang in document["spec"]["gangs"] if gang["name"] == "late"]
+    late["share"] = 300
+    causes = column(
+        plan_tables.gangs(PlanDocument.model_validate(document), wide=True), "SLOWED BY"
+    )
+    assert causes["aged"].startswith("links")
+    assert "GPU model" not in causes["aged"]
+    assert causes["late"] == "GPU model at 50.0 %"
+    del document["instance"]["cluster"]["spec"]["serverModels"][0][
+        "relativeSpeed"
+    ]  # so all are alike
+    causes = column(
+        plan_tables.gangs(PlanDocument.model_validate(document), wide=True), "SLOWED BY"
+    )
+    assert not any("GPU model" in cause for cause in causes.values())
+
+
+def test_a_plan_without_speeds_has_no_such_columns() -> None:
+    document = goodput_plan("admission")
+    for gang in document["spec"]["gangs"]:
+        del gang["speed"]
+    titles = {
+        c.title for c in plan_tables.gangs(PlanDocument.model_validate(document), wide=True).columns
+    }
+    assert not titles & {"SPEED", "SLOWED BY"}
+
+
+def test_the_summary_says_what_is_effective_now_after_and_of_one_gang_after_another() -> None:
+    first = "12.04 effective GPUs of 32 (1.4 before the plan)"
+    assert plan_tables.ending(typed())[1] == f"{first}; taking one gang after another: 11"
+    unknown = typed(effectiveGpus={"before": 1.4, "after": 12.04})
+    assert plan_tables.ending(unknown)[1] == first
+    older = PlanDocument.model_validate(goodput_plan("admission"))
+    assert not any("effective" in line for line in plan_tables.ending(older))
+
+
+def test_amounts_and_percents_are_short() -> None:
+    assert [gpu_amount(amount) for amount in (0.0, 3699.0, 3699.28, 0.125)] == [
+        "0",
+        "3,699",
+        "3,699.28",
+        "0.125",
+    ]
+    assert [whole_percent(speed) for speed in (None, 0, 480, 1000)] == ["-", "0 %", "48 %", "100 %"]
+
+
+@pytest.mark.parametrize(
+    ("gpus", "effective", "said"),
+    [
+        (8, None, "8 GPUs admitted"),
+        (8, 8.0, "8 GPUs admitted"),
+        (8, 6.4, "8 GPUs admitted, 6.4 effective GPUs"),
+        (8, -1.0, "8 GPUs admitted; at the cost of 1 effective GPU"),
+        (0, 2.56, "2.56 effective GPUs"),
+        (0, 0.0, "no counted gain"),
+    ],
+)
+def test_effective_gpus_bought_are_shown_where_gpus_do_not_say_it_all(
+    gpus: int, effective: float | None, said: str
+) -> None:
+    amounts = {"gpus": gpus} if effective is None else {"gpus": gpus, "effectiveGpus": effective}
+    plan = typed(moves=[moves(["default/old"], 2, **amounts)])
+    assert column(running_changes.moves(plan), "BOUGHT") == {"old": said}
+
+
+@pytest.mark.parametrize("columns", [80, 100, 120])
+@pytest.mark.parametrize("wide", [False, True])
+def test_the_table_with_speeds_fits_the_terminal(columns: int, *, wide: bool) -> None:
+    drawn = draw(plan_tables.gangs(typed(), wide=wide), width=columns, color=False)
+    assert all(width(line) <= columns for line in drawn.splitlines()), drawn
+    assert "SPEED" in drawn
