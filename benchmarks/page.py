@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Iterator
 from html import escape
 
-from benchmarks.report import MILESTONES, collapsed, percent
+from benchmarks.report import MILESTONES, collapsed, effective, percent
 from benchmarks.verdict import OURS, Figures, best_baseline, better_baselines
 
 STYLE = """

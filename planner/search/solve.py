@@ -231,7 +231,6 @@ class Search:
                 follow=lambda values: follow(
                     self.instance, model.requests, model.admits, values, budget
                 ),
-                running=model,
             )
 
         searches: list[TierSearch] = []

@@ -6,19 +6,16 @@ the full formulation and on the aggregated model.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from models.program.linear_program import UNBOUNDED, Linear, Program
 from models.solution import GangDecision
 from models.tiers import Tier
 from planner.search.budget import Budget, Progress
-from planner.search.engines.dive import dive
 from planner.search.engines.interface import Answer, Goal, Status
 from planner.search.engines.portfolio import (
     CLOCK_SHARE,
-    DIVE_NODES,
     can_branch,
     solve_briefly,
     solve_goal,
@@ -27,7 +24,6 @@ from planner.search.engines.relaxation import DualProof, Relaxation
 from planner.search.fused_objectives import FusedObjective, next_objective
 from planner.search.ledger import Ledger
 from planner.search.rearranging import hasten
-from planner.search.repair import unjustified_victims
 
 ADMISSION_SHARE = 0.35
 """Share of the remaining time and effort that one admission goal may take."""
@@ -40,12 +36,6 @@ LP_SHARE = 0.5
 
 SHARES = {"waiting": 0.1, "preference": 0.5, "bandwidth": 0.5, "span": 0.6}
 """On the aggregated model, shares of families of tiers that need less or more than others."""
-
-REPAIRS = 3
-"""Dives for plans in which nobody is stopped without need."""
-
-REPAIR_SHARE = 0.05
-"""Share of the remaining time of one of them."""
 
 RUNNING_SUBJECTS = {"admission", "disruption"}
 """Subjects of tiers that get that share: a poor plan starts too little, or stops gangs needlessly."""
@@ -66,26 +56,13 @@ class Problem(Protocol):
     def decode(self, values: Sequence[int]) -> tuple[GangDecision, ...]: ...
 
 
-class RunningGangs(Protocol):
-    """A program that knows of pools that come to a node, not of gangs: it stops some without need.
-
-    ``unchanged``: the variables that say that gangs stay as they are. ``stopped``: of gangs that an
-    assignment stops, that variable and their GPUs.
-    """
-
-    def unchanged(self, gangs: Collection[int]) -> list[int]: ...
-
-    def stopped(self, values: Sequence[int]) -> list[tuple[int, int]]: ...
-
-
 class TierSearch:
     """Search the tiers of a ledger from the first open one to ``last`` (exclusive).
 
     ``brief``: with little effort per tier, for the steps of a neighbourhood search. ``fill``: adds to a
-    plan what fits beside it. ``follow``: a plan that follows an LP solution. ``running``: where the program
-    may stop a running gang without need. ``share``: share of the remaining time that HiGHS gets for a
-    tier, with no engine after it. ``settled``: tiers of which the program's optimum is known; a gap that is
-    left is between the program and plans.
+    plan what fits beside it. ``follow``: a plan that follows an LP solution. ``share``: share of the
+    remaining time that HiGHS gets for a tier, with no engine after it. ``settled``: tiers of which the
+    program's optimum is known; a gap that is left is between the program and plans.
     """
 
     def __init__(
@@ -100,7 +77,6 @@ class TierSearch:
         share: float | None = None,
         fill: Callable[[Sequence[GangDecision]], Sequence[GangDecision]] = tuple,
         follow: Callable[[Sequence[float]], Sequence[GangDecision]] | None = None,
-        running: RunningGangs | None = None,
     ) -> None:
         self._problem = problem
         self._ledger = ledger
@@ -111,7 +87,6 @@ class TierSearch:
         self._time_share = share
         self._fill = fill
         self._follow = follow
-        self._running = running
         self._relaxation = Relaxation(problem.program, budget)
         self._proof: DualProof | None = None
         self._assignment: tuple[int, ...] = ()
@@ -226,7 +201,7 @@ class TierSearch:
         )
         if relaxed.values is not None and self._follow is not None and not answer.values:
             ledger.offer(self._fill(self._follow(relaxed.values)))
-        self._adopt(fused, goal, answer)
+        self._adopt(fused, answer)
         if answer.status is Status.OPTIMAL:
             self.settled.update(member.position for member in fused.members)
         elif answer.status is not Status.INFEASIBLE:
@@ -236,7 +211,7 @@ class TierSearch:
         """Ask only for something better than the incumbent: usually the LP refutes it at once."""
         value = fused.value([self._ledger.incumbent.values[m.position] for m in fused.members])
         better = goal.better_than(value)
-        self._adopt(fused, goal, solve_briefly(self._problem.program, better, self._budget))
+        self._adopt(fused, solve_briefly(self._problem.program, better, self._budget))
 
     def _holds(self, position: int) -> bool:
         """Whether the program's bounds of a tier hold for all plans; if not, the tier stays unproven."""
@@ -248,94 +223,21 @@ class TierSearch:
         self._budget.record_limit()
         return False
 
-    def _adopt(self, fused: FusedObjective, goal: Goal, answer: Answer) -> None:
+    def _adopt(self, fused: FusedObjective, answer: Answer) -> None:
         if answer.values:
-            values = answer.values
-            if self._running is not None:
-                values = self._spared(fused, goal, values, self._running)
-            self._assignment = values
-            plan = self._problem.decode(values)
-            self._ledger.offer(plan, values)
-            if self._running is not None and not self._reaches(fused, values):
-                self._ledger.offer(self._mended(fused, plan))
-                self._without_victims(fused, goal, values, plan, self._running)
+            self._assignment = answer.values
+            plan, instance = self._problem.decode(answer.values), self._ledger.instance
+            self._ledger.offer(plan, answer.values)
+            if instance.by_speed and not self._brief and not self._reaches(fused, answer.values):
+                self._ledger.offer(hasten(instance, plan, budget=self._budget))
             self._ledger.offer(self._fill(self._ledger.incumbent.decisions))
         self._bound(fused, answer)
-
-    def _spared(
-        self, fused: FusedObjective, goal: Goal, values: tuple[int, ...], running: RunningGangs
-    ) -> tuple[int, ...]:
-        """An assignment near this one that is as good and stops fewer GPUs."""
-        stopped = dict(running.stopped(values))
-        if not stopped or not self._about_running(fused):
-            return values
-        as_good = goal.as_good_as(goal.objective.value(values))
-        spare = replace(as_good, objective=Linear(stopped), maximize=True)
-        stay = [1 if v in stopped else value for v, value in enumerate(values)]
-        seconds = self._budget.seconds_left() * REPAIR_SHARE
-        found = dive(
-            self._problem.program,
-            spare,
-            stay,
-            self._budget,
-            nodes=DIVE_NODES,
-            seconds=seconds,
-            start=values,
-        )
-        return found.values or values
-
-    def _about_running(self, fused: FusedObjective) -> bool:
-        """Whether the objective is about which gangs run."""
-        return self._ledger.tiers[fused.members[0].position].row.subject == "admission"
-
-    def _without_victims(
-        self,
-        fused: FusedObjective,
-        goal: Goal,
-        values: Sequence[int],
-        plan: Sequence[GangDecision],
-        running: RunningGangs,
-    ) -> None:
-        """Plans near an assignment in which gangs stay that its plan stops without need."""
-        program, instance = self._problem.program, self._ledger.instance
-        before = list(program.lower)
-        for _ in range(REPAIRS):
-            stay = running.unchanged(unjustified_victims(instance, plan))
-            if not stay or self._budget.exhausted() or self._reaches(fused, values):
-                break
-            for variable in stay:
-                program.lower[variable] = program.upper[variable]
-            seconds = self._budget.seconds_left() * REPAIR_SHARE
-            found = dive(program, goal, values, self._budget, nodes=DIVE_NODES, seconds=seconds)
-            if not found.values:
-                break
-            values, plan = found.values, self._problem.decode(found.values)
-            if not self._ledger.offer(plan, values):
-                self._ledger.offer(self._mended(fused, plan))
-        program.lower[:] = before
 
     def _reaches(self, fused: FusedObjective, values: Sequence[int]) -> bool:
         """Whether the incumbent is as good as an assignment."""
         found = [self._ledger.incumbent.values[member.position] for member in fused.members]
         sign = 1 if fused.maximize else -1
         return sign * fused.value(found) >= sign * fused.objective.value(values)
-
-    def _mended(
-        self, fused: FusedObjective, plan: Sequence[GangDecision]
-    ) -> Sequence[GangDecision]:
-        """The plan without starts that no tier so far values, and with slow gangs in faster places.
-
-        Where a relaxed program stopped a gang for one of these starts, it goes back without harm to others.
-        """
-        tier, instance = self._ledger.tiers[fused.members[-1].position], self._ledger.instance
-        if tier.priority is not None:
-            plan = [
-                GangDecision("wait")
-                if one.decision == "place" and gang.priority < tier.priority
-                else one
-                for one, gang in zip(plan, instance.gangs, strict=True)
-            ]
-        return hasten(instance, plan, budget=self._budget) if instance.by_speed else plan
 
     def _hint(self) -> tuple[int, ...]:
         assignment = self._ledger.incumbent.assignment

@@ -115,7 +115,8 @@ class AggregatedModel:
         self._gangs: list[GangVariables] = []
         self._topologies: list[Topology] = []
         self._shape_bounds = ShapeBounds(instance, self._rooms)
-        self._pods: dict[PoolKey, PodPool] = {}
+        self._pods: dict[tuple[PoolKey, int | None], PodPool] = {}
+        self._victims = {self.instance.gangs[c.gang].priority for c in requests.choices if c.yields}
         self._create()
         self._bounds = TierBounds(
             self._model,
@@ -196,7 +197,7 @@ class AggregatedModel:
                 self._poolable(first, cpu_only_follow=follows)
             ):
                 before = speed_before(self.instance, first.gang) if self.instance.by_speed else None
-                key = (placing(self.instance, first), follows, before)
+                key = (placing(self.instance, first), follows, before, self._rank(first))
             found.setdefault(key, []).extend(members)
         return list(found.values())
 
@@ -281,11 +282,20 @@ class AggregatedModel:
         takes = zip(own.pools, counts, single, strict=True)
         return [Take(pool, count, pods) for pool, count, pods in takes]
 
+    def _rank(self, demand: Demand) -> int | None:
+        """Gangs of one rank may take the place of the same gangs: the lowest priority that may not give way.
+
+        Their pods share pools. None: they may take nobody's place.
+        """
+        priority = self.instance.gangs[demand.gang].priority
+        return max((lower for lower in self._victims if lower < priority), default=None)
+
     def _pool_of(
         self, preferences: PieceBuilder, first: Demand, key: PoolKey, demands: Sequence[Demand]
     ) -> PodPool:
         """The pool of such pods. ``demands``: gangs that may take from it."""
-        if key not in self._pods:
+        rank = self._rank(first)
+        if (key, rank) not in self._pods:
             gpus, nodes, requests = key
             single = replace(
                 first.gpu_roles[0],
@@ -296,9 +306,9 @@ class AggregatedModel:
                 layers=(),
             )
             stand_in = replace(first, roles=(single,), stays=(), standing=())
-            self._pods[key] = PodPool(single, (stand_in,))
-            preferences.pool(self._pods[key])
-        pool = self._pods[key]
+            self._pods[key, rank] = PodPool(single, (stand_in,))
+            preferences.pool(self._pods[key, rank])
+        pool = self._pods[key, rank]
         highest = max(self.instance.gangs[d.gang].priority for d in demands)
         pool.priority = highest if pool.priority is None else max(highest, pool.priority)
         return pool
@@ -390,24 +400,6 @@ class AggregatedModel:
     def admits(self) -> list[list[int]]:
         """The variable of every option of every choice of ``requests``."""
         return self.variables.admits
-
-    def unchanged(self, gangs: Collection[int]) -> list[int]:
-        """The variables of the options in which these running gangs stay as they are."""
-        return [
-            admits[0]
-            for choice, admits in zip(self.requests.choices, self.admits, strict=True)
-            if choice.gang in gangs and not choice.options[0].demand.roles
-        ]
-
-    def stopped(self, values: Sequence[int]) -> list[tuple[int, int]]:
-        """Of gangs that the assignment stops: the variable of staying as they are, and their GPUs."""
-        return [
-            (admits[0], choice.options[0].effect.kept)
-            for choice, admits in zip(self.requests.choices, self.admits, strict=True)
-            if self.instance.gangs[choice.gang].running
-            and not choice.options[0].demand.roles
-            and not any(values[admit] for admit in admits)
-        ]
 
     def expression(self, tier: Tier) -> Linear:
         """The value of a tier, or a bound that no plan beats."""
