@@ -209,12 +209,12 @@ def test_a_peer_that_waited_too_long_is_named_as_what_outranks() -> None:
     old = gang("old", 1, 8, priority=5, submitted=0)
     new = gang("new", 1, 8, priority=5, submitted=30 * hour)
     instance = build(racks=1, nodes_per_rack=1, gangs=[new, old])
-    ageing = replace(instance, policy=replace(instance.policy, starvation_after_s=24 * hour))
-    for given, code, outranking in (
-        (ageing, "Outranked", " (1 of its priority that waited too long)"),
-        (instance, "NoRoom", ""),
+    for limit, code, outranking in (
+        (24 * hour, "Outranked", " (1 of its priority that waited too long)"),
+        (None, "NoRoom", ""),
     ):
-        placed = by_steps(given)
+        policy = replace(instance.policy, starvation_after_s=limit)
+        placed = by_steps(replace(instance, policy=policy))
         assert placed.reason("new")[0] == code
         assert f"after the gang that starts{outranking}: " in placed.reason("new")[1]
 
