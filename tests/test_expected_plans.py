@@ -130,7 +130,7 @@ def test_one_at_a_time_gives_the_spare_server_to_whoever_queued_first(tmp_path: 
     assert found["foundation/pretrain"] == "keep"
     assert (found["legal/finetune"], found["medical/finetune"]) == ("place", "place")
     # 24 GPUs of pretrain stand idle: only 8 + 8 + 16 work
-    assert values(instance, schedule(instance))["admission/50"] == 32
+    assert values(instance, schedule(instance))["goodput/50"] == 32 * 1000
 
 
 @pytest.mark.parametrize(
