@@ -85,11 +85,11 @@ def test_the_documents_of_a_page_are_valid_input(name: str, cli: RunCli, tmp_pat
 
 def test_defaults_told_of_are_the_defaults() -> None:
     policy = Policy()
-    assert (policy.moves, policy.starvation_after_s, policy.now) == (None, None, None)
+    assert (policy.moves, policy.starvation_after_s, policy.now) == (None, 24 * 60 * 60, None)
     assert (policy.disruption.weight, policy.disruption.cap_s) == ("gpus", 24 * 60 * 60)
     assert (Moves().max_gangs, Moves().max_gpus, Moves().min_gain) == (None, None, 0)
     order = DEFAULT_OBJECTIVES.index
-    for earlier in ("admission", "waiting", "disruption", "preference", "bandwidth"):
+    for earlier in ("goodput", "waiting", "disruption", "preference", "bandwidth"):
         assert order(earlier) < order("growth")
     assert order("disruption") < order("bandwidth")
 
