@@ -130,6 +130,37 @@ def test_what_the_search_proved_is_said_where_no_count_knows() -> None:
     assert text.endswith("; no plan that keeps the earlier tiers admits it (proven)")
 
 
+def test_under_goodput_others_may_also_be_slower_and_that_is_said() -> None:
+    hop = gang("hop", 1, 1, stands=[(0, 0, 0, 1)], movable=True, priority=9)
+    stay = gang("stay", 1, 8, stands=[(0, 0, 1, FULL)])
+    nodes = [node(f"n{i}", switched()) for i in range(2)]
+    for priority, what in (
+        (
+            9,
+            "starting it would slow or displace gangs of the same or higher priority, or gain nothing",
+        ),
+        (10, "no plan that keeps the earlier tiers gains by starting it"),
+    ):
+        gangs = [hop, stay, gang("high", 1, 8, priority=priority)]
+        instance = build(nodes=nodes, gangs=gangs, objectives=["goodput", "waiting"])
+        _, text = message(instance, "high", proven=(priority,))
+        assert text.endswith(f"; {what} (proven)")
+        found = next(d.reason for d in solve(instance).decisions if d.reason is not None)
+        assert found.message.endswith(f"; {what} (proven)")
+
+
+def test_a_gang_that_fits_at_no_speed_is_told_so() -> None:
+    slow = gang("slow", 2, 8)
+    instance = build(racks=2, oversubscription=(1, 1000), gangs=[slow], objectives=["goodput"])
+    (decision,) = solve(instance).decisions
+    assert decision.reason is not None
+    assert decision.reason.message == (
+        "needs 16 GPUs and would fit after the running gangs, but its speed there would be 0"
+    )
+    _, text = message(instance, "slow")  # not proven: perhaps it was not tried
+    assert text.endswith("but the search ended before it was placed")
+
+
 def test_of_several_that_wait_it_is_said_what_is_proven_of_all() -> None:
     hop = gang("hop", 1, 1, stands=[(0, 0, 0, 1)], movable=True, priority=9)
     gangs = [hop, gang("a", 1, 8, priority=9), gang("b", 1, 8, priority=9)]
@@ -145,7 +176,10 @@ def test_a_gang_that_fits_and_waits_is_told_what_counts_more() -> None:
     for names, but in (
         (("stranded", "admission"), "stranded comes first"),
         (("span", "stranded", "waiting"), "span, stranded come first"),
-        (("stranded",), "no objective rewards it: the policy lists neither admission nor waiting"),
+        (
+            ("stranded",),
+            "no objective rewards it: the policy lists neither goodput, admission nor waiting",
+        ),
     ):
         objectives = tuple(Objective(name) for name in names)
         policy = replace(made.policy, objectives=objectives, mix=((8, 1000),))
@@ -209,12 +243,13 @@ def test_a_peer_that_waited_too_long_is_named_as_what_outranks() -> None:
     old = gang("old", 1, 8, priority=5, submitted=0)
     new = gang("new", 1, 8, priority=5, submitted=30 * hour)
     instance = build(racks=1, nodes_per_rack=1, gangs=[new, old])
-    for limit, code, outranking in (
-        (24 * hour, "Outranked", " (1 of its priority that waited too long)"),
-        (None, "NoRoom", ""),
+    ageing = replace(instance, policy=replace(instance.policy, starvation_after_s=24 * hour))
+    instance = replace(instance, policy=replace(instance.policy, starvation_after_s=None))
+    for given, code, outranking in (
+        (ageing, "Outranked", " (1 of its priority that waited too long)"),
+        (instance, "NoRoom", ""),
     ):
-        policy = replace(instance.policy, starvation_after_s=limit)
-        placed = by_steps(replace(instance, policy=policy))
+        placed = by_steps(given)
         assert placed.reason("new")[0] == code
         assert f"after the gang that starts{outranking}: " in placed.reason("new")[1]
 
