@@ -88,7 +88,6 @@ def instance_of(case: Case, scratch: Path) -> Instance:
         return read([str(folder)])
     document = yaml.safe_load((folder / "policy.yaml").read_text(encoding="utf-8"))
     spec = {**document["spec"], **case.policy}
-    spec = {name: value for name, value in spec.items() if value is not None}
     replaced = scratch / f"{case.folder.replace('/', '-')}-{case.number}.json"
     replaced.write_text(json.dumps({**document, "spec": spec}, default=_time), encoding="utf-8")
     return read([str(folder)], policy=str(replaced))

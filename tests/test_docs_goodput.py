@@ -7,8 +7,10 @@ from fractions import Fraction
 from pathlib import Path
 
 import pytest
+from expected_plans import case_of, instance_of, solution_by_hand
 from test_step_time import FIGURES, predicted_images_per_s
 
+from models.plan import compose
 from models.rates.catalogue import find
 from models.rates.speed import RelativeSpeeds, speed_permille
 from models.step_time import (
@@ -97,3 +99,27 @@ def test_the_plans_of_the_presets_are_computed(plan: list[str]) -> None:
     small = 8 * 1000 if "gang of 8 runs" in what else 0
     assert int(gpus) == 64 + small // 1000
     assert goodput.rpartition("= ")[2] == f"{large + small:,}"
+
+
+@pytest.mark.parametrize(("number", "row"), list(enumerate(rows("preset"))))
+def test_the_plans_of_the_input_are_those_worked_out_by_hand(
+    number: int, row: list[str], tmp_path: Path
+) -> None:
+    preset, *cells, gpus, effective = row
+    case = case_of("goodput", number)
+    assert preset == f"`{case.policy.get('preset', 'goodput')}`"
+    instance = instance_of(case, tmp_path)
+    plan = compose(
+        instance,
+        solution_by_hand(instance, case),
+        name="expected",
+        created_at="2026-11-21T12:00:00Z",
+        generator="test",
+    )
+    starting = [gang for gang in plan["spec"]["gangs"] if gang["decision"] == "place"]
+    sizes = {g["name"]: sum(len(pod["gpus"]) for pod in g["pods"]) for g in starting}
+    speeds = {gang["name"]: gang["speed"] for gang in starting}
+    assert int(gpus) == sum(sizes.values())
+    assert effective == f"{sum(sizes[name] * speeds[name] for name in sizes) / 1000:.2f}"
+    for name, cell in zip(("chat-1", "llama", "video", "sweep"), cells, strict=True):
+        assert cell.rpartition(" ")[2] == str(speeds.get(name, "waits"))

@@ -40,7 +40,7 @@ def document(instance: Instance, solution: Solution) -> dict[str, Any]:
 
 def test_every_known_failure_and_every_feature_has_an_expected_plan() -> None:
     folders = {case.folder for case in CASES}
-    assert {"elastic", "preemption", "moves", "ageing", "stickiness"} <= folders
+    assert {"elastic", "preemption", "moves", "ageing", "stickiness", "goodput"} <= folders
     assert {folder.partition("/")[2].partition("/")[0] for folder in folders} - {""} == {
         path.name for path in (INPUTS / "failures").iterdir() if path.is_dir()
     }
@@ -130,7 +130,7 @@ def test_one_at_a_time_gives_the_spare_server_to_whoever_queued_first(tmp_path: 
     assert found["foundation/pretrain"] == "keep"
     assert (found["legal/finetune"], found["medical/finetune"]) == ("place", "place")
     # 24 GPUs of pretrain stand idle: only 8 + 8 + 16 work
-    assert values(instance, schedule(instance))["admission/50"] == 32
+    assert values(instance, schedule(instance))["goodput/50"] == 32 * 1000
 
 
 @pytest.mark.parametrize(

@@ -158,8 +158,9 @@ def test_defaults_are_those_of_the_documents(tmp_path: Path) -> None:
     (gang,) = instance.gangs
     assert gang == Gang("default", "a", gang.roles)
     assert [o.name for o in instance.policy.objectives] == [
-        "admission", "waiting", "disruption", "preference", "bandwidth", "growth", "span", "stranded",
+        "goodput", "waiting", "disruption", "preference", "bandwidth", "growth", "span", "stranded",
     ]  # fmt: skip
+    assert instance.policy.starvation_after_s == 24 * 60 * 60
     assert instance.policy.solve.budget == 60
     assert instance.policy.solve.time_limit_s == 120
 

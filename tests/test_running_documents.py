@@ -77,7 +77,7 @@ def only_gang(instance: Instance) -> Gang:
 NEW_IN_POLICIES = {"moves", "disruption", "starvation", "now"}
 
 
-def test_a_policy_that_says_nothing_new_is_written_as_before() -> None:
+def test_a_policy_that_says_nothing_is_written_with_its_limit_of_waiting_alone() -> None:
     nothing: tuple[Json, ...] = (
         {},
         {"moves": {}},
@@ -87,10 +87,23 @@ def test_a_policy_that_says_nothing_new_is_written_as_before() -> None:
     )
     for said in nothing:
         instance = read(**said)
-        assert instance == read()
-        assert not NEW_IN_POLICIES & set(policy_written(instance))
+        assert instance == read() == read(starvation={}) == read(starvation={"after": "24h"})
+        written = policy_written(instance)
+        assert NEW_IN_POLICIES & set(written) == {"starvation", "now"}
+        assert written["starvation"] == {"after": "86400s"}
+        assert written["now"] == "2026-11-20T08:00:00Z"
     assert read().policy.moves is None
     assert read().policy.disruption == Disruption("gpus", 86_400)
+    assert read().policy.starvation_after_s == 86_400
+
+
+def test_that_nobody_waits_too_long_is_said_by_null_and_written_so() -> None:
+    instance = read(starvation=None)
+    assert instance.policy.starvation_after_s is None
+    written = policy_written(instance)
+    assert NEW_IN_POLICIES & set(written) == {"starvation"}
+    assert written["starvation"] is None
+    assert instance_from_document(instance_document(instance)) == instance
 
 
 def test_what_a_policy_says_is_read_and_written() -> None:
@@ -187,9 +200,10 @@ def test_where_ages_decide_the_time_they_are_reference_time_is_written(
 
 def test_where_no_age_decides_no_time_is_written_unless_it_was_stated() -> None:
     made = gang(status={"startedAt": "2026-11-20T09:00:00Z"})
-    assert "now" not in policy_written(read(made))
-    assert read(made).policy.now is None
-    assert policy_written(read(made, now="2026-11-21T12:00:00Z"))["now"] == "2026-11-21T12:00:00Z"
+    assert "now" not in policy_written(read(made, starvation=None))
+    assert read(made, starvation=None).policy.now is None
+    stated = read(made, starvation=None, now="2026-11-21T12:00:00Z")
+    assert policy_written(stated)["now"] == "2026-11-21T12:00:00Z"
 
 
 def test_an_instance_that_was_not_read_writes_its_time_too() -> None:

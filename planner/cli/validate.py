@@ -6,7 +6,6 @@ No solver is loaded; the only file written is that of ``--save-policy``.
 from __future__ import annotations
 
 import shlex
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -35,7 +34,6 @@ def validate(
     ] = None,
 ) -> None:
     """Read the input and list every fault with file, line and column."""
-    from models.policy import Policy
     from planner.read.inputs import load
 
     built = load(paths, policy=policy, stdin=console.stdin)
@@ -52,10 +50,10 @@ def validate(
     if save_policy is not None:
         _save(save_policy, built.levels_policy)
         console.say(f"saved {shlex.quote(str(save_policy))}")
-        if replace(instance.policy, mix=()) == Policy():
-            policy = str(save_policy)
-        else:
+        if built.states_policy:
             console.say("put its levels into your Policy: an input has one")
+        else:
+            policy = str(save_policy)
     console.event("read", nodes=len(nodes), gangs=len(instance.gangs))
     with_policy = [] if policy is None else ["--policy", policy]
     console.next(f"{console.program} plan {shlex.join([*paths, *with_policy])}")

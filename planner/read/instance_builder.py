@@ -57,12 +57,14 @@ class LoadedInput:
 
     ``levels_source``: a sentence; ``levels_policy``: a Policy document (YAML)
     with these levels; both None where the input states its levels itself.
+    ``states_policy``: whether there is a Policy in the input.
     """
 
     instance: Instance
     remarks: tuple[str, ...] = ()
     levels_source: str | None = None
     levels_policy: str | None = None
+    states_policy: bool = False
 
 
 def build(
@@ -115,7 +117,11 @@ def build(
     if findings:
         findings.raise_all()
     return LoadedInput(
-        instance, tuple(documents.remarks.lines()), cluster.found, cluster.levels_policy
+        instance,
+        tuple(documents.remarks.lines()),
+        cluster.found,
+        cluster.levels_policy,
+        states_policy=document is not None,
     )
 
 
