@@ -23,7 +23,6 @@ from models.program.decoder import (
 )
 from models.program.demands import Demand
 from models.program.packing import Arc, SetType, SizePacking
-from models.program.rules.running import vacated_nodes
 from models.program.variables import Piece
 from models.solution import GangDecision
 
@@ -44,7 +43,6 @@ class PlanDecoder:
     def __init__(self, record: ModelRecord, values: Sequence[int]) -> None:
         self._record = record
         self._values = values
-        self._region_of = record.model.region_set.region_of
         self._staying = staying_decisions(
             record.model.instance,
             record.model.requests,
@@ -54,11 +52,6 @@ class PlanDecoder:
         )
         self._left = rooms(record.model.instance, self._staying)
         self._spread_left: dict[int, int] = {}
-        self._pool_of = {
-            piece.variable: number
-            for number, pool in enumerate(record.model.pod_pools)
-            for piece in pool.pieces
-        }
 
     def decisions(self) -> tuple[GangDecision, ...]:
         """One decision a gang."""
@@ -66,7 +59,6 @@ class PlanDecoder:
         granted: dict[int, tuple[Demand, GangSlots]] = {}
         wanted: list[list[tuple[int, Piece]]] = [[] for _ in record.model.region_set.regions]
         pooled = self._assign_pooled()
-        self._justify(pooled)
         own = [(one.demand, one.pieces) for one in pooled]
         for demand, pieces in (*self._single(), *self._grouped(), *own):
             granted[demand.gang] = (demand, GangSlots())
@@ -222,71 +214,6 @@ class PlanDecoder:
             assert here is not None
             self._spread_left[spread.pods[spread.level, here]] -= 1
         return drawn
-
-    def _justify(self, assigned: Sequence[_Assigned]) -> None:
-        """Exchange equal pieces of two gangs where a gang is stopped and no higher one comes.
-
-        The model knows only that a pool of a higher gang comes; which gang gets the piece is decided here.
-        """
-        vacated = vacated_nodes(self._record.model.instance, self._staying)
-        needed = {
-            gang: {self._region_of[n] for n in nodes if n in self._region_of}
-            for gang, nodes in vacated.items()
-        }
-        here: dict[int, list[tuple[_Assigned, int]]] = {}
-        pieces: dict[int | None, list[tuple[_Assigned, int]]] = {}
-        for one in assigned:
-            for i, piece in enumerate(one.pieces):
-                here.setdefault(piece.region, []).append((one, i))
-                pieces.setdefault(self._pool_of.get(piece.variable), []).append((one, i))
-        contested: dict[int, list[int]] = {}
-        for gang, regions in needed.items():
-            for region in regions:
-                contested.setdefault(region, []).append(gang)
-        for gang, regions in needed.items():
-            if not self._comes(gang, regions, here):
-                self._exchange(gang, needed, contested, here, pieces)
-
-    def _comes(
-        self, victim: int, regions: set[int], here: dict[int, list[tuple[_Assigned, int]]]
-    ) -> bool:
-        """Whether a gang of higher priority than the victim comes to one of its regions."""
-        gangs = self._record.model.instance.gangs
-        return any(
-            gangs[one.demand.gang].priority > gangs[victim].priority
-            for region in regions
-            for one, _ in here.get(region, ())
-        )
-
-    def _exchange(
-        self,
-        victim: int,
-        needed: dict[int, set[int]],
-        contested: dict[int, list[int]],
-        here: dict[int, list[tuple[_Assigned, int]]],
-        pieces: dict[int | None, list[tuple[_Assigned, int]]],
-    ) -> None:
-        """Give a piece in the victim's regions to a higher gang, for one that no other victim needs."""
-        gangs = self._record.model.instance.gangs
-        for region in sorted(needed[victim]):
-            for at, (one, i) in enumerate(here.get(region, ())):
-                piece = one.pieces[i]
-                for other, j in pieces[self._pool_of.get(piece.variable)]:
-                    given = other.pieces[j]
-                    if not (
-                        gangs[other.demand.gang].priority > gangs[victim].priority
-                        and self._inside(given, one.level, one.place[1])
-                        and self._inside(piece, other.level, other.place[1])
-                    ):
-                        continue
-                    to = here[given.region].index((other, j))
-                    here[region][at], here[given.region][to] = (other, j), (one, i)
-                    left = contested.get(given.region, ())
-                    if all(self._comes(v, needed[v], here) for v in left):
-                        one.pieces[i] = replace(given, pods=piece.pods)
-                        other.pieces[j] = replace(piece, pods=given.pods)
-                        return
-                    here[region][at], here[given.region][to] = (one, i), (other, j)
 
     def _draw(
         self, stock: dict[Piece, int], count: int, level: int | None, domain: int | None

@@ -283,9 +283,9 @@ class AggregatedModel:
         return [Take(pool, count, pods) for pool, count, pods in takes]
 
     def _rank(self, demand: Demand) -> int | None:
-        """Gangs of one rank may take the place of the same gangs: the lowest priority that may not give way.
+        """The highest priority of a gang that may give way to this one; None if nobody may.
 
-        Their pods share pools. None: they may take nobody's place.
+        Pods of gangs of one rank share pools: where one of them comes, the same gangs may be stopped.
         """
         priority = self.instance.gangs[demand.gang].priority
         return max((lower for lower in self._victims if lower < priority), default=None)
