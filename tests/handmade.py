@@ -62,7 +62,7 @@ _PLAN: dict[str, Any] = {
     "metadata": {
         "name": "two-racks",
         "createdAt": "2026-11-20T08:00:00Z",
-        "generator": "gangplan 0.1.0",
+        "generator": "gangplan 0.2.0",
     },
     "instance": {
         "cluster": {

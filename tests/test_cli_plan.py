@@ -96,7 +96,7 @@ def test_the_document_on_stdout_is_the_file(small: str, cli: RunCli) -> None:
     assert plan["metadata"] == {
         "name": "small-20261121t080000z",
         "createdAt": "2026-11-21T08:00:00Z",
-        "generator": "gangplan 0.1.0",
+        "generator": "gangplan 0.2.0",
     }
 
 

@@ -17,7 +17,7 @@ VERBS += ("run", "status", "unlock", "doctor")
 
 
 def test_version_is_printed(cli: RunCli) -> None:
-    assert cli("--version").out == "gangplan 0.1.0\n"
+    assert cli("--version").out == "gangplan 0.2.0\n"
 
 
 @pytest.mark.parametrize("verb", ["", *VERBS])

@@ -152,7 +152,7 @@ def test_compact_documents_open_no_other_reader() -> None:
     others = [f"planner.read.{room}." for room in ("slurm", "kube", "topo")]
     prices = ["models.rates.server_bandwidth.", "models.rates.gang_bandwidth."]
     found = loaded(
-        "from planner.read.inputs import read; read(['inputs/quickstart'])", *others, *prices
+        "from planner.read.inputs import read; read(['inputs/elastic'])", *others, *prices
     )
     assert found == ["planner.read.kube", "planner.read.kube.lookup"]
 
