@@ -128,22 +128,24 @@ def _nodes(gang: Gang, roles: Sequence[RoleDemand]) -> list[int]:
     return [pod.node for pod in gang.planned if (pod.role, pod.index) in wanted]
 
 
-def _most_bandwidth(bounds: TierBounds, gang: Gang, gpus: int) -> int:
-    del bounds
+def _most_bandwidth(_bounds: TierBounds, gang: Gang, demand: Demand) -> int:
+    gpus = sum(r.gpus * n for r, n in zip(gang.roles, demand.counts, strict=True))
     counted = gang.pattern != "none" and gpus >= LEAST_GANG
     return gang.weight * gang.weight_gpus * FULL_SHARE if counted else 0
 
 
-def _least_span(bounds: TierBounds, gang: Gang, gpus: int) -> int:
-    return gang.weight_gpus * max(0, -(-gpus // bounds.largest_node) - 1)
+def _least_span(bounds: TierBounds, gang: Gang, demand: Demand) -> int:
+    # pods that stay may hold more GPUs than their node has
+    nodes = len(demand.standing_nodes) or -(-demand.gpus // bounds.largest_node)
+    return gang.weight_gpus * max(0, nodes - 1)
 
 
-PLACEMENT_BOUNDS: dict[str, Callable[[TierBounds, Gang, int], int]] = {
-    "preference": lambda _bounds, gang, _gpus: most_preference(gang),
+PLACEMENT_BOUNDS: dict[str, Callable[[TierBounds, Gang, Demand], int]] = {
+    "preference": lambda _bounds, gang, _demand: most_preference(gang),
     "bandwidth": _most_bandwidth,
     "span": _least_span,
 }
-"""The most (for a tier to be minimised: the least) that a gang of so many GPUs adds, wherever it is."""
+"""The most (for a tier to be minimised: the least) that a gang adds under an option, wherever it is."""
 
 
 def _shape_bandwidth(bounds: TierBounds, gang: GangVariables, topology: Topology) -> Linear:
@@ -268,8 +270,7 @@ class TierBounds:
         gang = self.model.instance.gangs[demand.gang]
         if not demand.roles:
             return self._standing.value(family, demand.gang, demand.stays)
-        gpus = sum(r.gpus * n for r, n in zip(gang.roles, demand.counts, strict=True))
-        return PLACEMENT_BOUNDS[family](self, gang, gpus)
+        return PLACEMENT_BOUNDS[family](self, gang, demand)
 
     def _shaped(self, family: str) -> dict[int, Linear]:
         """By admit variable, what options whose shape is a variable add; one expression a class."""

@@ -270,8 +270,9 @@ class AggregatedModel:
             return [Take(own.alone, 1, counts)]
         if shape.piece > 1:
             (role,) = first.gpu_roles
-            # a smaller number would have a piece with room for two of them
-            sets = -(-role.count // (2 * shape.piece - 1))
+            # with fewer, a piece would have room for two of them, or more pods than a node
+            most = min(2 * shape.piece - 1, self._shape_bounds.most_pods(role))
+            sets = min(-(-role.count // most), role.count // shape.piece)
             key = together([replace(role, indices=role.indices[: shape.piece])])
             found = [
                 Take(self._pool_of(preferences, first, key, own.demands), sets, (shape.piece,))

@@ -102,8 +102,11 @@ class ShapeBounds:
     def _below(self, demand: Demand, size: int) -> int:
         """The most pods of the smallest piece where it has fewer than ``size``."""
         (role,) = demand.gpu_roles
-        most = max(node.gpus // role.gpus for node in self._kinds(role.nodes))
-        return smallest_piece(role.count, most, size - 1)
+        return smallest_piece(role.count, self.most_pods(role), size - 1)
+
+    def most_pods(self, role: RoleDemand) -> int:
+        """The most pods of the role on one node."""
+        return max(node.gpus // role.gpus for node in self._kinds(role.nodes))
 
     def _largest_piece(self, demand: Demand) -> int:
         """The most pods that the smallest piece of a gang on several nodes can have."""
