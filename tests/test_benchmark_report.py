@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from benchmarks import run
 from benchmarks.instances import CASES
@@ -18,6 +19,8 @@ from benchmarks.page import page
 from benchmarks.report import BEGIN, END, collapsed, into_readme, lines, markdown, percent
 from benchmarks.run import DEFAULT_CASES, README
 from benchmarks.verdict import best_baseline, better_baselines, misses
+from models.policy import DEFAULT_OBJECTIVES
+from models.tiers import TIERS
 
 Tree = dict[str, Any]
 
@@ -250,3 +253,16 @@ def test_a_case_is_measured_again_only_if_something_changed(
     for _ in range(2):  # a failure is not kept
         assert run._figures("bad", [], {"commit": "a", "date": "22"}, fresh=False)["failed"] == "x"
     assert asked == ["x"] * 4 + ["bad"] * 2
+
+
+def test_what_is_asked_for_is_asked_of_tiers_that_are_stated() -> None:
+    """A limit on another tier could not be missed."""
+    asked = yaml.safe_load((README.parent / "expected.yaml").read_text(encoding="utf-8"))
+    names = {
+        name.partition("/")[0]
+        for case in asked["cases"].values()
+        for key in ("gaps", "tier_seconds")
+        for name in case.get(key, ())
+    }
+    listed = {None, *DEFAULT_OBJECTIVES, "stability"}
+    assert names <= {row.name for row in TIERS if row.objective in listed}
