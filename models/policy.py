@@ -32,6 +32,9 @@ class Objective:
 
 MAX_BUDGET = 1_000_000
 
+QUEUE_LIMIT = 5000
+"""Waiting gangs of one namespace that are planned, unless the policy says otherwise."""
+
 
 @dataclass(frozen=True, slots=True)
 class SolveLimits:
@@ -117,7 +120,8 @@ class Policy:
 
     ``moves``: None for no limits. ``starvation_after_s``: a gang that has waited longer goes
     before its peers, None for never. ``now``: reference time of ages in seconds since the
-    epoch, None for the latest time in the input (``Instance.now``).
+    epoch, None for the latest time in the input (``Instance.now``). ``queue_limit``: the most
+    waiting gangs of a namespace that may start, None for all.
     """
 
     name: str = "default"
@@ -132,6 +136,7 @@ class Policy:
     disruption: Disruption = Disruption()
     starvation_after_s: int | None = DAY_S
     now: int | None = None
+    queue_limit: int | None = QUEUE_LIMIT
 
     def lists(self, objective: str) -> bool:
         """Whether the policy has the objective."""

@@ -153,7 +153,7 @@ class PodDocument(Document):
 class HoldDocument(Document):
     """Why pods of the gang must not start even if there is room."""
 
-    code: Literal["Unsupported", "Incomplete"]
+    code: Literal["Unsupported", "Incomplete", "QueueLimit"]
     message: Sentence
 
 

@@ -31,6 +31,7 @@ from models.policy import (
     DAY_S,
     DEFAULT_PRESET,
     MAX_BUDGET,
+    QUEUE_LIMIT,
     UNMODELLED,
     Disruption,
     KubernetesPolicy,
@@ -98,6 +99,7 @@ class StarvationDocument(Document):
 
 MAX_TOLERANCE = 1000
 MAX_MIX_GPUS = 1_000_000_000
+MAX_QUEUE = 1_000_000
 MAX_GPU_RESOURCES = 64
 DEFAULTS = KubernetesPolicy()
 
@@ -263,6 +265,11 @@ class PolicySpec(Document):
     )
     now: Time | None = omitted(
         description="Reference time of ages; absent: the latest time in the input",
+    )
+    queue_limit: Annotated[int, whole(1, MAX_QUEUE)] | None = omitted(
+        default=QUEUE_LIMIT,
+        description="The most waiting gangs of a namespace that are planned, the oldest of the highest "
+        "priorities; null: all",
     )
     kubernetes: KubernetesDocument = omitted(KubernetesDocument.model_construct())
 

@@ -13,7 +13,16 @@ from models.documents.plan import PlanDocument
 from models.verify import stated_effective, stated_gangs, stated_moves, stated_tiers
 from models.verify.adaptor import InstanceReading, check_digests, read_case
 from models.verify.outcome import Figures, Outcome
-from models.verify.rules import bandwidth, eligibility, gpus, resources, running, services, topology
+from models.verify.rules import (
+    bandwidth,
+    eligibility,
+    gpus,
+    queues,
+    resources,
+    running,
+    services,
+    topology,
+)
 from models.verify.tier_values import tiers
 from models.verify.violation import Violation, ordered
 
@@ -24,6 +33,7 @@ CHECKS: tuple[Callable[[Outcome], Iterable[Violation]], ...] = (
     topology.check,
     services.check,
     running.check,
+    queues.check,
     bandwidth.check,
     stated_gangs.check,
     stated_moves.check,

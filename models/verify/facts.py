@@ -174,6 +174,7 @@ class Policy:
 
     ``lost_cap``: most seconds of lost runtime that a GPU counts in disruption, None where every GPU
     counts 1. ``starvation``: seconds after which a waiting gang is aged, None for never.
+    ``queue_limit``: the most gangs of a namespace that wait without a hold, None for no limit.
     """
 
     objectives: tuple[tuple[str, Fraction], ...]
@@ -183,6 +184,7 @@ class Policy:
     moves: MovesDocument
     lost_cap: int | None
     starvation: int | None
+    queue_limit: int | None
 
     @property
     def counts_goodput(self) -> bool:

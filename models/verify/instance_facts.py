@@ -93,6 +93,7 @@ def _policy(faults: Faults, spec: PolicySpec, where: Place) -> Policy:
         moves=spec.moves,
         lost_cap=disruption.cap if disruption.weight == "lostRuntime" else None,
         starvation=None if starvation is None else starvation.after,
+        queue_limit=spec.queue_limit,
     )
 
 

@@ -32,6 +32,7 @@ RULES: dict[str, str] = {
     "size": "the number of pods stays until resizeAfter",
     "moves": "no more gangs and GPUs move than the policy allows, and no set below its minGain",
     "hold": "no pod of a gang that is held is placed",
+    "queue-limit": "of a namespace's waiting gangs those beyond the policy's limit are held, no others",
     "min-share": "no gang is placed below its minBandwidthShare",
     "decision": "the decision matches what happens to the pods",
     "reason": "waiting, stopped and incomplete gangs have a reason; others have none",

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from models.canonical import reference_time
 from models.cluster import Node
 from models.documents.policy import PolicyDocument
-from models.gang import Gang
+from models.gang import Gang, Hold
 from models.hardware import FindModel
 from models.instance import Instance
 from models.policy import Policy, SolveLimits
@@ -22,8 +22,12 @@ from planner.read.cluster_merge import NODES_HINT, collect_clusters
 from planner.read.compact_cluster import ServerModels, merge_clusters
 from planner.read.compact_gangs import GangEntry, GangReader, gang_errors
 from planner.read.document_kinds import Documents
+from planner.read.findings import Remarks
 from planner.read.unknown_rates import check_rates
 from planner.read.validation import Entry
+
+QUEUE_LIMIT = "QueueLimit"
+"""Code of gangs that wait because their namespace has too many that wait."""
 
 
 def default_mix(gangs: Iterable[Gang], nodes: Iterable[Node]) -> tuple[tuple[int, int], ...]:
@@ -49,6 +53,43 @@ def split_proportionally(counts: dict[int, int], whole: int = 1000) -> list[tupl
     for key in by_remainder[:left]:
         shares[key] += 1
     return sorted(shares.items())
+
+
+def limit_queues(gangs: Iterable[Gang], limit: int | None, remarks: Remarks) -> tuple[Gang, ...]:
+    """The gangs; of each namespace, waiting ones beyond the limit are held as QUEUE_LIMIT.
+
+    The oldest of the highest priorities come first; a gang without submittedAt is the youngest. One
+    namespace can so never make the search, or the plan of the others, as slow as it likes.
+    """
+    found = [_released(gang) for gang in gangs]
+    waiting: dict[str, list[int]] = {}
+    for i, gang in enumerate(found):
+        if not gang.running and gang.hold is None:
+            waiting.setdefault(gang.namespace, []).append(i)
+    for namespace, queue in waiting.items():
+        if limit is None or len(queue) <= limit:
+            continue
+        queue.sort(key=lambda i: _precedence(found[i]))
+        message = (
+            f"{limit:,} waiting gangs of its namespace are older or of higher priority, and the policy "
+            "plans no more of one namespace"
+        )
+        for i in queue[limit:]:
+            found[i] = replace(found[i], hold=Hold(QUEUE_LIMIT, message))
+        what = f"{len(queue) - limit:,} of its {len(queue):,} waiting gangs are not planned yet"
+        remarks.add(f"namespace {namespace}", what, "queueLimit in the Policy")
+    return tuple(found)
+
+
+def _released(gang: Gang) -> Gang:
+    """The gang without a hold of an earlier reading: the limit may be another one now."""
+    if gang.hold is None or gang.hold.code != QUEUE_LIMIT:
+        return gang
+    return replace(gang, hold=None)
+
+
+def _precedence(gang: Gang) -> tuple[int, bool, int, str]:
+    return -gang.priority, gang.submitted_at is None, gang.submitted_at or 0, gang.name
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,8 +147,9 @@ def build(
     gangs = tuple(sorted((*real, *reader.read(written)), key=lambda gang: gang.key))
     if findings:
         findings.raise_all()
-    mix = default_mix(gangs, merged.cluster.nodes)
-    instance = Instance(merged.cluster, gangs, policy_of(document, mix, now))
+    policy_used = policy_of(document, default_mix(gangs, merged.cluster.nodes), now)
+    gangs = limit_queues(gangs, policy_used.queue_limit, documents.remarks)
+    instance = Instance(merged.cluster, gangs, policy_used)
     if any(entry.document.spec.communication.model for entry in reader.gangs.values()):
         from planner.read.step_fractions import with_fractions  # it loads the bandwidth tables
 
@@ -190,4 +232,5 @@ def policy_of(
         disruption=spec.disruption.to_disruption(),
         starvation_after_s=None if starvation is None else starvation.after,
         now=spec.now if now is None else now,
+        queue_limit=spec.queue_limit,
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from models.documents.gang import GangDocument, PodDocument
 from models.documents.plan import PlanDocument, PlanGang, PlanObjective, PlanPod
@@ -136,6 +136,9 @@ def _family_row(family: str, members: list[PlanObjective]) -> tuple[Cell, ...]:
 MANY_KEPT = 10
 """More running gangs without change become one line, unless ``wide``."""
 
+MANY_ALIKE = 3
+"""More gangs of one namespace, priority and size that wait for one reason become one row, unless ``wide``."""
+
 _ORDER = ("place", "complete", "move", "resize", "keep", "preempt", "wait")
 STYLE = {
     "place": "good",
@@ -226,10 +229,10 @@ def gangs(plan: PlanDocument, *, wide: bool) -> Table:
     ]
     slowdowns = Slowdowns(plan) if wide else None
     rows = []
-    for gang in shown:
+    for gang, others in _alike(shown, requests, MANY_ALIKE if not wide else len(shown)):
         request = requests.get(gang.key)
         cells = [
-            Cell(f"{gang.namespace}/{gang.name}"),
+            Cell(f"{gang.namespace}/{gang.name}" + f" and {others:,} more" * bool(others)),
             Cell("-" if request is None else str(request.spec.priority)),
             Cell(f"{gang.decision}{', aged' * gang.aged}", STYLE[gang.decision]),
             *([Cell(number(len(gang.pods)))] if wide else []),
@@ -250,6 +253,27 @@ def gangs(plan: PlanDocument, *, wide: bool) -> Table:
             f"and {len(kept):,} running gangs that stay as they are, on {on} (-o wide lists them)"
         )
     return Table(tuple(columns), tuple(rows), tuple(notes)).without_empty_columns()
+
+
+def _alike(
+    listed: Sequence[PlanGang], requests: Mapping[tuple[str, str], GangDocument], most: int
+) -> list[tuple[PlanGang, int]]:
+    """The gangs, and how many others each stands for: more than ``most`` alike that wait are one."""
+    groups: dict[object, list[PlanGang]] = {}
+    for gang in listed:
+        request = requests.get(gang.key)
+        alike: object = gang.key
+        if gang.decision == "wait" and request is not None:
+            needs = (gang.namespace, request.spec.priority, _gpu_count(gang, request))
+            alike = (needs, gang.aged, _why(gang))
+        groups.setdefault(alike, []).append(gang)
+    found = []
+    for group in groups.values():
+        if len(group) > most:
+            found.append((group[0], len(group) - 1))
+        else:
+            found += [(gang, 0) for gang in group]
+    return found
 
 
 def pods(plan: PlanDocument) -> Table:

@@ -1,0 +1,160 @@
+"""``queueLimit``: of a namespace's waiting gangs those beyond the limit wait, whoever sends them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import RunCli
+from plan_documents import Doc, sealed
+
+from models.canonical import canonical_instance
+from models.gang import Gang
+from models.verify.check import check
+from planner.read.inputs import instance_from_document, load
+
+HEAD = {"apiVersion": "gangplan.dev/v1alpha1"}
+
+
+def gang(name: str, namespace: str = "crowd", **spec: object) -> Doc:
+    roles = [{"name": "worker", "replicas": 1, "gpus": 1}]
+    metadata = {"name": name, "namespace": namespace}
+    return {**HEAD, "kind": "Gang", "metadata": metadata, "spec": {"roles": roles, **spec}}
+
+
+def cluster(nodes: int = 1) -> Doc:
+    entries = [{"name": f"gpu-{i}", "model": "DGX H100"} for i in range(nodes)]
+    return {
+        **HEAD,
+        "kind": "Cluster",
+        "metadata": {"name": "c"},
+        "spec": {"levels": [], "nodes": entries},
+    }
+
+
+def policy(limit: object) -> Doc:
+    return {**HEAD, "kind": "Policy", "spec": {"queueLimit": limit, "solve": {"budget": 2}}}
+
+
+def written(folder: Path, documents: Sequence[Doc]) -> str:
+    path = folder / "input.json"
+    path.write_text(json.dumps({**HEAD, "kind": "List", "items": list(documents)}))
+    return str(path)
+
+
+def held(gangs: Sequence[Gang]) -> list[str]:
+    return [gang.name for gang in gangs if gang.hold is not None and gang.hold.code == "QueueLimit"]
+
+
+NOT_PLANNED = "of its 5 waiting gangs are not planned yet (hint: queueLimit in the Policy)"
+
+CROWD = [
+    gang("old", submittedAt="2026-11-20T08:00:00Z"),
+    gang("older", submittedAt="2026-11-20T07:00:00Z"),
+    gang("b-undated"),
+    gang("a-undated"),
+    gang("urgent", priority=7, submittedAt="2026-11-20T09:00:00Z"),
+]
+
+
+@pytest.mark.parametrize(
+    ("limit", "beyond"),
+    [
+        (5, []),
+        (4, ["b-undated"]),
+        (3, ["a-undated", "b-undated"]),
+        (2, ["a-undated", "b-undated", "old"]),
+        (1, ["a-undated", "b-undated", "old", "older"]),
+        (None, []),
+    ],
+)
+def test_the_oldest_of_the_highest_priorities_are_planned(
+    limit: int | None, beyond: list[str], tmp_path: Path
+) -> None:
+    loaded = load([written(tmp_path, [cluster(), policy(limit), *CROWD])])
+    assert held(loaded.instance.gangs) == beyond
+    said = [remark for remark in loaded.remarks if "waiting gangs are not planned" in remark]
+    assert said == ([f"namespace crowd: {len(beyond)} {NOT_PLANNED}"] if beyond else [])
+
+
+def test_running_and_held_gangs_and_other_namespaces_do_not_count(tmp_path: Path) -> None:
+    running = gang("running")
+    running["status"] = {
+        "pods": [
+            {"name": "running-worker-0", "role": "worker", "index": 0, "node": "gpu-0", "gpus": [0]}
+        ]
+    }
+    strange = gang("strange")
+    strange["status"] = {"hold": {"code": "Unsupported", "message": "cannot be planned"}}
+    documents = [cluster(), policy(1), running, strange, gang("first"), gang("one", "other")]
+    assert held(load([written(tmp_path, documents)]).instance.gangs) == []
+
+
+def test_a_limit_is_derived_anew_from_an_instance(tmp_path: Path) -> None:
+    instance = load([written(tmp_path, [cluster(), policy(2), *CROWD])]).instance
+    document = canonical_instance(instance)
+    assert instance_from_document(document) == instance
+    document["policy"]["spec"]["queueLimit"] = 3
+    assert held(instance_from_document(document).gangs) == ["a-undated", "b-undated"]
+
+
+@pytest.fixture
+def plan(tmp_path: Path, cli: RunCli) -> dict[str, Any]:
+    """A plan with room for eight, and two of five that may start."""
+    where = written(tmp_path, [cluster(), policy(2), *CROWD])
+    out = tmp_path / "plan.json"
+    assert cli("plan", where, "--out", str(out)).code == 0
+    return dict(json.loads(out.read_text()))
+
+
+def test_gangs_beyond_the_limit_wait_in_one_row_even_if_there_is_room(
+    plan: dict[str, Any], tmp_path: Path, cli: RunCli
+) -> None:
+    decisions = {gang["name"]: gang["decision"] for gang in plan["spec"]["gangs"]}
+    assert sorted(name for name in decisions if decisions[name] == "place") == ["older", "urgent"]
+    codes = {gang["reason"]["code"] for gang in plan["spec"]["gangs"] if gang["reason"]}
+    assert codes == {"QueueLimit"}
+    assert check(plan) == []
+
+
+def test_many_alike_are_shown_as_one_row(tmp_path: Path, cli: RunCli) -> None:
+    many = [gang(f"g-{i:02d}") for i in range(12)]
+    where, out = written(tmp_path, [cluster(), policy(2), *many]), str(tmp_path / "plan.json")
+    assert cli("plan", where, "--out", out).code == 0
+    rows = cli("show", out).out
+    assert "crowd/g-02 and 9 more" in rows
+    assert "crowd/g-03" not in rows
+    wide = cli("show", out, "-o", "wide").out
+    assert " more " not in wide.replace("plans no more of", "")
+    assert "crowd/g-11" in wide
+
+
+@pytest.mark.parametrize(
+    ("limit", "says"),
+    [
+        (1, "is not held as QueueLimit, but has place 2 of 5"),
+        (3, "is held as QueueLimit, but has place 3 of 5"),
+    ],
+)
+def test_the_judge_ranks_the_queue_itself(plan: dict[str, Any], limit: int, says: str) -> None:
+    plan["instance"]["policy"]["spec"]["queueLimit"] = limit
+    found = [one for one in check(sealed(plan)) if one.rule == "queue-limit"]
+    assert [one.message.startswith(says) for one in found] == [True]
+
+
+def test_the_judge_refuses_a_hold_of_a_gang_that_runs(plan: dict[str, Any]) -> None:
+    (old,) = (gang for gang in plan["instance"]["gangs"] if gang["metadata"]["name"] == "old")
+    old["status"]["pods"] = [
+        {"name": "old-worker-0", "role": "worker", "index": 0, "node": "gpu-0", "gpus": [7]}
+    ]
+    assert "queue-limit" in {one.rule for one in check(sealed(plan))}
+
+
+@pytest.mark.parametrize("limit", [0, -1, "many", 1.5])
+def test_a_limit_is_a_whole_number(limit: object, tmp_path: Path, cli: RunCli) -> None:
+    result = cli("validate", written(tmp_path, [cluster(), policy(limit), *CROWD]))
+    assert result.code == 65
+    assert "queueLimit" in result.err or "input.json:1:" in result.err
