@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import logging
+import os
 import random
+import signal
 import subprocess
 import threading
 import time
@@ -16,6 +19,7 @@ from planner.search.budget import Budget
 from planner.search.engines import mathopt, mathopt_process
 from planner.search.engines.highs import solve_by_branching
 from planner.search.engines.interface import Goal, Status, run_interruptible
+from planner.search.engines.relaxation import Relaxation
 
 
 def plenty() -> Budget:
@@ -57,7 +61,7 @@ def test_a_stop_reaches_a_call_through_its_interrupter() -> None:
 def test_highs_answers_the_same_in_a_process_and_in_a_thread(
     monkeypatch: pytest.MonkeyPatch, largest: int
 ) -> None:
-    monkeypatch.setattr(mathopt, "LARGEST_UNINTERRUPTED", largest)
+    monkeypatch.setattr(mathopt, "LARGEST_IN_THREAD", largest)
     program = Program()
     ring = [program.boolean() for _ in range(21)]
     for item, following in zip(ring, [*ring[1:], ring[0]], strict=True):
@@ -73,7 +77,7 @@ def test_highs_answers_the_same_in_a_process_and_in_a_thread(
 def test_a_stop_while_a_large_program_is_sent_is_no_failure(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(mathopt, "LARGEST_UNINTERRUPTED", 0)
+    monkeypatch.setattr(mathopt, "LARGEST_IN_THREAD", 0)
     budget = plenty()
     budget.stop.set()
     # 20,000 rows of five entries: more than a pipe holds.
@@ -83,7 +87,7 @@ def test_a_stop_while_a_large_program_is_sent_is_no_failure(
 
 
 def test_a_stop_kills_the_process_of_a_large_program(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mathopt, "LARGEST_UNINTERRUPTED", 0)
+    monkeypatch.setattr(mathopt, "LARGEST_IN_THREAD", 0)
     started: list[subprocess.Popen[bytes]] = []
 
     class Watched(mathopt_process.SolverProcess):
@@ -107,3 +111,58 @@ def test_a_stop_kills_the_process_of_a_large_program(monkeypatch: pytest.MonkeyP
     assert first.wait(5) != 0
     Watched.dismiss()
     assert ready.wait(5) != 0
+
+
+class Dying(mathopt_process.SolverProcess):
+    """The first process dies of a segmentation fault once its call has come."""
+
+    _ready = None
+    doomed = 1
+
+    def __init__(self) -> None:
+        super().__init__()
+        if Dying.doomed:
+            Dying.doomed -= 1
+            os.kill(self._process.pid, signal.SIGSTOP)
+            threading.Timer(0.2, self._die).start()
+
+    def _die(self) -> None:
+        os.kill(self._process.pid, signal.SIGSEGV)
+        os.kill(self._process.pid, signal.SIGCONT)
+
+
+def test_a_solver_that_dies_costs_its_call_and_no_other(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(mathopt, "LARGEST_IN_THREAD", 0)
+    monkeypatch.setattr(mathopt, "SolverProcess", Dying)
+    monkeypatch.setattr(Dying, "doomed", 1)
+    program, goal = packing(40)
+    relaxation = Relaxation(program, plenty())
+    with caplog.at_level(logging.WARNING):
+        died = relaxation.bound(goal, seconds=60)
+    assert (died.bound, died.values) == (40, None)
+    assert [record.getMessage() for record in caplog.records] == [
+        "a solver process died of SIGSEGV: no answer"
+    ]
+    # Each item is in five rows on average, and two of five fit.
+    again = relaxation.bound(goal, seconds=60)
+    assert again.bound < 40
+    assert again.values is not None
+    Dying.dismiss()
+
+
+def test_glop_answers_the_same_in_a_process_and_in_a_thread(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    program, goal = packing(60)
+    found = []
+    for largest in (0, 10**9):
+        monkeypatch.setattr(mathopt, "LARGEST_IN_THREAD", largest)
+        relaxation = Relaxation(program, plenty())
+        # The second goal starts from the basis of the first.
+        goals = (goal, goal.as_good_as(10))
+        found.append([relaxation.bound(one, seconds=60) for one in goals])
+    assert [(one.bound, one.values) for one in found[0]] == [
+        (one.bound, one.values) for one in found[1]
+    ]

@@ -23,8 +23,12 @@ from planner.search.engines.mathopt_process import SolverProcess
 SHORTEST_S = 0.05
 """No engine is started for a shorter time."""
 
-LARGEST_UNINTERRUPTED = 20_000
-"""Entries of the largest matrix with which HiGHS runs in a thread: it ends within a second of its limit."""
+LARGEST_IN_THREAD = 20_000
+"""Entries of the largest matrix that is solved in a thread of the planner.
+
+HiGHS then ends within a second of its limit, and no solver was seen to die: GLOP did, with a
+segmentation fault, on matrices a hundred times larger. Its own process costs no more than that call.
+"""
 
 Call = tuple[Callable[[], Any], Callable[[], None]]
 """A call that returns a result proto or None, and what ends it early."""
@@ -88,7 +92,7 @@ def run_solver(
     parameters: dict[str, Any],
     start: Any = None,
 ) -> Any:
-    """The result proto of a solver of MathOpt; None if it had to be abandoned.
+    """The result proto of a solver of MathOpt; None if it had to be abandoned, or died.
 
     ``start``: ModelSolveParametersProto with a hint or a basis. A call that the clock ended is
     recorded in the budget.
@@ -101,7 +105,7 @@ def run_solver(
     start = start or model_parameters_pb2.ModelSolveParametersProto()
     solver_type = mathopt.SolverType[engine].value
     entries = len(model.linear_constraint_matrix.row_ids)
-    if engine == "HIGHS" and entries > LARGEST_UNINTERRUPTED:
+    if entries > LARGEST_IN_THREAD:
         call, on_stop = _in_process(solver_type, model, limited.to_proto(), start)
     else:
         call, on_stop = _in_thread(solver_type, model, limited.to_proto(), start)

@@ -1,12 +1,15 @@
-"""One MathOpt solve in a process of its own, which can be killed.
+"""One MathOpt solve in a process of its own, which can be killed, and may die, without harm to others.
 
-HiGHS takes no interrupter, and its presolve overruns a limit by a minute on a large program. Run as
-a script, this file reads a request from stdin, writes the result to stdout, and ends with its parent.
+HiGHS takes no interrupter, and its presolve overruns a limit by a minute on a large program; GLOP
+was seen to end with a segmentation fault on a very large one. Run as a script, this file reads a
+request from stdin, writes the result to stdout, and ends with its parent.
 """
 
 from __future__ import annotations
 
+import logging
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -18,7 +21,7 @@ NO_ANSWER = 3
 
 
 class SolverProcess:
-    """``solve`` returns the result, or None if the process was killed: by ``kill``, or for its memory.
+    """``solve`` returns the result, or None if the process was killed, or died, without one.
 
     ``take`` gives one that is ready: the next one loads the solver while this one works.
     """
@@ -50,6 +53,7 @@ class SolverProcess:
             ready.reap()
 
     def __init__(self) -> None:
+        self._killed = False
         self._process = subprocess.Popen(  # noqa: S603  # an argv list of ours, no shell
             # -P: the files next to this one are no top-level modules. A session of its own: Ctrl-C
             # goes to the planner, which then decides.
@@ -60,6 +64,7 @@ class SolverProcess:
         )
 
     def kill(self) -> None:
+        self._killed = True
         self._process.kill()
 
     def reap(self) -> None:
@@ -76,6 +81,9 @@ class SolverProcess:
         self.prepare()
         with self._process as process:
             answer, _ = process.communicate(request)
+        if process.returncode < 0 and not self._killed:
+            died = signal.Signals(-process.returncode).name
+            logging.getLogger(__name__).warning("a solver process died of %s: no answer", died)
         if process.returncode < 0 or process.returncode == NO_ANSWER:
             return None
         if process.returncode > 0:
