@@ -22,6 +22,9 @@ from models.hardware import Nic
 from models.instance import Instance
 from models.plan import compose, dumps
 from models.policy import Objective, SolveLimits
+from models.program import linear_program
+from models.program.aggregated.model import AggregatedModel
+from models.program.interruption import TooLarge
 from models.solution import Solution
 from models.tiers import TIERS
 from models.verify.check import check
@@ -259,3 +262,17 @@ def test_the_smallest_limits_still_give_an_honest_plan(
     instance = tiny(31, more=("wide",))
     instance = replace(instance, policy=replace(instance.policy, solve=limits))
     assert faults(instance, solve(instance, size=size)) == []
+
+
+def test_a_program_that_would_be_too_large_is_not_built(monkeypatch: pytest.MonkeyPatch) -> None:
+    # A variable for each gang, asked about once in CHECK_EVERY.
+    gangs = [gang(f"g{i:02d}", 1, 1 + i % 8, submitted=i) for i in range(300)]
+    instance = build(racks=2, nodes_per_rack=3, gangs=gangs)
+    whole = solve(instance, size=WHOLE_BELOW)
+    monkeypatch.setattr(linear_program, "MAX_VARIABLES", 1)
+    with pytest.raises(TooLarge):
+        AggregatedModel(instance, frozenset())
+    short = solve(instance, size=WHOLE_BELOW)
+    assert dishonest(instance, short) == []
+    started = [sum(bool(one.pods) for one in plan.decisions) for plan in (whole, short)]
+    assert 0 < started[1] <= started[0]

@@ -9,6 +9,10 @@ class Interrupted(Exception):  # noqa: N818  # no error: the caller asked for it
     """Building has ended because the caller asked that it end."""
 
 
+class TooLarge(Interrupted):
+    """Building has ended because the program is larger than any that an engine solves in time."""
+
+
 Question = Callable[[], bool]
 """Whether building is to end; asked several times a second."""
 

@@ -6,13 +6,19 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from models.program.interruption import Question, check, never
+from models.program.interruption import Question, TooLarge, check, never
 
 if TYPE_CHECKING:
     from models.program.arrays import Rows
 
 CHECK_EVERY = 256
 """Rows or variables between two questions whether building is to end: some ten milliseconds."""
+
+MAX_VARIABLES = 1_000_000
+"""Most variables of a program: 12,500 busy nodes need a quarter of that, and a few hundred megabytes.
+
+Gangs that all differ need a variable for each kind of node, however few nodes there are.
+"""
 
 UNBOUNDED = 1 << 60
 """Row bound that never binds; below CP-SAT's int64 limits with room to add."""
@@ -62,7 +68,8 @@ class Row:
 class Program:
     """Variables (integers with bounds) and rows; grows only.
 
-    While it is ``interrupted``, adding rows or variables raises Interrupted.
+    While it is ``interrupted``, adding rows or variables raises Interrupted; so do more than
+    MAX_VARIABLES.
     """
 
     def __init__(self, interrupted: Question = never) -> None:
@@ -76,6 +83,8 @@ class Program:
         """A new integer variable; its index."""
         if not len(self.lower) % CHECK_EVERY:
             check(self.interrupted)
+            if len(self.lower) >= MAX_VARIABLES:
+                raise TooLarge
         self.lower.append(low)
         self.upper.append(high)
         return len(self.lower) - 1

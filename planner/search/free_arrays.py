@@ -97,7 +97,8 @@ class Tree:
 class FreeArrays:
     """By node, ``free``: GPUs that may be given; ``left``: free amount of every limiting resource.
 
-    ``changes``: nodes that have changed, in order; tables know how many of them they have seen.
+    ``idle_gpus``: sum of ``free``. ``changes``: nodes that have changed, in order; tables know how many
+    of them they have seen.
     """
 
     def __init__(
@@ -105,6 +106,7 @@ class FreeArrays:
     ) -> None:
         self.tree = Tree(cluster)
         self.free = as_array(free)
+        self.idle_gpus = sum(free)
         names = sorted({name for amounts in left for name in amounts})
         self.left = {
             name: as_array(amounts.get(name, UNLIMITED) for amounts in left) for name in names
@@ -114,6 +116,7 @@ class FreeArrays:
 
     def change(self, n: int, free: int, left: Mapping[str, int]) -> None:
         """Record what is free on a node now."""
+        self.idle_gpus += free - int(self.free[n])
         self.free[n] = free
         for name, amount in left.items():
             self.left[name][n] = amount

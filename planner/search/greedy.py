@@ -5,12 +5,14 @@ Every plan it returns obeys section 2 of the contract. That a gang is not placed
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 
 from models.instance import Instance
 from models.program.demand_builder import identity, remaining_demand
 from models.program.demands import Demand
+from models.program.interruption import Question, never
 from models.program.rules.declarations import allows
 from models.rates.speed import FULL_SPEED
 from models.solution import GangDecision, PodPlacement
@@ -27,6 +29,9 @@ START_EFFORT = 2.0
 PLACING_EFFORT = 0.75e-7
 """Effort of placing one gang, for each node."""
 
+GRACE_S = 1.0
+"""Seconds that the first plan may still take once the search was stopped or its time is up."""
+
 MAX_SIZES = 8
 """Sizes of a role that are tried above its smallest."""
 
@@ -40,7 +45,8 @@ def greedy(
     """
     space = FreeSpace(instance, base)
     decisions = list(base)
-    for gang in _place_all(space, queue(space), budget):
+    ended = budget.exhausted if budget is not None else never
+    for gang in _place_all(space, queue(space), ended):
         decisions[gang] = space.decision(gang)
     return tuple(decisions)
 
@@ -60,8 +66,8 @@ def best_greedy(
                 break
             effort, mark, plan = once, space.mark(), list(decisions)
             ordered = sorted(peers, key=lambda demand: queue_key(instance, demand, order))
-            within = None if best is None else budget  # there must be a first plan
-            for gang in _place_all(space, ordered, within, patient=patient):
+            ended = _late(budget) if best is None else budget.exhausted
+            for gang in _place_all(space, ordered, ended, patient=patient):
                 plan[gang] = space.decision(gang)
             worth = _worth(instance, plan, priority)
             if best is None or worth > best[0]:
@@ -74,6 +80,18 @@ def best_greedy(
     return tuple(decisions)
 
 
+def _late(budget: Budget) -> Question:
+    """Whether the budget has been over for GRACE_S: a first plan that starts nothing helps nobody."""
+    over: list[float] = []
+
+    def late() -> bool:
+        if not over and budget.exhausted():
+            over.append(time.monotonic())
+        return bool(over) and time.monotonic() - over[0] > GRACE_S
+
+    return late
+
+
 def _worth(instance: Instance, plan: Sequence[GangDecision], priority: int) -> tuple[int, ...]:
     """Values of the tiers of a priority, and of bandwidth; larger is better."""
     found = [t for t in tiers_of(instance) if t.priority == priority or t.family == "bandwidth"]
@@ -82,7 +100,7 @@ def _worth(instance: Instance, plan: Sequence[GangDecision], priority: int) -> t
 
 
 def _place_all(
-    space: FreeSpace, demands: Sequence[Demand], budget: Budget | None, *, patient: bool = False
+    space: FreeSpace, demands: Sequence[Demand], ended: Question, *, patient: bool = False
 ) -> list[int]:
     """Place these gangs in turn; returns those that found a place.
 
@@ -93,8 +111,11 @@ def _place_all(
         failed: set[object] = set()
         left = []
         for demand in demands:
-            if budget is not None and budget.exhausted():
+            if ended():
                 return placed
+            if demand.gpus > space.arrays.idle_gpus:
+                left.append(demand)
+                continue
             kind = identity(space.instance, demand)
             if kind not in failed and admit(space, demand, least_speed=least):
                 placed.append(demand.gang)

@@ -6,6 +6,7 @@ After the start there is always a valid plan; ``stop`` ends the search early wit
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -54,6 +55,9 @@ LEAP = 0.4
 
 SHORT_LEAP = 0.25
 """The same before the next larger model is solved, where plans lag behind what is known to be possible."""
+
+EXPLAIN_S = 2.0
+"""Most seconds for the reasons of a plan that is asked for while the search goes on."""
 
 MORE_SEARCHES = 2
 """Searches for plans in which fewer gangs move, once gangs move."""
@@ -115,6 +119,8 @@ class Search:
         budget = replace(self._budget)  # the search may still go on, and account for itself
         if budget.stop.is_set() or known.gap() is not None:
             budget.record_limit()
+        elapsed = time.monotonic() - budget.started
+        budget.seconds = elapsed + min(EXPLAIN_S, budget.seconds_left())
         plan = self._solution(known, budget, frozenset())
         worthwhile = with_moves_as_one(self.instance, plan, known.unmoved.decisions)
         if worthwhile is None:

@@ -11,7 +11,8 @@ from collections.abc import Iterator, Sequence
 
 from models.occupancy import PODS
 from models.program.demands import RoleDemand
-from models.program.linear_program import Linear
+from models.program.interruption import check
+from models.program.linear_program import CHECK_EVERY, Linear
 from models.program.regions import Region
 from models.program.variables import Model, PodPool, Variables
 
@@ -29,7 +30,9 @@ def add(model: Model) -> None:
     }
     resources = sorted({resource for _, resource in rows})
 
-    for number, variable, role, pods in _loads(variables, model.pod_pools):
+    for count, (number, variable, role, pods) in enumerate(_loads(variables, model.pod_pools)):
+        if not count % CHECK_EVERY:
+            check(program.interrupted)
         for resource in resources:
             if (number, resource) in rows:
                 rows[number, resource].add(variable, _request(role, resource) * pods)
