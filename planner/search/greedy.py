@@ -216,13 +216,19 @@ def place(
     space: FreeSpace, demand: Demand, *, bound: bool = True
 ) -> tuple[PodPlacement, ...] | None:
     """Pods for one gang in the free space; None if none are found. ``bound``: enforce minBandwidthShare."""
+    return next(placements(space, demand, bound=bound), None)
+
+
+def placements(
+    space: FreeSpace, demand: Demand, *, bound: bool = True
+) -> Iterator[tuple[PodPlacement, ...]]:
+    """Ways to place one gang in the free space, the narrowest and tightest domains first."""
     for scope in scopes(space, demand):
         trial = Trial(space, scope.demand)
         if trial.run(scope.nodes, scope.model):
             pods = trial.pods()
             if permitted(space, demand.gang, pods, bound=bound):
-                return pods
-    return None
+                yield pods
 
 
 def permitted(

@@ -33,6 +33,7 @@ from planner.search.large_neighborhood import improve
 from planner.search.ledger import Ledger
 from planner.search.moves import keep_worthwhile, with_moves_as_one
 from planner.search.notes import notes_of, unsearched
+from planner.search.polish import polish
 from planner.search.rearranging import rearrange
 from planner.search.reasons import with_reasons
 from planner.search.repair import back_in_place
@@ -52,6 +53,9 @@ SHAPES: tuple[Collection[str], ...] = ((), ("preference", "bandwidth"), PLACEMEN
 
 LEAP = 0.4
 """Share of what is left of the budget for neighbourhoods before the tiers are solved again."""
+
+IMPROVING_SHARE = 0.85
+"""Share of what is left of the budget for neighbourhoods before single steps are tried."""
 
 SHORT_LEAP = 0.25
 """The same before the next larger model is solved, where plans lag behind what is known to be possible."""
@@ -200,9 +204,19 @@ class Search:
                 TierSearch(formulation, ledger, budget, progress, len(ledger.tiers)).run()
         if ledger.gap() is not None and not any(tier.tolerance for tier in ledger.tiers):
             ledger.reopen()
-            improve(ledger, budget, progress, self._workers, immovable=immovable)
+            self._improve(ledger, budget, progress, immovable)
         ledger.close_all()
         return self._solution(ledger, budget, immovable, exact=exact)
+
+    def _improve(
+        self, ledger: Ledger, budget: Budget, progress: Progress, immovable: frozenset[int]
+    ) -> None:
+        """Neighbourhoods and single steps in turns, until neither finds anything."""
+        effort = -1.0
+        while ledger.gap() is not None and not budget.exhausted() and budget.effort > effort:
+            effort, until = budget.effort, budget.used(IMPROVING_SHARE)
+            improve(ledger, budget, progress, self._workers, immovable=immovable, until=until)
+            polish(ledger, budget)
 
     def _search_aggregated(
         self,

@@ -1,0 +1,111 @@
+"""Single steps at the end of a search: each kind is found, and only what is better is kept."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from bounding import dishonest
+from building import build, gang, node
+from building_servers import switched
+from tiny_busy import busy
+
+from models.instance import Instance
+from models.policy import SolveLimits
+from models.program.base_state import base_decisions
+from models.solution import GangDecision, PodPlacement, Solution
+from planner.search.budget import Budget
+from planner.search.ledger import Ledger
+from planner.search.polish import polish
+from planner.search.reasons import with_reasons
+
+
+def plenty() -> Budget:
+    return Budget(replace(SolveLimits(), budget=1000, time_limit_s=1000))
+
+
+def polished(instance: Instance, start: tuple[GangDecision, ...]) -> Ledger:
+    ledger = Ledger(instance, start)
+    polish(ledger, plenty())
+    ledger.close_all()
+    decisions = with_reasons(instance, ledger.incumbent.decisions, plenty())
+    plan = Solution(decisions, ledger.results(), "budget", "test", 0.0, ())
+    assert dishonest(instance, plan) == []
+    return ledger
+
+
+def nodes_of(ledger: Ledger, name: str) -> list[int]:
+    (index,) = (i for i, one in enumerate(ledger.instance.gangs) if one.name == name)
+    return sorted({pod.node for pod in ledger.incumbent.decisions[index].pods})
+
+
+def placed(*pods: tuple[int, int]) -> GangDecision:
+    """(node, mask of GPUs) of the pods of one role."""
+    return GangDecision("place", tuple(PodPlacement(0, i, n, m) for i, (n, m) in enumerate(pods)))
+
+
+WAITS = GangDecision("wait", ())
+
+
+def test_what_fits_starts() -> None:
+    instance = build(nodes_per_rack=1, gangs=[gang("a", 1, 8)])
+    assert nodes_of(polished(instance, (WAITS,)), "a") == [0]
+
+
+def test_a_gang_that_is_spread_goes_to_one_node() -> None:
+    instance = build(nodes_per_rack=2, gangs=[gang("a", 2, 2)])
+    ledger = polished(instance, (placed((0, 3), (1, 3)),))
+    assert len(nodes_of(ledger, "a")) == 1
+
+
+def test_a_waiting_gang_takes_the_room_of_one_that_is_worth_less() -> None:
+    instance = build(nodes_per_rack=1, gangs=[gang("large", 1, 8), gang("small", 1, 2)])
+    ledger = polished(instance, (WAITS, placed((0, 3))))
+    assert (nodes_of(ledger, "large"), nodes_of(ledger, "small")) == ([0], [])
+
+
+def test_a_gang_that_starts_makes_room_elsewhere() -> None:
+    # "b" is in the only room for "a", and there is other room for it.
+    nodes = [node("n1", switched(8)), node("n2", switched(4))]
+    instance = build(nodes=nodes, gangs=[gang("a", 1, 8), gang("b", 1, 4)])
+    ledger = polished(instance, (WAITS, placed((0, 15))))
+    assert (nodes_of(ledger, "a"), nodes_of(ledger, "b")) == ([0], [1])
+
+
+def test_a_gang_stops_for_one_of_higher_priority() -> None:
+    low = gang("low", 1, 8, preemptible=True, stands=[(0, 0, 0, 255)])
+    instance = build(nodes_per_rack=1, gangs=[gang("high", 1, 8, priority=1), low])
+    ledger = polished(instance, base_decisions(instance))
+    assert [one.decision for one in ledger.incumbent.decisions] == ["place", "preempt"]
+
+
+def test_a_gang_that_moved_for_nothing_stays() -> None:
+    runs = gang("a", 1, 8, movable=True, stands=[(0, 0, 0, 255)])
+    instance = build(nodes_per_rack=2, gangs=[runs])
+    moved = GangDecision("move", (PodPlacement(0, 0, 1, 255),))
+    ledger = polished(instance, (moved,))
+    assert [one.decision for one in ledger.incumbent.decisions] == ["keep"]
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_no_step_is_left_and_none_is_worse(seed: int) -> None:
+    instance = busy(seed)
+    start = base_decisions(instance)
+    ledger = polished(instance, start)
+    again = polished(instance, ledger.incumbent.decisions)
+    assert again.incumbent.decisions == ledger.incumbent.decisions
+    first = Ledger(instance, start).incumbent.values
+    better = [
+        (new > old) if tier.sense == "max" else (new < old)
+        for tier, old, new in zip(ledger.tiers, first, ledger.incumbent.values, strict=True)
+        if new != old
+    ]
+    assert better[:1] != [False]
+
+
+def test_a_budget_that_is_used_up_ends_it() -> None:
+    instance = build(nodes_per_rack=1, gangs=[gang("a", 1, 8)])
+    ledger, budget = Ledger(instance, (WAITS,)), plenty()
+    budget.stop.set()
+    polish(ledger, budget)
+    assert nodes_of(ledger, "a") == []
