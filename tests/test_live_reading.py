@@ -76,14 +76,22 @@ def test_a_waiting_pod_holds_nothing_and_tells_how_it_is_started(cluster: FakeCl
 
 def test_who_stands_where_is_bound_nominated_pinned_or_intended(cluster: FakeCluster) -> None:
     cluster.add_pod("bound", node="n1")
-    cluster.add_pod("pinned", nodeSelector={"kubernetes.io/hostname": "n2"})
+    cluster.add_node("n4")
+    cluster.add_pod("pinned", nodeSelector={"kubernetes.io/hostname": "n4"})
+    cluster.add_pod("cordoned", nodeSelector={"kubernetes.io/hostname": "n2"})
     cluster.add_pod("free")
     cluster.add_pod("meant", gates=[GATE])
     marked(cluster, "meant")
     pods = read_cluster(FakeWire(cluster), SETTINGS).pods
 
     places = {name: pod.place for (_, name), pod in pods.items()}
-    assert places == {"bound": "n1", "pinned": "n2", "free": None, "meant": "n1"}
+    assert places == {
+        "bound": "n1",
+        "pinned": "n4",
+        "cordoned": None,
+        "free": None,
+        "meant": "n1",
+    }
     assert pods["default", "bound"].node == "n1"
     assert pods["default", "meant"].node is None
 
