@@ -297,6 +297,55 @@ def test_a_claim_of_another_namespace_is_nobodys() -> None:
         assert read(node("n1"), victim, forged)[0]["v"].gpus == gpus
 
 
+# gangs whose pods request different amounts
+
+
+def member(name: str, requests: Json, **fields: Any) -> Json:  # noqa: ANN401
+    """A pod of the gang `x` of a stranger, in one role with all others."""
+    return pod(
+        name,
+        namespace="stranger",
+        labels={"kueue.x-k8s.io/pod-group-name": "x"},
+        annotations={"gangplan.dev/movable": "true"},
+        containers=[asking(requests)],
+        **fields,
+    )
+
+
+def free_cpus(found: LoadedInput) -> dict[str, int]:
+    """Millicores that running gangs leave of each node."""
+    instance = found.instance
+    free = {one.name: dict(one.allocatable)["cpu"] for one in instance.cluster.nodes}
+    for gang in instance.gangs:
+        for one in gang.pods:
+            if one.node is not None:
+                name = instance.cluster.nodes[one.node].name
+                free[name] -= dict(gang.roles[one.role].requests).get("cpu", 0)
+    return free
+
+
+@pytest.mark.parametrize(
+    "large",
+    [
+        {"on": "n3"},  # runs on a larger node
+        {},  # left to another scheduler
+        {"gated": True},  # ours to place
+    ],
+)
+def test_a_large_pod_of_a_gang_makes_its_small_ones_hold_no_more(large: Json) -> None:
+    """Of 96 cpus a node, small pods hold 1; the large one holds 80 where it runs."""
+    nodes = [node(name) for name in ("n1", "n2", "n3")]
+    small = [member(f"s-{name}", {"cpu": "1"}, on=name) for name in ("n1", "n2")]
+    found = load_all([*nodes, *small, member("large", {"cpu": "80"}, **large)])
+    held = 80_000 if "on" in large else 0
+    assert free_cpus(found) == {"n1": 95_000, "n2": 95_000, "n3": 96_000 - held}
+    (gang,) = found.instance.gangs
+    assert gang.movable == ("on" not in large)
+    if "gated" in large:
+        assert gang.hold is not None
+        assert "that wait request more than those that run" in gang.hold.message
+
+
 # the whole reading
 
 
