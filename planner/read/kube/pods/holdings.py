@@ -6,7 +6,7 @@ GPU that two pods claim is assigned to the surer one, else to neither; pods that
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from planner.read.findings import Remarks
@@ -18,8 +18,12 @@ from planner.read.kube.pods.placement import is_proven
 from planner.read.kube.pods.requests import GpuRequest
 from planner.read.kube.records import KubeNode, KubePod
 
-Share = int | str
-"""A GPU that pods may hold together: its index, or any name if the index is unknown."""
+Share = int | str | tuple[str, str]
+"""A GPU that pods may hold together: its index, or if that is unknown any name or KAI's group.
+
+A group is (namespace, name): a pod can be labelled with any group, so only those of one namespace share,
+and the pod that reserves it for everyone, in a namespace of KAI, has the namespace "".
+"""
 
 
 STATED, PLANNED, ALLOCATED = range(3)
@@ -173,8 +177,15 @@ def _shares(
     return _from_annotations(pod, node, request.shares, remarks) or unknown
 
 
-def _group_shares(pod: KubePod) -> tuple[str, ...]:
-    return tuple(f"group {group}" for group in kai.gpu_groups(pod.labels))
+def _group_shares(pod: KubePod) -> tuple[tuple[str, str], ...]:
+    namespace = pod.object.namespace
+    own = "" if namespace in kai.RESERVATIONS else namespace
+    return tuple((own, group) for group in kai.gpu_groups(pod.labels))
+
+
+def is_taken(share: Share, taken: Collection[Share]) -> bool:
+    """Whether a share is among those that count already."""
+    return share in taken or (isinstance(share, tuple) and ("", share[1]) in taken)
 
 
 def settle(node: KubeNode, holdings: Sequence[Holding], remarks: Remarks) -> None:
@@ -224,7 +235,7 @@ def _assign(node: KubeNode, holdings: Sequence[Holding]) -> None:
     room = node.largest_gpus - sum(holding.pod.gpus for holding in holdings)
     for holding in holdings:
         for share in holding.shares:
-            if isinstance(share, str) and share not in taken and room > 0:
+            if not isinstance(share, int) and not is_taken(share, taken) and room > 0:
                 taken.add(share)
                 room -= 1
                 holding.pod.gpus += 1

@@ -15,7 +15,7 @@ from models.gang import NodeExpression, holds
 from planner.read.findings import Remarks
 from planner.read.kube.lookup import at, objects, text
 from planner.read.kube.pods.constraints import HOSTNAME, IGNORABLE
-from planner.read.kube.pods.holdings import Holding, Share
+from planner.read.kube.pods.holdings import Holding, Share, is_taken
 from planner.read.kube.pods.placement import DEFAULT_SCHEDULER, PINNED
 from planner.read.kube.pods.requests import HIVED, NO_CLAIM, UNREADABLE, is_about_gpus
 from planner.read.kube.records import KubeNode, KubePod
@@ -49,22 +49,23 @@ def settle_room(
     if not doubtful:
         return
     known = _Schedulers.of(there, schedulers)
-    rooms: dict[str, _Room] = {}
+    rooms = {name: _Room(nodes[name], dict(nodes[name].allocatable)) for name in doubtful if name}
+    for holding in holdings.values():
+        if holding.pod.bound and holding.pod.node in rooms:
+            rooms[holding.pod.node].shares.update(holding.reserves)
     for pod in sorted((pod for pod in there if pod.node in doubtful), key=_precedence):
-        name = pod.node or ""
-        room = rooms.setdefault(name, _Room(nodes[name], dict(nodes[name].allocatable)))
-        holding = holdings.get(pod.key)
+        room, claim = rooms[pod.node or ""], holdings.get(pod.key)
         if pod.tied is not None:
-            why = _refusal(pod, holding, room, known)
+            why = _refusal(pod, claim, room, known)
             remarks.add(pod.subject, why or HELD, HINT if why == NO_SCHEDULER else None)
             if why is not None:
                 pod.node = pod.tied = None
                 continue
-        elif pod.bound and not _has_started(pod) and not room.fits(pod, holding):
+        elif pod.bound and not _has_started(pod) and not room.fits(pod, claim):
             remarks.add(pod.subject, NOT_ADMITTED)
             pod.node, pod.bound, pod.finished = None, False, "Failed"
             continue
-        room.take(pod, holding)
+        room.take(pod, claim)
 
 
 def _has_started(pod: KubePod) -> bool:
@@ -179,11 +180,11 @@ class _Room:
             self.free[name] = self.free.get(name, 0) - amount
         if holding is not None:
             self.gpus += self._gpus(holding)
-            self.shares.update((*holding.shares, *holding.reserves))
+            self.shares.update(holding.shares)
 
     def _gpus(self, holding: Holding) -> int:
         """GPUs that the pod takes beyond those that others share with it."""
-        return holding.gpus + sum(share not in self.shares for share in holding.shares)
+        return holding.gpus + sum(not is_taken(share, self.shares) for share in holding.shares)
 
 
 def _amounts(pod: KubePod) -> dict[str, int]:
