@@ -265,6 +265,34 @@ def test_a_pod_that_is_not_bound_repels_nobody(on: str | None) -> None:
 # which GPUs
 
 
+@pytest.mark.parametrize(("cpu", "held"), [("1", True), ("1000000000", False)])
+def test_a_pod_of_ours_with_an_allocated_claim_holds_what_fits(cpu: str, held: bool) -> None:
+    """An allocation ties the pod to n1, whatever else it requests."""
+    claim = thing(
+        *("ResourceClaim", "c", "resource.k8s.io/v1", "default"),
+        status={
+            "allocation": {
+                "devices": {"results": [{"driver": "gpu.nvidia.com", "pool": "n1", "device": "x"}]},
+                "nodeSelector": {
+                    "nodeSelectorTerms": [
+                        {
+                            "matchFields": [
+                                {"key": "metadata.name", "operator": "In", "values": ["n1"]}
+                            ]
+                        }
+                    ]
+                },
+            }
+        },
+    )
+    claims = [{"name": "gpu", "resourceClaimName": "c"}]
+    mine = pod("p", gated=True, resourceClaims=claims, containers=[asking({"cpu": cpu})])
+    pods, lines = read(node("n1"), claim, mine)
+    assert (pods["p"].node, pods["p"].ours) == (("n1", False) if held else (None, True))
+    assert lines == [f"Pod default/p: {HELD if held else NO_ROOM}"]
+    assert "a resource claim that is allocated already" in pods["p"].unsupported
+
+
 def test_gpus_of_a_proven_intent_are_believed_before_those_of_an_annotation() -> None:
     marks = {"gangplan.dev/node": "n1", "gangplan.dev/gpus": "0,1"}
     mine = pod("mine", gpus=2, on="n1", annotations=marks)

@@ -168,7 +168,7 @@ class KubePod:
 
     ``node``: where it runs or where room is held for it; ``bound``: whether it is bound. ``tied``: by
     whom (``PINNED``, ``CHOSEN``), if room is held only while it fits there. ``ours``:
-    waits, and gangplan places it; ``mode``: how (gate or binding). ``requests``: without GPUs.
+    waits, and gangplan places it; ``mode``: how gangplan would (gate or binding). ``requests``: without GPUs.
     ``gpus``: whole ones, requested by ``gpu_resource`` (or a DRA driver); ``indices``: those it
     holds, ascending, None if unknown. ``selector``, ``affinity`` (any of the terms, all expressions
     of one), ``tolerations``: where it may go. ``unsupported``: constraints that are not modelled, in

@@ -106,13 +106,13 @@ def read_placement(
     elif pod.finished is None and phase not in _WAITING:
         remarks.add(pod.subject, "is running without a node; ignored")
     elif pod.finished is None and not pod.terminating:
-        mode = _mode(pod, policy)
-        names = _ties(pod, claimed, places, ours=mode is not None)
+        pod.mode = _mode(pod, policy)
+        names = _ties(pod, claimed, places, ours=pod.mode is not None)
         if is_proven(pod):
             names.insert(0, (pod.annotations.get(NODE), None))
         pod.node, pod.tied = _first_known(names, places)
         if pod.node is None:
-            pod.mode, pod.ours = mode, mode is not None
+            pod.ours = pod.mode is not None
             if any(name is not None for name, _ in names):
                 what = "is planned on a node that is not in the input; it waits"
                 remarks.add(pod.subject, what)

@@ -103,7 +103,10 @@ class _Reader:
         self.constraints.read(pod)
         pod.gpus = self._requested_gpus(pod, request, claimed)
         pod.indices = None if pod.gpus else ()
-        problems = [*pod.unsupported, *_problems(requests, request, claimed, waits=pod.ours)]
+        problems = [
+            *pod.unsupported,
+            *_problems(requests, request, claimed, ours=pod.mode is not None),
+        ]
         problems += self._unknown_names(requests, request)
         pod.unsupported = tuple(dict.fromkeys(problems))
         pod.priority = self._priority(object_)
@@ -170,7 +173,7 @@ class _Reader:
 
 
 def _problems(
-    requests: PodRequests, request: GpuRequest, claimed: ClaimedGpus, *, waits: bool
+    requests: PodRequests, request: GpuRequest, claimed: ClaimedGpus, *, ours: bool
 ) -> list[str]:
     """What of its requests cannot be planned, in words."""
     found = list(request.problems)
@@ -181,7 +184,7 @@ def _problems(
         found.append("all GPUs of a node (allocationMode All)")
     if claimed.missing:
         found.append(NO_CLAIM)
-    if claimed.held and waits:
+    if claimed.held and ours:
         found.append("a resource claim that is allocated already")
     if requests.unreadable:
         found.append(UNREADABLE)

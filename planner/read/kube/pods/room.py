@@ -16,7 +16,7 @@ from planner.read.findings import Remarks
 from planner.read.kube.lookup import at, objects, text
 from planner.read.kube.pods.constraints import HOSTNAME, IGNORABLE
 from planner.read.kube.pods.holdings import Holding, Share, is_taken
-from planner.read.kube.pods.placement import DEFAULT_SCHEDULER, PINNED
+from planner.read.kube.pods.placement import CHOSEN, DEFAULT_SCHEDULER, PINNED
 from planner.read.kube.pods.requests import HIVED, NO_CLAIM, UNREADABLE, is_about_gpus
 from planner.read.kube.records import KubeNode, KubePod
 
@@ -60,6 +60,7 @@ def settle_room(
             remarks.add(pod.subject, why or HELD, HINT if why == NO_SCHEDULER else None)
             if why is not None:
                 pod.node = pod.tied = None
+                pod.ours = pod.mode is not None
                 continue
         elif pod.bound and not _has_started(pod) and not room.fits(pod, claim):
             remarks.add(pod.subject, NOT_ADMITTED)
@@ -172,7 +173,8 @@ class _Room:
             return True
         needed = self._gpus(holding)
         if needed <= max(0, self.node.gpus - self.gpus):
-            return not needed or pod.bound or pod.gpu_resource in (None, *self.node.gpu_names)
+            chosen = pod.bound or pod.tied == CHOSEN  # who chose the node knows what it offers
+            return not needed or chosen or pod.gpu_resource in (None, *self.node.gpu_names)
         return pod.bound and not self.node.gpus
 
     def take(self, pod: KubePod, holding: Holding | None) -> None:
