@@ -99,7 +99,8 @@ class KubernetesPolicy:
     ``trust_submitted_at``: whether an annotation may set the submission time of a gang.
     ``nvlink_across_nodes``: NVLink between servers counts for every gang (``assumed``), or only for
     those whose pods with GPUs all have a ComputeDomain claim (``claimed``).
-    ``gpu_backend``: one of GPU_BACKENDS.
+    ``gpu_backend``: one of GPU_BACKENDS. ``other_schedulers``: those whose pods hold room on the node that
+    they select before they are bound; None: the default scheduler and those seen at work.
     """
 
     scheduler_name: str = "gangplan"
@@ -112,6 +113,7 @@ class KubernetesPolicy:
     level_domains: tuple[tuple[str, Domains], ...] = ()
     nvlink_across_nodes: str = "assumed"
     gpu_backend: str = GPU_BACKENDS[0]
+    other_schedulers: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)

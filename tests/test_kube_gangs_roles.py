@@ -198,14 +198,14 @@ def test_the_annotation_tells_the_time_only_where_it_is_trusted() -> None:
     made = job(1, annotations={"gangplan.dev/submitted-at": "2026-11-01T00:00:00Z"})
     waiting = indexed("j-0", 0)
     gangs, _ = read(made, waiting)
-    assert gangs["j"].submitted_at == epoch_seconds("2026-11-20T06:00:00Z")
+    assert gangs["j"].submitted_at == epoch_seconds("2026-11-20T08:00:00Z")  # its pod's
     gangs, _ = read(waiting)  # then its earliest pod
     assert gangs["j"].submitted_at == epoch_seconds("2026-11-20T08:00:00Z")
     gangs, _ = read(made, waiting, policy=TRUSTING)
     assert gangs["j"].submitted_at == epoch_seconds("2026-11-01T00:00:00Z")
     made["metadata"]["annotations"]["gangplan.dev/submitted-at"] = "yesterday"
     gangs, remarks = read(made, waiting, policy=TRUSTING)
-    assert gangs["j"].submitted_at == epoch_seconds("2026-11-20T06:00:00Z")
+    assert gangs["j"].submitted_at == epoch_seconds("2026-11-20T08:00:00Z")  # its pod's
     assert len(remarks.lines()) == 1
 
 

@@ -288,6 +288,36 @@ def test_kai_fractions_are_held_by_the_reservation_pod_of_their_group() -> None:
     }
 
 
+@pytest.mark.parametrize(
+    ("reserving", "held"),
+    [
+        ("kai-resource-reservation", [1, 0, 0]),  # KAI's: one GPU for the group, whoever is in it
+        ("stranger", [1, 1, 0]),  # a tenant's pod with that label: the group has another GPU
+        ("default", [1, 0, 0]),
+    ],
+)
+def test_a_group_is_reserved_for_others_by_kai_only(reserving: str, held: list[int]) -> None:
+    group: dict[str, Any] = {"labels": {"runai-gpu-group": "g1"}, "on": "n1"}
+    half = {"annotations": {"gpu-fraction": "0.5"}, "schedulerName": "kai-scheduler"}
+    pods, _ = read(
+        node("n1"),
+        pod("whole", namespace=reserving, gpus=1, **group),
+        *(pod(name, **half, **group) for name in "ab"),
+    )
+    assert [pods[name].gpus for name in ("whole", "a", "b")] == held
+
+
+def test_fractions_of_two_namespaces_share_no_group_that_kai_did_not_reserve() -> None:
+    group: dict[str, Any] = {"labels": {"runai-gpu-group": "g1"}, "on": "n1"}
+    half = {"annotations": {"gpu-fraction": "0.5"}, "schedulerName": "kai-scheduler"}
+    pods, _ = read(
+        node("n1"),
+        pod("a", **half, **group),
+        pod("b", namespace="stranger", **half, **group),
+    )
+    assert [pods[name].gpus for name in "ab"] == [1, 1]
+
+
 def test_hived_pods_hold_what_its_annotations_say_for_they_ask_no_resource() -> None:
     enable = [asking(None, **{HIVED + "pod-scheduling-enable": "1"})]
     spec = {HIVED + "pod-scheduling-spec": "virtualCluster: vc1\nleafCellNumber: 2\n"}

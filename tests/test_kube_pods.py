@@ -12,7 +12,9 @@ from models.gang import Toleration
 from models.policy import KubernetesPolicy
 from planner.read.findings import Remarks
 from planner.read.kube.pods.constraints import IMPOSSIBLE
+from planner.read.kube.pods.placement import PROVEN, UNPROVEN
 from planner.read.kube.pods.pods import read_pods
+from planner.read.kube.pods.room import HELD
 from planner.read.kube.records import Expression
 
 HOST = "kubernetes.io/hostname"
@@ -108,7 +110,7 @@ def test_an_ungated_pod_that_is_pinned_holds_its_room() -> None:
     pods, lines = read(node("n1"), node("n2"), label, name, host)
     for found in pods.values():
         assert (found.node, found.bound, found.ours) == ("n1", False, False)
-    assert lines == []
+    assert lines == [f"Pod default/a, default/b, default/c: {HELD}"]
 
 
 def test_a_hostname_label_that_differs_from_the_name_is_looked_up() -> None:
@@ -141,32 +143,41 @@ def test_a_nominated_pod_holds_its_room() -> None:
     assert (found.node, found.bound, found.ours, found.gpus) == ("n1", False, False, 4)
 
 
-def test_our_plan_counts_only_on_pods_that_are_ours_to_place() -> None:
-    marks: dict[str, Any] = {
-        "labels": {"gangplan.dev/plan": "p1"},
-        "annotations": {"gangplan.dev/node": "n1", "gangplan.dev/gpus": "0,1"},
-    }
-    found = one(node("n1"), pod("a", gpus=2, gated=True, **marks))
+MARKS: dict[str, Any] = {
+    "labels": {"gangplan.dev/plan": "p1"},
+    "annotations": {"gangplan.dev/node": "n1", "gangplan.dev/gpus": "0,1"},
+}
+
+
+def test_room_of_a_plan_is_held_for_pods_whose_intent_is_proven() -> None:
+    gated = pod("a", gpus=2, gated=True, **MARKS)
+    found = one(node("n1"), gated | {PROVEN: True})
     assert (found.node, found.bound, found.ours, found.indices) == ("n1", False, False, (0, 1))
-    found = one(node("n1"), pod("a", gpus=2, **marks))
-    assert (found.node, found.ours) == (None, False)
-    unmarked = marks | {"labels": {}}
-    assert one(node("n1"), pod("a", gpus=2, gated=True, **unmarked)).ours
+    released = pod("a", gpus=2, nodeSelector={HOST: "n1"}, **MARKS)
+    # a node that is full or cordoned since: its run decides what becomes of it
+    full = node("n1")
+    full["spec"]["unschedulable"] = True
+    pods, lines = read(full, pod("b", gpus=8, on="n1"), released | {PROVEN: True})
+    assert (pods["a"].node, pods["a"].gpus) == ("n1", 2)
+    assert lines == [
+        "Node n1: its pods, planned ones included, hold more GPUs than it has; none is free there"
+    ]
 
 
-def test_a_pod_of_our_plan_that_is_pinned_holds_its_room_without_the_annotation() -> None:
-    labels = {"gangplan.dev/plan": "p1"}
-    pinned = pod("a", gpus=2, gated=True, labels=labels, nodeSelector={HOST: "n1"})
-    found = one(node("n1"), pinned)
-    assert (found.node, found.bound, found.ours, found.indices) == ("n1", False, False, None)
+@pytest.mark.parametrize("proof", [None, False, "true", 1, {}])
+def test_marks_of_a_plan_without_a_proof_hold_nothing(proof: object) -> None:
+    pods, lines = read(node("n1"), pod("a", gpus=2, gated=True, **MARKS) | {PROVEN: proof})
+    assert (pods["a"].node, pods["a"].ours) == (None, True)
+    assert lines == [f"Pod default/a: {UNPROVEN}"]
+    pinned = pod("a", gpus=2, gated=True, nodeSelector={HOST: "n1"}, **MARKS)
+    assert one(node("n1"), pinned).node is None
+    foreign = one(node("n1"), pod("a", gpus=2, **MARKS))
+    assert (foreign.node, foreign.ours) == (None, False)
 
 
 def test_a_plan_for_a_node_that_is_not_there_is_void() -> None:
-    marks: dict[str, Any] = {
-        "labels": {"gangplan.dev/plan": "p1"},
-        "annotations": {"gangplan.dev/node": "n9"},
-    }
-    pods, lines = read(node("n1"), pod("a", gpus=2, gated=True, **marks))
+    marks = MARKS | {"annotations": {"gangplan.dev/node": "n9"}}
+    pods, lines = read(node("n1"), pod("a", gpus=2, gated=True, **marks) | {PROVEN: True})
     assert pods["a"].ours
     assert lines == ["Pod default/a: is planned on a node that is not in the input; it waits"]
 

@@ -110,7 +110,7 @@ def test_a_broken_pod_raises_nothing_and_changes_no_other(
     policy = KubernetesPolicy()
     pods = found.by_kind["Pod"]
     victim = pods[places[which % len(places)]]
-    broken = Objects(by_kind=dict(found.by_kind), index=found.index, uids=found.uids)
+    broken = Objects(by_kind=dict(found.by_kind), index=found.index)
     replacement = parsed(_mutated(victim.tree, chance) | {"kind": "Pod", "apiVersion": "v1"})
     broken.by_kind["Pod"] = [replacement if pod is victim else pod for pod in pods]
     before = {pod.key: pod for pod in read_pods(found, nodes, policy, Remarks())}

@@ -8,12 +8,13 @@ import pytest
 from apiserver import Call, FakeCluster
 from apiserver_http import FakeWire
 
-from models.apply.intents import Intent
+from models.apply.intents import Intent, SealKey
 from models.policy import KubernetesPolicy
-from planner.cluster.live_view import ClusterReader, read_cluster
+from planner.cluster.live_view import ClusterReader, for_planning, read_cluster
 from planner.cluster.pages import PAGE
 from planner.cluster.transport import JSON, Reply, Tree
 from planner.errors import NotPermittedError, UnavailableError
+from planner.read.kube.pods.placement import PROVEN
 
 SETTINGS = KubernetesPolicy()
 GATE = SETTINGS.scheduling_gate
@@ -76,14 +77,22 @@ def test_a_waiting_pod_holds_nothing_and_tells_how_it_is_started(cluster: FakeCl
 
 def test_who_stands_where_is_bound_nominated_pinned_or_intended(cluster: FakeCluster) -> None:
     cluster.add_pod("bound", node="n1")
-    cluster.add_pod("pinned", nodeSelector={"kubernetes.io/hostname": "n2"})
+    cluster.add_node("n4")
+    cluster.add_pod("pinned", nodeSelector={"kubernetes.io/hostname": "n4"})
+    cluster.add_pod("cordoned", nodeSelector={"kubernetes.io/hostname": "n2"})
     cluster.add_pod("free")
     cluster.add_pod("meant", gates=[GATE])
     marked(cluster, "meant")
     pods = read_cluster(FakeWire(cluster), SETTINGS).pods
 
     places = {name: pod.place for (_, name), pod in pods.items()}
-    assert places == {"bound": "n1", "pinned": "n2", "free": None, "meant": "n1"}
+    assert places == {
+        "bound": "n1",
+        "pinned": "n4",
+        "cordoned": None,
+        "free": None,
+        "meant": "n1",
+    }
     assert pods["default", "bound"].node == "n1"
     assert pods["default", "meant"].node is None
 
@@ -113,6 +122,38 @@ def test_an_intent_is_ours_only_if_our_field_manager_wrote_all_of_it(cluster: Fa
         "forged": False,
         "touched": False,
     }
+
+
+def test_to_planning_only_a_seal_proves_an_intent(cluster: FakeCluster) -> None:
+    """Anyone can write under our field manager; a snapshot, which has no key, takes nobody's word."""
+    cluster.add_pod("meant", gates=[GATE])
+    marked(cluster, "meant")
+    unsealed, key = cluster.pod("meant"), SealKey("secret", since=0)
+    assert for_planning(unsealed, None) == unsealed
+    assert for_planning(unsealed, key)["metadata"]["labels"] == {}
+
+    uid = unsealed["metadata"]["uid"]
+    seal = key.seal("default", "meant", uid, Intent(PLAN, "vit", 2, "n1", (4, 5)))
+    body = {"metadata": {"annotations": {"gangplan.dev/seal": seal}}}
+    path = "/api/v1/namespaces/default/pods/meant?fieldManager=gangplan"
+    cluster.handle("PATCH", path, body, "application/merge-patch+json")
+    sealed = cluster.pod("meant")
+    assert for_planning(sealed, key) == {**sealed, PROVEN: True}
+    assert for_planning(sealed, SealKey("another", since=0))["metadata"]["labels"] == {}
+    assert for_planning(sealed, None) == sealed
+
+
+def test_room_of_an_intent_is_free_once_the_intent_is_gone(cluster: FakeCluster) -> None:
+    cluster.add_pod("p", gpus=2, gates=[GATE])
+    marked(cluster, "p")
+    reader = ClusterReader(FakeWire(cluster), SETTINGS)
+    assert reader.read_view().pods["default", "p"].place == "n1"
+    body = {"metadata": {"labels": {"gangplan.dev/plan": None}}}
+    path = "/api/v1/namespaces/default/pods/p?fieldManager=gangplan"
+    cluster.handle("PATCH", path, body, "application/merge-patch+json")
+    after = reader.one(cluster.pod("p"))
+    assert after is not None
+    assert after.place is None
 
 
 def test_gpus_that_a_standing_pod_holds_are_reported_where_they_are_known(

@@ -78,6 +78,16 @@ def test_a_seal_copied_from_another_pod_does_not_fit(served: RunBench) -> None:
     assert served.places() == {"first-0": "n0", "high-0": "n0", "low-0": None}
 
 
+def test_a_pod_that_nobody_runs_keeps_no_gang_waiting(served: RunBench) -> None:
+    pin = {"kubernetes.io/hostname": "n0"}
+    served.cluster.add_pod("ghost", gpus=8, scheduler="ghost", nodeSelector=pin)
+    served.cluster.gang_of_pods("team", 1, gpus=8)
+    said = served.run()
+    assert said.code == 0, said.err
+    assert served.places() == {"ghost": None, "team-0": "n0"}
+    assert "Pod default/ghost: is tied to a node, but nothing shows" in said.err
+
+
 def test_a_gang_that_only_says_to_be_partial_fails_no_run(quick: RunBench) -> None:
     cluster = quick.cluster
     cluster.add_pod("runs", gpus=1, node="n0")

@@ -20,12 +20,12 @@ class LivePod:
     """One live pod.
 
     ``version``: metadata.resourceVersion. ``node``: spec.nodeName. ``held_at``: the node whose room an
-    unbound pod occupies: pinned, nominated, or by our intent. ``intent_is_ours``: managedFields and seal
-    confirm that a run wrote the intent. ``unschedulable``: message of PodScheduled=False with reason
-    Unschedulable. ``group``: name of its native PodGroup. ``requests``: without GPUs. ``indices``: GPUs
-    it holds, None if unknown. ``selector``, ``node_affinity``: spec.nodeSelector and
-    spec.affinity.nodeAffinity (JSON). ``owner``: uid of its controller. ``tolerations``: (key, operator,
-    value, effect), None if not read.
+    unbound pod occupies: by our intent, or pinned or nominated where it fits. ``intent_is_ours``:
+    managedFields and seal confirm that a run wrote the intent. ``unschedulable``: message of
+    PodScheduled=False with reason Unschedulable. ``group``: name of its native PodGroup. ``requests``:
+    without GPUs. ``indices``: GPUs it holds, None if unknown. ``selector``, ``node_affinity``:
+    spec.nodeSelector and spec.affinity.nodeAffinity (JSON). ``owner``: uid of its controller.
+    ``tolerations``: (key, operator, value, effect), None if not read.
     """
 
     namespace: str

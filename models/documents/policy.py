@@ -186,6 +186,10 @@ class KubernetesDocument(Document):
         default="annotation",
         description="How `apply` passes the GPU indices of a pod to its node",
     )
+    other_schedulers: Many[Name] | None = omitted(
+        description="Schedulers whose pods hold room on the node they select before they are bound; "
+        "absent: default-scheduler, and those with a running pod in another namespace"
+    )
 
     def field_errors(self) -> Iterator[FieldError]:
         """Contradictions; paths start at `kubernetes`."""
@@ -201,6 +205,7 @@ class KubernetesDocument(Document):
         yield from level_errors(levels, ("levels",))
         for i, level in enumerate(levels):
             yield from within(("levels", i), level.field_errors())
+        yield from _listed_twice(self.other_schedulers or (), "otherSchedulers")
         yield from _listed_twice(self.ignore, "ignore")
         for i, name in enumerate(self.ignore):
             if name not in UNMODELLED:
@@ -225,6 +230,9 @@ class KubernetesDocument(Document):
             trust_submitted_at=self.trust_submitted_at,
             nvlink_across_nodes=self.nvlink_across_nodes,
             gpu_backend=self.gpu_backend,
+            other_schedulers=None
+            if self.other_schedulers is None
+            else tuple(sorted(self.other_schedulers)),
         )
 
 

@@ -23,7 +23,7 @@ from planner.read.kube.lookup import at, mapping, objects, text, texts, whole
 from planner.read.kube.nodes.nodes import read_nodes
 from planner.read.kube.objects import Gatherer
 from planner.read.kube.pods.constraints import HOSTNAME
-from planner.read.kube.pods.placement import DEFAULT_SCHEDULER, Places
+from planner.read.kube.pods.placement import DEFAULT_SCHEDULER, PROVEN
 from planner.read.kube.pods.pods import read_pods
 from planner.read.kube.records import KubeNode, KubePod, Objects
 
@@ -40,27 +40,31 @@ def is_ours(tree: Tree, intent: Intent, seal_key: SealKey | None) -> bool:
     return seal_key.holds(namespace, name, uid, intent, seal, _created(metadata))
 
 
-def without_forged_intent(tree: Tree, seal_key: SealKey | None) -> Tree:
-    """The pod without intent annotations and label that no run wrote."""
+def with_genuine_intent(tree: Tree, seal_key: SealKey | None) -> Tree:
+    """The pod without intent annotations and label that no run wrote; a genuine intent is PROVEN."""
     metadata = mapping(tree, "metadata")
     labels, notes = mapping(metadata, "labels"), mapping(metadata, "annotations")
     if PLAN not in labels and notes.keys().isdisjoint(KEYS):
         return tree
     intent = read_intent(texts(metadata, "labels"), texts(metadata, "annotations"))
     if intent is not None and is_ours(tree, intent, seal_key):
-        return tree
+        return {**tree, PROVEN: True}
     kept = {key: value for key, value in notes.items() if key not in KEYS}
     plain = {key: value for key, value in labels.items() if key != PLAN}
     return {**tree, "metadata": {**metadata, "labels": plain, "annotations": kept}}
 
 
 def for_planning(tree: Tree, seal_key: SealKey | None) -> Tree:
-    """The same, but a bound pod keeps the annotation with its GPUs, which planning accepts from anyone."""
-    found = without_forged_intent(tree, seal_key)
-    if found is tree or not text(tree, "spec", "nodeName"):
-        return found
+    """The same, but a bound pod keeps the annotation with its GPUs, which planning accepts from anyone.
+
+    managedFields, which anyone can imitate, prove nothing to planning: without ``seal_key`` the marks
+    stay, and no intent is PROVEN.
+    """
+    found = with_genuine_intent(tree, seal_key)
+    if PROVEN in found:
+        return tree if seal_key is None else found
     gpus = texts(tree, "metadata", "annotations").get(GPUS)
-    if gpus is not None:
+    if found is not tree and gpus is not None and text(tree, "spec", "nodeName"):
         found["metadata"]["annotations"][GPUS] = gpus
     return found
 
@@ -135,7 +139,6 @@ class ClusterReader:
     _cluster: str | None = None
     _devices: bool | None = None
     _read: tuple[KubeNode, ...] = ()
-    _places: Places = field(default_factory=lambda: Places.of(()))
     _others: tuple[Tree, ...] = ()
 
     def read_view(self) -> ClusterView:
@@ -147,7 +150,6 @@ class ClusterReader:
         self._others = tuple(self._referred(pods))
         found = self._objects(nodes, pods)
         self._read = tuple(read_nodes(found, self.settings, Remarks()))
-        self._places = Places.of(self._read)
         self.nodes = {_name(tree): tree for tree in nodes}
         self.pods = {_key(tree): tree for tree in pods}
         grouped = any(_group(tree) is not None for tree in pods)
@@ -182,20 +184,13 @@ class ClusterReader:
     def _again(self, tree: Tree, before: LivePod) -> LivePod:
         """A known pod with everything that can change read again."""
         seen = _seen(tree, self.seal_key)
-        ours = self.settings.scheduling_gate in seen.gates
-        ours = ours or seen.scheduler == self.settings.scheduler_name
-        place = None
-        if ours and seen.intent is not None and seen.intent_is_ours:
-            place = seen.intent.node
-        elif not seen.gates:
-            place = self._places.pinned(mapping(tree, "spec"))
         unbound = seen.node is None and not seen.finished and not seen.terminating
-        indices = before.indices
+        place, indices = None if before.intent_is_ours else before.held_at, before.indices
         if seen.intent is not None and seen.intent_is_ours:
-            indices = seen.intent.gpus
+            place, indices = seen.intent.node, seen.intent.gpus
         return replace(
             seen,
-            held_at=(place or text(tree, "status", "nominatedNodeName")) if unbound else None,
+            held_at=place if unbound else None,
             gpus=before.gpus,
             requests=before.requests,
             indices=indices,
@@ -203,7 +198,7 @@ class ClusterReader:
 
     def _objects(self, nodes: Sequence[Tree], pods: Sequence[Tree]) -> Objects:
         gatherer = Gatherer(Remarks())
-        genuine = [without_forged_intent(tree, self.seal_key) for tree in pods]
+        genuine = [with_genuine_intent(tree, self.seal_key) for tree in pods]
         for kind, trees in (("Node", nodes), ("Pod", genuine)):
             listing = {"kind": f"{kind}List", "apiVersion": "v1", "items": list(trees)}
             gatherer.add(listing, "the cluster")

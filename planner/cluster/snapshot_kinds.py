@@ -150,7 +150,7 @@ nodes Node v1 cluster certain
   spec { unschedulable taints[]=Taint }
   status { capacity[*]=Quantity allocatable[*]=Quantity conditions[]=Condition }
 pods Pod v1 certain
-  spec=PodSpec
+  intentProven spec=PodSpec
   status {
     phase reason nominatedNodeName startTime resize conditions[]=Condition
     resources=Resources allocatedResources[*]=Quantity

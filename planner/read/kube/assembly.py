@@ -23,6 +23,7 @@ from planner.read.kube.gang_documents import (
     UNSUPPORTED,
     GangDocuments,
     level_asks,
+    role_requests,
     warn_of_missing_claims,
 )
 from planner.read.kube.gangs.gangs import bound_checkpoints, read_gangs
@@ -85,19 +86,21 @@ def assemble(
     names = {node.name for node in nodes}
     gang_trees = GangDocuments(levels, names, remarks, settings, partial, marked_only)
     documents: list[GangDocument] = []
-    members: set[tuple[str, str]] = set()
+    members: dict[tuple[str, str], dict[str, int]] = {}
     for gang in gangs:
         document = _gang(gang_trees.tree(gang), gang, remarks)
         if document is not None:
             documents.append(document)
-            members.update(pod.key for pod in gang.pods())
+            for role in gang.roles:
+                counted = role_requests(role) if role.members else {}
+                members.update((pod.key, counted) for _, pod in role.members)
     used = node_uses(nodes, pods, members)
-    roles = [role for document in documents for role in document.spec.roles]
+    roles = [one for document in documents for one in document.spec.roles]
     node_trees = NodeDocuments(
         levels=levels,
         find=find,
         keys=_label_keys(policy, documents),
-        requested=sorted({key for role in roles for key in role.requests}),
+        requested=sorted({key for one in roles for key in one.requests}),
         partial=partial,
         marked_only=marked_only,
         remarks=remarks,

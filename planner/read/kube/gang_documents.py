@@ -26,6 +26,12 @@ UNSUPPORTED = "Unsupported"
 INCOMPLETE = "Incomplete"
 _MAX_MESSAGE = 1000
 
+DIFFERENT = "pods of one role request different amounts; the largest counts for all"
+UNEVEN = (
+    "running pods of one role request different amounts; the smallest counts for all, the rest of each "
+    "as taken on its node, and the gang is not moved"
+)
+
 
 @dataclass(slots=True)
 class GangDocuments:
@@ -55,7 +61,7 @@ class GangDocuments:
         spec: Json = {
             "priority": gang.priority,
             "preemptible": gang.preemptible,
-            "movable": gang.movable,
+            "movable": gang.movable and not any(map(_is_uneven, gang.roles)),
             "topology": self._topology(gang, gang),
             "roles": [],
         }
@@ -103,15 +109,14 @@ class GangDocuments:
         model = _model_pod(role)
         if model is None:  # nothing of it exists yet: the gang is held until something does
             return {"name": name, "replicas": replicas, "gpus": 0}
-        requests, differ = _requests(role)
-        if differ:
-            what = "pods of one role request different amounts; the largest counts for all"
-            self.remarks.add(gang.subject, what)
+        requests = role_requests(role)
+        if any(one != requests for one in _unfinished(role)):
+            self.remarks.add(gang.subject, UNEVEN if _is_uneven(role) else DIFFERENT)
         tree: Json = {
             "name": name,
             "replicas": replicas,
             "gpus": model.gpus,
-            "requests": requests,
+            "requests": amounts(requests),
             "topology": self._topology(gang, role),
             "nodeSelector": dict(model.selector),
             "tolerations": [_toleration(one) for one in model.tolerations],
@@ -184,6 +189,8 @@ class GangDocuments:
                     yield "a pod with a name that the API server does not accept"
             if len({_eligibility(pod) for pod in waiting}) > 1:
                 yield f"pods of role {role.name} differ in the nodes they may use"
+            if _wants_more(role):
+                yield f"pods of role {role.name} that wait request more than those that run"
             if not nest(self._layers(role)):
                 yield f"the slice layers of role {role.name} do not nest"
 
@@ -271,17 +278,42 @@ def _model_pod(role: KubeRole) -> KubePod | None:
     return min(pods, key=lambda pod: (not pod.ours, bool(pod.finished)), default=None)
 
 
-def _requests(role: KubeRole) -> tuple[Json, bool]:
-    """The largest request of its unfinished pods for each resource, and whether they differ."""
-    pods = [pod for _, pod in role.members if pod.finished is None] or [role.members[0][1]]
-    largest = dict(pods[0].requests)
-    differ = False
-    for pod in pods:
-        if pod.requests != pods[0].requests:
-            differ = True
-            for resource, amount in pod.requests.items():
-                largest[resource] = max(amount, largest.get(resource, 0))
-    return amounts(largest), differ
+def role_requests(role: KubeRole) -> dict[str, int]:
+    """What every pod of the role counts for: the least that those with room hold, else the most requested.
+
+    So one pod never makes the others hold more than they do. What a pod holds beyond this is taken off
+    its node (``node_uses``).
+    """
+    there = [pod.requests for _, pod in role.members if pod.holds_room]
+    if there:
+        common = set(there[0]).intersection(*there)
+        return {name: min(one[name] for one in there) for name in common}
+    largest: dict[str, int] = {}
+    for requests in _unfinished(role):
+        for name, amount in requests.items():
+            largest[name] = max(amount, largest.get(name, 0))
+    return largest
+
+
+def _unfinished(role: KubeRole) -> list[dict[str, int]]:
+    """The requests of its unfinished pods."""
+    pods = [pod for _, pod in role.members]
+    return [pod.requests for pod in pods if pod.finished is None] or [
+        pod.requests for pod in pods[:1]
+    ]
+
+
+def _is_uneven(role: KubeRole) -> bool:
+    """Whether pods of the role with room request different amounts."""
+    there = [pod.requests for _, pod in role.members if pod.holds_room]
+    return any(one != there[0] for one in there)
+
+
+def _wants_more(role: KubeRole) -> bool:
+    """Whether a waiting pod requests more than every pod of the role counts for."""
+    counted = role_requests(role)
+    waiting = (pod.requests for _, pod in role.members if pod.ours)
+    return any(amount > counted.get(name, 0) for one in waiting for name, amount in one.items())
 
 
 def _eligibility(pod: KubePod) -> tuple[object, ...]:

@@ -71,7 +71,8 @@ def amounts(units: Mapping[str, int]) -> Json:
 class Use:
     """What pods use of one node.
 
-    ``resources``, ``pods``, ``lost_gpus``: by pods of no gang. ``in_gangs``, ``gang_gpus``: by gangs.
+    ``resources``, ``pods``, ``lost_gpus``: by pods of no gang; ``resources`` also holds what a pod of a
+    gang requests beyond what its role counts for. ``in_gangs``, ``gang_gpus``: by gangs.
     """
 
     resources: Counter[str] = field(default_factory=Counter)
@@ -82,22 +83,31 @@ class Use:
 
 
 def node_uses(
-    nodes: Sequence[KubeNode], pods: Sequence[KubePod], members: Collection[tuple[str, str]]
+    nodes: Sequence[KubeNode],
+    pods: Sequence[KubePod],
+    members: Mapping[tuple[str, str], Mapping[str, int]],
 ) -> Mapping[str, Use]:
-    """What pods use of each node, by node name; ``members``: pods that are in a gang."""
+    """What pods use of each node, by node name.
+
+    ``members``: pods that are in a gang, with the requests that each pod of their role counts for.
+    """
     found = {node.name: Use() for node in nodes}
     for pod in pods:
         if pod.node is None or pod.finished is not None or pod.node not in found:
             continue
-        use = found[pod.node]
-        if pod.key in members:
-            use.gang_gpus += pod.gpus
-            use.in_gangs.update(pod.requests)
-            use.in_gangs["pods"] += 1
-        else:
+        use, counted = found[pod.node], members.get(pod.key)
+        if counted is None:
             use.lost_gpus += pod.gpus
             use.resources.update(pod.requests)
             use.pods += 1
+            continue
+        use.gang_gpus += pod.gpus
+        use.in_gangs["pods"] += 1
+        for name, amount in pod.requests.items():
+            inside = min(amount, counted.get(name, 0))
+            use.in_gangs[name] += inside
+            if amount > inside:
+                use.resources[name] += amount - inside
     return found
 
 

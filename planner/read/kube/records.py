@@ -63,7 +63,6 @@ class Objects:
 
     by_kind: dict[str, list[KubeObject]] = field(default_factory=dict)
     index: dict[tuple[str, str, str, str], KubeObject] = field(default_factory=dict)
-    uids: dict[str, KubeObject] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
         return bool(self.by_kind)
@@ -75,8 +74,6 @@ class Objects:
             return False
         self.index[key] = found
         self.by_kind.setdefault(found.kind, []).append(found)
-        if found.uid is not None:
-            self.uids.setdefault(found.uid, found)
         return True
 
     def of(self, kind: str, *groups: str) -> list[KubeObject]:
@@ -88,13 +85,19 @@ class Objects:
         return self.index.get((group, kind, namespace, name))
 
     def owner_of(self, found: KubeObject) -> KubeObject | None:
-        """The object that controls this one, by uid, else by kind and name in its namespace."""
+        """The object that controls this one: in its namespace or in none, by kind, name and uid.
+
+        Owner references are written by tenants, so one to another namespace leads nowhere. A uid counts
+        where both sides have one.
+        """
         owner = found.owner
         if owner is None:
             return None
-        if (by_uid := self.uids.get(owner.uid)) is not None:
-            return by_uid
-        return self.named(owner.group, owner.kind, found.namespace, owner.name)
+        for namespace in (found.namespace, ""):
+            made = self.named(owner.group, owner.kind, namespace, owner.name)
+            if made is not None and (not owner.uid or made.uid in (None, owner.uid)):
+                return made
+        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,8 +166,9 @@ class Expression:
 class KubePod:
     """One pod. ``finished``: Succeeded or Failed, None otherwise; a finished pod holds nothing.
 
-    ``node``: where it runs or where room is held for it; ``bound``: whether it is bound. ``ours``:
-    waits, and gangplan places it; ``mode``: how (gate or binding). ``requests``: without GPUs.
+    ``node``: where it runs or where room is held for it; ``bound``: whether it is bound. ``tied``: by
+    whom (``PINNED``, ``CHOSEN``), if room is held only while it fits there. ``ours``:
+    waits, and gangplan places it; ``mode``: how gangplan would (gate or binding). ``requests``: without GPUs.
     ``gpus``: whole ones, requested by ``gpu_resource`` (or a DRA driver); ``indices``: those it
     holds, ascending, None if unknown. ``selector``, ``affinity`` (any of the terms, all expressions
     of one), ``tolerations``: where it may go. ``unsupported``: constraints that are not modelled, in
@@ -174,6 +178,7 @@ class KubePod:
     object: KubeObject
     node: str | None = None
     bound: bool = False
+    tied: str | None = None
     finished: str | None = None
     terminating: bool = False
     ours: bool = False

@@ -192,11 +192,11 @@ class Claims:
             for device in node.devices
         }
         self._pools = {(driver, pool) for driver, pool, _ in self._devices}
-        self._by_owner: dict[tuple[str, str], KubeObject] = {}
+        self._by_owner: dict[tuple[str, str, str], KubeObject] = {}
         for claim in found.of("ResourceClaim", GROUP):
             name = claim.annotations.get(_OWNER_POD_CLAIM)
             if name is not None and claim.owner is not None and claim.owner.uid:
-                self._by_owner.setdefault((claim.owner.uid, name), claim)
+                self._by_owner.setdefault((claim.namespace, claim.owner.uid, name), claim)
         self._channels = {
             (domain.namespace, name)
             for domain in found.of("ComputeDomain", "resource.nvidia.com")
@@ -241,7 +241,9 @@ class Claims:
             if name is not None and stated.get("name") == name:
                 made = text(stated, "resourceClaimName")
                 return self._named(pod.namespace, made) if made else None
-        return self._by_owner.get((pod.uid, name)) if pod.uid and name else None
+        if not pod.uid or not name:
+            return None
+        return self._by_owner.get((pod.namespace, pod.uid, name))
 
     def _named(self, namespace: str, name: str) -> KubeObject | None:
         return self._input.named(GROUP, "ResourceClaim", namespace, name)

@@ -37,17 +37,18 @@ def controller_key(pod: KubePod, api: Objects) -> ControllerKey | None:
     if not name:
         job = api.owner_of(pod.object)
         owner = None if job is None else job.owner
-        name = owner.name if owner is not None and owner.kind == "JobSet" else None
+        of_set = owner is not None and (owner.group, owner.kind) == (GROUP, "JobSet")
+        name = owner.name if owner is not None and of_set else None
     return ControllerKey("JobSet", pod.object.namespace, name) if name else None
 
 
 def describe(key: ControllerKey, pods: Sequence[KubePod], api: Objects) -> Controller:
     jobset = api.named(GROUP, "JobSet", key.namespace, key.name)
     train = api.named(TRAINER, "TrainJob", key.namespace, key.name)
-    if jobset is not None and jobset.owner is not None and jobset.owner.kind == "TrainJob":
-        owner = api.owner_of(jobset)
-        train = owner if owner is not None else train
-        name, kind = jobset.owner.name, "TrainJob"
+    owner = None if jobset is None else jobset.owner
+    if jobset is not None and owner is not None and owner.kind == "TrainJob":
+        train = api.owner_of(jobset)
+        name, kind = owner.name, "TrainJob"
     else:
         name, kind = key.name, "JobSet" if train is None else "TrainJob"
     roles = _roles(jobset) if jobset is not None else {}

@@ -33,6 +33,9 @@ SEGMENT_REQUIRED = "kai.scheduler/segment-topology-required-placement"
 RESERVED = "run.ai/reserve_for_gpu_index"
 GPU_GROUP = "runai-gpu-group"
 UNKNOWN_LEVEL = "asks for a topology level that no KAI Topology defines"
+RESERVATIONS = ("kai-resource-reservation", "runai-reservation")
+"""Namespaces of the reservation pods, each of which holds the GPU of one group of fraction pods."""
+
 SCHEDULERS = ("kai-scheduler", "runai-scheduler")
 _MAX_DEPTH = 32
 

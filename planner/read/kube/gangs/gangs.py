@@ -201,7 +201,11 @@ def _queue(members: Membership, every: Sequence[KubeObject]) -> str | None:
 def _submitted_at(
     members: Membership, objects: Sequence[KubeObject], policy: KubernetesPolicy, remarks: Remarks
 ) -> int | None:
-    """When the controller was created, else the earliest pod; the annotation if it is trusted."""
+    """The creation of the controller or that of the oldest pod, whichever is later.
+
+    A controller can be kept for years without pods, and a pod alone is no gang, so neither is a place in
+    the queue. The annotation counts instead if it is trusted.
+    """
     pods = [pod.object for pod in members.pods]
     if policy.trust_submitted_at:
         stated = next(iter(_times(objects, SUBMITTED, remarks)), None)
@@ -210,8 +214,12 @@ def _submitted_at(
         if stated is not None:
             return stated
     controllers = [one.object for one in members.sorted_controllers()]
-    created = list(_known(one.created for one in controllers if one is not None))
-    return min(created or _known(pod.created for pod in pods), default=None)
+    unfinished = [pod.object for pod in members.pods if pod.finished is None] or pods
+    oldest = [
+        min(_known(one.created for one in made if one is not None), default=None)
+        for made in (controllers, unfinished)
+    ]
+    return max(_known(oldest), default=None)
 
 
 def _known(times: Iterable[int | None]) -> list[int]:

@@ -45,7 +45,7 @@ def _controller(pod: KubePod, api: Objects) -> tuple[str, str] | None:
     if owner is None or owner.kind in _NO_SERVICES:
         return None
     if owner.kind == "ReplicaSet":
-        made = api.named("apps", "ReplicaSet", pod.object.namespace, owner.name)
+        made = api.owner_of(pod.object)
         if made is not None and made.owner is not None:
             return made.owner.kind, made.owner.name
         deployment, _, hash_ = owner.name.rpartition("-")

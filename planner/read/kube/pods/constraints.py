@@ -285,8 +285,8 @@ def _anti_affinities(pods: Iterable[KubePod], nodes: dict[str, KubeNode]) -> lis
     """Every different required term of running pods, with the domains it closes."""
     different: dict[str, _AntiAffinity] = {}
     for pod in pods:
-        if pod.node is None or pod.finished is not None:
-            continue
+        if pod.node is None or not pod.bound:
+            continue  # a pod that is not bound repels nobody
         node, namespace = nodes[pod.node], pod.object.namespace
         for term in objects(pod.object.tree, "spec", "affinity", "podAntiAffinity", REQUIRED):
             key = text(term, "topologyKey")

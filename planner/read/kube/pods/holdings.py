@@ -1,37 +1,47 @@
 """Which GPUs of its node a pod holds: whole ones and shares.
 
-DRA counts before annotations, and in doubt a pod holds. A GPU that two pods claim is assigned to neither
-unless DRA allocated it; pods that share a GPU hold it together.
+DRA counts before what a run of gangplan wrote, that before other annotations, and in doubt a pod holds. A
+GPU that two pods claim is assigned to the surer one, else to neither; pods that share a GPU hold it together.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from planner.read.findings import Remarks
 from planner.read.kube.devices.claims import ClaimedGpus
 from planner.read.kube.dialects import hived, kai
+from planner.read.kube.dialects.gangplan import planned_gpus
 from planner.read.kube.dialects.registry import holding_readers
+from planner.read.kube.pods.placement import is_proven
 from planner.read.kube.pods.requests import GpuRequest
 from planner.read.kube.records import KubeNode, KubePod
 
-Share = int | str
-"""A GPU that pods may hold together: its index, or any name if the index is unknown."""
+Share = int | str | tuple[str, str]
+"""A GPU that pods may hold together: its index, or if that is unknown any name or KAI's group.
+
+A group is (namespace, name): a pod can be labelled with any group, so only those of one namespace share,
+and the pod that reserves it for everyone, in a namespace of KAI, has the namespace "".
+"""
+
+
+STATED, PLANNED, ALLOCATED = range(3)
+"""Who names the GPUs of a pod: an annotation, a run of gangplan, DRA. Of two, the higher is believed."""
 
 
 @dataclass(slots=True)
 class Holding:
     """What one pod claims to hold of its node.
 
-    ``gpus``: whole GPUs of its own; ``indices``: which, None if unknown; ``allocated``: by DRA.
+    ``gpus``: whole GPUs of its own; ``indices``: which, None if unknown; ``rank``: who says so.
     ``shares``: GPUs it holds together with others; ``reserves``: shares that it holds alone.
     """
 
     pod: KubePod
     gpus: int
     indices: tuple[int, ...] | None = None
-    allocated: bool = False
+    rank: int = STATED
     shares: tuple[Share, ...] = ()
     reserves: tuple[Share, ...] = ()
 
@@ -59,6 +69,10 @@ def read_holding(
     holding = _whole_gpus(pod, node, request, claimed, remarks)
     if holding.indices is None and holding.gpus:
         holding.indices = _from_annotations(pod, node, holding.gpus, remarks)
+        if holding.indices is not None and is_proven(pod):
+            planned = planned_gpus(pod.annotations, node)
+            if planned is not None and tuple(sorted(planned)) == holding.indices:
+                holding.rank = PLANNED
     if request.fraction and request.shares:
         holding.shares = _shares(pod, node, request, remarks) + holding.shares
     elif request.gpus:
@@ -75,7 +89,7 @@ def _whole_gpus(
         # Claims may stand behind the resource name; then there are as many of them.
         behind = len(held) == request.gpus
         indices = _allocated(pod, node, claimed, remarks, shared=True) if behind else None
-        return Holding(pod, request.gpus, indices, allocated=indices is not None)
+        return Holding(pod, request.gpus, indices, rank=STATED if indices is None else ALLOCATED)
     if request.hived:
         cells = hived.requested_cells(pod.annotations)
         return Holding(pod, cells or len(hived.isolation(pod.annotations, node) or ()) or 1)
@@ -84,7 +98,8 @@ def _whole_gpus(
         for one in held
         if one.shared
     ]
-    holding = Holding(pod, claimed.own, allocated=bool(held), shares=tuple(shares))
+    rank = ALLOCATED if held else STATED
+    holding = Holding(pod, claimed.own, rank=rank, shares=tuple(shares))
     holding.indices = _allocated(pod, node, claimed, remarks, shared=False)
     more = 0
     if claimed.every and not held:
@@ -162,8 +177,15 @@ def _shares(
     return _from_annotations(pod, node, request.shares, remarks) or unknown
 
 
-def _group_shares(pod: KubePod) -> tuple[str, ...]:
-    return tuple(f"group {group}" for group in kai.gpu_groups(pod.labels))
+def _group_shares(pod: KubePod) -> tuple[tuple[str, str], ...]:
+    namespace = pod.object.namespace
+    own = "" if namespace in kai.RESERVATIONS else namespace
+    return tuple((own, group) for group in kai.gpu_groups(pod.labels))
+
+
+def is_taken(share: Share, taken: Collection[Share]) -> bool:
+    """Whether a share is among those that count already."""
+    return share in taken or (isinstance(share, tuple) and ("", share[1]) in taken)
 
 
 def settle(node: KubeNode, holdings: Sequence[Holding], remarks: Remarks) -> None:
@@ -176,7 +198,7 @@ def settle(node: KubeNode, holdings: Sequence[Holding], remarks: Remarks) -> Non
 
 
 def _drop_contradictions(holdings: Sequence[Holding], remarks: Remarks) -> None:
-    """Forget indices that several pods claim; a DRA allocation wins over annotations."""
+    """Forget indices that several pods claim, unless one of them ranks above all others."""
     owners: dict[int, list[Holding]] = {}
     sharers: dict[int, list[Holding]] = {}
     for holding in holdings:
@@ -188,9 +210,11 @@ def _drop_contradictions(holdings: Sequence[Holding], remarks: Remarks) -> None:
     wrong: dict[int, Holding] = {}
     for index, claiming in owners.items():
         rivals = claiming + sharers.get(index, [])
-        allocated = sum(rival.allocated for rival in rivals)
         if len(rivals) > 1:
-            wrong |= {id(one): one for one in rivals if not one.allocated or allocated > 1}
+            *others, best = sorted(rivals, key=lambda rival: rival.rank)
+            if others[-1].rank == best.rank:
+                others.append(best)
+            wrong |= {id(one): one for one in others}
     for holding in wrong.values():
         subject = holding.pod.subject
         holding.indices = None
@@ -211,7 +235,7 @@ def _assign(node: KubeNode, holdings: Sequence[Holding]) -> None:
     room = node.largest_gpus - sum(holding.pod.gpus for holding in holdings)
     for holding in holdings:
         for share in holding.shares:
-            if isinstance(share, str) and share not in taken and room > 0:
+            if not isinstance(share, int) and not is_taken(share, taken) and room > 0:
                 taken.add(share)
                 room -= 1
                 holding.pod.gpus += 1

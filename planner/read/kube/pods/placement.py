@@ -1,7 +1,8 @@
 """Where a pod runs or will run, and whether gangplan places it.
 
-A bound pod runs on its node whatever else it says. Room planned for a pod is held until it is bound or
-gone. What a tenant writes counts only for pods that gangplan places.
+A bound pod runs on its node whatever else it says. Room that a run planned for a pod is held until it is
+bound or gone; for other pods that are tied to a node ``room`` decides. What a tenant writes of a plan counts
+for nothing.
 """
 
 from __future__ import annotations
@@ -18,6 +19,15 @@ from planner.read.kube.records import KubeNode, KubePod
 
 PLAN = "gangplan.dev/plan"
 NODE = "gangplan.dev/node"
+
+PROVEN = "intentProven"
+"""Field of a pod, next to ``metadata``, that gangplan adds to what it reads of a cluster: a run wrote the
+intent on this pod. Tenants cannot write it: API servers drop fields that pods do not have."""
+
+PINNED, CHOSEN = "pinned", "chosen"
+"""Who ties a pod to the node it is not bound to: its own spec, or a scheduler in its status or claim."""
+
+UNPROVEN = "carries marks of a plan, and nothing proves that a run wrote them; they do not count"
 FINISHED = ("Succeeded", "Failed")
 DEFAULT_SCHEDULER = "default-scheduler"
 _WAITING = (None, "Pending", "Unknown")
@@ -96,10 +106,23 @@ def read_placement(
     elif pod.finished is None and phase not in _WAITING:
         remarks.add(pod.subject, "is running without a node; ignored")
     elif pod.finished is None and not pod.terminating:
-        mode = _mode(pod, policy)
-        pod.node = _held_node(pod, spec, claimed, places, remarks, ours=mode is not None)
+        pod.mode = _mode(pod, policy)
+        names = _ties(pod, claimed, places, ours=pod.mode is not None)
+        if is_proven(pod):
+            names.insert(0, (pod.annotations.get(NODE), None))
+        pod.node, pod.tied = _first_known(names, places)
         if pod.node is None:
-            pod.mode, pod.ours = mode, mode is not None
+            pod.ours = pod.mode is not None
+            if any(name is not None for name, _ in names):
+                what = "is planned on a node that is not in the input; it waits"
+                remarks.add(pod.subject, what)
+        if pod.ours and PLAN in pod.labels and not is_proven(pod):
+            remarks.add(pod.subject, UNPROVEN)
+
+
+def is_proven(pod: KubePod) -> bool:
+    """Whether a run of gangplan wrote the intent on the pod."""
+    return pod.object.tree.get(PROVEN) is True
 
 
 def _mode(pod: KubePod, policy: KubernetesPolicy) -> str | None:
@@ -109,21 +132,25 @@ def _mode(pod: KubePod, policy: KubernetesPolicy) -> str | None:
     return "binding" if pod.scheduler == policy.scheduler_name else None
 
 
-def _held_node(
-    pod: KubePod, spec: Tree, claimed: ClaimedGpus, places: Places, remarks: Remarks, *, ours: bool
-) -> str | None:
-    """The node a waiting pod will go to whatever the plan says; None if that is open."""
-    found = [text(pod.object.tree, "status", "nominatedNodeName")]
-    if ours and PLAN in pod.labels:
-        found.insert(0, pod.annotations.get(NODE) or places.pinned(spec))
+def _ties(
+    pod: KubePod, claimed: ClaimedGpus, places: Places, *, ours: bool
+) -> list[tuple[str | None, str | None]]:
+    """Nodes that a waiting pod is tied to, and by whom; a pod that others gate goes nowhere yet."""
+    spec = mapping(pod.object.tree, "spec")
+    if not ours and items(spec, "schedulingGates"):
+        return []
+    found: list[tuple[str | None, str | None]] = []
+    if not ours:
+        found.append((text(pod.object.tree, "status", "nominatedNodeName"), CHOSEN))
     if claimed.held and claimed.exclusive:
-        found.append(claimed.node)
+        found.append((claimed.node, CHOSEN))
     # A pinned pod of ours still waits for gangplan to bind it.
-    if not ours and not items(spec, "schedulingGates"):
-        found.append(places.pinned(spec))
-    for name in found:
-        if name is not None and name in places.nodes:
-            return name
-    if any(name is not None for name in found):
-        remarks.add(pod.subject, "is planned on a node that is not in the input; it waits")
-    return None
+    if not ours:
+        found.append((places.pinned(spec), PINNED))
+    return found
+
+
+def _first_known(
+    names: Iterable[tuple[str | None, str | None]], places: Places
+) -> tuple[str | None, str | None]:
+    return next(((name, by) for name, by in names if name in places.nodes), (None, None))

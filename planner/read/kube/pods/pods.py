@@ -20,13 +20,16 @@ from planner.read.kube.pods.requests import (
     A_FRACTION,
     CONTAINERS,
     KOORDINATOR,
+    NO_CLAIM,
     TWO_NAMES,
+    UNREADABLE,
     GpuRequest,
     PodRequests,
     effective_requests,
     gpu_request,
     is_gpu_name,
 )
+from planner.read.kube.pods.room import settle_room
 from planner.read.kube.records import KubeNode, KubeObject, KubePod, Objects
 
 MAX_PRIORITY = 2_000_000_000
@@ -42,12 +45,17 @@ def read_pods(
     """Every pod, sorted by namespace and name, with its holdings settled against all others."""
     reader = _Reader(found, nodes, policy, remarks)
     pods: list[KubePod] = []
-    by_node: dict[str, list[Holding]] = {}
+    holdings: dict[tuple[str, str], Holding] = {}
     for one in sorted(found.of("Pod", ""), key=lambda pod: (pod.namespace, pod.name)):
         pod, holding = reader.read(one)
         pods.append(pod)
-        if holding is not None and pod.node is not None:
-            by_node.setdefault(pod.node, []).append(holding)
+        if holding is not None:
+            holdings[pod.key] = holding
+    settle_room(pods, holdings, reader.places.nodes, policy.other_schedulers, remarks)
+    by_node: dict[str, list[Holding]] = {}
+    for holding in holdings.values():
+        if holding.pod.node is not None and holding.pod.holds_room:
+            by_node.setdefault(holding.pod.node, []).append(holding)
     for name in sorted(by_node):
         settle(reader.places.nodes[name], by_node[name], remarks)
     if "podAntiAffinity" not in policy.ignore:
@@ -95,7 +103,10 @@ class _Reader:
         self.constraints.read(pod)
         pod.gpus = self._requested_gpus(pod, request, claimed)
         pod.indices = None if pod.gpus else ()
-        problems = [*pod.unsupported, *_problems(requests, request, claimed, waits=pod.ours)]
+        problems = [
+            *pod.unsupported,
+            *_problems(requests, request, claimed, ours=pod.mode is not None),
+        ]
         problems += self._unknown_names(requests, request)
         pod.unsupported = tuple(dict.fromkeys(problems))
         pod.priority = self._priority(object_)
@@ -108,6 +119,8 @@ class _Reader:
             return None
         node, names = self.places.nodes[pod.node], (CONTAINERS, *self.policy.gpu_resources)
         unreadable = any(name in names for name in requests.unreadable)
+        if unreadable and not pod.bound:
+            return None  # no API server accepts such a pod, so no scheduler starts it
         return read_holding(pod, node, request, claimed, self.remarks, unreadable=unreadable)
 
     def _requested_gpus(self, pod: KubePod, request: GpuRequest, claimed: ClaimedGpus) -> int:
@@ -160,7 +173,7 @@ class _Reader:
 
 
 def _problems(
-    requests: PodRequests, request: GpuRequest, claimed: ClaimedGpus, *, waits: bool
+    requests: PodRequests, request: GpuRequest, claimed: ClaimedGpus, *, ours: bool
 ) -> list[str]:
     """What of its requests cannot be planned, in words."""
     found = list(request.problems)
@@ -170,11 +183,11 @@ def _problems(
     if claimed.every:
         found.append("all GPUs of a node (allocationMode All)")
     if claimed.missing:
-        found.append("a resource claim that is not in the input")
-    if claimed.held and waits:
+        found.append(NO_CLAIM)
+    if claimed.held and ours:
         found.append("a resource claim that is allocated already")
     if requests.unreadable:
-        found.append("an amount that cannot be read")
+        found.append(UNREADABLE)
     return found
 
 

@@ -211,6 +211,8 @@ MAX_POD_GPUS = 100_000
 
 A_FRACTION = "a fraction of a GPU"
 TWO_NAMES = "GPUs under two resource names"
+UNREADABLE = "an amount that cannot be read"
+NO_CLAIM = "a resource claim that is not in the input"
 HIVED = "hivedscheduler.microsoft.com/pod-scheduling-enable"
 KAI_FRACTION, KAI_MEMORY = "gpu-fraction", "gpu-memory"
 KAI_DEVICES = "gpu-fraction-num-devices"
@@ -260,6 +262,11 @@ def is_gpu_name(resource: str) -> bool:
     return resource.endswith("/gpu")
 
 
+def is_about_gpus(resource: str) -> bool:
+    """Whether a resource is GPUs, or shares or partitions of them, by its name."""
+    return any(word in resource for word in _GPU_WORDS)
+
+
 def gpu_request(
     amounts: Mapping[str, int],
     annotations: Mapping[str, str],
@@ -272,11 +279,7 @@ def gpu_request(
     DRA device classes.
     """
     whole = [(name, amounts[name]) for name in gpu_resources if name in amounts]
-    others = [
-        name
-        for name in amounts
-        if name not in gpu_resources and any(word in name for word in _GPU_WORDS)
-    ]
+    others = [name for name in amounts if name not in gpu_resources and is_about_gpus(name)]
     if others:
         special = _special(amounts, others, whole, classes)
         if special is not None:

@@ -1,0 +1,201 @@
+"""Which pods that do not run yet hold room on their node: only those that will run there as things stand.
+
+A kubelet refuses a bound pod that does not fit beside those it has started. An unbound pod that is tied to a
+node holds room only if a scheduler that exists would bind it there now: the node takes it, and it fits after
+the pods before it. Any other holds nothing, and is a remark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from models.eligibility import tolerated
+from models.gang import NodeExpression, holds
+from planner.read.findings import Remarks
+from planner.read.kube.lookup import at, objects, text
+from planner.read.kube.pods.constraints import HOSTNAME, IGNORABLE
+from planner.read.kube.pods.holdings import Holding, Share, is_taken
+from planner.read.kube.pods.placement import CHOSEN, DEFAULT_SCHEDULER, PINNED
+from planner.read.kube.pods.requests import HIVED, NO_CLAIM, UNREADABLE, is_about_gpus
+from planner.read.kube.records import KubeNode, KubePod
+
+HELD = "is not bound; the room that it requests is held on the node it is tied to"
+NO_SCHEDULER = "is tied to a node, but nothing shows that its scheduler exists; it holds no room"
+NO_MATCH = "is tied to a node that does not take it now; it holds no room"
+REFUSED = "is tied to a node, and its scheduler cannot place it; it holds no room"
+UNKNOWN = "is tied to a node, but requires what a plan does not model; it holds no room"
+NO_ROOM = "is tied to a node without room for it; it holds no room"
+NOT_ADMITTED = (
+    "is bound to a node without room for it and has not started; it counts as failed, because the "
+    "kubelet refuses it"
+)
+HINT = "list that scheduler under kubernetes.otherSchedulers in a Policy"
+
+Holdings = Mapping[tuple[str, str], Holding]
+"""What pods claim to hold of GPUs, by namespace and name."""
+
+
+def settle_room(
+    pods: Sequence[KubePod],
+    holdings: Holdings,
+    nodes: Mapping[str, KubeNode],
+    schedulers: Sequence[str] | None,
+    remarks: Remarks,
+) -> None:
+    """Take their node from pods that will not run on it. ``schedulers``: of the Policy."""
+    there = [pod for pod in pods if pod.node is not None and pod.finished is None]
+    doubtful = {pod.node for pod in there if pod.tied is not None or not _has_started(pod)}
+    if not doubtful:
+        return
+    known = _Schedulers.of(there, schedulers)
+    rooms = {name: _Room(nodes[name], dict(nodes[name].allocatable)) for name in doubtful if name}
+    for holding in holdings.values():
+        if holding.pod.bound and holding.pod.node in rooms:
+            rooms[holding.pod.node].shares.update(holding.reserves)
+    for pod in sorted((pod for pod in there if pod.node in doubtful), key=_precedence):
+        room, claim = rooms[pod.node or ""], holdings.get(pod.key)
+        if pod.tied is not None:
+            why = _refusal(pod, claim, room, known)
+            remarks.add(pod.subject, why or HELD, HINT if why == NO_SCHEDULER else None)
+            if why is not None:
+                pod.node = pod.tied = None
+                pod.ours = pod.mode is not None
+                continue
+        elif pod.bound and not _has_started(pod) and not room.fits(pod, claim):
+            remarks.add(pod.subject, NOT_ADMITTED)
+            pod.node, pod.bound, pod.finished = None, False, "Failed"
+            continue
+        room.take(pod, claim)
+
+
+def _has_started(pod: KubePod) -> bool:
+    """Whether its kubelet has taken the bound pod."""
+    status = at(pod.object.tree, "status")
+    waits = text(status, "phase") in (None, "Pending") and text(status, "startTime") is None
+    return pod.bound and not waits
+
+
+def _precedence(pod: KubePod) -> tuple[object, ...]:
+    """Pods that run and those of a plan, then bound ones as their kubelet takes them, then as queued."""
+    stage = 2 if pod.tied is not None else 1 if pod.bound and not _has_started(pod) else 0
+    created = pod.object.created
+    unknown = created is None
+    return (stage, -pod.priority if stage == 2 else 0, unknown, created or 0, pod.key)
+
+
+def _refusal(pod: KubePod, holding: Holding | None, room: _Room, known: _Schedulers) -> str | None:
+    """Why the pod will not be bound to its node as things stand; None if it will."""
+    if pod.tied == PINNED and not known.include(pod):
+        return NO_SCHEDULER
+    if not _takes(room.node, pod):
+        return NO_MATCH
+    unplaceable = UNREADABLE in pod.unsupported or NO_CLAIM in pod.unsupported
+    if unplaceable or (pod.tied == PINNED and _is_unschedulable(pod)):
+        return REFUSED
+    if pod.tied == PINNED and not IGNORABLE.keys().isdisjoint(pod.unsupported):
+        return UNKNOWN
+    return None if room.fits(pod, holding) else NO_ROOM
+
+
+def _is_unschedulable(pod: KubePod) -> bool:
+    """Whether its scheduler has found no place for it: schedulers write status, tenants do not."""
+    return any(
+        condition.get("type") == "PodScheduled"
+        and condition.get("status") == "False"
+        and condition.get("reason") == "Unschedulable"
+        for condition in objects(pod.object.tree, "status", "conditions")
+    )
+
+
+def _takes(node: KubeNode, pod: KubePod) -> bool:
+    """Whether the node is open and satisfies selector, required affinity and tolerations."""
+    labels: dict[str, str] = {HOSTNAME: node.name, **node.labels}
+    if node.unschedulable or not node.ready or not tolerated(pod.tolerations, node.taints):
+        return False
+    if any(labels.get(key) != value for key, value in pod.selector.items()):
+        return False
+    return not pod.affinity or any(
+        all(
+            holds(NodeExpression(one.key, one.operator, one.values, one.field), value)
+            for one in term
+            for value in [node.name if one.field else labels.get(one.key)]
+        )
+        for term in pod.affinity
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Schedulers:
+    """``listed``: of the Policy, None without. ``seen``: namespaces of the started pods of each."""
+
+    listed: frozenset[str] | None
+    seen: Mapping[str, frozenset[str]]
+
+    @classmethod
+    def of(cls, there: Iterable[KubePod], listed: Sequence[str] | None) -> _Schedulers:
+        seen: dict[str, set[str]] = {}
+        for pod in there:
+            if _has_started(pod):
+                seen.setdefault(pod.scheduler, set()).add(pod.object.namespace)
+        fixed = None if listed is None else frozenset(listed)
+        return cls(fixed, {name: frozenset(spaces) for name, spaces in seen.items()})
+
+    def include(self, pod: KubePod) -> bool:
+        """Whether the scheduler of a pod exists.
+
+        A tenant can bind a pod itself under any scheduler's name, so pods of its own namespace prove
+        nothing.
+        """
+        if self.listed is not None:
+            return pod.scheduler in self.listed
+        if pod.scheduler == DEFAULT_SCHEDULER:
+            return True
+        return not self.seen.get(pod.scheduler, frozenset()) <= {pod.object.namespace}
+
+
+@dataclass(slots=True)
+class _Room:
+    """What pods have left of a node. ``free``: without GPUs; ``shares``: GPUs held together."""
+
+    node: KubeNode
+    free: dict[str, int]
+    gpus: int = 0
+    shares: set[Share] = field(default_factory=set)
+
+    def fits(self, pod: KubePod, holding: Holding | None) -> bool:
+        """Whether the pod fits; of a bound pod, what the node does not report is no obstacle."""
+        for name, amount in _amounts(pod).items():
+            reported = self.node.allocatable.get(name)
+            if amount > self.free.get(name, 0) and (reported or not pod.bound):
+                return False
+        if holding is None or self.node.shared is not None:
+            return True
+        needed = self._gpus(holding)
+        if needed <= max(0, self.node.gpus - self.gpus):
+            chosen = pod.bound or pod.tied == CHOSEN  # who chose the node knows what it offers
+            return not needed or chosen or pod.gpu_resource in (None, *self.node.gpu_names)
+        return pod.bound and not self.node.gpus
+
+    def take(self, pod: KubePod, holding: Holding | None) -> None:
+        for name, amount in _amounts(pod).items():
+            self.free[name] = self.free.get(name, 0) - amount
+        if holding is not None:
+            self.gpus += self._gpus(holding)
+            self.shares.update(holding.shares)
+
+    def _gpus(self, holding: Holding) -> int:
+        """GPUs that the pod takes beyond those that others share with it."""
+        return holding.gpus + sum(not is_taken(share, self.shares) for share in holding.shares)
+
+
+def _amounts(pod: KubePod) -> dict[str, int]:
+    """Requests and the pod slot; shares of GPUs, which not every node reports, count as GPUs."""
+    return {
+        **{
+            name: amount
+            for name, amount in pod.requests.items()
+            if name != HIVED and not is_about_gpus(name)
+        },
+        "pods": 1,
+    }
