@@ -268,6 +268,7 @@ def test_a_program_that_would_be_too_large_is_not_built(monkeypatch: pytest.Monk
     # A variable for each gang, asked about once in CHECK_EVERY.
     gangs = [gang(f"g{i:02d}", 1, 1 + i % 8, submitted=i) for i in range(300)]
     instance = build(racks=2, nodes_per_rack=3, gangs=gangs)
+    instance = replace(instance, policy=replace(instance.policy, solve=SolveLimits(budget=2)))
     whole = solve(instance, size=WHOLE_BELOW)
     monkeypatch.setattr(linear_program, "MAX_VARIABLES", 1)
     with pytest.raises(TooLarge):

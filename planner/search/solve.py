@@ -212,10 +212,12 @@ class Search:
         self, ledger: Ledger, budget: Budget, progress: Progress, immovable: frozenset[int]
     ) -> None:
         """Neighbourhoods and single steps in turns, until neither finds anything."""
-        effort = -1.0
-        while ledger.gap() is not None and not budget.exhausted() and budget.effort > effort:
-            effort, until = budget.effort, budget.used(IMPROVING_SHARE)
-            improve(ledger, budget, progress, self._workers, immovable=immovable, until=until)
+        more = True
+        while more and ledger.gap() is not None and not budget.exhausted():
+            until = budget.used(IMPROVING_SHARE)
+            more = improve(
+                ledger, budget, progress, self._workers, immovable=immovable, until=until
+            )
             polish(ledger, budget)
 
     def _search_aggregated(
