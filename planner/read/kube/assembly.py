@@ -232,4 +232,6 @@ def _level(level: Level) -> Json:
     tree["oversubscription"] = number(level.oversubscription)
     if level.label is not None:
         tree["label"] = level.label
+    if not level.counted:
+        tree["counted"] = False
     return tree

@@ -94,7 +94,7 @@ class GangDocuments:
             if level is not None:
                 found[name] = level
             elif ask is not None and name == "preferred":
-                what = f"prefers level {ask}, which no node has; the preference is ignored"
+                what = f"prefers level {ask}, {self.levels.why_not(ask)}; the preference is ignored"
                 self.remarks.add(gang.subject, what)
         return found
 
@@ -175,7 +175,7 @@ class GangDocuments:
     def _problems(self, gang: KubeGang) -> Iterator[str]:
         for ask in (gang.required, *(role.required for role in gang.roles), *_slice_levels(gang)):
             if ask is not None and self.levels.resolve(ask) is None:
-                yield f"it requires level {ask}, which this cluster does not have"
+                yield f"it requires level {ask}, {self.levels.why_not(ask)}"
         for role in gang.roles:
             waiting = [pod for _, pod in role.members if pod.ours]
             for pod in waiting:
@@ -189,14 +189,28 @@ class GangDocuments:
 
 
 def level_asks(gangs: Collection[KubeGang]) -> tuple[LevelAsk, ...]:
-    """Every level that some gang names, once, in order of first mention."""
-    found: dict[LevelAsk | None, None] = {}
-    for gang in gangs:
+    """Every level that some gang names, once: the first of each namespace, then the second, and so on.
+
+    The first of a namespace is that of its oldest gang, and older ones go before others: no namespace
+    takes the levels of all by naming many.
+    """
+    turns: dict[str, dict[LevelAsk, int]] = defaultdict(dict)
+    found: dict[LevelAsk, tuple[int, int]] = {}
+    for age, gang in enumerate(sorted(gangs, key=_age)):
         named = [gang.required, gang.preferred]
         for role in gang.roles:
             named += [role.required, role.preferred, *(piece.level for piece in role.slices)]
-        found.update(dict.fromkeys(named))
-    return tuple(ask for ask in found if ask is not None)
+        own = turns[gang.namespace]
+        for ask in named:
+            if ask is not None:
+                turn = own.setdefault(ask, len(own))
+                found[ask] = min(found.get(ask, (turn, age)), (turn, age))
+    return tuple(sorted(found, key=lambda ask: found[ask]))
+
+
+def _age(gang: KubeGang) -> tuple[bool, int, str, str]:
+    """Order of gangs from the oldest."""
+    return (gang.submitted_at is None, gang.submitted_at or 0, gang.namespace, gang.name)
 
 
 def _slice_levels(gang: KubeGang) -> list[LevelAsk]:
