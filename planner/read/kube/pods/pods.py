@@ -13,7 +13,8 @@ from planner.read.findings import Remarks
 from planner.read.kube.devices.claims import IMPLICIT, ClaimedGpus, Claims, Sort
 from planner.read.kube.dialects import hived
 from planner.read.kube.lookup import at, flag, text, whole
-from planner.read.kube.pods.constraints import Constraints, exclude_by_anti_affinity
+from planner.read.kube.pods.anti_affinity import exclude_by_anti_affinity
+from planner.read.kube.pods.constraints import Constraints
 from planner.read.kube.pods.holdings import Holding, read_holding, settle
 from planner.read.kube.pods.placement import Places, read_placement
 from planner.read.kube.pods.requests import (
