@@ -22,6 +22,7 @@ from planner.read.findings import Findings, Remarks
 from planner.read.kube.gang_documents import (
     UNSUPPORTED,
     GangDocuments,
+    hold_beyond_share,
     level_asks,
     warn_of_missing_claims,
 )
@@ -79,6 +80,7 @@ def assemble(
     gangs = read_gangs(objects, pods, settings, remarks)
     bound_checkpoints(gangs, policy, remarks)
     levels = read_levels(objects, nodes, settings, level_asks(gangs), remarks, topology)
+    hold_beyond_share(gangs)
     source = Source(SOURCE, "", "json")
     partial = partial_gpu_names(nodes, gangs)
     marked_only = policy.gpu_binding == "none"

@@ -10,7 +10,10 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
+from pydantic import ValidationError
+
 from models.documents.base import API_VERSION
+from models.documents.gang import CheckedTerms, NodeExpressionDocument, term_errors
 from models.gang import Toleration
 from models.policy import KubernetesPolicy
 from models.units import time_text
@@ -18,13 +21,27 @@ from planner.read.findings import Remarks
 from planner.read.kube.levels.levels import Levels
 from planner.read.kube.lookup import LONGEST, SHORT, clean, distinct, is_name, is_object_name
 from planner.read.kube.node_documents import ACK_SCHEDULE, Json, amounts, gpu_label
-from planner.read.kube.pods.constraints import IGNORABLE
+from planner.read.kube.pods.constraints import (
+    IGNORABLE,
+    IMPOSSIBLE,
+    Affinity,
+    affinity_parts,
+)
 from planner.read.kube.records import Expression, KubeGang, KubePod, KubeRole, LevelAsk
 from planner.read.sources import printable
 
 UNSUPPORTED = "Unsupported"
 INCOMPLETE = "Incomplete"
 _MAX_MESSAGE = 1000
+
+MAX_PARTS = 200_000
+"""Most expressions and values in the node affinities of all gangs: a plan states each of them."""
+FEW_PARTS = 10
+"""A gang with no more of them is not counted."""
+BEYOND_SHARE = (
+    "the node affinities of its namespace have more expressions and values than its share of the"
+    f" {MAX_PARTS:,} that a plan may state"
+)
 
 
 @dataclass(slots=True)
@@ -45,6 +62,8 @@ class GangDocuments:
     _names: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
     _pod_names: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
     _uids: set[str] = field(default_factory=set)
+    # by the identity of the pods' affinity, which is kept for that
+    _affinities: dict[int, tuple[Affinity, object]] = field(default_factory=dict)
 
     def tree(self, gang: KubeGang) -> Json:
         """The document of a gang."""
@@ -120,7 +139,7 @@ class GangDocuments:
         if role.first_index:
             tree["firstIndex"] = role.first_index
         if model.affinity:
-            tree["nodeAffinity"] = [[_expression(one) for one in term] for term in model.affinity]
+            tree["nodeAffinity"] = self._affinity(model.affinity)
         requested = model.gpu_resource
         if requested is not None and requested in self.partial and model.gpus:
             tree["nodeSelector"][gpu_label(requested)] = "true"
@@ -133,6 +152,21 @@ class GangDocuments:
             tree["slice"] = finest
             tree |= {"outerSlices": outer} if outer else {}
         return tree
+
+    def _affinity(self, affinity: Affinity) -> object:
+        """The terms, one object for those of one object; unchecked where no document may have them."""
+        if id(affinity) not in self._affinities:
+            written = [[_expression(one) for one in term] for term in affinity]
+            try:
+                read = CheckedTerms(
+                    tuple(NodeExpressionDocument.model_validate(one) for one in term)
+                    for term in written
+                )
+                sound = not any(term_errors(read))
+            except ValidationError:
+                sound = False
+            self._affinities[id(affinity)] = (affinity, read if sound else written)
+        return self._affinities[id(affinity)][1]
 
     def _layers(self, role: KubeRole) -> list[Layer]:
         """The slice layers that ask for something, finest first."""
@@ -182,7 +216,7 @@ class GangDocuments:
                 yield from pod.unsupported
                 if not is_object_name(pod.name):
                     yield "a pod with a name that the API server does not accept"
-            if len({_eligibility(pod) for pod in waiting}) > 1:
+            if any(_eligibility(pod) != _eligibility(waiting[0]) for pod in waiting[1:]):
                 yield f"pods of role {role.name} differ in the nodes they may use"
             if not nest(self._layers(role)):
                 yield f"the slice layers of role {role.name} do not nest"
@@ -211,6 +245,40 @@ def level_asks(gangs: Collection[KubeGang]) -> tuple[LevelAsk, ...]:
 def _age(gang: KubeGang) -> tuple[bool, int, str, str]:
     """Order of gangs from the oldest."""
     return (gang.submitted_at is None, gang.submitted_at or 0, gang.namespace, gang.name)
+
+
+def hold_beyond_share(gangs: Collection[KubeGang], most: int = MAX_PARTS) -> None:
+    """Hold the gangs whose node affinities are more than the share of their namespace.
+
+    Namespaces that need less leave the rest to the others; the oldest gangs of a namespace go first. Small
+    affinities are not counted. ``most``: expressions and values of all gangs.
+    """
+    own: dict[str, list[tuple[KubeGang, int]]] = defaultdict(list)
+    for gang in sorted(gangs, key=_age):
+        models = (_model_pod(role) for role in gang.roles)
+        parts = sum(affinity_parts(pod) for pod in models if pod is not None)
+        if parts > FEW_PARTS:
+            own[gang.namespace].append((gang, parts))
+    share = _share([sum(parts for _, parts in found) for found in own.values()], most)
+    for found in own.values():
+        taken = 0
+        for gang, parts in found:
+            taken += parts
+            if taken > share:
+                gang.problems += (BEYOND_SHARE,)
+                for pod in gang.pods():
+                    pod.affinity = (IMPOSSIBLE,)
+
+
+def _share(needs: Sequence[int], most: int) -> int:
+    """The most that each may take so that all together take no more than ``most``."""
+    left = most
+    for i, need in enumerate(sorted(needs)):
+        even = left // (len(needs) - i)
+        if need > even:
+            return even
+        left -= need
+    return most
 
 
 def _slice_levels(gang: KubeGang) -> list[LevelAsk]:
